@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/core/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "stator/core/assert.h"
+
+namespace stator {
+namespace {
+
+std::atomic<uint32_t> g_next_thread{0};
+
+uint32_t this_thread_index(uint32_t limit) {
+  static thread_local const uint32_t index = g_next_thread.fetch_add(1, std::memory_order_relaxed);
+  return index % limit;
+}
+
+void append_label_value(std::string& out, std::string_view value) {
+  for (const char c : value) {
+    if (c == '\\' || c == '"') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c;
+    }
+  }
+}
+
+std::string render_labels(const MetricLabels& labels) {
+  std::string out;
+  for (const auto& [key, value] : labels) {
+    out += out.empty() ? "" : ",";
+    out += key;
+    out += "=\"";
+    append_label_value(out, value);
+    out += '"';
+  }
+  return out;
+}
+
+std::string render_number(double value) {
+  if (std::isinf(value)) {
+    return value > 0 ? "+Inf" : "-Inf";
+  }
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+struct Metrics::SlotBlock {
+  std::atomic<uint64_t> slots[kSlotsMax] = {};
+};
+
+struct Metrics::Series {
+  std::string labels;
+  uint32_t slot = 0;
+  std::vector<double> bounds;
+  std::atomic<double> gauge{0};
+  std::function<double()> read;
+  bool fresh = true;
+};
+
+struct Metrics::Family {
+  std::string name;
+  std::string help;
+  std::string type;
+  std::deque<Series> series;  // deque: handles point into it
+};
+
+Metrics::Metrics() = default;
+
+Metrics::~Metrics() {
+  for (auto& block : blocks_) {
+    delete block.load();
+  }
+}
+
+std::atomic<uint64_t>& Metrics::slot(uint32_t index) {
+  std::atomic<SlotBlock*>& cell = blocks_[this_thread_index(kThreadsMax)];
+  SlotBlock* block = cell.load(std::memory_order_acquire);
+  if (block == nullptr) [[unlikely]] {
+    auto fresh = std::make_unique<SlotBlock>();
+    if (cell.compare_exchange_strong(block, fresh.get(), std::memory_order_acq_rel)) {
+      block = fresh.release();
+    }
+  }
+  return block->slots[index];
+}
+
+uint64_t Metrics::sum(uint32_t index) const {
+  uint64_t total = 0;
+  for (const auto& cell : blocks_) {
+    if (const SlotBlock* block = cell.load(std::memory_order_acquire)) {
+      total += block->slots[index].load(std::memory_order_relaxed);
+    }
+  }
+  return total;
+}
+
+uint32_t Metrics::take_slots(uint32_t count) {
+  STATOR_ASSERT(slots_used_ + count <= kSlotsMax, "too many metric series: bound the label values");
+  const uint32_t first = slots_used_;
+  slots_used_ += count;
+  return first;
+}
+
+Metrics::Family& Metrics::family(std::string_view name, std::string_view help,
+                                 std::string_view type) {
+  for (const auto& family : families_) {
+    if (family->name == name) {
+      STATOR_ASSERT(family->type == type, "one metric name, two types");
+      return *family;
+    }
+  }
+  families_.push_back(std::make_unique<Family>());
+  Family& made = *families_.back();
+  made.name = name;
+  made.help = help;
+  made.type = type;
+  return made;
+}
+
+Metrics::Series& Metrics::series(Family& family, const MetricLabels& labels) {
+  std::string rendered = render_labels(labels);
+  for (Series& series : family.series) {
+    if (series.labels == rendered) {
+      return series;
+    }
+  }
+  Series& made = family.series.emplace_back();
+  made.labels = std::move(rendered);
+  return made;
+}
+
+Counter Metrics::counter(std::string_view name, std::string_view help, const MetricLabels& labels) {
+  const MutexLock lock(mutex_);
+  Series& made = series(family(name, help, "counter"), labels);
+  if (made.fresh) {
+    made.slot = take_slots(1);
+    made.fresh = false;
+  }
+  return {this, made.slot};
+}
+
+Gauge Metrics::gauge(std::string_view name, std::string_view help, const MetricLabels& labels) {
+  const MutexLock lock(mutex_);
+  return Gauge(&series(family(name, help, "gauge"), labels).gauge);
+}
+
+Histogram Metrics::histogram(std::string_view name, std::string_view help,
+                             std::span<const double> bounds, const MetricLabels& labels) {
+  const MutexLock lock(mutex_);
+  Series& made = series(family(name, help, "histogram"), labels);
+  if (made.fresh) {
+    made.bounds.assign(bounds.begin(), bounds.end());
+    made.slot = take_slots(static_cast<uint32_t>(bounds.size()) + 2);
+    made.fresh = false;
+  }
+  return {this, made.slot, made.bounds};
+}
+
+void Metrics::gauge_callback(std::string_view name, std::string_view help,
+                             const MetricLabels& labels, std::function<double()> read) {
+  const MutexLock lock(mutex_);
+  series(family(name, help, "gauge"), labels).read = std::move(read);
+}
+
+std::string Metrics::render() const {
+  std::string out;
+  auto sink = std::back_inserter(out);
+  const MutexLock lock(mutex_);
+  for (const auto& family : families_) {
+    fmt::format_to(sink, "# HELP {} {}\n# TYPE {} {}\n", family->name, family->help, family->name,
+                   family->type);
+    for (const Series& series : family->series) {
+      const std::string braces = series.labels.empty() ? "" : "{" + series.labels + "}";
+      if (family->type == "counter") {
+        fmt::format_to(sink, "{}{} {}\n", family->name, braces, sum(series.slot));
+      } else if (family->type == "gauge") {
+        const double value = series.read ? series.read() : series.gauge.load();
+        fmt::format_to(sink, "{}{} {}\n", family->name, braces, render_number(value));
+      } else {
+        const std::string_view comma = series.labels.empty() ? "" : ",";
+        uint64_t cumulative = 0;
+        for (size_t i = 0; i <= series.bounds.size(); ++i) {
+          cumulative += sum(series.slot + static_cast<uint32_t>(i));
+          const std::string bound = i < series.bounds.size() ? render_number(series.bounds[i]) : "+Inf";
+          fmt::format_to(sink, "{}_bucket{{{}{}le=\"{}\"}} {}\n", family->name, series.labels, comma,
+                         bound, cumulative);
+        }
+        const auto sum_slot = series.slot + static_cast<uint32_t>(series.bounds.size()) + 1;
+        fmt::format_to(sink, "{}_sum{} {}\n", family->name, braces,
+                       render_number(static_cast<double>(sum(sum_slot)) / 1e6));
+        fmt::format_to(sink, "{}_count{} {}\n", family->name, braces, cumulative);
+      }
+    }
+  }
+  return out;
+}
+
+void Counter::add(uint64_t n) const {
+  if (metrics_ != nullptr) {
+    metrics_->slot(slot_).fetch_add(n, std::memory_order_relaxed);
+  }
+}
+
+uint64_t Counter::value() const { return metrics_ == nullptr ? 0 : metrics_->sum(slot_); }
+
+void Gauge::set(double value) const {
+  if (cell_ != nullptr) {
+    cell_->store(value, std::memory_order_relaxed);
+  }
+}
+
+void Gauge::add(double delta) const {
+  if (cell_ != nullptr) {
+    cell_->fetch_add(delta, std::memory_order_relaxed);
+  }
+}
+
+double Gauge::value() const { return cell_ == nullptr ? 0 : cell_->load(std::memory_order_relaxed); }
+
+void Histogram::observe(double value, uint64_t times) const {
+  if (metrics_ == nullptr) {
+    return;
+  }
+  const auto bucket = static_cast<uint32_t>(
+      std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin());
+  metrics_->slot(slot_ + bucket).fetch_add(times, std::memory_order_relaxed);
+  const double total = std::max(0.0, value) * 1e6 * static_cast<double>(times);
+  metrics_->slot(slot_ + static_cast<uint32_t>(bounds_.size()) + 1)
+      .fetch_add(static_cast<uint64_t>(total), std::memory_order_relaxed);
+}
+
+uint64_t Histogram::count() const {
+  uint64_t total = 0;
+  for (uint32_t i = 0; metrics_ != nullptr && i <= bounds_.size(); ++i) {
+    total += metrics_->sum(slot_ + i);
+  }
+  return total;
+}
+
+}  // namespace stator

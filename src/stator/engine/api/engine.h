@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stator/api/generation.h"
+#include "stator/core/clock.h"
+#include "stator/core/ids.h"
+#include "stator/core/result.h"
+
+namespace stator::kv {
+class EventLog;
+}
+
+namespace stator::engine {
+
+/// Names one attempt of one request on the wire and in an engine.
+struct RequestKey {
+  RequestId request;
+  Attempt attempt;
+  friend constexpr auto operator<=>(const RequestKey&, const RequestKey&) noexcept = default;
+  template <typename H>
+  friend H AbslHashValue(H state, const RequestKey& key) {  // NOLINT(readability-identifier-naming): absl's hook
+    return H::combine(std::move(state), key.request, key.attempt);
+  }
+};
+
+/// Work for an engine: token ids in, token ids out.
+struct EngineRequest {
+  RequestKey key;
+  std::vector<TokenId> tokens;  ///< prompt, then `generated` tokens of earlier attempts; never empty
+  uint32_t generated = 0;       ///< output tokens already sent to the client (0 on the first attempt)
+  api::SamplingParams sampling;
+  api::StopConditions stop;  ///< max_tokens counts `generated`, too
+  int32_t priority = 0;      ///< higher runs first and is preempted last
+  std::string cache_salt;    ///< isolates the prefix cache; empty = shared
+  std::string lora_name;     ///< empty = base model
+};
+
+/// New tokens of one sequence. Views into the arrays of its StepOutput.
+struct Delta {
+  RequestKey key;
+  uint32_t offset = 0;  ///< of the first token within the whole answer, all attempts
+  uint32_t token_begin = 0;
+  uint32_t token_count = 0;
+  uint32_t cached_tokens = 0;  ///< prompt tokens served from the prefix cache; set on the first delta
+  api::FinishReason finish = api::FinishReason::kNone;
+  bool stopped_by_token = false;  ///< kStop: by `stop_token_ids` (its id is the last token), not EOS
+};
+
+/// A request that ended without finishing. Nothing follows it for that key.
+struct Failure {
+  RequestKey key;
+  Error error;
+};
+
+/// What one engine step produced for one session: one message, whatever the number of sequences.
+/// A delta with `finish` set, or a failure, is the last word on its key; exactly one of them comes
+/// for every accepted request that was not cancelled.
+struct StepOutput {
+  std::vector<Delta> deltas;
+  std::vector<TokenId> tokens;                ///< of all deltas, in order
+  std::vector<api::TokenLogprobs> logprobs;   ///< parallel to `tokens` if any delta has them, else empty
+  std::vector<Failure> failures;
+
+  std::span<const TokenId> tokens_of(const Delta& delta) const {
+    return std::span(tokens).subspan(delta.token_begin, delta.token_count);
+  }
+  std::span<const api::TokenLogprobs> logprobs_of(const Delta& delta) const {
+    return logprobs.empty() ? std::span<const api::TokenLogprobs>()
+                            : std::span(logprobs).subspan(delta.token_begin, delta.token_count);
+  }
+};
+
+/// Receives one session's output. Called on the engine's thread: move it to the home loop and return.
+class EngineSink {
+ public:
+  virtual ~EngineSink() = default;
+  virtual void on_step(StepOutput output) noexcept = 0;
+};
+
+/// A frontend shard's connection to an engine.
+using SessionId = StrongId<struct SessionTag, uint64_t>;
+
+/// What a worker tells about its engine when it registers.
+struct EngineInfo {
+  std::string kind;  ///< "cpu", "sim", …
+  std::string version;
+  uint32_t block_size = 16;  ///< tokens
+  uint32_t total_blocks = 0;
+  uint32_t max_model_len = 0;  ///< prompt and output tokens
+  uint32_t max_num_seqs = 0;
+  uint32_t max_num_batched_tokens = 0;
+  uint32_t vocab_size = 0;
+};
+
+/// A snapshot of how busy an engine is.
+struct LoadReport {
+  uint32_t kv_used_blocks = 0;  ///< referenced by running sequences
+  uint32_t kv_cached_blocks = 0;  ///< idle but reusable
+  uint32_t kv_total_blocks = 0;
+  uint32_t running = 0;
+  uint32_t waiting = 0;
+  uint64_t prefix_hit_tokens = 0;    ///< since start
+  uint64_t prefix_query_tokens = 0;  ///< since start
+  uint64_t preemptions = 0;          ///< since start
+};
+
+/// An inference engine as the worker sees it. All methods are thread-safe unless stated; none blocks
+/// on a step. Lifecycle: make → start → sessions → stop (idempotent; ends running requests with
+/// kDraining failures) → destroy.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual const EngineInfo& info() const = 0;
+  virtual Status start() = 0;
+  virtual void stop() = 0;
+
+  /// `sink` must outlive the session. After close_session returns, the sink is not called again
+  /// and the session's requests are cancelled.
+  virtual SessionId open_session(EngineSink& sink) = 0;
+  virtual void close_session(SessionId session) = 0;
+
+  /// Ok: accepted, and the sink will get its end unless it is cancelled. Error: refused, nothing will
+  /// come. kInvalidArgument for a request this engine cannot run (empty prompt, token out of the
+  /// vocabulary, prompt ≥ max_model_len), kOverloaded when its queue is full, kDraining after stop.
+  virtual Status submit(SessionId session, EngineRequest request) = 0;
+  /// Frees the sequence before the next step; its output may still be in flight. Unknown keys are ignored.
+  virtual void cancel(SessionId session, RequestKey key) = 0;
+
+  virtual LoadReport load() const = 0;
+  /// The engine's KV events, in order, with replay. Owned by the engine.
+  virtual kv::EventLog& events() = 0;
+  /// Forgets all idle cached blocks (an AllCleared event follows).
+  virtual void reset_prefix_cache() = 0;
+};
+
+}  // namespace stator::engine
