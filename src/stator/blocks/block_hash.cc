@@ -13,8 +13,9 @@ namespace {
 // Dynamo's constant; part of the wire-visible identity.
 constexpr uint64_t kBaseSeed = 1337;
 
-static_assert(std::endian::native == std::endian::little,
-              "block hashes are defined over little-endian tokens; add byte swaps for this machine");
+static_assert(
+    std::endian::native == std::endian::little,
+    "block hashes are defined over little-endian tokens; add byte swaps for this machine");
 
 }  // namespace
 
@@ -44,7 +45,9 @@ LocalHash hash_block(std::span<const TokenId> tokens, uint64_t seed,
   return LocalHash(xxh3_64(bytes, seed));
 }
 
-SequenceHash chain(LocalHash first) { return SequenceHash(first.value()); }
+SequenceHash chain(LocalHash first) {
+  return SequenceHash(first.value());
+}
 
 SequenceHash chain(SequenceHash parent, LocalHash local) {
   const uint64_t link[2] = {parent.value(), local.value()};
@@ -56,12 +59,15 @@ BlockHasher::BlockHasher(uint32_t block_size, uint64_t seed)
   STATOR_ASSERT(block_size > 0, "a block has at least one token");
 }
 
-void BlockHasher::append(TokenId token) { append(std::span<const TokenId>(&token, 1)); }
+void BlockHasher::append(TokenId token) {
+  append(std::span<const TokenId>(&token, 1));
+}
 
 void BlockHasher::append(std::span<const TokenId> tokens) {
   if (!partial_.empty()) {
     const size_t missing = std::min<size_t>(block_size_ - partial_.size(), tokens.size());
-    partial_.insert(partial_.end(), tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(missing));
+    partial_.insert(partial_.end(), tokens.begin(),
+                    tokens.begin() + static_cast<ptrdiff_t>(missing));
     tokens = tokens.subspan(missing);
     if (partial_.size() < block_size_) {
       return;

@@ -11,11 +11,12 @@
 
 namespace stator::blocks {
 
-// Identity of KV blocks. A block is `block_size` consecutive tokens of one sequence; only full blocks
-// have an identity. The scheme is byte-compatible with NVIDIA Dynamo's router, so that its event
-// publishers and ours can feed the same index.
+// Identity of KV blocks. A block is `block_size` consecutive tokens of one sequence; only full
+// blocks have an identity. The scheme is byte-compatible with NVIDIA Dynamo's router, so that its
+// event publishers and ours can feed the same index.
 
-/// Content of one block, no history: XXH3-64 of its tokens as little-endian u32, seeded by the salt.
+/// Content of one block, no history: XXH3-64 of its tokens as little-endian u32, seeded by the
+/// salt.
 using LocalHash = StrongId<struct LocalHashTag, uint64_t>;
 /// Content of a block and of everything before it: chained LocalHashes.
 using SequenceHash = StrongId<struct SequenceHashTag, uint64_t>;

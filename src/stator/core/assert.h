@@ -20,16 +20,16 @@ unsigned long expectation_failures() noexcept;
 }  // namespace stator
 
 // A broken invariant is a bug: on in every build. The message cites the invariant: "I3: …".
-#define STATOR_ASSERT(condition, message)                                                       \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]] {                                                            \
-      ::stator::assertion_failed(#condition, message, std::source_location::current());         \
-    }                                                                                           \
+#define STATOR_ASSERT(condition, message)                                               \
+  do {                                                                                  \
+    if (!(condition)) [[unlikely]] {                                                    \
+      ::stator::assertion_failed(#condition, message, std::source_location::current()); \
+    }                                                                                   \
   } while (false)
 
-#define STATOR_EXPECT(condition, message)                                                       \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]] {                                                            \
-      ::stator::expectation_failed(#condition, message, std::source_location::current());       \
-    }                                                                                           \
+#define STATOR_EXPECT(condition, message)                                                 \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]] {                                                      \
+      ::stator::expectation_failed(#condition, message, std::source_location::current()); \
+    }                                                                                     \
   } while (false)

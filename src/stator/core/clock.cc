@@ -4,8 +4,8 @@
 namespace stator {
 
 TimePoint SystemClock::now() const {
-  return TimePoint(std::chrono::duration_cast<Duration>(
-      std::chrono::steady_clock::now().time_since_epoch()));
+  return TimePoint(
+      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
 }
 
 WallTime SystemClock::wall_now() const {

@@ -31,7 +31,9 @@ static_assert(!kTable.back().name.empty(), "every Code has a row");
 
 }  // namespace
 
-const CodeInfo& describe(Code code) { return kTable[static_cast<size_t>(code)]; }
+const CodeInfo& describe(Code code) {
+  return kTable[static_cast<size_t>(code)];
+}
 
 Code code_from_grpc(int grpc_status) {
   switch (grpc_status) {

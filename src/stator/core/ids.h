@@ -16,8 +16,9 @@ using WorkerId = StrongId<struct WorkerTag, uint64_t>;
 /// Orders the lives of a reused WorkerId: nanoseconds since the epoch at process start.
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
 
-/// One generation request of one frontend process: one choice of one prompt. Constant over attempts.
-/// Unique within the frontend process; the client-visible request id is a separate string.
+/// One generation request of one frontend process: one choice of one prompt. Constant over
+/// attempts. Unique within the frontend process; the client-visible request id is a separate
+/// string.
 using RequestId = StrongId<struct RequestTag, uint64_t>;
 
 /// Which try this is, from 0. With the offset on every delta it fences output of an old worker.
@@ -32,7 +33,8 @@ struct WorkerKey {
   uint32_t dp_rank = 0;
   friend constexpr auto operator<=>(const WorkerKey&, const WorkerKey&) noexcept = default;
   template <typename H>
-  friend H AbslHashValue(H state, const WorkerKey& key) {  // NOLINT(readability-identifier-naming): absl's hook
+  friend H AbslHashValue(
+      H state, const WorkerKey& key) {  // NOLINT(readability-identifier-naming): absl's hook
     return H::combine(std::move(state), key.worker, key.dp_rank);
   }
 };

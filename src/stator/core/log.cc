@@ -32,7 +32,9 @@ struct Settings {
   Filter filter;
 };
 
-std::shared_ptr<const Settings> initial_settings() { return std::make_shared<Settings>(); }
+std::shared_ptr<const Settings> initial_settings() {
+  return std::make_shared<Settings>();
+}
 std::atomic<std::shared_ptr<const Settings>>& settings() {
   static std::atomic<std::shared_ptr<const Settings>> value{initial_settings()};
   return value;
@@ -56,7 +58,8 @@ std::optional<Filter> parse_filter(std::string_view text) {
     const std::string_view part = text.substr(0, comma);
     text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
     const size_t equals = part.find('=');
-    const auto level = parse_level(equals == std::string_view::npos ? part : part.substr(equals + 1));
+    const auto level =
+        parse_level(equals == std::string_view::npos ? part : part.substr(equals + 1));
     if (!level) {
       return std::nullopt;
     }
@@ -151,9 +154,8 @@ std::string format_line(Format format, LogLevel level, std::string_view target,
     append_escaped(line, message);
   }
   for (const Field& field : fields) {
-    const bool bare =
-        !field.quoted || (!json && !field.text.empty() &&
-                          field.text.find_first_of(" \"=\n") == std::string::npos);
+    const bool bare = !field.quoted || (!json && !field.text.empty() &&
+                                        field.text.find_first_of(" \"=\n") == std::string::npos);
     line += json ? ",\"" : " ";
     line += field.key;
     line += json ? "\":" : "=";

@@ -190,9 +190,10 @@ std::string Metrics::render() const {
         uint64_t cumulative = 0;
         for (size_t i = 0; i <= series.bounds.size(); ++i) {
           cumulative += sum(series.slot + static_cast<uint32_t>(i));
-          const std::string bound = i < series.bounds.size() ? render_number(series.bounds[i]) : "+Inf";
-          fmt::format_to(sink, "{}_bucket{{{}{}le=\"{}\"}} {}\n", family->name, series.labels, comma,
-                         bound, cumulative);
+          const std::string bound =
+              i < series.bounds.size() ? render_number(series.bounds[i]) : "+Inf";
+          fmt::format_to(sink, "{}_bucket{{{}{}le=\"{}\"}} {}\n", family->name, series.labels,
+                         comma, bound, cumulative);
         }
         const auto sum_slot = series.slot + static_cast<uint32_t>(series.bounds.size()) + 1;
         fmt::format_to(sink, "{}_sum{} {}\n", family->name, braces,
@@ -210,7 +211,9 @@ void Counter::add(uint64_t n) const {
   }
 }
 
-uint64_t Counter::value() const { return metrics_ == nullptr ? 0 : metrics_->sum(slot_); }
+uint64_t Counter::value() const {
+  return metrics_ == nullptr ? 0 : metrics_->sum(slot_);
+}
 
 void Gauge::set(double value) const {
   if (cell_ != nullptr) {
@@ -224,7 +227,9 @@ void Gauge::add(double delta) const {
   }
 }
 
-double Gauge::value() const { return cell_ == nullptr ? 0 : cell_->load(std::memory_order_relaxed); }
+double Gauge::value() const {
+  return cell_ == nullptr ? 0 : cell_->load(std::memory_order_relaxed);
+}
 
 void Histogram::observe(double value, uint64_t times) const {
   if (metrics_ == nullptr) {

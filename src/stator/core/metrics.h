@@ -24,8 +24,8 @@ namespace stator {
 /// as the registry. Registering the same name and labels again returns the same series.
 ///
 ///   Metrics metrics;
-///   Counter shed = metrics.counter("stator_requests_shed_total", "requests refused", {{"reason", "queue"}});
-///   shed.add();
+///   Counter shed = metrics.counter("stator_requests_shed_total", "requests refused", {{"reason",
+///   "queue"}}); shed.add();
 class Metrics;
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
@@ -101,8 +101,8 @@ class Metrics {
   struct Series;
   struct Family;
   struct SlotBlock;
-  // Per process, not per registry: a thread's index. Beyond kThreadsMax threads share a block, which
-  // stays correct because increments are atomic.
+  // Per process, not per registry: a thread's index. Beyond kThreadsMax threads share a block,
+  // which stays correct because increments are atomic.
   static constexpr uint32_t kThreadsMax = 64;
   static constexpr uint32_t kSlotsMax = 32 * 1024;
 

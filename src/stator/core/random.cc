@@ -48,6 +48,8 @@ uint64_t Random::below(uint64_t bound) {
   return static_cast<uint64_t>(product >> 64);
 }
 
-double Random::uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+double Random::uniform() {
+  return static_cast<double>(next() >> 11) * 0x1.0p-53;
+}
 
 }  // namespace stator

@@ -23,6 +23,8 @@ Error&& Error::with_code(Code code) && {
   return std::move(*this);
 }
 
-Error Error::clone() const { return Error(*state_); }
+Error Error::clone() const {
+  return Error(*state_);
+}
 
 }  // namespace stator

@@ -38,7 +38,8 @@ class [[nodiscard]] Error {
 
   Code code() const { return state_->code; }
   const CodeInfo& info() const { return describe(state_->code); }
-  /// Contexts and message, outermost first: "loading model demo: reading config.json: no such file".
+  /// Contexts and message, outermost first: "loading model demo: reading config.json: no such
+  /// file".
   const std::string& message() const { return state_->message; }
   const std::source_location& where() const { return state_->where; }
   /// "invalid_argument: temperature must be …", for logs and test failures.
@@ -89,11 +90,11 @@ using Status = Result<void>;
 // Evaluates `expression`, returns its error (with optional context) or goes on with `target`
 // initialised from its value. They are statements that declare a variable, so they also work in
 // coroutines (the _CO_ form), where expression-statements with co_await would not.
-#define STATOR_TRY_IMPL(result, return_keyword, target, expression, ...)                 \
-  auto result = (expression);                                                            \
-  if (!result.has_value()) [[unlikely]] {                                                \
-    return_keyword std::move(result.error()) __VA_OPT__(.with_context(__VA_ARGS__));     \
-  }                                                                                      \
+#define STATOR_TRY_IMPL(result, return_keyword, target, expression, ...)             \
+  auto result = (expression);                                                        \
+  if (!result.has_value()) [[unlikely]] {                                            \
+    return_keyword std::move(result.error()) __VA_OPT__(.with_context(__VA_ARGS__)); \
+  }                                                                                  \
   target = std::move(*result)
 
 #define STATOR_TRY(target, expression, ...) \
@@ -102,17 +103,17 @@ using Status = Result<void>;
   STATOR_TRY_IMPL(STATOR_CONCAT(stator_try_, __LINE__), co_return, target, expression, __VA_ARGS__)
 
 /// The same for a Status: nothing to assign.
-#define STATOR_CHECK(expression, ...)                                           \
-  do {                                                                          \
-    auto stator_check = (expression);                                           \
-    if (!stator_check.has_value()) [[unlikely]] {                               \
+#define STATOR_CHECK(expression, ...)                                                \
+  do {                                                                               \
+    auto stator_check = (expression);                                                \
+    if (!stator_check.has_value()) [[unlikely]] {                                    \
       return std::move(stator_check.error()) __VA_OPT__(.with_context(__VA_ARGS__)); \
-    }                                                                           \
+    }                                                                                \
   } while (false)
-#define STATOR_CO_CHECK(expression, ...)                                        \
-  do {                                                                          \
-    auto stator_check = (expression);                                           \
-    if (!stator_check.has_value()) [[unlikely]] {                               \
+#define STATOR_CO_CHECK(expression, ...)                                                \
+  do {                                                                                  \
+    auto stator_check = (expression);                                                   \
+    if (!stator_check.has_value()) [[unlikely]] {                                       \
       co_return std::move(stator_check.error()) __VA_OPT__(.with_context(__VA_ARGS__)); \
-    }                                                                           \
+    }                                                                                   \
   } while (false)

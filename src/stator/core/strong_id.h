@@ -24,7 +24,8 @@ class StrongId {
   friend constexpr auto operator<=>(StrongId, StrongId) noexcept = default;
 
   template <typename H>
-  friend H AbslHashValue(H state, StrongId id) {  // NOLINT(readability-identifier-naming): absl's hook
+  friend H AbslHashValue(H state,
+                         StrongId id) {  // NOLINT(readability-identifier-naming): absl's hook
     return H::combine(std::move(state), id.value_);
   }
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/core/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+
+namespace stator {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Metrics, SumsTheCountsOfAllThreads) {
+  Metrics metrics;
+  const Counter counter = metrics.counter("x_total", "things");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([counter] {
+      for (int n = 0; n < 10'000; ++n) {
+        counter.add();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(counter.value(), 80'000U);
+}
+
+TEST(Metrics, RendersThePrometheusTextFormat) {
+  Metrics metrics;
+  metrics.counter("requests_total", "requests", {{"model", "a\"b\\c\nd"}}).add(3);
+  metrics.gauge("active", "now").set(2.5);
+  constexpr std::array kBounds = {0.1, 1.0};
+  const Histogram histogram = metrics.histogram("seconds", "time", kBounds, {{"stage", "route"}});
+  histogram.observe(0.05);
+  histogram.observe(0.1);
+  histogram.observe(5, 2);
+
+  const std::string text = metrics.render();
+
+  EXPECT_THAT(text, HasSubstr("# HELP requests_total requests\n# TYPE requests_total counter\n"));
+  EXPECT_THAT(text, HasSubstr("requests_total{model=\"a\\\"b\\\\c\\nd\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("active 2.5\n"));
+  EXPECT_THAT(text, HasSubstr("seconds_bucket{stage=\"route\",le=\"0.1\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("seconds_bucket{stage=\"route\",le=\"1\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("seconds_bucket{stage=\"route\",le=\"+Inf\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr("seconds_sum{stage=\"route\"} 10.15\n"));
+  EXPECT_THAT(text, HasSubstr("seconds_count{stage=\"route\"} 4\n"));
+}
+
+TEST(Metrics, TheSameNameAndLabelsAreTheSameSeries) {
+  Metrics metrics;
+  metrics.counter("x_total", "things", {{"k", "v"}}).add();
+  metrics.counter("x_total", "things", {{"k", "v"}}).add();
+  EXPECT_EQ(metrics.counter("x_total", "things", {{"k", "v"}}).value(), 2U);
+  EXPECT_EQ(metrics.counter("x_total", "things", {{"k", "w"}}).value(), 0U);
+}
+
+TEST(Metrics, ACallbackGaugeIsReadAtScrapeTime) {
+  Metrics metrics;
+  double value = 1;
+  metrics.gauge_callback("depth", "queue", {}, [&value] { return value; });
+  value = 7;
+  EXPECT_THAT(metrics.render(), HasSubstr("depth 7\n"));
+}
+
+TEST(Metrics, ADefaultHandleCountsIntoNothing) {
+  Counter().add();
+  Gauge().set(1);
+  Histogram().observe(1);
+  EXPECT_EQ(Counter().value(), 0U);
+}
+
+}  // namespace
+}  // namespace stator
