@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/result.h"
+
+namespace stator::chat_template {
+
+// Chat templates: from an OpenAI-style conversation to the prompt text a model was trained on. The
+// language is Jinja2 as Hugging Face's apply_chat_template sets it up, and output is byte-equal to it:
+// prompts that differ by one space miss every prefix cache.
+//
+//   STATOR_TRY(auto source, find_chat_template(model_dir));         // nothing there: no chat endpoint
+//   STATOR_TRY(auto chat, ChatTemplate::compile(std::move(*source)));
+//   RenderInput input;
+//   input.messages_json = R"([{"role":"user","content":"Hello"}])";
+//   input.now = clock.wall_now();
+//   STATOR_TRY(std::string prompt, chat->render(input));
+
+/// Name → text, such as {"bos_token", "<s>"}. Absent ones stay undefined in the template.
+using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
+
+/// What a model folder says about its chat template.
+struct ChatTemplateSource {
+  std::string text;
+  std::optional<std::string> tool_use_text;  ///< used instead when a request brings tools
+  SpecialTokens special_tokens;
+};
+
+/// Looks for `chat_template.jinja`, then `chat_template.json`, then `chat_template` in
+/// `tokenizer_config.json` (a string, or a list of {name, template} with "default" and "tool_use");
+/// special tokens come from tokenizer_config.json. None of them: an empty optional. Unreadable file:
+/// kIo; wrong content: kCorrupt, naming the file. Blocking reads, for start-up only.
+Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& model_dir);
+
+/// Bounds on one render, against hostile templates and hostile conversations.
+struct RenderLimits {
+  uint64_t steps_max = 10'000'000;  ///< statements and expressions; bulk work counts by its size
+  size_t output_bytes_max = size_t{16} << 20U;
+  size_t memory_bytes_max = size_t{256} << 20U;  ///< all values made during the render
+  uint32_t depth_max = 1000;                     ///< nested expressions and calls
+};
+
+/// One conversation. The JSON texts must outlive the call. Empty text = undefined in the template.
+struct RenderInput {
+  std::string_view messages_json;   ///< array of message objects; required
+  std::string_view tools_json;      ///< array of OpenAI tool objects
+  std::string_view documents_json;  ///< array
+  std::string_view extra_json;      ///< object: chat_template_kwargs; wins over everything but messages
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  ///< excludes add_generation_prompt
+  WallTime now{};                       ///< for strftime_now; UTC
+  RenderLimits limits;
+};
+
+/// What the template was found to need. Decided once at compile time from its syntax tree.
+struct TemplateTraits {
+  bool content_parts = false;      ///< walks message.content: gets part lists; else joined text
+  bool object_arguments = false;   ///< tool-call arguments must be objects, not JSON text
+  bool mentions_developer = false;  ///< knows the role "developer"; else it is sent as "system"
+  bool uses_tools = false;
+};
+
+/// A compiled chat template. Immutable and thread-safe.
+class ChatTemplate {
+ public:
+  /// Syntax errors: kInvalidArgument "chat template line 12: …".
+  static Result<std::unique_ptr<ChatTemplate>> compile(std::string source,
+                                                       SpecialTokens special_tokens);
+  static Result<std::unique_ptr<ChatTemplate>> compile(ChatTemplateSource source);
+
+  ChatTemplate(const ChatTemplate&) = delete;
+  ChatTemplate& operator=(const ChatTemplate&) = delete;
+  ~ChatTemplate();
+
+  /// The prompt text. Errors:
+  /// - the template called raise_exception(text): kInvalidArgument with exactly `text`;
+  /// - it failed otherwise: kInvalidArgument "rendering the chat template: line 7: …";
+  /// - steps or depth beyond the limits: kInvalidArgument; output or memory: kTooLarge;
+  /// - JSON that does not parse or has the wrong shape: kInvalidArgument naming the part;
+  /// - both add_generation_prompt and continue_final_message, or a final message that the prompt
+  ///   does not contain: kInvalidArgument.
+  Result<std::string> render(const RenderInput& input) const;
+
+  /// The template as plain Jinja: every member of `context_json` (an object) is a variable, nothing is
+  /// adapted. For tests, tools and templates that are not about chats.
+  Result<std::string> render_context(std::string_view context_json, const RenderInput& input) const;
+
+  const TemplateTraits& traits() const;
+
+ private:
+  struct Compiled;
+  explicit ChatTemplate(std::unique_ptr<const Compiled> compiled);
+  std::unique_ptr<const Compiled> compiled_;
+};
+
+}  // namespace stator::chat_template

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "stator/chat_template/arena.h"
+#include "stator/core/result.h"
+
+namespace stator::chat_template {
+
+struct ListData;
+struct DictData;
+struct Object;
+
+enum class Kind : uint8_t {
+  kMissing,    ///< "no such variable here": internal, never visible to a template
+  kUndefined,  ///< what a template sees for a missing name or key; prints as nothing
+  kNone,
+  kBool,
+  kInt,     ///< fits int64
+  kBigInt,  ///< wider: the exact decimal spelling; can be printed and compared, not computed with
+  kDouble,
+  kString,  ///< UTF-8
+  kList,
+  kTuple,
+  kView,       ///< dict.items(), .keys(), .values(): iterable, sized, not indexable
+  kGenerator,  ///< what map, select … answer: iterable once, always true, no length
+  kDict,       ///< insertion order
+  kObject,     ///< namespace, loop, macro, bound method …: see detail/object.h
+};
+
+/// One value of a template's world: 16 bytes, trivially copyable, aliasing what it was made from.
+/// Strings, lists and dicts point into an Arena or into the JSON text they were read from; both must
+/// outlive the value. Lists and dicts are shared by reference, as in Python. Not thread-safe while
+/// written; a render owns all values it makes.
+///
+///   Arena arena(1 << 20);
+///   STATOR_TRY(Value messages, Value::from_json(body, arena));
+///   std::string text = messages.to_python_json();
+class Value {
+ public:
+  Value() : kind_(Kind::kNone) { payload_.integer = 0; }
+
+  static Value missing() { return Value(Kind::kMissing); }
+  static Value none() { return Value(Kind::kNone); }
+  static Value boolean(bool value) {
+    Value result(Kind::kBool);
+    result.payload_.integer = value ? 1 : 0;
+    return result;
+  }
+  static Value integer(int64_t value) {
+    Value result(Kind::kInt);
+    result.payload_.integer = value;
+    return result;
+  }
+  static Value number(double value) {
+    Value result(Kind::kDouble);
+    result.payload_.real = value;
+    return result;
+  }
+  /// `text` is referenced, not copied; at most 4 GiB.
+  static Value string(std::string_view text) { return with_text(Kind::kString, text); }
+  /// A string that `+` must not escape but whose other operand it must (Jinja's Markup).
+  static Value markup(std::string_view text) {
+    Value result = string(text);
+    result.flag_ = 1;
+    return result;
+  }
+  static Value big_integer(std::string_view digits) { return with_text(Kind::kBigInt, digits); }
+  /// `name` appears in the error of whoever uses the value; `owner` is the kind that lacked it, or
+  /// kMissing for a plain variable.
+  static Value undefined(std::string_view name, Kind owner = Kind::kMissing) {
+    Value result = with_text(Kind::kUndefined, name);
+    result.flag_ = static_cast<uint8_t>(owner);
+    return result;
+  }
+  static Value sequence(Kind kind, ListData* list) {
+    Value result(kind);
+    result.payload_.list = list;
+    return result;
+  }
+  static Value list(ListData* list) { return sequence(Kind::kList, list); }
+  static Value dict(DictData* dict) {
+    Value result(Kind::kDict);
+    result.payload_.dict = dict;
+    return result;
+  }
+  static Value object(Object* object) {
+    Value result(Kind::kObject);
+    result.payload_.object = object;
+    return result;
+  }
+
+  /// Reads JSON exactly: key order kept (a repeated key keeps its first place and last value),
+  /// integers of any width kept, strings without escapes alias `json`. A lone surrogate escape
+  /// becomes U+FFFD. Nesting deeper than 128, invalid UTF-8, trailing text: kInvalidArgument with the
+  /// byte offset. Arena full: kTooLarge.
+  static Result<Value> from_json(std::string_view json, Arena& arena);
+  /// As Python's json.dumps(value, ensure_ascii=False). For trees made by from_json.
+  std::string to_python_json() const;
+
+  Kind kind() const { return kind_; }
+  bool is_missing() const { return kind_ == Kind::kMissing; }
+  bool is_undefined() const { return kind_ == Kind::kUndefined; }
+  bool is_none() const { return kind_ == Kind::kNone; }
+  bool is_bool() const { return kind_ == Kind::kBool; }
+  bool is_int() const { return kind_ == Kind::kInt; }
+  bool is_string() const { return kind_ == Kind::kString; }
+  bool is_markup() const { return kind_ == Kind::kString && flag_ == 1; }
+  bool is_list() const { return kind_ == Kind::kList; }
+  bool is_dict() const { return kind_ == Kind::kDict; }
+  bool is_object() const { return kind_ == Kind::kObject; }
+  /// list, tuple, view or generator: has a ListData.
+  bool has_list() const { return kind_ >= Kind::kList && kind_ <= Kind::kGenerator; }
+
+  /// Accessors require the kind they name.
+  bool as_bool() const { return payload_.integer != 0; }
+  int64_t as_int() const { return payload_.integer; }
+  double as_double() const { return payload_.real; }
+  /// kString, kBigInt, and the name of a kUndefined.
+  std::string_view text() const { return {payload_.text, length_}; }
+  Kind undefined_owner() const { return static_cast<Kind>(flag_); }
+  ListData& as_list() const { return *payload_.list; }
+  DictData& as_dict() const { return *payload_.dict; }
+  Object& as_object() const { return *payload_.object; }
+
+  /// Python's truth value.
+  bool truthy() const;
+  /// Member of a dict by string key, or null: for conversation trees.
+  const Value* find(std::string_view key) const;
+
+ private:
+  explicit Value(Kind kind) : kind_(kind) { payload_.integer = 0; }
+  static Value with_text(Kind kind, std::string_view text) {
+    Value result(kind);
+    result.length_ = static_cast<uint32_t>(text.size());
+    result.payload_.text = text.data();
+    return result;
+  }
+
+  Kind kind_;
+  uint8_t flag_ = 0;
+  uint32_t length_ = 0;
+  union {
+    int64_t integer;
+    double real;
+    const char* text;
+    ListData* list;
+    DictData* dict;
+    Object* object;
+  } payload_;
+};
+static_assert(sizeof(Value) == 16 && std::is_trivially_copyable_v<Value>);
+
+/// A growable array in an arena.
+struct ListData {
+  Value* items = nullptr;
+  uint32_t size = 0;
+  uint32_t capacity = 0;
+
+  static ListData* make(Arena& arena, size_t capacity);
+  void push(Arena& arena, Value value);
+  void insert(Arena& arena, size_t index, Value value);
+  void erase(size_t index);
+  std::span<Value> values() const { return {items, size}; }
+};
+
+/// Insertion-ordered map. Linear search while small, an open-addressing index beyond that.
+struct DictData {
+  struct Entry {
+    Value key;
+    Value value;
+  };
+  Entry* entries = nullptr;
+  uint32_t* index = nullptr;  // entry number + 1; 0 = free; null while size <= kLinearMax
+  uint32_t size = 0;
+  uint32_t capacity = 0;
+  uint32_t index_mask = 0;
+  static constexpr uint32_t kLinearMax = 8;
+
+  static DictData* make(Arena& arena, size_t capacity);
+  /// Null when absent. Unhashable keys are never found.
+  Value* find(Value key) const;
+  Value* find(std::string_view key) const;
+  /// Inserts or overwrites; an overwritten key keeps its place.
+  void set(Arena& arena, Value key, Value value);
+  /// False when absent. Linear time.
+  bool erase(Arena& arena, Value key);
+  std::span<Entry> items() const { return {entries, size}; }
+
+ private:
+  uint32_t find_entry(Value key, uint64_t hash) const;
+  void reindex(Arena& arena);
+};
+
+/// Python's == (1 == 1.0 == true; containers by content). Recursion stops at 200 levels as unequal.
+bool equals(const Value& left, const Value& right);
+/// Equal values hash equal. Containers other than tuples have no hash: `hashable` tells.
+uint64_t hash_of(const Value& value);
+bool hashable(const Value& value);
+
+}  // namespace stator::chat_template
