@@ -26,12 +26,14 @@ struct SamplingParams {
   float repetition_penalty = 1.0F;
   std::optional<int64_t> seed;  ///< same seed, prompt and parameters: same tokens
   std::vector<std::pair<TokenId, float>> logit_bias;
-  std::optional<uint32_t> logprobs;  ///< number of alternatives per token (0 = sampled only); none = off
+  std::optional<uint32_t>
+      logprobs;  ///< number of alternatives per token (0 = sampled only); none = off
 
   bool greedy() const { return temperature < 1e-5F; }
 };
 
-/// When a sequence ends, as far as token ids can tell. Stop strings live above this, in the frontend.
+/// When a sequence ends, as far as token ids can tell. Stop strings live above this, in the
+/// frontend.
 struct StopConditions {
   uint32_t max_tokens = 16;  ///< over all attempts; at least 1
   uint32_t min_tokens = 0;   ///< until then neither EOS nor stop tokens are sampled

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "stator/api/response.h"
+#include "stator/core/ids.h"
+
+namespace stator::api {
+
+// Whole JSON bodies, appended to `out`.
+
+struct ChatChoice {
+  uint32_t index = 0;
+  std::string_view content;  ///< empty: "" without tool calls, null with
+  std::string_view reasoning;
+  std::string_view refusal;
+  std::span<const ToolCall> tool_calls;
+  ChoiceFinish finish = ChoiceFinish::kStop;
+  Logprobs logprobs;
+};
+
+struct CompletionChoice {
+  uint32_t index = 0;
+  std::string_view text;
+  ChoiceFinish finish = ChoiceFinish::kStop;
+  Logprobs logprobs;
+};
+
+/// What stands around the choices.
+struct BodyFrame {
+  ResponseIdentity identity;
+  Usage usage;
+  ResponseOptions options;
+  std::string_view nvext_json;  ///< ready-made object (see NvextResponse); empty = none
+};
+
+void append_chat_completion(std::string& out, const BodyFrame& frame,
+                            std::span<const ChatChoice> choices);
+void append_text_completion(std::string& out, const BodyFrame& frame,
+                            std::span<const CompletionChoice> choices);
+
+/// The answer half of `nvext`, as far as the client asked for it in extra_fields.
+struct NvextResponse {
+  struct Workers {
+    std::optional<uint64_t> prefill_worker_id;
+    std::optional<uint32_t> prefill_dp_rank;
+    std::optional<uint64_t> decode_worker_id;
+    std::optional<uint32_t> decode_dp_rank;
+  };
+  struct Timing {
+    std::optional<double> request_received_ms;  ///< unix time
+    std::optional<double> prefill_wait_time_ms;
+    std::optional<double> prefill_time_ms;
+    std::optional<double> ttft_ms;
+    std::optional<double> total_time_ms;
+    std::optional<double> kv_hit_rate;  ///< 0 … 1
+    std::optional<uint64_t> router_queue_depth;
+  };
+  std::optional<Workers> workers;
+  std::optional<Timing> timing;
+  std::optional<std::span<const TokenId>> completion_token_ids;
+  std::optional<std::span<const TokenId>> token_ids;  ///< the prompt's, for dry-run routing
+  /// The user stop that matched: at most one of the two.
+  std::optional<std::string_view> stop_string;
+  std::optional<TokenId> stop_token;
+};
+
+/// Appends the object, or nothing when no member is set.
+void append_nvext(std::string& out, const NvextResponse& nvext);
+
+struct ModelEntry {
+  std::string_view id;
+  int64_t created_s = 0;  ///< when it was registered
+  std::string_view owned_by = "nvidia";
+  std::optional<uint64_t> context_window;
+  std::optional<uint64_t> max_output_tokens;
+};
+
+/// {"object":"list","data":[…]}
+void append_model_list(std::string& out, std::span<const ModelEntry> models);
+void append_model(std::string& out, const ModelEntry& model);
+
+struct TokenizeResult {
+  std::span<const TokenId> tokens;
+  uint32_t max_model_len = 0;
+  std::optional<std::span<const std::string>> token_strs;
+};
+
+/// {"count","max_model_len","tokens"[,"token_strs"]}
+void append_tokenize_response(std::string& out, const TokenizeResult& result);
+/// {"prompt"}
+void append_detokenize_response(std::string& out, std::string_view prompt);
+
+/// {"status":"live"|"shutting_down","message"}
+enum class Liveness : uint8_t { kLive, kShuttingDown };
+void append_live_body(std::string& out, Liveness liveness);
+
+struct HealthyInstance {
+  std::string_view model;
+  WorkerId worker;
+};
+/// {"status":"healthy","endpoints":[…],"instances":[{"model","instance_id"}]}
+void append_healthy_body(std::string& out, std::span<const std::string_view> endpoints,
+                         std::span<const HealthyInstance> instances);
+/// {"status":"not_ready","stage","message"}
+void append_not_ready_body(std::string& out, std::string_view stage, std::string_view message);
+
+}  // namespace stator::api
