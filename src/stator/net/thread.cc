@@ -20,7 +20,9 @@ Thread& Thread::operator=(Thread&& other) noexcept {
   return *this;
 }
 
-Thread::~Thread() { join(); }
+Thread::~Thread() {
+  join();
+}
 
 void Thread::join() {
   if (thread_.joinable()) {
