@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "stator/core/ids.h"
+#include "stator/tokenizer/tokenizer.h"
+
+namespace stator::tokenizer {
+
+/// Where the stream stands. Some decoders (Llama-2 style) drop one leading space, but only at the
+/// very start of a text: what is generated after a prompt keeps it.
+enum class StreamStart : uint8_t { kAfterPrompt, kStartOfText };
+
+/// Token ids of one choice to text, as they arrive.
+///
+///   IncrementalDetokenizer detokenizer(tokenizer, SkipSpecial::kYes);
+///   for (TokenId id : ids) detokenizer.step(id, text);   // text is complete UTF-8 after each step
+///   detokenizer.finish(text);
+///
+/// I1: what all steps and finish() append equals Tokenizer::decode of all ids (with kStartOfText).
+/// I2: every appended text is valid UTF-8; at most 3 bytes are held back: the incomplete last
+/// character. O(bytes of the token) per step: a table lookup. The tokenizer must outlive it. Not
+/// thread-safe.
+class IncrementalDetokenizer {
+ public:
+  IncrementalDetokenizer(const Tokenizer& tokenizer, SkipSpecial skip,
+                         StreamStart start = StreamStart::kAfterPrompt);
+
+  /// Appends the text that became complete with `id`; nothing for skipped or unknown ids.
+  void step(TokenId id, std::string& out);
+
+  /// Appends the held incomplete character as one U+FFFD, if any. The stream may go on afterwards.
+  void finish(std::string& out);
+
+  /// Bytes waiting for the rest of their character: 0 to 3.
+  uint32_t held_bytes() const { return held_count_; }
+
+ private:
+  const Tokenizer* tokenizer_;
+  char held_[3] = {};
+  uint8_t held_count_ = 0;
+  uint8_t strip_left_ = 0;  // leading strip characters still to be dropped
+  char strip_char_ = ' ';
+  bool skip_special_;
+  bool space_between_;
+  bool at_start_ = true;
+};
+
+static_assert(sizeof(IncrementalDetokenizer) <= 64, "tens of thousands of streams live at once");
+
+}  // namespace stator::tokenizer
