@@ -22,7 +22,8 @@ struct StoredBlock {
   friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
 };
 
-/// Consecutive blocks became reusable. `parent` is the external id of the block before the first one.
+/// Consecutive blocks became reusable. `parent` is the external id of the block before the first
+/// one.
 struct BlocksStored {
   std::optional<blocks::ExternalHash> parent;
   std::vector<StoredBlock> blocks;
@@ -40,13 +41,16 @@ struct AllCleared {
   friend bool operator==(const AllCleared&, const AllCleared&) = default;
 };
 
+/// What happened, before it has an id.
+using KvEventData = std::variant<BlocksStored, BlocksRemoved, AllCleared>;
+
 /// One change of one (worker, rank)'s reusable KV blocks. `event_id` is dense from 1 per
 /// (worker incarnation, rank), so a reader sees duplicates and gaps.
 struct KvEvent {
   uint64_t event_id = 0;
   uint32_t dp_rank = 0;
   StorageTier tier = StorageTier::kDevice;
-  std::variant<BlocksStored, BlocksRemoved, AllCleared> data;
+  KvEventData data;
   friend bool operator==(const KvEvent&, const KvEvent&) = default;
 };
 

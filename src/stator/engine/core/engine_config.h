@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "stator/core/result.h"
+#include "stator/engine/api/engine.h"
+
+namespace stator::engine {
+
+/// Who runs first, and who is preempted last.
+enum class SchedulingPolicy : uint8_t {
+  kFcfs,      ///< arrival order
+  kPriority,  ///< higher EngineRequest::priority first, then arrival order
+};
+
+/// How an engine schedules, whatever computes its tokens.
+struct EngineConfig {
+  std::string kind = "sim";   ///< EngineInfo::kind
+  std::string version = "1";  ///< EngineInfo::version
+  std::string name =
+      "engine";          ///< value of the `engine` label on metrics; one per engine in a process
+  uint32_t dp_rank = 0;  ///< on KV events
+
+  uint32_t block_size = 16;  ///< tokens per KV block, 1 … 1024
+  uint32_t total_blocks = 16'384;
+  uint32_t max_num_seqs = 256;              ///< running at once
+  uint32_t max_num_batched_tokens = 8'192;  ///< computed in one step
+  uint32_t max_model_len = 0;               ///< prompt and output tokens; 0 = the runner's limit
+  uint32_t waiting_max = 4'096;             ///< requests not yet running; beyond: kOverloaded
+  SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  bool enable_prefix_caching = true;
+  bool enable_chunked_prefill = true;  ///< off: max_num_batched_tokens must be ≥ max_model_len
+  bool supports_lora = false;          ///< off: a request with a lora_name is kInvalidArgument
+};
+
+/// The config with `max_model_len` filled in, or kInvalidArgument naming the key, its value and the
+/// allowed range. Guarantees that any request that passes validate() can run alone.
+Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len);
+
+/// Whether an engine with this (resolved) config and vocabulary can run `request` at all; otherwise
+/// kInvalidArgument naming the field. Pure; called on the submitter's thread.
+Status validate(const EngineRequest& request, const EngineConfig& config, uint32_t vocab_size);
+
+}  // namespace stator::engine

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/core/result.h"
+#include "stator/engine/api/engine.h"
+#include "stator/engine/api/model_runner.h"
+#include "stator/engine/core/engine_config.h"
+
+namespace stator::engine {
+
+/// A complete engine: one thread that owns a scheduler and drives `runner` step by step.
+///
+///   STATOR_TRY(auto engine, make_engine(config, std::move(runner), clock, metrics));
+///   STATOR_CHECK(engine->start());
+///   SessionId session = engine->open_session(sink);
+///   STATOR_CHECK(engine->submit(session, request));   // sink.on_step(...) on the engine's thread
+///
+/// Threads: submit, cancel, open_session, close_session, load, events and reset_prefix_cache come
+/// from any thread and wait at most for another caller, except that close_session waits for a
+/// running on_step of any session. stop and close_session must not be called from inside on_step.
+/// Requests cross to the engine's thread through an inbox that holds at most `waiting_max` of them;
+/// beyond that submit says kOverloaded. An idle engine sleeps.
+///
+/// `clock` times steps and the waits that a simulated runner asks for; it must advance by itself
+/// (the operating system's). Simulations on virtual time drive Scheduler directly. `clock` and
+/// `metrics` outlive the engine.
+///
+/// Errors: kInvalidArgument if the config contradicts itself or the runner; the message names the
+/// key.
+Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
+                                            std::unique_ptr<ModelRunner> runner, Clock& clock,
+                                            Metrics& metrics);
+
+}  // namespace stator::engine

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/flat_map.h"
+#include "stator/core/result.h"
+#include "stator/engine/api/engine.h"
+#include "stator/engine/api/model_runner.h"
+#include "stator/engine/core/engine_config.h"
+#include "stator/engine/core/sequence.h"
+#include "stator/kv/block_pool.h"
+#include "stator/kv/event.h"
+
+namespace stator::engine {
+
+/// What the next step computes. Owned by the scheduler and valid until the next commit().
+struct StepPlan {
+  std::vector<SequenceSlice> slices;
+  std::vector<Sequence*> sequences;  ///< parallel to `slices`; the scheduler's own bookkeeping
+  uint32_t tokens = 0;               ///< sum of the slices' counts
+  bool empty() const { return slices.empty(); }
+};
+
+/// One session's share of what a step produced.
+struct SessionOutput {
+  SessionId session;
+  StepOutput output;
+};
+
+/// Totals since construction.
+struct SchedulerTotals {
+  uint64_t prefix_hit_tokens = 0;
+  uint64_t prefix_query_tokens = 0;
+  uint64_t preemptions = 0;
+  uint64_t computed_tokens = 0;   ///< prompt and output positions, recomputed ones again
+  uint64_t generated_tokens = 0;  ///< delivered
+  uint64_t finished_requests = 0;
+};
+
+/// Continuous batching: decides, step by step, which sequences compute which tokens into which KV
+/// blocks. The same code under the CPU engine, the simulated engine and the cluster simulator.
+/// Pure: no I/O, clock, lock or thread; one caller.
+///
+///   scheduler.add(session, request, now);
+///   while (!scheduler.idle()) {
+///     const StepPlan& plan = scheduler.plan(now);
+///     runner.run(plan.slices, sampled);
+///     for (SessionOutput& out : scheduler.commit(sampled)) { … }
+///     log.append(scheduler.take_events());
+///   }
+///
+///            add()            plan(): admitted              commit(): last token
+///     ─────────────► Waiting ─────────────────► Running ──────────────────────► Ended
+///                       ▲                          │ │
+///                       └── plan(): out of blocks ─┘ └── cancel(), fail_all() ─► Ended
+///
+/// A step gives every decoding sequence one token, then continues started prefills, then admits
+/// waiting requests, each in policy order, within max_num_batched_tokens and max_num_seqs. A
+/// request is admitted when all its tokens so far fit into blocks that are reusable, free or
+/// evictable; the head of the queue is never overtaken. When a decoding sequence finds no block,
+/// the running sequence last in policy order is preempted: its blocks are given back, it keeps its
+/// tokens and is recomputed later, mostly from its own cached prefix.
+///
+/// S1  A sequence is in exactly one of waiting_ (no blocks) and running_ (blocks for all computed
+///     positions); both are in policy order.
+/// S2  running ≤ max_num_seqs; a plan computes ≤ max_num_batched_tokens; waiting ≤ waiting_max, not
+///     counting preempted sequences.
+/// S3  computed < tokens for every sequence between steps: there is always a token to compute.
+/// S4  The first delta of a sequence has offset `generated`, each following one the offset where
+/// the
+///     last ended, whatever was preempted or recomputed in between: no token is sent twice.
+/// S5  A sequence that runs alone always gets a block (resolve() checked the pool against
+///     max_model_len), so plan() is not empty while there is a live request.
+/// S6  Each accepted, not cancelled request ends exactly once: with `finish` or with a failure.
+/// S7  No add, cancel or reset between plan() and commit().
+class Scheduler {
+ public:
+  /// `config` must come from resolve(). `events`: whether anybody calls take_events().
+  explicit Scheduler(const EngineConfig& config,
+                     kv::BlockPool::Events events = kv::BlockPool::Events::kRecord);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  /// Queues a request that passed validate(). kOverloaded: the queue is full. kAlreadyExists: the
+  /// session has a live request of that key. O(log waiting + tokens).
+  Status add(SessionId session, EngineRequest request, TimePoint now);
+  /// Frees the sequence's blocks now; nothing more is said about it. False for an unknown key.
+  bool cancel(SessionId session, RequestKey key);
+  /// The same for everything of one session. O(live sequences).
+  void cancel_session(SessionId session);
+  /// Ends every live request with a failure of this error.
+  std::vector<SessionOutput> fail_all(const Error& error);
+
+  /// Decides the next step. Empty only when idle(). O(running + admitted).
+  const StepPlan& plan(TimePoint now);
+  /// Applies the planned step's outcome; `sampled` is parallel to the plan's slices (logprobs are
+  /// moved out). At most one output per session; the vector is reused by the next call, its
+  /// elements may be moved from.
+  std::vector<SessionOutput>& commit(std::span<Sampled> sampled);
+
+  /// KV events since the last call, in order.
+  std::vector<kv::KvEventData> take_events() { return pool_.take_events(); }
+  /// Forgets all cached blocks (used ones stay readable for their sequences).
+  void reset_prefix_cache();
+
+  bool idle() const { return waiting_.empty() && running_count() == 0; }
+  uint32_t running_count() const { return running_count_; }
+  uint32_t waiting_count() const { return static_cast<uint32_t>(waiting_.size()); }
+  LoadReport load() const;
+  const SchedulerTotals& totals() const { return totals_; }
+  const kv::BlockPool& pool() const { return pool_; }
+
+  /// Checks S1-S3 and the pool's invariants; aborts if one is broken. O(everything); for tests.
+  void check_invariants() const;
+
+ private:
+  struct PolicyOrder {
+    SchedulingPolicy policy;
+    bool operator()(const Sequence* a, const Sequence* b) const;
+  };
+  struct SessionSlot {
+    SessionId session;
+    uint32_t live = 0;        // sequences; the slot is reused at 0
+    uint32_t output = kNone;  // index in outputs_ during a commit
+  };
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // plan()
+  void forget_ended();
+  void plan_running();
+  void plan_waiting(TimePoint now);
+  bool try_admit(Sequence& sequence, TimePoint now);
+  bool grow(Sequence& sequence);
+  void preempt_last();
+  void schedule(Sequence& sequence, uint32_t count);
+  void merge_admitted();
+
+  // commit()
+  void register_full_blocks(Sequence& sequence, uint32_t computed_before);
+  void accept(Sequence& sequence, Sampled& sampled);
+  StepOutput& output_for(Sequence& sequence);
+  void end(Sequence& sequence);
+
+  uint32_t take_slot(SessionId session);
+  uint32_t blocks_for(size_t tokens) const;
+
+  const EngineConfig config_;
+  kv::BlockPool pool_;
+  uint64_t next_sequence_ = 1;
+  uint32_t running_count_ = 0;
+  uint32_t preempted_waiting_ = 0;
+  bool planned_ = false;
+  SchedulerTotals totals_;
+
+  FlatMap<SequenceKey, std::unique_ptr<Sequence>> live_;
+  std::set<Sequence*, PolicyOrder> waiting_;
+  std::vector<Sequence*> running_;  // policy order; ended ones stay until the next plan()
+  std::vector<std::unique_ptr<Sequence>> ended_;
+
+  std::vector<SessionSlot> sessions_;
+  FlatMap<SessionId, uint32_t> session_slots_;
+  std::vector<uint32_t> free_slots_;
+
+  StepPlan plan_;
+  uint32_t budget_ = 0;
+  std::vector<Sequence*> prefills_;  // running, more than one token to compute
+  std::vector<Sequence*> admitted_;  // this step
+  std::vector<SessionOutput> outputs_;
+};
+
+}  // namespace stator::engine

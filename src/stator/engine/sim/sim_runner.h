@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "stator/core/ids.h"
+#include "stator/core/result.h"
+#include "stator/engine/api/model_runner.h"
+
+namespace stator::engine {
+
+/// How long a simulated step takes, in microseconds:
+///
+///   step_us
+///   + prefill_token_us · (tokens computed by slices of more than one token)
+///   + prefill_pair_us · Σ over those slices of count · (start + count / 2)   (attention)
+///   + decode_sequence_us · (slices of one token)
+///   + decode_context_token_us · Σ over those slices of their length
+///
+/// The defaults look like a mid-size accelerator with an 8B model: 8 ms per decode step, 20 k
+/// prefill tokens per second. Divided by `speedup`; 0 or infinity means no waiting at all.
+struct SimTiming {
+  double step_us = 5'000;
+  double prefill_token_us = 50;
+  double prefill_pair_us = 0.002;
+  double decode_sequence_us = 20;
+  double decode_context_token_us = 0.02;
+  double speedup = 1.0;
+};
+
+struct SimRunnerConfig {
+  uint32_t vocab_size = 32'000;
+  uint32_t max_model_len = 32'768;
+  uint32_t block_size = 16;  ///< must equal EngineConfig::block_size
+  uint64_t seed = 0;         ///< another seed is another model
+  /// Output tokens are drawn from [first_token, last_token], so that their text can be sensible.
+  TokenId first_token = 0;
+  TokenId last_token = 31'999;
+  /// Mean answer length in tokens after which the model says EOS by itself (if the request names an
+  /// EOS token); 0 = never.
+  uint32_t eos_every = 0;
+  SimTiming timing;
+};
+
+/// A model made of a hash: every output token is a function of all earlier tokens of its sequence
+/// (and of `seed`, and of the request's seed unless greedy), so the output of a preempted, batched,
+/// prefix-cached or migrated request can be checked exactly. Its "KV" is the rolling hash at the
+/// last written position of each block, read back through the block table like real KV: a scheduler
+/// that mixes blocks up is caught by an assertion or gives other tokens. O(new tokens) per step.
+/// Logprobs, when asked for, are deterministic and ordered. kInvalidArgument for a bad config.
+Result<std::unique_ptr<ModelRunner>> make_sim_runner(const SimRunnerConfig& config);
+
+}  // namespace stator::engine

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "stator/blocks/block_hash.h"
+#include "stator/core/flat_map.h"
+#include "stator/kv/block_handle.h"
+#include "stator/kv/block_id.h"
+#include "stator/kv/event.h"
+
+namespace stator::kv {
+
+/// The device tier (G1) of one engine: who uses which KV block, which idle blocks can be reused for
+/// a prefix, and which is evicted next. Pure: no I/O, clock or lock; one thread. It hands out
+/// indices and never touches the bytes; the arena belongs to the model runner.
+///
+///              allocate()            complete()              register_block()
+///     Reset ────────────────► Partial ──────────► Complete ─────────────────────► Registered
+///       ▲                        │                    │ │ ▲                        │     ▲
+///       │◄───────── last handle dropped ──────────────┘ │ └──────── reset() ───────┤     │
+///       │                                               │          last handle     │     │
+///       match_prefix() │                 duplicate of a registered one │          dropped ▼     │
+///       │◄──────────────────────────────────────────────┘                        Inactive
+///       └──────────────────────────── allocate() evicts the oldest · reset() ────────┘
+///
+/// P1  Every block is in exactly one state; used + cached + free = total.
+/// P2  A block has references iff it is Partial, Complete or Registered; Partial and Complete have
+///     exactly one.
+/// P3  The registry maps each hash to one Registered or Inactive block, and each such block is in
+/// it. P4  The parent of a Registered or Inactive block is Registered or Inactive. (Chains hold all
+///     ancestors and give back in reverse order, so children become idle, and are evicted, first.)
+/// P5  The events taken so far, applied in order, give exactly the registry (P4: parents first).
+///
+/// Cost: O(1) per block touched, amortised; 32 bytes per block plus the registry's 12-byte entries.
+class BlockPool {
+ public:
+  /// Whether anybody will call take_events(). Off: nothing is recorded.
+  enum class Events : uint8_t { kRecord, kOff };
+
+  /// `total_blocks` ≥ 1. All blocks start in Reset.
+  explicit BlockPool(uint32_t total_blocks, Events events = Events::kRecord);
+  /// All handles and chains must be gone.
+  ~BlockPool();
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  uint32_t total_blocks() const { return static_cast<uint32_t>(blocks_.size()); }
+  /// Blocks with references.
+  uint32_t used_blocks() const { return total_blocks() - available_blocks(); }
+  /// Idle registered blocks: reusable and evictable.
+  uint32_t cached_blocks() const { return inactive_.length; }
+  /// How many allocate() calls would succeed now.
+  uint32_t available_blocks() const { return free_.length + inactive_.length; }
+
+  /// A block for one writer, in state Partial. Evicts the least recently used idle block if no
+  /// block is free. Empty handle when every block is in use: the caller preempts or waits.
+  BlockHandle allocate();
+
+  /// The longest known chain: blocks of hashes[0], hashes[1], … up to the first one nobody has.
+  /// Stops also where a known block does not follow the block matched before it (a hash collision).
+  BlockChain match_prefix(std::span<const blocks::SequenceHash> hashes);
+  /// How long that chain is and how many of its blocks are idle now, without taking references.
+  struct PrefixPeek {
+    uint32_t blocks = 0;
+    uint32_t idle_blocks = 0;
+  };
+  PrefixPeek peek_prefix(std::span<const blocks::SequenceHash> hashes) const;
+
+  /// Forgets every registered block: idle ones become free, used ones go back to private
+  /// (Complete). Records AllCleared.
+  void reset();
+
+  /// What changed since the last call, in order; runs of consecutive blocks are one entry. Grows by
+  /// at most one block entry per allocate() and register_block(), so the owner takes them every
+  /// step.
+  std::vector<KvEventData> take_events();
+
+  /// Checks P1-P4 over all blocks and aborts if one is broken. O(total_blocks); for tests.
+  void check_invariants() const;
+
+ private:
+  friend class BlockHandle;
+  friend class BlockChain;
+
+  enum class State : uint8_t { kReset, kPartial, kComplete, kRegistered, kInactive };
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  struct Block {
+    blocks::SequenceHash hash;  // Registered and Inactive only
+    uint32_t references = 0;
+    uint32_t parent = kNone;  // block in front, Registered and Inactive only; kNone = first
+    uint32_t children = 0;    // registered blocks whose parent this is
+    uint32_t older = kNone;   // neighbours in the list this block is in
+    uint32_t newer = kNone;
+    State state = State::kReset;
+  };
+  struct List {  // intrusive, doubly linked through Block::older and newer
+    uint32_t oldest = kNone;
+    uint32_t newest = kNone;
+    uint32_t length = 0;
+  };
+
+  /// Complete → Registered, or, if `hash` is already registered behind the same parent, gives
+  /// `block` back and returns a reference to that block instead. The block stays Complete (private,
+  /// never matched) when its parent is not registered, or when the hash belongs to another block
+  /// with another parent. Returns the block that the chain holds from now on.
+  BlockId register_block(BlockId block, std::optional<BlockId> parent,
+                         const BlockIdentity& identity);
+  void complete(BlockId block);
+  void release(BlockId block) noexcept;
+
+  void add_reference(uint32_t index);
+  void make_reset(uint32_t index);
+  void unregister(uint32_t index);
+  void push_newest(List& list, uint32_t index);
+  void unlink(List& list, uint32_t index);
+  void record_stored(std::optional<blocks::SequenceHash> parent, const BlockIdentity& identity);
+  void record_removed(blocks::SequenceHash hash);
+
+  std::vector<Block> blocks_;
+  FlatMap<blocks::SequenceHash, uint32_t> registry_;
+  List free_;
+  List inactive_;
+  Events record_;
+  std::vector<KvEventData> events_;
+};
+
+}  // namespace stator::kv
