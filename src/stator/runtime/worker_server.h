@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/core/result.h"
+#include "stator/engine/api/engine.h"
+#include "stator/runtime/instance_record.h"
+#include "stator/runtime/tls_files.h"
+
+namespace stator::runtime {
+
+struct WorkerServerOptions {
+  std::string listen_host = "127.0.0.1";
+  uint16_t port = 0;  ///< 0: any free one; see WorkerServer::port()
+  std::optional<TlsFiles> tls;
+  /// Output waiting for one slow session, in bytes of tokens and log-probabilities. Beyond it the
+  /// session's requests are cancelled with kOverloaded failures.
+  size_t session_queue_bytes_max = size_t{8} * 1024 * 1024;
+  uint32_t sessions_max = 1024;      ///< a further one is refused with RESOURCE_EXHAUSTED
+  uint32_t event_streams_max = 256;  ///< the same for Events
+  Duration load_interval = std::chrono::milliseconds(100);  ///< between two load reports at least
+};
+
+/// Hosts an engine behind the stator.worker.v1 gRPC service.
+///
+/// The engine's thread only appends to a session's queue; encoding and sockets are other threads'
+/// work, so neither a slow client nor many of them slow the engine. While a session's previous
+/// message is on its way, steps merge into the next one.
+///
+///   STATOR_TRY(auto server, WorkerServer::start(record, *engine, {}, metrics));
+///   record.address = server->address();   // and publish it
+///
+/// Thread-safe. `engine` and `metrics` outlive it; the destructor shuts down.
+class WorkerServer {
+ public:
+  /// `record` names the worker (key.worker, incarnation) and is what Describe tells, with the
+  /// address filled in. kIo when the address cannot be bound or a TLS file cannot be read.
+  static Result<std::unique_ptr<WorkerServer>> start(InstanceRecord record, engine::Engine& engine,
+                                                     WorkerServerOptions options, Metrics& metrics);
+  WorkerServer(const WorkerServer&) = delete;
+  WorkerServer& operator=(const WorkerServer&) = delete;
+  ~WorkerServer();
+
+  uint16_t port() const;
+  /// "listen_host:port".
+  std::string address() const;
+
+  /// Takes nothing new (kDraining) and tells every session; what runs goes on. Idempotent.
+  void drain();
+  /// Requests accepted and not ended.
+  size_t in_flight() const;
+  /// Ends all sessions and event streams and stops listening. Returns when no engine session is
+  /// left. Idempotent.
+  void shutdown();
+
+ private:
+  class Impl;
+  explicit WorkerServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stator::runtime
