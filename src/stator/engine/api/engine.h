@@ -24,7 +24,8 @@ struct RequestKey {
   Attempt attempt;
   friend constexpr auto operator<=>(const RequestKey&, const RequestKey&) noexcept = default;
   template <typename H>
-  friend H AbslHashValue(H state, const RequestKey& key) {  // NOLINT(readability-identifier-naming): absl's hook
+  friend H AbslHashValue(
+      H state, const RequestKey& key) {  // NOLINT(readability-identifier-naming): absl's hook
     return H::combine(std::move(state), key.request, key.attempt);
   }
 };
@@ -32,13 +33,16 @@ struct RequestKey {
 /// Work for an engine: token ids in, token ids out.
 struct EngineRequest {
   RequestKey key;
-  std::vector<TokenId> tokens;  ///< prompt, then `generated` tokens of earlier attempts; never empty
-  uint32_t generated = 0;       ///< output tokens already sent to the client (0 on the first attempt)
+  std::vector<TokenId>
+      tokens;              ///< prompt, then `generated` tokens of earlier attempts; never empty
+  uint32_t generated = 0;  ///< output tokens already sent to the client (0 on the first attempt)
   api::SamplingParams sampling;
   api::StopConditions stop;  ///< max_tokens counts `generated`, too
   int32_t priority = 0;      ///< higher runs first and is preempted last
   std::string cache_salt;    ///< isolates the prefix cache; empty = shared
   std::string lora_name;     ///< empty = base model
+  /// Time left when submitted, 0 = none. The runtime cancels what is late; engines may ignore it.
+  uint32_t deadline_ms = 0;
 };
 
 /// New tokens of one sequence. Views into the arrays of its StepOutput.
@@ -47,9 +51,11 @@ struct Delta {
   uint32_t offset = 0;  ///< of the first token within the whole answer, all attempts
   uint32_t token_begin = 0;
   uint32_t token_count = 0;
-  uint32_t cached_tokens = 0;  ///< prompt tokens served from the prefix cache; set on the first delta
+  uint32_t cached_tokens =
+      0;  ///< prompt tokens served from the prefix cache; set on the first delta
   api::FinishReason finish = api::FinishReason::kNone;
-  bool stopped_by_token = false;  ///< kStop: by `stop_token_ids` (its id is the last token), not EOS
+  bool stopped_by_token =
+      false;  ///< kStop: by `stop_token_ids` (its id is the last token), not EOS
 };
 
 /// A request that ended without finishing. Nothing follows it for that key.
@@ -63,8 +69,9 @@ struct Failure {
 /// for every accepted request that was not cancelled.
 struct StepOutput {
   std::vector<Delta> deltas;
-  std::vector<TokenId> tokens;                ///< of all deltas, in order
-  std::vector<api::TokenLogprobs> logprobs;   ///< parallel to `tokens` if any delta has them, else empty
+  std::vector<TokenId> tokens;  ///< of all deltas, in order
+  std::vector<api::TokenLogprobs>
+      logprobs;  ///< parallel to `tokens` if any delta has them, else empty
   std::vector<Failure> failures;
 
   std::span<const TokenId> tokens_of(const Delta& delta) const {
@@ -76,7 +83,8 @@ struct StepOutput {
   }
 };
 
-/// Receives one session's output. Called on the engine's thread: move it to the home loop and return.
+/// Receives one session's output. Called on the engine's thread: move it to the home loop and
+/// return.
 class EngineSink {
  public:
   virtual ~EngineSink() = default;
@@ -100,7 +108,7 @@ struct EngineInfo {
 
 /// A snapshot of how busy an engine is.
 struct LoadReport {
-  uint32_t kv_used_blocks = 0;  ///< referenced by running sequences
+  uint32_t kv_used_blocks = 0;    ///< referenced by running sequences
   uint32_t kv_cached_blocks = 0;  ///< idle but reusable
   uint32_t kv_total_blocks = 0;
   uint32_t running = 0;
@@ -110,9 +118,9 @@ struct LoadReport {
   uint64_t preemptions = 0;          ///< since start
 };
 
-/// An inference engine as the worker sees it. All methods are thread-safe unless stated; none blocks
-/// on a step. Lifecycle: make → start → sessions → stop (idempotent; ends running requests with
-/// kDraining failures) → destroy.
+/// An inference engine as the worker sees it. All methods are thread-safe unless stated; none
+/// blocks on a step. Lifecycle: make → start → sessions → stop (idempotent; ends running requests
+/// with kDraining failures) → destroy.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -125,11 +133,13 @@ class Engine {
   virtual SessionId open_session(EngineSink& sink) = 0;
   virtual void close_session(SessionId session) = 0;
 
-  /// Ok: accepted, and the sink will get its end unless it is cancelled. Error: refused, nothing will
-  /// come. kInvalidArgument for a request this engine cannot run (empty prompt, token out of the
-  /// vocabulary, prompt ≥ max_model_len), kOverloaded when its queue is full, kDraining after stop.
+  /// Ok: accepted, and the sink will get its end unless it is cancelled. Error: refused, nothing
+  /// will come. kInvalidArgument for a request this engine cannot run (empty prompt, token out of
+  /// the vocabulary, prompt ≥ max_model_len), kOverloaded when its queue is full, kDraining after
+  /// stop.
   virtual Status submit(SessionId session, EngineRequest request) = 0;
-  /// Frees the sequence before the next step; its output may still be in flight. Unknown keys are ignored.
+  /// Frees the sequence before the next step; its output may still be in flight. Unknown keys are
+  /// ignored.
   virtual void cancel(SessionId session, RequestKey key) = 0;
 
   virtual LoadReport load() const = 0;
