@@ -60,8 +60,8 @@ class Shard {
   uint32_t index() const { return index_; }
   Clock& clock() const { return clock_; }
   Metrics& metrics() const { return metrics_; }
-  /// The time this turn began: good enough for deadlines, costs nothing.
-  TimePoint now() const { return now_; }
+  /// The time at its first use in this turn: good enough for deadlines, one clock read per turn.
+  TimePoint now();
   /// Include <boost/asio/io_context.hpp> to use it.
   boost::asio::io_context& io();
 
@@ -108,6 +108,7 @@ class Shard {
   Timer heartbeat_;
   TimePoint heartbeat_due_;
   TimePoint now_;
+  bool now_fresh_ = false;
   std::vector<TurnHook*> hooks_[2];
   std::vector<Task> batch_;  // drained tasks; kept for its capacity
 

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/shard.h"
+
+#include <algorithm>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <latch>
+#include <string>
+#include <utility>
+
+#include "stator/core/assert.h"
+
+namespace stator::net {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How often the loop's own punctuality is measured.
+constexpr Duration kHeartbeat = milliseconds(100);
+// Longest wait without an event; only a bound, posts wake the loop.
+constexpr Duration kWaitMax = std::chrono::seconds(1);
+// Ready handlers per turn: bounds how long streams wait for their end-of-turn flush.
+constexpr int kHandlersPerTurn = 256;
+// Drained tasks' vector is kept for reuse up to this capacity.
+constexpr size_t kBatchKept = 4096;
+
+constexpr double kDelayBounds[] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
+                                   0.05,   0.1,   0.25,  0.5,   1.0,  5.0};
+
+thread_local const Shard* t_current_shard = nullptr;
+
+}  // namespace
+
+struct Shard::Loop {
+  // Concurrency hint 1: run by one thread, posted to by many.
+  boost::asio::io_context io{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> keep{io.get_executor()};
+};
+
+Shard::Shard(uint32_t index, Clock& clock, Metrics& metrics)
+    : index_(index),
+      clock_(clock),
+      metrics_(metrics),
+      inbox_full_(metrics.counter("stator_shard_inbox_full_total",
+                                  "Messages refused because a shard's inbox was full.")),
+      loop_delay_(metrics.histogram("stator_event_loop_delay_seconds",
+                                    "How late the shards' 100 ms heartbeat ran.", kDelayBounds)),
+      loop_(std::make_unique<Loop>()) {}
+
+Shard::~Shard() {
+  STATOR_ASSERT(!thread_.joinable(), "H3: a shard is stopped before it is destroyed");
+}
+
+boost::asio::io_context& Shard::io() {
+  return loop_->io;
+}
+
+TimePoint Shard::now() {
+  if (!now_fresh_) {
+    now_ = clock_.now();
+    now_fresh_ = true;
+  }
+  return now_;
+}
+
+bool Shard::post(Task task) {
+  bool first = false;
+  {
+    const MutexLock lock(mutex_);
+    if (stopping_ || inbox_.size() >= kInboxMax) {
+      inbox_full_.add();
+      return false;
+    }
+    first = inbox_.empty();
+    inbox_.push_back(std::move(task));
+  }
+  if (first) {
+    // One wake-up per batch: whoever finds the inbox empty rings; every turn drains.
+    boost::asio::post(loop_->io, [] {});
+  }
+  return true;
+}
+
+bool Shard::run_and_wait(Task task) {
+  if (on_loop() || !running_.load(std::memory_order_acquire)) {
+    task();
+    return true;
+  }
+  std::latch done(1);
+  const bool posted = post([&task, &done] {
+    task();
+    done.count_down();
+  });
+  if (posted) {
+    done.wait();
+  }
+  return posted;
+}
+
+bool Shard::on_loop() const {
+  return t_current_shard == this;
+}
+
+Timer Shard::after(Duration delay, Task callback) {
+  return timers_.at(clock_.now() + std::max(delay, Duration::zero()), std::move(callback));
+}
+
+void Shard::add_turn_hook(TurnPhase phase, TurnHook& hook) {
+  hooks_[static_cast<size_t>(phase)].push_back(&hook);
+}
+
+void Shard::remove_turn_hook(TurnHook& hook) {
+  for (auto& phase : hooks_) {
+    // Nulled, not erased: a hook may remove itself or another while the list is walked.
+    std::ranges::replace(phase, &hook, static_cast<TurnHook*>(nullptr));
+  }
+}
+
+void Shard::start() {
+  STATOR_ASSERT(!thread_.joinable(), "a shard starts once");
+  running_.store(true, std::memory_order_release);
+  thread_ = Thread("shard-" + std::to_string(index_), [this] { run(); });
+}
+
+void Shard::request_stop() {
+  const MutexLock lock(mutex_);
+  stopping_ = true;
+  boost::asio::post(loop_->io, [] {});
+}
+
+void Shard::join() {
+  thread_.join();
+  running_.store(false, std::memory_order_release);
+  heartbeat_.cancel();
+}
+
+void Shard::run() {
+  t_current_shard = this;
+  heartbeat_due_ = clock_.now();
+  heartbeat();
+  for (;;) {
+    run_turn();
+    const MutexLock lock(mutex_);
+    if (stopping_) {
+      break;
+    }
+  }
+  // Nobody can post any more: what is left is the last batch.
+  while (drain_inbox() > 0) {
+  }
+  run_hooks();
+  t_current_shard = nullptr;
+}
+
+void Shard::run_turn() {
+  const Duration wait = time_to_next_timer();
+  now_fresh_ = false;
+  // run_one_for(0) would not even look.
+  size_t handlers = wait > Duration::zero() ? loop_->io.run_one_for(wait) : loop_->io.poll_one();
+  for (int i = 1; i < kHandlersPerTurn && handlers > 0; ++i) {
+    handlers = loop_->io.poll_one();
+  }
+  timers_.run_due(clock_.now());
+  drain_inbox();
+  run_hooks();
+}
+
+size_t Shard::drain_inbox() {
+  STATOR_ASSERT(batch_.empty(), "the inbox is drained from the loop, not from a task");
+  {
+    const MutexLock lock(mutex_);
+    batch_.swap(inbox_);
+  }
+  const size_t count = batch_.size();
+  for (Task& task : batch_) {
+    task();
+    task = nullptr;
+  }
+  batch_.clear();
+  if (batch_.capacity() > kBatchKept) {
+    batch_ = std::vector<Task>();
+  }
+  return count;
+}
+
+void Shard::run_hooks() {
+  for (auto& phase : hooks_) {
+    for (size_t i = 0; i < phase.size(); ++i) {
+      if (phase[i] != nullptr) {
+        phase[i]->on_turn_end();
+      }
+    }
+    std::erase(phase, nullptr);
+  }
+}
+
+void Shard::heartbeat() {
+  const TimePoint now = clock_.now();
+  loop_delay_.observe(std::chrono::duration<double>(now - heartbeat_due_).count());
+  heartbeat_due_ = now + kHeartbeat;
+  heartbeat_ = after(kHeartbeat, [this] { heartbeat(); });
+}
+
+Duration Shard::time_to_next_timer() const {
+  const auto deadline = timers_.next_deadline();
+  if (!deadline) {
+    return kWaitMax;
+  }
+  return std::clamp(*deadline - clock_.now(), Duration::zero(), kWaitMax);
+}
+
+ShardSet::ShardSet(uint32_t count, Clock& clock, Metrics& metrics) {
+  STATOR_ASSERT(count > 0, "a shard set has at least one shard");
+  for (uint32_t i = 0; i < count; ++i) {
+    shards_.push_back(std::make_unique<Shard>(i, clock, metrics));
+  }
+}
+
+ShardSet::~ShardSet() {
+  stop();
+}
+
+void ShardSet::start() {
+  for (auto& shard : shards_) {
+    shard->start();
+  }
+}
+
+void ShardSet::stop() {
+  for (auto& shard : shards_) {
+    shard->request_stop();
+  }
+  for (auto& shard : shards_) {
+    shard->join();
+  }
+}
+
+}  // namespace stator::net
