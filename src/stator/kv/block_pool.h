@@ -18,22 +18,25 @@ namespace stator::kv {
 /// a prefix, and which is evicted next. Pure: no I/O, clock or lock; one thread. It hands out
 /// indices and never touches the bytes; the arena belongs to the model runner.
 ///
-///              allocate()            complete()              register_block()
-///     Reset ────────────────► Partial ──────────► Complete ─────────────────────► Registered
-///       ▲                        │                    │ │ ▲                        │     ▲
-///       │◄───────── last handle dropped ──────────────┘ │ └──────── reset() ───────┤     │
-///       │                                               │          last handle     │     │
-///       match_prefix() │                 duplicate of a registered one │          dropped ▼     │
-///       │◄──────────────────────────────────────────────┘                        Inactive
-///       └──────────────────────────── allocate() evicts the oldest · reset() ────────┘
+///            allocate()           register_block()           register_block()
+///     Reset ────────────► Partial ──────────────────► Complete ────────────────► Registered
+///       ▲                    │                        │  │  ▲                      │ │  ▲
+///       │   last handle      │        last handle     │  │  └─────── reset() ──────┘ │  │
+///       match_prefix() ├◄───────────────────┘          dropped       │  │ │  │ register_block()
+///       ├◄────────────────────────────────────────────┘  │          last handle      │  │ of a
+///       duplicate ├◄── register_block() of a duplicate ────────────┘            dropped        ▼ │
+///       └◄───── allocate() evicts the oldest · reset() ─────────────────────────── Inactive
+///
+/// Partial: one writer. Complete: full, but private: its parent is not registered, or nobody may
+/// find it. Registered: in use and findable. Inactive: idle, findable, evictable in
+/// least-recently-used order.
 ///
 /// P1  Every block is in exactly one state; used + cached + free = total.
-/// P2  A block has references iff it is Partial, Complete or Registered; Partial and Complete have
-///     exactly one.
+/// P2  A block has references iff it is Partial (exactly one), Complete or Registered.
 /// P3  The registry maps each hash to one Registered or Inactive block, and each such block is in
 /// it. P4  The parent of a Registered or Inactive block is Registered or Inactive. (Chains hold all
 ///     ancestors and give back in reverse order, so children become idle, and are evicted, first.)
-/// P5  The events taken so far, applied in order, give exactly the registry (P4: parents first).
+/// P5  The events taken so far, applied in order, give exactly the registry, parents always first.
 ///
 /// Cost: O(1) per block touched, amortised; 32 bytes per block plus the registry's 12-byte entries.
 class BlockPool {
@@ -110,7 +113,6 @@ class BlockPool {
   /// with another parent. Returns the block that the chain holds from now on.
   BlockId register_block(BlockId block, std::optional<BlockId> parent,
                          const BlockIdentity& identity);
-  void complete(BlockId block);
   void release(BlockId block) noexcept;
 
   void add_reference(uint32_t index);

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/kv/block_pool.h"
+
+#include <utility>
+
+#include "stator/core/assert.h"
+
+namespace stator::kv {
+namespace {
+
+/// Our engines announce blocks under their sequence hash.
+blocks::ExternalHash external(blocks::SequenceHash hash) {
+  return blocks::ExternalHash(hash.value());
+}
+
+}  // namespace
+
+BlockPool::BlockPool(uint32_t total_blocks, Events events)
+    : blocks_(total_blocks), record_(events) {
+  STATOR_ASSERT(total_blocks > 0, "a pool has at least one block");
+  // The list is used as a stack: push in descending order, so that block 0 is handed out first.
+  for (uint32_t index = total_blocks; index-- > 0;) {
+    push_newest(free_, index);
+  }
+}
+
+BlockPool::~BlockPool() {
+  STATOR_ASSERT(used_blocks() == 0, "P2: a block handle outlives its pool");
+}
+
+BlockHandle BlockPool::allocate() {
+  uint32_t index = free_.newest;
+  if (index != kNone) {
+    unlink(free_, index);
+  } else {
+    index = inactive_.oldest;
+    if (index == kNone) {
+      return {};
+    }
+    unlink(inactive_, index);
+    record_removed(blocks_[index].hash);
+    unregister(index);
+  }
+  Block& block = blocks_[index];
+  block.state = State::kPartial;
+  block.references = 1;
+  return {*this, BlockId(index)};
+}
+
+BlockChain BlockPool::match_prefix(std::span<const blocks::SequenceHash> hashes) {
+  BlockChain chain(*this);
+  uint32_t parent = kNone;
+  for (const blocks::SequenceHash hash : hashes) {
+    const auto found = registry_.find(hash);
+    if (found == registry_.end() || blocks_[found->second].parent != parent) {
+      break;
+    }
+    parent = found->second;
+    add_reference(parent);
+    chain.ids_.push_back(BlockId(parent));
+  }
+  return chain;
+}
+
+BlockPool::PrefixPeek BlockPool::peek_prefix(std::span<const blocks::SequenceHash> hashes) const {
+  PrefixPeek peek;
+  uint32_t parent = kNone;
+  for (const blocks::SequenceHash hash : hashes) {
+    const auto found = registry_.find(hash);
+    if (found == registry_.end() || blocks_[found->second].parent != parent) {
+      break;
+    }
+    parent = found->second;
+    ++peek.blocks;
+    peek.idle_blocks += blocks_[parent].state == State::kInactive ? 1 : 0;
+  }
+  return peek;
+}
+
+void BlockPool::reset() {
+  for (uint32_t index = 0; index < blocks_.size(); ++index) {
+    Block& block = blocks_[index];
+    block.parent = kNone;
+    block.children = 0;
+    if (block.state == State::kInactive) {
+      unlink(inactive_, index);
+      make_reset(index);
+    } else if (block.state == State::kRegistered) {
+      block.state = State::kComplete;
+    }
+  }
+  registry_.clear();
+  if (record_ == Events::kRecord) {
+    events_.emplace_back(AllCleared{});
+  }
+}
+
+std::vector<KvEventData> BlockPool::take_events() {
+  return std::exchange(events_, {});
+}
+
+BlockId BlockPool::register_block(BlockId id, std::optional<BlockId> parent,
+                                  const BlockIdentity& identity) {
+  const uint32_t index = id.value();
+  const uint32_t parent_index = parent ? parent->value() : kNone;
+  Block& block = blocks_[index];
+  STATOR_ASSERT(block.state == State::kPartial, "C1: a block is registered once, by its writer");
+  block.state = State::kComplete;
+  if (parent && blocks_[parent_index].state != State::kRegistered) {
+    return id;
+  }
+  const auto [entry, inserted] = registry_.try_emplace(identity.sequence, index);
+  if (!inserted) {
+    const uint32_t earlier = entry->second;
+    if (blocks_[earlier].parent != parent_index) {
+      return id;
+    }
+    add_reference(earlier);
+    release(id);
+    return BlockId(earlier);
+  }
+  block.state = State::kRegistered;
+  block.hash = identity.sequence;
+  block.parent = parent_index;
+  if (parent) {
+    ++blocks_[parent_index].children;
+  }
+  record_stored(parent ? std::optional(blocks_[parent_index].hash) : std::nullopt, identity);
+  return id;
+}
+
+void BlockPool::release(BlockId id) noexcept {
+  const uint32_t index = id.value();
+  Block& block = blocks_[index];
+  STATOR_ASSERT(block.references > 0, "P2: a block is given back more often than taken");
+  if (--block.references > 0) {
+    return;
+  }
+  if (block.state == State::kRegistered) {
+    block.state = State::kInactive;
+    push_newest(inactive_, index);
+  } else {
+    make_reset(index);
+  }
+}
+
+void BlockPool::add_reference(uint32_t index) {
+  Block& block = blocks_[index];
+  if (block.state == State::kInactive) {
+    unlink(inactive_, index);
+    block.state = State::kRegistered;
+  }
+  ++block.references;
+}
+
+void BlockPool::make_reset(uint32_t index) {
+  blocks_[index].state = State::kReset;
+  push_newest(free_, index);
+}
+
+void BlockPool::unregister(uint32_t index) {
+  Block& block = blocks_[index];
+  STATOR_ASSERT(block.children == 0, "P4: a block is evicted after its children");
+  registry_.erase(block.hash);
+  if (block.parent != kNone) {
+    --blocks_[block.parent].children;
+    block.parent = kNone;
+  }
+}
+
+void BlockPool::push_newest(List& list, uint32_t index) {
+  Block& block = blocks_[index];
+  block.older = list.newest;
+  block.newer = kNone;
+  (list.newest == kNone ? list.oldest : blocks_[list.newest].newer) = index;
+  list.newest = index;
+  ++list.length;
+}
+
+void BlockPool::unlink(List& list, uint32_t index) {
+  Block& block = blocks_[index];
+  (block.older == kNone ? list.oldest : blocks_[block.older].newer) = block.newer;
+  (block.newer == kNone ? list.newest : blocks_[block.newer].older) = block.older;
+  --list.length;
+}
+
+void BlockPool::record_stored(std::optional<blocks::SequenceHash> parent,
+                              const BlockIdentity& identity) {
+  if (record_ == Events::kOff) {
+    return;
+  }
+  const StoredBlock stored{.external = external(identity.sequence), .local = identity.local};
+  if (parent && !events_.empty()) {
+    auto* run = std::get_if<BlocksStored>(&events_.back());
+    if (run != nullptr && run->blocks.back().external == external(*parent)) {
+      run->blocks.push_back(stored);
+      return;
+    }
+  }
+  BlocksStored run;
+  if (parent) {
+    run.parent = external(*parent);
+  }
+  run.blocks.push_back(stored);
+  events_.emplace_back(std::move(run));
+}
+
+void BlockPool::record_removed(blocks::SequenceHash hash) {
+  if (record_ == Events::kOff) {
+    return;
+  }
+  if (events_.empty() || !std::holds_alternative<BlocksRemoved>(events_.back())) {
+    events_.emplace_back(BlocksRemoved{});
+  }
+  std::get<BlocksRemoved>(events_.back()).blocks.push_back(external(hash));
+}
+
+void BlockPool::check_invariants() const {
+  uint32_t in_use = 0;
+  uint32_t findable = 0;
+  uint32_t inactive = 0;
+  for (uint32_t index = 0; index < blocks_.size(); ++index) {
+    const Block& block = blocks_[index];
+    const bool is_findable = block.state == State::kRegistered || block.state == State::kInactive;
+    const bool is_used = block.state != State::kReset && block.state != State::kInactive;
+    STATOR_ASSERT((block.references > 0) == is_used, "P2: references and state disagree");
+    STATOR_ASSERT(block.state != State::kPartial || block.references == 1,
+                  "P2: a Partial block has one writer");
+    in_use += is_used ? 1 : 0;
+    findable += is_findable ? 1 : 0;
+    inactive += block.state == State::kInactive ? 1 : 0;
+    if (!is_findable) {
+      continue;
+    }
+    const auto entry = registry_.find(block.hash);
+    STATOR_ASSERT(entry != registry_.end() && entry->second == index,
+                  "P3: a findable block is in the registry");
+    if (block.parent != kNone) {
+      const State parent = blocks_[block.parent].state;
+      STATOR_ASSERT(parent == State::kRegistered || parent == State::kInactive,
+                    "P4: a findable block's parent is findable");
+      STATOR_ASSERT(block.state == State::kInactive || parent == State::kRegistered,
+                    "P4: a used block's parent is used");
+    }
+  }
+  STATOR_ASSERT(findable == registry_.size(), "P3: the registry has a block twice");
+  STATOR_ASSERT(inactive == inactive_.length, "P1: the idle list and the states disagree");
+  STATOR_ASSERT(in_use == used_blocks(), "P1: used + cached + free = total");
+}
+
+}  // namespace stator::kv
