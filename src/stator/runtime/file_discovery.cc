@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/runtime/file_discovery.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "stator/core/log.h"
+#include "stator/core/mutex.h"
+#include "stator/net/thread.h"
+#include "stator/runtime/detail/lease_table.h"
+#include "stator/runtime/detail/record_folder.h"
+#include "stator/runtime/detail/view_hub.h"
+
+namespace stator::runtime {
+namespace {
+
+using detail::InstanceView;
+using detail::RecordFolder;
+
+constexpr int kRegisterLockAttempts = 100;
+constexpr std::string_view kLogTarget = "runtime::discovery";
+
+struct FileMetrics {
+  explicit FileMetrics(Metrics& metrics)
+      : instances(
+            metrics.gauge("stator_runtime_discovery_instances", "instances in the discovery view")),
+        bad_records(metrics.counter("stator_runtime_discovery_bad_records_total",
+                                    "records that do not parse; the previous value is kept")),
+        resyncs(metrics.counter("stator_runtime_discovery_resyncs_total",
+                                "full re-reads because change notices were lost")),
+        leases_lost(metrics.counter("stator_runtime_discovery_leases_lost_total",
+                                    "own records that somebody removed; published again")),
+        stale_removed(metrics.counter("stator_runtime_discovery_stale_removed_total",
+                                      "records of dead owners removed")),
+        errors(metrics.counter("stator_runtime_discovery_errors_total",
+                               "failed reads or writes of the discovery folder")) {}
+  Gauge instances;
+  Counter bad_records;
+  Counter resyncs;
+  Counter leases_lost;
+  Counter stale_removed;
+  Counter errors;
+};
+
+/// The folder is the truth; a view is made from it by reading it whole. Notices of inotify only say
+/// "look again", so losing some is harmless.
+class FileDiscovery final : public Discovery {
+ public:
+  FileDiscovery(FileDiscoveryOptions options, RecordFolder folder, int stop_fd, const Clock& clock,
+                Metrics& metrics)
+      : options_(std::move(options)),
+        clock_(clock),
+        metrics_(metrics),
+        stop_fd_(stop_fd),
+        folder_(std::move(folder)),
+        leases_(options_.lease_ttl) {
+    refresh();
+    thread_ = net::Thread("discovery", [this] { run(); });
+  }
+  FileDiscovery(const FileDiscovery&) = delete;
+  FileDiscovery& operator=(const FileDiscovery&) = delete;
+  ~FileDiscovery() override {
+    stopping_ = true;
+    const uint64_t one = 1;
+    if (::write(stop_fd_, &one, sizeof(one)) != sizeof(one)) {
+      metrics_.errors.add();  // the thread notices within a third of the TTL
+    }
+    thread_.join();
+    ::close(stop_fd_);
+  }
+
+  Result<std::unique_ptr<Registration>> register_instance(InstanceRecord record) override;
+  std::vector<InstanceRecord> list(const InstanceQuery& query) override { return hub_.list(query); }
+  std::unique_ptr<Watch> watch(InstanceQuery query, net::Shard& shard,
+                               DiscoveryListener& listener) override {
+    return hub_.watch(std::move(query), shard, listener);
+  }
+
+  Status update(const InstanceRecord& record) STATOR_EXCLUDES(mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      const std::string name = RecordFolder::encode_name(record.key.to_string());
+      const auto owned = owned_.find(name);
+      if (owned == owned_.end() || owned->second.incarnation != record.incarnation) {
+        return Error(Code::kNotFound,
+                     fmt::format("{} is not registered here any more", record.key.to_string()));
+      }
+      std::string content = to_json(record);
+      STATOR_CHECK(folder_.write(name, content));
+      owned->second.content = std::move(content);
+    }
+    refresh();
+    return {};
+  }
+
+  void withdraw(const InstanceKey& key, Incarnation incarnation) STATOR_EXCLUDES(mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      const std::string name = RecordFolder::encode_name(key.to_string());
+      const auto owned = owned_.find(name);
+      if (owned == owned_.end() || owned->second.incarnation != incarnation) {
+        return;
+      }
+      owned_.erase(owned);
+      // A newer life may have published over us: remove only what is ours.
+      const auto record = read_record(name);
+      if (record.has_value() && record->incarnation == incarnation) {
+        folder_.remove(name);
+      }
+    }
+    refresh();
+  }
+
+ private:
+  struct Owned {
+    Incarnation incarnation;
+    std::string content;
+  };
+  /// What a file held when last looked at; `record` is null until it has parsed once.
+  struct Cached {
+    uint64_t inode = 0;
+    WallTime modified;
+    std::string content;
+    std::shared_ptr<const InstanceRecord> record;
+  };
+
+  void run();
+  void renew() STATOR_EXCLUDES(mutex_);
+  void sweep() STATOR_EXCLUDES(mutex_);
+  void refresh() STATOR_EXCLUDES(mutex_);
+  Status take(InstanceRecord record) STATOR_REQUIRES(mutex_);
+  Result<InstanceRecord> read_record(const std::string& name) const STATOR_REQUIRES(mutex_);
+  std::shared_ptr<const InstanceRecord> load(const RecordFolder::File& file)
+      STATOR_REQUIRES(mutex_);
+  void load_content(const std::string& name, Cached& cached) STATOR_REQUIRES(mutex_);
+
+  const FileDiscoveryOptions options_;
+  const Clock& clock_;
+  const FileMetrics metrics_;
+  const int stop_fd_;
+  detail::ViewHub hub_;
+
+  Mutex mutex_;  // held for file calls too: all of them are short, none is on a shard's loop
+  RecordFolder folder_ STATOR_GUARDED_BY(mutex_);
+  detail::LeaseTable leases_ STATOR_GUARDED_BY(mutex_);
+  std::map<std::string, Owned> owned_ STATOR_GUARDED_BY(mutex_);    // by file name
+  std::map<std::string, Cached> cached_ STATOR_GUARDED_BY(mutex_);  // by file name
+  std::atomic<bool> stopping_{false};
+  net::Thread thread_;
+};
+
+class FileRegistration final : public Registration {
+ public:
+  FileRegistration(FileDiscovery& discovery, InstanceKey key, Incarnation incarnation)
+      : discovery_(discovery), key_(std::move(key)), incarnation_(incarnation) {}
+  FileRegistration(const FileRegistration&) = delete;
+  FileRegistration& operator=(const FileRegistration&) = delete;
+  ~FileRegistration() override { discovery_.withdraw(key_, incarnation_); }
+
+  Status update(InstanceRecord record) override {
+    STATOR_CHECK(validate(record));
+    if (record.key != key_ || record.incarnation != incarnation_) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("an update of {} must keep key and incarnation", key_.to_string()));
+    }
+    return discovery_.update(record);
+  }
+
+ private:
+  FileDiscovery& discovery_;
+  const InstanceKey key_;
+  const Incarnation incarnation_;
+};
+
+Result<std::unique_ptr<Registration>> FileDiscovery::register_instance(InstanceRecord record) {
+  STATOR_CHECK(validate(record));
+  auto registration = std::make_unique<FileRegistration>(*this, record.key, record.incarnation);
+  {
+    const MutexLock lock(mutex_);
+    STATOR_CHECK(take(std::move(record)));
+  }
+  refresh();
+  return registration;
+}
+
+Status FileDiscovery::take(InstanceRecord record) {
+  const std::string name = RecordFolder::encode_name(record.key.to_string());
+  STATOR_TRY(const RecordFolder::Lock folder_lock, folder_.lock(kRegisterLockAttempts));
+  const auto present = read_record(name);
+  if (present.has_value() && *present != record && present->incarnation >= record.incarnation) {
+    return Error(Code::kAlreadyExists,
+                 fmt::format("{} is registered with other content", record.key.to_string()));
+  }
+  std::string content = to_json(record);
+  STATOR_CHECK(folder_.write(name, content));
+  owned_[name] = Owned{record.incarnation, std::move(content)};
+  return {};
+}
+
+Result<InstanceRecord> FileDiscovery::read_record(const std::string& name) const {
+  STATOR_TRY(const std::string content, folder_.read(name));
+  return parse_instance_record(content);
+}
+
+void FileDiscovery::run() {
+  const auto period = std::chrono::ceil<std::chrono::milliseconds>(
+      std::max<Duration>(options_.lease_ttl / 3, std::chrono::milliseconds(1)));
+  TimePoint renew_at = clock_.now() + period;
+  int watch_fd = -1;
+  {
+    const MutexLock lock(mutex_);
+    watch_fd = folder_.watch_fd();
+  }
+  while (!stopping_) {
+    std::array<pollfd, 2> fds = {pollfd{watch_fd, POLLIN, 0}, pollfd{stop_fd_, POLLIN, 0}};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(renew_at - clock_.now());
+    const int64_t wait_ms = std::clamp<int64_t>(left.count(), 0, period.count());
+    ::poll(fds.data(), fds.size(), static_cast<int>(wait_ms));
+    auto noticed = RecordFolder::Noticed::kNothing;
+    {
+      const MutexLock lock(mutex_);
+      noticed = folder_.drain_watch();
+    }
+    if (noticed == RecordFolder::Noticed::kOverflow) {
+      metrics_.resyncs.add();
+    }
+    const bool due = clock_.now() >= renew_at;
+    if (due) {
+      renew();
+      renew_at = clock_.now() + period;
+    }
+    if (due || noticed != RecordFolder::Noticed::kNothing) {
+      refresh();
+    }
+    if (due) {
+      sweep();
+    }
+  }
+}
+
+void FileDiscovery::renew() {
+  const MutexLock lock(mutex_);
+  for (const auto& [name, owned] : owned_) {
+    const Status touched = folder_.touch(name);
+    if (touched.has_value()) {
+      continue;
+    }
+    if (touched.error().code() != Code::kNotFound) {
+      metrics_.errors.add();
+      continue;
+    }
+    // Swept while we were stopped, or deleted by hand: we are alive, so say so again.
+    metrics_.leases_lost.add();
+    if (!folder_.write(name, owned.content).has_value()) {
+      metrics_.errors.add();
+    }
+  }
+}
+
+void FileDiscovery::sweep() {
+  const MutexLock lock(mutex_);
+  const auto expired = leases_.expired(clock_.now());
+  if (expired.empty()) {
+    return;
+  }
+  const auto folder_lock = folder_.lock(1);
+  if (!folder_lock.has_value()) {
+    return;  // somebody else is at it; the next round looks again
+  }
+  for (const auto& [name, modified] : expired) {
+    if (!owned_.contains(name)) {
+      folder_.remove_stale(name, modified);
+      metrics_.stale_removed.add();
+    }
+  }
+}
+
+void FileDiscovery::refresh() {
+  const MutexLock lock(mutex_);
+  const auto files = folder_.scan();
+  if (!files.has_value()) {
+    metrics_.errors.add();
+    log::warn(kLogTarget, "the last view stays", {{"error", files.error().message()}});
+    return;
+  }
+  const detail::LeaseTable::Times times{clock_.now(), clock_.wall_now()};
+  auto view = std::make_shared<InstanceView>();
+  leases_.begin_scan();
+  for (const RecordFolder::File& file : *files) {
+    const bool live =
+        leases_.observe(file.name, file.modified, times) || owned_.contains(file.name);
+    auto record = load(file);
+    if (live && record != nullptr) {
+      const InstanceKey& key = record->key;
+      view->emplace(key, record);
+    }
+  }
+  leases_.end_scan();
+  std::erase_if(cached_, [&](const auto& entry) {
+    return !std::ranges::binary_search(*files, entry.first, {}, &RecordFolder::File::name);
+  });
+  metrics_.instances.set(static_cast<double>(view->size()));
+  if (*view != *hub_.current()) {
+    hub_.publish(std::move(view));
+  }
+}
+
+std::shared_ptr<const InstanceRecord> FileDiscovery::load(const RecordFolder::File& file) {
+  Cached& cached = cached_[file.name];
+  if (cached.inode != file.inode || cached.modified != file.modified) {
+    cached.inode = file.inode;
+    cached.modified = file.modified;
+    load_content(file.name, cached);
+  }
+  return cached.record;
+}
+
+void FileDiscovery::load_content(const std::string& name, Cached& cached) {
+  auto content = folder_.read(name);
+  if (content.has_value() && *content == cached.content) {
+    return;  // only touched
+  }
+  if (!content.has_value()) {
+    metrics_.errors.add();
+    return;
+  }
+  cached.content = std::move(*content);
+  auto record = parse_instance_record(cached.content);
+  if (!record.has_value()) {
+    metrics_.bad_records.add();
+    log::warn(kLogTarget, "bad record, keeping its previous value",
+              {{"file", name}, {"error", record.error().message()}});
+    return;
+  }
+  cached.record = std::make_shared<const InstanceRecord>(std::move(*record));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Discovery>> open_file_discovery(FileDiscoveryOptions options,
+                                                       const Clock& clock, Metrics& metrics) {
+  STATOR_TRY(RecordFolder folder, RecordFolder::open(options.root / "instances"));
+  const int stop_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (stop_fd < 0) {
+    return Error(Code::kIo, "file discovery: no descriptor left, raise the limit on open files");
+  }
+  return std::make_unique<FileDiscovery>(std::move(options), std::move(folder), stop_fd, clock,
+                                         metrics);
+}
+
+}  // namespace stator::runtime

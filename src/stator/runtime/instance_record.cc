@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/runtime/instance_record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <limits>
+#include <utility>
+
+namespace stator::runtime {
+namespace {
+
+namespace json = boost::json;
+
+constexpr uint64_t kWorkerIdMax = (uint64_t{1} << 53) - 1;
+constexpr size_t kNameMax = 63;
+constexpr std::array<std::string_view, 3> kStateNames = {"starting", "ready", "draining"};
+
+Error corrupt(std::string_view field, std::string_view wanted) {
+  return {Code::kCorrupt, fmt::format("instance record: field \"{}\" must be {}", field, wanted)};
+}
+
+/// Reads optional fields of one JSON object into typed targets; the first wrong one is remembered.
+class FieldReader {
+ public:
+  explicit FieldReader(const json::object& object) : object_(object) {}
+
+  void text(std::string_view name, std::string& target) {
+    if (const json::value* value = find(name)) {
+      if (value->is_string()) {
+        target = std::string_view(value->get_string());
+      } else {
+        fail(name, "a string");
+      }
+    }
+  }
+  template <typename Integer>
+  void integer(std::string_view name, Integer& target) {
+    const json::value* value = find(name);
+    if (value == nullptr) {
+      return;
+    }
+    boost::system::error_code ignored;
+    const auto number = value->is_number() ? value->to_number<Integer>(ignored) : Integer{};
+    if (!value->is_number() || ignored) {
+      fail(name, fmt::format("an integer of at most {}", std::numeric_limits<Integer>::max()));
+      return;
+    }
+    target = number;
+  }
+  template <typename Target, typename Read>
+  void list(std::string_view name, std::vector<Target>& target, Read read) {
+    const json::value* value = find(name);
+    if (value == nullptr) {
+      return;
+    }
+    if (!value->is_array()) {
+      fail(name, "a list");
+      return;
+    }
+    for (const json::value& entry : value->get_array()) {
+      if (!read(entry, target)) {
+        fail(name, "a list of the right kind of entries");
+        return;
+      }
+    }
+  }
+  void fail(std::string_view name, std::string_view wanted) {
+    if (status_.has_value()) {
+      status_ = corrupt(name, wanted);
+    }
+  }
+  Status take_status() { return std::move(status_); }
+
+ private:
+  const json::value* find(std::string_view name) const {
+    const json::value* value = object_.if_contains(name);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+
+  const json::object& object_;
+  Status status_;
+};
+
+bool read_text(const json::value& value, std::vector<std::string>& target) {
+  if (!value.is_string()) {
+    return false;
+  }
+  target.emplace_back(std::string_view(value.get_string()));
+  return true;
+}
+
+bool read_token(const json::value& value, std::vector<TokenId>& target) {
+  boost::system::error_code error;
+  const auto token = value.is_number() ? value.to_number<TokenId>(error) : TokenId{0};
+  if (!value.is_number() || error) {
+    return false;
+  }
+  target.push_back(token);
+  return true;
+}
+
+json::object model_to_json(const ModelCard& model) {
+  json::object out;
+  out["name"] = model.name;
+  out["aliases"] = json::value_from(model.aliases);
+  out["source"] = model.model_path;
+  out["architectural_context"] = model.architectural_context;
+  out["context_length"] = model.context_length;
+  out["kv_block_size"] = model.block_size;
+  out["total_kv_blocks"] = model.total_kv_blocks;
+  out["max_num_seqs"] = model.max_num_seqs;
+  out["max_num_batched_tokens"] = model.max_num_batched_tokens;
+  out["vocab_size"] = model.vocab_size;
+  out["engine_kind"] = model.engine_kind;
+  out["engine_version"] = model.engine_version;
+  out["eos_token_ids"] = json::value_from(model.eos_token_ids);
+  out["checksum"] = model.checksum;
+  return out;
+}
+
+Status read_model(const json::object& object, ModelCard& model) {
+  FieldReader reader(object);
+  reader.text("name", model.name);
+  reader.list("aliases", model.aliases, read_text);
+  reader.text("source", model.model_path);
+  reader.integer("architectural_context", model.architectural_context);
+  reader.integer("context_length", model.context_length);
+  reader.integer("kv_block_size", model.block_size);
+  reader.integer("total_kv_blocks", model.total_kv_blocks);
+  reader.integer("max_num_seqs", model.max_num_seqs);
+  reader.integer("max_num_batched_tokens", model.max_num_batched_tokens);
+  reader.integer("vocab_size", model.vocab_size);
+  reader.text("engine_kind", model.engine_kind);
+  reader.text("engine_version", model.engine_version);
+  reader.list("eos_token_ids", model.eos_token_ids, read_token);
+  reader.text("checksum", model.checksum);
+  return reader.take_status();
+}
+
+Result<InstanceState> parse_state(std::string_view name) {
+  const auto* found = std::ranges::find(kStateNames, name);
+  if (found == kStateNames.end()) {
+    return corrupt("state", "one of starting, ready, draining");
+  }
+  return static_cast<InstanceState>(found - kStateNames.begin());
+}
+
+bool is_name(std::string_view text) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  return !text.empty() && text.size() <= kNameMax && std::ranges::all_of(text, allowed);
+}
+
+}  // namespace
+
+std::string_view to_string(InstanceState state) {
+  return kStateNames[static_cast<size_t>(state)];
+}
+
+std::string InstanceKey::to_string() const {
+  return fmt::format("{}/{}/{}/{:x}", namespace_name, component, endpoint, worker.value());
+}
+
+std::string to_json(const InstanceRecord& record) {
+  json::object out;
+  out["schema"] = 1;
+  out["namespace"] = record.key.namespace_name;
+  out["component"] = record.key.component;
+  out["endpoint"] = record.key.endpoint;
+  out["instance_id"] = record.key.worker.value();
+  out["incarnation"] = record.incarnation.value();
+  out["address"] = record.address;
+  out["state"] = to_string(record.state);
+  out["started_at_ms"] = record.started_at_ms;
+  out["model"] = model_to_json(record.model);
+  return json::serialize(out);
+}
+
+Result<InstanceRecord> parse_instance_record(std::string_view text) {
+  if (text.size() > kRecordBytesMax) {
+    return Error(Code::kTooLarge, fmt::format("instance record: {} bytes, at most {} are read",
+                                              text.size(), kRecordBytesMax));
+  }
+  boost::system::error_code error;
+  const json::value document = json::parse(json::string_view(text.data(), text.size()), error);
+  if (error || !document.is_object()) {
+    return Error(Code::kCorrupt, "instance record: not a JSON object");
+  }
+  const json::object& object = document.get_object();
+  InstanceRecord record;
+  uint64_t worker = 0;
+  uint64_t incarnation = 0;
+  std::string state = "ready";
+  FieldReader reader(object);
+  reader.text("namespace", record.key.namespace_name);
+  reader.text("component", record.key.component);
+  reader.text("endpoint", record.key.endpoint);
+  reader.integer("instance_id", worker);
+  reader.integer("incarnation", incarnation);
+  reader.text("address", record.address);
+  reader.text("state", state);
+  reader.integer("started_at_ms", record.started_at_ms);
+  STATOR_CHECK(reader.take_status());
+  if (const json::value* model = object.if_contains("model")) {
+    if (!model->is_object()) {
+      return corrupt("model", "an object");
+    }
+    STATOR_CHECK(read_model(model->get_object(), record.model));
+  }
+  record.key.worker = WorkerId(worker);
+  record.incarnation = Incarnation(incarnation);
+  STATOR_TRY(record.state, parse_state(state));
+  auto valid = validate(record);
+  if (!valid.has_value()) {
+    return std::move(valid.error()).with_code(Code::kCorrupt);
+  }
+  return record;
+}
+
+Status validate(const InstanceRecord& record) {
+  const std::pair<std::string_view, const std::string&> names[] = {
+      {"namespace", record.key.namespace_name},
+      {"component", record.key.component},
+      {"endpoint", record.key.endpoint}};
+  for (const auto& [field, name] : names) {
+    if (!is_name(name)) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("instance record: {} \"{}\" must be 1 … {} of a-z, 0-9, _ and -",
+                               field, name, kNameMax));
+    }
+  }
+  if (record.key.worker.value() == 0 || record.key.worker.value() > kWorkerIdMax) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("instance record: instance_id {} must be 1 … 2^53 - 1",
+                             record.key.worker.value()));
+  }
+  if (record.address.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "instance record: address is empty, must be host:port or \"local\"");
+  }
+  if (record.model.block_size == 0) {
+    return Error(Code::kInvalidArgument, "instance record: kv_block_size is 0");
+  }
+  return {};
+}
+
+}  // namespace stator::runtime

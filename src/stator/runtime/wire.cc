@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/runtime/wire.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "stator/proto/worker/v1/worker.pb.h"
+
+namespace stator::runtime::wire {
+namespace {
+
+namespace pb = worker::v1;
+
+Error corrupt(std::string_view what) {
+  return {Code::kCorrupt, fmt::format("worker protocol: {}", what)};
+}
+
+Error too_large(std::string_view field, size_t count, size_t count_max) {
+  return {Code::kTooLarge, fmt::format("worker protocol: {} has {} entries, at most {} are read",
+                                       field, count, count_max)};
+}
+
+// Enums: the wire value is ours plus one, so that 0 stays "not sent".
+template <typename Enum, int kCount>
+Result<Enum> decode_enum(int value, std::string_view field) {
+  if (value < 1 || value > kCount) {
+    return corrupt(fmt::format("{} has the unknown value {}", field, value));
+  }
+  return static_cast<Enum>(value - 1);
+}
+
+template <typename Enum>
+auto encode_enum(auto value) {
+  return static_cast<Enum>(static_cast<int>(value) + 1);
+}
+
+template <typename Message>
+Result<engine::RequestKey> decode_key(const Message& in) {
+  if (in.attempt() > std::numeric_limits<uint16_t>::max()) {
+    return corrupt(fmt::format("attempt {} is beyond 65535", in.attempt()));
+  }
+  return engine::RequestKey{RequestId(in.request()), Attempt(static_cast<uint16_t>(in.attempt()))};
+}
+
+template <typename Message>
+void encode_key(const engine::RequestKey& key, Message& out) {
+  out.set_request(key.request.value());
+  out.set_attempt(key.attempt.value());
+}
+
+void encode_tokens(const std::vector<TokenId>& tokens, auto* out) {
+  out->Add(tokens.begin(), tokens.end());
+}
+
+Status check_count(std::string_view field, int count, size_t count_max) {
+  if (static_cast<size_t>(count) > count_max) {
+    return too_large(field, static_cast<size_t>(count), count_max);
+  }
+  return {};
+}
+
+Status check_name(std::string_view field, const std::string& text) {
+  if (text.size() > kNameBytesMax) {
+    return too_large(field, text.size(), kNameBytesMax);
+  }
+  return {};
+}
+
+void encode_sampling(const api::SamplingParams& sampling, pb::Sampling& out) {
+  out.set_temperature(sampling.temperature);
+  out.set_top_p(sampling.top_p);
+  out.set_top_k(sampling.top_k);
+  out.set_min_p(sampling.min_p);
+  out.set_presence_penalty(sampling.presence_penalty);
+  out.set_frequency_penalty(sampling.frequency_penalty);
+  out.set_repetition_penalty(sampling.repetition_penalty);
+  if (sampling.seed) {
+    out.set_seed(*sampling.seed);
+  }
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    out.add_bias_tokens(token);
+    out.add_bias_values(bias);
+  }
+  if (sampling.logprobs) {
+    out.set_logprobs(*sampling.logprobs);
+  }
+}
+
+Status check_sampling(const pb::Sampling& in) {
+  const std::array values = {
+      in.temperature(),       in.top_p(), in.min_p(), in.presence_penalty(), in.frequency_penalty(),
+      in.repetition_penalty()};
+  const auto finite = [](float value) { return std::isfinite(value); };
+  if (!std::ranges::all_of(values, finite) || !std::ranges::all_of(in.bias_values(), finite)) {
+    return corrupt("sampling has a value that is not a finite number");
+  }
+  STATOR_CHECK(check_count("sampling.bias_tokens", in.bias_tokens_size(), kListEntriesMax));
+  if (in.bias_tokens_size() != in.bias_values_size()) {
+    return corrupt("sampling.bias_tokens and bias_values differ in length");
+  }
+  if (in.has_logprobs() && in.logprobs() > kLogprobsMax) {
+    return too_large("sampling.logprobs", in.logprobs(), kLogprobsMax);
+  }
+  return {};
+}
+
+Result<api::SamplingParams> decode_sampling(const pb::Sampling& in) {
+  STATOR_CHECK(check_sampling(in));
+  api::SamplingParams sampling;
+  sampling.temperature = in.temperature();
+  sampling.top_p = in.top_p();
+  sampling.top_k = in.top_k();
+  sampling.min_p = in.min_p();
+  sampling.presence_penalty = in.presence_penalty();
+  sampling.frequency_penalty = in.frequency_penalty();
+  sampling.repetition_penalty = in.repetition_penalty();
+  if (in.has_seed()) {
+    sampling.seed = in.seed();
+  }
+  sampling.logit_bias.reserve(static_cast<size_t>(in.bias_tokens_size()));
+  for (int i = 0; i < in.bias_tokens_size(); ++i) {
+    sampling.logit_bias.emplace_back(in.bias_tokens(i), in.bias_values(i));
+  }
+  if (in.has_logprobs()) {
+    sampling.logprobs = in.logprobs();
+  }
+  return sampling;
+}
+
+void encode_stop(const api::StopConditions& stop, pb::Stop& out) {
+  out.set_max_tokens(stop.max_tokens);
+  out.set_min_tokens(stop.min_tokens);
+  out.set_ignore_eos(stop.ignore_eos);
+  encode_tokens(stop.stop_token_ids, out.mutable_stop_token_ids());
+  encode_tokens(stop.eos_token_ids, out.mutable_eos_token_ids());
+}
+
+Result<api::StopConditions> decode_stop(const pb::Stop& in) {
+  STATOR_CHECK(check_count("stop.stop_token_ids", in.stop_token_ids_size(), kListEntriesMax));
+  STATOR_CHECK(check_count("stop.eos_token_ids", in.eos_token_ids_size(), kListEntriesMax));
+  if (in.max_tokens() == 0) {
+    return corrupt("stop.max_tokens is 0");
+  }
+  api::StopConditions stop;
+  stop.max_tokens = in.max_tokens();
+  stop.min_tokens = in.min_tokens();
+  stop.ignore_eos = in.ignore_eos();
+  stop.stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
+  stop.eos_token_ids.assign(in.eos_token_ids().begin(), in.eos_token_ids().end());
+  return stop;
+}
+
+// Rejected and Failure have the same fields.
+template <typename Message>
+void encode_failure(const engine::Failure& failure, Message& out) {
+  encode_key(failure.key, out);
+  const std::string_view code = failure.error.info().name;
+  out.set_code(code.data(), code.size());
+  out.set_message(failure.error.message().substr(0, kErrorTextBytesMax));
+}
+
+template <typename Message>
+Result<engine::Failure> decode_failure(const Message& in) {
+  STATOR_TRY(const engine::RequestKey key, decode_key(in));
+  std::string text = in.message().substr(0, kErrorTextBytesMax);
+  return engine::Failure{key, Error(code_from_name(in.code()), std::move(text))};
+}
+
+void encode_delta(const engine::Delta& delta, pb::Delta& out) {
+  encode_key(delta.key, out);
+  out.set_offset(delta.offset);
+  out.set_token_count(delta.token_count);
+  out.set_cached_tokens(delta.cached_tokens);
+  out.set_finish(static_cast<pb::FinishReason>(delta.finish));
+  out.set_stopped_by_token(delta.stopped_by_token);
+}
+
+Result<engine::Delta> decode_delta(const pb::Delta& in, uint32_t token_begin) {
+  engine::Delta delta;
+  STATOR_TRY(delta.key, decode_key(in));
+  // FinishReason is the one enum whose 0 is meaningful, so it is not shifted.
+  static_assert(static_cast<int>(api::FinishReason::kError) == pb::FINISH_REASON_ERROR);
+  if (!pb::FinishReason_IsValid(in.finish())) {
+    return corrupt(fmt::format("finish has the unknown value {}", static_cast<int>(in.finish())));
+  }
+  delta.finish = static_cast<api::FinishReason>(in.finish());
+  delta.offset = in.offset();
+  delta.token_begin = token_begin;
+  delta.token_count = in.token_count();
+  delta.cached_tokens = in.cached_tokens();
+  delta.stopped_by_token = in.stopped_by_token();
+  return delta;
+}
+
+void encode_logprob(const api::TokenLogprob& logprob, pb::TokenLogprob& out) {
+  out.set_token(logprob.token);
+  out.set_logprob(logprob.logprob);
+  out.set_rank(logprob.rank);
+}
+
+api::TokenLogprob decode_logprob(const pb::TokenLogprob& in) {
+  return {in.token(), in.logprob(), in.rank()};
+}
+
+void encode_logprobs(const api::TokenLogprobs& logprobs, pb::TokenLogprobs& out) {
+  encode_logprob(logprobs.sampled, *out.mutable_sampled());
+  for (const api::TokenLogprob& top : logprobs.top) {
+    encode_logprob(top, *out.add_top());
+  }
+}
+
+Result<api::TokenLogprobs> decode_logprobs(const pb::TokenLogprobs& in) {
+  STATOR_CHECK(check_count("logprobs.top", in.top_size(), kLogprobsMax));
+  api::TokenLogprobs logprobs;
+  logprobs.sampled = decode_logprob(in.sampled());
+  logprobs.top.reserve(static_cast<size_t>(in.top_size()));
+  for (const pb::TokenLogprob& top : in.top()) {
+    logprobs.top.push_back(decode_logprob(top));
+  }
+  return logprobs;
+}
+
+}  // namespace
+
+void encode(const engine::EngineRequest& request, pb::Submit& out) {
+  encode_key(request.key, out);
+  encode_tokens(request.tokens, out.mutable_tokens());
+  out.set_generated(request.generated);
+  encode_sampling(request.sampling, *out.mutable_sampling());
+  encode_stop(request.stop, *out.mutable_stop());
+  out.set_priority(request.priority);
+  out.set_cache_salt(request.cache_salt);
+  out.set_lora(request.lora_name);
+  out.set_deadline_ms(request.deadline_ms);
+}
+
+Result<engine::EngineRequest> decode(const pb::Submit& in) {
+  STATOR_CHECK(check_count("tokens", in.tokens_size(), kRequestTokensMax));
+  STATOR_CHECK(check_name("cache_salt", in.cache_salt()));
+  STATOR_CHECK(check_name("lora", in.lora()));
+  if (in.tokens_size() == 0 || in.generated() > static_cast<uint32_t>(in.tokens_size())) {
+    return corrupt(
+        fmt::format("{} tokens, of which {} generated", in.tokens_size(), in.generated()));
+  }
+  engine::EngineRequest request;
+  STATOR_TRY(request.key, decode_key(in));
+  STATOR_TRY(request.sampling, decode_sampling(in.sampling()));
+  STATOR_TRY(request.stop, decode_stop(in.stop()));
+  request.tokens.assign(in.tokens().begin(), in.tokens().end());
+  request.generated = in.generated();
+  request.priority = in.priority();
+  request.cache_salt = in.cache_salt();
+  request.lora_name = in.lora();
+  request.deadline_ms = in.deadline_ms();
+  return request;
+}
+
+void encode(const CancelCommand& cancel, pb::Cancel& out) {
+  encode_key(cancel.key, out);
+  out.set_reason(encode_enum<pb::CancelReason>(cancel.reason));
+}
+
+Result<CancelCommand> decode(const pb::Cancel& in) {
+  CancelCommand cancel;
+  STATOR_TRY(cancel.key, decode_key(in));
+  STATOR_TRY(cancel.reason,
+             (decode_enum<CancelReason, pb::CancelReason_MAX>(in.reason(), "cancel reason")));
+  return cancel;
+}
+
+void encode(const engine::Failure& failure, pb::Rejected& out) {
+  encode_failure(failure, out);
+}
+
+Result<engine::Failure> decode(const pb::Rejected& in) {
+  return decode_failure(in);
+}
+
+void encode(const engine::StepOutput& step, pb::StepOutput& out) {
+  out.mutable_tokens()->Reserve(static_cast<int>(step.tokens.size()));
+  for (const engine::Delta& delta : step.deltas) {
+    encode_delta(delta, *out.add_deltas());
+    const std::span<const TokenId> tokens = step.tokens_of(delta);
+    out.mutable_tokens()->Add(tokens.begin(), tokens.end());
+    for (const api::TokenLogprobs& logprobs : step.logprobs_of(delta)) {
+      encode_logprobs(logprobs, *out.add_logprobs());
+    }
+  }
+  for (const engine::Failure& failure : step.failures) {
+    encode_failure(failure, *out.add_failures());
+  }
+}
+
+Result<engine::StepOutput> decode(const pb::StepOutput& in) {
+  STATOR_CHECK(check_count("deltas", in.deltas_size(), kStepEntriesMax));
+  STATOR_CHECK(check_count("failures", in.failures_size(), kStepEntriesMax));
+  if (in.logprobs_size() != 0 && in.logprobs_size() != in.tokens_size()) {
+    return corrupt("logprobs are not parallel to tokens");
+  }
+  engine::StepOutput step;
+  step.deltas.reserve(static_cast<size_t>(in.deltas_size()));
+  uint64_t tokens = 0;
+  for (const pb::Delta& delta : in.deltas()) {
+    STATOR_TRY(engine::Delta decoded, decode_delta(delta, static_cast<uint32_t>(tokens)));
+    step.deltas.push_back(decoded);
+    tokens += delta.token_count();
+    if (tokens > static_cast<uint64_t>(in.tokens_size())) {
+      return corrupt("deltas claim more tokens than the message has");
+    }
+  }
+  if (tokens != static_cast<uint64_t>(in.tokens_size())) {
+    return corrupt("tokens that belong to no delta");
+  }
+  step.tokens.assign(in.tokens().begin(), in.tokens().end());
+  step.logprobs.reserve(static_cast<size_t>(in.logprobs_size()));
+  for (const pb::TokenLogprobs& logprobs : in.logprobs()) {
+    STATOR_TRY(api::TokenLogprobs decoded, decode_logprobs(logprobs));
+    step.logprobs.push_back(std::move(decoded));
+  }
+  for (const pb::Failure& failure : in.failures()) {
+    STATOR_TRY(engine::Failure decoded, decode_failure(failure));
+    step.failures.push_back(std::move(decoded));
+  }
+  return step;
+}
+
+void encode(const engine::LoadReport& load, pb::LoadReport& out) {
+  out.set_kv_used_blocks(load.kv_used_blocks);
+  out.set_kv_cached_blocks(load.kv_cached_blocks);
+  out.set_kv_total_blocks(load.kv_total_blocks);
+  out.set_running(load.running);
+  out.set_waiting(load.waiting);
+  out.set_prefix_hit_tokens(load.prefix_hit_tokens);
+  out.set_prefix_query_tokens(load.prefix_query_tokens);
+  out.set_preemptions(load.preemptions);
+}
+
+engine::LoadReport decode(const pb::LoadReport& in) {
+  engine::LoadReport load;
+  load.kv_used_blocks = in.kv_used_blocks();
+  load.kv_cached_blocks = in.kv_cached_blocks();
+  load.kv_total_blocks = in.kv_total_blocks();
+  load.running = in.running();
+  load.waiting = in.waiting();
+  load.prefix_hit_tokens = in.prefix_hit_tokens();
+  load.prefix_query_tokens = in.prefix_query_tokens();
+  load.preemptions = in.preemptions();
+  return load;
+}
+
+}  // namespace stator::runtime::wire
