@@ -29,6 +29,7 @@ struct ParseLimits {
   bool nvext_enabled = true;      ///< false: `nvext` and the root's cache_salt are dropped
   bool guided_decoding = false;   ///< the caller enforces grammars, so do not answer 501
   uint32_t vocab_size = 0;        ///< token ids must be below it; 0 = unknown here, not checked
+  bool model_required = true;     ///< false: a missing `model` stays empty, for a default to apply
 };
 
 ApiResult<ChatRequest> parse_chat_request(std::string& body, const ParseLimits& limits);

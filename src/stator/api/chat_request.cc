@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "stator/api/detail/chat_reader.h"
+#include "stator/api/detail/field_table.h"
+#include "stator/api/detail/generate_reader.h"
+#include "stator/api/detail/parse_body.h"
+
+namespace stator::api {
+namespace {
+
+struct Reader {
+  GenerateReader common;
+  ChatInputReader input;
+  ChatRequest& request;
+  FieldReader& in;
+
+  bool logprobs = false;
+  std::optional<uint32_t> top_logprobs = {};
+};
+
+void read_logprobs(Reader& r, const Path& path) {
+  r.logprobs = r.in.boolean(path).value_or(false);
+}
+void read_top_logprobs(Reader& r, const Path& path) {
+  r.top_logprobs = r.in.integer<uint32_t>(path, 0, kMaxTopLogprobs);
+}
+void read_parallel_tool_calls(Reader& r, const Path& path) {
+  r.request.parallel_tool_calls = r.in.boolean(path).value_or(true);
+}
+void read_format(Reader& r, const Path& path) {
+  r.request.response_format_json = read_response_format(r.common, path);
+}
+void read_functions(Reader& r, const Path& path) {
+  if (r.in.any(path)) {
+    r.in.unsupported(path, "is not supported: use tools");
+  }
+}
+void read_function_call(Reader& r, const Path& path) {
+  if (r.in.any(path)) {
+    r.in.unsupported(path, "is not supported: use tool_choice");
+  }
+}
+void read_modalities(Reader& r, const Path& path) {
+  r.in.strings(path);
+}
+void read_ignored_object(Reader& r, const Path& path) {
+  r.in.raw_object(path);
+}
+
+// ---- tool_choice
+// -----------------------------------------------------------------------------------
+
+void read_tool_choice_word(Reader& r, const Path& path) {
+  using enum ToolChoice::Kind;
+  const auto word = r.in.string(path);
+  if (!word) {
+    return;
+  }
+  if (*word == "none") {
+    r.request.tool_choice.kind = kNone;
+  } else if (*word == "auto") {
+    r.request.tool_choice.kind = kAuto;
+  } else if (*word == "required") {
+    r.request.tool_choice.kind = kRequired;
+    require_guided_decoding(r.common, path);
+  } else {
+    r.in.violation(path, "must be none, auto, required or an object naming a function");
+  }
+}
+
+void read_tool_choice_object(Reader& r, const Path& path) {
+  std::string type;
+  std::string name;
+  r.in.object(path, [&](std::string_view key, const Path& member) {
+    if (key == "type") {
+      type = r.in.string(member).value_or("");
+    } else if (key == "function") {
+      r.in.object(member, [&](std::string_view inner, const Path& inner_path) {
+        if (inner == "name") {
+          name = r.in.string(inner_path).value_or("");
+        } else {
+          r.in.skip();
+        }
+      });
+    } else {
+      r.in.skip();
+    }
+  });
+  if (type != "function") {
+    r.in.unsupported(Path(path, "type"), "other than \"function\" is not supported");
+    return;
+  }
+  if (name.empty()) {
+    const Path function(path, "function");
+    r.in.violation(Path(function, "name"), "is required");
+    return;
+  }
+  r.request.tool_choice = {ToolChoice::Kind::kNamed, std::move(name)};
+  require_guided_decoding(r.common, path);
+}
+
+void read_tool_choice(Reader& r, const Path& path) {
+  r.request.tool_choice = {};
+  switch (r.in.peek()) {
+    case JsonKind::kString:
+      read_tool_choice_word(r, path);
+      return;
+    case JsonKind::kObject:
+      read_tool_choice_object(r, path);
+      return;
+    case JsonKind::kNull:
+      r.in.skip();
+      return;
+    default:
+      r.in.type_error(path, "a string or an object");
+  }
+}
+
+constexpr auto kFields = std::to_array<Field<Reader>>({
+    {"audio", read_ignored_object},
+    {"function_call", read_function_call},
+    {"functions", read_functions},
+    {"logprobs", read_logprobs},
+    {"modalities", read_modalities},
+    {"parallel_tool_calls", read_parallel_tool_calls},
+    {"prediction", read_ignored_object},
+    {"response_format", read_format},
+    {"tool_choice", read_tool_choice},
+    {"top_logprobs", read_top_logprobs},
+});
+static_assert(is_sorted_table<Reader>(kFields));
+
+// ---- rules between fields
+// --------------------------------------------------------------------------
+
+void check_tool_choice(Reader& r) {
+  const ToolChoice& choice = r.request.tool_choice;
+  const std::vector<std::string>& names = r.request.chat.tool_names;
+  const Path path("tool_choice");
+  if (choice.kind == ToolChoice::Kind::kRequired && names.empty()) {
+    r.in.violation(path, "required needs non-empty tools");
+  }
+  if (choice.kind == ToolChoice::Kind::kNamed &&
+      std::ranges::find(names, choice.name) == names.end()) {
+    r.in.violation(path, fmt::format("names a function that is not in tools: {}",
+                                     choice.name.substr(0, kMaxToolNameBytes)));
+  }
+}
+
+void finish(Reader& r) {
+  GenerateOptions& options = r.request.options;
+  if (r.request.chat.messages_json.empty()) {
+    r.in.violation(Path("messages"), "is required and must not be empty", Rank::kRequired);
+  }
+  finish_generate_options(r.common);
+  finish_chat_input(r.input);
+  if (r.top_logprobs && !r.logprobs) {
+    r.in.violation(Path("top_logprobs"), "needs logprobs: true");
+  }
+  if (r.logprobs) {
+    options.sampling.logprobs = r.top_logprobs.value_or(0);
+  }
+  check_tool_choice(r);
+}
+
+ApiStatus read_chat_request(FieldReader& in, ChatRequest& request, const ParseLimits& limits) {
+  Reader r{.common = {.in = in, .limits = limits, .options = request.options},
+           .input = {.in = in, .chat = request.chat, .depth_max = limits.json_depth_max},
+           .request = request,
+           .in = in};
+  in.object(Path(""), [&](std::string_view key, const Path& path) {
+    if (!read_known<Reader>(kFields, key, r, path) && !read_chat_field(r.input, key, path) &&
+        !read_generate_field(r.common, key, path)) {
+      ignore_field(in, request.options.ignored_fields, key);
+    }
+  });
+  STATOR_CHECK(in.finish());
+  finish(r);
+  STATOR_CHECK(in.verdict());
+  STATOR_CHECK(check_token_ids(request.options, limits.vocab_size));
+  if (request.options.nvext.use_raw_prompt) {
+    request.chat.last_user_text = last_user_text(request.chat.messages_json, limits.json_depth_max);
+  }
+  return {};
+}
+
+}  // namespace
+
+ApiResult<ChatRequest> parse_chat_request(std::string& body, const ParseLimits& limits) {
+  return parse_body<ChatRequest>(body, limits,
+                                 [&](FieldReader& in, ChatRequest& request, JsonRepair repair) {
+                                   request.options.repair = repair;
+                                   return read_chat_request(in, request, limits);
+                                 });
+}
+
+}  // namespace stator::api

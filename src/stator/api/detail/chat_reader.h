@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "stator/api/detail/field_reader.h"
+#include "stator/api/request.h"
+
+namespace stator::api {
+
+/// Reads one root key that belongs to the conversation (messages, tools, template arguments) into
+/// `chat`, or answers false for any other key. Shared by chat completions and /tokenize.
+struct ChatInputReader {
+  FieldReader& in;
+  ChatInput& chat;
+  uint32_t depth_max;  ///< for JSON inside strings (tool call arguments)
+  std::optional<bool> add_generation_prompt = {};
+};
+
+bool read_chat_field(ChatInputReader& reader, std::string_view key, const Path& path);
+
+/// After the last field: rules between fields, and the default of add_generation_prompt.
+void finish_chat_input(ChatInputReader& reader);
+
+/// The value of `messages`: checks every message and keeps the text.
+void read_messages(ChatInputReader& reader, const Path& path);
+/// The value of `tools`: checks every tool, keeps the text and the names.
+void read_tools(ChatInputReader& reader, const Path& path);
+
+/// Text parts of the last user message of a checked array, joined by newlines.
+std::string last_user_text(std::string_view messages_json, uint32_t depth_max);
+
+}  // namespace stator::api

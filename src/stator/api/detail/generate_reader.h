@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/api/detail/field_reader.h"
+#include "stator/api/request.h"
+#include "stator/api/request_parser.h"
+
+namespace stator::api {
+
+/// Reading state of the fields that chat and text completions share. Values land in `options`; what
+/// rules relate across fields waits here for `finish_generate_options`.
+struct GenerateReader {
+  FieldReader& in;
+  const ParseLimits& limits;
+  GenerateOptions& options;
+
+  std::optional<uint32_t> max_tokens;
+  std::optional<uint32_t> max_completion_tokens;
+  bool stream_options_seen = false;
+  bool response_format_guided = false;
+  std::string_view guided_field = {};  ///< first guided_* key seen, a literal
+  std::string root_cache_salt = {};
+  std::string nvext_cache_salt = {};
+  std::vector<TokenId> stop_ids = {};  ///< ids given inside `stop`
+};
+
+/// Reads the value of a shared root key, or answers false for an unknown one.
+bool read_generate_field(GenerateReader& reader, std::string_view key, const Path& path);
+
+/// Remembers a root key nobody knows and passes over its value.
+void ignore_field(FieldReader& in, std::vector<std::string>& ignored, std::string_view key);
+
+/// For ParseLimits::strict_fields: unknown keys become an error naming them.
+void check_ignored(FieldReader& in, const std::vector<std::string>& ignored,
+                   const ParseLimits& limits);
+
+/// `model` is required (unless ParseLimits says otherwise) and not blank.
+void check_model(FieldReader& in, const std::string& model, const ParseLimits& limits);
+
+/// After the last field: merges aliases and checks the rules between fields.
+void finish_generate_options(GenerateReader& reader);
+
+/// The value of `nvext`. Unknown keys are violations.
+void read_nvext(GenerateReader& reader, const Path& path);
+
+/// Marks `path` as needing a grammar: 501 unless the caller enforces them.
+void require_guided_decoding(GenerateReader& reader, const Path& path);
+
+/// `response_format`: text, or a grammar. Returns the value's own text, empty for null.
+std::string_view read_response_format(GenerateReader& reader, const Path& path);
+
+}  // namespace stator::api

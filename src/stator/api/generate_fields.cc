@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "stator/api/detail/field_table.h"
+#include "stator/api/detail/generate_reader.h"
+
+namespace stator::api {
+namespace {
+
+using Reader = GenerateReader;
+
+std::optional<float> as_float(std::optional<double> value) {
+  return value ? std::optional(static_cast<float>(*value)) : std::nullopt;
+}
+
+// ---- accepted for compatibility, without effect
+// ----------------------------------------------------
+
+void read_ignored_string(Reader& r, const Path& path) {
+  r.in.has_string(path);
+}
+void read_ignored_object(Reader& r, const Path& path) {
+  r.in.raw_object(path);
+}
+void read_ignored_bool(Reader& r, const Path& path) {
+  r.in.boolean(path);
+}
+void read_length_penalty(Reader& r, const Path& path) {
+  r.in.number(path, {-2, 2});  // means something to beam search only
+}
+
+// ---- known, but nobody implements them: refused rather than silently dropped
+// -----------------------
+
+void read_unsupported_ids(Reader& r, const Path& path) {
+  const auto ids = r.in.token_ids(path);
+  if (ids && !ids->empty()) {
+    r.in.unsupported(path, "is not supported");
+  }
+}
+
+void read_bad_words(Reader& r, const Path& path) {
+  bool any = false;
+  r.in.array(path, [&](size_t, const Path& element) {
+    any = true;
+    if (!r.in.token_ids(element)) {
+      r.in.violation(element, "must be an array of token ids");
+    }
+  });
+  if (any) {
+    r.in.unsupported(path, "is not supported");
+  }
+}
+
+void read_detokenize(Reader& r, const Path& path) {
+  if (r.in.boolean(path) == false) {
+    r.in.unsupported(path, "cannot be false: ask nvext.extra_fields for completion_token_ids");
+  }
+}
+
+void read_use_beam_search(Reader& r, const Path& path) {
+  if (r.in.boolean(path) == true) {
+    r.in.unsupported(path, "is not supported");
+  }
+}
+
+void read_prompt_logprobs(Reader& r, const Path& path) {
+  if (r.in.integer<uint32_t>(path, 0, UINT32_MAX)) {
+    r.in.unsupported(path, "is not supported");
+  }
+}
+
+// ---- what and how much
+// -----------------------------------------------------------------------------
+
+void read_model(Reader& r, const Path& path) {
+  r.options.model = r.in.string(path, Blank::kRefused).value_or("");
+}
+void read_stream(Reader& r, const Path& path) {
+  r.options.stream = r.in.boolean(path).value_or(false);
+}
+void read_stream_options(Reader& r, const Path& path) {
+  r.options.include_usage = false;
+  r.options.continuous_usage_stats = false;
+  r.stream_options_seen = r.in.object(path, [&](std::string_view key, const Path& member) {
+    if (key == "include_usage") {
+      r.options.include_usage = r.in.boolean(member).value_or(false);
+    } else if (key == "continuous_usage_stats") {
+      r.options.continuous_usage_stats = r.in.boolean(member).value_or(false);
+    } else {
+      r.in.skip();
+    }
+  });
+}
+void read_n(Reader& r, const Path& path) {
+  r.options.n = r.in.integer<uint32_t>(path, 1, kMaxChoices).value_or(1);
+}
+void read_max_tokens(Reader& r, const Path& path) {
+  r.max_tokens = r.in.integer<uint32_t>(path, 1, kMaxOutputTokens);
+}
+void read_max_completion_tokens(Reader& r, const Path& path) {
+  r.max_completion_tokens = r.in.integer<uint32_t>(path, 1, kMaxOutputTokens);
+}
+void read_min_tokens(Reader& r, const Path& path) {
+  r.options.min_tokens = r.in.integer<uint32_t>(path, 0, kMaxOutputTokens);
+}
+void read_ignore_eos(Reader& r, const Path& path) {
+  r.options.ignore_eos = r.in.boolean(path).value_or(false);
+}
+
+// ---- sampling
+// --------------------------------------------------------------------------------------
+
+void read_temperature(Reader& r, const Path& path) {
+  r.options.sampling.temperature = as_float(r.in.number(path, {0, 2}));
+}
+void read_top_p(Reader& r, const Path& path) {
+  r.options.sampling.top_p = as_float(r.in.number(path, {0, 1, true}));
+}
+void read_top_k(Reader& r, const Path& path) {
+  r.options.sampling.top_k = r.in.integer<int32_t>(path, -1, INT32_MAX);
+}
+void read_min_p(Reader& r, const Path& path) {
+  r.options.sampling.min_p = as_float(r.in.number(path, {0, 1}));
+}
+void read_presence_penalty(Reader& r, const Path& path) {
+  r.options.sampling.presence_penalty = as_float(r.in.number(path, {-2, 2}));
+}
+void read_frequency_penalty(Reader& r, const Path& path) {
+  r.options.sampling.frequency_penalty = as_float(r.in.number(path, {-2, 2}));
+}
+void read_repetition_penalty(Reader& r, const Path& path) {
+  r.options.sampling.repetition_penalty = as_float(r.in.number(path, {0, 2, true}));
+}
+void read_seed(Reader& r, const Path& path) {
+  r.options.sampling.seed = r.in.integer<int64_t>(path, INT64_MIN, INT64_MAX);
+}
+
+void read_logit_bias(Reader& r, const Path& path) {
+  std::map<TokenId, float> biases;  // of duplicates the last one counts
+  r.in.object(path, [&](std::string_view key, const Path& member) {
+    TokenId token = 0;
+    const auto [end, outcome] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (outcome != std::errc() || end != key.data() + key.size()) {
+      r.in.violation(member, "must be named by a token id");
+    }
+    if (const auto bias = r.in.number(member, {-100, 100})) {
+      biases.insert_or_assign(token, static_cast<float>(*bias));
+    }
+  });
+  r.options.sampling.logit_bias.assign(biases.begin(), biases.end());
+}
+
+// ---- stopping
+// --------------------------------------------------------------------------------------
+
+void read_stop_entry(Reader& r, const Path& path) {
+  if (r.in.peek() == JsonKind::kNumber) {
+    if (const auto id = r.in.integer<TokenId>(path, 0, UINT32_MAX)) {
+      r.stop_ids.push_back(*id);
+    }
+    return;
+  }
+  if (r.in.peek() != JsonKind::kString) {
+    r.in.type_error(path, "a string or a token id");
+    return;
+  }
+  const auto text = r.in.string(path);
+  if (!text) {
+    return;
+  }
+  if (text->empty()) {
+    r.in.violation(path, "must not be empty");
+  } else {
+    r.options.stop.emplace_back(*text);
+  }
+}
+
+void read_stop(Reader& r, const Path& path) {
+  r.options.stop.clear();
+  r.stop_ids.clear();
+  switch (r.in.peek()) {
+    case JsonKind::kString:
+      read_stop_entry(r, path);
+      return;
+    case JsonKind::kArray:
+    case JsonKind::kNull:
+      break;
+    default:
+      r.in.type_error(path, "a string or an array");
+      return;
+  }
+  size_t entries = 0;
+  const bool present = r.in.array(path, [&](size_t, const Path& element) {
+    ++entries;
+    read_stop_entry(r, element);
+  });
+  if (present && (entries == 0 || entries > kMaxStops)) {
+    r.in.violation(path, fmt::format("must have from 1 to {} entries", kMaxStops));
+  }
+}
+
+void read_stop_token_ids(Reader& r, const Path& path) {
+  r.options.stop_token_ids = r.in.token_ids(path).value_or(std::vector<TokenId>());
+}
+
+// ---- grammars
+// --------------------------------------------------------------------------------------
+
+void set_guided(Reader& r, const Path& path, std::string_view field, GuidedDecoding guided) {
+  if (!r.guided_field.empty() && r.guided_field != field) {
+    r.in.violation(path, fmt::format("cannot be combined with {}", r.guided_field));
+  }
+  r.guided_field = field;
+  require_guided_decoding(r, path);
+  r.options.guided = std::move(guided);
+}
+
+void read_guided_json(Reader& r, const Path& path) {
+  using enum GuidedDecoding::Kind;
+  if (r.in.peek() == JsonKind::kString) {
+    if (const auto schema = r.in.string(path, Blank::kRefused)) {
+      set_guided(r, path, "guided_json", {kJsonSchema, std::string(*schema)});
+    }
+  } else if (const auto object = r.in.raw_object(path)) {
+    set_guided(r, path, "guided_json", {kJsonSchema, std::string(*object)});
+  }
+}
+void read_guided_regex(Reader& r, const Path& path) {
+  if (const auto text = r.in.string(path, Blank::kRefused)) {
+    set_guided(r, path, "guided_regex", {GuidedDecoding::Kind::kRegex, std::string(*text)});
+  }
+}
+void read_guided_grammar(Reader& r, const Path& path) {
+  if (const auto text = r.in.string(path, Blank::kRefused)) {
+    set_guided(r, path, "guided_grammar", {GuidedDecoding::Kind::kGrammar, std::string(*text)});
+  }
+}
+void read_guided_choice(Reader& r, const Path& path) {
+  const size_t begin = r.in.mark();
+  const auto choices = r.in.strings(path);
+  if (!choices) {
+    return;
+  }
+  if (choices->empty()) {
+    r.in.violation(path, "must not be empty");
+    return;
+  }
+  set_guided(r, path, "guided_choice",
+             {GuidedDecoding::Kind::kChoice, std::string(r.in.since(begin))});
+}
+
+// ---- output
+// ----------------------------------------------------------------------------------------
+
+void read_include_stop_str(Reader& r, const Path& path) {
+  r.options.include_stop_str_in_output = r.in.boolean(path).value_or(false);
+}
+void read_skip_special_tokens(Reader& r, const Path& path) {
+  r.options.skip_special_tokens = r.in.boolean(path);
+}
+void read_return_tokens_as_ids(Reader& r, const Path& path) {
+  r.options.return_tokens_as_token_ids = r.in.boolean(path).value_or(false);
+}
+
+// ---- who
+// -------------------------------------------------------------------------------------------
+
+void read_user(Reader& r, const Path& path) {
+  r.options.user = r.in.string(path, Blank::kRefused).value_or("");
+}
+void read_cache_salt(Reader& r, const Path& path) {
+  r.root_cache_salt = r.in.string(path).value_or("");
+}
+void read_nvext_field(Reader& r, const Path& path) {
+  r.options.nvext = {};
+  r.nvext_cache_salt.clear();
+  if (r.limits.nvext_enabled) {
+    read_nvext(r, path);
+  } else {
+    r.in.skip();
+  }
+}
+
+constexpr auto kFields = std::to_array<Field<Reader>>({
+    {"allowed_token_ids", read_unsupported_ids},
+    {"bad_words_token_ids", read_bad_words},
+    {"cache_salt", read_cache_salt},
+    {"detokenize", read_detokenize},
+    {"frequency_penalty", read_frequency_penalty},
+    {"guided_choice", read_guided_choice},
+    {"guided_decoding_backend", read_ignored_string},
+    {"guided_grammar", read_guided_grammar},
+    {"guided_json", read_guided_json},
+    {"guided_regex", read_guided_regex},
+    {"guided_whitespace_pattern", read_ignored_string},
+    {"ignore_eos", read_ignore_eos},
+    {"include_stop_str_in_output", read_include_stop_str},
+    {"length_penalty", read_length_penalty},
+    {"logit_bias", read_logit_bias},
+    {"logprob_token_ids", read_unsupported_ids},
+    {"max_completion_tokens", read_max_completion_tokens},
+    {"max_tokens", read_max_tokens},
+    {"media_io_kwargs", read_ignored_object},
+    {"metadata", read_ignored_object},
+    {"min_p", read_min_p},
+    {"min_tokens", read_min_tokens},
+    {"mm_processor_kwargs", read_ignored_object},
+    {"model", read_model},
+    {"n", read_n},
+    {"nvext", read_nvext_field},
+    {"presence_penalty", read_presence_penalty},
+    {"prompt_logprobs", read_prompt_logprobs},
+    {"repetition_penalty", read_repetition_penalty},
+    {"return_tokens_as_token_ids", read_return_tokens_as_ids},
+    {"seed", read_seed},
+    {"service_tier", read_ignored_string},
+    {"skip_special_tokens", read_skip_special_tokens},
+    {"stop", read_stop},
+    {"stop_token_ids", read_stop_token_ids},
+    {"store", read_ignored_bool},
+    {"stream", read_stream},
+    {"stream_options", read_stream_options},
+    {"temperature", read_temperature},
+    {"top_k", read_top_k},
+    {"top_p", read_top_p},
+    {"use_beam_search", read_use_beam_search},
+    {"user", read_user},
+});
+static_assert(is_sorted_table<Reader>(kFields));
+
+void merge_stop_ids(Reader& r) {
+  std::vector<TokenId>& ids = r.options.stop_token_ids;
+  ids.insert(ids.end(), r.stop_ids.begin(), r.stop_ids.end());
+  std::ranges::sort(ids);
+  const auto repeated = std::ranges::unique(ids);
+  ids.erase(repeated.begin(), repeated.end());
+  if (ids.size() > kMaxStops) {
+    r.in.violation(Path("stop_token_ids"), fmt::format("must have at most {} ids", kMaxStops));
+  }
+}
+
+void check_choices(Reader& r) {
+  const GenerateOptions& options = r.options;
+  if (options.n > 1 && options.sampling.temperature == 0.0F) {
+    r.in.violation(Path("n"), "must be 1 when temperature is 0: all choices would be the same");
+  }
+  if (options.n > 1 && options.nvext.wants_extra_field("completion_token_ids")) {
+    r.in.violation(Path("n"), "must be 1 when nvext.extra_fields asks for completion_token_ids");
+  }
+}
+
+}  // namespace
+
+bool read_generate_field(GenerateReader& reader, std::string_view key, const Path& path) {
+  return read_known<GenerateReader>(kFields, key, reader, path);
+}
+
+void require_guided_decoding(GenerateReader& reader, const Path& path) {
+  if (!reader.limits.guided_decoding) {
+    reader.in.unsupported(path, "needs guided decoding, which is not available");
+  }
+}
+
+void ignore_field(FieldReader& in, std::vector<std::string>& ignored, std::string_view key) {
+  constexpr size_t kNameBytesMax = 64;
+  if (ignored.size() < kMaxIgnoredFields) {
+    std::string name(key.substr(0, kNameBytesMax));
+    // The names go into an HTTP header, whose list separator is the comma.
+    std::ranges::replace_if(name, [](char c) { return c <= ' ' || c > '~' || c == ','; }, '?');
+    if (std::ranges::find(ignored, name) == ignored.end()) {
+      ignored.push_back(std::move(name));
+    }
+  }
+  in.skip();
+}
+
+void check_ignored(FieldReader& in, const std::vector<std::string>& ignored,
+                   const ParseLimits& limits) {
+  if (limits.strict_fields && !ignored.empty()) {
+    in.violation(
+        Path(ignored.front()),
+        fmt::format("is unknown; unknown fields of this request: {}", fmt::join(ignored, ", ")),
+        Rank::kRequired);
+  }
+}
+
+void check_model(FieldReader& in, const std::string& model, const ParseLimits& limits) {
+  if (model.empty() && limits.model_required) {
+    in.violation(Path("model"), "is required and must not be blank", Rank::kRequired);
+  }
+}
+
+void finish_generate_options(GenerateReader& reader) {
+  GenerateOptions& options = reader.options;
+  check_ignored(reader.in, options.ignored_fields, reader.limits);
+  check_model(reader.in, options.model, reader.limits);
+  if (reader.stream_options_seen && !options.stream) {
+    reader.in.violation(Path("stream_options"), "is only allowed when stream is true",
+                        Rank::kStreamOptions);
+  }
+  options.max_tokens =
+      reader.max_completion_tokens ? reader.max_completion_tokens : reader.max_tokens;
+  if (options.min_tokens && options.max_tokens && *options.min_tokens > *options.max_tokens) {
+    reader.in.violation(Path("min_tokens"),
+                        fmt::format("must be at most max_tokens, {}", *options.max_tokens));
+  }
+  if (!reader.guided_field.empty() && reader.response_format_guided) {
+    reader.in.violation(Path(reader.guided_field), "cannot be combined with response_format");
+  }
+  merge_stop_ids(reader);
+  if (options.nvext.greed_sampling) {
+    options.sampling.temperature = 0.0F;
+    options.sampling.top_k = 1;
+  }
+  check_choices(reader);
+  if (reader.limits.nvext_enabled) {
+    options.cache_salt = std::move(reader.nvext_cache_salt.empty() ? reader.root_cache_salt
+                                                                   : reader.nvext_cache_salt);
+  }
+}
+
+}  // namespace stator::api

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/api/detail/parse_body.h"
+
+#include "stator/api/detail/json_repair.h"
+#include "stator/api/detail/utf8.h"
+
+namespace stator::api {
+
+JsonRepair mend_utf8(std::string& body) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (body.starts_with(kByteOrderMark)) {
+    body.erase(0, kByteOrderMark.size());  // allowed by RFC 8259, section 8.1
+  }
+  if (is_valid_utf8(body)) {
+    return JsonRepair::kNone;
+  }
+  body = replace_invalid_utf8(body);
+  return JsonRepair::kInvalidUtf8;
+}
+
+bool mend_control_bytes(std::string& body) {
+  std::optional<std::string> mended = escape_control_bytes(body);
+  if (!mended) {
+    return false;
+  }
+  body = std::move(*mended);
+  return true;
+}
+
+}  // namespace stator::api

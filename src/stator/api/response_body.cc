@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/api/response_body.h"
+
+#include "stator/api/detail/response_json.h"
+#include "stator/api/json_writer.h"
+
+namespace stator::api {
+namespace {
+
+void write_optional_text(JsonWriter& json, std::string_view text) {
+  if (text.empty()) {
+    json.null();
+  } else {
+    json.value(text);
+  }
+}
+
+void write_tool_calls(JsonWriter& json, std::span<const ToolCall> calls) {
+  json.key("tool_calls").begin_array();
+  for (const ToolCall& call : calls) {
+    json.begin_object();
+    json.key("id").value(call.id).key("type").value("function");
+    json.key("function").begin_object();
+    json.key("name").value(call.name).key("arguments").value(call.arguments);
+    json.end_object().end_object();
+  }
+  json.end_array();
+}
+
+void write_message(JsonWriter& json, const ChatChoice& choice, const ResponseOptions& options) {
+  json.key("message").begin_object().key("role").value("assistant");
+  json.key("content");
+  if (choice.content.empty() && !choice.tool_calls.empty()) {
+    json.null();
+  } else {
+    json.value(choice.content);
+  }
+  if (!choice.reasoning.empty()) {
+    json.key(options.reasoning_field).value(choice.reasoning);
+  }
+  if (!choice.tool_calls.empty()) {
+    write_tool_calls(json, choice.tool_calls);
+  }
+  json.key("refusal");
+  write_optional_text(json, choice.refusal);
+  json.end_object();
+}
+
+void write_tail(JsonWriter& json, const BodyFrame& frame) {
+  json.end_array().key("usage");
+  write_usage(json, frame.usage);
+  if (!frame.nvext_json.empty()) {
+    json.key("nvext").raw(frame.nvext_json);
+  }
+  json.end_object();
+}
+
+template <typename Number>
+void write_if(JsonWriter& json, std::string_view key, const std::optional<Number>& number) {
+  if (number) {
+    json.key(key).value(*number);
+  }
+}
+
+void write_token_ids(JsonWriter& json, std::span<const TokenId> ids) {
+  json.begin_array();
+  for (const TokenId id : ids) {
+    json.value(id);
+  }
+  json.end_array();
+}
+
+void write_workers(JsonWriter& json, const NvextResponse::Workers& workers) {
+  json.begin_object();
+  write_if(json, "prefill_worker_id", workers.prefill_worker_id);
+  write_if(json, "prefill_dp_rank", workers.prefill_dp_rank);
+  write_if(json, "decode_worker_id", workers.decode_worker_id);
+  write_if(json, "decode_dp_rank", workers.decode_dp_rank);
+  json.end_object();
+}
+
+void write_timing(JsonWriter& json, const NvextResponse::Timing& timing) {
+  json.begin_object();
+  write_if(json, "request_received_ms", timing.request_received_ms);
+  write_if(json, "prefill_wait_time_ms", timing.prefill_wait_time_ms);
+  write_if(json, "prefill_time_ms", timing.prefill_time_ms);
+  write_if(json, "ttft_ms", timing.ttft_ms);
+  write_if(json, "total_time_ms", timing.total_time_ms);
+  write_if(json, "kv_hit_rate", timing.kv_hit_rate);
+  write_if(json, "router_queue_depth", timing.router_queue_depth);
+  json.end_object();
+}
+
+void write_model(JsonWriter& json, const ModelEntry& model) {
+  json.begin_object();
+  json.key("id").value(model.id);
+  json.key("object").value("model");
+  json.key("created").value(model.created_s);
+  json.key("owned_by").value(model.owned_by);
+  write_if(json, "context_window", model.context_window);
+  write_if(json, "max_output_tokens", model.max_output_tokens);
+  json.end_object();
+}
+
+}  // namespace
+
+void append_chat_completion(std::string& out, const BodyFrame& frame,
+                            std::span<const ChatChoice> choices) {
+  JsonWriter json(out);
+  json.begin_object();
+  write_identity(json, frame.identity, "chat.completion");
+  json.key("system_fingerprint").null().key("service_tier").null();
+  json.key("choices").begin_array();
+  for (const ChatChoice& choice : choices) {
+    json.begin_object().key("index").value(choice.index);
+    write_message(json, choice, frame.options);
+    json.key("finish_reason");
+    write_finish(json, choice.finish);
+    json.key("logprobs");
+    write_chat_logprobs(json, choice.logprobs, frame.options);
+    json.end_object();
+  }
+  write_tail(json, frame);
+}
+
+void append_text_completion(std::string& out, const BodyFrame& frame,
+                            std::span<const CompletionChoice> choices) {
+  JsonWriter json(out);
+  json.begin_object();
+  write_identity(json, frame.identity, "text_completion");
+  json.key("system_fingerprint").null();
+  json.key("choices").begin_array();
+  for (const CompletionChoice& choice : choices) {
+    json.begin_object().key("index").value(choice.index).key("text").value(choice.text);
+    json.key("finish_reason");
+    write_finish(json, choice.finish);
+    json.key("logprobs");
+    write_completion_logprobs(json, choice.logprobs, frame.options);
+    json.end_object();
+  }
+  write_tail(json, frame);
+}
+
+void append_nvext(std::string& out, const NvextResponse& nvext) {
+  const size_t begin = out.size();
+  JsonWriter json(out);
+  json.begin_object();
+  if (nvext.workers) {
+    json.key("worker_id");
+    write_workers(json, *nvext.workers);
+  }
+  if (nvext.timing) {
+    json.key("timing");
+    write_timing(json, *nvext.timing);
+  }
+  if (nvext.token_ids) {
+    json.key("token_ids");
+    write_token_ids(json, *nvext.token_ids);
+  }
+  if (nvext.completion_token_ids) {
+    json.key("completion_token_ids");
+    write_token_ids(json, *nvext.completion_token_ids);
+  }
+  write_if(json, "stop_reason", nvext.stop_string);
+  write_if(json, "stop_reason", nvext.stop_token);
+  json.end_object();
+  if (out.size() - begin == 2) {
+    out.resize(begin);
+  }
+}
+
+void append_model(std::string& out, const ModelEntry& model) {
+  JsonWriter json(out);
+  write_model(json, model);
+}
+
+void append_model_list(std::string& out, std::span<const ModelEntry> models) {
+  JsonWriter json(out);
+  json.begin_object().key("object").value("list").key("data").begin_array();
+  for (const ModelEntry& model : models) {
+    write_model(json, model);
+  }
+  json.end_array().end_object();
+}
+
+void append_tokenize_response(std::string& out, const TokenizeResult& result) {
+  JsonWriter json(out);
+  json.begin_object();
+  json.key("count").value(result.tokens.size());
+  json.key("max_model_len").value(result.max_model_len);
+  json.key("tokens");
+  write_token_ids(json, result.tokens);
+  if (result.token_strs) {
+    json.key("token_strs").begin_array();
+    for (const std::string& text : *result.token_strs) {
+      json.value(text);
+    }
+    json.end_array();
+  }
+  json.end_object();
+}
+
+void append_detokenize_response(std::string& out, std::string_view prompt) {
+  JsonWriter json(out);
+  json.begin_object().key("prompt").value(prompt).end_object();
+}
+
+void append_live_body(std::string& out, Liveness liveness) {
+  const bool live = liveness == Liveness::kLive;
+  JsonWriter json(out);
+  json.begin_object();
+  json.key("status").value(live ? "live" : "shutting_down");
+  json.key("message").value(live ? "Service is live" : "Service is shutting down");
+  json.end_object();
+}
+
+void append_healthy_body(std::string& out, std::span<const std::string_view> endpoints,
+                         std::span<const HealthyInstance> instances) {
+  JsonWriter json(out);
+  json.begin_object().key("status").value("healthy").key("endpoints").begin_array();
+  for (const std::string_view endpoint : endpoints) {
+    json.value(endpoint);
+  }
+  json.end_array().key("instances").begin_array();
+  for (const HealthyInstance& instance : instances) {
+    json.begin_object();
+    json.key("model").value(instance.model);
+    json.key("instance_id").value(instance.worker.value());
+    json.end_object();
+  }
+  json.end_array().end_object();
+}
+
+void append_not_ready_body(std::string& out, std::string_view stage, std::string_view message) {
+  JsonWriter json(out);
+  json.begin_object().key("status").value("not_ready");
+  json.key("stage").value(stage).key("message").value(message).end_object();
+}
+
+}  // namespace stator::api
