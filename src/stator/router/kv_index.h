@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "stator/blocks/block_hash.h"
+#include "stator/core/flat_map.h"
+#include "stator/core/ids.h"
+#include "stator/kv/event.h"
+
+namespace stator::router {
+
+/// How many leading blocks of one request a worker holds.
+struct Overlap {
+  WorkerKey worker;
+  uint32_t blocks = 0;
+  friend bool operator==(const Overlap&, const Overlap&) = default;
+};
+
+/// What became of an event, for metrics and for the follower that decides about a resync.
+enum class Applied : uint8_t {
+  kOk,
+  kUnknownParent,  ///< a run hangs in the air: nothing of it was stored (under-counts, never over)
+  kUnknownBlock,   ///< removal of something we did not know; harmless
+  kIgnoredTier,    ///< not the device tier
+  kOverBudget,     ///< the index is full: the run was not stored
+};
+
+/// Which worker holds which blocks, fed by the workers' own events.
+///
+/// I1  A worker's overlap never exceeds the leading blocks it reported stored and not yet removed.
+/// I2  Blocks match by content (chained local hashes), so workers that name equal content by
+///     different external ids are all found, and each removes by its own ids.
+/// I3  After remove_worker or AllCleared nothing of that worker is left.
+class KvIndex {
+ public:
+  virtual ~KvIndex() = default;
+  virtual Applied apply(WorkerKey worker, const kv::KvEvent& event) = 0;
+  virtual void remove_worker(WorkerKey worker) = 0;
+  /// Longest cached prefix per worker. `sequences` are the chained hashes of the request's blocks
+  /// in order; scanning stops at the first block nobody holds. Workers without overlap are omitted.
+  virtual std::vector<Overlap> find_longest_match(
+      std::span<const blocks::SequenceHash> sequences) const = 0;
+  /// (block, holder) pairs now stored.
+  virtual uint64_t holder_blocks() const = 0;
+};
+
+/// The exact, simple implementation: one hash map from content to holders. It is the oracle every
+/// faster index is tested against. O(blocks × holders) per lookup. Not thread-safe.
+/// About 100 bytes per (block, holder) pair; at `holder_blocks_max` further stores are refused and
+/// counted, which only under-counts.
+class ExactIndex final : public KvIndex {
+ public:
+  explicit ExactIndex(uint64_t holder_blocks_max = 16ULL << 20);
+
+  Applied apply(WorkerKey worker, const kv::KvEvent& event) override;
+  void remove_worker(WorkerKey worker) override;
+  std::vector<Overlap> find_longest_match(
+      std::span<const blocks::SequenceHash> sequences) const override;
+  uint64_t holder_blocks() const override { return holder_blocks_; }
+
+ private:
+  using Domain = FlatMap<blocks::ExternalHash, blocks::SequenceHash>;
+
+  Applied store(WorkerKey worker, const kv::BlocksStored& run);
+  Applied remove(WorkerKey worker, const kv::BlocksRemoved& run);
+  void drop_holder(blocks::SequenceHash block, WorkerKey worker);
+
+  uint64_t holder_blocks_max_;
+  uint64_t holder_blocks_ = 0;
+  FlatMap<blocks::SequenceHash, std::vector<WorkerKey>> holders_;
+  FlatMap<WorkerKey, Domain> domains_;  // each worker's own names for the content it holds
+};
+
+}  // namespace stator::router

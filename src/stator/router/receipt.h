@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/ids.h"
+#include "stator/core/mutex.h"
+
+namespace stator::router {
+
+/// One worker as it looked when a decision was made.
+struct ReceiptCandidate {
+  WorkerKey worker;
+  uint32_t overlap_blocks = 0;
+  int64_t active_prefill_tokens = 0;
+  int64_t active_blocks = 0;
+  int64_t active_requests = 0;
+  double cost = 0;              ///< kv mode only
+  std::string_view excluded{};  ///< why it could not be chosen; empty = eligible
+};
+
+/// Why a worker was chosen: everything the decision looked at, so that `stator explain` can show it
+/// and a replay can repeat it.
+struct Receipt {
+  std::string request_id;
+  std::string model;
+  std::string_view mode;
+  WallTime time;
+  uint32_t prompt_tokens = 0;
+  uint32_t prompt_blocks = 0;
+  uint32_t block_size = 0;
+  double temperature = 0;
+  WorkerKey chosen;
+  std::string_view reason;
+  std::vector<ReceiptCandidate> candidates;
+};
+
+/// JSON of one receipt. Worker ids are decimal strings (they may exceed 2^53 in other stacks).
+std::string render_json(const Receipt& receipt);
+/// The same for a person in a terminal.
+std::string render_text(const Receipt& receipt);
+
+/// The last decisions of this process, oldest dropped at `capacity`. Thread-safe.
+class ReceiptLog {
+ public:
+  explicit ReceiptLog(size_t capacity = 1024) : capacity_(capacity) {}
+  void add(Receipt receipt);
+  /// By request id, or the newest for "last".
+  std::optional<Receipt> find(std::string_view request_id) const;
+
+ private:
+  const size_t capacity_;
+  mutable Mutex mutex_;
+  std::deque<Receipt> receipts_ STATOR_GUARDED_BY(mutex_);
+};
+
+}  // namespace stator::router
