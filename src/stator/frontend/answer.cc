@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/answer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "stator/api/chunk_encoder.h"
+#include "stator/api/response_body.h"
+
+namespace stator::frontend {
+namespace {
+
+constexpr std::string_view kJson = "application/json";
+constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
+
+uint32_t count_code_points(std::string_view text) {
+  return static_cast<uint32_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
+}
+
+/// Log-probabilities in the encoder's view types. The storage must outlive the views.
+class LogprobViews {
+ public:
+  LogprobViews(const tokenizer::Tokenizer& tokenizer, std::span<const api::TokenLogprobs> source,
+               uint32_t& text_offset) {
+    size_t alternatives = 0;
+    for (const api::TokenLogprobs& entry : source) {
+      alternatives += entry.top.size();
+    }
+    top_.reserve(alternatives);  // the spans below point into it
+    entries_.reserve(source.size());
+    for (const api::TokenLogprobs& entry : source) {
+      const size_t first = top_.size();
+      for (const api::TokenLogprob& choice : entry.top) {
+        top_.push_back({choice.token, choice.logprob, tokenizer.token_bytes(choice.token)});
+      }
+      const std::string_view bytes = tokenizer.token_bytes(entry.sampled.token);
+      entries_.push_back({{entry.sampled.token, entry.sampled.logprob, bytes},
+                          std::span(top_).subspan(first),
+                          text_offset});
+      text_offset += count_code_points(bytes);
+    }
+  }
+  std::span<const api::LogprobEntry> entries() const { return entries_; }
+
+ private:
+  std::vector<api::TokenChoice> top_;
+  std::vector<api::LogprobEntry> entries_;
+};
+
+struct ExtraHeaders {
+  explicit ExtraHeaders(const AnswerSpec& spec) {
+    list.push_back({"x-request-id", spec.request_id});
+    if (!spec.ignored_fields.empty()) {
+      list.push_back({"x-stator-ignored-fields", spec.ignored_fields});
+    }
+  }
+  std::vector<net::HttpHeader> list;
+};
+
+class StreamAnswer final : public Answer {
+ public:
+  StreamAnswer(AnswerSpec spec, net::HttpExchange& exchange, const tokenizer::Tokenizer& tokenizer)
+      : spec_(std::move(spec)),
+        exchange_(exchange),
+        tokenizer_(tokenizer),
+        encoder_(make_encoder(spec_)),
+        choices_(spec_.choices) {}
+
+  void add(const AnswerPiece& piece) override {
+    std::string& out = scratch();
+    ChoiceState& state = choices_[piece.choice];
+    const LogprobViews views(tokenizer_, piece.logprobs, state.text_offset);
+    api::Logprobs logprobs;
+    if (spec_.logprobs && !piece.logprobs.empty()) {
+      logprobs = views.entries();
+    }
+    if (auto* chat = std::get_if<api::ChatChunkEncoder>(&encoder_)) {
+      chat->append_delta(out, {.index = piece.choice,
+                               .first = !std::exchange(state.role_sent, true),
+                               .content = piece.text,
+                               .finish = piece.finish,
+                               .logprobs = logprobs,
+                               .usage = piece.usage});
+    } else {
+      std::get<api::CompletionChunkEncoder>(encoder_).append_delta(out, {.index = piece.choice,
+                                                                         .text = piece.text,
+                                                                         .finish = piece.finish,
+                                                                         .logprobs = logprobs,
+                                                                         .usage = piece.usage});
+    }
+    send(out);
+  }
+
+  void finish(const api::Usage& usage, std::string_view nvext_json) override {
+    std::string& out = scratch();
+    if (spec_.options.include_usage || !nvext_json.empty()) {
+      std::visit([&](const auto& encoder) { encoder.append_usage(out, usage, nvext_json); },
+                 encoder_);
+    }
+    api::append_sse_done(out);
+    send(out);
+    exchange_.finish();
+  }
+
+  void fail(const api::ApiError& error) override {
+    if (!started_) {
+      respond_error(exchange_, error, spec_.error_style, spec_.retry_after);
+      return;
+    }
+    std::string& out = scratch();
+    api::append_sse_error(out, api::http_status(error.code(), spec_.error_style), error.message());
+    api::append_sse_done(out);
+    send(out);
+    exchange_.finish();
+  }
+
+  void keep_alive() override {
+    if (started_) {
+      std::string& out = scratch();
+      api::append_sse_keep_alive(out);
+      send(out);
+    }
+  }
+
+ private:
+  struct ChoiceState {
+    bool role_sent = false;
+    uint32_t text_offset = 0;
+  };
+  using Encoder = std::variant<api::ChatChunkEncoder, api::CompletionChunkEncoder>;
+
+  static Encoder make_encoder(const AnswerSpec& spec) {
+    const api::ResponseIdentity identity{spec.id, spec.model, spec.created_s};
+    if (spec.endpoint == Endpoint::kChat) {
+      return api::ChatChunkEncoder(identity, spec.options);
+    }
+    return api::CompletionChunkEncoder(identity, spec.options);
+  }
+
+  // One buffer per thread, not per stream: at ten thousand open streams that is what counts.
+  static std::string& scratch() {
+    static thread_local std::string buffer;
+    buffer.clear();
+    return buffer;
+  }
+
+  void send(std::string_view bytes) {
+    if (!std::exchange(started_, true)) {
+      ExtraHeaders headers(spec_);
+      headers.list.push_back({"cache-control", "no-cache"});
+      headers.list.push_back({"x-accel-buffering", "no"});
+      exchange_.start_stream(200, kEventStream, headers.list);
+    }
+    exchange_.write(bytes);
+  }
+
+  AnswerSpec spec_;
+  net::HttpExchange& exchange_;
+  const tokenizer::Tokenizer& tokenizer_;
+  Encoder encoder_;
+  std::vector<ChoiceState> choices_;
+  bool started_ = false;
+};
+
+class UnaryAnswer final : public Answer {
+ public:
+  UnaryAnswer(AnswerSpec spec, net::HttpExchange& exchange, const tokenizer::Tokenizer& tokenizer)
+      : spec_(std::move(spec)),
+        exchange_(exchange),
+        tokenizer_(tokenizer),
+        choices_(spec_.choices) {}
+
+  void add(const AnswerPiece& piece) override {
+    ChoiceState& state = choices_[piece.choice];
+    state.text += piece.text;
+    if (spec_.logprobs) {
+      state.logprobs.insert(state.logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
+    }
+    if (piece.finish != api::ChoiceFinish::kNone) {
+      state.finish = piece.finish;
+    }
+  }
+
+  void finish(const api::Usage& usage, std::string_view nvext_json) override {
+    const api::BodyFrame frame{.identity = {spec_.id, spec_.model, spec_.created_s},
+                               .usage = usage,
+                               .options = spec_.options,
+                               .nvext_json = nvext_json};
+    std::vector<LogprobViews> views;
+    views.reserve(choices_.size());
+    for (const ChoiceState& state : choices_) {
+      uint32_t offset = 0;
+      views.emplace_back(tokenizer_, state.logprobs, offset);
+    }
+    std::string body;
+    if (spec_.endpoint == Endpoint::kChat) {
+      append_chat_completion(body, frame, make_choices<api::ChatChoice>(views));
+    } else {
+      append_text_completion(body, frame, make_choices<api::CompletionChoice>(views));
+    }
+    const ExtraHeaders headers(spec_);
+    exchange_.respond(200, kJson, body, headers.list);
+  }
+
+  void fail(const api::ApiError& error) override {
+    respond_error(exchange_, error, spec_.error_style, spec_.retry_after);
+  }
+
+ private:
+  struct ChoiceState {
+    std::string text;
+    std::vector<api::TokenLogprobs> logprobs;
+    api::ChoiceFinish finish = api::ChoiceFinish::kStop;
+  };
+
+  template <typename Choice>
+  std::vector<Choice> make_choices(const std::vector<LogprobViews>& views) const {
+    std::vector<Choice> out(choices_.size());
+    for (uint32_t i = 0; i < choices_.size(); ++i) {
+      out[i].index = i;
+      if constexpr (requires { out[i].content; }) {
+        out[i].content = choices_[i].text;
+      } else {
+        out[i].text = choices_[i].text;
+      }
+      out[i].finish = choices_[i].finish;
+      if (spec_.logprobs) {
+        out[i].logprobs = views[i].entries();
+      }
+    }
+    return out;
+  }
+
+  AnswerSpec spec_;
+  net::HttpExchange& exchange_;
+  const tokenizer::Tokenizer& tokenizer_;
+  std::vector<ChoiceState> choices_;
+};
+
+}  // namespace
+
+std::unique_ptr<Answer> Answer::make(AnswerSpec spec, net::HttpExchange& exchange,
+                                     const tokenizer::Tokenizer& tokenizer) {
+  if (spec.stream) {
+    return std::make_unique<StreamAnswer>(std::move(spec), exchange, tokenizer);
+  }
+  return std::make_unique<UnaryAnswer>(std::move(spec), exchange, tokenizer);
+}
+
+void respond_error(net::HttpExchange& exchange, const api::ApiError& error,
+                   const api::ErrorStyle& style, Duration retry_after) {
+  std::string body;
+  const int status = api::append_error_body(body, error, style);
+  std::vector<net::HttpHeader> headers;
+  const std::string seconds = fmt::to_string(
+      std::max<int64_t>(1, std::chrono::duration_cast<std::chrono::seconds>(retry_after).count()));
+  if (describe(error.code()).retry != Retry::kNever) {
+    headers.push_back({"retry-after", seconds});
+  }
+  exchange.respond(status, kJson, body, headers);
+}
+
+}  // namespace stator::frontend

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/api/api_error.h"
+#include "stator/api/error_body.h"
+#include "stator/api/generation.h"
+#include "stator/api/response.h"
+#include "stator/core/clock.h"
+#include "stator/frontend/frontend_metrics.h"
+#include "stator/net/http_server.h"
+#include "stator/tokenizer/tokenizer.h"
+
+namespace stator::frontend {
+
+/// Everything that shapes an answer and is fixed before the first token.
+struct AnswerSpec {
+  Endpoint endpoint = Endpoint::kChat;
+  bool stream = false;
+  std::string id;              ///< "chatcmpl-…"
+  std::string model;           ///< served name
+  std::string request_id;      ///< for the x-request-id header
+  std::string ignored_fields;  ///< for x-stator-ignored-fields; empty = none
+  int64_t created_s = 0;
+  uint32_t choices = 1;
+  api::ResponseOptions options;
+  bool logprobs = false;
+  api::ErrorStyle error_style;
+  Duration retry_after{};
+};
+
+/// One piece of one choice.
+struct AnswerPiece {
+  uint32_t choice = 0;
+  std::string_view text;
+  api::ChoiceFinish finish = api::ChoiceFinish::kNone;
+  std::span<const api::TokenLogprobs> logprobs;  ///< of the tokens behind `text`
+  const api::Usage* usage = nullptr;             ///< running totals, if asked for
+};
+
+/// Writes one answer to an exchange, as an event stream or as one body. Until `add` is first called
+/// nothing has been sent, so `fail` still gives a real HTTP status; afterwards it is an error
+/// event. On the shard's loop; the exchange and the tokenizer outlive it.
+class Answer {
+ public:
+  static std::unique_ptr<Answer> make(AnswerSpec spec, net::HttpExchange& exchange,
+                                      const tokenizer::Tokenizer& tokenizer);
+  virtual ~Answer() = default;
+
+  virtual void add(const AnswerPiece& piece) = 0;
+  /// Ends the exchange.
+  virtual void finish(const api::Usage& usage, std::string_view nvext_json) = 0;
+  /// Ends the exchange.
+  virtual void fail(const api::ApiError& error) = 0;
+  /// Keeps a quiet stream's proxies awake; nothing for bodies and unstarted streams.
+  virtual void keep_alive() {}
+};
+
+/// Ends an exchange with an error body; adds Retry-After where another try makes sense.
+void respond_error(net::HttpExchange& exchange, const api::ApiError& error,
+                   const api::ErrorStyle& style, Duration retry_after);
+
+}  // namespace stator::frontend

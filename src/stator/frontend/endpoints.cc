@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/endpoints.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "stator/api/error_body.h"
+#include "stator/api/request_parser.h"
+#include "stator/api/response_body.h"
+#include "stator/frontend/answer.h"
+#include "stator/frontend/prepare.h"
+
+namespace stator::frontend {
+namespace {
+
+constexpr std::string_view kJson = "application/json";
+constexpr std::string_view kModelsPrefix = "/v1/models/";
+constexpr std::string_view kReceiptsPrefix = "/receipts/";
+
+api::ErrorStyle style_of(const EndpointContext& context) {
+  return {.overload_status = context.config.overload_status};
+}
+
+void refuse(net::HttpExchange& exchange, const EndpointContext& context,
+            const api::ApiError& error) {
+  respond_error(exchange, error, style_of(context), context.config.retry_after);
+}
+
+api::ModelEntry entry_of(const ServedModel& model) {
+  return {.id = model.name,
+          .created_s = model.created_s,
+          .owned_by = "stator",
+          .context_window = model.context_length};
+}
+
+void answer_models(net::HttpExchange& exchange, const EndpointContext& context) {
+  const auto models = context.catalog.list_ready();
+  std::vector<api::ModelEntry> entries;
+  for (const auto& model : models) {
+    entries.push_back(entry_of(*model));
+  }
+  std::string body;
+  append_model_list(body, entries);
+  exchange.respond(200, kJson, body);
+}
+
+void answer_model(net::HttpExchange& exchange, const EndpointContext& context) {
+  std::string_view name = exchange.request().path().substr(kModelsPrefix.size());
+  name.remove_prefix(name.starts_with('/') ? 1 : 0);
+  const auto model = context.catalog.find(name);
+  if (model == nullptr) {
+    refuse(exchange, context,
+           {Error(Code::kNotFound, "model '" + std::string(name) + "' not found"), "model"});
+    return;
+  }
+  std::string body;
+  append_model(body, entry_of(*model));
+  exchange.respond(200, kJson, body);
+}
+
+void answer_health(net::HttpExchange& exchange, const EndpointContext& context) {
+  const auto known = context.catalog.instances();
+  std::string body;
+  if (context.draining || known.empty()) {
+    api::append_not_ready_body(body, context.draining ? "draining" : "waiting_for_workers",
+                          context.draining
+                              ? "shutting down"
+                              : "no worker has joined yet; start one with `stator worker`");
+    exchange.respond(503, kJson, body);
+    return;
+  }
+  static constexpr std::array<std::string_view, 4> kEndpoints = {
+      "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"};
+  std::vector<api::HealthyInstance> instances;
+  for (const auto& instance : known) {
+    instances.push_back({instance.model, instance.worker});
+  }
+  append_healthy_body(body, kEndpoints, instances);
+  exchange.respond(200, kJson, body);
+}
+
+void answer_live(net::HttpExchange& exchange, const EndpointContext& context) {
+  std::string body;
+  append_live_body(body, context.draining ? api::Liveness::kShuttingDown : api::Liveness::kLive);
+  exchange.respond(context.draining ? 503 : 200, kJson, body);
+}
+
+void answer_metrics(net::HttpExchange& exchange, const EndpointContext& context) {
+  exchange.respond(200, Metrics::kContentType, context.metrics.render());
+}
+
+void answer_receipt(net::HttpExchange& exchange, const EndpointContext& context) {
+  std::string_view id = exchange.request().path().substr(kReceiptsPrefix.size());
+  for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {
+    id.remove_prefix(id.starts_with(prefix) ? prefix.size() : 0);
+  }
+  const auto receipt = context.receipts.find(id);
+  if (!receipt) {
+    refuse(exchange, context,
+           Error(Code::kNotFound, "no routing receipt for '" + std::string(id) +
+                                      "': only the last 1024 decisions are kept"));
+    return;
+  }
+  const bool as_text = exchange.request().query() == "format=text";
+  exchange.respond(200, as_text ? "text/plain; charset=utf-8" : kJson,
+                   as_text ? render_text(*receipt) : render_json(*receipt));
+}
+
+api::ApiResult<std::shared_ptr<ServedModel>> find_text_model(const EndpointContext& context,
+                                                             const std::string& name) {
+  auto model = context.catalog.find(name);
+  if (model == nullptr) {
+    return api::ApiError(Error(Code::kNotFound, "model '" + name + "' not found"), "model");
+  }
+  return model;
+}
+
+api::ApiResult<std::string> tokenize(net::HttpExchange& exchange, const EndpointContext& context) {
+  std::string text = exchange.request().take_body();
+  STATOR_TRY(api::TokenizeRequest request, api::parse_tokenize_request(text, {}));
+  STATOR_TRY(const auto model, find_text_model(context, request.model));
+  std::vector<TokenId> tokens;
+  if (request.prompt) {
+    STATOR_TRY(tokens, encode_text(std::move(*request.prompt), *model,
+                                   request.add_special_tokens ? tokenizer::AddSpecial::kYes
+                                                              : tokenizer::AddSpecial::kNo));
+  } else {
+    STATOR_TRY(tokens, encode_chat(request.chat, *model, context.wall_now));
+  }
+  std::vector<std::string> texts;
+  api::TokenizeResult result{.tokens = tokens, .max_model_len = model->context_length};
+  if (request.return_token_strs) {
+    for (const TokenId token : tokens) {
+      texts.push_back(model->assets->tokenizer->token_text(token));
+    }
+    result.token_strs = texts;
+  }
+  std::string body;
+  append_tokenize_response(body, result);
+  return body;
+}
+
+api::ApiResult<std::string> detokenize(net::HttpExchange& exchange,
+                                       const EndpointContext& context) {
+  std::string text = exchange.request().take_body();
+  STATOR_TRY(const api::DetokenizeRequest request, api::parse_detokenize_request(text, {}));
+  STATOR_TRY(const auto model, find_text_model(context, request.model));
+  for (const TokenId token : request.tokens) {
+    if (token >= model->vocab_size) {
+      return api::validation_error("tokens", "token id " + std::to_string(token) +
+                                                 " is outside the vocabulary of " +
+                                                 std::to_string(model->vocab_size));
+    }
+  }
+  std::string body;
+  api::append_detokenize_response(
+      body, model->assets->tokenizer->decode(request.tokens, tokenizer::SkipSpecial::kNo));
+  return body;
+}
+
+template <auto Function>
+void answer_text(net::HttpExchange& exchange, const EndpointContext& context) {
+  if (!is_json_content_type(exchange.request())) {
+    refuse(exchange, context,
+           Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json"));
+    return;
+  }
+  const auto body = Function(exchange, context);
+  if (!body) {
+    refuse(exchange, context, body.error());
+    return;
+  }
+  exchange.respond(200, kJson, *body);
+}
+
+struct Route {
+  std::string_view method;
+  std::string_view path;
+  bool is_prefix;
+  void (*answer)(net::HttpExchange&, const EndpointContext&);
+};
+
+constexpr std::array<Route, 10> kRoutes = {{
+    {"GET", "/v1/models", false, answer_models},
+    {"GET", kModelsPrefix, true, answer_model},
+    {"GET", "/health", false, answer_health},
+    {"GET", "/live", false, answer_live},
+    {"GET", "/metrics", false, answer_metrics},
+    {"GET", kReceiptsPrefix, true, answer_receipt},
+    {"POST", "/tokenize", false, answer_text<tokenize>},
+    {"POST", "/detokenize", false, answer_text<detokenize>},
+    // Generating endpoints are the shard's; listed so that another method on them is a 405.
+    {"POST", "/v1/chat/completions", false, nullptr},
+    {"POST", "/v1/completions", false, nullptr},
+}};
+
+bool path_matches(const Route& route, std::string_view path) {
+  return route.is_prefix ? path.starts_with(route.path) && path.size() > route.path.size()
+                         : path == route.path;
+}
+
+}  // namespace
+
+bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context) {
+  const net::HttpRequest& request = exchange.request();
+  const std::string_view method = request.method() == "HEAD" ? "GET" : request.method();
+  for (const Route& route : kRoutes) {
+    if (route.answer != nullptr && route.method == method && path_matches(route, request.path())) {
+      route.answer(exchange, context);
+      return true;
+    }
+  }
+  return false;
+}
+
+void answer_unknown_route(net::HttpExchange& exchange, const api::ErrorStyle& style) {
+  const net::HttpRequest& request = exchange.request();
+  const bool known = std::ranges::any_of(
+      kRoutes, [&](const Route& route) { return path_matches(route, request.path()); });
+  std::string body;
+  if (known) {
+    append_method_not_allowed(body, request.method(), request.path(), style);
+  } else {
+    append_route_not_found(body, request.method(), request.path(), style);
+  }
+  exchange.respond(known ? 405 : 404, kJson, body);
+}
+
+bool is_json_content_type(const net::HttpRequest& request) {
+  const auto header = request.header("content-type");
+  if (!header) {
+    return false;
+  }
+  std::string type(header->substr(0, header->find(';')));
+  std::erase(type, ' ');
+  std::ranges::transform(type, type.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return type == "application/json" ||
+         (type.starts_with("application/") && type.ends_with("+json"));
+}
+
+}  // namespace stator::frontend

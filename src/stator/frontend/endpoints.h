@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "stator/api/error_body.h"
+#include "stator/core/metrics.h"
+#include "stator/frontend/frontend_config.h"
+#include "stator/frontend/model_catalog.h"
+#include "stator/net/http_server.h"
+#include "stator/router/receipt.h"
+
+namespace stator::frontend {
+
+/// What the endpoints that do not generate look at.
+struct EndpointContext {
+  const FrontendConfig& config;
+  const ModelCatalog& catalog;
+  const router::ReceiptLog& receipts;
+  const Metrics& metrics;
+  WallTime wall_now;
+  bool draining = false;
+};
+
+/// /v1/models, /v1/models/{id}, /health, /live, /metrics, /tokenize, /detokenize, /receipts/{id}.
+/// Answers the exchange and returns true, or returns false for a path that is not one of them.
+bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context);
+
+/// 404, or 405 for a known path with another method.
+void answer_unknown_route(net::HttpExchange& exchange, const api::ErrorStyle& style);
+
+/// True for application/json and application/*+json.
+bool is_json_content_type(const net::HttpRequest& request);
+
+}  // namespace stator::frontend

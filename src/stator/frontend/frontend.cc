@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/frontend.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "stator/core/assert.h"
+
+namespace stator::frontend {
+namespace {
+
+void run_on(net::Shard& shard, net::Task task) {
+  STATOR_ASSERT(shard.run_and_wait(std::move(task)), "set-up and tear-down fit the inbox");
+}
+
+}  // namespace
+
+uint32_t resolve_shard_count(uint32_t configured) {
+  const uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return configured > 0 ? configured : std::max(1U, cores - 1);
+}
+
+Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environment environment)
+    : config_(config), shards_(shards), environment_(environment) {
+  for (uint32_t i = 0; i < shards.count(); ++i) {
+    services_.push_back(std::make_unique<ShardService>(
+        shards.shard(i), ShardEnvironment{.config = config_,
+                                          .catalog = environment_.catalog,
+                                          .receipts = environment_.receipts,
+                                          .metrics = environment_.metrics,
+                                          .draining = draining_}));
+  }
+}
+
+Result<std::unique_ptr<Frontend>> Frontend::create(const FrontendConfig& config,
+                                                   net::ShardSet& shards, Environment environment) {
+  auto frontend = std::unique_ptr<Frontend>(new Frontend(config, shards, environment));
+  std::vector<net::HttpHandler*> handlers;
+  for (const auto& service : frontend->services_) {
+    handlers.push_back(service.get());
+  }
+  auto servers = net::HttpServer::listen_on_all(shards, config.http, handlers, environment.metrics);
+  if (!servers) {
+    return std::move(servers.error());
+  }
+  frontend->servers_ = std::move(*servers);
+  environment.metrics.gauge_callback(
+      "stator_router_active_requests", "sum of live load leases; 0 when idle", {},
+      [&catalog = environment.catalog] { return static_cast<double>(catalog.active_requests()); });
+  return frontend;
+}
+
+Frontend::~Frontend() {
+  stop();
+}
+
+void Frontend::start(runtime::Discovery& discovery, runtime::Connector& connector) {
+  for (uint32_t i = 0; i < services_.size(); ++i) {
+    runtime::WorkerPoolOptions options;
+    options.query = {.component = "backend", .endpoint = "generate"};
+    options.kv_events = i == 0 ? &environment_.catalog : nullptr;
+    run_on(shards_.shard(i), [&service = *services_[i], &discovery, &connector,
+                              options = std::move(options)]() mutable {
+      service.start(std::move(options), discovery, connector);
+    });
+  }
+}
+
+uint16_t Frontend::port() const {
+  return servers_.front()->port();
+}
+
+void Frontend::drain() {
+  draining_.store(true, std::memory_order_relaxed);
+  for (uint32_t i = 0; i < servers_.size(); ++i) {
+    run_on(shards_.shard(i), [&server = *servers_[i]] { server.stop_accepting(); });
+  }
+}
+
+size_t Frontend::active() const {
+  size_t total = 0;
+  for (const auto& server : servers_) {
+    total += server->open_exchanges();
+  }
+  return total;
+}
+
+void Frontend::stop() {
+  if (stopped_) {
+    return;
+  }
+  stopped_ = true;
+  draining_.store(true, std::memory_order_relaxed);
+  for (uint32_t i = 0; i < services_.size(); ++i) {
+    run_on(shards_.shard(i), [this, i] {
+      services_[i]->stop();
+      if (i < servers_.size()) {
+        servers_[i]->close_all();
+        servers_[i].reset();
+      }
+    });
+  }
+  servers_.clear();
+}
+
+}  // namespace stator::frontend

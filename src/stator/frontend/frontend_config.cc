@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/frontend_config.h"
+
+namespace stator::frontend {
+
+void describe(ConfigSchema& schema, FrontendConfig& config) {
+  net::HttpServerConfig& http = config.http;
+  schema.text("http.host", http.host, "address to listen on",
+              {.flag = "host", .env_peer = "DYN_HTTP_HOST"});
+  schema.integer("http.port", http.port, 0, 65535, "port to listen on, 0 = any free one",
+                 {.flag = "port", .env_peer = "DYN_HTTP_PORT"});
+  schema.text("http.tls_cert_path", http.tls_cert_path,
+              "PEM certificate chain; with the key: HTTPS",
+              {.flag = "tls-cert-path", .env_peer = "DYN_TLS_CERT_PATH"});
+  schema.text("http.tls_key_path", http.tls_key_path, "PEM private key",
+              {.flag = "tls-key-path", .env_peer = "DYN_TLS_KEY_PATH"});
+  schema.bytes("http.body_bytes_max", http.body_bytes_max, "largest request body, beyond: 413");
+  schema.bytes("http.header_bytes_max", http.header_bytes_max, "largest request head, beyond: 431");
+  schema.integer("http.headers_max", http.headers_max, 1, 10000, "most header lines, beyond: 431");
+  schema.integer("http.connections_max", http.connections_max, 1, 1 << 24,
+                 "connections per shard, beyond: 503");
+  schema.duration("http.header_timeout", http.header_timeout,
+                  "first byte to end of the request head, then 408");
+  schema.duration("http.body_timeout", http.body_timeout, "end of head to end of body, then 408");
+  schema.duration("http.idle_timeout", http.idle_timeout,
+                  "kept-alive connection without a request");
+  schema.bytes("http.stream_high_water_bytes", http.stream_high_water_bytes,
+               "unsent bytes of a stream from which its client counts as slow");
+  schema.duration("http.slow_client_timeout", http.slow_client_timeout,
+                  "how long a slow client is tolerated");
+  schema.duration("http.stream_flush_interval", http.stream_flush_interval,
+                  "writes of one stream closer together than this leave as one");
+  schema.integer("frontend.shards", config.shards, 0, 1024,
+                 "event-loop threads, 0 = cores − 1, at least 1", {.flag = "shards"});
+  schema.integer("frontend.inflight_max", config.inflight_max, 1, 1 << 24,
+                 "requests in flight per shard, beyond: overload status");
+  schema.integer("frontend.attempts_max", config.attempts_max, 1, 100,
+                 "workers tried for a request that has not produced a token");
+  schema.integer("frontend.overload_status", config.overload_status, 200, 999,
+                 "HTTP status when all workers are busy",
+                 {.env_peer = "DYN_HTTP_OVERLOAD_STATUS_CODE"});
+  schema.duration("frontend.retry_after", config.retry_after, "Retry-After of overload answers");
+  schema.duration("frontend.keep_alive_interval", config.keep_alive_interval,
+                  "SSE comment on quiet streams, 0 = never");
+  schema.duration("frontend.stream_idle_timeout", config.stream_idle_timeout,
+                  "a request without a new token for this long fails, 0 = never");
+  schema.duration("frontend.drain_timeout", config.drain_timeout,
+                  "how long running requests may finish after SIGTERM");
+  schema.boolean("frontend.strict_fields", config.strict_fields,
+                 "refuse unknown request fields instead of ignoring them");
+  schema.text("frontend.metrics_prefix", config.metrics_prefix, "prefix of the frontend's metrics",
+              {.flag = "metrics-prefix", .env_peer = "DYN_METRICS_PREFIX"});
+}
+
+}  // namespace stator::frontend

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "stator/core/clock.h"
+#include "stator/core/config.h"
+#include "stator/net/http_server.h"
+
+namespace stator::frontend {
+
+/// Settings of the HTTP front door.
+struct FrontendConfig {
+  net::HttpServerConfig http;
+  uint32_t shards = 0;            ///< 0: cores − 1, at least 1
+  uint32_t inflight_max = 65536;  ///< requests per shard; beyond: overload status
+  uint32_t attempts_max = 3;      ///< workers tried for a request that produced no token yet
+  int overload_status = 503;      ///< sent with Retry-After when everybody is busy
+  Duration retry_after = std::chrono::seconds(1);
+  Duration keep_alive_interval =
+      std::chrono::seconds(15);  ///< SSE comment on quiet streams; 0 = off
+  Duration stream_idle_timeout =
+      std::chrono::seconds(600);  ///< no token for this long: failed; 0 = off
+  Duration drain_timeout = std::chrono::seconds(30);
+  bool strict_fields = false;  ///< unknown request fields are a 400 instead of being ignored
+  std::string metrics_prefix = "dynamo_frontend";
+};
+
+/// Declares them under http.* and frontend.*.
+void describe(ConfigSchema& schema, FrontendConfig& config);
+
+}  // namespace stator::frontend

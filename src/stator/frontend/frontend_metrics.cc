@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/frontend_metrics.h"
+
+#include <array>
+
+namespace stator::frontend {
+namespace {
+
+// Bucket bounds of NVIDIA Dynamo's frontend, so that its dashboards and alerts keep their meaning.
+constexpr std::array kDurationBounds = {0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 130.0, 260.0, 510.0};
+constexpr std::array kTtftBounds = {0.0, .0022, .0047, .01, .022, .047, .1,   .22,  .47,
+                                    1.0, 2.2,   4.7,   10., 22.,  48.,  100., 220., 480.};
+constexpr std::array kItlBounds = {0.0,  .0019, .0035, .0067, .013, .024, .045,
+                                   .084, .16,   .3,    .56,   1.1,  2.0};
+constexpr std::array kInputBounds = {0.0,   100.,  210.,   430.,   870.,   1800.,
+                                     3600., 7400., 15000., 31000., 63000., 130000.};
+constexpr std::array kOutputBounds = {0.0,   100.,  210.,  430.,   880.,
+                                      1800., 3700., 7600., 16000., 32000.};
+
+std::string_view name_of(Endpoint endpoint) {
+  return endpoint == Endpoint::kChat ? "chat_completions" : "completions";
+}
+
+}  // namespace
+
+FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
+    : disconnected_clients(metrics.counter(prefix + "_disconnected_clients",
+                                           "clients that left before their answer was complete")),
+      stale_deltas(metrics.counter("stator_frontend_stale_deltas_total",
+                                   "worker output of an attempt that had been given up")),
+      offset_gaps(metrics.counter("stator_frontend_offset_gaps_total",
+                                  "worker output whose offset was not the next one")),
+      retried_requests(metrics.counter("stator_frontend_retried_requests_total",
+                                       "requests sent to another worker before their first token")),
+      metrics_(metrics),
+      prefix_(std::move(prefix)) {}
+
+const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint endpoint,
+                                             bool stream) {
+  std::string key(model);
+  key += endpoint == Endpoint::kChat ? '\1' : '\2';
+  key += stream ? '\1' : '\2';
+  const auto [entry, fresh] = series_.try_emplace(std::move(key));
+  RequestSeries& made = entry->second;
+  if (fresh) {
+    const MetricLabels by_model = {{"model", std::string(model)}};
+    made.started = metrics_.counter(prefix_ + "_requests_started_total", "requests accepted",
+                                    {{"model", std::string(model)},
+                                     {"endpoint", std::string(name_of(endpoint))},
+                                     {"request_type", stream ? "stream" : "unary"}});
+    made.output_tokens =
+        metrics_.counter(prefix_ + "_output_tokens_total", "tokens generated", by_model);
+    made.inflight = metrics_.gauge(prefix_ + "_inflight_requests", "requests running", by_model);
+    made.duration = metrics_.histogram(prefix_ + "_request_duration_seconds",
+                                       "arrival to last byte", kDurationBounds, by_model);
+    made.time_to_first_token =
+        metrics_.histogram(prefix_ + "_time_to_first_token_seconds",
+                           "arrival to first generated token", kTtftBounds, by_model);
+    made.inter_token_latency =
+        metrics_.histogram(prefix_ + "_inter_token_latency_seconds",
+                           "time between generated tokens", kItlBounds, by_model);
+    made.input_tokens = metrics_.histogram(prefix_ + "_input_sequence_tokens", "prompt length",
+                                           kInputBounds, by_model);
+    made.output_sequence = metrics_.histogram(prefix_ + "_output_sequence_tokens",
+                                              "generated length", kOutputBounds, by_model);
+    made.cached_tokens =
+        metrics_.histogram(prefix_ + "_cached_tokens", "prompt tokens served from the prefix cache",
+                           kInputBounds, by_model);
+  }
+  return made;
+}
+
+void FrontendMetrics::finished(std::string_view model, Endpoint endpoint, bool stream,
+                               std::string_view error_type) {
+  metrics_
+      .counter(prefix_ + "_requests_total", "requests ended",
+               {{"model", std::string(model)},
+                {"endpoint", std::string(name_of(endpoint))},
+                {"request_type", stream ? "stream" : "unary"},
+                {"status", error_type.empty() ? "success" : "error"},
+                {"error_type", std::string(error_type)}})
+      .add();
+}
+
+std::string_view FrontendMetrics::error_type(Code code) {
+  switch (code) {
+    case Code::kInvalidArgument:
+    case Code::kTooLarge:
+    case Code::kUnsupportedMedia:
+      return "validation";
+    case Code::kNotFound:
+      return "not_found";
+    case Code::kOverloaded:
+    case Code::kRateLimited:
+      return "overload";
+    case Code::kUnavailable:
+    case Code::kDraining:
+    case Code::kDisconnected:
+      return "unavailable";
+    case Code::kCancelled:
+      return "cancelled";
+    case Code::kDeadline:
+      return "response_timeout";
+    case Code::kUnsupported:
+      return "not_implemented";
+    default:
+      return "internal";
+  }
+}
+
+}  // namespace stator::frontend

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "stator/core/error_code.h"
+#include "stator/core/flat_map.h"
+#include "stator/core/metrics.h"
+
+namespace stator::frontend {
+
+/// Which endpoint a request came to, as a metric label.
+enum class Endpoint : uint8_t { kChat, kCompletions };
+
+/// The series of one (model, endpoint, stream or unary).
+struct RequestSeries {
+  Counter started;
+  Counter output_tokens;
+  Gauge inflight;
+  Histogram duration;
+  Histogram time_to_first_token;
+  Histogram inter_token_latency;
+  Histogram input_tokens;
+  Histogram output_sequence;
+  Histogram cached_tokens;
+};
+
+/// The metrics existing dashboards and the planner read, under their names
+/// (`<prefix>_requests_total` and so on). One per shard: the cache of series is not thread-safe,
+/// the series are.
+class FrontendMetrics {
+ public:
+  FrontendMetrics(Metrics& metrics, std::string prefix);
+
+  const RequestSeries& series(std::string_view model, Endpoint endpoint, bool stream);
+  /// Counts the end of a request. `error_type` empty = success.
+  void finished(std::string_view model, Endpoint endpoint, bool stream,
+                std::string_view error_type);
+  /// The label value dashboards expect for an error.
+  static std::string_view error_type(Code code);
+
+  Counter disconnected_clients;
+  Counter stale_deltas;
+  Counter offset_gaps;
+  Counter retried_requests;
+
+ private:
+  Metrics& metrics_;
+  std::string prefix_;
+  FlatMap<std::string, RequestSeries> series_;  // models × endpoints × 2: bounded by served models
+};
+
+}  // namespace stator::frontend

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "stator/api/response_body.h"
+
+namespace stator::frontend {
+namespace {
+
+double milliseconds(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+}  // namespace
+
+Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received)
+    : plan_(std::move(plan)),
+      answer_(Answer::make(plan_.answer, exchange, *plan_.model->assets->tokenizer)),
+      received_(received),
+      last_activity_(received) {
+  const size_t count = plan_.prompts.size() * plan_.choices_per_prompt;
+  choices_.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    choices_.push_back(Choice{.index = i,
+                              .prompt = i / plan_.choices_per_prompt,
+                              .decoder = ChoiceDecoder(*plan_.model->assets->tokenizer,
+                                                       plan_.stop_strings.get(), plan_.decode)});
+  }
+  open_choices_ = count;
+  for (const auto& prompt : plan_.prompts) {
+    usage_.prompt_tokens += static_cast<uint32_t>(prompt.size());
+  }
+}
+
+engine::EngineRequest Generation::make_engine_request(const Choice& choice) const {
+  engine::EngineRequest request;
+  request.key = choice.key();
+  request.tokens = plan_.prompts[choice.prompt];
+  request.sampling = plan_.sampling;
+  const uint32_t sibling = choice.index % plan_.choices_per_prompt;
+  if (request.sampling.seed) {
+    // Choices of one prompt must differ, and do so reproducibly.
+    request.sampling.seed =
+        static_cast<int64_t>(static_cast<uint64_t>(*request.sampling.seed) + sibling);
+  }
+  request.stop = plan_.stop[choice.prompt];
+  request.priority = plan_.priority;
+  request.cache_salt = plan_.cache_salt;
+  return request;
+}
+
+void Generation::send_echo(const Choice& choice) {
+  if (!plan_.echo.empty()) {
+    answer_->add({.choice = choice.index, .text = plan_.echo[choice.prompt]});
+  }
+}
+
+Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
+                              const engine::StepOutput& output, TimePoint now) {
+  if (choice.finished || delta.key.attempt != choice.attempt ||
+      delta.offset != choice.next_offset) {
+    return Progress::kStale;
+  }
+  const auto tokens = output.tokens_of(delta);
+  choice.next_offset += delta.token_count;
+  last_activity_ = now;
+  if (!first_token_ && delta.token_count > 0) {
+    first_token_ = now;
+  }
+  if (delta.offset == 0 && delta.token_count > 0) {
+    choice.lease.mark_prefill_completed();
+    choice.cached_tokens = delta.cached_tokens;
+    usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
+    send_echo(choice);
+  }
+  static thread_local std::string text;
+  text.clear();
+  const Decoded decoded = choice.decoder.feed(tokens, delta.finish, delta.stopped_by_token, text);
+  usage_.completion_tokens += decoded.tokens_used;
+  if (decoded.stop_string) {
+    stop_reason_ = plan_.stop_strings->stop(*decoded.stop_string);
+  } else if (decoded.stop_token) {
+    stop_token_ = decoded.stop_token;
+  }
+  auto logprobs = output.logprobs_of(delta);
+  logprobs = logprobs.first(std::min<size_t>(logprobs.size(), decoded.tokens_used));
+  answer_->add({.choice = choice.index,
+                .text = text,
+                .finish = to_choice_finish(decoded.finish, api::ToolCallsSeen::kNo),
+                .logprobs = logprobs,
+                .usage = plan_.answer.options.continuous_usage_stats ? &usage_ : nullptr});
+  if (decoded.finish == api::FinishReason::kNone) {
+    return Progress::kRunning;
+  }
+  close_choice(choice);
+  return delta.finish == api::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
+                                                  : Progress::kChoiceDone;
+}
+
+void Generation::close_choice(Choice& choice) {
+  choice.finished = true;
+  choice.lease.release();
+  --open_choices_;
+}
+
+std::string Generation::nvext_json(TimePoint now) const {
+  api::NvextResponse nvext;
+  if (plan_.want_worker_id) {
+    const WorkerKey& worker = choices_.front().worker;
+    nvext.workers = {.prefill_worker_id = worker.worker.value(),
+                     .prefill_dp_rank = worker.dp_rank,
+                     .decode_worker_id = worker.worker.value(),
+                     .decode_dp_rank = worker.dp_rank};
+    if (stop_reason_) {
+      nvext.stop_string = *stop_reason_;
+    } else if (stop_token_) {
+      nvext.stop_token = *stop_token_;
+    }
+  }
+  if (plan_.want_timing) {
+    nvext.timing.emplace();
+    nvext.timing->ttft_ms = milliseconds(first_token_.value_or(now) - received_);
+    nvext.timing->total_time_ms = milliseconds(now - received_);
+    nvext.timing->kv_hit_rate =
+        static_cast<double>(usage_.cached_tokens) / std::max(1U, usage_.prompt_tokens);
+  }
+  std::string json;
+  append_nvext(json, nvext);
+  return json;
+}
+
+void Generation::finish(TimePoint now) {
+  answer_->finish(usage_, nvext_json(now));
+}
+
+void Generation::fail(const api::ApiError& error) {
+  answer_->fail(error);
+}
+
+void Generation::keep_alive(TimePoint now, Duration interval) {
+  if (now - std::max(last_activity_, last_keep_alive_) >= interval) {
+    last_keep_alive_ = now;
+    answer_->keep_alive();
+  }
+}
+
+}  // namespace stator::frontend

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stator/api/generation.h"
+#include "stator/api/request.h"
+#include "stator/core/clock.h"
+#include "stator/core/ids.h"
+#include "stator/engine/api/engine.h"
+#include "stator/frontend/answer.h"
+#include "stator/frontend/choice_decoder.h"
+#include "stator/frontend/model_catalog.h"
+#include "stator/net/http_server.h"
+#include "stator/parsers/stop_matcher.h"
+#include "stator/router/load_lease.h"
+
+namespace stator::frontend {
+
+/// A request after validation, rendering and tokenization: what is left is to run it.
+struct GenerationPlan {
+  std::shared_ptr<ServedModel> model;
+  std::vector<std::vector<TokenId>> prompts;  ///< ≥ 1, each not empty and below the context limit
+  uint32_t choices_per_prompt = 1;
+  api::SamplingParams sampling;
+  std::vector<api::StopConditions> stop;  ///< per prompt: max_tokens is clamped to the context
+  std::shared_ptr<const parsers::StopMatcher> stop_strings;
+  DecodeOptions decode;
+  std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
+  std::string cache_salt;
+  std::optional<WorkerId> pinned;
+  int32_t priority = 0;
+  bool want_worker_id = false;
+  bool want_timing = false;
+  AnswerSpec answer;
+};
+
+/// One choice of one prompt, from dispatch to its last token.
+///
+/// I1  `next_offset` is the number of tokens taken; output with another offset or attempt is
+/// refused. I2  The lease is alive exactly while the choice has work at `worker`.
+struct Choice {
+  RequestId id;
+  uint32_t index = 0;   ///< in the answer
+  uint32_t prompt = 0;  ///< in the plan
+  Attempt attempt;
+  WorkerKey worker;
+  std::vector<WorkerKey> tried;
+  router::LoadLease lease;
+  ChoiceDecoder decoder;
+  uint32_t next_offset = 0;
+  uint32_t cached_tokens = 0;
+  TimePoint last_token{};
+  bool finished = false;
+
+  engine::RequestKey key() const { return {id, attempt}; }
+};
+
+/// What the generation asks its shard to do; a decision, carried out by the caller.
+enum class Progress : uint8_t { kRunning, kChoiceDone, kChoiceDoneCancelEngine, kStale };
+
+/// One client request being generated: all its choices and its answer. Lives on a shard from
+/// dispatch until the answer ended or the client left. Pure of transport: sessions and timers are
+/// the shard's.
+class Generation {
+ public:
+  Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received);
+
+  const GenerationPlan& plan() const { return plan_; }
+  std::vector<Choice>& choices() { return choices_; }
+  TimePoint received() const { return received_; }
+  std::optional<TimePoint> first_token() const { return first_token_; }
+  TimePoint last_activity() const { return last_activity_; }
+  bool all_finished() const { return open_choices_ == 0; }
+  bool produced_tokens() const { return first_token_.has_value(); }
+  uint32_t output_tokens() const { return usage_.completion_tokens; }
+  uint32_t prompt_tokens() const { return usage_.prompt_tokens; }
+  uint32_t cached_tokens() const { return usage_.cached_tokens; }
+
+  /// Takes a worker's output for `choice`; writes what became text.
+  Progress on_delta(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
+                    TimePoint now);
+  /// After the last choice finished: ends the answer.
+  void finish(TimePoint now);
+  /// Ends the answer with an error, as a status or as an event.
+  void fail(const api::ApiError& error);
+  /// Sends a comment if the stream has been quiet for `interval`.
+  void keep_alive(TimePoint now, Duration interval);
+
+  /// The request as the engine gets it for a choice's current attempt.
+  engine::EngineRequest make_engine_request(const Choice& choice) const;
+
+ private:
+  void send_echo(const Choice& choice);
+  void close_choice(Choice& choice);
+  std::string nvext_json(TimePoint now) const;
+
+  GenerationPlan plan_;
+  std::unique_ptr<Answer> answer_;
+  std::vector<Choice> choices_;
+  size_t open_choices_ = 0;
+  api::Usage usage_;
+  TimePoint received_;
+  std::optional<TimePoint> first_token_;
+  TimePoint last_activity_;
+  TimePoint last_keep_alive_{};
+  std::optional<std::string> stop_reason_;
+  std::optional<TokenId> stop_token_;
+};
+
+}  // namespace stator::frontend

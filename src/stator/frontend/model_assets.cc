@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/model_assets.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "stator/core/hash.h"
+
+namespace stator::frontend {
+namespace {
+
+namespace json = boost::json;
+namespace fs = std::filesystem;
+
+constexpr uintmax_t kSmallFileBytesMax = 16 << 20;
+
+std::optional<std::string> read_small_file(const fs::path& path) {
+  std::error_code error;
+  const uintmax_t size = fs::file_size(path, error);
+  if (error || size > kSmallFileBytesMax) {
+    return std::nullopt;
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+/// The root object of a JSON file; empty when the file does not exist.
+Result<json::object> read_json_object(const fs::path& path) {
+  const auto text = read_small_file(path);
+  if (!text) {
+    return json::object();
+  }
+  boost::system::error_code error;
+  const json::value root = json::parse(*text, error);
+  if (error || !root.is_object()) {
+    return Error(Code::kCorrupt, path.string() + " is not a JSON object");
+  }
+  return root.as_object();
+}
+
+void read_token_ids(const json::object& root, std::vector<TokenId>& out) {
+  const json::value* value = root.if_contains("eos_token_id");
+  const auto add = [&out](const json::value& id) {
+    if (id.is_int64() && id.as_int64() >= 0) {
+      out.push_back(static_cast<TokenId>(id.as_int64()));
+    }
+  };
+  if (value != nullptr && value->is_array()) {
+    for (const json::value& id : value->as_array()) {
+      add(id);
+    }
+  } else if (value != nullptr) {
+    add(*value);
+  }
+}
+
+void read_float(const json::object& root, std::string_view key, float& field) {
+  const json::value* value = root.if_contains(key);
+  if (value != nullptr && value->is_number()) {
+    field = value->to_number<float>();
+  }
+}
+
+api::SamplingParams read_sampling_defaults(const json::object& root) {
+  api::SamplingParams defaults;
+  read_float(root, "temperature", defaults.temperature);
+  read_float(root, "top_p", defaults.top_p);
+  read_float(root, "min_p", defaults.min_p);
+  read_float(root, "repetition_penalty", defaults.repetition_penalty);
+  const json::value* top_k = root.if_contains("top_k");
+  if (top_k != nullptr && top_k->is_int64()) {
+    defaults.top_k = static_cast<int32_t>(top_k->as_int64());
+  }
+  return defaults;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir) {
+  const fs::path dir(model_dir);
+  if (!fs::is_directory(dir)) {
+    return Error(Code::kNotFound, "model folder '" + model_dir + "' does not exist");
+  }
+  auto assets = std::make_shared<ModelAssets>();
+  STATOR_TRY(assets->tokenizer, tokenizer::Tokenizer::load(model_dir));
+  STATOR_TRY(auto source, chat_template::find_chat_template(dir));
+  uint64_t hash = assets->tokenizer->fingerprint();
+  if (source) {
+    hash = xxh3_64(source->text, hash);
+    STATOR_TRY(assets->chat_template, chat_template::ChatTemplate::compile(std::move(*source)),
+               "chat template of " + model_dir);
+  }
+  STATOR_TRY(const json::object generation, read_json_object(dir / "generation_config.json"));
+  STATOR_TRY(const json::object config, read_json_object(dir / "config.json"));
+  assets->sampling_defaults = read_sampling_defaults(generation);
+  read_token_ids(generation, assets->eos_token_ids);
+  if (assets->eos_token_ids.empty()) {
+    read_token_ids(config, assets->eos_token_ids);
+  }
+  hash = xxh3_64(json::serialize(generation), hash);
+  assets->checksum = fmt::format("{:016x}", hash);
+  return assets;
+}
+
+}  // namespace stator::frontend

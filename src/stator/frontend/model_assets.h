@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stator/api/generation.h"
+#include "stator/chat_template/chat_template.h"
+#include "stator/core/ids.h"
+#include "stator/core/result.h"
+#include "stator/tokenizer/tokenizer.h"
+
+namespace stator::frontend {
+
+/// What turns text into prompts and tokens into text for one model: everything the frontend reads
+/// from the model's folder. Immutable, shared by all shards.
+struct ModelAssets {
+  std::unique_ptr<const tokenizer::Tokenizer> tokenizer;
+  /// Null: the model has no chat template, so chat completions are refused.
+  std::unique_ptr<const chat_template::ChatTemplate> chat_template;
+  api::SamplingParams sampling_defaults;  ///< generation_config.json, else neutral
+  std::vector<TokenId> eos_token_ids;     ///< generation_config.json, else config.json
+  std::string checksum;                   ///< over tokenizer, template and generation defaults
+};
+
+/// Reads tokenizer.json, the chat template and generation_config.json of a model folder. Blocking,
+/// milliseconds to a few hundred. kNotFound for a missing folder or tokenizer, else the reader's
+/// own error, naming the file.
+Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir);
+
+}  // namespace stator::frontend

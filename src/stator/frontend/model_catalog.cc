@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/model_catalog.h"
+
+#include <algorithm>
+
+#include "stator/core/log.h"
+
+namespace stator::frontend {
+namespace {
+
+WorkerKey key_of(WorkerId worker, uint32_t dp_rank = 0) {
+  return {worker, dp_rank};
+}
+
+}  // namespace
+
+ModelCatalog::ModelCatalog(router::RouterConfig config, PathResolver resolve, const Clock& clock,
+                           Metrics& metrics, router::ReceiptLog& receipts)
+    : router_config_(std::move(config)),
+      resolve_(std::move(resolve)),
+      clock_(clock),
+      metrics_(metrics),
+      receipts_(receipts),
+      load_failures_(metrics.counter("stator_frontend_model_load_failures_total",
+                                     "models whose files could not be read")),
+      mismatches_(metrics.counter("stator_frontend_card_mismatches_total",
+                                  "workers kept out because their model differs from the others'")),
+      loader_("model-loader", [this] { load_loop(); }) {}
+
+ModelCatalog::~ModelCatalog() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  loader_.join();
+}
+
+Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::ModelCard& card) {
+  STATOR_TRY(const std::string dir, resolve_(card.model_path));
+  auto model = std::make_shared<ServedModel>();
+  STATOR_TRY(model->assets, load_model_assets(dir));
+  STATOR_TRY(model->router,
+             router::RouterService::create(router_config_, clock_, metrics_, receipts_));
+  model->name = card.name;
+  model->created_s = unix_seconds(clock_.wall_now());
+  model->context_length = card.context_length;
+  model->block_size = std::max(1U, card.block_size);
+  model->vocab_size = card.vocab_size;
+  model->eos_token_ids =
+      card.eos_token_ids.empty() ? model->assets->eos_token_ids : card.eos_token_ids;
+  if (!card.checksum.empty() && card.checksum != model->assets->checksum) {
+    return Error(Code::kCorrupt,
+                 "the files in '" + dir +
+                     "' differ from those the worker loaded; give both the same folder");
+  }
+  return model;
+}
+
+Status ModelCatalog::preload(const runtime::ModelCard& card) {
+  STATOR_TRY(auto model, make_model(card), "loading model '" + card.name + "'");
+  const MutexLock lock(mutex_);
+  models_.emplace(card.name, std::move(model));
+  return {};
+}
+
+void ModelCatalog::add_worker(const runtime::InstanceRecord& record) {
+  {
+    const MutexLock lock(mutex_);
+    const auto model = models_.find(record.model.name);
+    if (model != models_.end()) {
+      enroll(record, model->second);
+      return;
+    }
+    to_load_.push_back(record);
+  }
+  wake_.notify_all();
+}
+
+void ModelCatalog::enroll(const runtime::InstanceRecord& record,
+                          const std::shared_ptr<ServedModel>& model) {
+  const runtime::ModelCard& card = record.model;
+  if ((!card.checksum.empty() && card.checksum != model->assets->checksum) ||
+      card.block_size != model->block_size) {
+    mismatches_.add();
+    log::error("frontend", "worker kept out of rotation: its model files or block size differ",
+               {{"worker", record.key.worker.value()}, {"model", card.name}});
+    return;
+  }
+  workers_[record.key.worker] = model;
+  model->router->add_worker(key_of(record.key.worker));
+}
+
+void ModelCatalog::set_draining(WorkerId worker) {
+  if (const auto model = model_of(worker)) {
+    model->router->set_draining(key_of(worker), true);
+  }
+}
+
+void ModelCatalog::remove_worker(WorkerId worker) {
+  std::shared_ptr<ServedModel> model;
+  {
+    const MutexLock lock(mutex_);
+    std::erase_if(to_load_, [&](const auto& record) { return record.key.worker == worker; });
+    const auto known = workers_.find(worker);
+    if (known == workers_.end()) {
+      return;
+    }
+    model = std::move(known->second);
+    workers_.erase(known);
+  }
+  model->router->remove_worker(key_of(worker));
+}
+
+std::shared_ptr<ServedModel> ModelCatalog::find(std::string_view name) const {
+  const MutexLock lock(mutex_);
+  const auto model = models_.find(name);
+  return model == models_.end() ? nullptr : model->second;
+}
+
+std::vector<std::shared_ptr<ServedModel>> ModelCatalog::list_ready() const {
+  std::vector<std::shared_ptr<ServedModel>> ready;
+  const MutexLock lock(mutex_);
+  for (const auto& [name, model] : models_) {
+    if (model->router->worker_count() > 0) {
+      ready.push_back(model);
+    }
+  }
+  std::ranges::sort(ready, {}, [](const auto& model) { return model->name; });
+  return ready;
+}
+
+std::vector<ModelCatalog::Instance> ModelCatalog::instances() const {
+  std::vector<Instance> all;
+  const MutexLock lock(mutex_);
+  for (const auto& [worker, model] : workers_) {
+    all.push_back({model->name, worker});
+  }
+  std::ranges::sort(all, {}, &Instance::worker);
+  return all;
+}
+
+int64_t ModelCatalog::active_requests() const {
+  int64_t total = 0;
+  const MutexLock lock(mutex_);
+  for (const auto& [name, model] : models_) {
+    total += model->router->active_requests();
+  }
+  return total;
+}
+
+std::shared_ptr<ServedModel> ModelCatalog::model_of(WorkerId worker) const {
+  const MutexLock lock(mutex_);
+  const auto known = workers_.find(worker);
+  return known == workers_.end() ? nullptr : known->second;
+}
+
+void ModelCatalog::on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks) {
+  if (const auto model = model_of(worker)) {
+    model->router->apply(key_of(worker), {.data = kv::AllCleared{}});
+  }
+  on_events(worker, std::move(blocks));
+}
+
+void ModelCatalog::on_events(WorkerId worker, std::vector<kv::KvEvent> events) {
+  if (const auto model = model_of(worker)) {
+    for (const kv::KvEvent& event : events) {
+      model->router->apply(key_of(worker, event.dp_rank), event);
+    }
+  }
+}
+
+void ModelCatalog::load_loop() {
+  while (true) {
+    runtime::InstanceRecord record;
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_ && to_load_.empty()) {
+        wake_.wait(lock);
+      }
+      if (stopping_) {
+        return;
+      }
+      record = std::move(to_load_.front());
+      to_load_.pop_front();
+    }
+    const bool known = find(record.model.name) != nullptr;
+    Status loaded;
+    if (!known) {
+      loaded = preload(record.model);
+    }
+    if (!loaded) {
+      load_failures_.add();
+      log::error("frontend", loaded.error().message(),
+                 {{"worker", record.key.worker.value()}, {"model_path", record.model.model_path}});
+      continue;
+    }
+    const MutexLock lock(mutex_);
+    enroll(record, models_.at(record.model.name));
+  }
+}
+
+}  // namespace stator::frontend

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/flat_map.h"
+#include "stator/core/metrics.h"
+#include "stator/core/mutex.h"
+#include "stator/frontend/model_assets.h"
+#include "stator/net/thread.h"
+#include "stator/router/router_service.h"
+#include "stator/runtime/event_follower.h"
+#include "stator/runtime/instance_record.h"
+
+#include <condition_variable>
+
+namespace stator::frontend {
+
+/// One model as clients see it: its texts, its router, its limits. Shared by all shards; made when
+/// the first worker of the model appears and kept until the process ends.
+struct ServedModel {
+  std::string name;
+  int64_t created_s = 0;  ///< when it was first registered
+  uint32_t context_length = 0;
+  uint32_t block_size = 16;
+  uint32_t vocab_size = 0;
+  std::vector<TokenId> eos_token_ids;
+  std::shared_ptr<const ModelAssets> assets;  // shared with requests that outlive a reload
+  std::unique_ptr<router::RouterService> router;
+};
+
+/// The models of this process and which worker serves which. Thread-safe.
+///
+/// A worker whose model is new has its folder read on the catalog's own thread, so a shard never
+/// blocks; the model is listed once that succeeded. A worker whose checksum differs from the
+/// model's is kept out of rotation and logged, not mixed in.
+class ModelCatalog final : public runtime::KvEventsListener {
+ public:
+  /// Turns a card's model_path (folder or hub name) into a local folder. Runs on the loader thread.
+  using PathResolver = std::function<Result<std::string>(const std::string& model_path)>;
+
+  ModelCatalog(router::RouterConfig config, PathResolver resolve, const Clock& clock,
+               Metrics& metrics, router::ReceiptLog& receipts);
+  ModelCatalog(const ModelCatalog&) = delete;
+  ModelCatalog& operator=(const ModelCatalog&) = delete;
+  ~ModelCatalog() override;
+
+  /// Reads the assets now, on the caller's thread: for start-up, where a bad folder must stop it.
+  Status preload(const runtime::ModelCard& card);
+
+  void add_worker(const runtime::InstanceRecord& record);
+  void set_draining(WorkerId worker);
+  void remove_worker(WorkerId worker);
+
+  /// By name or alias; null when unknown.
+  std::shared_ptr<ServedModel> find(std::string_view name) const;
+  /// With at least one worker, sorted by name.
+  std::vector<std::shared_ptr<ServedModel>> list_ready() const;
+  struct Instance {
+    std::string model;
+    WorkerId worker;
+  };
+  std::vector<Instance> instances() const;
+  /// Sum of live leases over all models; 0 when idle.
+  int64_t active_requests() const;
+
+  // KV events of any worker go to its model's router.
+  void on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks) override;
+  void on_events(WorkerId worker, std::vector<kv::KvEvent> events) override;
+
+ private:
+  Result<std::shared_ptr<ServedModel>> make_model(const runtime::ModelCard& card);
+  void enroll(const runtime::InstanceRecord& record, const std::shared_ptr<ServedModel>& model)
+      STATOR_REQUIRES(mutex_);
+  std::shared_ptr<ServedModel> model_of(WorkerId worker) const;
+  void load_loop();
+
+  const router::RouterConfig router_config_;
+  const PathResolver resolve_;
+  const Clock& clock_;
+  Metrics& metrics_;
+  router::ReceiptLog& receipts_;
+  Counter load_failures_;
+  Counter mismatches_;
+
+  mutable Mutex mutex_;
+  std::condition_variable_any wake_;
+  bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
+  FlatMap<std::string, std::shared_ptr<ServedModel>> models_ STATOR_GUARDED_BY(mutex_);
+  FlatMap<WorkerId, std::shared_ptr<ServedModel>> workers_ STATOR_GUARDED_BY(mutex_);
+  std::deque<runtime::InstanceRecord> to_load_
+      STATOR_GUARDED_BY(mutex_);  // bounded by live workers
+  net::Thread loader_;
+};
+
+}  // namespace stator::frontend

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/prepare.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace stator::frontend {
+namespace {
+
+using api::ApiError;
+using api::ApiResult;
+using api::ApiStatus;
+
+// OpenAI's default for text completions; chats may use the whole context.
+constexpr uint32_t kCompletionMaxTokensDefault = 16;
+
+void append_member(std::string& json, std::string_view key, std::string_view value) {
+  json += json.empty() ? "{\"" : ",\"";
+  json += key;
+  json += "\":";
+  json += value;
+}
+
+/// chat_template_kwargs with the request's reasoning switches written into it; the kwargs win.
+std::string template_variables(const api::ChatInput& chat) {
+  std::string extra;
+  const std::string& thinking = chat.thinking_json;
+  if (!thinking.empty() && thinking.find("adaptive") == std::string::npos) {
+    const bool on =
+        thinking.find("true") != std::string::npos || thinking.find("enabled") != std::string::npos;
+    append_member(extra, "enable_thinking", on ? "true" : "false");
+    append_member(extra, "thinking", on ? "true" : "false");
+  }
+  if (!chat.reasoning_effort.empty()) {
+    append_member(extra, "reasoning_effort", "\"" + chat.reasoning_effort + "\"");
+    if (thinking.empty()) {
+      append_member(extra, "enable_thinking", chat.reasoning_effort == "none" ? "false" : "true");
+    }
+  }
+  const std::string& kwargs = chat.chat_template_kwargs_json;
+  const size_t body = kwargs.find_first_not_of(" \t\r\n", kwargs.find('{') + 1);
+  if (!kwargs.empty() && kwargs[body] != '}') {
+    extra += extra.empty() ? "{" : ",";
+    extra += std::string_view(kwargs).substr(body);
+    return extra;
+  }
+  return extra.empty() ? "" : extra + "}";
+}
+
+std::optional<std::string_view> find_header(const net::HttpRequest& http, std::string_view suffix) {
+  for (const std::string_view prefix : {"x-stator-", "x-dynamo-", "x-"}) {
+    if (const auto value = http.header(std::string(prefix) + std::string(suffix))) {
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+template <typename T>
+std::optional<T> parse_header(const net::HttpRequest& http, std::string_view suffix) {
+  const auto text = find_header(http, suffix);
+  T value{};
+  if (!text ||
+      std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+void apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
+                   const net::HttpRequest& http) {
+  const api::Nvext& nvext = options.nvext;
+  auto pinned = parse_header<uint64_t>(http, "worker-instance-id");
+  if (!pinned) {
+    pinned = nvext.backend_instance_id ? nvext.backend_instance_id : nvext.decode_worker_id;
+  }
+  if (pinned) {
+    plan.pinned = WorkerId(*pinned);
+  }
+  plan.priority = parse_header<int32_t>(http, "request-priority")
+                      .value_or(nvext.agent_hints.priority.value_or(0));
+  const auto tenant = http.header("x-tenant-id");
+  plan.cache_salt = tenant && !tenant->empty() ? std::string(*tenant) : options.cache_salt;
+  plan.want_worker_id = nvext.wants_extra_field("worker_id");
+  plan.want_timing = nvext.wants_extra_field("timing");
+}
+
+/// Limits that depend on the prompt's length; fills plan.stop.
+ApiStatus apply_lengths(GenerationPlan& plan, const api::GenerateOptions& options,
+                        std::string_view prompt_param) {
+  const ServedModel& model = *plan.model;
+  for (const auto& prompt : plan.prompts) {
+    if (prompt.empty()) {
+      return api::validation_error(std::string(prompt_param), "the prompt is empty");
+    }
+    if (prompt.size() >= model.context_length) {
+      return ApiError(
+          Error(Code::kInvalidArgument,
+                fmt::format(
+                    "This model's maximum context length is {} tokens, but the prompt has {}. "
+                    "Shorten the prompt.",
+                    model.context_length, prompt.size())),
+          std::string(prompt_param));
+    }
+    const auto room = static_cast<uint32_t>(model.context_length - prompt.size());
+    const uint32_t by_default = plan.answer.endpoint == Endpoint::kChat
+                                    ? room
+                                    : std::min(room, kCompletionMaxTokensDefault);
+    api::StopConditions stop = options.stop_conditions(by_default, model.eos_token_ids);
+    stop.max_tokens = std::min(stop.max_tokens, room);
+    stop.min_tokens = std::min(stop.min_tokens, stop.max_tokens);
+    plan.stop.push_back(std::move(stop));
+  }
+  return {};
+}
+
+ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
+                        const PrepareContext& context) {
+  STATOR_CHECK(api::check_token_ids(options, plan.model->vocab_size));
+  plan.choices_per_prompt = options.n;
+  plan.sampling = options.sampling.resolve(plan.model->assets->sampling_defaults);
+  if (!options.stop.empty() && !options.ignore_eos) {
+    STATOR_TRY(plan.stop_strings, parsers::StopMatcher::create(options.stop));
+  }
+  plan.decode.include_stop =
+      options.include_stop_str_in_output ? parsers::IncludeStop::kYes : parsers::IncludeStop::kNo;
+  plan.decode.skip_special = options.skip_special_tokens.value_or(true)
+                                 ? tokenizer::SkipSpecial::kYes
+                                 : tokenizer::SkipSpecial::kNo;
+  plan.decode.min_tokens = options.min_tokens.value_or(0);
+  apply_routing(plan, options, context.http);
+
+  AnswerSpec& answer = plan.answer;
+  answer.stream = options.stream;
+  answer.model = plan.model->name;
+  answer.request_id = context.request_id;
+  answer.id = (answer.endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-") + context.request_id;
+  answer.created_s = unix_seconds(context.wall_now);
+  answer.ignored_fields = fmt::format("{}", fmt::join(options.ignored_fields, ","));
+  answer.options.include_usage = options.include_usage;
+  answer.options.continuous_usage_stats = options.continuous_usage_stats;
+  answer.options.tokens_as_token_ids = options.return_tokens_as_token_ids;
+  answer.logprobs = plan.sampling.logprobs.has_value();
+  answer.choices = static_cast<uint32_t>(plan.prompts.size()) * options.n;
+  answer.error_style.overload_status = context.config.overload_status;
+  answer.retry_after = context.config.retry_after;
+  return {};
+}
+
+}  // namespace
+
+ApiResult<std::vector<TokenId>> encode_text(std::string text, const ServedModel& model,
+                                            tokenizer::AddSpecial add_special) {
+  std::erase(text, '\0');
+  std::vector<TokenId> tokens;
+  STATOR_CHECK(model.assets->tokenizer->encode(text, {.add_special = add_special}, tokens));
+  return tokens;
+}
+
+ApiResult<std::vector<TokenId>> encode_chat(const api::ChatInput& chat, const ServedModel& model,
+                                            WallTime now) {
+  if (model.assets->chat_template == nullptr) {
+    return ApiError(
+        Error(Code::kInvalidArgument,
+              "model '" + model.name +
+                  "' has no chat template; use /v1/completions or add chat_template.jinja"),
+        "model");
+  }
+  const std::string extra = template_variables(chat);
+  chat_template::RenderInput input;
+  input.messages_json = chat.messages_json;
+  input.tools_json = chat.tools_json;
+  input.documents_json = chat.documents_json;
+  input.extra_json = extra;
+  input.add_generation_prompt = chat.add_generation_prompt;
+  input.continue_final_message = chat.continue_final_message;
+  input.now = now;
+  auto prompt = model.assets->chat_template->render(input);
+  if (!prompt) {
+    return ApiError(std::move(prompt.error()), "messages");
+  }
+  return encode_text(std::move(*prompt), model, tokenizer::AddSpecial::kNo);
+}
+
+ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, std::shared_ptr<ServedModel> model,
+                                       const PrepareContext& context) {
+  GenerationPlan plan;
+  plan.model = std::move(model);
+  plan.answer.endpoint = Endpoint::kChat;
+  api::Nvext& nvext = request.options.nvext;
+  if (!nvext.token_data.empty()) {
+    plan.prompts.push_back(std::move(nvext.token_data));
+  } else if (nvext.use_raw_prompt) {
+    STATOR_TRY(auto tokens, encode_text(std::move(request.chat.last_user_text), *plan.model,
+                                        tokenizer::AddSpecial::kYes));
+    plan.prompts.push_back(std::move(tokens));
+  } else {
+    if (request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
+      request.chat.tools_json.clear();
+    }
+    STATOR_TRY(auto tokens, encode_chat(request.chat, *plan.model, context.wall_now));
+    plan.prompts.push_back(std::move(tokens));
+  }
+  STATOR_CHECK(apply_options(plan, request.options, context));
+  STATOR_CHECK(apply_lengths(plan, request.options, "messages"));
+  return plan;
+}
+
+ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request,
+                                             std::shared_ptr<ServedModel> model,
+                                             const PrepareContext& context) {
+  STATOR_CHECK(api::check_token_ids(request, model->vocab_size));
+  GenerationPlan plan;
+  plan.model = std::move(model);
+  plan.answer.endpoint = Endpoint::kCompletions;
+  const tokenizer::Tokenizer& tokenizer = *plan.model->assets->tokenizer;
+  if (!request.options.nvext.token_data.empty()) {
+    plan.prompts.push_back(std::move(request.options.nvext.token_data));
+  } else {
+    for (api::Prompt& prompt : request.prompts) {
+      if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
+        plan.prompts.push_back(std::move(*tokens));
+        continue;
+      }
+      STATOR_TRY(auto encoded, encode_text(std::move(std::get<std::string>(prompt)), *plan.model,
+                                           tokenizer::AddSpecial::kYes));
+      plan.prompts.push_back(std::move(encoded));
+    }
+  }
+  if (request.echo) {
+    for (const auto& prompt : plan.prompts) {
+      plan.echo.push_back(tokenizer.decode(prompt, tokenizer::SkipSpecial::kYes));
+    }
+  }
+  STATOR_CHECK(apply_options(plan, request.options, context));
+  STATOR_CHECK(apply_lengths(plan, request.options, "prompt"));
+  return plan;
+}
+
+}  // namespace stator::frontend

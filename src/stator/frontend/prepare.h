@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stator/api/api_error.h"
+#include "stator/api/request.h"
+#include "stator/core/clock.h"
+#include "stator/frontend/frontend_config.h"
+#include "stator/frontend/generation.h"
+#include "stator/frontend/model_catalog.h"
+#include "stator/net/http_request.h"
+
+namespace stator::frontend {
+
+// From a parsed request to a GenerationPlan: template, tokenizer, limits, defaults. Pure functions.
+
+/// What a plan takes from around the request.
+struct PrepareContext {
+  const FrontendConfig& config;
+  const net::HttpRequest& http;
+  std::string request_id;  ///< UUID text
+  WallTime wall_now;
+};
+
+/// kInvalidArgument for a prompt that does not fit, template errors and the like; `param` names it.
+api::ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request,
+                                            std::shared_ptr<ServedModel> model,
+                                            const PrepareContext& context);
+api::ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request,
+                                                  std::shared_ptr<ServedModel> model,
+                                                  const PrepareContext& context);
+
+/// Renders and encodes a conversation, without limits on its length.
+api::ApiResult<std::vector<TokenId>> encode_chat(const api::ChatInput& chat,
+                                                 const ServedModel& model, WallTime now);
+/// Encodes text (NUL bytes are dropped).
+api::ApiResult<std::vector<TokenId>> encode_text(std::string text, const ServedModel& model,
+                                                 tokenizer::AddSpecial add_special);
+
+}  // namespace stator::frontend

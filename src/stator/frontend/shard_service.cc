@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/shard_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "stator/api/request_parser.h"
+#include "stator/blocks/block_hash.h"
+#include "stator/core/assert.h"
+#include "stator/core/log.h"
+#include "stator/frontend/endpoints.h"
+#include "stator/frontend/prepare.h"
+
+namespace stator::frontend {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How often quiet and stuck streams are looked for; both limits are tens of seconds.
+constexpr Duration kSweepInterval = 1s;
+
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+bool is_uuid(std::string_view text) {
+  if (text.size() != 36) {
+    return false;
+  }
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+    if (dash ? text[i] != '-' : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
+    : shard_(shard),
+      environment_(environment),
+      metrics_(environment.metrics, environment.config.metrics_prefix),
+      random_(Random::from_entropy()),
+      // Unique over shards and, in all likelihood, over restarts: workers key on it.
+      next_request_((random_.next() << 24) & 0x001FFFFFFF000000ULL) {}
+
+ShardService::~ShardService() {
+  STATOR_ASSERT(active_.empty(), "F1: stop() ends every generation before the service goes");
+}
+
+void ShardService::start(runtime::WorkerPoolOptions options, runtime::Discovery& discovery,
+                         runtime::Connector& connector) {
+  pool_ = std::make_unique<runtime::WorkerPool>(
+      std::move(options), runtime::WorkerPool::Wiring{discovery, connector, shard_, *this, *this},
+      environment_.metrics);
+  schedule_sweep();
+}
+
+void ShardService::stop() {
+  sweep_timer_.cancel();
+  while (!active_.empty()) {
+    fail(*active_.begin()->second, Error(Code::kUnavailable, "the server is shutting down, retry"));
+  }
+  pool_.reset();
+}
+
+void ShardService::on_request(net::HttpExchange& exchange) {
+  const net::HttpRequest& request = exchange.request();
+  if (request.method() == "POST" && request.path() == "/v1/chat/completions") {
+    handle_chat(exchange);
+    return;
+  }
+  if (request.method() == "POST" && request.path() == "/v1/completions") {
+    handle_completion(exchange);
+    return;
+  }
+  const EndpointContext context{.config = environment_.config,
+                                .catalog = environment_.catalog,
+                                .receipts = environment_.receipts,
+                                .metrics = environment_.metrics,
+                                .wall_now = shard_.clock().wall_now(),
+                                .draining = environment_.draining.load(std::memory_order_relaxed)};
+  if (!answer_endpoint(exchange, context)) {
+    answer_unknown_route(exchange, {.overload_status = environment_.config.overload_status});
+  }
+}
+
+api::ApiResult<std::shared_ptr<ServedModel>> ShardService::find_model(
+    const std::string& name) const {
+  auto model = environment_.catalog.find(name);
+  if (model == nullptr) {
+    return api::ApiError(
+        Error(Code::kNotFound,
+              "model '" + name + "' does not exist here; GET /v1/models lists what does"),
+        "model");
+  }
+  return model;
+}
+
+std::string ShardService::make_request_id(const net::HttpRequest& request) {
+  const auto given = request.header("x-request-id");
+  if (given && is_uuid(*given)) {
+    return std::string(*given);
+  }
+  const uint64_t high = (random_.next() & ~0xF000ULL) | 0x4000ULL;
+  const uint64_t low = (random_.next() & ~(3ULL << 62)) | (2ULL << 62);
+  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, (high >> 16) & 0xFFFF,
+                     high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFFULL);
+}
+
+void ShardService::handle_chat(net::HttpExchange& exchange) {
+  handle_generate<api::ChatRequest>(exchange, api::parse_chat_request, prepare_chat);
+}
+
+void ShardService::handle_completion(net::HttpExchange& exchange) {
+  handle_generate<api::CompletionRequest>(exchange, api::parse_completion_request,
+                                          prepare_completion);
+}
+
+template <typename Request, typename Parse, typename Prepare>
+void ShardService::handle_generate(net::HttpExchange& exchange, Parse parse, Prepare prepare) {
+  const TimePoint received = shard_.clock().now();
+  const FrontendConfig& config = environment_.config;
+  auto plan = [&]() -> api::ApiResult<GenerationPlan> {
+    if (environment_.draining.load(std::memory_order_relaxed)) {
+      return Error(Code::kUnavailable, "the server is shutting down, retry elsewhere");
+    }
+    if (active_.size() >= config.inflight_max) {
+      return Error(Code::kOverloaded,
+                   "too many requests in flight here (frontend.inflight_max), retry shortly");
+    }
+    if (!is_json_content_type(exchange.request())) {
+      return Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json");
+    }
+    std::string body = exchange.request().take_body();
+    STATOR_TRY(Request request,
+               parse(body, api::ParseLimits{.strict_fields = config.strict_fields}));
+    if (request.options.repair != api::JsonRepair::kNone) {
+      log::warn("frontend", "request body was not valid JSON text and was mended");
+    }
+    STATOR_TRY(auto model, find_model(request.options.model));
+    return prepare(std::move(request), std::move(model),
+                   PrepareContext{.config = config,
+                                  .http = exchange.request(),
+                                  .request_id = make_request_id(exchange.request()),
+                                  .wall_now = shard_.clock().wall_now()});
+  }();
+  if (!plan) {
+    const std::string_view error = FrontendMetrics::error_type(plan.error().code());
+    // One constant label for models we do not serve: clients must not be able to make series.
+    metrics_.finished(
+        "unknown",
+        std::is_same_v<Request, api::ChatRequest> ? Endpoint::kChat : Endpoint::kCompletions, false,
+        error);
+    respond_error(exchange, plan.error(), {.overload_status = config.overload_status},
+                  config.retry_after);
+    return;
+  }
+  run(exchange, std::move(*plan), received);
+}
+
+void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, TimePoint received) {
+  auto owned = std::make_unique<Active>(*this, Generation(std::move(plan), exchange, received));
+  Active& active = *owned;
+  active_.emplace(&active, std::move(owned));
+  exchange.set_observer(&active);
+
+  const AnswerSpec& answer = active.generation.plan().answer;
+  const RequestSeries& series = metrics_.series(answer.model, answer.endpoint, answer.stream);
+  series.started.add();
+  series.inflight.add(1);
+  series.input_tokens.observe(active.generation.prompt_tokens());
+  for (Choice& choice : active.generation.choices()) {
+    choice.id = RequestId(++next_request_);
+    choices_.emplace(choice.id, ChoiceRef{&active, choice.index});
+  }
+  for (Choice& choice : active.generation.choices()) {
+    if (Status sent = dispatch(active, choice); !sent) {
+      fail(active, std::move(sent.error()));
+      return;
+    }
+  }
+}
+
+Status ShardService::dispatch(Active& active, Choice& choice) {
+  const GenerationPlan& plan = active.generation.plan();
+  const auto& prompt = plan.prompts[choice.prompt];
+  blocks::BlockHasher hasher(plan.model->block_size, blocks::hash_seed("", plan.cache_salt));
+  hasher.append(prompt);
+  const std::string& request_id = plan.answer.request_id;
+  while (true) {
+    const std::string receipt_id =
+        choice.index == 0 ? request_id : fmt::format("{}-{}", request_id, choice.index);
+    STATOR_TRY(router::Decision decision,
+               plan.model->router->route({.request_id = receipt_id,
+                                          .model = plan.model->name,
+                                          .prompt_tokens = static_cast<uint32_t>(prompt.size()),
+                                          .block_size = plan.model->block_size,
+                                          .sequences = hasher.sequences(),
+                                          .pinned = plan.pinned,
+                                          .excluded = choice.tried}));
+    runtime::WorkerSession* session = pool_->find_session(decision.worker.worker);
+    if (session == nullptr) {
+      // Another shard reaches it, this one not yet: as good as absent.
+      choice.tried.push_back(decision.worker);
+      continue;
+    }
+    choice.worker = decision.worker;
+    choice.lease = std::move(decision.lease);
+    session->submit(active.generation.make_engine_request(choice));
+    return {};
+  }
+}
+
+void ShardService::on_step(WorkerId, engine::StepOutput output) {
+  for (engine::Delta& delta : output.deltas) {
+    const auto known = choices_.find(delta.key.request);
+    if (known == choices_.end()) {
+      continue;  // cancelled while this was on its way
+    }
+    Active& active = *known->second.active;
+    Choice& choice = active.generation.choices()[known->second.choice];
+    const bool is_current = delta.key.attempt == choice.attempt && !choice.finished;
+    if (is_current && delta.offset != choice.next_offset) {
+      metrics_.offset_gaps.add();
+      fail(active, Error(Code::kUnavailable, "the worker's output is not contiguous, retry"));
+      continue;
+    }
+    if (is_current) {
+      observe(active, choice, delta);
+    }
+    switch (active.generation.on_delta(choice, delta, output, shard_.now())) {
+      case Progress::kStale:
+        metrics_.stale_deltas.add();
+        break;
+      case Progress::kRunning:
+        break;
+      case Progress::kChoiceDoneCancelEngine:
+        if (auto* session = pool_->find_session(choice.worker.worker)) {
+          session->cancel(choice.key(), runtime::CancelReason::kStopped);
+        }
+        [[fallthrough]];
+      case Progress::kChoiceDone:
+        choices_.erase(choice.id);
+        if (active.generation.all_finished()) {
+          complete(active);
+        }
+        break;
+    }
+  }
+  for (engine::Failure& failure : output.failures) {
+    const auto known = choices_.find(failure.key.request);
+    if (known != choices_.end()) {
+      retry_or_fail(known->second, std::move(failure.error));
+    }
+  }
+}
+
+void ShardService::observe(Active& active, Choice& choice, const engine::Delta& delta) {
+  if (delta.token_count == 0) {
+    return;
+  }
+  const AnswerSpec& answer = active.generation.plan().answer;
+  const RequestSeries& series = metrics_.series(answer.model, answer.endpoint, answer.stream);
+  const TimePoint now = shard_.now();
+  series.output_tokens.add(delta.token_count);
+  if (delta.offset == 0) {
+    series.time_to_first_token.observe(seconds(now - active.generation.received()));
+  } else {
+    series.inter_token_latency.observe(seconds(now - choice.last_token) / delta.token_count,
+                                       delta.token_count);
+  }
+  choice.last_token = now;
+  // The lease follows the output into new KV blocks, so later decisions see it.
+  const uint32_t block = active.generation.plan().model->block_size;
+  const auto prompt = active.generation.plan().prompts[choice.prompt].size();
+  const auto blocks_of = [&](size_t tokens) {
+    return static_cast<int64_t>((tokens + block - 1) / block);
+  };
+  const int64_t grown =
+      blocks_of(prompt + delta.offset + delta.token_count) - blocks_of(prompt + delta.offset);
+  if (grown > 0) {
+    choice.lease.add_blocks(grown);
+  }
+}
+
+void ShardService::on_rejected(WorkerId, engine::RequestKey key, Error error) {
+  const auto known = choices_.find(key.request);
+  if (known == choices_.end() ||
+      known->second.active->generation.choices()[known->second.choice].attempt != key.attempt) {
+    return;
+  }
+  retry_or_fail(known->second, std::move(error));
+}
+
+void ShardService::retry_or_fail(ChoiceRef ref, Error error) {
+  Active& active = *ref.active;
+  Choice& choice = active.generation.choices()[ref.choice];
+  choice.lease.release();
+  choice.tried.push_back(choice.worker);
+  const bool another_may_help = error.info().retry != Retry::kNever;
+  if (!another_may_help || choice.next_offset > 0 ||
+      choice.tried.size() >= environment_.config.attempts_max) {
+    fail(active, std::move(error));
+    return;
+  }
+  choice.attempt = Attempt(static_cast<uint16_t>(choice.attempt.value() + 1));
+  if (Status sent = dispatch(active, choice); !sent) {
+    fail(active, std::move(error));  // the first cause says more than "nobody left"
+    return;
+  }
+  metrics_.retried_requests.add();
+}
+
+void ShardService::on_draining(WorkerId worker) {
+  environment_.catalog.set_draining(worker);
+}
+
+void ShardService::on_closed(WorkerId worker, Error error) {
+  environment_.catalog.remove_worker(worker);
+  std::vector<RequestId> lost;
+  for (const auto& [id, ref] : choices_) {
+    if (ref.active->generation.choices()[ref.choice].worker.worker == worker) {
+      lost.push_back(id);
+    }
+  }
+  for (const RequestId id : lost) {
+    const auto known = choices_.find(id);
+    if (known != choices_.end()) {
+      retry_or_fail(known->second, error.clone().with_context(
+                                       fmt::format("worker {} was lost, retry", worker.value())));
+    }
+  }
+}
+
+void ShardService::on_worker_added(const runtime::InstanceRecord& record) {
+  environment_.catalog.add_worker(record);
+}
+
+void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
+  if (record.state == runtime::InstanceState::kDraining) {
+    environment_.catalog.set_draining(record.key.worker);
+  }
+}
+
+void ShardService::on_worker_removed(WorkerId worker) {
+  environment_.catalog.remove_worker(worker);
+}
+
+void ShardService::fail(Active& active, Error error) {
+  const std::string_view type = FrontendMetrics::error_type(error.code());
+  if (error.info().log_level >= LogLevel::kError) {
+    log::error("frontend", error.message(),
+               {{"request_id", active.generation.plan().answer.request_id}});
+  }
+  active.generation.fail(std::move(error));
+  release(active, type);
+}
+
+void ShardService::complete(Active& active) {
+  active.generation.finish(shard_.now());
+  release(active, "");
+}
+
+void ShardService::client_gone(Active& active, net::ClientGone) {
+  metrics_.disconnected_clients.add();
+  release(active, "cancelled");
+}
+
+void ShardService::release(Active& active, std::string_view error_type) {
+  Generation& generation = active.generation;
+  for (Choice& choice : generation.choices()) {
+    if (choices_.erase(choice.id) > 0 && !choice.lease.empty() && pool_ != nullptr) {
+      if (auto* session = pool_->find_session(choice.worker.worker)) {
+        session->cancel(choice.key(), runtime::CancelReason::kClientGone);
+      }
+    }
+  }
+  const AnswerSpec& answer = generation.plan().answer;
+  const RequestSeries& series = metrics_.series(answer.model, answer.endpoint, answer.stream);
+  series.inflight.add(-1);
+  series.duration.observe(seconds(shard_.now() - generation.received()));
+  series.output_sequence.observe(generation.output_tokens());
+  series.cached_tokens.observe(generation.cached_tokens());
+  metrics_.finished(answer.model, answer.endpoint, answer.stream, error_type);
+  active_.erase(&active);
+}
+
+void ShardService::schedule_sweep() {
+  sweep_timer_ = shard_.after(kSweepInterval, [this] {
+    sweep();
+    schedule_sweep();
+  });
+}
+
+void ShardService::sweep() {
+  const FrontendConfig& config = environment_.config;
+  const TimePoint now = shard_.now();
+  std::vector<Active*> stuck;
+  for (const auto& [active, owned] : active_) {
+    const Duration quiet = now - active->generation.last_activity();
+    if (config.stream_idle_timeout > Duration::zero() && quiet >= config.stream_idle_timeout) {
+      stuck.push_back(active);
+    } else if (config.keep_alive_interval > Duration::zero()) {
+      active->generation.keep_alive(now, config.keep_alive_interval);
+    }
+  }
+  for (Active* active : stuck) {
+    fail(*active, Error(Code::kDeadline,
+                        "the worker produced no token within "
+                        "frontend.stream_idle_timeout"));
+  }
+}
+
+}  // namespace stator::frontend

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/flat_map.h"
+#include "stator/core/random.h"
+#include "stator/frontend/frontend_config.h"
+#include "stator/frontend/frontend_metrics.h"
+#include "stator/frontend/generation.h"
+#include "stator/frontend/model_catalog.h"
+#include "stator/net/http_server.h"
+#include "stator/net/shard.h"
+#include "stator/router/receipt.h"
+#include "stator/runtime/worker_pool.h"
+#include "stator/runtime/worker_session.h"
+
+namespace stator::frontend {
+
+/// What one shard's frontend needs from the process; all outlive it.
+struct ShardEnvironment {
+  const FrontendConfig& config;
+  ModelCatalog& catalog;
+  router::ReceiptLog& receipts;
+  Metrics& metrics;
+  const std::atomic<bool>& draining;
+};
+
+/// The frontend of one shard: answers HTTP requests by running them on workers.
+///
+///   on_request → parse → prepare (template, tokenizer) → route → submit ──► worker
+///   worker ──► on_step → journal check → detokenize, stop strings → Answer → exchange
+///
+/// F1  Every generation in `active_` has an exchange that is not answered yet; when the answer ends
+///     or the client leaves, the generation goes, its leases with it, and its work is cancelled.
+/// F2  A request that has produced no token may be tried on another worker (attempts_max); one that
+///     has is failed with a retryable error when its worker is lost.
+/// F3  Idle means: no active generation, no choice registered, leases sum to zero.
+///
+/// Home loop: the shard's, for every method.
+class ShardService final : public net::HttpHandler,
+                           public runtime::SessionEvents,
+                           public runtime::WorkerPoolListener {
+ public:
+  ShardService(net::Shard& shard, ShardEnvironment environment);
+  ~ShardService() override;
+
+  /// Connects to workers; on the loop, once, before requests come.
+  void start(runtime::WorkerPoolOptions options, runtime::Discovery& discovery,
+             runtime::Connector& connector);
+  /// Fails what runs and closes the sessions; on the loop.
+  void stop();
+  size_t active() const { return active_.size(); }
+
+  void on_request(net::HttpExchange& exchange) override;
+
+  void on_rejected(WorkerId worker, engine::RequestKey key, Error error) override;
+  void on_accepted(WorkerId, engine::RequestKey) override {}
+  void on_step(WorkerId worker, engine::StepOutput output) override;
+  void on_draining(WorkerId worker) override;
+  void on_closed(WorkerId worker, Error error) override;
+
+  void on_synced() override {}
+  void on_worker_added(const runtime::InstanceRecord& record) override;
+  void on_worker_updated(const runtime::InstanceRecord& record) override;
+  void on_worker_removed(WorkerId worker) override;
+
+ private:
+  /// A generation and its place in the world.
+  struct Active final : net::ExchangeObserver {
+    Active(ShardService& service_in, Generation generation_in)
+        : service(service_in), generation(std::move(generation_in)) {}
+    void on_client_gone(net::ClientGone reason) override { service.client_gone(*this, reason); }
+    ShardService& service;
+    Generation generation;
+  };
+  struct ChoiceRef {
+    Active* active;
+    uint32_t choice;
+  };
+
+  void handle_chat(net::HttpExchange& exchange);
+  void handle_completion(net::HttpExchange& exchange);
+  template <typename Request, typename Parse, typename Prepare>
+  void handle_generate(net::HttpExchange& exchange, Parse parse, Prepare prepare);
+  void run(net::HttpExchange& exchange, GenerationPlan plan, TimePoint received);
+  Status dispatch(Active& active, Choice& choice);
+  void retry_or_fail(ChoiceRef ref, Error error);
+  void fail(Active& active, Error error);
+  void complete(Active& active);
+  void client_gone(Active& active, net::ClientGone reason);
+  void release(Active& active, std::string_view error_type);
+  void observe(Active& active, Choice& choice, const engine::Delta& delta);
+  api::ApiResult<std::shared_ptr<ServedModel>> find_model(const std::string& name) const;
+  std::string make_request_id(const net::HttpRequest& request);
+  void sweep();
+  void schedule_sweep();
+
+  net::Shard& shard_;
+  ShardEnvironment environment_;
+  FrontendMetrics metrics_;
+  Random random_;
+  uint64_t next_request_;
+  FlatMap<RequestId, ChoiceRef> choices_;
+  FlatMap<Active*, std::unique_ptr<Active>> active_;  // bounded by config.inflight_max
+  std::unique_ptr<runtime::WorkerPool> pool_;
+  net::Timer sweep_timer_;
+};
+
+}  // namespace stator::frontend
