@@ -41,6 +41,8 @@ struct SchedulerTotals {
   uint64_t computed_tokens = 0;   ///< prompt and output positions, recomputed ones again
   uint64_t generated_tokens = 0;  ///< delivered
   uint64_t finished_requests = 0;
+  uint64_t admitted_requests = 0;
+  Duration queue_wait{};  ///< from add() to first admission, summed
 };
 
 /// Continuous batching: decides, step by step, which sequences compute which tokens into which KV
@@ -96,7 +98,7 @@ class Scheduler {
   /// The same for everything of one session. O(live sequences).
   void cancel_session(SessionId session);
   /// Ends every live request with a failure of this error.
-  std::vector<SessionOutput> fail_all(const Error& error);
+  std::vector<SessionOutput>& fail_all(const Error& error);
 
   /// Decides the next step. Empty only when idle(). O(running + admitted).
   const StepPlan& plan(TimePoint now);
@@ -134,7 +136,8 @@ class Scheduler {
 
   // plan()
   void forget_ended();
-  void plan_running();
+  /// Returns whether somebody was preempted.
+  bool plan_running();
   void plan_waiting(TimePoint now);
   bool try_admit(Sequence& sequence, TimePoint now);
   bool grow(Sequence& sequence);
@@ -145,7 +148,10 @@ class Scheduler {
   // commit()
   void register_full_blocks(Sequence& sequence, uint32_t computed_before);
   void accept(Sequence& sequence, Sampled& sampled);
-  StepOutput& output_for(Sequence& sequence);
+  StepOutput& output_for(const Sequence& sequence);
+  void close_outputs();
+
+  std::vector<Sequence*> live_in_arrival_order() const;
   void end(Sequence& sequence);
 
   uint32_t take_slot(SessionId session);
@@ -172,7 +178,9 @@ class Scheduler {
   uint32_t budget_ = 0;
   std::vector<Sequence*> prefills_;  // running, more than one token to compute
   std::vector<Sequence*> admitted_;  // this step
+  std::vector<Sequence*> merged_;    // scratch of merge_admitted()
   std::vector<SessionOutput> outputs_;
+  std::vector<uint32_t> output_slots_;  // parallel to outputs_
 };
 
 }  // namespace stator::engine

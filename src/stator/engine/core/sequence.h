@@ -40,11 +40,11 @@ struct Sequence {
   int32_t priority = 0;
   State state = State::kWaiting;
   bool preempted = false;   ///< waiting again after having run
+  bool admitted = false;    ///< has run before
   bool first_delta = true;  ///< nothing sent by this attempt yet
   uint32_t session_slot = 0;
   uint32_t prompt_tokens = 0;
   uint32_t computed = 0;       ///< tokens[0, computed) have their KV in `chain`
-  uint32_t planned = 0;        ///< of these, being computed by the current plan
   uint32_t cached_tokens = 0;  ///< prompt tokens found in the prefix cache at first admission
   TimePoint arrived{};
 

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/engine/core/engine_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace stator::engine {
+namespace {
+
+constexpr uint32_t kBlockSizeMax = 1024;
+constexpr uint32_t kSequencesMax = 65'536;
+
+Status check_range(std::string_view key, uint64_t value, uint64_t min, uint64_t max) {
+  if (value < min || value > max) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("engine config: {} is {}, must be {} … {}", key, value, min, max));
+  }
+  return {};
+}
+
+Status refuse(std::string message) {
+  return Error(Code::kInvalidArgument, std::move(message));
+}
+
+Status check_vocabulary(const EngineRequest& request, uint32_t vocab_size) {
+  const auto unknown = std::find_if(request.tokens.begin(), request.tokens.end(),
+                                    [=](TokenId token) { return token >= vocab_size; });
+  if (unknown != request.tokens.end()) {
+    return refuse(fmt::format("token id {} at position {} is outside the model's vocabulary of {}",
+                              *unknown, unknown - request.tokens.begin(), vocab_size));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len) {
+  if (config.max_model_len == 0) {
+    config.max_model_len = runner_max_model_len;
+  }
+  STATOR_CHECK(check_range("block_size", config.block_size, 1, kBlockSizeMax));
+  STATOR_CHECK(check_range("total_blocks", config.total_blocks, 1, UINT32_MAX - 1));
+  STATOR_CHECK(check_range("max_model_len", config.max_model_len, 2, runner_max_model_len));
+  STATOR_CHECK(check_range("max_num_seqs", config.max_num_seqs, 1, kSequencesMax));
+  STATOR_CHECK(check_range("max_num_batched_tokens", config.max_num_batched_tokens,
+                           config.max_num_seqs, UINT32_MAX));
+  STATOR_CHECK(check_range("waiting_max", config.waiting_max, 1, UINT32_MAX));
+  const uint64_t pool_tokens = uint64_t{config.total_blocks} * config.block_size;
+  if (pool_tokens < config.max_model_len) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("engine config: total_blocks {} of {} tokens hold {} tokens, less than "
+                    "max_model_len {}; raise total_blocks or lower max_model_len",
+                    config.total_blocks, config.block_size, pool_tokens, config.max_model_len));
+  }
+  if (!config.enable_chunked_prefill && config.max_num_batched_tokens < config.max_model_len) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("engine config: max_num_batched_tokens {} is less than max_model_len {}; "
+                    "raise it or set enable_chunked_prefill",
+                    config.max_num_batched_tokens, config.max_model_len));
+  }
+  return config;
+}
+
+Status validate(const EngineRequest& request, const EngineConfig& config, uint32_t vocab_size) {
+  if (request.tokens.empty()) {
+    return refuse("the prompt is empty");
+  }
+  if (request.tokens.size() >= config.max_model_len) {
+    return refuse(
+        fmt::format("the prompt has {} tokens; this model takes fewer than {} (max_model_len)",
+                    request.tokens.size(), config.max_model_len));
+  }
+  if (request.generated >= request.tokens.size()) {
+    return refuse(fmt::format("generated is {} of {} tokens: at least one must be prompt",
+                              request.generated, request.tokens.size()));
+  }
+  if (request.stop.max_tokens <= request.generated) {
+    return refuse(fmt::format("max_tokens is {}, must be more than the {} generated so far",
+                              request.stop.max_tokens, request.generated));
+  }
+  if (request.stop.min_tokens > request.stop.max_tokens) {
+    return refuse(fmt::format("min_tokens {} is more than max_tokens {}", request.stop.min_tokens,
+                              request.stop.max_tokens));
+  }
+  if (!request.lora_name.empty() && !config.supports_lora) {
+    return refuse(fmt::format("adapter '{}': this engine has no LoRA support", request.lora_name));
+  }
+  return check_vocabulary(request, vocab_size);
+}
+
+}  // namespace stator::engine

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/engine/core/engine_metrics.h"
+
+#include <string>
+
+namespace stator::engine {
+namespace {
+
+// From an unlimited simulation (microseconds) to a long prefill on a small CPU (seconds).
+constexpr double kStepSeconds[] = {1e-5, 3e-5,  1e-4, 3e-4, 0.001, 0.002, 0.005, 0.01,
+                                   0.02, 0.035, 0.05, 0.1,  0.2,   0.5,   1,     5};
+constexpr double kStepTokens[] = {1,   2,   4,    8,    16,   32,   64,   128,
+                                  256, 512, 1024, 2048, 4096, 8192, 16384};
+
+}  // namespace
+
+EngineMetrics::EngineMetrics(Metrics& metrics, std::string_view engine_name) {
+  const MetricLabels labels = {{"engine", std::string(engine_name)}};
+  running_ = metrics.gauge("stator_engine_running_requests", "requests in the batch", labels);
+  waiting_ =
+      metrics.gauge("stator_engine_waiting_requests", "requests not yet in the batch", labels);
+  kv_used_ = metrics.gauge("stator_engine_kv_blocks_used", "KV blocks held by requests", labels);
+  kv_cached_ =
+      metrics.gauge("stator_engine_kv_blocks_cached", "idle KV blocks that can be reused", labels);
+  kv_total_ = metrics.gauge("stator_engine_kv_blocks_total", "KV blocks of the engine", labels);
+  preemptions_ =
+      metrics.counter("stator_engine_preemptions_total",
+                      "requests put back into the queue because KV blocks ran out", labels);
+  prefix_hit_tokens_ = metrics.counter("stator_engine_prefix_cache_hit_tokens_total",
+                                       "prompt tokens found in the prefix cache", labels);
+  prefix_query_tokens_ = metrics.counter("stator_engine_prefix_cache_query_tokens_total",
+                                         "prompt tokens looked up in the prefix cache", labels);
+  computed_tokens_ = metrics.counter("stator_engine_computed_tokens_total",
+                                     "token positions computed, recomputed ones again", labels);
+  generated_tokens_ =
+      metrics.counter("stator_engine_generated_tokens_total", "output tokens delivered", labels);
+  finished_ = metrics.counter("stator_engine_finished_requests_total",
+                              "requests that ended by a stop condition", labels);
+  queue_wait_us_ = metrics.counter("stator_engine_queue_wait_microseconds_total",
+                                   "time from submission to first admission, summed", labels);
+  admitted_ = metrics.counter("stator_engine_admitted_requests_total",
+                              "requests admitted into the batch for the first time", labels);
+  step_seconds_ = metrics.histogram("stator_engine_step_seconds", "duration of one engine step",
+                                    kStepSeconds, labels);
+  step_tokens_ = metrics.histogram("stator_engine_step_tokens", "token positions computed per step",
+                                   kStepTokens, labels);
+}
+
+void EngineMetrics::observe_step(uint32_t tokens, Duration took) {
+  step_seconds_.observe(std::chrono::duration<double>(took).count());
+  step_tokens_.observe(tokens);
+}
+
+void EngineMetrics::update(const LoadReport& load, const SchedulerTotals& totals) {
+  running_.set(load.running);
+  waiting_.set(load.waiting);
+  kv_used_.set(load.kv_used_blocks);
+  kv_cached_.set(load.kv_cached_blocks);
+  kv_total_.set(load.kv_total_blocks);
+  const auto count = [](const Counter& counter, uint64_t now, uint64_t before) {
+    if (now != before) {
+      counter.add(now - before);
+    }
+  };
+  const auto micros = [](Duration wait) {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(wait).count());
+  };
+  count(preemptions_, totals.preemptions, counted_.preemptions);
+  count(prefix_hit_tokens_, totals.prefix_hit_tokens, counted_.prefix_hit_tokens);
+  count(prefix_query_tokens_, totals.prefix_query_tokens, counted_.prefix_query_tokens);
+  count(computed_tokens_, totals.computed_tokens, counted_.computed_tokens);
+  count(generated_tokens_, totals.generated_tokens, counted_.generated_tokens);
+  count(finished_, totals.finished_requests, counted_.finished_requests);
+  count(queue_wait_us_, micros(totals.queue_wait), micros(counted_.queue_wait));
+  count(admitted_, totals.admitted_requests, counted_.admitted_requests);
+  counted_ = totals;
+}
+
+}  // namespace stator::engine

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/engine/core/scheduler.h"
+
+namespace stator::engine {
+
+/// The stator_engine_* series of one engine. Used by the engine's thread.
+class EngineMetrics {
+ public:
+  EngineMetrics(Metrics& metrics, std::string_view engine_name);
+
+  /// After a step that computed `tokens` in `took`.
+  void observe_step(uint32_t tokens, Duration took);
+  /// Brings gauges and counters up to the scheduler's state.
+  void update(const LoadReport& load, const SchedulerTotals& totals);
+
+ private:
+  Gauge running_;
+  Gauge waiting_;
+  Gauge kv_used_;
+  Gauge kv_cached_;
+  Gauge kv_total_;
+  Counter preemptions_;
+  Counter prefix_hit_tokens_;
+  Counter prefix_query_tokens_;
+  Counter computed_tokens_;
+  Counter generated_tokens_;
+  Counter finished_;
+  Counter queue_wait_us_;
+  Counter admitted_;
+  Histogram step_seconds_;
+  Histogram step_tokens_;
+  SchedulerTotals counted_;  // what the counters have seen
+};
+
+}  // namespace stator::engine

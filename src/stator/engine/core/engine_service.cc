@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/engine/core/engine_service.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "stator/core/flat_map.h"
+#include "stator/core/mutex.h"
+#include "stator/engine/core/engine_metrics.h"
+#include "stator/engine/core/scheduler.h"
+#include "stator/kv/event_log.h"
+#include "stator/net/thread.h"
+
+namespace stator::engine {
+namespace {
+
+struct Submit {
+  SessionId session;
+  EngineRequest request;
+};
+struct Cancel {
+  SessionId session;
+  RequestKey key;
+};
+struct Close {
+  SessionId session;
+};
+using Command = std::variant<Submit, Cancel, Close>;
+
+/// V1  A key is in its session's `live` set from submit() until its end was taken from the
+/// scheduler,
+///     its cancel(), or the end of the session: at most one live request per key.
+/// V2  Submits in the inbox plus waiting requests ≤ waiting_max, so the scheduler never refuses
+/// one;
+///     cancels and closes in the inbox ≤ submits ever live, so the inbox is bounded.
+/// V3  A sink is called with sinks_mutex_ held and only while its session is in sinks_.
+/// V4  scheduler_, runner_ and their scratch belong to the engine's thread (to stop()'s caller if
+/// the
+///     engine was never started).
+/// Locks are never nested, except lifecycle_mutex_, which is outermost.
+class EngineService final : public Engine {
+ public:
+  EngineService(const EngineConfig& config, std::unique_ptr<ModelRunner> runner, Clock& clock,
+                Metrics& metrics)
+      : config_(config),
+        runner_(std::move(runner)),
+        clock_(clock),
+        metrics_(metrics, config.name),
+        info_{.kind = config.kind,
+              .version = config.version,
+              .block_size = config.block_size,
+              .total_blocks = config.total_blocks,
+              .max_model_len = config.max_model_len,
+              .max_num_seqs = config.max_num_seqs,
+              .max_num_batched_tokens = config.max_num_batched_tokens,
+              .vocab_size = runner_->vocab_size()},
+        scheduler_(config),
+        events_(config.dp_rank),
+        load_(scheduler_.load()) {}
+  ~EngineService() override { stop(); }
+  EngineService(const EngineService&) = delete;
+  EngineService& operator=(const EngineService&) = delete;
+
+  const EngineInfo& info() const override { return info_; }
+  kv::EventLog& events() override { return events_; }
+  Status start() override;
+  void stop() override;
+  SessionId open_session(EngineSink& sink) override;
+  void close_session(SessionId session) override;
+  Status submit(SessionId session, EngineRequest request) override;
+  void cancel(SessionId session, RequestKey key) override;
+  LoadReport load() const override;
+  void reset_prefix_cache() override;
+
+ private:
+  // The engine's thread.
+  void run_loop();
+  bool take_commands();
+  void apply(Command& command);
+  void step();
+  void publish();
+  void wait_out(Duration extra);
+  void deliver(std::vector<SessionOutput>& outputs);
+  void fail_everything();
+
+  void wake() STATOR_REQUIRES(mutex_);
+
+  const EngineConfig config_;
+  const std::unique_ptr<ModelRunner> runner_;
+  Clock& clock_;
+  EngineMetrics metrics_;
+  const EngineInfo info_;
+  Scheduler scheduler_;
+  std::vector<Sampled> sampled_;
+  std::vector<Command> commands_;
+  bool reset_now_ = false;
+  kv::EventLog events_;
+
+  mutable Mutex mutex_;
+  std::condition_variable_any work_;     // the idle engine waits here
+  std::condition_variable_any stopped_;  // an engine inside a modelled step waits here
+  std::vector<Command> inbox_ STATOR_GUARDED_BY(mutex_);
+  size_t inbox_submits_ STATOR_GUARDED_BY(mutex_) = 0;
+  FlatMap<SessionId, FlatSet<RequestKey>> live_ STATOR_GUARDED_BY(mutex_);
+  uint64_t next_session_ STATOR_GUARDED_BY(mutex_) = 1;
+  LoadReport load_ STATOR_GUARDED_BY(mutex_);
+  bool reset_requested_ STATOR_GUARDED_BY(mutex_) = false;
+  bool sleeping_ STATOR_GUARDED_BY(mutex_) = false;
+  bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
+
+  Mutex sinks_mutex_;
+  FlatMap<SessionId, EngineSink*> sinks_ STATOR_GUARDED_BY(sinks_mutex_);
+
+  Mutex lifecycle_mutex_;
+  bool started_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
+  bool finished_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
+  net::Thread thread_ STATOR_GUARDED_BY(lifecycle_mutex_);
+};
+
+Status EngineService::start() {
+  const MutexLock lifecycle(lifecycle_mutex_);
+  if (finished_) {
+    return Error(Code::kDraining, "this engine was stopped; make a new one");
+  }
+  if (started_) {
+    return Error(Code::kAlreadyExists, "this engine is running already");
+  }
+  started_ = true;
+  thread_ = net::Thread("engine", [this] { run_loop(); });
+  return {};
+}
+
+void EngineService::stop() {
+  const MutexLock lifecycle(lifecycle_mutex_);
+  if (std::exchange(finished_, true)) {
+    return;
+  }
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    work_.notify_all();
+    stopped_.notify_all();
+  }
+  if (started_) {
+    thread_.join();
+  } else {
+    take_commands();
+    fail_everything();
+  }
+}
+
+SessionId EngineService::open_session(EngineSink& sink) {
+  SessionId session;
+  {
+    const MutexLock lock(mutex_);
+    session = SessionId(next_session_++);
+    live_.try_emplace(session);
+  }
+  const MutexLock lock(sinks_mutex_);
+  sinks_.emplace(session, &sink);
+  return session;
+}
+
+void EngineService::close_session(SessionId session) {
+  {
+    const MutexLock lock(sinks_mutex_);
+    sinks_.erase(session);
+  }
+  const MutexLock lock(mutex_);
+  if (live_.erase(session) > 0) {
+    inbox_.emplace_back(Close{session});
+    wake();
+  }
+}
+
+Status EngineService::submit(SessionId session, EngineRequest request) {
+  STATOR_CHECK(validate(request, config_, info_.vocab_size));
+  const MutexLock lock(mutex_);
+  if (stopping_) {
+    return Error(Code::kDraining, "the engine is shutting down");
+  }
+  const auto found = live_.find(session);
+  if (found == live_.end()) {
+    return Error(Code::kNotFound, "the session with the engine is closed; open a new one");
+  }
+  if (inbox_submits_ + load_.waiting >= config_.waiting_max) {
+    return Error(Code::kOverloaded,
+                 fmt::format("the engine's queue is full with {} waiting requests (waiting_max)",
+                             config_.waiting_max));
+  }
+  if (!found->second.insert(request.key).second) {
+    return Error(Code::kAlreadyExists,
+                 fmt::format("request {} attempt {} is running already",
+                             request.key.request.value(), request.key.attempt.value()));
+  }
+  inbox_.emplace_back(Submit{session, std::move(request)});
+  ++inbox_submits_;
+  wake();
+  return {};
+}
+
+void EngineService::cancel(SessionId session, RequestKey key) {
+  const MutexLock lock(mutex_);
+  const auto found = live_.find(session);
+  if (found != live_.end() && found->second.erase(key) > 0) {
+    inbox_.emplace_back(Cancel{session, key});
+    wake();
+  }
+}
+
+LoadReport EngineService::load() const {
+  const MutexLock lock(mutex_);
+  LoadReport out = load_;
+  out.waiting += static_cast<uint32_t>(inbox_submits_);
+  return out;
+}
+
+void EngineService::reset_prefix_cache() {
+  const MutexLock lock(mutex_);
+  reset_requested_ = true;
+  wake();
+}
+
+void EngineService::wake() {
+  if (sleeping_) {
+    work_.notify_one();
+  }
+}
+
+void EngineService::run_loop() {
+  while (take_commands()) {
+    step();
+  }
+  fail_everything();
+}
+
+/// Waits for something to do, then brings the scheduler up to date. False when it is time to stop.
+bool EngineService::take_commands() {
+  bool go_on = true;
+  {
+    MutexLock lock(mutex_);
+    sleeping_ = true;
+    while (!stopping_ && !reset_requested_ && inbox_.empty() && scheduler_.idle()) {
+      work_.wait(lock);
+    }
+    sleeping_ = false;
+    go_on = !stopping_;
+    commands_.swap(inbox_);
+    load_.waiting += static_cast<uint32_t>(std::exchange(inbox_submits_, 0));
+    reset_now_ = std::exchange(reset_requested_, false);
+  }
+  for (Command& command : commands_) {
+    apply(command);
+  }
+  commands_.clear();
+  if (reset_now_) {
+    scheduler_.reset_prefix_cache();
+  }
+  return go_on;
+}
+
+void EngineService::apply(Command& command) {
+  if (auto* submit = std::get_if<Submit>(&command)) {
+    const RequestKey key = submit->request.key;
+    Status added = scheduler_.add(submit->session, std::move(submit->request), clock_.now());
+    if (!added) {
+      std::vector<SessionOutput> refused(1);
+      refused[0].session = submit->session;
+      refused[0].output.failures.push_back({.key = key, .error = std::move(added.error())});
+      deliver(refused);
+    }
+  } else if (auto* cancel = std::get_if<Cancel>(&command)) {
+    scheduler_.cancel(cancel->session, cancel->key);
+  } else {
+    scheduler_.cancel_session(std::get<Close>(command).session);
+  }
+}
+
+void EngineService::step() {
+  const TimePoint begin = clock_.now();
+  const StepPlan& plan = scheduler_.plan(begin);
+  publish();
+  if (!plan.empty()) {
+    sampled_.clear();
+    sampled_.resize(plan.slices.size());
+    wait_out(runner_->run(plan.slices, sampled_));
+    const uint32_t tokens = plan.tokens;
+    std::vector<SessionOutput>& outputs = scheduler_.commit(sampled_);
+    publish();
+    deliver(outputs);
+    metrics_.observe_step(tokens, clock_.now() - begin);
+  }
+  events_.append(scheduler_.take_events());
+}
+
+void EngineService::publish() {
+  const LoadReport load = scheduler_.load();
+  metrics_.update(load, scheduler_.totals());
+  const MutexLock lock(mutex_);
+  load_ = load;
+}
+
+/// A modelled step lasts although nothing computes; only stop() cuts it short.
+void EngineService::wait_out(Duration extra) {
+  if (extra <= Duration::zero()) {
+    return;
+  }
+  const TimePoint end = clock_.now() + extra;
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    const Duration left = end - clock_.now();
+    if (left <= Duration::zero()) {
+      return;
+    }
+    stopped_.wait_for(lock, left);
+  }
+}
+
+void EngineService::deliver(std::vector<SessionOutput>& outputs) {
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [session, output] : outputs) {
+      const auto found = live_.find(session);
+      if (found == live_.end()) {
+        continue;
+      }
+      for (const Delta& delta : output.deltas) {
+        if (delta.finish != api::FinishReason::kNone) {
+          found->second.erase(delta.key);
+        }
+      }
+      for (const Failure& failure : output.failures) {
+        found->second.erase(failure.key);
+      }
+    }
+  }
+  for (auto& [session, output] : outputs) {
+    const MutexLock lock(sinks_mutex_);
+    const auto found = sinks_.find(session);
+    if (found != sinks_.end()) {
+      found->second->on_step(std::move(output));
+    }
+  }
+}
+
+void EngineService::fail_everything() {
+  const Error error(Code::kDraining, "the engine is shutting down");
+  deliver(scheduler_.fail_all(error));
+  events_.append(scheduler_.take_events());
+  publish();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
+                                            std::unique_ptr<ModelRunner> runner, Clock& clock,
+                                            Metrics& metrics) {
+  STATOR_TRY(const EngineConfig resolved, resolve(std::move(config), runner->max_model_len()));
+  return std::make_unique<EngineService>(resolved, std::move(runner), clock, metrics);
+}
+
+}  // namespace stator::engine
