@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/detail/http_connection.h"
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <utility>
+
+#include "stator/core/assert.h"
+
+namespace stator::net::detail {
+namespace {
+
+using std::chrono::seconds;
+using ErrorCode = boost::system::error_code;
+using boost::asio::posix::descriptor_base;
+
+// Reads of one connection in one turn (1 MiB with the 64 KiB buffer); then the others have theirs.
+constexpr int kReadsPerTurn = 16;
+// Pipelined input kept while a request is answered. Beyond, reading stops until the answer is sent,
+// and only a failing write tells that the client has gone.
+constexpr size_t kStashMax = 64 * 1024;
+// A slower body than this, after body_timeout, is not an upload.
+constexpr size_t kBodyBytesPerSecond = 16 * 1024;
+// After a refusal unread input is read and dropped, because closing with input unread would reset
+// the connection and destroy the answer on its way.
+constexpr size_t kLingerBytesMax = 4UL * 1024 * 1024;
+constexpr Duration kLingerTime = seconds(2);
+// A delayed stream with this much to send does not wait for the tick.
+constexpr size_t kFlushWithoutDelayBytes = 64 * 1024;
+
+}  // namespace
+
+HttpConnection::HttpConnection(ServerContext& context, FileDescriptor fd,
+                               std::unique_ptr<Transport> transport)
+    : context_(context), socket_(context.shard.io()), transport_(std::move(transport)) {
+  ErrorCode ec;
+  socket_.assign(fd.get(), ec);
+  if (!ec) {
+    static_cast<void>(fd.release());
+  }
+}
+
+bool HttpConnection::start(Duration first_byte_timeout) {
+  if (!socket_.is_open()) {
+    return false;
+  }
+  deadline_ = context_.shard.now() + first_byte_timeout;
+  wait_readable();
+  return true;
+}
+
+// ---- reading
+
+void HttpConnection::wait_readable() {
+  if (read_waiting_ || read_ended_ || stash_.size() >= kStashMax) {
+    return;
+  }
+  read_waiting_ = true;
+  socket_.async_wait(descriptor_base::wait_read, [self = shared_from_this()](const ErrorCode& ec) {
+    self->read_waiting_ = false;
+    if (!ec && !self->is_closed()) {
+      self->on_readable();
+    }
+  });
+}
+
+void HttpConnection::on_readable() {
+  std::vector<char>& buffer = context_.read_buffer;
+  for (int reads = 0; reads < kReadsPerTurn; ++reads) {
+    const IoResult got = transport_->read(buffer);
+    switch (got.state) {
+      case IoState::kDone:
+        break;
+      case IoState::kWantRead:
+        return wait_readable();
+      case IoState::kWantWrite:
+        return wait_writable();
+      case IoState::kClosed:
+        return on_end_of_input();
+      case IoState::kFailed:
+        return close_now(ClientGone::kDisconnected);
+    }
+    take_bytes({buffer.data(), got.bytes});
+    if (is_closed()) {
+      return;
+    }
+    if (transport_->drained(buffer.size(), got.bytes) || stash_.size() >= kStashMax) {
+      return wait_readable();
+    }
+  }
+  resume_reading();
+}
+
+void HttpConnection::on_end_of_input() {
+  if (state_ == State::kSending) {
+    // The client said all it had to say and may still read the answer that is on its way.
+    read_ended_ = true;
+    linger_ = false;
+    close_after_ = true;
+    return;
+  }
+  close_now(ClientGone::kDisconnected);
+}
+
+// Goes on with what is there (stashed, or still in the transport) in the next turn.
+void HttpConnection::resume_reading() {
+  boost::asio::post(context_.shard.io(), [self = shared_from_this()] {
+    if (self->is_closed()) {
+      return;
+    }
+    if (self->state_ == State::kIdle && !self->stash_.empty()) {
+      const std::string bytes = std::exchange(self->stash_, {});
+      self->take_bytes(bytes);
+    }
+    self->read_again();
+  });
+}
+
+void HttpConnection::read_again() {
+  if (!is_closed() && !read_waiting_ && !read_ended_) {
+    on_readable();
+  }
+}
+
+void HttpConnection::take_bytes(std::string_view bytes) {
+  switch (state_) {
+    case State::kIdle:
+    case State::kReceiving:
+      return parse(bytes);
+    case State::kLingering:
+      lingered_bytes_ += bytes.size();
+      if (lingered_bytes_ > kLingerBytesMax) {
+        close();
+      }
+      return;
+    case State::kAnswering:
+    case State::kSending:
+      if (!linger_) {  // of a refused request nothing is worth keeping
+        stash_.append(bytes);
+      }
+      return;
+    case State::kClosed:
+      return;
+  }
+}
+
+void HttpConnection::parse(std::string_view bytes) {
+  if (parser_ == nullptr) {
+    parser_ = std::make_unique<RequestParser>(context_.limits);
+  }
+  const size_t consumed = parser_->feed(bytes);
+  if (parser_->refusal()) {
+    return refuse(*parser_->refusal());
+  }
+  on_parsing_progress();
+  if (parser_->complete()) {
+    stash_.append(bytes.substr(consumed));
+    start_exchange();
+  }
+}
+
+// Moves the deadline: headers have a fixed time, bodies earn time by arriving.
+void HttpConnection::on_parsing_progress() {
+  const TimePoint now = context_.shard.now();
+  if (state_ == State::kIdle && parser_->started()) {
+    state_ = State::kReceiving;
+    body_clock_started_ = false;
+    deadline_ = now + context_.config.header_timeout;
+  }
+  if (!parser_->headers_complete()) {
+    return;
+  }
+  if (!body_clock_started_) {
+    body_clock_started_ = true;
+    headers_at_ = now;
+    if (parser_->expects_continue() && !parser_->complete() &&
+        parser_->body_bytes_received() == 0) {
+      output_.append_raw("HTTP/1.1 100 Continue\r\n\r\n");
+      mark_dirty();
+    }
+  }
+  deadline_ = headers_at_ + context_.config.body_timeout +
+              seconds(parser_->body_bytes_received() / kBodyBytesPerSecond);
+}
+
+void HttpConnection::start_exchange() {
+  request_ = parser_->take_request();
+  keep_alive_ = parser_->keep_alive();
+  http_1_0_ = parser_->is_http_1_0();
+  parser_.reset();
+  head_request_ = request_.method() == "HEAD";
+  framing_ = Framing::kNone;
+  flushed_at_ = TimePoint();  // the head of a stream never waits for a tick
+  state_ = State::kAnswering;
+  ++requests_;
+  context_.metrics.requests.add();
+  context_.open_exchanges.fetch_add(1, std::memory_order_relaxed);
+  context_.handler.on_request(*this);
+}
+
+void HttpConnection::end_exchange() {
+  observer_ = nullptr;
+  state_ = State::kSending;
+  pressed_since_.reset();
+  request_ = HttpRequest();
+  context_.open_exchanges.fetch_sub(1, std::memory_order_relaxed);
+  mark_dirty();
+}
+
+void HttpConnection::refuse(Refusal refusal) {
+  context_.metrics.count_refusal(refusal.status);
+  parser_.reset();
+  state_ = State::kSending;
+  keep_alive_ = false;
+  linger_ = true;
+  const std::string body = error_body(refusal.status, refusal.message);
+  append_response_head(
+      {.status = refusal.status, .content_type = "application/json", .content_bytes = body.size()},
+      {});
+  output_.append_raw(body);
+  mark_dirty();
+}
+
+// ---- answering
+
+void HttpConnection::set_observer(ExchangeObserver* observer) {
+  STATOR_ASSERT(state_ == State::kAnswering, "E1: the exchange is over");
+  observer_ = observer;
+}
+
+void HttpConnection::append_response_head(ResponseHead head, std::span<const HttpHeader> headers) {
+  close_after_ = !keep_alive_ || context_.draining;
+  if (close_after_) {
+    head.connection = ConnectionHeader::kClose;
+  } else if (http_1_0_) {
+    head.connection = ConnectionHeader::kKeepAlive;
+  }
+  head.date_line = context_.date_line();
+  std::string text;
+  append_head(text, head, headers);
+  output_.append_raw(text);
+}
+
+void HttpConnection::respond(int status, std::string_view content_type, std::string_view body,
+                             std::span<const HttpHeader> headers) {
+  STATOR_ASSERT(state_ == State::kAnswering && framing_ == Framing::kNone,
+                "E1: one answer per exchange");
+  const bool bodiless = is_bodiless(status);
+  ResponseHead head{.status = status, .content_type = content_type};
+  if (!bodiless) {
+    head.content_bytes = body.size();
+  }
+  append_response_head(head, headers);
+  if (!bodiless && !head_request_) {
+    output_.append_raw(body);
+  }
+  end_exchange();
+}
+
+void HttpConnection::start_stream(int status, std::string_view content_type,
+                                  std::span<const HttpHeader> headers) {
+  STATOR_ASSERT(state_ == State::kAnswering && framing_ == Framing::kNone,
+                "E1: one answer per exchange");
+  framing_ = http_1_0_ ? Framing::kUntilClose : Framing::kChunked;
+  keep_alive_ = keep_alive_ && framing_ == Framing::kChunked;
+  append_response_head(
+      {.status = status, .content_type = content_type, .chunked = framing_ == Framing::kChunked},
+      headers);
+  if (head_request_ || is_bodiless(status)) {
+    framing_ = Framing::kNoBody;
+  }
+  mark_dirty();
+}
+
+void HttpConnection::write(std::string_view bytes) {
+  STATOR_ASSERT(state_ == State::kAnswering && framing_ != Framing::kNone,
+                "E1: write comes between start_stream and finish");
+  if (framing_ == Framing::kChunked) {
+    output_.append_chunk_data(bytes);
+  } else if (framing_ == Framing::kUntilClose) {
+    output_.append_raw(bytes);
+  }
+  mark_dirty();
+}
+
+void HttpConnection::finish() {
+  STATOR_ASSERT(state_ == State::kAnswering && framing_ != Framing::kNone,
+                "E1: finish comes after start_stream");
+  if (framing_ == Framing::kChunked) {
+    output_.append_last_chunk();
+  }
+  end_exchange();
+}
+
+void HttpConnection::abort() {
+  STATOR_ASSERT(state_ == State::kAnswering && framing_ != Framing::kNone,
+                "E1: abort comes after start_stream");
+  close_after_ = true;
+  end_exchange();
+}
+
+// ---- sending
+
+void HttpConnection::mark_dirty() {
+  if (!dirty_) {
+    dirty_ = true;
+    context_.dirty.push_back(this);
+  }
+}
+
+void HttpConnection::flush_turn() {
+  dirty_ = false;
+  if (state_ == State::kAnswering && output_.size() < kFlushWithoutDelayBytes &&
+      context_.shard.now() - flushed_at_ < context_.config.stream_flush_interval) {
+    if (!delayed_) {
+      delayed_ = true;
+      context_.delayed.push_back(this);
+    }
+    return;
+  }
+  flush();
+}
+
+void HttpConnection::flush() {
+  delayed_ = false;
+  if (is_closed()) {
+    return;
+  }
+  if (!write_waiting_) {
+    send_all();
+  }
+  if (is_closed()) {
+    return;
+  }
+  check_pressure(context_.shard.now());
+  if (!is_closed() && state_ == State::kSending && output_.empty()) {
+    on_answer_sent();
+  }
+}
+
+void HttpConnection::send_all() {
+  output_.seal();
+  while (!output_.empty()) {
+    const IoResult put = transport_->write(output_.front());
+    switch (put.state) {
+      case IoState::kDone:
+        output_.consume(put.bytes);
+        context_.metrics.bytes_written.add(put.bytes);
+        flushed_at_ = context_.shard.now();
+        blocked_at_ = flushed_at_;
+        break;
+      case IoState::kWantWrite:
+        return wait_writable();
+      case IoState::kWantRead:  // not after a TLS handshake, and there is no output before
+      case IoState::kClosed:
+      case IoState::kFailed:
+        return close_now(ClientGone::kDisconnected);
+    }
+  }
+}
+
+void HttpConnection::wait_writable() {
+  if (write_waiting_) {
+    return;
+  }
+  write_waiting_ = true;
+  blocked_at_ = context_.shard.now();
+  socket_.async_wait(descriptor_base::wait_write, [self = shared_from_this()](const ErrorCode& ec) {
+    self->write_waiting_ = false;
+    if (ec || self->is_closed()) {
+      return;
+    }
+    self->flush();
+    self->read_again();  // a TLS handshake goes on
+  });
+}
+
+void HttpConnection::check_pressure(TimePoint now) {
+  if (state_ != State::kAnswering) {
+    return;
+  }
+  if (output_.size() > context_.config.stream_buffer_bytes_max) {
+    return drop_slow_client();
+  }
+  if (!above_high_water()) {
+    pressed_since_.reset();
+  } else if (!pressed_since_) {
+    pressed_since_ = now;
+  }
+}
+
+void HttpConnection::on_answer_sent() {
+  if (close_after_ || context_.draining) {
+    return linger_ ? start_lingering() : close();
+  }
+  state_ = State::kIdle;
+  deadline_ = context_.shard.now() + context_.config.idle_timeout;
+  if (!stash_.empty()) {
+    resume_reading();
+  }
+}
+
+// ---- ending
+
+void HttpConnection::start_lingering() {
+  state_ = State::kLingering;
+  lingered_bytes_ = 0;
+  deadline_ = context_.shard.now() + kLingerTime;
+  transport_->shutdown_write();
+}
+
+void HttpConnection::check_deadlines(TimePoint now) {
+  switch (state_) {
+    case State::kIdle:
+    case State::kLingering:
+      if (now >= deadline_) {
+        close();
+      }
+      return;
+    case State::kReceiving:
+      if (now >= deadline_) {
+        refuse({408, parser_->headers_complete() ? "the request body took too long to arrive"
+                                                 : "the request headers took too long to arrive"});
+      }
+      return;
+    case State::kAnswering:
+    case State::kSending: {
+      const Duration limit = context_.config.slow_client_timeout;
+      const bool stuck = write_waiting_ && !output_.empty() && now - blocked_at_ >= limit;
+      const bool pressed = pressed_since_ && now - *pressed_since_ >= limit;
+      if (stuck || pressed) {
+        drop_slow_client();
+      }
+      return;
+    }
+    case State::kClosed:
+      return;
+  }
+}
+
+void HttpConnection::drop_slow_client() {
+  context_.metrics.slow_clients.add();
+  close_now(ClientGone::kSlowReader);
+}
+
+void HttpConnection::close_if_idle() {
+  // A connection just accepted may have its first request on the way: it is answered, then closed.
+  if (state_ == State::kIdle && requests_ > 0 && stash_.empty()) {
+    close();
+  }
+}
+
+void HttpConnection::close_now(ClientGone reason) {
+  const bool was_answering = state_ == State::kAnswering;
+  ExchangeObserver* const observer = std::exchange(observer_, nullptr);
+  close();
+  if (!was_answering) {
+    return;
+  }
+  context_.open_exchanges.fetch_sub(1, std::memory_order_relaxed);
+  if (reason == ClientGone::kDisconnected) {
+    context_.metrics.clients_gone.add();
+  }
+  if (observer != nullptr) {
+    observer->on_client_gone(reason);
+  }
+}
+
+void HttpConnection::close() {
+  STATOR_ASSERT(!is_closed(), "C3: closed once");
+  state_ = State::kClosed;
+  transport_->shutdown_write();
+  transport_.reset();
+  ErrorCode ignored;
+  socket_.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
+  parser_.reset();
+  stash_ = std::string();
+  output_.clear();
+  context_.closed.push_back(this);
+}
+
+}  // namespace stator::net::detail

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/detail/output_buffer.h"
+
+#include <charconv>
+#include <iterator>
+
+#include "stator/core/assert.h"
+
+namespace stator::net::detail {
+
+void OutputBuffer::append_raw(std::string_view bytes) {
+  seal();
+  bytes_ += bytes;
+}
+
+void OutputBuffer::append_chunk_data(std::string_view bytes) {
+  if (bytes.empty()) {
+    return;  // an empty chunk would end the body
+  }
+  if (chunk_start_ == kNoChunk) {
+    chunk_start_ = bytes_.size();
+  }
+  bytes_ += bytes;
+}
+
+void OutputBuffer::seal() {
+  if (chunk_start_ == kNoChunk) {
+    return;
+  }
+  // Inserting the size afterwards moves the chunk's bytes once: cheaper than a second buffer, and
+  // the size needs no padding.
+  char line[2 + 2 * sizeof(size_t)];
+  const size_t data_bytes = bytes_.size() - chunk_start_;
+  char* end = std::to_chars(std::begin(line), std::end(line), data_bytes, 16).ptr;
+  *end++ = '\r';
+  *end++ = '\n';
+  bytes_.insert(chunk_start_, line, static_cast<size_t>(end - line));
+  bytes_ += "\r\n";
+  chunk_start_ = kNoChunk;
+}
+
+void OutputBuffer::append_last_chunk() {
+  append_raw("0\r\n\r\n");
+}
+
+void OutputBuffer::consume(size_t count) {
+  STATOR_ASSERT(chunk_start_ == kNoChunk && count <= size(), "O1: only sealed bytes are sent");
+  sent_ += count;
+  if (empty()) {
+    clear();
+  } else if (sent_ >= kCompactFrom && sent_ * 2 >= bytes_.size()) {
+    bytes_.erase(0, sent_);
+    sent_ = 0;
+  }
+}
+
+void OutputBuffer::clear() {
+  sent_ = 0;
+  chunk_start_ = kNoChunk;
+  if (bytes_.capacity() > kCapacityKept) {
+    bytes_ = std::string();
+  } else {
+    bytes_.clear();
+  }
+}
+
+}  // namespace stator::net::detail

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace stator::net::detail {
+
+/// Bytes on their way to one client. Raw bytes and chunk data share one string; an open chunk gets
+/// its size line when it is sealed, so that everything appended between two flushes is one chunk.
+///
+/// O1  Bytes returned by front() never change until they are consumed.
+class OutputBuffer {
+ public:
+  /// Bytes that are already framed: heads, whole bodies. Seals an open chunk first.
+  void append_raw(std::string_view bytes);
+  /// Data of a chunked body; opens a chunk when none is open.
+  void append_chunk_data(std::string_view bytes);
+  /// Frames the open chunk, if any.
+  void seal();
+  /// Seals, then adds the empty chunk that ends a chunked body.
+  void append_last_chunk();
+
+  /// What to send next; seal first. All of it is framed.
+  std::string_view front() const { return std::string_view(bytes_).substr(sent_); }
+  /// The first `count` bytes of front() are gone. Gives memory back when everything is.
+  void consume(size_t count);
+
+  size_t size() const { return bytes_.size() - sent_; }
+  bool empty() const { return size() == 0; }
+  void clear();
+
+ private:
+  static constexpr size_t kNoChunk = static_cast<size_t>(-1);
+  // A drained buffer keeps this much: a few tokens' events. An idle stream costs no more.
+  static constexpr size_t kCapacityKept = 2048;
+  // A partly sent buffer is moved to the front of its memory once this much is gone.
+  static constexpr size_t kCompactFrom = 64 * 1024;
+
+  std::string bytes_;
+  size_t sent_ = 0;
+  size_t chunk_start_ = kNoChunk;
+};
+
+}  // namespace stator::net::detail

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/metrics.h"
+#include "stator/net/detail/request_parser.h"
+#include "stator/net/http_server.h"
+#include "stator/net/shard.h"
+
+namespace stator::net::detail {
+
+class HttpConnection;
+
+/// The server's counters; one set per process, whatever the number of shards.
+struct ServerMetrics {
+  explicit ServerMetrics(Metrics& metrics);
+  Gauge connections_open;
+  Counter requests;
+  Counter bytes_written;
+  Counter clients_gone;
+  Counter slow_clients;
+  Counter accept_backoffs;
+  Counter rejected_malformed;
+  Counter rejected_headers;
+  Counter rejected_body;
+  Counter rejected_timeout;
+  Counter rejected_connections;
+
+  /// Counts a request refused with `status`.
+  void count_refusal(int status) const;
+};
+
+/// What the connections of one server share: limits, the read buffer, and the lists of connections
+/// that want something at the end of the turn. Lives as long as any connection is not closed.
+/// Loop only, except the atomic.
+struct ServerContext {
+  ServerContext(Shard& shard_in, HttpServerConfig config_in, HttpHandler& handler_in,
+                Metrics& metrics_in);
+
+  /// The Date header, at most half a second old.
+  std::string_view date_line();
+
+  Shard& shard;
+  const HttpServerConfig config;
+  HttpHandler& handler;
+  const ServerMetrics metrics;
+  const ParserLimits limits;
+  bool draining = false;
+  std::atomic<size_t> open_exchanges{0};
+
+  // One buffer for all reads: a connection holds no memory for bytes that have not come.
+  std::vector<char> read_buffer;
+  std::vector<HttpConnection*> dirty;    // have output to flush at the end of this turn
+  std::vector<HttpConnection*> delayed;  // flushed less than a flush interval ago
+  std::vector<HttpConnection*> closed;   // to be forgotten at the end of this turn
+
+ private:
+  std::string date_line_;
+  TimePoint date_made_at_;
+};
+
+}  // namespace stator::net::detail

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/detail/socket.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace stator::net::detail {
+namespace {
+
+// The kernel cuts it to net.core.somaxconn.
+constexpr int kBacklog = 4096;
+
+struct Address {
+  sockaddr_storage storage = {};
+  socklen_t length = 0;
+};
+
+std::string error_text(int error) {
+  return std::generic_category().message(error);
+}
+
+Result<Address> parse_address(const std::string& host, uint16_t port) {
+  Address address;
+  sockaddr_in v4 = {};
+  sockaddr_in6 v6 = {};
+  if (inet_pton(AF_INET, host == "localhost" ? "127.0.0.1" : host.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    address.length = sizeof(v4);
+    std::memcpy(&address.storage, &v4, sizeof(v4));
+  } else if (inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(port);
+    address.length = sizeof(v6);
+    std::memcpy(&address.storage, &v6, sizeof(v6));
+  } else {
+    return Error(Code::kInvalidArgument, "cannot listen on \"" + host +
+                                             "\": --host takes an IPv4 or IPv6 address such as "
+                                             "0.0.0.0, 127.0.0.1 or ::");
+  }
+  return address;
+}
+
+Status set_option(int fd, int level, int option) {
+  const int on = 1;
+  if (setsockopt(fd, level, option, &on, sizeof(on)) != 0) {
+    return Error(Code::kIo, "setting a socket option: " + error_text(errno));
+  }
+  return {};
+}
+
+std::string place(const std::string& host, uint16_t port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+Error bind_error(int error, const std::string& host, uint16_t port) {
+  const std::string text = "cannot listen on " + place(host, port) + ": " + error_text(error);
+  switch (error) {
+    case EADDRINUSE:
+      return {Code::kAlreadyExists, text + "; choose another with --port"};
+    case EACCES:
+      return {Code::kPermissionDenied, text + "; choose a port from 1024 up with --port"};
+    case EADDRNOTAVAIL:
+      return {Code::kInvalidArgument, text + "; choose an address of this machine with --host"};
+    default:
+      return {Code::kIo, text};
+  }
+}
+
+Result<FileDescriptor> bind_tcp(const Address& address, const std::string& host, uint16_t port,
+                                Sharing sharing) {
+  FileDescriptor fd(
+      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.open()) {
+    return Error(Code::kIo, "opening a socket: " + error_text(errno));
+  }
+  STATOR_CHECK(set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR));
+  if (sharing == Sharing::kJoin) {
+    STATOR_CHECK(set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT));
+  }
+  if (::bind(fd.get(), std::bit_cast<const sockaddr*>(&address.storage), address.length) != 0) {
+    return bind_error(errno, host, port);
+  }
+  return fd;
+}
+
+}  // namespace
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+void FileDescriptor::reset() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+    fd_ = -1;
+  }
+}
+
+Result<ListenSocket> listen_tcp(const std::string& host, uint16_t port, Sharing sharing) {
+  STATOR_TRY(const Address address, parse_address(host, port));
+  if (sharing == Sharing::kExclusive && port != 0) {
+    // A second process of the same user could join a SO_REUSEPORT port unnoticed and take half of
+    // our connections; a socket without the option finds out. It closes again at once.
+    STATOR_TRY(const FileDescriptor probe, bind_tcp(address, host, port, Sharing::kExclusive));
+    if (::listen(probe.get(), 1) != 0) {
+      return bind_error(errno, host, port);
+    }
+  }
+  STATOR_TRY(FileDescriptor fd, bind_tcp(address, host, port, Sharing::kJoin));
+  if (::listen(fd.get(), kBacklog) != 0) {
+    return bind_error(errno, host, port);
+  }
+  sockaddr_storage bound = {};
+  socklen_t length = sizeof(bound);
+  if (::getsockname(fd.get(), std::bit_cast<sockaddr*>(&bound), &length) != 0) {
+    return Error(Code::kIo, "asking for the bound port: " + error_text(errno));
+  }
+  ListenSocket result;
+  result.fd = std::move(fd);
+  // sin_port and sin6_port are at the same place.
+  result.port = ntohs(std::bit_cast<const sockaddr_in*>(&bound)->sin_port);
+  return result;
+}
+
+Accepted accept_tcp(int listener) {
+  for (;;) {
+    FileDescriptor fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.open()) {
+      // Tokens leave when written; a failure costs latency only.
+      set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY).ignore("latency only");
+      return {std::move(fd), 0};
+    }
+    switch (errno) {
+      case EINTR:
+      case ECONNABORTED:
+      case EPROTO:
+        continue;  // that one is gone, the next may be fine
+      case EAGAIN:
+        return {};
+      default:
+        return {{}, errno};
+    }
+  }
+}
+
+}  // namespace stator::net::detail

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "stator/core/result.h"
+
+namespace stator::net::detail {
+
+/// An open file descriptor, closed by its owner's destructor.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() { reset(); }
+
+  int get() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// Whether a listener refuses a port that somebody listens on, or joins our own other shards.
+enum class Sharing : uint8_t { kExclusive, kJoin };
+
+struct ListenSocket {
+  FileDescriptor fd;
+  uint16_t port = 0;
+};
+
+/// A non-blocking TCP listening socket on a numeric address, port 0 for any. All have SO_REUSEPORT
+/// set, so that one port spreads over the shards; kExclusive makes sure first that nobody else has
+/// it. Fails with kInvalidArgument (address), kAlreadyExists (port in use), kIo.
+Result<ListenSocket> listen_tcp(const std::string& host, uint16_t port, Sharing sharing);
+
+/// What accept() brought.
+struct Accepted {
+  FileDescriptor fd;  ///< non-blocking, no delay; closed when there is none
+  int error = 0;      ///< errno worth backing off for (descriptors, memory), else 0
+};
+
+/// Takes one connection without blocking.
+Accepted accept_tcp(int listener);
+
+}  // namespace stator::net::detail

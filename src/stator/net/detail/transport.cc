@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/detail/transport.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <utility>
+
+namespace stator::net::detail {
+namespace {
+
+class PlainTransport final : public Transport {
+ public:
+  explicit PlainTransport(int fd) : fd_(fd) {}
+
+  IoResult read(std::span<char> buffer) override {
+    for (;;) {
+      const ssize_t got = ::recv(fd_, buffer.data(), buffer.size(), 0);
+      if (got > 0) {
+        return {static_cast<size_t>(got), IoState::kDone};
+      }
+      if (got == 0) {
+        return {0, IoState::kClosed};
+      }
+      if (errno != EINTR) {
+        return {0, errno == EAGAIN ? IoState::kWantRead : IoState::kFailed};
+      }
+    }
+  }
+
+  IoResult write(std::string_view bytes) override {
+    for (;;) {
+      const ssize_t put = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (put >= 0) {
+        return {static_cast<size_t>(put), IoState::kDone};
+      }
+      if (errno != EINTR) {
+        return {0, errno == EAGAIN ? IoState::kWantWrite : IoState::kFailed};
+      }
+    }
+  }
+
+  // A short read emptied the socket buffer; saves the read that would only say so.
+  bool drained(size_t bytes_asked, size_t bytes_got) const override {
+    return bytes_got < bytes_asked;
+  }
+
+  void shutdown_write() override { ::shutdown(fd_, SHUT_WR); }
+
+ private:
+  int fd_;
+};
+
+struct SslDeleter {
+  void operator()(SSL* ssl) const { SSL_free(ssl); }
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+};
+
+class TlsTransport final : public Transport {
+ public:
+  TlsTransport(std::unique_ptr<SSL, SslDeleter> ssl, int fd) : ssl_(std::move(ssl)), fd_(fd) {}
+
+  IoResult read(std::span<char> buffer) override {
+    ERR_clear_error();
+    size_t got = 0;
+    const int outcome = SSL_read_ex(ssl_.get(), buffer.data(), buffer.size(), &got);
+    return outcome == 1 ? IoResult{got, IoState::kDone} : failure(outcome);
+  }
+
+  IoResult write(std::string_view bytes) override {
+    ERR_clear_error();
+    size_t put = 0;
+    const int outcome = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &put);
+    return outcome == 1 ? IoResult{put, IoState::kDone} : failure(outcome);
+  }
+
+  // OpenSSL reads record by record: only kWantRead means empty.
+  bool drained(size_t, size_t) const override { return false; }
+
+  void shutdown_write() override {
+    ERR_clear_error();
+    if (!broken_ && SSL_is_init_finished(ssl_.get()) == 1) {
+      SSL_shutdown(ssl_.get());
+    }
+    ::shutdown(fd_, SHUT_WR);
+  }
+
+ private:
+  IoResult failure(int outcome) {
+    switch (SSL_get_error(ssl_.get(), outcome)) {
+      case SSL_ERROR_WANT_READ:
+        return {0, IoState::kWantRead};
+      case SSL_ERROR_WANT_WRITE:
+        return {0, IoState::kWantWrite};
+      case SSL_ERROR_ZERO_RETURN:
+        return {0, IoState::kClosed};
+      default:
+        broken_ = true;
+        return {0, IoState::kFailed};
+    }
+  }
+
+  std::unique_ptr<SSL, SslDeleter> ssl_;
+  int fd_;
+  bool broken_ = false;  // OpenSSL forbids SSL_shutdown after a fatal error
+};
+
+Error tls_file_error(std::string_view option, const std::string& path) {
+  char reason[256] = "unknown reason";
+  const unsigned long code = ERR_peek_last_error();
+  if (code != 0) {
+    ERR_error_string_n(code, reason, sizeof(reason));
+  }
+  ERR_clear_error();
+  return {Code::kInvalidArgument,
+          "cannot use " + std::string(option) + " \"" + path + "\": " + reason};
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_plain_transport(int fd) {
+  return std::make_unique<PlainTransport>(fd);
+}
+
+struct TlsContext::State {
+  std::unique_ptr<SSL_CTX, SslDeleter> context;
+};
+
+TlsContext::TlsContext(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TlsContext::~TlsContext() = default;
+
+Result<std::unique_ptr<TlsContext>> TlsContext::load(const std::string& cert_path,
+                                                     const std::string& key_path) {
+  if (cert_path.empty() || key_path.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "TLS needs both a certificate and a key: give --tls-cert-path and --tls-key-path");
+  }
+  ERR_clear_error();
+  auto state = std::make_unique<State>();
+  state->context.reset(SSL_CTX_new(TLS_server_method()));
+  SSL_CTX* context = state->context.get();
+  if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) {
+    return Error(Code::kInternal, "OpenSSL offers no TLS 1.2");
+  }
+  // Idle connections give their 16 KiB record buffers back; our output buffer may move and grow.
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  if (SSL_CTX_use_certificate_chain_file(context, cert_path.c_str()) != 1) {
+    return tls_file_error("--tls-cert-path", cert_path);
+  }
+  if (SSL_CTX_use_PrivateKey_file(context, key_path.c_str(), SSL_FILETYPE_PEM) != 1 ||
+      SSL_CTX_check_private_key(context) != 1) {
+    return tls_file_error("--tls-key-path", key_path);
+  }
+  return std::make_unique<TlsContext>(std::move(state));
+}
+
+std::unique_ptr<Transport> TlsContext::accept(int fd) const {
+  std::unique_ptr<SSL, SslDeleter> ssl(SSL_new(state_->context.get()));
+  if (ssl == nullptr || SSL_set_fd(ssl.get(), fd) != 1) {
+    return nullptr;
+  }
+  SSL_set_accept_state(ssl.get());
+  return std::make_unique<TlsTransport>(std::move(ssl), fd);
+}
+
+}  // namespace stator::net::detail

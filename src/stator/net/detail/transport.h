@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "stator/core/result.h"
+
+namespace stator::net::detail {
+
+/// How far a non-blocking read or write got.
+enum class IoState : uint8_t {
+  kDone,       ///< `bytes` moved, more may follow
+  kWantRead,   ///< call again when the socket is readable
+  kWantWrite,  ///< call again when it is writable (for a TLS read too)
+  kClosed,     ///< the peer ended the stream properly
+  kFailed,     ///< reset, broken or spoken wrongly
+};
+
+struct IoResult {
+  size_t bytes = 0;
+  IoState state = IoState::kDone;
+};
+
+/// Bytes in and out of one non-blocking connected socket: plain or TLS, the same calls. Does not
+/// own the descriptor. No buffers of its own beyond what TLS needs while a record is incomplete.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  /// `buffer` is not empty.
+  virtual IoResult read(std::span<char> buffer) = 0;
+  /// `bytes` is not empty. After kWant… the next write must begin with the same bytes.
+  virtual IoResult write(std::string_view bytes) = 0;
+  /// The last read took all there is for now, so only readiness can bring more. `bytes_asked` and
+  /// `bytes_got` are those of that read.
+  virtual bool drained(size_t bytes_asked, size_t bytes_got) const = 0;
+  /// Tells the peer that nothing follows; best effort.
+  virtual void shutdown_write() = 0;
+};
+
+std::unique_ptr<Transport> make_plain_transport(int fd);
+
+/// Certificate and key of a TLS server; TLS 1.2 or later. Thread-safe once made.
+class TlsContext {
+ public:
+  /// kInvalidArgument, naming the file, when certificate or key cannot be used.
+  static Result<std::unique_ptr<TlsContext>> load(const std::string& cert_path,
+                                                  const std::string& key_path);
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
+  ~TlsContext();
+
+  /// The handshake happens inside the first reads. Null when out of memory.
+  std::unique_ptr<Transport> accept(int fd) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+
+ public:
+  explicit TlsContext(std::unique_ptr<State> state);  // for load()
+};
+
+}  // namespace stator::net::detail

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/http_server.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "stator/core/assert.h"
+#include "stator/core/log.h"
+#include "stator/net/detail/http_connection.h"
+#include "stator/net/detail/server_context.h"
+#include "stator/net/detail/socket.h"
+#include "stator/net/detail/transport.h"
+#include "stator/net/shard.h"
+
+namespace stator::net {
+namespace {
+
+using boost::asio::posix::descriptor_base;
+using detail::HttpConnection;
+using std::chrono::milliseconds;
+using ErrorCode = boost::system::error_code;
+
+// Connections taken per turn, so that a storm of them does not hold up streams.
+constexpr int kAcceptsPerTurn = 64;
+constexpr Duration kAcceptBackoffMin = milliseconds(5);
+constexpr Duration kAcceptBackoffMax = std::chrono::seconds(1);
+constexpr Duration kSweepMin = milliseconds(5);
+constexpr Duration kSweepMax = std::chrono::seconds(1);
+
+Duration sweep_period(const HttpServerConfig& config) {
+  const Duration shortest = std::min({config.header_timeout, config.body_timeout,
+                                      config.idle_timeout, config.slow_client_timeout});
+  return std::clamp(shortest / 4, kSweepMin, kSweepMax);
+}
+
+/// I1  connections_[i]->position == i for every connection not yet reaped.
+/// I2  A connection in context_.dirty or .delayed is in connections_: reap() clears all three.
+class Server final : public HttpServer, private TurnHook {
+ public:
+  Server(Shard& shard, HttpServerConfig config, HttpHandler& handler, Metrics& metrics,
+         std::unique_ptr<detail::TlsContext> tls)
+      : shard_(shard),
+        context_(shard, std::move(config), handler, metrics),
+        tls_(std::move(tls)),
+        acceptor_(std::make_shared<Acceptor>(shard.io())) {}
+
+  ~Server() override {
+    close_all();
+    reap();
+    close_listener();
+    shard_.remove_turn_hook(*this);
+  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  Status start(detail::ListenSocket socket) {
+    ErrorCode ec;
+    acceptor_->socket.assign(socket.fd.get(), ec);
+    if (ec) {
+      return Error(Code::kIo, "watching the listening socket: " + ec.message());
+    }
+    static_cast<void>(socket.fd.release());
+    acceptor_->server = this;
+    port_ = socket.port;
+    shard_.add_turn_hook(TurnPhase::kFlush, *this);
+    wait_acceptable();
+    sweep();
+    return {};
+  }
+
+  uint16_t port() const override { return port_; }
+  void stop_accepting() override;
+  void close_all() override;
+  size_t connection_count() const override {
+    return connection_count_.load(std::memory_order_relaxed);
+  }
+  size_t open_exchanges() const override {
+    return context_.open_exchanges.load(std::memory_order_relaxed);
+  }
+
+ private:
+  // shared_ptr because a cancelled wait completes after the server closed the socket or died.
+  struct Acceptor {
+    explicit Acceptor(boost::asio::io_context& io) : socket(io) {}
+    boost::asio::posix::stream_descriptor socket;
+    Server* server = nullptr;
+  };
+
+  void wait_acceptable();
+  void accept_ready();
+  void back_off(int error);
+  void add_connection(detail::FileDescriptor fd);
+  void reject_connection(const detail::FileDescriptor& fd);
+  void close_listener();
+  void sweep();
+  void flush_delayed();
+  void on_turn_end() override;
+  void reap();
+
+  Shard& shard_;
+  detail::ServerContext context_;
+  std::unique_ptr<detail::TlsContext> tls_;  // null for plain HTTP
+  std::shared_ptr<Acceptor> acceptor_;
+  uint16_t port_ = 0;
+  std::vector<std::shared_ptr<HttpConnection>> connections_;
+  std::vector<HttpConnection*> flushing_;  // scratch, kept for its capacity
+  std::atomic<size_t> connection_count_{0};
+  Duration accept_backoff_ = kAcceptBackoffMin;
+  Timer accept_timer_;
+  Timer sweep_timer_;
+  Timer flush_timer_;
+};
+
+// ---- accepting
+
+void Server::wait_acceptable() {
+  acceptor_->socket.async_wait(descriptor_base::wait_read,
+                               [acceptor = acceptor_](const ErrorCode& ec) {
+                                 if (!ec && acceptor->server != nullptr) {
+                                   acceptor->server->accept_ready();
+                                 }
+                               });
+}
+
+void Server::accept_ready() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    detail::Accepted accepted = detail::accept_tcp(acceptor_->socket.native_handle());
+    if (accepted.error != 0) {
+      return back_off(accepted.error);
+    }
+    if (!accepted.fd.open()) {
+      break;
+    }
+    accept_backoff_ = kAcceptBackoffMin;
+    add_connection(std::move(accepted.fd));
+  }
+  if (acceptor_->socket.is_open()) {
+    wait_acceptable();
+  }
+}
+
+void Server::back_off(int error) {
+  context_.metrics.accept_backoffs.add();
+  log::warn("net", "cannot accept connections for now; if files run out, raise ulimit -n",
+            {{"error", std::generic_category().message(error)}, {"port", port_}});
+  accept_timer_ = shard_.after(accept_backoff_, [this] { accept_ready(); });
+  accept_backoff_ = std::min(accept_backoff_ * 2, kAcceptBackoffMax);
+}
+
+void Server::add_connection(detail::FileDescriptor fd) {
+  if (connections_.size() >= context_.config.connections_max) {
+    return reject_connection(fd);
+  }
+  auto transport =
+      tls_ != nullptr ? tls_->accept(fd.get()) : detail::make_plain_transport(fd.get());
+  if (transport == nullptr) {
+    return;
+  }
+  auto connection = std::make_shared<HttpConnection>(context_, std::move(fd), std::move(transport));
+  // A handshake has the time that headers have; a plain connection may be opened ahead of use.
+  if (!connection->start(tls_ != nullptr ? context_.config.header_timeout
+                                         : context_.config.idle_timeout)) {
+    return;
+  }
+  connection->position = connections_.size();
+  connections_.push_back(std::move(connection));
+  connection_count_.store(connections_.size(), std::memory_order_relaxed);
+  context_.metrics.connections_open.add(1);
+}
+
+// Best effort and without state: a connection beyond the bound must not cost one.
+void Server::reject_connection(const detail::FileDescriptor& fd) {
+  context_.metrics.rejected_connections.add();
+  if (tls_ != nullptr) {
+    return;
+  }
+  const std::string body = error_body(503, "too many open connections; try again later");
+  std::string answer;
+  detail::append_head(answer,
+                      {.status = 503,
+                       .connection = detail::ConnectionHeader::kClose,
+                       .date_line = context_.date_line(),
+                       .content_type = "application/json",
+                       .content_bytes = body.size()},
+                      {});
+  const auto transport = detail::make_plain_transport(fd.get());
+  static_cast<void>(transport->write(answer + body));
+  transport->shutdown_write();
+  // Input left unread would turn the close into a reset that overtakes the answer.
+  static_cast<void>(transport->read(context_.read_buffer));
+}
+
+void Server::close_listener() {
+  acceptor_->server = nullptr;
+  accept_timer_.cancel();
+  ErrorCode ignored;
+  acceptor_->socket.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
+}
+
+void Server::stop_accepting() {
+  if (acceptor_->server == nullptr) {
+    return;
+  }
+  accept_ready();  // who is in the queue has been promised an answer
+  close_listener();
+  context_.draining = true;
+  for (const auto& connection : connections_) {
+    connection->close_if_idle();
+  }
+}
+
+void Server::close_all() {
+  for (const auto& connection : connections_) {
+    if (!connection->is_closed()) {
+      connection->close_now(ClientGone::kServerClosed);
+    }
+  }
+}
+
+// ---- deadlines and flushing
+
+void Server::sweep() {
+  const TimePoint now = shard_.now();
+  // By index: an observer told of a dropped client may make this server do anything but reap.
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    connections_[i]->check_deadlines(now);
+  }
+  sweep_timer_ = shard_.after(sweep_period(context_.config), [this] { sweep(); });
+}
+
+void Server::on_turn_end() {
+  if (!context_.dirty.empty()) {
+    flushing_.swap(context_.dirty);
+    for (HttpConnection* connection : flushing_) {
+      connection->flush_turn();
+    }
+    flushing_.clear();
+  }
+  if (!context_.delayed.empty() && !flush_timer_.pending()) {
+    flush_timer_ = shard_.after(context_.config.stream_flush_interval, [this] { flush_delayed(); });
+  }
+  reap();
+  if (!context_.dirty.empty()) {
+    // An observer wrote to another stream: do not sleep on that.
+    boost::asio::post(shard_.io(), [] {});
+  }
+}
+
+void Server::flush_delayed() {
+  flushing_.swap(context_.delayed);
+  for (HttpConnection* connection : flushing_) {
+    connection->flush();
+  }
+  flushing_.clear();
+}
+
+void Server::reap() {
+  if (context_.closed.empty()) {
+    return;
+  }
+  const auto gone = [](const HttpConnection* connection) { return connection->is_closed(); };
+  std::erase_if(context_.dirty, gone);
+  std::erase_if(context_.delayed, gone);
+  for (const HttpConnection* connection : context_.closed) {
+    const size_t position = connection->position;
+    STATOR_ASSERT(connections_[position].get() == connection, "I1: positions follow the list");
+    std::swap(connections_[position], connections_.back());
+    connections_[position]->position = position;
+    connections_.pop_back();
+  }
+  context_.metrics.connections_open.add(-static_cast<double>(context_.closed.size()));
+  context_.closed.clear();
+  connection_count_.store(connections_.size(), std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> HttpServer::listen(Shard& shard, HttpServerConfig config,
+                                                       HttpHandler& handler, Metrics& metrics) {
+  std::unique_ptr<detail::TlsContext> tls;
+  if (!config.tls_cert_path.empty() || !config.tls_key_path.empty()) {
+    STATOR_TRY(tls, detail::TlsContext::load(config.tls_cert_path, config.tls_key_path));
+  }
+  STATOR_TRY(detail::ListenSocket socket,
+             detail::listen_tcp(config.host, config.port,
+                                config.port_use == HttpServerConfig::PortUse::kFirst
+                                    ? detail::Sharing::kExclusive
+                                    : detail::Sharing::kJoin));
+  auto server =
+      std::make_unique<Server>(shard, std::move(config), handler, metrics, std::move(tls));
+  STATOR_CHECK(server->start(std::move(socket)));
+  return server;
+}
+
+Result<std::vector<std::unique_ptr<HttpServer>>> HttpServer::listen_on_all(
+    ShardSet& shards, HttpServerConfig config, std::span<HttpHandler* const> handlers,
+    Metrics& metrics) {
+  STATOR_ASSERT(handlers.size() == shards.count(), "one handler per shard");
+  std::vector<std::unique_ptr<HttpServer>> servers;
+  for (uint32_t i = 0; i < shards.count(); ++i) {
+    STATOR_TRY(auto server, listen(shards.shard(i), config, *handlers[i], metrics));
+    config.port = server->port();
+    config.port_use = HttpServerConfig::PortUse::kJoin;
+    servers.push_back(std::move(server));
+  }
+  return servers;
+}
+
+}  // namespace stator::net
