@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "stator/core/result.h"
+#include "stator/engine/api/model_runner.h"
+#include "stator/engine/cpu/forward.h"
+#include "stator/engine/cpu/kernels.h"
+#include "stator/engine/cpu/kv_arena.h"
+#include "stator/engine/cpu/model.h"
+#include "stator/engine/cpu/sampler.h"
+#include "stator/engine/cpu/thread_team.h"
+
+namespace stator::engine::cpu {
+
+struct CpuRunnerConfig {
+  uint32_t block_size = 16;    ///< tokens per KV block, 1 … 1024
+  uint32_t kv_blocks = 0;      ///< at least 1; memory becomes resident as blocks are used
+  uint32_t threads = 1;        ///< 1 … ThreadTeam::kSizeMax, the calling thread included
+  uint64_t seed = 0;           ///< of the draws of requests without a seed
+  uint32_t max_model_len = 0;  ///< 0: what the model allows
+  Isa isa = detect_isa();
+};
+
+/// Runs a real checkpoint on the CPU.
+///
+///   STATOR_TRY(auto model, load_model("models/demo"));
+///   STATOR_TRY(auto runner, CpuModelRunner::create(model, {.kv_blocks = 1024}));
+///
+/// I1  Tokens, log-probabilities and KV bytes of a sequence are bit-equal whatever else is in the
+///     batch, however its tokens were cut into chunks or steps, whether a prefix was already in
+///     the blocks, and for any number of threads. Between kAvx2 and kAvx512, too (kernels.h, K2).
+/// I2  A step's scratch memory is bounded: rows are worked off Forward::kRowsMax at a time, logits
+///     kLogitRowsMax at a time.
+/// Thread-safety: run() by one thread; kv() may be read between steps.
+class CpuModelRunner final : public ModelRunner {
+  struct Private {};  // only create() can name it
+
+ public:
+  CpuModelRunner(Private /*key*/, std::shared_ptr<const Model> model, const CpuRunnerConfig& config,
+                 KvArena cache);
+  /// kInvalidArgument, naming the setting, for values out of range.
+  static Result<std::unique_ptr<CpuModelRunner>> create(std::shared_ptr<const Model> model,
+                                                        const CpuRunnerConfig& config);
+
+  uint32_t vocab_size() const override { return model_->config.vocab_size; }
+  /// Bounded by the model's positions, by the setting, and by what the whole KV cache holds.
+  uint32_t max_model_len() const override { return max_model_len_; }
+  Duration run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override;
+
+  const Model& model() const { return *model_; }
+  KvArena& kv() { return cache_; }
+
+  /// Called with the raw logits of every sampled position, before sampling; for tests and tools.
+  using LogitsObserver = std::function<void(size_t slice, std::span<const float> logits)>;
+  void set_logits_observer(LogitsObserver observer) { observer_ = std::move(observer); }
+
+ private:
+  static constexpr size_t kLogitRowsMax = 16;
+  /// A row of the current run() whose logits are wanted, and the slice it ends.
+  struct Wanted {
+    uint32_t row;
+    size_t slice;
+  };
+
+  void flush(std::span<const SequenceSlice> slices, std::span<Sampled> sampled);
+  void sample(const SequenceSlice& slice, std::span<float> logits, Sampled& out);
+
+  std::shared_ptr<const Model> model_;  // shared: see Model
+  uint64_t seed_;
+  uint32_t max_model_len_;
+  KvArena cache_;
+  ThreadTeam team_;
+  Forward forward_;
+  Sampler sampler_;
+  LogitsObserver observer_;
+  std::vector<ForwardRow> rows_;
+  std::vector<Wanted> wanted_;
+  std::vector<float> logits_;
+};
+
+}  // namespace stator::engine::cpu

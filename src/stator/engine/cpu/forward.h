@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "stator/core/ids.h"
+#include "stator/engine/cpu/kernels.h"
+#include "stator/engine/cpu/kv_arena.h"
+#include "stator/engine/cpu/matmul.h"
+#include "stator/engine/cpu/model.h"
+#include "stator/engine/cpu/thread_team.h"
+
+namespace stator::engine::cpu {
+
+/// One token to compute.
+struct ForwardRow {
+  TokenId token = 0;
+  uint32_t position = 0;                ///< within its sequence
+  std::span<const kv::BlockId> blocks;  ///< of its sequence; positions before it are filled in
+};
+
+/// The transformer: turns rows into hidden states and their KV, then hidden states into logits.
+///
+///   forward.run(rows);                        // writes KV of every row
+///   forward.logits({{4, 9}}, logits.data());  // of rows 4 and 9 only
+///
+/// I1  What a row gives depends only on its sequence up to that row: not on the other rows, on how
+///     rows were split over calls, or on the team. Every reduction has a fixed order (kernels.h,
+///     K1).
+/// Thread-safety: one caller. `model` and `team` outlive this; `cache` too.
+class Forward {
+ public:
+  struct Parts {
+    const Model& model;
+    const Kernels& kernels;
+    ThreadTeam& team;
+    KvArena& cache;
+  };
+  explicit Forward(const Parts& parts);
+
+  /// Most rows of one run(): bounds the scratch memory (about 60 bytes × rows × hidden size).
+  static constexpr size_t kRowsMax = 256;
+
+  /// Rows of one sequence come in order of position, and no earlier position may be missing.
+  void run(std::span<const ForwardRow> rows);
+
+  /// Logits after the given rows of the last run(). `out` has logits_stride() floats per index.
+  void logits(std::span<const uint32_t> row_indices, float* out);
+  /// vocab_size rounded up to whole vectors; the padding is 0.
+  int64_t logits_stride() const { return model_.weights.head().padded_outputs(); }
+
+ private:
+  struct Sizes {
+    int64_t hidden;
+    int64_t query;  // all heads
+    int64_t key;    // all KV heads
+    int64_t inner;
+  };
+
+  void embed(std::span<const ForwardRow> rows);
+  void attention(uint32_t layer, std::span<const ForwardRow> rows);
+  void store_key_value(uint32_t layer, const ForwardRow& row, int64_t index);
+  void attend(uint32_t layer, const ForwardRow& row, int64_t index, uint32_t kv_head,
+              uint32_t member);
+  void mlp(const LayerWeights& layer, int64_t rows);
+  void normalize(const std::vector<float>& weight, int64_t rows);
+  void add_to_stream(const std::vector<float>& bias, int64_t rows);
+  /// Calls body(row) for all rows, in parallel.
+  template <typename Body>
+  void each_row(int64_t rows, const Body& body) {
+    team_.run(rows, [&body](int64_t row, uint32_t /*member*/) { body(row); });
+  }
+
+  const Model& model_;
+  const Kernels& kernels_;
+  ThreadTeam& team_;
+  KvArena& cache_;
+  Matmul matmul_;
+  Sizes sizes_;
+  std::vector<float> frequencies_;
+  // Row-major scratch, one row per ForwardRow.
+  size_t capacity_rows_ = 0;
+  std::vector<float> stream_;  // residual stream, [hidden]
+  std::vector<float> normed_;  // [hidden]
+  std::vector<float> query_key_value_;
+  std::vector<float> attended_;   // [query]
+  std::vector<float> projected_;  // [hidden]
+  std::vector<float> gate_up_;    // [2 · inner]
+  std::vector<float> cosines_;    // [head_dim / 2]
+  std::vector<float> sines_;
+  std::vector<std::vector<float>> scores_;  // per team member: one head's scores over the context
+};
+
+}  // namespace stator::engine::cpu

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stator/engine/cpu/kernels.h"
+#include "stator/engine/cpu/packed_matrix.h"
+#include "stator/engine/cpu/thread_team.h"
+
+namespace stator::engine::cpu {
+
+/// Activation rows times weights, for the whole engine. Holds the scratch space this needs, which
+/// grows to the largest product seen. Why not a library: docs/adr/0003-cpu-engine-matmul.md.
+/// Thread-safety: one caller at a time; the team works inside.
+class Matmul {
+ public:
+  Matmul(const Kernels& kernels, ThreadTeam& team);
+
+  struct Rows {
+    const float* data = nullptr;
+    int64_t stride = 0;
+    int64_t count = 0;
+  };
+  /// out[r][o] = Σ_i rows[r][i] · weights[o][i] for all padded outputs; `out_stride` ≥
+  /// padded_outputs(). Bit-equal for a row whatever the other rows, the row count and the team
+  /// (K1).
+  void run(const Rows& rows, const PackedMatrix& weights, float* out, int64_t out_stride);
+
+ private:
+  struct Job;
+  void pack_rows(const Rows& rows, int64_t depth);
+  void run_block(const Job& job, int64_t block, uint32_t member);
+
+  const Kernels& kernels_;
+  ThreadTeam& team_;
+  std::vector<float> packed_rows_;
+  std::vector<std::vector<float>> widened_;  // per team member: a block of weights as f32
+};
+
+}  // namespace stator::engine::cpu

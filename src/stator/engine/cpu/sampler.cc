@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/engine/cpu/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "stator/core/random.h"
+
+namespace stator::engine::cpu {
+namespace {
+
+constexpr float kBanned = -std::numeric_limits<float>::infinity();
+constexpr float kLogprobFloor = -9999.0F;
+// The smallest distance of a 53-bit uniform from 1 is 2^-54, so no Gumbel draw exceeds −ln(2^-54).
+constexpr double kGumbelMax = 37.5;
+
+float highest(std::span<const float> logits) {
+  return std::ranges::max(logits);
+}
+
+/// Uniform in (0, 1), the same for the same three numbers on every machine.
+double uniform_for(uint64_t step_key, TokenId token) {
+  const uint64_t bits = mix64(step_key + token) >> 11U;
+  return (static_cast<double>(bits) + 0.5) * 0x1.0p-53;
+}
+
+bool has_penalties(const api::SamplingParams& params) {
+  return params.repetition_penalty != 1.0F || params.frequency_penalty != 0.0F ||
+         params.presence_penalty != 0.0F;
+}
+
+void filter(const EffectiveSampling& effective, std::span<float> logits) {
+  for (float& logit : logits) {
+    logit /= effective.temperature;
+  }
+  if (effective.min_p > 0.0F) {
+    apply_min_p(effective.min_p, logits);
+  }
+  if (effective.top_k > 0) {
+    apply_top_k(effective.top_k, logits);
+  }
+  if (effective.top_p < 1.0F) {
+    apply_top_p(effective.top_p, logits);
+  }
+}
+
+}  // namespace
+
+EffectiveSampling normalize_sampling(const api::SamplingParams& params) {
+  if (params.greedy()) {
+    return {.greedy = true};
+  }
+  return {.temperature = std::max(params.temperature, 0.01F),
+          .top_p = params.top_p,
+          .top_k = static_cast<uint32_t>(std::max(params.top_k, 0)),
+          .min_p = params.min_p};
+}
+
+uint64_t draw_key(const api::SamplingParams& params, uint64_t runner_seed, uint64_t sequence) {
+  if (params.seed && *params.seed != -1) {
+    return mix64(static_cast<uint64_t>(*params.seed));
+  }
+  return mix64(mix64(runner_seed) ^ sequence);
+}
+
+api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, uint32_t top) {
+  const double maximum = highest(raw);
+  double sum = 0;
+  for (const float logit : raw) {
+    sum += std::exp(logit - maximum);
+  }
+  const double log_sum = maximum + std::log(sum);
+  const auto entry = [&](TokenId id, uint32_t rank) {
+    const auto logprob = static_cast<float>(raw[id] - log_sum);
+    // Written so that NaN (every logit −∞) becomes the floor, too.
+    return api::TokenLogprob{
+        .token = id, .logprob = logprob > kLogprobFloor ? logprob : kLogprobFloor, .rank = rank};
+  };
+  const auto rank_of = [&](TokenId id) {
+    const auto likelier = std::ranges::count_if(raw, [&](float other) { return other > raw[id]; });
+    return static_cast<uint32_t>(likelier) + 1;
+  };
+  api::TokenLogprobs result;
+  result.sampled = entry(token, rank_of(token));
+  const size_t count = std::min<size_t>(top, raw.size());
+  if (count == 0) {
+    return result;
+  }
+  std::vector<TokenId> order(raw.size());
+  std::iota(order.begin(), order.end(), TokenId{0});
+  const auto end = order.begin() + static_cast<ptrdiff_t>(count);
+  std::partial_sort(order.begin(), end, order.end(), [&](TokenId a, TokenId b) {
+    return raw[a] != raw[b] ? raw[a] > raw[b] : a < b;
+  });
+  for (size_t i = 0; i < count; ++i) {
+    // Equal logits share the rank of the first of them.
+    const bool tie = i > 0 && raw[order[i]] == raw[order[i - 1]];
+    result.top.push_back(
+        entry(order[i], tie ? result.top.back().rank : static_cast<uint32_t>(i) + 1));
+  }
+  return result;
+}
+
+void ban_stop_tokens(const api::StopConditions& stop, size_t generated, std::span<float> logits) {
+  if (generated >= stop.min_tokens) {
+    return;
+  }
+  for (const auto* ids : {&stop.eos_token_ids, &stop.stop_token_ids}) {
+    for (const TokenId id : *ids) {
+      if (id < logits.size()) {
+        logits[id] = kBanned;
+      }
+    }
+  }
+}
+
+void add_logit_bias(const api::SamplingParams& params, std::span<float> logits) {
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (token < logits.size()) {
+      logits[token] += bias;
+    }
+  }
+}
+
+void apply_min_p(float min_p, std::span<float> logits) {
+  // p < min_p · max p, in logits: no softmax needed.
+  const float threshold = highest(logits) + std::log(min_p);
+  for (float& logit : logits) {
+    logit = logit < threshold ? kBanned : logit;
+  }
+}
+
+void apply_top_k(uint32_t top_k, std::span<float> logits) {
+  if (top_k >= logits.size()) {
+    return;
+  }
+  std::vector<float> sorted(logits.begin(), logits.end());
+  const auto kth = sorted.begin() + static_cast<ptrdiff_t>(top_k) - 1;
+  std::nth_element(sorted.begin(), kth, sorted.end(), std::greater<>());
+  const float threshold = *kth;
+  for (float& logit : logits) {
+    logit = logit < threshold ? kBanned : logit;
+  }
+}
+
+void apply_top_p(float top_p, std::span<float> logits) {
+  const double maximum = highest(logits);
+  double total = 0;
+  for (const float logit : logits) {
+    total += std::exp(logit - maximum);
+  }
+  const double droppable = (1.0 - static_cast<double>(top_p)) * total;
+  // Tokens below an equal share of the droppable mass go whatever their order, which spares most
+  // of the vocabulary the sort.
+  const double share = droppable / static_cast<double>(logits.size());
+  double dropped = 0;
+  std::vector<TokenId> rest;
+  for (TokenId id = 0; id < logits.size(); ++id) {
+    const double mass = std::exp(logits[id] - maximum);
+    if (mass < share) {
+      dropped += mass;
+      logits[id] = kBanned;
+    } else if (logits[id] != kBanned) {
+      rest.push_back(id);
+    }
+  }
+  std::ranges::sort(rest, [&](TokenId a, TokenId b) {
+    return logits[a] != logits[b] ? logits[a] < logits[b] : a > b;
+  });
+  for (size_t i = 0; i + 1 < rest.size(); ++i) {
+    dropped += std::exp(logits[rest[i]] - maximum);
+    if (dropped > droppable) {
+      return;
+    }
+    logits[rest[i]] = kBanned;
+  }
+}
+
+TokenId pick_best(std::span<const float> logits) {
+  return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
+}
+
+TokenId draw(std::span<const float> logits, uint64_t key, uint64_t index) {
+  const uint64_t step_key = mix64(key ^ mix64(index));
+  TokenId winner = 0;
+  double best = -std::numeric_limits<double>::infinity();
+  for (TokenId token = 0; token < logits.size(); ++token) {
+    if (logits[token] + kGumbelMax <= best) {
+      continue;  // cannot win, whatever its draw: also skips everything that was dropped
+    }
+    const double gumbel = -std::log(-std::log(uniform_for(step_key, token)));
+    if (logits[token] + gumbel > best) {
+      best = logits[token] + gumbel;
+      winner = token;
+    }
+  }
+  return winner;
+}
+
+Sampler::Sampler(uint32_t vocab_size) : output_counts_(vocab_size), repeated_(vocab_size) {}
+
+void Sampler::apply_penalties(const SampleRequest& request) {
+  const api::SamplingParams& params = *request.params;
+  const auto penalize_once = [&](TokenId token) {
+    if (token >= request.logits.size() || repeated_[token]) {
+      return;
+    }
+    repeated_[token] = true;
+    float& logit = request.logits[token];
+    logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+  };
+  std::ranges::for_each(request.prompt, penalize_once);
+  std::ranges::for_each(request.output, penalize_once);
+  for (const TokenId token : request.output) {
+    if (token < output_counts_.size()) {
+      ++output_counts_[token];
+    }
+  }
+  for (const TokenId token : request.output) {
+    if (token >= output_counts_.size() || output_counts_[token] == 0) {
+      continue;
+    }
+    request.logits[token] -= params.frequency_penalty * static_cast<float>(output_counts_[token]);
+    request.logits[token] -= params.presence_penalty;
+    output_counts_[token] = 0;
+  }
+  for (const auto& tokens : {request.prompt, request.output}) {
+    for (const TokenId token : tokens) {
+      if (token < repeated_.size()) {
+        repeated_[token] = false;
+      }
+    }
+  }
+}
+
+SampleResult Sampler::sample(const SampleRequest& request) {
+  const api::SamplingParams& params = *request.params;
+  const std::span<float> logits = request.logits;
+  for (float& logit : logits) {
+    logit = std::isnan(logit) ? kBanned : logit;
+  }
+  if (params.logprobs) {
+    raw_.assign(logits.begin(), logits.end());
+  }
+  if (request.stop != nullptr) {
+    ban_stop_tokens(*request.stop, request.output.size(), logits);
+  }
+  add_logit_bias(params, logits);
+  if (has_penalties(params)) {
+    apply_penalties(request);
+  }
+  const EffectiveSampling effective = normalize_sampling(params);
+  SampleResult result;
+  if (effective.greedy) {
+    result.token = pick_best(logits);
+  } else {
+    filter(effective, logits);
+    result.token = draw(logits, request.key, request.output.size());
+  }
+  if (params.logprobs) {
+    result.logprobs = compute_logprobs(raw_, result.token, *params.logprobs);
+  }
+  return result;
+}
+
+}  // namespace stator::engine::cpu

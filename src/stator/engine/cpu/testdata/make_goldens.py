@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the tiny random checkpoints of this folder and what they should compute.
+
+Needs torch, transformers and safetensors. Run it in this folder; the result is committed:
+
+    python3 make_goldens.py
+
+Per model a folder with config.json, generation_config.json, the weights, and golden.safetensors:
+  promptN.tokens  I32  the prompt
+  promptN.logits  F32  [positions, vocab]: every position for prompt 0, the last one for the others
+  promptN.greedy  I32  the greedy continuation, 40 tokens, EOS ignored
+The reference computes in f32 whatever the checkpoint's dtype, as the engine does.
+"""
+
+import json
+import pathlib
+import shutil
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+GREEDY_TOKENS = 40
+PROMPT_LENGTHS = [20, 1, 37]
+
+BASE = dict(vocab_size=512, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+            rms_norm_eps=1e-6, bos_token_id=1, eos_token_id=2)
+# The vocabulary is no multiple of the engine's vector width on purpose.
+SMALL = dict(BASE, vocab_size=300, hidden_size=32, intermediate_size=48)
+
+MODELS = {
+    "qwen3_f32_tied": (
+        Qwen3Config(**BASE, head_dim=32, tie_word_embeddings=True,
+                    rope_parameters={"rope_type": "default", "rope_theta": 1e6}), torch.float32),
+    "llama_bf16_llama3_sharded": (
+        LlamaConfig(**BASE, tie_word_embeddings=False,
+                    rope_parameters={"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0,
+                                     "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                     "original_max_position_embeddings": 32}), torch.bfloat16),
+    "qwen3_f16_three_layers": (
+        Qwen3Config(**dict(SMALL, num_hidden_layers=3), head_dim=16, tie_word_embeddings=False,
+                    rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}),
+        torch.float16),
+    "qwen2_bf16_bias": (
+        Qwen2Config(**dict(SMALL, num_attention_heads=2, num_key_value_heads=1),
+                    tie_word_embeddings=True), torch.bfloat16),
+    "mistral_bf16_window": (
+        MistralConfig(**dict(SMALL, num_attention_heads=2, num_key_value_heads=2), sliding_window=8,
+                      tie_word_embeddings=True), torch.bfloat16),
+}
+
+
+def save_sharded(folder):
+    """Splits model.safetensors in two, by hand: the library only shards large models."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    weight_map = {}
+    for shard, part in enumerate((names[::2], names[1::2]), start=1):
+        file = f"model-{shard:05}-of-00002.safetensors"
+        save_file({name: tensors[name] for name in part}, folder / file, metadata={"format": "pt"})
+        weight_map.update({name: file for name in part})
+    index = {"metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
+             "weight_map": dict(sorted(weight_map.items()))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
+
+
+def randomize(model):
+    """Weights large enough that attention is not uniform, logits differ clearly, and a tied model does
+    not just repeat its last token."""
+    output_gain = 6.0 if model.config.tie_word_embeddings else 1.0
+    generator = torch.Generator().manual_seed(42)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "norm" in name:
+                parameter.copy_(1.0 + 0.2 * noise)
+            elif parameter.dim() == 1:
+                parameter.copy_(0.3 * noise)
+            else:
+                scale = 1.0 if "embed" in name or "lm_head" in name else 1.5 / parameter.shape[1] ** 0.5
+                gain = output_gain if "o_proj" in name or "down_proj" in name else 1.0
+                parameter.copy_(gain * scale * noise)
+
+
+def make(name, config, dtype):
+    folder = pathlib.Path(name)
+    shutil.rmtree(folder, ignore_errors=True)
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    randomize(model)
+    model.to(dtype).save_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager").eval()
+    if "sharded" in name:
+        save_sharded(folder)
+    golden = {}
+    for index, length in enumerate(PROMPT_LENGTHS):
+        generator = torch.Generator().manual_seed(100 + index)
+        prompt = torch.randint(3, config.vocab_size, (1, length), generator=generator)
+        tokens = prompt
+        with torch.no_grad():
+            logits = model(tokens, use_cache=False).logits[0]
+            smallest_margin = 1e9
+            for _ in range(GREEDY_TOKENS):
+                last = model(tokens, use_cache=False).logits[0, -1]
+                best = last.topk(2).values
+                smallest_margin = min(smallest_margin, (best[0] - best[1]).item())
+                tokens = torch.cat([tokens, last.argmax().view(1, 1)], dim=1)
+        distinct = len(set(tokens[0, length:].tolist()))
+        print(f"{name} prompt {index}: smallest greedy margin {smallest_margin:.4f}, "
+              f"largest logit {logits.abs().max():.2f}, {distinct} distinct tokens")
+        golden[f"prompt{index}.tokens"] = prompt[0].to(torch.int32)
+        golden[f"prompt{index}.logits"] = (logits if index == 0 else logits[-1:]).contiguous()
+        golden[f"prompt{index}.greedy"] = tokens[0, length:].to(torch.int32).contiguous()
+    save_file(golden, folder / "golden.safetensors")
+
+
+if __name__ == "__main__":
+    for model_name, (model_config, model_dtype) in MODELS.items():
+        make(model_name, model_config, model_dtype)
