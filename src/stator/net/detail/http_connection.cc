@@ -192,7 +192,7 @@ void HttpConnection::start_exchange() {
   parser_.reset();
   head_request_ = request_.method() == "HEAD";
   framing_ = Framing::kNone;
-  flushed_at_ = TimePoint();  // the head of a stream never waits for a tick
+  flushed_at_.reset();  // the head of a stream never waits for a tick
   state_ = State::kAnswering;
   ++requests_;
   context_.metrics.requests.add();
@@ -312,8 +312,8 @@ void HttpConnection::mark_dirty() {
 
 void HttpConnection::flush_turn() {
   dirty_ = false;
-  if (state_ == State::kAnswering && output_.size() < kFlushWithoutDelayBytes &&
-      context_.shard.now() - flushed_at_ < context_.config.stream_flush_interval) {
+  if (state_ == State::kAnswering && flushed_at_ && output_.size() < kFlushWithoutDelayBytes &&
+      context_.shard.now() - *flushed_at_ < context_.config.stream_flush_interval) {
     if (!delayed_) {
       delayed_ = true;
       context_.delayed.push_back(this);
@@ -348,8 +348,8 @@ void HttpConnection::send_all() {
       case IoState::kDone:
         output_.consume(put.bytes);
         context_.metrics.bytes_written.add(put.bytes);
-        flushed_at_ = context_.shard.now();
-        blocked_at_ = flushed_at_;
+        blocked_at_ = context_.shard.now();
+        flushed_at_ = blocked_at_;
         break;
       case IoState::kWantWrite:
         return wait_writable();

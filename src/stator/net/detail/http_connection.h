@@ -110,7 +110,7 @@ class HttpConnection final : public HttpExchange,
   ExchangeObserver* observer_ = nullptr;
   TimePoint deadline_;                      // kIdle, kReceiving, kLingering
   TimePoint headers_at_;                    // kReceiving
-  TimePoint flushed_at_;                    // last flush that sent something
+  std::optional<TimePoint> flushed_at_;     // last flush of this exchange that sent something
   TimePoint blocked_at_;                    // when the kernel last took bytes or refused the first
   std::optional<TimePoint> pressed_since_;  // above high water since
   size_t lingered_bytes_ = 0;
