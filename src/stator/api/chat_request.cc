@@ -153,10 +153,10 @@ void check_tool_choice(Reader& r) {
 
 void finish(Reader& r) {
   GenerateOptions& options = r.request.options;
+  finish_generate_options(r.common);
   if (r.request.chat.messages_json.empty()) {
     r.in.violation(Path("messages"), "is required and must not be empty", Rank::kRequired);
   }
-  finish_generate_options(r.common);
   finish_chat_input(r.input);
   if (r.top_logprobs && !r.logprobs) {
     r.in.violation(Path("top_logprobs"), "needs logprobs: true");

@@ -16,6 +16,7 @@ struct Reader {
   CompletionRequest& request;
   FieldReader& in;
 
+  bool prompt_seen = false;  // a value other than null, good or bad
   std::optional<uint32_t> best_of = {};
 };
 
@@ -104,6 +105,7 @@ void read_prompt_array(Reader& r, const Path& path) {
 
 void read_prompt(Reader& r, const Path& path) {
   r.request.prompts.clear();
+  r.prompt_seen = r.in.peek() != JsonKind::kNull;
   switch (r.in.peek()) {
     case JsonKind::kString:
       read_text_prompt(r, path);
@@ -137,8 +139,8 @@ void check_prompts(Reader& r) {
   const GenerateOptions& options = r.request.options;
   const size_t count = r.request.prompts.size();
   const Path path("prompt");
-  if (count == 0 && options.nvext.token_data.empty()) {
-    r.in.violation(path, "is required and must not be empty", Rank::kRequired);
+  if (!r.prompt_seen && options.nvext.token_data.empty()) {
+    r.in.violation(path, "is required", Rank::kRequired);
   }
   if (count * options.n > kMaxChoices) {
     r.in.violation(path, fmt::format("times n must be at most {} choices, not {} x {}", kMaxChoices,

@@ -20,7 +20,7 @@ std::string_view describe(JsonKind kind);
 /// need exact error positions and a depth limit, and must see every byte validated even in parts
 /// nobody reads. simdjson's DOM loses spelling and refuses big integers for the whole document;
 /// its On-Demand API does not validate what it skips and has no run-time dispatch. One pass of
-/// 16-byte string scans is also faster here (bench/request_bench.cc). The text must be valid UTF-8
+/// 16-byte string scans is also faster here (bench/api_bench.cc). The text must be valid UTF-8
 /// (detail/utf8.h): the cursor does not look at bytes from 0x80.
 ///
 ///   JsonCursor json(text, 128);

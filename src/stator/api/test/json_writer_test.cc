@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/api/json_writer.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <boost/json.hpp>
+
+#include "stator/api/detail/utf8.h"
+#include "stator/core/random.h"
+
+namespace stator::api {
+namespace {
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
+std::string parse_back(std::string_view json) {
+  return std::string(boost::json::parse(json).as_string());
+}
+
+TEST(JsonString, EscapesWhatJsonDemands) {
+  EXPECT_EQ(escaped("a\"b\\c\n\r\t\b\f"), R"("a\"b\\c\n\r\t\b\f")");
+  EXPECT_EQ(escaped(std::string_view("\0\x1F", 2)), R"("\u0000\u001f")");
+  EXPECT_EQ(escaped("\x7F"), "\"\x7F\"");
+}
+
+TEST(JsonString, KeepsTextBeyondAscii) {
+  EXPECT_EQ(escaped("grün 漢字 🎉"), "\"grün 漢字 🎉\"");
+}
+
+TEST(JsonString, EscapesLineBreaksThatOnlyUnicodeKnows) {
+  EXPECT_EQ(escaped("a\xC2\x85"
+                    "b\xE2\x80\xA8"
+                    "c\xE2\x80\xA9"),
+            R"("a\u0085b\u2028c\u2029")");
+}
+
+struct BrokenCase {
+  std::string_view input;
+  std::string_view expected;  // � marks one replacement
+};
+
+TEST(JsonString, ReplacesEachBrokenSubpartOnce) {
+  const BrokenCase cases[] = {
+      {"\xFF", "\"\xEF\xBF\xBD\""},
+      {"a\x80z", "\"a\xEF\xBF\xBDz\""},
+      {"\xE6\xBC", "\"\xEF\xBF\xBD\""},                              // cut off
+      {"\xE6\xBCx", "\"\xEF\xBF\xBDx\""},                            // interrupted
+      {"\xC0\xAF", "\"\xEF\xBF\xBD\xEF\xBF\xBD\""},                  // overlong
+      {"\xED\xA0\x80", "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""},  // surrogate
+      {"\xF4\x90\x80\x80", "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""},
+      {"\xF0\x9F\x8E", "\"\xEF\xBF\xBD\""},
+  };
+  for (const BrokenCase& c : cases) {
+    EXPECT_EQ(escaped(c.input), c.expected);
+  }
+}
+
+TEST(JsonString, ReadsBackToTheSameTextForRandomUtf8) {
+  const char* given = std::getenv("STATOR_TEST_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 7;
+  SCOPED_TRACE(testing::Message() << "STATOR_TEST_SEED=" << seed);
+  Random random(seed);
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    const uint64_t length = random.below(80);
+    for (uint64_t i = 0; i < length; ++i) {
+      const uint64_t limits[] = {0x20, 0x80, 0x800, 0x10000, 0x110000};
+      append_utf8(text, static_cast<uint32_t>(random.below(limits[random.below(5)])));
+    }
+
+    EXPECT_EQ(parse_back(escaped(text)), text);
+  }
+}
+
+TEST(JsonString, IsValidUtf8ForRandomBytes) {
+  Random random(11);
+  for (int round = 0; round < 3000; ++round) {
+    std::string bytes(random.below(64), '\0');
+    for (char& byte : bytes) {
+      byte = static_cast<char>(random.below(256));
+    }
+
+    const std::string json = escaped(bytes);
+
+    EXPECT_TRUE(is_valid_utf8(json));
+    EXPECT_EQ(parse_back(json), replace_invalid_utf8(bytes));
+  }
+}
+
+TEST(Utf8, AgreesWithTheVectorisedValidatorOnRandomBytes) {
+  Random random(13);
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes(1 + random.below(6), '\0');
+    for (char& byte : bytes) {
+      // Mostly bytes from the interesting upper half.
+      byte = static_cast<char>(random.below(4) == 0 ? random.below(256) : 0x80 + random.below(128));
+    }
+
+    EXPECT_EQ(replace_invalid_utf8(bytes) == bytes, is_valid_utf8(bytes));
+    EXPECT_TRUE(is_valid_utf8(replace_invalid_utf8(bytes)));
+  }
+}
+
+TEST(Utf8, EncodesSurrogatesAndTooLargeValuesAsReplacement) {
+  for (const uint32_t code_point : {0xD800U, 0xDFFFU, 0x110000U}) {
+    std::string out;
+    append_utf8(out, code_point);
+    EXPECT_EQ(out, kReplacementCharacter);
+  }
+}
+
+TEST(JsonWriter, PlacesCommasBetweenMembersOnly) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object();
+  json.key("empty").begin_array().end_array();
+  json.key("list").begin_array().value(1).begin_object().end_object().null().end_array();
+  json.key("flag").value(true).key("raw").raw("{\"x\":1}").key_escaped("a\"b").value("c");
+  json.end_object();
+  EXPECT_EQ(out, R"({"empty":[],"list":[1,{},null],"flag":true,"raw":{"x":1},"a\"b":"c"})");
+}
+
+TEST(JsonWriter, WritesNumbersExactly) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_array();
+  json.value(std::numeric_limits<int64_t>::min()).value(std::numeric_limits<uint64_t>::max());
+  json.value(uint8_t{200}).value(0.1).value(-1.5F).value(-9999.0F).value(1e300);
+  json.end_array();
+  EXPECT_EQ(out, "[-9223372036854775808,18446744073709551615,200,0.1,-1.5,-9999,1e+300]");
+}
+
+TEST(JsonWriter, WritesNullForWhatJsonCannotSay) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_array().value(std::nan("")).value(std::numeric_limits<float>::infinity()).end_array();
+  EXPECT_EQ(out, "[null,null]");
+}
+
+}  // namespace
+}  // namespace stator::api
