@@ -1,4 +1,4 @@
-# The four ways a target comes into being. No other CMake file creates libraries or tests.
+# The ways a target comes into being. No other CMake file creates libraries or tests.
 #
 #   stator_module(router LAYER 3 SOURCES selector.cc DEPS core blocks [LIBS third party])
 #   stator_test(router SOURCES test/selector_test.cc LABELS unit [DEPS more modules] [LIBS third party])
@@ -18,6 +18,16 @@ function(stator_module name)
   target_link_libraries(stator_${name} PUBLIC stator_build_flags ${ARG_LIBS})
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(stator_${name} PUBLIC stator_${dep})
+  endforeach()
+endfunction()
+
+# stator_binary(stator SOURCE main.cc DEPS cli): the one program, in build/<preset>/bin.
+function(stator_binary name)
+  cmake_parse_arguments(ARG "" "SOURCE" "DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCE})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(${name} PRIVATE stator_${dep})
   endforeach()
 endfunction()
 

@@ -104,6 +104,10 @@ Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& 
   if (assets->eos_token_ids.empty()) {
     read_token_ids(config, assets->eos_token_ids);
   }
+  const json::value* context = config.if_contains("max_position_embeddings");
+  if (context != nullptr && context->is_int64() && context->as_int64() > 0) {
+    assets->architectural_context = static_cast<uint32_t>(context->as_int64());
+  }
   hash = xxh3_64(json::serialize(generation), hash);
   assets->checksum = fmt::format("{:016x}", hash);
   return assets;

@@ -22,6 +22,7 @@ struct ModelAssets {
   std::unique_ptr<const chat_template::ChatTemplate> chat_template;
   api::SamplingParams sampling_defaults;  ///< generation_config.json, else neutral
   std::vector<TokenId> eos_token_ids;     ///< generation_config.json, else config.json
+  uint32_t architectural_context = 0;     ///< max_position_embeddings of config.json; 0 = unknown
   std::string checksum;                   ///< over tokenizer, template and generation defaults
 };
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "stator/api/request_parser.h"
+
 namespace stator::frontend {
 namespace {
 
