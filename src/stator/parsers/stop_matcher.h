@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,12 +55,15 @@ class StopMatcher {
 
    private:
     friend class StopMatcher;
+    struct Pending {  // the best complete match so far; offsets in held_
+      size_t index;
+      size_t begin;
+      size_t end;
+    };
     std::string held_;
     uint32_t node_ = 0;
     bool matched_ = false;
-    std::optional<size_t> pending_;  // best complete match inside held_
-    size_t pending_begin_ = 0;       // offsets in held_
-    size_t pending_end_ = 0;
+    std::optional<Pending> pending_;
   };
 
   /// kInvalidArgument: an empty stop string, too many, or too many bytes. An empty list matches
@@ -84,8 +88,32 @@ class StopMatcher {
   const std::string& stop(size_t index) const { return stops_[index]; }
 
  private:
+  static constexpr uint32_t kRoot = 0;
+  static constexpr uint32_t kNone = UINT32_MAX;
+  /// Trie of the stop strings: children are a linked list of siblings, as most nodes have one.
+  struct Node {
+    unsigned char byte = 0;
+    uint32_t first_child = kNone;
+    uint32_t next_sibling = kNone;
+    uint32_t depth = 0;
+    uint32_t fail = kRoot;          // longest proper suffix that is in the trie
+    uint32_t live_depth = 0;        // length of the longest suffix (or itself) that has children
+    uint32_t longest_stop = kNone;  // longest stop string that ends here, as an index into stops_
+    bool is_stop = false;
+  };
+
   StopMatcher() = default;
+  void add(size_t index);
+  void link_failures();
+  uint32_t find_child(uint32_t node, unsigned char byte) const;
+  uint32_t advance(uint32_t node, unsigned char byte) const;
+  void consider(State& state, size_t released) const;
+  Match settle(State& state, size_t released, IncludeStop include, std::string& out) const;
+  void release(State& state, std::string& out) const;
+
   std::vector<std::string> stops_;
+  std::vector<Node> nodes_;
+  std::array<bool, 256> starts_{};  // bytes that begin a stop string
 };
 
 }  // namespace stator::parsers

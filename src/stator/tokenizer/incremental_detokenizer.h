@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "stator/core/ids.h"
 #include "stator/tokenizer/tokenizer.h"
@@ -38,6 +39,8 @@ class IncrementalDetokenizer {
   uint32_t held_bytes() const { return held_count_; }
 
  private:
+  void append(std::string_view bytes, std::string& out);
+
   const Tokenizer* tokenizer_;
   char held_[3] = {};
   uint8_t held_count_ = 0;

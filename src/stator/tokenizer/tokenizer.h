@@ -54,6 +54,15 @@ class Tokenizer {
   /// pipeline step of a type we do not have, named in the message.
   static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view tokenizer_json);
 
+  /// The same with the special tokens that only other files declare (texts of these files; empty if
+  /// there are none). A declared token whose content is already an added token changes nothing.
+  struct TokenDeclarations {
+    std::string_view tokenizer_config_json;  ///< added_tokens_decoder, bos_token, eos_token, …
+    std::string_view special_tokens_map_json;
+  };
+  static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view tokenizer_json,
+                                                      const TokenDeclarations& declarations);
+
   /// From a model folder: tokenizer.json, plus the special tokens declared only in
   /// tokenizer_config.json (added_tokens_decoder, bos_token, …) or special_tokens_map.json.
   /// kNotFound: there is no tokenizer.json.
@@ -82,6 +91,9 @@ class Tokenizer {
 
   /// `token_bytes` as UTF-8 for display, with U+FFFD for partial characters.
   std::string token_text(TokenId id) const;
+
+  /// Whether the id is that of a vocabulary entry or added token.
+  bool contains(TokenId id) const;
 
   /// Marked special in the file: hidden with SkipSpecial::kYes. False for an unknown id.
   bool is_special(TokenId id) const;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/added_tokens.h"
+
+#include "stator/tokenizer/unicode.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace stator::tokenizer {
+namespace {
+
+uint32_t flags_at(std::string_view text, size_t at) {
+  return UnicodeTable::get().flags(decode_at(text, at).value);
+}
+
+bool ends_with(std::string_view text, uint32_t classes) {
+  return !text.empty() && (flags_at(text, previous_boundary(text, text.size())) & classes) != 0;
+}
+
+bool starts_with(std::string_view text, uint32_t classes) {
+  return !text.empty() && (flags_at(text, 0) & classes) != 0;
+}
+
+/// Start of the white space that ends at `end`, not before `floor`.
+size_t space_begin(std::string_view text, size_t end, size_t floor) {
+  while (end > floor && ends_with(text.substr(floor, end - floor), kSpace)) {
+    end = previous_boundary(text, end);
+  }
+  return end;
+}
+
+size_t space_end(std::string_view text, size_t at) {
+  while (starts_with(text.substr(at), kSpace)) {
+    at += decode_at(text, at).bytes;
+  }
+  return at;
+}
+
+}  // namespace
+
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens)
+    : tokens_(std::move(tokens)), nodes_(1) {
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    add_to_trie(static_cast<int32_t>(i));
+  }
+}
+
+void AddedTokenMatcher::add_to_trie(int32_t index) {
+  uint32_t node = 0;
+  const std::string& content = tokens_[static_cast<size_t>(index)].content;
+  for (const char c : content) {
+    const auto byte = static_cast<unsigned char>(c);
+    const auto edge = std::ranges::find(nodes_[node].edges, byte, &Edge::byte);
+    if (edge != nodes_[node].edges.end()) {
+      node = edge->node;
+      continue;
+    }
+    const auto next = static_cast<uint32_t>(nodes_.size());
+    nodes_[node].edges.push_back({byte, next});
+    nodes_.emplace_back();
+    node = next;
+  }
+  if (!content.empty()) {
+    starts_[static_cast<unsigned char>(content[0])] = true;
+    nodes_[node].token = index;
+  }
+}
+
+AddedTokenMatcher::Match AddedTokenMatcher::longest_at(std::string_view text, size_t at) const {
+  Match best{-1, 0};
+  uint32_t node = 0;
+  for (size_t i = at; i < text.size(); ++i) {
+    const auto& edges = nodes_[node].edges;
+    const auto edge = std::ranges::find(edges, static_cast<unsigned char>(text[i]), &Edge::byte);
+    if (edge == edges.end()) {
+      break;
+    }
+    node = edge->node;
+    if (nodes_[node].token >= 0) {
+      best = {nodes_[node].token, i + 1 - at};
+    }
+  }
+  return best;
+}
+
+bool AddedTokenMatcher::accepts(const AddedToken& token, std::string_view text, size_t begin,
+                                SpecialTokens special) const {
+  if (token.special && special == SpecialTokens::kAsText) {
+    return false;
+  }
+  const size_t end = begin + token.content.size();
+  return !token.single_word ||
+         (!ends_with(text.substr(0, begin), kWord) && !starts_with(text.substr(end), kWord));
+}
+
+void AddedTokenMatcher::split(std::string_view text, SpecialTokens special,
+                              std::vector<Section>& sections) const {
+  sections.clear();
+  size_t done = 0;  // text before this is in sections
+  for (size_t at = 0; at < text.size() && !tokens_.empty();) {
+    if (!starts_[static_cast<unsigned char>(text[at])]) {
+      ++at;
+      continue;
+    }
+    const Match match = longest_at(text, at);
+    if (match.token < 0) {
+      ++at;
+      continue;
+    }
+    // The search goes on behind the match even if a rule rejects it, and even if white space behind
+    // it was swallowed that starts another token: so does the reference.
+    const size_t begin = std::exchange(at, at + match.bytes);
+    const AddedToken& token = tokens_[static_cast<size_t>(match.token)];
+    if (!accepts(token, text, begin, special)) {
+      continue;
+    }
+    const size_t first = token.lstrip ? space_begin(text, begin, std::min(done, begin)) : begin;
+    if (first > done) {
+      sections.push_back({text.substr(done, first - done)});
+    }
+    sections.push_back({text.substr(begin, match.bytes), token.id, true});
+    done = token.rstrip ? space_end(text, at) : at;
+  }
+  if (done < text.size()) {
+    sections.push_back({text.substr(done)});
+  }
+}
+
+}  // namespace stator::tokenizer

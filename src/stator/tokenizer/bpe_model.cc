@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/bpe_model.h"
+
+#include "stator/core/assert.h"
+#include "stator/tokenizer/byte_alphabet.h"
+#include "stator/tokenizer/unicode.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace stator::tokenizer {
+namespace {
+
+// Up to here scanning for the lowest rank is faster than a heap (and still bounded: 32² steps).
+constexpr size_t kShortWordSymbols = 32;
+
+constexpr uint32_t kEndOfList = UINT32_MAX;
+
+}  // namespace
+
+bool BpeModel::supports_bytes(const BpeSpec& spec) {
+  if (!spec.continuing_subword_prefix.empty() || !spec.end_of_word_suffix.empty()) {
+    return false;
+  }
+  FlatSet<std::string_view> characters;
+  for (const auto& [text, id] : spec.vocab) {
+    if (text.size() <= 2) {
+      characters.insert(text);
+    }
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    if (!characters.contains(ByteAlphabet::get().character(static_cast<unsigned char>(byte)))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Result<BpeModel> BpeModel::create(const BpeSpec& spec, Alphabet alphabet) {
+  STATOR_ASSERT(alphabet == Alphabet::kCharacters || supports_bytes(spec),
+                "pieces come as bytes only where every byte has a token");
+  BpeModel model;
+  model.alphabet_ = alphabet;
+  model.fuse_unk_ = spec.fuse_unk;
+  model.byte_fallback_ = spec.byte_fallback;
+  model.ignore_merges_ = spec.ignore_merges;
+  model.prefix_ = spec.continuing_subword_prefix;
+  model.suffix_ = spec.end_of_word_suffix;
+  model.index_vocab(spec);
+  model.index_single_bytes();
+  if (spec.unk_token) {
+    const auto unk = model.find(*spec.unk_token);
+    if (!unk) {
+      return Error(Code::kCorrupt,
+                   fmt::format("model.unk_token '{}' is not in model.vocab", *spec.unk_token));
+    }
+    model.unk_ = *unk;
+  }
+  STATOR_CHECK(model.index_merges(spec));
+  return model;
+}
+
+void BpeModel::index_vocab(const BpeSpec& spec) {
+  size_t bytes = 0;
+  for (const auto& [text, id] : spec.vocab) {
+    bytes += text.size();
+  }
+  keys_.reserve(
+      bytes);  // never grows again: the views in ids_ stay valid, also when the model moves
+  ids_.reserve(spec.vocab.size());
+  for (const auto& [text, id] : spec.vocab) {
+    std::string_view key = text;
+    std::optional<std::string> unmapped;
+    if (alphabet_ == Alphabet::kBytes) {
+      unmapped = ByteAlphabet::get().unmap(text);
+      if (!unmapped) {
+        other_ids_.insert_or_assign(std::string(text), id);
+        continue;
+      }
+      key = *unmapped;
+    }
+    const size_t begin = keys_.size();
+    keys_.insert(keys_.end(), key.begin(), key.end());
+    ids_.insert_or_assign(std::string_view(keys_.data() + begin, key.size()), id);
+  }
+}
+
+void BpeModel::index_single_bytes() {
+  for (int value = 0; value < 256; ++value) {
+    const char byte = static_cast<char>(value);
+    const auto index = static_cast<size_t>(value);
+    single_byte_ids_[index] = lookup({&byte, 1});
+    fallback_ids_[index] = find(fmt::format("<0x{:02X}>", value)).value_or(kNone);
+  }
+}
+
+Status BpeModel::index_merges(const BpeSpec& spec) {
+  merges_ = MergeTable(spec.merges.size());
+  std::string merged;
+  uint32_t rank = 0;
+  for (const auto& [left, right] : spec.merges) {
+    merged.assign(left).append(right.substr(std::min(prefix_.size(), right.size())));
+    const auto left_id = find(left);
+    const auto right_id = find(right);
+    const auto merged_id = find(merged);
+    if (!left_id || !right_id || !merged_id) {
+      return Error(
+          Code::kCorrupt,
+          fmt::format("model.merges[{}] joins '{}' and '{}', but '{}' is not in model.vocab", rank,
+                      left, right,
+                      !left_id    ? left
+                      : !right_id ? right
+                                  : std::string_view(merged)));
+    }
+    merges_.insert(*left_id, *right_id, {rank++, *merged_id});
+  }
+  return {};
+}
+
+TokenId BpeModel::lookup(std::string_view piece) const {
+  const auto found = ids_.find(piece);
+  return found == ids_.end() ? kNone : found->second;
+}
+
+std::optional<TokenId> BpeModel::find(std::string_view token_text) const {
+  TokenId id = kNone;
+  if (alphabet_ == Alphabet::kCharacters) {
+    id = lookup(token_text);
+  } else if (const auto bytes = ByteAlphabet::get().unmap(token_text)) {
+    id = lookup(*bytes);
+  } else if (const auto other = other_ids_.find(token_text); other != other_ids_.end()) {
+    id = other->second;
+  }
+  return id == kNone ? std::nullopt : std::optional(id);
+}
+
+void BpeModel::encode(std::string_view piece, BpeScratch& scratch,
+                      std::vector<TokenId>& out) const {
+  if (ignore_merges_) {
+    if (const TokenId id = lookup(piece); id != kNone) {
+      out.push_back(id);
+      return;
+    }
+  }
+  scratch.ids.clear();
+  if (alphabet_ == Alphabet::kBytes) {
+    scratch.ids.reserve(piece.size());
+    for (const char byte : piece) {
+      scratch.ids.push_back(single_byte_ids_[static_cast<unsigned char>(byte)]);
+    }
+  } else {
+    split_characters(piece, scratch.ids);
+  }
+  if (scratch.ids.size() <= kShortWordSymbols) {
+    merge_short(scratch, out);
+  } else {
+    merge_long(scratch, out);
+  }
+}
+
+/// The order of unknown tokens among byte-fallback tokens is the reference's: a pending unknown
+/// token is only written before the next known character.
+void BpeModel::split_characters(std::string_view piece, std::vector<TokenId>& ids) const {
+  bool unk_pending = false;
+  for (size_t at = 0; at < piece.size();) {
+    const uint32_t bytes = decode_at(piece, at).bytes;
+    const std::string_view character = piece.substr(at, bytes);
+    const TokenId id = character_id(character, at == 0, at + bytes == piece.size());
+    at += bytes;
+    if (id != kNone) {
+      if (std::exchange(unk_pending, false)) {
+        ids.push_back(unk_);
+      }
+      ids.push_back(id);
+    } else if ((!byte_fallback_ || !append_bytes(character, ids)) && unk_ != kNone) {
+      if (unk_pending && !fuse_unk_) {
+        ids.push_back(unk_);
+      }
+      unk_pending = true;
+    }
+  }
+  if (unk_pending) {
+    ids.push_back(unk_);
+  }
+}
+
+TokenId BpeModel::character_id(std::string_view character, bool is_first, bool is_last) const {
+  const bool with_prefix = !is_first && !prefix_.empty();
+  const bool with_suffix = is_last && !suffix_.empty();
+  if (!with_prefix && !with_suffix) {
+    return character.size() == 1 ? single_byte_ids_[static_cast<unsigned char>(character[0])]
+                                 : lookup(character);
+  }
+  std::string spelled = with_prefix ? prefix_ : std::string();
+  spelled.append(character).append(with_suffix ? suffix_ : std::string());
+  return lookup(spelled);
+}
+
+bool BpeModel::append_bytes(std::string_view character, std::vector<TokenId>& ids) const {
+  const auto id_of = [this](char byte) { return fallback_ids_[static_cast<unsigned char>(byte)]; };
+  if (std::ranges::any_of(character, [&](char byte) { return id_of(byte) == kNone; })) {
+    return false;
+  }
+  std::ranges::transform(character, std::back_inserter(ids), id_of);
+  return true;
+}
+
+void BpeModel::merge_short(BpeScratch& scratch, std::vector<TokenId>& out) const {
+  std::vector<TokenId>& ids = scratch.ids;
+  std::vector<MergeRule>& rules = scratch.rules;
+  rules.clear();
+  for (size_t i = 0; i + 1 < ids.size(); ++i) {
+    rules.push_back(merges_.find(ids[i], ids[i + 1]));
+  }
+  while (!rules.empty()) {
+    const auto best =
+        std::ranges::min_element(rules, {}, &MergeRule::rank);  // the leftmost of equals
+    if (best->rank == kNoRank) {
+      break;
+    }
+    const auto i = static_cast<size_t>(best - rules.begin());
+    ids[i] = best->merged;
+    ids.erase(ids.begin() + static_cast<ptrdiff_t>(i) + 1);
+    rules.erase(best);
+    if (i > 0) {
+      rules[i - 1] = merges_.find(ids[i - 1], ids[i]);
+    }
+    if (i + 1 < ids.size()) {
+      rules[i] = merges_.find(ids[i], ids[i + 1]);
+    }
+  }
+  out.insert(out.end(), ids.begin(), ids.end());
+}
+
+void BpeModel::enqueue(BpeScratch& scratch, uint32_t left, uint32_t right) const {
+  const MergeRule rule = merges_.find(scratch.symbols[left].id, scratch.symbols[right].id);
+  if (rule.rank != kNoRank) {
+    scratch.queue.push_back((static_cast<uint64_t>(rule.rank) << 32) | left);
+    std::ranges::push_heap(scratch.queue, std::greater<>());
+  }
+}
+
+/// Queue entries go stale when one of their symbols merges; they are recognised when popped,
+/// because then the pair at that position has another rank. At most n - 1 entries at first and two
+/// per merge.
+void BpeModel::merge_long(BpeScratch& scratch, std::vector<TokenId>& out) const {
+  auto& symbols = scratch.symbols;
+  auto& queue = scratch.queue;
+  const auto count = static_cast<uint32_t>(scratch.ids.size());
+  symbols.clear();
+  queue.clear();
+  symbols.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    symbols.push_back(
+        {scratch.ids[i], i == 0 ? kEndOfList : i - 1, i + 1 == count ? kEndOfList : i + 1});
+  }
+  for (uint32_t i = 0; i + 1 < count; ++i) {
+    const MergeRule rule = merges_.find(symbols[i].id, symbols[i + 1].id);
+    if (rule.rank != kNoRank) {
+      queue.push_back((static_cast<uint64_t>(rule.rank) << 32) | i);
+    }
+  }
+  std::ranges::make_heap(queue, std::greater<>());
+  while (!queue.empty()) {
+    std::ranges::pop_heap(queue, std::greater<>());
+    const uint64_t entry = queue.back();
+    queue.pop_back();
+    ++scratch.queue_pops;
+    const auto at = static_cast<uint32_t>(entry);
+    BpeScratch::Symbol& left = symbols[at];
+    if (left.id == kNone || left.next == kEndOfList) {
+      continue;
+    }
+    BpeScratch::Symbol& right = symbols[left.next];
+    const MergeRule rule = merges_.find(left.id, right.id);
+    if (rule.rank != entry >> 32) {
+      continue;
+    }
+    left.id = rule.merged;
+    right.id = kNone;
+    left.next = right.next;
+    if (left.next != kEndOfList) {
+      symbols[left.next].previous = at;
+      enqueue(scratch, at, left.next);
+    }
+    if (left.previous != kEndOfList) {
+      enqueue(scratch, left.previous, at);
+    }
+  }
+  for (uint32_t i = 0; i != kEndOfList; i = symbols[i].next) {
+    out.push_back(symbols[i].id);
+  }
+}
+
+}  // namespace stator::tokenizer

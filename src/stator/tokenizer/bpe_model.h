@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "stator/core/flat_map.h"
+#include "stator/core/ids.h"
+#include "stator/core/result.h"
+#include "stator/tokenizer/merge_table.h"
+
+namespace stator::tokenizer {
+
+/// The "model" of a tokenizer.json of type BPE. The views must live until the model is made.
+struct BpeSpec {
+  std::vector<std::pair<std::string_view, TokenId>> vocab;
+  std::vector<std::pair<std::string_view, std::string_view>> merges;  ///< most important first
+  std::optional<std::string_view> unk_token;
+  std::string_view continuing_subword_prefix;
+  std::string_view end_of_word_suffix;
+  bool fuse_unk = false;
+  bool byte_fallback = false;  ///< characters outside the vocabulary become "<0xNN>" tokens
+  bool ignore_merges =
+      false;  ///< a piece that is in the vocabulary is one token whatever the merges say
+};
+
+/// Working memory of one thread; reused between words.
+struct BpeScratch {
+  struct Symbol {
+    TokenId id;
+    uint32_t previous;
+    uint32_t next;
+  };
+  std::vector<TokenId> ids;
+  std::vector<MergeRule> rules;  // of ids[i] and ids[i + 1]
+  std::vector<Symbol> symbols;   // doubly linked list, in place
+  std::vector<uint64_t> queue;   // heap of (rank << 32 | position of the left symbol)
+  uint64_t queue_pops = 0;       // counts work: at most 3 per symbol of a word
+};
+
+/// Byte-pair encoding of one piece: merges the adjacent pair of lowest rank, leftmost on ties,
+/// until no pair has a rule. Short words scan for the lowest rank, long ones keep a heap over a
+/// linked list: O(n log n) for any word. Immutable and thread-safe.
+class BpeModel {
+ public:
+  /// In which alphabet pieces arrive: characters as in the vocabulary file, or raw bytes where the
+  /// file spells bytes in the byte alphabet. kBytes saves writing every piece in the alphabet.
+  enum class Alphabet : uint8_t { kCharacters, kBytes };
+
+  /// Whether pieces may come as raw bytes: all 256 bytes are in the vocabulary and nothing is added
+  /// to characters.
+  static bool supports_bytes(const BpeSpec& spec);
+
+  /// An empty vocabulary: everything vanishes.
+  BpeModel() = default;
+
+  /// kCorrupt: a merge or the unknown token is not in the vocabulary.
+  static Result<BpeModel> create(const BpeSpec& spec, Alphabet alphabet);
+
+  /// Appends the ids of one non-empty piece. Never fails: what has no token, no byte fallback and
+  /// no unknown token vanishes, as in the reference.
+  void encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
+
+  /// Id of a vocabulary entry by its spelling in the file.
+  std::optional<TokenId> find(std::string_view token_text) const;
+
+  /// Number of entries.
+  size_t vocab_size() const { return ids_.size() + other_ids_.size(); }
+
+ private:
+  static constexpr TokenId kNone = UINT32_MAX;
+  static constexpr std::array<TokenId, 256> all_none() {
+    std::array<TokenId, 256> ids;
+    ids.fill(kNone);
+    return ids;
+  }
+
+  void index_vocab(const BpeSpec& spec);
+  Status index_merges(const BpeSpec& spec);
+  void index_single_bytes();
+  TokenId lookup(std::string_view piece) const;
+  void split_characters(std::string_view piece, std::vector<TokenId>& ids) const;
+  TokenId character_id(std::string_view character, bool is_first, bool is_last) const;
+  bool append_bytes(std::string_view character, std::vector<TokenId>& ids) const;
+  void merge_short(BpeScratch& scratch, std::vector<TokenId>& out) const;
+  void merge_long(BpeScratch& scratch, std::vector<TokenId>& out) const;
+  void enqueue(BpeScratch& scratch, uint32_t left, uint32_t right) const;
+
+  Alphabet alphabet_ = Alphabet::kCharacters;
+  bool fuse_unk_ = false;
+  bool byte_fallback_ = false;
+  bool ignore_merges_ = false;
+  TokenId unk_ = kNone;
+  std::string prefix_;
+  std::string suffix_;
+  std::vector<char> keys_;                   // backing of the keys of ids_
+  FlatMap<std::string_view, TokenId> ids_;   // spelled in alphabet_
+  FlatMap<std::string, TokenId> other_ids_;  // kBytes: entries that are not in the byte alphabet
+  std::array<TokenId, 256> single_byte_ids_ =
+      all_none();  // one-byte pieces; kNone where there is none
+  std::array<TokenId, 256> fallback_ids_ = all_none();  // "<0xNN>"
+  MergeTable merges_;
+};
+
+}  // namespace stator::tokenizer

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/detail/load_steps.h"
+
+#include "stator/tokenizer/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stator::tokenizer {
+namespace {
+
+constexpr size_t kTemplateIdsMax = 64;  // published templates have at most two
+
+Result<TokenId> checked_id(Json value) {
+  uint64_t id = 0;
+  if (value.get(id) != simdjson::SUCCESS || id > kMaxTokenId) {
+    return Error(Code::kCorrupt,
+                 fmt::format("post_processor has an id that is not within 0 … {}", kMaxTokenId));
+  }
+  return static_cast<TokenId>(id);
+}
+
+/// Appends the ids that the template calls by name.
+Status append_named(Json step, std::string_view name, std::vector<TokenId>& out) {
+  const auto tokens = find_field(step, "special_tokens");
+  const auto token = tokens ? find_field(*tokens, name) : std::nullopt;
+  if (!token) {
+    return Error(Code::kCorrupt,
+                 fmt::format("post_processor uses '{}', which is not in its special_tokens", name));
+  }
+  STATOR_TRY(const auto ids, get_array(*token, "ids"));
+  for (const Json value : ids) {
+    STATOR_TRY(const TokenId id, checked_id(value));
+    out.push_back(id);
+  }
+  if (out.size() > kTemplateIdsMax) {
+    return Error(Code::kCorrupt,
+                 fmt::format("post_processor adds more than {} tokens", kTemplateIdsMax));
+  }
+  return {};
+}
+
+Status load_template(Json step, PostProcessor& processor) {
+  STATOR_TRY(const auto pieces, get_array(step, "single"));
+  int sequences = 0;
+  for (const Json piece : pieces) {
+    if (find_field(piece, "Sequence")) {
+      ++sequences;
+      continue;
+    }
+    const auto special = find_field(piece, "SpecialToken");
+    if (!special) {
+      return Error(Code::kCorrupt,
+                   "a piece of the post_processor's template is neither Sequence nor SpecialToken");
+    }
+    STATOR_TRY(const std::string_view name, get_string(*special, "id"));
+    STATOR_CHECK(append_named(step, name, sequences == 0 ? processor.before : processor.after));
+  }
+  if (sequences != 1) {
+    return Error(
+        Code::kUnsupported,
+        fmt::format("the post_processor's template has the text {} times, not once", sequences));
+  }
+  return {};
+}
+
+/// "cls": ["<s>", 0] and "sep": ["</s>", 2].
+Status load_pair_field(Json step, std::string_view name, std::vector<TokenId>& out) {
+  STATOR_TRY(const auto pair, get_array(step, name));
+  Json value;
+  if (pair.at(1).get(value) != simdjson::SUCCESS) {
+    return Error(Code::kCorrupt, fmt::format("post_processor.{} must be [text, id]", name));
+  }
+  STATOR_TRY(const TokenId id, checked_id(value));
+  out.push_back(id);
+  return {};
+}
+
+Status load_into(Json step, int nesting, PostProcessor& processor) {
+  STATOR_TRY(const std::string_view type, get_type(step), "post_processor");
+  if (type == "ByteLevel") {
+    return {};
+  }
+  if (type == "Sequence") {
+    if (nesting >= kMaxNesting) {
+      return Error(Code::kCorrupt,
+                   fmt::format("post-processors are nested deeper than {}", kMaxNesting));
+    }
+    STATOR_TRY(const auto steps, get_array(step, "processors"));
+    for (const Json inner : steps) {
+      STATOR_CHECK(load_into(inner, nesting + 1, processor));
+    }
+    return {};
+  }
+  if (!processor.before.empty() || !processor.after.empty()) {
+    return Error(Code::kUnsupported, "more than one post-processor adds tokens");
+  }
+  if (type == "TemplateProcessing") {
+    return load_template(step, processor);
+  }
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    STATOR_CHECK(load_pair_field(step, "cls", processor.before));
+    return load_pair_field(step, "sep", processor.after);
+  }
+  return unsupported_step("post-processor", type);
+}
+
+}  // namespace
+
+Result<PostProcessor> load_post_processor(Json root) {
+  PostProcessor processor;
+  if (const auto step = find_field(root, "post_processor")) {
+    STATOR_CHECK(load_into(*step, 0, processor));
+  }
+  return processor;
+}
+
+}  // namespace stator::tokenizer

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the golden files of the tokenizer tests with the Hugging Face tokenizers library.
+
+Trains tiny BPE tokenizers in the styles of published models on the corpus below, saves them as
+models/<name>.json, and records what the library makes of texts.json in goldens/<name>.json.
+
+    python3 make_goldens.py                      # needs: pip install tokenizers
+    python3 make_goldens.py --shared DIR ...     # also records model folders, as goldens/<folder name>.json
+
+Golden file: one entry per text: {"ids", "special" (with BOS/EOS), "text" (ids as text), "plain" (special
+tokens encoded as text), "decoded", "skipped" (decoded without special tokens)}; an entry is left out where
+it equals the obvious: special, text, plain = ids; decoded = the text; skipped = decoded.
+"""
+import json
+import pathlib
+import sys
+
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers,
+                        processors, trainers)
+
+HERE = pathlib.Path(__file__).parent
+
+CORPUS = [
+    "The quick brown fox jumps over the lazy dog. It's what they've said, we'll see; I'm sure you'd agree.",
+    "Tokenizers split text into pieces, and pieces into tokens: the most frequent pairs are merged first.",
+    "for (int i = 0; i < 100; ++i) {\n    total += values[i] * 2;\n}\nreturn total;\n\n\tif (x == 12345) { y(); }",
+    "def main(argv):\n    print(f\"hello {argv[1]}\")\n    return {'key': [1, 2, 3], \"other\": None}\n",
+    "https://example.org/path?query=value&page=2 user@example.com 2024-01-31 12:34:56 3.14159 1,000,000",
+    "Der schnelle braune Fuchs springt über den faulen Hund. Größe, Straße, Äpfel, Öl, Übung.",
+    "Le cœur déçu mais l'âme plutôt naïve, Louÿs rêva de crapaüter en canoë au delà des îles.",
+    "Съешь же ещё этих мягких французских булок, да выпей чаю. Привет, мир!",
+    "いろはにほへと ちりぬるを 東京は日本の首都です。吾輩は猫である。名前はまだ無い。",
+    "我能吞下玻璃而不伤身体。人工智能正在改变世界。你好，世界！",
+    "नमस्ते दुनिया। क्या हाल है? สวัสดีชาวโลก مرحبا بالعالم שלום עולם 안녕하세요 세계",
+    "😀 😃 👍🏽 👨‍👩‍👧‍👦 🇩🇪 ❤️ ✓ → ∑ ∞ ≠ ½ Ⅻ ²³",
+    "HELLO World CamelCaseWord XMLHttpRequest getURLFor iPhone McDonald's O'Neil DON'T You'RE WE'LL",
+]
+
+TEXTS = [
+    "", " ", "  ", "   ", "\n", "\n\n", " \n ", "\t", "\r\n", "a", "Hello", "Hello world", " Hello  world ",
+    "hello\nworld\n\n\nagain   \n   end   ", "   leading", "trailing   ", "tabs\tand\t\ttabs \t mixed \t",
+    "It's what they've said, we'll see; I'm sure you'd agree.", "IT'S WHAT THEY'VE SAID, WE'LL'D'M'T",
+    "'s 't 're 've 'm 'll 'd 'x ' '' ''s don't'", "a'\u017fb it\u2019s 'S 'RE'l 'L", "1 12 123 1234 12345 123456 1234567890",
+    "3.14159 1,000,000 0x1F 1e10 ½ Ⅻ ²³ ٣٤٥ १२३ ௧௨", "2024-01-31T12:34:56Z",
+    "for (int i = 0; i < 100; ++i) {\n    total += values[i];\n}\n", "x=='';//comment\n/*block*/\n#!/bin/sh\n\n\n    y",
+    "!!!??? ... --- *** &&& ||| ~~~ ``` $$$ %%%", "(a)[b]{c}<d>\"e\"'f'`g`", "a_b__c___d -e--f",
+    "HELLO World CamelCaseWord XMLHttpRequest getURLFor iPhone aB ABc aBC ABCdEF ÀÉîõÜ ǅabc",
+    "Größe Straße über naïve café déjà vu cœur", "cafe\u0301 nai\u0308ve A\u030a \u212b \u1e9b\u0323 q\u0307\u0323 \u0958",
+    "a\u0323\u0307\u0301b\u0307\u0323 \u0301start \u0344 x\u0300\u0301\u0302\u0303", "\u1100\u1161\u11a8 각 \ud55c\uae00 \u1112\u1161\u11ab",
+    "Съешь же ещё этих мягких французских булок", "ελληνικά ΣΊΣΥΦΟΣ İstanbul ıI", "日本語のテキスト、東京。カタカナ ひらがな",
+    "我能吞下玻璃而不伤身体。你好，世界！１２３", "नमस्ते दुनिया क्या हाल है", "สวัสดีชาวโลก", "مرحبا بالعالم שָׁלוֹם עולם",
+    "안녕하세요 세계", "தமிழ் বাংলা ಕನ್ನಡ ქართული հայերեն አማርኛ", "😀😃 👍🏽 👨‍👩‍👧‍👦 🇩🇪 ❤️ 😀a 1😀",
+    "✓→∑∞≠ ©®™ €£¥ ½¼ ㋿ 〆 ﷺ ﬁ", "a\u0085b\u00a0c\u1680d\u180ee\u2000f\u200bg\u2028h\u2029i\u202fj\u205fk\u3000l\ufeffm",
+    "\u00a0\u00a0x \u2028\u2028y \u3000z", "\u180e\u180e \u180ea \u001c\u001d\u001e\u001f\u001ca", "x\u0085\u0085y \u0085z\u000b\u000c w",
+    "nul\u0000inside \u0000 \u0001\u007f\u0080\u009f", "\u00ad soft\u00adhyphen \u200d\u200c \u2060", "\ufffd \uffff \U0010ffff \ue000",
+    "\U00010400\U00010428 \U0001d7d8\U0001d7d9 \U00020000\U0002a6df \u1c89\ua7cb\U00010d50", "a" * 40, "ab" * 60, " " * 50, "\n" * 30, "=" * 45,
+    "abcdefghijklmnopqrstuvwxyz" * 6, "东" * 50, "1" * 50, "the " * 40, "e\u0301" * 40, "word" + " " * 20 + "word" + "\n " * 10 + "end",
+    "<s>", "<s></s>", "<s> a </s> b<unk>c", "<|begin|>Hello<|end|>", "a<|begin|><|end|>b <|end|> <|end|>  c", "<|begin|", "<|begin|>|>", "<|<|begin|>",
+    "  <mask>  x", "x<mask>y \n<mask> <mask>", "a <right>   b<right>\n\nc", "<right><mask><right>", "a <both> \t b<both>c  <both>",
+    "word wordy sword word. (word) word_ word1 wörd word", "Word WORD", "<think>hmm</think> ok", "<tool>é</tool> e\u0301<tool>", "caf\u00e9tok cafe\u0301tok CAF\u00c9TOK",
+    "    four  two   three     five", "<0x41><0x0A> <0xFF>", "▁under ▁▁ score▁", "Ġġ Ċ ĉ ¡¢£ ÿĀĐ", "end of text\n", "#version 1 2",
+]
+INVALID = ["ff", "61ff62", "c3", "61c3", "c328", "e282", "61e28261", "f09f98", "f09f9880f09f98", "eda080", "f4908080", "c0af", "e0809f", "80808080",
+           "fe80", "61f0808080f162", "c3a9c3", "20ff20fe20", "e4bda0e5a5", "00ff00"]
+
+GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+TAIL = r"""|\s*[\r\n]+|\s+(?!\S)|\s+"""
+CONTRACTIONS = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)"""
+CL100K = CONTRACTIONS + r"""|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*""" + TAIL
+QWEN2 = CONTRACTIONS + r"""|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*""" + TAIL
+QWEN35 = CONTRACTIONS + r"""|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*""" + TAIL
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+O200K = (r"[^\r\n\p{L}\p{N}]?" + UPPER + "*" + LOWER + "+" + CONTRACTIONS + r"?|[^\r\n\p{L}\p{N}]?" + UPPER + "+" + LOWER + "*"
+         + CONTRACTIONS + r"?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + TAIL)
+DEEPSEEK = (r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*""" + TAIL)
+
+
+def split(pattern, behavior="isolated", invert=False):
+    return pre_tokenizers.Split(Regex(pattern), behavior, invert)
+
+
+def byte_level(use_regex=False, add_prefix_space=False):
+    return pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=use_regex)
+
+
+def after(*steps):
+    return pre_tokenizers.Sequence([*steps, byte_level()])
+
+
+def special(content, **flags):
+    return AddedToken(content, special=True, normalized=False, **flags)
+
+
+def plain(content, **flags):
+    return AddedToken(content, special=False, **flags)
+
+
+ADDED = [special("<s>"), special("</s>"), special("<|begin|>"), special("<|end|>"), special("<mask>", lstrip=True),
+         special("<right>", rstrip=True), special("<both>", lstrip=True, rstrip=True), plain("word", single_word=True, normalized=False),
+         plain("<think>", normalized=False), plain("</think>", normalized=False), plain("<tool>", normalized=True),
+         plain("café" + "tok", normalized=True), plain("    ", normalized=False), plain("  ", normalized=False)]
+
+
+def train(pre_tokenizer, normalizer=None, decoder=None, added=(), vocab=700, **model):
+    tokenizer = Tokenizer(models.BPE(**model))
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    if pre_tokenizer:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    byte_alphabet = pre_tokenizers.ByteLevel.alphabet() if decoder is None else []
+    specials = [model["unk_token"]] if "unk_token" in model else []
+    affixes = {key: model[key] for key in ("continuing_subword_prefix", "end_of_word_suffix") if key in model}
+    trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=specials, initial_alphabet=byte_alphabet,
+                                  show_progress=False, **affixes)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.decoder = decoder or decoders.ByteLevel()
+    for token in added:
+        tokenizer.add_tokens([token])
+    return tokenizer
+
+
+def with_template(tokenizer, single, names):
+    ids = [(name, tokenizer.token_to_id(name)) for name in names]
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False),
+                                                    processors.TemplateProcessing(single=single, special_tokens=ids)])
+    return tokenizer
+
+
+def edit(tokenizer, change):
+    """Applies `change` to the JSON of a tokenizer."""
+    data = json.loads(tokenizer.to_str())
+    change(data)
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def sentencepiece(prepend):
+    """Llama-2 style: characters, spaces as U+2581, bytes as <0xNN>."""
+    steps = ([normalizers.Prepend("▁")] if prepend else []) + [normalizers.Replace(" ", "▁")]
+    strip = [decoders.Strip(" ", 1, 0)] if prepend else []
+    decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    specials = [special("<s>"), special("</s>")]
+    trained = train(None, normalizers.Sequence(steps), decoder, vocab=600, unk_token="<unk>")
+
+    def add_bytes(data):
+        vocab = {"<unk>": 0, "<s>": 1, "</s>": 2}
+        vocab.update({f"<0x{byte:02X}>": 3 + byte for byte in range(256)})
+        for text in sorted(data["model"]["vocab"], key=data["model"]["vocab"].get):
+            vocab.setdefault(text, len(vocab))
+        data["model"].update(vocab=vocab, byte_fallback=True, fuse_unk=True)
+        data["added_tokens"][0]["id"] = 0
+        if not prepend:
+            data["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+    tokenizer = edit(trained, add_bytes)
+    tokenizer.add_special_tokens(specials)
+    return with_template(tokenizer, "<s> $A", ["<s>"])
+
+
+def build():
+    yield "gpt2", train(byte_level(use_regex=True), added=ADDED)
+    llama = with_template(train(after(split(CL100K)), added=ADDED), "<|begin|> $A", ["<|begin|>"])
+    yield "llama3", edit(llama, lambda data: data["model"].update(ignore_merges=True))
+    yield "qwen2", train(after(split(QWEN2)), normalizers.NFC(), added=ADDED)
+    yield "qwen35", train(after(split(QWEN35)), normalizers.NFC(), vocab=500)
+    yield "o200k", train(after(split(O200K, "removed", True)), vocab=500)
+    yield "deepseek3", train(after(split(r"\p{N}{1,3}"), split("[一-龥぀-ゟ゠-ヿ]+"), split(DEEPSEEK)), vocab=500)
+    yield "starcoder", train(pre_tokenizers.Sequence([pre_tokenizers.Digits(True), byte_level(use_regex=True)]), vocab=500)
+    yield "falcon", train(pre_tokenizers.Sequence([pre_tokenizers.Punctuation("contiguous"), byte_level(use_regex=True),
+                                                   pre_tokenizers.Digits(False), split("[0-9][0-9][0-9]")]), vocab=500)
+    roberta = train(byte_level(use_regex=True, add_prefix_space=True), added=ADDED[:8], vocab=500)
+    roberta.post_processor = processors.RobertaProcessing(("</s>", roberta.token_to_id("</s>")), ("<s>", roberta.token_to_id("<s>")))
+    yield "roberta", roberta
+    yield "sentencepiece", sentencepiece(prepend=True)
+    yield "gemma", sentencepiece(prepend=False)
+    clip = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()])
+    yield "clip", train(split(CONTRACTIONS + r"|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", "removed", True), clip,
+                        decoders.Fuse(), vocab=500, unk_token="<unk>", end_of_word_suffix="</w>")
+    yield "words", train(pre_tokenizers.Whitespace(), normalizers.Strip(), decoders.Fuse(), vocab=400, unk_token="<unk>",
+                         continuing_subword_prefix="##")
+    yield "next", train(after(split("[aeiou]+", "merged_with_next"), pre_tokenizers.Split(" ", "merged_with_previous")), vocab=400)
+
+
+def all_texts():
+    return [{"text": text} for text in TEXTS] + [{"hex": text} for text in INVALID]
+
+
+def as_text(item):
+    return item["text"] if "text" in item else bytes.fromhex(item["hex"]).decode("utf-8", "replace")
+
+
+def record(tokenizer):
+    entries = []
+    for text in map(as_text, all_texts()):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        special_ids = tokenizer.encode(text, add_special_tokens=True).ids
+        tokenizer.encode_special_tokens = True
+        plain_ids = tokenizer.encode(text, add_special_tokens=False).ids
+        tokenizer.encode_special_tokens = False
+        decoded = tokenizer.decode(special_ids, skip_special_tokens=False)
+        skipped = tokenizer.decode(special_ids, skip_special_tokens=True)
+        full = {"ids": ids, "special": special_ids, "plain": plain_ids, "decoded": decoded, "skipped": skipped}
+        obvious = {"ids": None, "special": ids, "plain": ids, "decoded": text, "skipped": decoded}
+        entries.append({key: value for key, value in full.items() if value != obvious[key]})
+    return entries
+
+
+def write_lines(path, items):
+    path.parent.mkdir(exist_ok=True)
+    lines = ",\n".join(json.dumps(item, ensure_ascii=True, separators=(",", ":")) for item in items)
+    path.write_text("[\n" + lines + "\n]\n")
+
+
+def main():
+    write_lines(HERE / "texts.json", all_texts())
+    (HERE / "models").mkdir(exist_ok=True)
+    for name, tokenizer in build():
+        path = HERE / "models" / f"{name}.json"
+        path.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")
+        write_lines(HERE / "goldens" / f"{name}.json", record(Tokenizer.from_file(str(path))))
+    if "--shared" in sys.argv:
+        for folder in map(pathlib.Path, sys.argv[sys.argv.index("--shared") + 1:]):
+            write_lines(HERE / "goldens" / f"{folder.name}.json", record(Tokenizer.from_file(str(folder / "tokenizer.json"))))
+
+
+main()

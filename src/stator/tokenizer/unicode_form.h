@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "stator/tokenizer/normalizer.h"
+
+namespace stator::tokenizer {
+
+/// Appends valid UTF-8 `text` in a Unicode normalization form. O(n log n) for any input: combining
+/// marks are sorted, not bubbled. NFC follows the reference's (older) tables exactly; the other
+/// forms follow utf8proc's.
+void append_unicode_form(Normalizer::UnicodeForm form, std::string_view text, std::string& out);
+
+/// Whether `text` certainly is in the form already (no false yes); one pass.
+bool is_in_unicode_form(Normalizer::UnicodeForm form, std::string_view text);
+
+}  // namespace stator::tokenizer
