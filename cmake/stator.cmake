@@ -87,6 +87,10 @@ function(stator_fuzz module)
   # New inputs go to a scratch folder in the build tree, the committed corpus stays as it is.
   set(scratch ${CMAKE_CURRENT_BINARY_DIR}/${target}.corpus)
   file(MAKE_DIRECTORY ${scratch})
+  if(NOT TARGET fuzz_targets)
+    add_custom_target(fuzz_targets)
+  endif()
+  add_dependencies(fuzz_targets ${target})
   add_test(NAME fuzz.${module}.${ARG_NAME}
     COMMAND ${target} -runs=20000 -max_total_time=20 -max_len=65536 -timeout=10 -rss_limit_mb=4096 -seed=1
       ${scratch} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS})

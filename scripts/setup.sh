@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# The one list of what Stator needs on Debian 12. Safe to run again: does nothing when all is there.
+# usage: scripts/setup.sh [build|test]     build: to build and run the binary (default)
+#                                          test:  also what the tests use
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build_packages=(
+  clang-19 lld-19 libstdc++-12-dev cmake ninja-build ccache pkg-config git ca-certificates
+  libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libssl-dev
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
+  libsimdjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libabsl-dev
+  libyaml-cpp-dev libcli11-dev libfmt-dev libdnnl-dev libcurl4-openssl-dev
+)
+test_packages=(
+  libclang-rt-19-dev llvm-19 clang-format-19 libgtest-dev libgmock-dev libbenchmark-dev
+  python3 python3-venv nodejs npm curl procps
+)
+# Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
+python_clients=(openai==2.8.1)
+node_clients=(openai@6.9.1)
+
+what=${1:-build}
+case $what in
+  build) packages=("${build_packages[@]}") ;;
+  test) packages=("${build_packages[@]}" "${test_packages[@]}") ;;
+  *) echo "usage: $0 [build|test]" >&2; exit 2 ;;
+esac
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+install_packages() {
+  local missing=() package
+  for package in "${packages[@]}"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  # A newer Node.js than Debian's brings its own npm; installing both would clash.
+  if command -v node >/dev/null && command -v npm >/dev/null; then
+    local kept=()
+    for package in "${missing[@]}"; do
+      case $package in nodejs | npm) ;; *) kept+=("$package") ;; esac
+    done
+    missing=("${kept[@]}")
+  fi
+  if [ ${#missing[@]} -eq 0 ]; then
+    say "all ${#packages[@]} packages are installed"
+    return
+  fi
+  command -v apt-get >/dev/null || fail "this is not Debian; install the equivalents of: ${missing[*]}"
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "run as root, or install sudo; needed: ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq || fail "apt-get update failed: check the network and /etc/apt/sources.list"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    "${missing[@]}" >build/setup.log 2>&1 || { tail -n 20 build/setup.log >&2; fail "apt-get install failed, see build/setup.log"; }
+}
+
+install_python_clients() {
+  local venv=build/test-venv stamp
+  stamp="${python_clients[*]}"
+  if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "$stamp" ]; then
+    say "Python test clients are installed ($stamp)"
+    return
+  fi
+  say "installing Python test clients: $stamp"
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install -q --disable-pip-version-check "${python_clients[@]}" || fail "pip could not install: $stamp"
+  echo "$stamp" >"$venv/.stamp"
+}
+
+install_node_clients() {
+  local dir=build/test-node stamp
+  stamp="${node_clients[*]}"
+  if [ "$(cat "$dir/.stamp" 2>/dev/null)" = "$stamp" ]; then
+    say "Node test clients are installed ($stamp)"
+    return
+  fi
+  say "installing Node test clients: $stamp"
+  mkdir -p "$dir"
+  npm install --silent --no-audit --no-fund --no-save --prefix "$dir" "${node_clients[@]}" >/dev/null || fail "npm could not install: $stamp"
+  echo "$stamp" >"$dir/.stamp"
+}
+
+mkdir -p build
+install_packages
+if [ "$what" = test ]; then
+  install_python_clients
+  install_node_clients
+fi

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of CONTRIBUTING.md that a machine can check; run as the test `tidy`.
+
+Exceptions stand in exceptions.txt beside this file, one `rule path` per line. An exception that is no
+longer needed fails, too, so the list only shrinks.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "stator"
+SOURCE_LINES_MAX, HEADER_LINES_MAX, FUNCTION_LINES_MAX, LINE_MAX = 800, 400, 70, 100
+README_LINES_MAX = 70
+
+# Pattern, where it is allowed, what to use instead.
+BANNED = [
+    (r"std::chrono::\w+_clock::now|\bclock_gettime\(|\bgettimeofday\(", {"core/clock.cc"}, "Clock&"),
+    (r"std::random_device|\brand\(\)|\bsrand\(", {"core/random.cc"}, "Random&"),
+    (r"std::this_thread::sleep|\busleep\(|\bsleep\(", set(), "timers, SimClock"),
+    (r"std::thread\b(?!::hardware_concurrency)|std::jthread|std::async\b", {"net/thread.h", "net/thread.cc"}, "net::Thread"),
+    (r"\.detach\(\)", set(), "an owner that joins"),
+    (r"\bgetenv\(", {"cli/terminal.cc"}, "ConfigSchema"),
+    (r"std::cout|std::cerr|\bprintf\(|\bputs\(", set(), "log, cli::print"),
+    (r"std::(exit|abort|quick_exit)\(|\b_exit\(", {"core/assert.cc"}, "return from main, STATOR_ASSERT"),
+    (r"catch \(\.\.\.\) *\{ *\}", set(), "handle it"),
+    (r"std::regex", set(), "a hand-written scanner, PCRE2"),
+    (r"(?<!\w)assert\(", set(), "STATOR_ASSERT"),
+    (r"\b(TODO(?!\(#\d+\))|FIXME|XXX)\b", set(), "do it, or TODO(#issue)"),
+]
+
+
+def code_only(text):
+    """Text with comments and string literals blanked, line structure kept."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
+
+
+def read_layers():
+    layers = {}
+    for line in (ROOT / "cmake" / "layers.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            layer, module = line.split()
+            layers[module] = int(layer)
+    return layers
+
+
+def cmake_files():
+    return [p for p in SRC.rglob("CMakeLists.txt")]
+
+
+def module_of(path, layers):
+    """The module whose folder is the longest prefix: engine/cpu/x.h belongs to engine_cpu."""
+    parts = path.relative_to(SRC).parts[:-1]
+    for length in range(len(parts), 0, -1):
+        name = "_".join(parts[:length])
+        if name in layers:
+            return name
+    return None
+
+
+def read_deps():
+    deps = {}
+    for path in cmake_files():
+        for match in re.finditer(r"stator_module\((\w+)(.*?)\)", path.read_text(), re.S):
+            body = match.group(2)
+            found = re.search(r"\bDEPS\b(.*?)(?=\b(?:LIBS|SOURCES|LAYER)\b|$)", body, re.S)
+            deps[match.group(1)] = set(found.group(1).split()) if found else set()
+    return deps
+
+
+class Tidy:
+    def __init__(self):
+        self.findings = []  # (rule, path, message)
+        self.layers = read_layers()
+        self.deps = read_deps()
+
+    def add(self, rule, path, message):
+        self.findings.append((rule, str(path.relative_to(ROOT)), message))
+
+    def check_includes(self, path, text):
+        module = module_of(path, self.layers)
+        if module is None:
+            self.add("module", path, "belongs to no module of cmake/layers.txt")
+            return
+        is_test = "test" in path.parts or "bench" in path.parts
+        for line in re.findall(r'#include "stator/([^"]+)"', text):
+            target = module_of(SRC / line, self.layers)
+            if target is None:
+                if not line.startswith("proto/"):
+                    self.add("include", path, f"stator/{line} is in no module")
+                continue
+            if target != module and "/detail/" in line:
+                self.add("detail", path, f"stator/{line} is private to {target}")
+            if target == module or is_test:
+                continue
+            if self.layers[target] > self.layers[module]:
+                self.add("layer", path, f"{module} (layer {self.layers[module]}) includes {target} (layer {self.layers[target]})")
+            elif self.layers[target] == self.layers[module] and target not in self.deps.get(module, set()):
+                self.add("layer", path, f"{module} includes {target} of its own layer without naming it in DEPS")
+
+    def check_text(self, path, text):
+        lines = text.splitlines()
+        limit = HEADER_LINES_MAX if path.suffix == ".h" else SOURCE_LINES_MAX
+        if len(lines) > limit:
+            self.add("size", path, f"{len(lines)} lines, at most {limit}: split by reason to change")
+        if not lines or lines[0] != "// SPDX-License-Identifier: Apache-2.0":
+            self.add("spdx", path, "the first line is the SPDX line")
+        if path.suffix == ".h" and "#pragma once" not in text:
+            self.add("pragma", path, "headers have #pragma once")
+        for number, line in enumerate(lines, 1):
+            if len(line) > LINE_MAX and "http" not in line and "NOLINT" not in line and 'R"' not in line and '"' not in line:
+                self.add("width", path, f"line {number} has {len(line)} columns")
+
+    def check_banned(self, path, text):
+        relative = str(path.relative_to(SRC))
+        if "/test/" in relative or "/bench/" in relative:
+            return
+        for pattern, allowed, instead in BANNED:
+            source = text if "TODO" in pattern else code_only(text)
+            if relative not in allowed:
+                for match in re.finditer(pattern, source):
+                    number = source.count("\n", 0, match.start()) + 1
+                    self.add("banned", path, f"line {number}: {match.group(0).strip()}; use {instead}")
+
+    def check_functions(self, path, text):
+        """Top-level functions of clang-formatted sources: from a line in column 0 to a '}' in column 0."""
+        begin, is_function = None, False
+        for number, line in enumerate(code_only(text).splitlines(), 1):
+            if begin is None and re.match(r"[A-Za-z]", line) and not line.startswith("namespace"):
+                begin = number
+                is_function = not re.match(r"(class|struct|enum|union|extern|using|constexpr .*=|const .*=)", line)
+            elif line.startswith("}"):
+                if is_function and number - begin + 1 > FUNCTION_LINES_MAX:
+                    self.add("function", path, f"line {begin}: {number - begin + 1} lines, at most {FUNCTION_LINES_MAX}")
+                begin, is_function = None, False
+            if begin is not None and line.rstrip().endswith(";") and not line.startswith("  "):
+                begin, is_function = None, False
+
+    def check_targets(self, files):
+        listed = set()
+        for cmake in cmake_files():
+            for name in re.findall(r"[\w./-]+\.(?:cc|h)\b", cmake.read_text()):
+                listed.add((cmake.parent / name).resolve())
+        first_includes = set()
+        for path in files:
+            if path.suffix == ".cc":
+                if path.resolve() not in listed:
+                    self.add("target", path, "is in no CMake target")
+                found = re.search(r'#include "stator/([^"]+)"', path.read_text())
+                if found:
+                    first_includes.add(found.group(1))
+        for path in files:
+            relative = str(path.relative_to(SRC))
+            if path.suffix == ".h" and relative not in first_includes:
+                self.add("alone", path, "no source includes it first, so nothing proves that it compiles alone")
+
+    def check_readmes(self):
+        for cmake in cmake_files():
+            readme = cmake.parent / "README.md"
+            if not readme.exists():
+                self.add("readme", cmake, "the module has no README.md")
+            elif len(readme.read_text().splitlines()) > README_LINES_MAX:
+                self.add("readme", readme, f"more than a page ({README_LINES_MAX} lines)")
+
+    def run(self):
+        files = sorted(p for p in SRC.rglob("*") if p.suffix in (".cc", ".h"))
+        for path in files:
+            text = path.read_text()
+            self.check_includes(path, text)
+            self.check_text(path, text)
+            self.check_banned(path, text)
+            if path.suffix == ".cc" and "test" not in path.parts:
+                self.check_functions(path, text)
+        self.check_targets(files)
+        self.check_readmes()
+        return self.findings
+
+
+def main():
+    allowed = set()
+    for line in (pathlib.Path(__file__).parent / "exceptions.txt").read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            allowed.add(tuple(line.split()[:2]))
+    findings = Tidy().run()
+    used = {(rule, path) for rule, path, _ in findings}
+    bad = [f for f in findings if (f[0], f[1]) not in allowed]
+    for rule, path, message in bad:
+        print(f"{path}: [{rule}] {message}")
+    stale = sorted(allowed - used)
+    for rule, path in stale:
+        print(f"tools/tidy/exceptions.txt: [{rule}] {path} is no longer needed; remove the line")
+    print(f"tidy: {len(bad)} findings, {len(stale)} stale exceptions, {len(allowed)} exceptions")
+    return 1 if bad or stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
