@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "stator/core/assert.h"
+#include "stator/net/detail/chunk_decoder.h"
 
 namespace stator::net::detail {
 namespace {
@@ -20,8 +21,6 @@ using ErrorCode = boost::beast::error_code;
 
 // A declared length is only believed up to here before the bytes arrive.
 constexpr size_t kBodyReservedMax = 1024 * 1024;
-// One chunk-size line with its extensions, or all trailers.
-constexpr size_t kChunkLineMax = 4096;
 constexpr int kHttp11 = 11;
 
 std::string_view to_view(BeastView text) {
@@ -35,15 +34,15 @@ class RequestParser::Core final : private http::basic_parser<true> {
   explicit Core(const ParserLimits& limits) : limits_(limits) {
     // Beast's limit is per call; the total is counted as the fields come in.
     header_limit(static_cast<uint32_t>(limits.header_bytes_max));
-    body_limit(static_cast<uint64_t>(limits.body_bytes_max));
     eager(true);
+    skip(true);  // Beast is done after the headers, bodies are ours
   }
 
   size_t feed(std::string_view bytes);
 
   bool started() const { return got_some() || !pending_.empty(); }
   bool headers_complete() const { return headers_complete_; }
-  bool complete() const { return is_done() && !refusal_; }
+  bool complete() const { return complete_; }
   bool expects_continue() const { return expects_continue_; }
   bool is_http_1_0() const { return version_ < kHttp11; }
   using http::basic_parser<true>::keep_alive;
@@ -52,9 +51,10 @@ class RequestParser::Core final : private http::basic_parser<true> {
   std::optional<Refusal> refusal_;
 
  private:
-  size_t parse(std::string_view input);
-  size_t skip_empty_lines(std::string_view input) const;
-  void check_bounds(size_t rest_bytes);
+  size_t feed_head(std::string_view bytes);
+  size_t feed_body(std::string_view bytes);
+  size_t parse_head(std::string_view input);
+  void start_body();
   void refuse(int status, std::string message) {
     if (!refusal_) {
       refusal_ = Refusal{status, std::move(message)};
@@ -69,6 +69,9 @@ class RequestParser::Core final : private http::basic_parser<true> {
     refuse(431, "request headers are larger than " + std::to_string(limits_.header_bytes_max) +
                     " bytes");
   }
+  void refuse_large_body() {
+    refuse(413, "request body is larger than " + std::to_string(limits_.body_bytes_max) + " bytes");
+  }
   void refuse_beast_error(const ErrorCode& ec, std::string_view rest);
   void check_transfer_field(http::field name, std::string_view value, ErrorCode& ec);
 
@@ -82,101 +85,117 @@ class RequestParser::Core final : private http::basic_parser<true> {
   void on_field_impl(http::field name, BeastView name_text, BeastView value,
                      ErrorCode& ec) override;
   void on_header_impl(ErrorCode& ec) override;
-  void on_body_init_impl(const boost::optional<uint64_t>& content_length, ErrorCode&) override {
-    request.mutable_body().reserve(std::min<size_t>(content_length.value_or(0), kBodyReservedMax));
-  }
-  size_t on_body_impl(BeastView body, ErrorCode&) override {
-    request.mutable_body().append(body.data(), body.size());
-    return body.size();
-  }
+  // Never called: Beast skips the body.
+  void on_body_init_impl(const boost::optional<uint64_t>&, ErrorCode&) override {}
+  size_t on_body_impl(BeastView body, ErrorCode&) override { return body.size(); }
   void on_chunk_header_impl(uint64_t, BeastView, ErrorCode&) override {}
-  size_t on_chunk_body_impl(uint64_t, BeastView body, ErrorCode&) override {
-    request.mutable_body().append(body.data(), body.size());
-    return body.size();
-  }
+  size_t on_chunk_body_impl(uint64_t, BeastView body, ErrorCode&) override { return body.size(); }
   void on_finish_impl(ErrorCode&) override {}
 
   const ParserLimits limits_;
-  std::string pending_;  // an incomplete line: Beast wants it whole
+  std::string pending_;  // an incomplete line of the head: Beast wants it whole
+  std::optional<ChunkDecoder> chunks_;
+  uint64_t body_left_ = 0;  // of a body with a length
   size_t header_bytes_ = 0;
   size_t hosts_ = 0;
   size_t lengths_ = 0;
   int version_ = kHttp11;
   bool headers_complete_ = false;
   bool expects_continue_ = false;
+  bool complete_ = false;
 };
 
 size_t RequestParser::Core::feed(std::string_view bytes) {
-  if (is_done() || refusal_) {
-    return 0;
+  size_t used = 0;
+  if (!headers_complete_ && !refusal_) {
+    used = feed_head(bytes);
   }
+  if (headers_complete_ && !complete_ && !refusal_) {
+    used += feed_body(bytes.substr(used));
+  }
+  return used;
+}
+
+size_t RequestParser::Core::feed_head(std::string_view bytes) {
   if (pending_.empty()) {
-    const size_t consumed = parse(bytes);
-    if (!is_done() && !refusal_) {
-      pending_.assign(bytes.substr(consumed));
+    const size_t used = parse_head(bytes);
+    if (!headers_complete_ && !refusal_) {
+      pending_.assign(bytes.substr(used));
       return bytes.size();
     }
-    return consumed;
+    return used;
   }
+  const size_t old_bytes = pending_.size();
   pending_.append(bytes);
-  const size_t consumed = parse(pending_);
-  if (is_done() || refusal_) {
-    // What is left of `pending_` is a suffix of `bytes`: an old rest alone was incomplete.
-    const size_t left = std::min(pending_.size() - consumed, bytes.size());
+  const size_t used = parse_head(pending_);
+  if (headers_complete_ || refusal_) {
     pending_ = std::string();
-    return bytes.size() - left;
+    // The old rest was incomplete, so the head ends within `bytes`.
+    return used > old_bytes ? used - old_bytes : 0;
   }
-  pending_.erase(0, consumed);
+  pending_.erase(0, used);
   return bytes.size();
 }
 
 // Returns how much of `input` is used up; sets refusal_ when it is wrong.
-size_t RequestParser::Core::parse(std::string_view input) {
-  size_t used = got_some() ? 0 : skip_empty_lines(input);
-  while (used < input.size() && !is_done()) {
-    if (!got_some() && input.substr(used) == "\r") {
+size_t RequestParser::Core::parse_head(std::string_view input) {
+  size_t used = 0;
+  if (!got_some()) {
+    while (input.substr(used).starts_with("\r\n")) {
+      used += 2;
+    }
+    if (used == input.size() || input.substr(used) == "\r") {
       return used;  // perhaps half of an empty line
     }
-    ErrorCode ec;
-    const size_t step = put(boost::asio::buffer(input.data() + used, input.size() - used), ec);
-    used += step;
-    if (ec == http::error::need_more) {
-      check_bounds(input.size() - used);
-      return used;
+  }
+  ErrorCode ec;
+  used += put(boost::asio::buffer(input.data() + used, input.size() - used), ec);
+  if (ec == http::error::need_more) {
+    if (header_bytes_ + (input.size() - used) > limits_.header_bytes_max) {
+      refuse_large_headers();
     }
-    if (ec) {
-      refuse_beast_error(ec, input.substr(used));
-      return used;
-    }
-    if (refusal_ || step == 0) {
-      return used;
-    }
+  } else if (ec) {
+    refuse_beast_error(ec, input.substr(used));
+  } else {
+    start_body();
   }
   return used;
 }
 
-size_t RequestParser::Core::skip_empty_lines(std::string_view input) const {
-  size_t used = 0;
-  while (input.substr(used).starts_with("\r\n")) {
-    used += 2;
+void RequestParser::Core::start_body() {
+  if (chunked()) {
+    chunks_.emplace(limits_.body_bytes_max);
+    return;
   }
-  return used;
+  body_left_ = content_length().value_or(0);
+  complete_ = body_left_ == 0;
+  if (body_left_ > limits_.body_bytes_max) {
+    return refuse_large_body();
+  }
+  request.mutable_body().reserve(std::min<size_t>(body_left_, kBodyReservedMax));
 }
 
-void RequestParser::Core::check_bounds(size_t rest_bytes) {
-  if (!headers_complete_ && header_bytes_ + rest_bytes > limits_.header_bytes_max) {
-    refuse_large_headers();
+size_t RequestParser::Core::feed_body(std::string_view bytes) {
+  if (!chunks_) {
+    const std::string_view data = bytes.substr(0, body_left_);
+    request.mutable_body() += data;
+    body_left_ -= data.size();
+    complete_ = body_left_ == 0;
+    return data.size();
   }
-  if (headers_complete_ && rest_bytes > kChunkLineMax) {
-    refuse(400, "chunk extensions or trailers are too long");
+  const size_t used = chunks_->feed(bytes, request.mutable_body());
+  if (chunks_->state() == ChunkDecoder::State::kTooLarge) {
+    refuse_large_body();
+  } else if (chunks_->state() == ChunkDecoder::State::kMalformed) {
+    refuse(400, "malformed chunked body");
   }
+  complete_ = chunks_->state() == ChunkDecoder::State::kDone;
+  return used;
 }
 
 void RequestParser::Core::refuse_beast_error(const ErrorCode& ec, std::string_view rest) {
   if (ec == http::error::header_limit) {
     refuse_large_headers();
-  } else if (ec == http::error::body_limit || ec == http::error::buffer_overflow) {
-    refuse(413, "request body is larger than " + std::to_string(limits_.body_bytes_max) + " bytes");
   } else if (ec == http::error::bad_version) {
     // Beast calls every unexpected end of the request line a version; tell old dialects from noise.
     const std::string_view line = rest.substr(0, rest.find('\n'));
@@ -194,9 +213,6 @@ void RequestParser::Core::refuse_beast_error(const ErrorCode& ec, std::string_vi
 
 void RequestParser::Core::on_field_impl(http::field name, BeastView name_text, BeastView value,
                                         ErrorCode& ec) {
-  if (headers_complete_) {
-    return;  // trailers are read past and dropped: nothing in them may change the request
-  }
   const std::string_view text = to_view(value);
   header_bytes_ += name_text.size() + value.size() + 4;  // ": " and CRLF
   if (request.header_count() >= limits_.headers_max) {

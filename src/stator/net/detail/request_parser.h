@@ -25,9 +25,10 @@ struct Refusal {
 };
 
 /// Parses one HTTP/1.x request from any split of its bytes into the same result. Beast does the
-/// grammar; what Beast lets pass and a server behind proxies must not is refused here: both or
-/// repeated lengths, transfer codings other than chunked, no or two Host fields, bare line feeds,
-/// unbounded chunk extensions and trailers. Memory: limits.header_bytes_max plus the body so far.
+/// grammar of heads, ChunkDecoder that of chunked bodies; what Beast lets pass and a server behind
+/// proxies must not is refused here: both or repeated lengths, transfer codings other than chunked,
+/// no or two Host fields, bare line feeds, unbounded chunk extensions and trailers. Memory:
+/// limits.header_bytes_max plus the body so far.
 ///
 ///   feed* → complete() → take_request()     one request per object
 ///   feed* → refusal()                       final; nothing more is consumed

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "stator/net/test/http_server_fixture.h"
 
@@ -154,23 +153,22 @@ TEST_F(HttpLimitsTest, RefusesConnectionsBeyondTheLimit) {
 
 TEST_F(HttpLimitsTest, BacksOffWhenFilesRunOutAndRecovers) {
   start_echo();
-  RawClient before = connect();
-  ASSERT_TRUE(before.send(get("/")));
-  ASSERT_TRUE(before.read_response());
-  // The next descriptor the client takes is the last one the process may have.
   rlimit old = {};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
-  const detail::FileDescriptor next(::dup(before.fd()));
-  rlimit low = old;
-  low.rlim_cur = static_cast<rlim_t>(next.get()) + 2;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::optional<RawClient> waiting;
+  // On the loop, so that the limit falls between the client's connect and the server's accept.
+  on_loop([&] {
+    waiting.emplace(server->port());
+    rlimit low = old;
+    low.rlim_cur = static_cast<rlim_t>(waiting->fd()) + 1;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  });
 
-  RawClient waiting = connect();
   EXPECT_TRUE(eventually([&] { return !metric_is("stator_http_accept_backoff_total 0"); }));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
 
-  ASSERT_TRUE(waiting.send(get("/")));
-  EXPECT_EQ(waiting.read_response().value().status, 200);
+  ASSERT_TRUE(waiting->send(get("/")));
+  EXPECT_EQ(waiting->read_response().value().status, 200);
 }
 
 }  // namespace

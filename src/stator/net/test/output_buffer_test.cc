@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/detail/output_buffer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "stator/core/random.h"
+
+namespace stator::net::detail {
+namespace {
+
+TEST(OutputBuffer, JoinsAppendedDataIntoOneChunk) {
+  OutputBuffer output;
+  output.append_raw("head\r\n");
+  output.append_chunk_data("abc");
+  output.append_chunk_data("");
+  output.append_chunk_data("defghijklmnop");
+  output.seal();
+  output.seal();
+
+  EXPECT_EQ(output.front(), "head\r\n10\r\nabcdefghijklmnop\r\n");
+}
+
+TEST(OutputBuffer, RawBytesAndTheLastChunkSealAnOpenChunk) {
+  OutputBuffer output;
+  output.append_chunk_data("a");
+  output.append_last_chunk();
+
+  EXPECT_EQ(output.front(), "1\r\na\r\n0\r\n\r\n");
+}
+
+TEST(OutputBuffer, NothingAppendedIsNoChunk) {
+  OutputBuffer output;
+  output.append_chunk_data("");
+  output.seal();
+  EXPECT_TRUE(output.empty());
+}
+
+TEST(OutputBuffer, ANewChunkMayOpenWhileAnOldOneIsPartlySent) {
+  OutputBuffer output;
+  output.append_chunk_data("old");
+  output.seal();
+  output.consume(4);
+
+  output.append_chunk_data("new");
+  EXPECT_EQ(output.size(), 4U + 3U);
+  output.seal();
+
+  EXPECT_EQ(output.front(), "ld\r\n3\r\nnew\r\n");
+}
+
+TEST(OutputBuffer, AnySequenceOfPartialSendsGivesTheSameBytes) {
+  Random random(3);
+  OutputBuffer output;
+  std::string expected;
+  std::string sent;
+  for (int i = 0; i < 2000; ++i) {
+    const std::string data(random.below(500) + 1, static_cast<char>('a' + i % 26));
+    output.append_raw(data);
+    expected += data;
+    const size_t count = random.below(output.size() + 1);
+    sent += output.front().substr(0, count);
+    output.consume(count);
+  }
+  sent += output.front();
+  EXPECT_EQ(sent, expected);
+}
+
+TEST(OutputBufferDeathTest, RefusesToSendAnOpenChunk) {
+  OutputBuffer output;
+  output.append_chunk_data("open");
+  EXPECT_DEATH(output.consume(1), "O1");
+}
+
+}  // namespace
+}  // namespace stator::net::detail
