@@ -43,7 +43,7 @@ class LocalWorker {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // shared with sessions, which may outlive this
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace stator::runtime

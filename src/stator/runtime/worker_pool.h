@@ -69,7 +69,7 @@ class WorkerPool {
 
  private:
   class Impl;
-  std::shared_ptr<Impl> impl_;  // shared with back-off timers, which hold it weakly
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace stator::runtime

@@ -34,16 +34,18 @@ struct WorkerServerOptions {
 /// work, so neither a slow client nor many of them slow the engine. While a session's previous
 /// message is on its way, steps merge into the next one.
 ///
-///   STATOR_TRY(auto server, WorkerServer::start(record, *engine, {}, metrics));
+///   STATOR_TRY(auto server, WorkerServer::start(record, *engine, {}, clock, metrics));
 ///   record.address = server->address();   // and publish it
 ///
-/// Thread-safe. `engine` and `metrics` outlive it; the destructor shuts down.
+/// Thread-safe, but shut down and destroyed by one thread. `engine`, `clock` and `metrics` outlive
+/// it; the destructor shuts down.
 class WorkerServer {
  public:
   /// `record` names the worker (key.worker, incarnation) and is what Describe tells, with the
   /// address filled in. kIo when the address cannot be bound or a TLS file cannot be read.
   static Result<std::unique_ptr<WorkerServer>> start(InstanceRecord record, engine::Engine& engine,
-                                                     WorkerServerOptions options, Metrics& metrics);
+                                                     WorkerServerOptions options,
+                                                     const Clock& clock, Metrics& metrics);
   WorkerServer(const WorkerServer&) = delete;
   WorkerServer& operator=(const WorkerServer&) = delete;
   ~WorkerServer();
@@ -62,7 +64,11 @@ class WorkerServer {
 
  private:
   class Impl;
+
+ public:  // for make_unique; Impl is private, so nobody else can call it
   explicit WorkerServer(std::unique_ptr<Impl> impl);
+
+ private:
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/core/mutex.h"
+#include "stator/engine/api/engine.h"
+#include "stator/runtime/detail/pump.h"
+#include "stator/runtime/instance_record.h"
+#include "stator/runtime/worker_server.h"
+
+namespace stator::runtime::detail {
+
+/// Counters of the worker's side.
+struct ServerMetrics {
+  explicit ServerMetrics(Metrics& metrics)
+      : sessions_open(metrics.gauge("stator_runtime_server_sessions_open",
+                                    "sessions of frontend shards at this worker")),
+        event_streams_open(metrics.gauge("stator_runtime_server_event_streams_open",
+                                         "readers of this worker's KV events")),
+        messages_received(metrics.counter("stator_runtime_server_messages_total",
+                                          "worker-plane messages", {{"direction", "received"}})),
+        messages_sent(metrics.counter("stator_runtime_server_messages_total",
+                                      "worker-plane messages", {{"direction", "sent"}})),
+        tokens(metrics.counter("stator_runtime_server_tokens_total", "output tokens sent")),
+        rejected_messages(
+            metrics.counter("stator_runtime_server_rejected_messages_total",
+                            "messages that do not decode, are of unknown kind or out of order")),
+        slow_session_cancels(
+            metrics.counter("stator_runtime_server_slow_session_cancels_total",
+                            "requests cancelled because their frontend reads too slowly")),
+        expired(metrics.counter("stator_runtime_server_expired_total",
+                                "requests cancelled at their deadline by the worker")) {}
+  Gauge sessions_open;
+  Gauge event_streams_open;
+  Counter messages_received;
+  Counter messages_sent;
+  Counter tokens;
+  Counter rejected_messages;
+  Counter slow_session_cancels;
+  Counter expired;
+};
+
+class ServerSession;
+class ServerEvents;
+
+/// What the streams of one WorkerServer share. Outlives them all: the server waits for that.
+struct ServerContext {
+  ServerContext(InstanceRecord record_in, engine::Engine& engine_in, WorkerServerOptions options_in,
+                const Clock& clock_in, Metrics& metrics_in)
+      : record(std::move(record_in)),
+        engine(engine_in),
+        options(std::move(options_in)),
+        clock(clock_in),
+        metrics(metrics_in) {}
+
+  InstanceRecord record;  // const once the server has started
+  engine::Engine& engine;
+  const WorkerServerOptions options;
+  const Clock& clock;
+  const ServerMetrics metrics;
+  std::atomic<bool> draining{false};
+  std::unique_ptr<Pump> output_pump;  // of sessions
+  std::unique_ptr<Pump> events_pump;  // snapshots take long; keep them off the sessions' way
+
+  Mutex mutex;
+  std::condition_variable_any all_gone;
+  std::vector<std::shared_ptr<ServerSession>> sessions STATOR_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<ServerEvents>> event_streams STATOR_GUARDED_BY(mutex);
+  bool stopping STATOR_GUARDED_BY(mutex) = false;
+  size_t streams STATOR_GUARDED_BY(mutex) = 0;  // of both kinds, also refused ones, until OnDone
+};
+
+}  // namespace stator::runtime::detail

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/runtime/detail/session_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "stator/core/assert.h"
+#include "stator/runtime/detail/shard_post.h"
+#include "stator/runtime/detail/step_merge.h"
+
+namespace stator::runtime::detail {
+
+SessionCore::SessionCore(WorkerId worker, net::Shard& shard, SessionEvents& events,
+                         SessionMetrics metrics)
+    : worker_(worker), shard_(shard), metrics_(metrics), events_(&events) {
+  metrics_.sessions_open.add(1);
+}
+
+SessionCore::~SessionCore() {
+  metrics_.sessions_open.add(-1);
+}
+
+size_t SessionCore::push(SessionEvent event) {
+  bool sleeping = false;
+  size_t bytes = 0;
+  {
+    const MutexLock lock(mutex_);
+    append(std::move(event));
+    bytes = inbox_.step_bytes;
+    sleeping = !std::exchange(woken_, true);
+  }
+  if (sleeping) {
+    wake();
+  }
+  return bytes;
+}
+
+void SessionCore::push_load(const engine::LoadReport& load) {
+  bool sleeping = false;
+  {
+    const MutexLock lock(mutex_);
+    inbox_.load = load;
+    sleeping = !std::exchange(woken_, true);
+  }
+  if (sleeping) {
+    wake();
+  }
+}
+
+void SessionCore::wake() {
+  post_wakeup(shard_, [self = shared_from_this()] { self->deliver(); });
+}
+
+void SessionCore::append(SessionEvent event) {
+  auto* step = std::get_if<engine::StepOutput>(&event);
+  auto* last =
+      inbox_.events.empty() ? nullptr : std::get_if<engine::StepOutput>(&inbox_.events.back());
+  inbox_.step_bytes += step != nullptr ? step_bytes(*step) : 0;
+  if (step != nullptr && last != nullptr) {
+    merge_step(*last, std::move(*step));
+  } else {
+    inbox_.events.push_back(std::move(event));
+  }
+}
+
+void SessionCore::deliver() {
+  Inbox inbox;
+  {
+    const MutexLock lock(mutex_);
+    std::swap(inbox, inbox_);
+    woken_ = false;
+  }
+  for (SessionEvent& event : inbox.events) {
+    if (!open()) {
+      break;
+    }
+    std::visit([this](auto&& value) { handle(std::move(value)); }, std::move(event));
+  }
+  if (open() && inbox.load) {
+    events_->on_load(worker_, *inbox.load);
+  }
+  if (open() && on_drained_) {
+    on_drained_();
+  }
+}
+
+void SessionCore::begin(engine::RequestKey key) {
+  STATOR_ASSERT(shard_.on_loop(), "a session is used on its home loop");
+  const bool fresh = in_flight_.emplace(key, KeyState::kSubmitted).second;
+  STATOR_ASSERT(fresh, "S1: a key is submitted once at a time");
+}
+
+bool SessionCore::forget(engine::RequestKey key) {
+  return in_flight_.erase(key) > 0;
+}
+
+void SessionCore::close() {
+  events_ = nullptr;
+  in_flight_.clear();
+  on_drained_ = nullptr;
+}
+
+void SessionCore::tell_accepted(engine::RequestKey key) {
+  const auto found = in_flight_.find(key);
+  if (open() && found != in_flight_.end() &&
+      std::exchange(found->second, KeyState::kAccepted) == KeyState::kSubmitted) {
+    events_->on_accepted(worker_, key);
+  }
+}
+
+void SessionCore::handle(SessionOpened&& /*event*/) {
+  events_->on_opened(worker_);
+}
+
+void SessionCore::handle(SessionAccepted&& event) {
+  tell_accepted(event.key);
+}
+
+void SessionCore::handle(SessionRejected&& event) {
+  if (forget(event.failure.key)) {
+    events_->on_rejected(worker_, event.failure.key, std::move(event.failure.error));
+  }
+}
+
+void SessionCore::handle(engine::StepOutput&& step) {
+  // The engine's thread may be faster than whoever reports the acceptance: output implies it (S2).
+  // These callbacks may cancel or close, so filtering comes after all of them.
+  for (const engine::Delta& delta : step.deltas) {
+    tell_accepted(delta.key);
+  }
+  for (const engine::Failure& failure : step.failures) {
+    tell_accepted(failure.key);
+  }
+  uint64_t tokens = 0;
+  const size_t stale = std::erase_if(step.deltas, [&](const engine::Delta& delta) {
+    if (!in_flight_.contains(delta.key)) {
+      return true;
+    }
+    tokens += delta.token_count;
+    if (delta.finish != api::FinishReason::kNone) {
+      forget(delta.key);
+    }
+    return false;
+  });
+  std::erase_if(step.failures,
+                [&](const engine::Failure& failure) { return !forget(failure.key); });
+  metrics_.tokens.add(tokens);
+  metrics_.stale_deltas.add(stale);
+  if (open() && (!step.deltas.empty() || !step.failures.empty())) {
+    events_->on_step(worker_, std::move(step));
+  }
+}
+
+void SessionCore::handle(SessionDraining&& /*event*/) {
+  events_->on_draining(worker_);
+}
+
+void SessionCore::handle(SessionClosed&& event) {
+  SessionEvents& events = *events_;
+  close();
+  events.on_closed(worker_, std::move(event.error));
+}
+
+}  // namespace stator::runtime::detail

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/runtime/detail/step_merge.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace stator::runtime::detail {
+
+void merge_step(engine::StepOutput& into, engine::StepOutput from) {
+  if (into.deltas.empty() && into.failures.empty()) {
+    into = std::move(from);
+    return;
+  }
+  const auto shift = static_cast<uint32_t>(into.tokens.size());
+  // Log-probabilities are parallel to the tokens or absent: one side may need empty ones.
+  if (!into.logprobs.empty() || !from.logprobs.empty()) {
+    into.logprobs.resize(into.tokens.size());
+    from.logprobs.resize(from.tokens.size());
+    std::ranges::move(from.logprobs, std::back_inserter(into.logprobs));
+  }
+  into.tokens.insert(into.tokens.end(), from.tokens.begin(), from.tokens.end());
+  into.deltas.reserve(into.deltas.size() + from.deltas.size());
+  for (engine::Delta& delta : from.deltas) {
+    delta.token_begin += shift;
+    into.deltas.push_back(delta);
+  }
+  std::ranges::move(from.failures, std::back_inserter(into.failures));
+}
+
+size_t step_bytes(const engine::StepOutput& step) {
+  size_t bytes = sizeof(step) + step.deltas.size() * sizeof(engine::Delta) +
+                 step.tokens.size() * sizeof(TokenId) +
+                 step.logprobs.size() * sizeof(api::TokenLogprobs);
+  for (const api::TokenLogprobs& logprobs : step.logprobs) {
+    bytes += logprobs.top.size() * sizeof(api::TokenLogprob);
+  }
+  for (const engine::Failure& failure : step.failures) {
+    bytes += sizeof(failure) + failure.error.message().size();
+  }
+  return bytes;
+}
+
+}  // namespace stator::runtime::detail

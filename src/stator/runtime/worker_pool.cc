@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/runtime/worker_pool.h"
+
+#include <map>
+#include <utility>
+
+#include "stator/core/assert.h"
+#include "stator/core/log.h"
+#include "stator/runtime/detail/backoff.h"
+
+namespace stator::runtime {
+namespace {
+
+constexpr std::string_view kLogTarget = "runtime::pool";
+
+}  // namespace
+
+/// All on the loop. A session is never destroyed inside its own callback: it is parked until the
+/// next turn.
+class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
+ public:
+  Impl(WorkerPoolOptions options, Wiring wiring, Metrics& metrics)
+      : options_(std::move(options)),
+        wiring_(wiring),
+        workers_up_(metrics.gauge("stator_runtime_pool_workers_up", "workers with a live session")),
+        reconnects_(metrics.counter("stator_runtime_reconnects_total",
+                                    "sessions opened again after a loss")) {}
+
+  void start() {
+    STATOR_ASSERT(wiring_.shard.on_loop(), "a worker pool lives on its shard's loop");
+    watch_ = wiring_.discovery.watch(options_.query, wiring_.shard, *this);
+  }
+
+  void stop() {
+    watch_.reset();
+    const size_t up = up_count_;
+    workers_.clear();
+    parked_.clear();
+    workers_up_.add(-static_cast<double>(up));
+  }
+
+  WorkerSession* find_session(WorkerId worker) {
+    const auto found = workers_.find(worker);
+    return found == workers_.end() || !found->second.up ? nullptr : found->second.session.get();
+  }
+
+  const InstanceRecord* find_record(WorkerId worker) const {
+    const auto found = workers_.find(worker);
+    return found == workers_.end() ? nullptr : &found->second.record;
+  }
+
+  // DiscoveryListener
+
+  void on_synced() override { wiring_.listener.on_synced(); }
+
+  void on_added(const InstanceRecord& record) override {
+    const WorkerId worker = record.key.worker;
+    auto [found, fresh] = workers_.try_emplace(worker, record, options_);
+    Entry& entry = found->second;
+    entry.listed = true;
+    if (fresh) {
+      connect(entry);
+    } else if (record.incarnation != entry.record.incarnation) {
+      replace(entry, record);
+    } else {
+      entry.record = record;  // listed again while its session lived on
+      if (entry.up) {
+        wiring_.listener.on_worker_updated(record);
+      }
+    }
+  }
+
+  void on_updated(const InstanceRecord& record) override {
+    const auto found = workers_.find(record.key.worker);
+    if (found == workers_.end()) {
+      return;
+    }
+    found->second.record = record;
+    if (found->second.up) {
+      wiring_.listener.on_worker_updated(record);
+    }
+  }
+
+  void on_removed(const InstanceRecord& last) override {
+    const auto found = workers_.find(last.key.worker);
+    if (found == workers_.end() || found->second.record.incarnation != last.incarnation) {
+      return;
+    }
+    found->second.listed = false;
+    if (!found->second.up) {  // P2: a live one stays until its connection ends
+      drop(found);
+    }
+  }
+
+  // SessionEvents
+
+  void on_opened(WorkerId worker) override {
+    Entry& entry = workers_.at(worker);
+    entry.backoff.reset();
+    entry.up = true;
+    ++up_count_;
+    workers_up_.add(1);
+    if (options_.kv_events != nullptr && entry.follower == nullptr) {
+      entry.follower =
+          wiring_.connector.follow_events(entry.record, wiring_.shard, *options_.kv_events);
+    }
+    wiring_.listener.on_worker_added(entry.record);
+    wiring_.events.on_opened(worker);
+  }
+
+  void on_closed(WorkerId worker, Error error) override {
+    const auto found = workers_.find(worker);
+    Entry& entry = found->second;
+    log::info(kLogTarget, "worker lost",
+              {{"worker", entry.record.key.to_string()}, {"reason", error.message()}});
+    park(std::move(entry.session));
+    if (entry.up) {
+      take_down(entry, std::move(error));
+    }
+    if (!entry.listed) {
+      drop(found);
+      return;
+    }
+    entry.retry = wiring_.shard.after(entry.backoff.next(), [this, worker] {
+      reconnects_.add();
+      connect(workers_.at(worker));
+    });
+  }
+
+  void on_load(WorkerId worker, const engine::LoadReport& load) override {
+    wiring_.events.on_load(worker, load);
+  }
+  void on_rejected(WorkerId worker, engine::RequestKey key, Error error) override {
+    wiring_.events.on_rejected(worker, key, std::move(error));
+  }
+  void on_accepted(WorkerId worker, engine::RequestKey key) override {
+    wiring_.events.on_accepted(worker, key);
+  }
+  void on_step(WorkerId worker, engine::StepOutput output) override {
+    wiring_.events.on_step(worker, std::move(output));
+  }
+  void on_draining(WorkerId worker) override { wiring_.events.on_draining(worker); }
+
+ private:
+  struct Entry {
+    Entry(const InstanceRecord& record_in, const WorkerPoolOptions& options)
+        : record(record_in), backoff(options.reconnect_min, options.reconnect_max) {}
+    InstanceRecord record;
+    bool listed = true;
+    bool up = false;  // added at the listener
+    std::unique_ptr<WorkerSession> session;
+    std::unique_ptr<EventFollower> follower;
+    detail::Backoff backoff;
+    net::Timer retry;
+  };
+  // Not a hash map: callbacks hold references to entries while others come and go.
+  using Workers = std::map<WorkerId, Entry>;
+
+  void connect(Entry& entry) {
+    entry.session = wiring_.connector.open_session(entry.record, wiring_.shard, *this);
+  }
+
+  /// A new life under the id: whatever was in flight at the old one is lost.
+  void replace(Entry& entry, const InstanceRecord& record) {
+    park(std::move(entry.session));
+    if (entry.up) {
+      take_down(entry, Error(Code::kDisconnected, "the worker has been restarted"));
+    }
+    entry.retry.cancel();
+    entry.record = record;
+    connect(entry);
+  }
+
+  void take_down(Entry& entry, Error error) {
+    const WorkerId worker = entry.record.key.worker;
+    entry.up = false;
+    entry.follower.reset();  // the next one starts with a snapshot
+    --up_count_;
+    workers_up_.add(-1);
+    wiring_.events.on_closed(worker, std::move(error));
+    wiring_.listener.on_worker_removed(worker);
+  }
+
+  void drop(Workers::iterator entry) {
+    park(std::move(entry->second.session));
+    workers_.erase(entry);
+  }
+
+  /// Closes a session and keeps it until its own callbacks have returned and callers have let go of
+  /// it.
+  void park(std::unique_ptr<WorkerSession> session) {
+    if (session == nullptr) {
+      return;
+    }
+    session->close();
+    parked_.push_back(std::move(session));
+    unpark_ = wiring_.shard.after(Duration::zero(), [this] { parked_.clear(); });
+  }
+
+  const WorkerPoolOptions options_;
+  const Wiring wiring_;
+  const Gauge workers_up_;
+  const Counter reconnects_;
+  size_t up_count_ = 0;
+  std::unique_ptr<Watch> watch_;
+  Workers workers_;
+  std::vector<std::unique_ptr<WorkerSession>> parked_;  // until the next turn
+  net::Timer unpark_;
+};
+
+WorkerPool::WorkerPool(WorkerPoolOptions options, Wiring wiring, Metrics& metrics)
+    : impl_(std::make_unique<Impl>(std::move(options), wiring, metrics)) {
+  impl_->start();
+}
+
+WorkerPool::~WorkerPool() {
+  impl_->stop();
+}
+
+WorkerSession* WorkerPool::find_session(WorkerId worker) {
+  return impl_->find_session(worker);
+}
+
+const InstanceRecord* WorkerPool::find_record(WorkerId worker) const {
+  return impl_->find_record(worker);
+}
+
+}  // namespace stator::runtime
