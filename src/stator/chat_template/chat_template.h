@@ -17,12 +17,11 @@
 namespace stator::chat_template {
 
 // Chat templates: from an OpenAI-style conversation to the prompt text a model was trained on. The
-// language is Jinja2 as Hugging Face's apply_chat_template sets it up, and output is byte-equal to it:
-// prompts that differ by one space miss every prefix cache.
+// language is Jinja2 as Hugging Face's apply_chat_template sets it up, and output is byte-equal to
+// it: prompts that differ by one space miss every prefix cache.
 //
-//   STATOR_TRY(auto source, find_chat_template(model_dir));         // nothing there: no chat endpoint
-//   STATOR_TRY(auto chat, ChatTemplate::compile(std::move(*source)));
-//   RenderInput input;
+//   STATOR_TRY(auto source, find_chat_template(model_dir));         // nothing there: no chat
+//   endpoint STATOR_TRY(auto chat, ChatTemplate::compile(std::move(*source))); RenderInput input;
 //   input.messages_json = R"([{"role":"user","content":"Hello"}])";
 //   input.now = clock.wall_now();
 //   STATOR_TRY(std::string prompt, chat->render(input));
@@ -39,9 +38,10 @@ struct ChatTemplateSource {
 
 /// Looks for `chat_template.jinja`, then `chat_template.json`, then `chat_template` in
 /// `tokenizer_config.json` (a string, or a list of {name, template} with "default" and "tool_use");
-/// special tokens come from tokenizer_config.json. None of them: an empty optional. Unreadable file:
-/// kIo; wrong content: kCorrupt, naming the file. Blocking reads, for start-up only.
-Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& model_dir);
+/// special tokens come from tokenizer_config.json. None of them: an empty optional. Unreadable
+/// file: kIo; wrong content: kCorrupt, naming the file. Blocking reads, for start-up only.
+Result<std::optional<ChatTemplateSource>> find_chat_template(
+    const std::filesystem::path& model_dir);
 
 /// Bounds on one render, against hostile templates and hostile conversations.
 struct RenderLimits {
@@ -56,7 +56,7 @@ struct RenderInput {
   std::string_view messages_json;   ///< array of message objects; required
   std::string_view tools_json;      ///< array of OpenAI tool objects
   std::string_view documents_json;  ///< array
-  std::string_view extra_json;      ///< object: chat_template_kwargs; wins over everything but messages
+  std::string_view extra_json;  ///< object: chat_template_kwargs; wins over everything but messages
   bool add_generation_prompt = true;
   bool continue_final_message = false;  ///< excludes add_generation_prompt
   WallTime now{};                       ///< for strftime_now; UTC
@@ -65,8 +65,9 @@ struct RenderInput {
 
 /// What the template was found to need. Decided once at compile time from its syntax tree.
 struct TemplateTraits {
-  bool content_parts = false;      ///< walks message.content: gets part lists; else joined text
-  bool object_arguments = false;   ///< tool-call arguments must be objects, not JSON text
+  bool content_parts = false;       ///< walks message.content: gets part lists; else joined text
+  bool text_content = true;         ///< also takes plain text: it is not wrapped into a part list
+  bool object_arguments = false;    ///< tool-call arguments must be objects, not JSON text
   bool mentions_developer = false;  ///< knows the role "developer"; else it is sent as "system"
   bool uses_tools = false;
 };
@@ -92,8 +93,8 @@ class ChatTemplate {
   ///   does not contain: kInvalidArgument.
   Result<std::string> render(const RenderInput& input) const;
 
-  /// The template as plain Jinja: every member of `context_json` (an object) is a variable, nothing is
-  /// adapted. For tests, tools and templates that are not about chats.
+  /// The template as plain Jinja: every member of `context_json` (an object) is a variable, nothing
+  /// is adapted. For tests, tools and templates that are not about chats.
   Result<std::string> render_context(std::string_view context_json, const RenderInput& input) const;
 
   const TemplateTraits& traits() const;

@@ -34,9 +34,9 @@ enum class Kind : uint8_t {
 };
 
 /// One value of a template's world: 16 bytes, trivially copyable, aliasing what it was made from.
-/// Strings, lists and dicts point into an Arena or into the JSON text they were read from; both must
-/// outlive the value. Lists and dicts are shared by reference, as in Python. Not thread-safe while
-/// written; a render owns all values it makes.
+/// Strings, lists and dicts point into an Arena or into the JSON text they were read from; both
+/// must outlive the value. Lists and dicts are shared by reference, as in Python. Not thread-safe
+/// while written; a render owns all values it makes.
 ///
 ///   Arena arena(1 << 20);
 ///   STATOR_TRY(Value messages, Value::from_json(body, arena));
@@ -97,8 +97,8 @@ class Value {
 
   /// Reads JSON exactly: key order kept (a repeated key keeps its first place and last value),
   /// integers of any width kept, strings without escapes alias `json`. A lone surrogate escape
-  /// becomes U+FFFD. Nesting deeper than 128, invalid UTF-8, trailing text: kInvalidArgument with the
-  /// byte offset. Arena full: kTooLarge.
+  /// becomes U+FFFD. Nesting deeper than 128, invalid UTF-8, trailing text: kInvalidArgument with
+  /// the byte offset. Arena full: kTooLarge.
   static Result<Value> from_json(std::string_view json, Arena& arena);
   /// As Python's json.dumps(value, ensure_ascii=False). For trees made by from_json.
   std::string to_python_json() const;

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/chat_template/chat_template.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "stator/chat_template/arena.h"
+#include "stator/chat_template/detail/conversation.h"
+#include "stator/chat_template/detail/failure.h"
+#include "stator/chat_template/detail/interpreter.h"
+#include "stator/chat_template/detail/lexer.h"
+#include "stator/chat_template/detail/parser.h"
+#include "stator/chat_template/detail/traits.h"
+#include "stator/chat_template/value.h"
+
+namespace stator::chat_template {
+namespace {
+
+// A template is text a human wrote; its tree takes a few times its size.
+constexpr size_t kSourceBytesMax = size_t{4} << 20U;
+constexpr size_t kProgramBytesMax = size_t{512} << 20U;
+
+/// One template ready to run.
+struct Unit {
+  detail::Program program;
+  DictData* names = nullptr;  // name → index into program.names
+  TemplateTraits traits;
+};
+
+/// The variables of one render.
+class Context {
+ public:
+  Context(const Unit& unit, Arena& arena) : unit_(unit) {
+    values_ = {arena.array<Value>(unit.program.names.size()), unit.program.names.size()};
+    std::ranges::fill(values_, Value::missing());
+  }
+  void set(std::string_view name, const Value& value) {
+    if (const Value* index = unit_.names->find(name)) {
+      values_[static_cast<size_t>(index->as_int())] = value;
+    }
+  }
+  /// Every member of an object, except those named `kept`.
+  void set_members(const Value& object, std::string_view kept) {
+    for (const auto& entry : object.as_dict().items()) {
+      if (entry.key.text() != kept) {
+        set(entry.key.text(), entry.value);
+      }
+    }
+  }
+  std::span<const Value> values() const { return values_; }
+
+ private:
+  const Unit& unit_;
+  std::span<Value> values_;
+};
+
+Result<std::string> to_error(detail::Failure& failure, uint32_t line) {
+  if (failure.raised) {
+    return Error(failure.code, std::move(failure.message));
+  }
+  return Error(failure.code, "rendering the chat template: line " + std::to_string(line) + ": " +
+                                 failure.message);
+}
+
+Result<std::string> run(const Unit& unit, const Context& context, Arena& arena,
+                        const RenderInput& input) {
+  detail::Interpreter interpreter(unit.program, arena, input.limits, input.now);
+  try {
+    return interpreter.run(context.values());
+  } catch (detail::Failure& failure) {
+    return to_error(failure, interpreter.line());
+  }
+}
+
+Result<Value> parse(std::string_view json, std::string_view what, Arena& arena) {
+  auto value = Value::from_json(json, arena);
+  if (!value) {
+    return std::move(value.error()).with_context(what);
+  }
+  return value;
+}
+
+Result<Value> parse_object(std::string_view json, std::string_view what, Arena& arena) {
+  STATOR_TRY(const Value value, parse(json, what, arena));
+  if (!value.is_dict()) {
+    return Error(Code::kInvalidArgument, std::string(what) + " must be an object");
+  }
+  return value;
+}
+
+bool names_variable(const Unit& unit, std::string_view name) {
+  return unit.names->find(name) != nullptr;
+}
+
+/// Whether a conversation with a tool call renders sensibly with arguments of this form.
+bool probe_arguments(const Unit& unit, const SpecialTokens& tokens, std::string_view arguments) {
+  const std::string messages =
+      R"([{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"id":"call00001",)"
+      R"("type":"function","function":{"name":"f","arguments":)" +
+      std::string(arguments) +
+      R"(}}]},{"role":"tool","tool_call_id":"call00001","name":"f","content":"r"}])";
+  constexpr size_t kProbeBytes = size_t{8} << 20U;
+  Arena arena(kProbeBytes);
+  RenderInput input;
+  input.limits = {
+      .steps_max = 200'000, .output_bytes_max = 1U << 20U, .memory_bytes_max = kProbeBytes};
+  Context context(unit, arena);
+  for (const auto& [name, text] : tokens) {
+    context.set(name, Value::string(text));
+  }
+  const auto value = Value::from_json(messages, arena);
+  context.set("messages", *value);
+  context.set("add_generation_prompt", Value::boolean(false));
+  const auto prompt = run(unit, context, arena, input);
+  // A mapping printed the Python way is a template that expected text.
+  return prompt && prompt->find("probe_key") != std::string::npos &&
+         prompt->find("{'probe_key'") == std::string::npos;
+}
+
+TemplateTraits find_traits(const Unit& unit, std::string_view source, const SpecialTokens& tokens) {
+  TemplateTraits traits;
+  const detail::ContentUse content = detail::find_content_use(unit.program);
+  traits.content_parts = content.walks_parts;
+  traits.text_content = !content.walks_parts || content.tests_string;
+  traits.mentions_developer = source.find("developer") != std::string_view::npos;
+  traits.uses_tools = names_variable(unit, "tools");
+  traits.object_arguments = probe_arguments(unit, tokens, R"({"probe_key":"v"})") ||
+                            !probe_arguments(unit, tokens, R"("{\"probe_key\":\"v\"}")");
+  return traits;
+}
+
+Result<Unit> compile_unit(std::string_view text, const SpecialTokens& tokens, Arena& arena) {
+  if (text.size() > kSourceBytesMax) {
+    return Error(Code::kTooLarge, "a chat template larger than 4 MiB");
+  }
+  try {
+    const std::string normalized = detail::normalize_source(text);
+    const std::string_view source = arena.copy(std::string_view(normalized));
+    Unit unit;
+    unit.program = detail::parse_template(source, arena);
+    unit.names = DictData::make(arena, unit.program.names.size());
+    for (size_t i = 0; i < unit.program.names.size(); ++i) {
+      unit.names->set(arena, Value::string(unit.program.names[i]),
+                      Value::integer(static_cast<int64_t>(i)));
+    }
+    unit.traits = find_traits(unit, source, tokens);
+    return unit;
+  } catch (detail::Failure& failure) {
+    return Error(failure.code, std::move(failure.message));
+  }
+}
+
+}  // namespace
+
+struct ChatTemplate::Compiled {
+  Arena arena{kProgramBytesMax};
+  SpecialTokens special_tokens;
+  Unit chat;
+  std::optional<Unit> tool_use;
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<const Compiled> compiled)
+    : compiled_(std::move(compiled)) {}
+
+ChatTemplate::~ChatTemplate() = default;
+
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string source,
+                                                            SpecialTokens special_tokens) {
+  return compile(ChatTemplateSource{std::move(source), std::nullopt, std::move(special_tokens)});
+}
+
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(ChatTemplateSource source) {
+  auto compiled = std::make_unique<Compiled>();
+  compiled->special_tokens = std::move(source.special_tokens);
+  STATOR_TRY(compiled->chat, compile_unit(source.text, compiled->special_tokens, compiled->arena));
+  if (source.tool_use_text) {
+    STATOR_TRY(compiled->tool_use,
+               compile_unit(*source.tool_use_text, compiled->special_tokens, compiled->arena),
+               "the tool_use template");
+  }
+  return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(compiled)));
+}
+
+const TemplateTraits& ChatTemplate::traits() const {
+  return compiled_->chat.traits;
+}
+
+Result<std::string> ChatTemplate::render(const RenderInput& input) const {
+  if (input.add_generation_prompt && input.continue_final_message) {
+    return Error(Code::kInvalidArgument,
+                 "add_generation_prompt and continue_final_message exclude each other");
+  }
+  Arena arena(input.limits.memory_bytes_max);
+  Value tools = Value::missing();
+  try {
+    STATOR_TRY(const Value messages, parse(input.messages_json, "messages", arena));
+    if (!input.tools_json.empty()) {
+      STATOR_TRY(tools, parse(input.tools_json, "tools", arena));
+      detail::adapt_tools(tools, arena);
+      tools = tools.truthy() ? tools : Value::missing();  // no tools = undefined
+    }
+    const bool use_tools = !tools.is_missing() && compiled_->tool_use.has_value();
+    const Unit& unit = use_tools ? *compiled_->tool_use : compiled_->chat;
+    detail::adapt_messages(messages, unit.traits, arena);
+    if (input.continue_final_message) {
+      detail::mark_final_message(messages, arena);
+    }
+    Context context(unit, arena);
+    for (const auto& [name, text] : compiled_->special_tokens) {
+      context.set(name, Value::string(text));
+    }
+    context.set("tools", tools);
+    context.set("add_generation_prompt", Value::boolean(input.add_generation_prompt));
+    if (!input.documents_json.empty()) {
+      STATOR_TRY(const Value documents, parse(input.documents_json, "documents", arena));
+      context.set("documents", documents);
+    }
+    if (!input.extra_json.empty()) {
+      STATOR_TRY(const Value extra, parse_object(input.extra_json, "chat_template_kwargs", arena));
+      context.set_members(extra, "messages");
+    }
+    context.set("messages", messages);
+    auto prompt = run(unit, context, arena, input);
+    if (!prompt || !input.continue_final_message) {
+      return prompt;
+    }
+    return detail::cut_at_mark(std::move(*prompt));
+  } catch (detail::Failure& failure) {
+    return Error(failure.code, std::move(failure.message));
+  }
+}
+
+Result<std::string> ChatTemplate::render_context(std::string_view context_json,
+                                                 const RenderInput& input) const {
+  Arena arena(input.limits.memory_bytes_max);
+  try {
+    STATOR_TRY(const Value members, parse_object(context_json, "the context", arena));
+    Context context(compiled_->chat, arena);
+    context.set_members(members, "");
+    return run(compiled_->chat, context, arena, input);
+  } catch (detail::Failure& failure) {
+    return Error(failure.code, std::move(failure.message));
+  }
+}
+
+}  // namespace stator::chat_template

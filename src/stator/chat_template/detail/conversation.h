@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "stator/chat_template/arena.h"
+#include "stator/chat_template/chat_template.h"
+#include "stator/chat_template/value.h"
+
+namespace stator::chat_template::detail {
+
+// Between what clients send and what templates expect. All change the given values in place and
+// throw Failure where the shape is wrong.
+
+/// Roles, content, reasoning and tool-call arguments of every message, as `traits` asks.
+void adapt_messages(const Value& messages, const TemplateTraits& traits, Arena& arena);
+/// Gives functions without parameters an empty object schema.
+void adapt_tools(const Value& tools, Arena& arena);
+
+/// continue_final_message as Hugging Face does it: a mark behind the last message's content shows
+/// where to cut the prompt.
+void mark_final_message(const Value& messages, Arena& arena);
+std::string cut_at_mark(std::string prompt);
+
+}  // namespace stator::chat_template::detail

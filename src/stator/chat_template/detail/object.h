@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "stator/chat_template/value.h"
+
+namespace stator::chat_template {
+
+/// Header of the values that only a running template makes.
+struct Object {
+  enum class Type : uint8_t {
+    kNamespace,
+    kLoop,
+    kMacro,
+    kMethod,    ///< `text.strip`: a function with its receiver
+    kFunction,  ///< a global such as range
+    kCycler,
+    kJoiner,
+  };
+  Type type;
+};
+
+namespace detail {
+
+struct MacroStmt;
+struct ForStmt;
+struct Frame;
+class Interpreter;
+struct CallArguments;
+
+using GlobalFunction = Value (*)(Interpreter&, const CallArguments&);
+using Method = Value (*)(Interpreter&, Value self, const CallArguments&);
+
+struct NamespaceObject : Object {
+  DictData* attributes;
+};
+
+struct LoopObject : Object {
+  ListData* items;
+  uint32_t index0;
+  uint32_t depth0;
+  Value changed;  ///< last arguments of loop.changed(); missing before the first call
+  const ForStmt* statement;
+  Frame* frame;
+};
+
+struct MacroObject : Object {
+  const MacroStmt* declaration;
+  Frame* closure;
+};
+
+struct MethodObject : Object {
+  Value self;
+  Method function;
+  std::string_view name;
+};
+
+struct FunctionObject : Object {
+  GlobalFunction function;
+  std::string_view name;
+};
+
+struct CyclerObject : Object {
+  std::span<Value> items;
+  uint32_t position;
+};
+
+struct JoinerObject : Object {
+  Value separator;
+  bool used;
+};
+
+}  // namespace detail
+}  // namespace stator::chat_template

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "stator/chat_template/detail/format.h"
+#include "stator/chat_template/detail/interpreter.h"
+#include "stator/chat_template/detail/library.h"
+#include "stator/chat_template/detail/operators.h"
+#include "stator/chat_template/detail/text.h"
+
+namespace stator::chat_template::detail {
+namespace {
+
+using Args = const CallArguments&;
+
+/// A path such as "function.name" or "0", followed with Jinja's getitem.
+Value follow_path(Interpreter& interpreter, Value value, const Value& path) {
+  if (!path.is_string()) {
+    return interpreter.get_item(value, path);
+  }
+  std::string_view rest = path.text();
+  while (true) {
+    const size_t dot = rest.find('.');
+    const std::string_view part = rest.substr(0, dot);
+    int64_t index = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+    const bool is_index = error == std::errc{} && end == part.data() + part.size();
+    value = interpreter.get_item(value, is_index ? Value::integer(index) : Value::string(part));
+    if (dot == std::string_view::npos) {
+      return value;
+    }
+    rest.remove_prefix(dot + 1);
+  }
+}
+
+Value ignore_case(Interpreter& interpreter, const Value& value) {
+  return value.is_string() ? interpreter.make_string(to_lower(value.text())) : value;
+}
+
+/// What an element is sorted, grouped or compared by.
+struct KeyRule {
+  const Value* attribute;  // null: the element itself
+  const Value* otherwise;  // for elements without the attribute
+  bool case_sensitive;
+
+  Value key_of(Interpreter& interpreter, const Value& item) const {
+    Value key = item;
+    if (attribute != nullptr && !attribute->is_none()) {
+      key = follow_path(interpreter, item, *attribute);
+      if (key.is_undefined() && otherwise != nullptr) {
+        key = *otherwise;
+      }
+    }
+    return case_sensitive ? key : ignore_case(interpreter, key);
+  }
+};
+
+struct Keyed {
+  Value key;
+  Value item;
+};
+
+std::vector<Keyed> with_keys(Interpreter& interpreter, const Value& input, const KeyRule& rule) {
+  std::vector<Keyed> keyed;
+  const ListData& list = *interpreter.iterate(input);
+  interpreter.charge(list.size);
+  for (const Value& item : list.values()) {
+    keyed.push_back({rule.key_of(interpreter, item), item});
+  }
+  return keyed;
+}
+
+/// Stable merge sort: `less` may throw, and NaN keys must not lead a library sort out of bounds.
+void sort_keyed(Interpreter& interpreter, std::vector<Keyed>& keyed, bool reverse) {
+  interpreter.charge(keyed.size() * 4);
+  const auto precedes = [reverse](const Keyed& left, const Keyed& right) {
+    return reverse ? less(right.key, left.key) : less(left.key, right.key);
+  };
+  std::vector<Keyed> merged(keyed.size());
+  for (size_t run = 1; run < keyed.size(); run *= 2) {
+    for (size_t start = 0; start < keyed.size(); start += 2 * run) {
+      const size_t middle = std::min(start + run, keyed.size());
+      const size_t end = std::min(start + 2 * run, keyed.size());
+      size_t left = start;
+      size_t right = middle;
+      for (size_t at = start; at < end; ++at) {
+        const bool take_right =
+            left == middle || (right < end && precedes(keyed[right], keyed[left]));
+        merged[at] = keyed[take_right ? right++ : left++];
+      }
+    }
+    keyed.swap(merged);
+  }
+}
+
+/// sort by several attributes "a,b" compares tuples.
+Value multi_key(Interpreter& interpreter, const Value& item, std::string_view attributes,
+                bool case_sensitive) {
+  auto* keys = ListData::make(interpreter.arena(), 2);
+  while (true) {
+    const size_t comma = attributes.find(',');
+    const Value path = Value::string(attributes.substr(0, comma));
+    keys->push(interpreter.arena(),
+               KeyRule{&path, nullptr, case_sensitive}.key_of(interpreter, item));
+    if (comma == std::string_view::npos) {
+      return Value::sequence(Kind::kTuple, keys);
+    }
+    attributes.remove_prefix(comma + 1);
+  }
+}
+
+Value to_list(Interpreter& interpreter, const std::vector<Keyed>& keyed) {
+  auto* list = ListData::make(interpreter.arena(), keyed.size());
+  for (const Keyed& entry : keyed) {
+    list->push(interpreter.arena(), entry.item);
+  }
+  return Value::list(list);
+}
+
+Value filter_sort(Interpreter& interpreter, Value input, Args arguments) {
+  const bool reverse = arguments.get_bool(0, "reverse", false);
+  const bool case_sensitive = arguments.get_bool(1, "case_sensitive", false);
+  const Value* attribute = arguments.get(2, "attribute");
+  std::vector<Keyed> keyed;
+  if (attribute != nullptr && attribute->is_string() &&
+      attribute->text().find(',') != std::string_view::npos) {
+    for (const Value& item : interpreter.iterate(input)->values()) {
+      keyed.push_back({multi_key(interpreter, item, attribute->text(), case_sensitive), item});
+    }
+  } else {
+    keyed = with_keys(interpreter, input, {attribute, nullptr, case_sensitive});
+  }
+  sort_keyed(interpreter, keyed, reverse);
+  return to_list(interpreter, keyed);
+}
+
+Value filter_unique(Interpreter& interpreter, Value input, Args arguments) {
+  const KeyRule rule{arguments.get(1, "attribute"), nullptr,
+                     arguments.get_bool(0, "case_sensitive", false)};
+  auto* seen = DictData::make(interpreter.arena(), 0);
+  auto* kept = ListData::make(interpreter.arena(), 0);
+  for (const Keyed& entry : with_keys(interpreter, input, rule)) {
+    if (!hashable(entry.key)) {
+      fail("unhashable type: '" + std::string(type_name(entry.key)) + "'");
+    }
+    if (seen->find(entry.key) == nullptr) {
+      seen->set(interpreter.arena(), entry.key, Value::none());
+      kept->push(interpreter.arena(), entry.item);
+    }
+  }
+  return Value::sequence(Kind::kGenerator, kept);
+}
+
+Value filter_groupby(Interpreter& interpreter, Value input, Args arguments) {
+  const bool case_sensitive = arguments.get_bool(2, "case_sensitive", false);
+  const KeyRule rule{&arguments.require(0, "attribute", "groupby"), arguments.get(1, "default"),
+                     case_sensitive};
+  const KeyRule exact{rule.attribute, rule.otherwise, true};
+  std::vector<Keyed> keyed = with_keys(interpreter, input, rule);
+  sort_keyed(interpreter, keyed, false);
+  Arena& arena = interpreter.arena();
+  auto* groups = ListData::make(arena, 0);
+  ListData* members = nullptr;
+  for (size_t i = 0; i < keyed.size(); ++i) {
+    if (i == 0 || !equals(keyed[i].key, keyed[i - 1].key)) {
+      members = ListData::make(arena, 0);
+      auto* group = ListData::make(arena, 2);
+      group->push(arena, exact.key_of(interpreter, keyed[i].item));
+      group->push(arena, Value::list(members));
+      groups->push(arena, Value::sequence(Kind::kTuple, group));
+    }
+    members->push(arena, keyed[i].item);
+  }
+  return Value::list(groups);
+}
+
+Value extreme(Interpreter& interpreter, const Value& input, Args arguments, bool largest) {
+  const KeyRule rule{arguments.get(1, "attribute"), nullptr,
+                     arguments.get_bool(0, "case_sensitive", false)};
+  const std::vector<Keyed> keyed = with_keys(interpreter, input, rule);
+  if (keyed.empty()) {
+    return Value::undefined("an item of an empty sequence");
+  }
+  const Keyed* best = &keyed.front();
+  for (const Keyed& entry : keyed) {
+    if (largest ? less(best->key, entry.key) : less(entry.key, best->key)) {
+      best = &entry;
+    }
+  }
+  return best->item;
+}
+
+Value filter_min(Interpreter& interpreter, Value input, Args arguments) {
+  return extreme(interpreter, input, arguments, false);
+}
+Value filter_max(Interpreter& interpreter, Value input, Args arguments) {
+  return extreme(interpreter, input, arguments, true);
+}
+
+Value filter_dictsort(Interpreter& interpreter, Value input, Args arguments) {
+  if (!input.is_dict()) {
+    fail_operand("dictsort needs a mapping, not", input);
+  }
+  const bool case_sensitive = arguments.get_bool(0, "case_sensitive", false);
+  const std::string_view by = arguments.get_text(1, "by", "key");
+  if (by != "key" && by != "value") {
+    fail("You can only sort by either \"key\" or \"value\"");
+  }
+  Arena& arena = interpreter.arena();
+  std::vector<Keyed> keyed;
+  for (const auto& entry : input.as_dict().items()) {
+    auto* pair = ListData::make(arena, 2);
+    pair->push(arena, entry.key);
+    pair->push(arena, entry.value);
+    const Value& key = by == "key" ? entry.key : entry.value;
+    keyed.push_back({case_sensitive ? key : ignore_case(interpreter, key),
+                     Value::sequence(Kind::kTuple, pair)});
+  }
+  sort_keyed(interpreter, keyed, arguments.get_bool(2, "reverse", false));
+  return to_list(interpreter, keyed);
+}
+
+CallArguments drop_first(Args arguments, size_t count) {
+  CallArguments rest = arguments;
+  rest.positional = rest.positional.subspan(std::min(count, rest.positional.size()));
+  return rest;
+}
+
+Value filter_map(Interpreter& interpreter, Value input, Args arguments) {
+  Arena& arena = interpreter.arena();
+  auto* mapped = ListData::make(arena, 0);
+  const ListData& list = *interpreter.iterate(input);
+  interpreter.charge(list.size);
+  if (arguments.positional.empty()) {
+    const Value& attribute = arguments.require(0, "attribute", "map");
+    const Value* otherwise = arguments.get(1, "default");
+    for (const Value& item : list.values()) {
+      const Value found = follow_path(interpreter, item, attribute);
+      mapped->push(arena, found.is_undefined() && otherwise != nullptr ? *otherwise : found);
+    }
+    return Value::sequence(Kind::kGenerator, mapped);
+  }
+  const std::string_view name = interpreter.text_of(arguments.positional[0]);
+  const FilterFunction function = find_filter(name);
+  if (function == nullptr) {
+    fail("No filter named '" + std::string(name) + "'.");
+  }
+  const CallArguments rest = drop_first(arguments, 1);
+  for (const Value& item : list.values()) {
+    mapped->push(arena, function(interpreter, item, rest));
+  }
+  return Value::sequence(Kind::kGenerator, mapped);
+}
+
+/// select, reject (`by_attribute` false) and selectattr, rejectattr.
+Value pick(Interpreter& interpreter, const Value& input, Args arguments, bool by_attribute,
+           bool wanted) {
+  const size_t test_at = by_attribute ? 1 : 0;
+  const Value* path = by_attribute ? &arguments.require(0, "attribute", "selectattr") : nullptr;
+  TestFunction test = nullptr;
+  if (arguments.positional.size() > test_at) {
+    const std::string_view name = interpreter.text_of(arguments.positional[test_at]);
+    test = find_test(name);
+    if (test == nullptr) {
+      fail("No test named '" + std::string(name) + "'.");
+    }
+  }
+  const CallArguments rest = drop_first(arguments, test_at + 1);
+  auto* kept = ListData::make(interpreter.arena(), 0);
+  const ListData& list = *interpreter.iterate(input);
+  interpreter.charge(list.size);
+  for (const Value& item : list.values()) {
+    const Value subject = path == nullptr ? item : follow_path(interpreter, item, *path);
+    const bool holds = test == nullptr ? subject.truthy() : test(interpreter, subject, rest);
+    if (holds == wanted) {
+      kept->push(interpreter.arena(), item);
+    }
+  }
+  return Value::sequence(Kind::kGenerator, kept);
+}
+
+Value filter_select(Interpreter& interpreter, Value input, Args arguments) {
+  return pick(interpreter, input, arguments, false, true);
+}
+Value filter_reject(Interpreter& interpreter, Value input, Args arguments) {
+  return pick(interpreter, input, arguments, false, false);
+}
+Value filter_selectattr(Interpreter& interpreter, Value input, Args arguments) {
+  return pick(interpreter, input, arguments, true, true);
+}
+Value filter_rejectattr(Interpreter& interpreter, Value input, Args arguments) {
+  return pick(interpreter, input, arguments, true, false);
+}
+
+Value filter_list(Interpreter& interpreter, Value input, Args) {
+  const ListData& items = *interpreter.iterate(input);
+  auto* list = ListData::make(interpreter.arena(), items.size);
+  for (const Value& item : items.values()) {
+    list->push(interpreter.arena(), item);
+  }
+  interpreter.charge(items.size / 16);
+  return Value::list(list);
+}
+
+Value filter_items(Interpreter& interpreter, Value input, Args) {
+  auto* pairs = ListData::make(interpreter.arena(), 0);
+  if (input.is_undefined()) {
+    return Value::sequence(Kind::kGenerator, pairs);
+  }
+  if (!input.is_dict()) {
+    fail("Can only get item pairs from a mapping.");
+  }
+  for (const auto& entry : input.as_dict().items()) {
+    auto* pair = ListData::make(interpreter.arena(), 2);
+    pair->push(interpreter.arena(), entry.key);
+    pair->push(interpreter.arena(), entry.value);
+    pairs->push(interpreter.arena(), Value::sequence(Kind::kTuple, pair));
+  }
+  interpreter.charge(pairs->size / 8);
+  return Value::sequence(Kind::kGenerator, pairs);
+}
+
+Value filter_first(Interpreter& interpreter, Value input, Args) {
+  const ListData& items = *interpreter.iterate(input);
+  return items.size == 0 ? Value::undefined("the first item of an empty sequence") : items.items[0];
+}
+
+Value filter_last(Interpreter& interpreter, Value input, Args) {
+  if (input.kind() == Kind::kGenerator) {
+    fail("'generator' object is not reversible");
+  }
+  const ListData& items = *interpreter.iterate(input);
+  return items.size == 0 ? Value::undefined("the last item of an empty sequence")
+                         : items.items[items.size - 1];
+}
+
+Value filter_length(Interpreter& interpreter, Value input, Args) {
+  switch (input.kind()) {
+    case Kind::kUndefined:
+      return Value::integer(0);
+    case Kind::kString:
+      interpreter.charge(input.text().size() / 64);
+      return Value::integer(static_cast<int64_t>(count_code_points(input.text())));
+    case Kind::kDict:
+      return Value::integer(input.as_dict().size);
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kView:
+      return Value::integer(input.as_list().size);
+    default:
+      fail("object of type '" + std::string(type_name(input)) + "' has no len()");
+  }
+}
+
+Value filter_reverse(Interpreter& interpreter, Value input, Args) {
+  if (input.kind() == Kind::kGenerator) {
+    fail("argument must be iterable");
+  }
+  ListData& items = *interpreter.iterate(input);
+  auto* reversed = ListData::make(interpreter.arena(), items.size);
+  for (uint32_t i = items.size; i > 0; --i) {
+    reversed->push(interpreter.arena(), items.items[i - 1]);
+  }
+  interpreter.charge(items.size / 16);
+  if (!input.is_string()) {
+    return Value::sequence(Kind::kGenerator, reversed);
+  }
+  std::string text;
+  for (const Value& character : reversed->values()) {
+    text += character.text();
+  }
+  return interpreter.make_string(text);
+}
+
+Value filter_sum(Interpreter& interpreter, Value input, Args arguments) {
+  const Value* attribute = arguments.get(0, "attribute");
+  const Value* start = arguments.get(1, "start");
+  Value total = start == nullptr ? Value::integer(0) : *start;
+  for (const Value& item : interpreter.iterate(input)->values()) {
+    const bool whole = attribute == nullptr || attribute->is_none();
+    total = add(interpreter, total, whole ? item : follow_path(interpreter, item, *attribute));
+  }
+  return total;
+}
+
+Value filter_batch(Interpreter& interpreter, Value input, Args arguments) {
+  const int64_t width = arguments.get_int(0, "linecount", 0);
+  if (width <= 0 || width > 1'000'000) {
+    fail("batch needs a size between 1 and 1000000");
+  }
+  const Value* fill = arguments.get(1, "fill_with");
+  Arena& arena = interpreter.arena();
+  auto* batches = ListData::make(arena, 0);
+  ListData* batch = nullptr;
+  for (const Value& item : interpreter.iterate(input)->values()) {
+    if (batch == nullptr || batch->size == width) {
+      batch = ListData::make(arena, 0);
+      batches->push(arena, Value::list(batch));
+    }
+    batch->push(arena, item);
+  }
+  while (batch != nullptr && fill != nullptr && !fill->is_none() && batch->size < width) {
+    batch->push(arena, *fill);
+  }
+  return Value::sequence(Kind::kGenerator, batches);
+}
+
+Value filter_slice(Interpreter& interpreter, Value input, Args arguments) {
+  const int64_t slices = arguments.get_int(0, "slices", 0);
+  if (slices <= 0 || slices > 100'000) {
+    fail("slice needs a number between 1 and 100000");
+  }
+  const Value* fill = arguments.get(1, "fill_with");
+  Arena& arena = interpreter.arena();
+  const ListData& items = *interpreter.iterate(input);
+  const int64_t each = items.size / slices;
+  const int64_t longer = items.size % slices;
+  auto* parts = ListData::make(arena, static_cast<size_t>(slices));
+  uint32_t at = 0;
+  for (int64_t i = 0; i < slices; ++i) {
+    const int64_t count = each + (i < longer ? 1 : 0);
+    auto* part = ListData::make(arena, static_cast<size_t>(count) + 1);
+    for (int64_t taken = 0; taken < count; ++taken) {
+      part->push(arena, items.items[at++]);
+    }
+    if (fill != nullptr && !fill->is_none() && i >= longer) {
+      part->push(arena, *fill);
+    }
+    parts->push(arena, Value::list(part));
+  }
+  interpreter.charge(static_cast<uint64_t>(slices));
+  return Value::sequence(Kind::kGenerator, parts);
+}
+
+constexpr FilterEntry kFilters[] = {
+    {"batch", filter_batch},
+    {"count", filter_length},
+    {"dictsort", filter_dictsort},
+    {"first", filter_first},
+    {"groupby", filter_groupby},
+    {"items", filter_items},
+    {"last", filter_last},
+    {"length", filter_length},
+    {"list", filter_list},
+    {"map", filter_map},
+    {"max", filter_max},
+    {"min", filter_min},
+    {"reject", filter_reject},
+    {"rejectattr", filter_rejectattr},
+    {"reverse", filter_reverse},
+    {"select", filter_select},
+    {"selectattr", filter_selectattr},
+    {"slice", filter_slice},
+    {"sort", filter_sort},
+    {"sum", filter_sum},
+    {"unique", filter_unique},
+};
+
+}  // namespace
+
+std::span<const FilterEntry> sequence_filters() {
+  return kFilters;
+}
+
+}  // namespace stator::chat_template::detail

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <charconv>
+#include <cmath>
+
+#include "stator/chat_template/detail/format.h"
+#include "stator/chat_template/detail/interpreter.h"
+#include "stator/chat_template/detail/library.h"
+#include "stator/chat_template/detail/operators.h"
+#include "stator/chat_template/detail/strings.h"
+#include "stator/chat_template/detail/text.h"
+
+namespace stator::chat_template::detail {
+namespace {
+
+using Args = const CallArguments&;
+
+Value filter_tojson(Interpreter& interpreter, Value input, Args arguments) {
+  JsonStyle style;
+  style.ensure_ascii = arguments.get_bool(0, "ensure_ascii", false);
+  std::string indent;
+  const Value* width = arguments.get(1, "indent");
+  if (width != nullptr && !width->is_none()) {
+    style.indented = true;
+    style.item_separator = ",";
+    if (width->is_string()) {
+      indent = width->text();
+    } else {
+      const auto spaces = as_integer(*width);
+      if (!spaces || *spaces > 1000) {
+        fail("tojson needs an indent of at most 1000");
+      }
+      indent.assign(static_cast<size_t>(std::max<int64_t>(*spaces, 0)), ' ');
+    }
+    style.indent = indent;
+  }
+  const Value* separators = arguments.get(2, "separators");
+  if (separators != nullptr && !separators->is_none()) {
+    const ListData& pair = *interpreter.iterate(*separators);
+    if (pair.size != 2 || !pair.items[0].is_string() || !pair.items[1].is_string()) {
+      fail("tojson needs two separators");
+    }
+    style.item_separator = pair.items[0].text();
+    style.key_separator = pair.items[1].text();
+  }
+  style.sort_keys = arguments.get_bool(3, "sort_keys", false);
+  std::string text;
+  write_json(input, style, text);
+  interpreter.charge(text.size() / 64);
+  return interpreter.make_string(text);
+}
+
+Value filter_fromjson(Interpreter& interpreter, Value input, Args) {
+  if (!input.is_string()) {
+    fail_operand("the JSON object must be str, not", input);
+  }
+  return parse_json_text(interpreter, input.text());
+}
+
+Value filter_default(Interpreter&, Value input, Args arguments) {
+  const Value* otherwise = arguments.get(0, "default_value");
+  if (otherwise == nullptr) {
+    otherwise = arguments.get(0, "default");
+  }
+  const bool falsy_too = arguments.get_bool(1, "boolean", false);
+  if (input.is_undefined() || (falsy_too && !input.truthy())) {
+    return otherwise == nullptr ? Value::string("") : *otherwise;
+  }
+  return input;
+}
+
+Value filter_string(Interpreter& interpreter, Value input, Args) {
+  return input.is_string() ? input : Value::string(interpreter.text_of(input));
+}
+
+Value parse_integer(std::string_view text, int base, const Value& otherwise) {
+  text = strip(text, Side::kBoth);
+  std::string digits(text);
+  std::erase(digits, '_');
+  const char* begin = digits.data() + (digits.starts_with('+') ? 1 : 0);
+  const char* end = digits.data() + digits.size();
+  if (base == 16 && digits.starts_with("0x")) {
+    begin += 2;
+  }
+  int64_t value = 0;
+  const auto parsed = std::from_chars(begin, end, value, base);
+  if (parsed.ptr != end || begin == end) {
+    return otherwise;
+  }
+  if (parsed.ec != std::errc{}) {
+    fail("integers beyond 64 bits cannot be computed with");
+  }
+  return Value::integer(value);
+}
+
+std::optional<double> parse_real(std::string_view text) {
+  text = strip(text, Side::kBoth);
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || text.empty()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+Value truncate_real(double value, const Value& otherwise) {
+  if (!std::isfinite(value)) {
+    return otherwise;
+  }
+  if (std::fabs(value) >= 9.2e18) {
+    fail("integers beyond 64 bits cannot be computed with");
+  }
+  return Value::integer(static_cast<int64_t>(value));
+}
+
+Value filter_int(Interpreter&, Value input, Args arguments) {
+  const Value* given = arguments.get(0, "default");
+  const Value otherwise = given == nullptr ? Value::integer(0) : *given;
+  const int64_t base = arguments.get_int(1, "base", 10);
+  if (base < 2 || base > 36) {
+    fail("int() base must be between 2 and 36");
+  }
+  switch (input.kind()) {
+    case Kind::kUndefined:
+      fail_undefined(input);
+    case Kind::kBool:
+    case Kind::kInt:
+      return Value::integer(input.as_int());
+    case Kind::kBigInt:
+      return input;
+    case Kind::kDouble:
+      return truncate_real(input.as_double(), otherwise);
+    case Kind::kString: {
+      const Value parsed = parse_integer(input.text(), static_cast<int>(base), Value::missing());
+      if (!parsed.is_missing()) {
+        return parsed;
+      }
+      const auto real = parse_real(input.text());
+      return real ? truncate_real(*real, otherwise) : otherwise;
+    }
+    default:
+      return otherwise;
+  }
+}
+
+Value filter_float(Interpreter&, Value input, Args arguments) {
+  const Value* given = arguments.get(0, "default");
+  const Value otherwise = given == nullptr ? Value::number(0.0) : *given;
+  if (input.is_undefined()) {
+    fail_undefined(input);
+  }
+  if (const auto number = as_number(input)) {
+    return Value::number(*number);
+  }
+  if (input.is_string() || input.kind() == Kind::kBigInt) {
+    const auto real = parse_real(input.text());
+    return real ? Value::number(*real) : otherwise;
+  }
+  return otherwise;
+}
+
+Value filter_abs(Interpreter&, Value input, Args) {
+  if (const auto integer = as_integer(input)) {
+    return *integer < 0 ? negate(input) : Value::integer(*integer);
+  }
+  if (input.kind() == Kind::kDouble) {
+    return Value::number(std::fabs(input.as_double()));
+  }
+  fail_operand("bad operand type for abs():", input);
+}
+
+/// round(value, digits) of Python: correctly rounded on the exact binary value.
+double round_common(double value, int64_t digits) {
+  if (!std::isfinite(value)) {
+    return value;
+  }
+  if (digits <= 0) {
+    const double scale = std::pow(10.0, static_cast<double>(-digits));
+    return std::nearbyint(value / scale) * scale;
+  }
+  char buffer[400];
+  const auto written = std::to_chars(buffer, buffer + sizeof(buffer), value,
+                                     std::chars_format::fixed, static_cast<int>(digits));
+  double rounded = value;
+  if (written.ec == std::errc{}) {
+    std::from_chars(buffer, written.ptr, rounded);
+  }
+  return rounded;
+}
+
+Value filter_round(Interpreter&, Value input, Args arguments) {
+  const int64_t digits = arguments.get_int(0, "precision", 0);
+  const std::string_view method = arguments.get_text(1, "method", "common");
+  if (digits < -300 || digits > 50) {
+    fail("round needs a precision between -300 and 50");
+  }
+  const auto number = as_number(input);
+  if (!number) {
+    fail_operand("round needs a number, not", input);
+  }
+  if (method == "common") {
+    // round(int, 0) stays an int in Python.
+    return as_integer(input) && digits >= 0 ? Value::integer(*as_integer(input))
+                                            : Value::number(round_common(*number, digits));
+  }
+  const double scale = std::pow(10.0, static_cast<double>(digits));
+  if (method == "ceil") {
+    return Value::number(std::ceil(*number * scale) / scale);
+  }
+  if (method == "floor") {
+    return Value::number(std::floor(*number * scale) / scale);
+  }
+  fail("method must be common, ceil or floor");
+}
+
+Value filter_safe(Interpreter& interpreter, Value input, Args) {
+  return Value::markup(interpreter.text_of(input));
+}
+
+Value filter_escape(Interpreter& interpreter, Value input, Args) {
+  if (input.is_markup()) {
+    return input;
+  }
+  return Value::markup(
+      interpreter.arena().copy(std::string_view(escape_html(interpreter.text_of(input)))));
+}
+
+Value filter_pprint(Interpreter& interpreter, Value input, Args) {
+  std::string text;
+  write_repr(input, text);
+  interpreter.charge(text.size() / 64);
+  return interpreter.make_string(text);
+}
+
+Value filter_attr(Interpreter& interpreter, Value input, Args arguments) {
+  const Value& name = arguments.require(0, "name", "attr");
+  // Unlike `.`, never looks into a mapping.
+  const MethodSet methods = find_methods(interpreter.text_of(name));
+  if (input.is_dict() && methods.on_dict == nullptr) {
+    return Value::undefined(interpreter.text_of(name), Kind::kDict);
+  }
+  return interpreter.get_attribute(input, interpreter.text_of(name), methods);
+}
+
+constexpr FilterEntry kFilters[] = {
+    {"abs", filter_abs},         {"attr", filter_attr},          {"d", filter_default},
+    {"default", filter_default}, {"e", filter_escape},           {"escape", filter_escape},
+    {"float", filter_float},     {"from_json", filter_fromjson}, {"fromjson", filter_fromjson},
+    {"int", filter_int},         {"pprint", filter_pprint},      {"round", filter_round},
+    {"safe", filter_safe},       {"string", filter_string},      {"tojson", filter_tojson},
+};
+
+}  // namespace
+
+std::span<const FilterEntry> value_filters() {
+  return kFilters;
+}
+
+}  // namespace stator::chat_template::detail

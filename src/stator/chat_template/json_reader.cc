@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <simdjson.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "stator/chat_template/detail/failure.h"
+#include "stator/chat_template/detail/text.h"
+#include "stator/chat_template/value.h"
+
+namespace stator::chat_template {
+namespace {
+
+constexpr int kDepthMax = 128;
+
+/// True when one of the eight bytes ends or interrupts a plain string: quote, backslash, control.
+bool has_special(uint64_t word) {
+  constexpr uint64_t kOnes = 0x0101010101010101ULL;
+  constexpr uint64_t kHigh = 0x8080808080808080ULL;
+  const auto zero_byte = [](uint64_t x) { return (x - kOnes) & ~x & kHigh; };
+  const uint64_t control = (word - kOnes * 0x20) & ~word & kHigh;
+  return (control | zero_byte(word ^ (kOnes * '"')) | zero_byte(word ^ (kOnes * '\\'))) != 0;
+}
+
+/// One pass, recursive descent; strings without escapes are not copied.
+class Reader {
+ public:
+  Reader(std::string_view json, Arena& arena) : json_(json), arena_(arena) {}
+
+  Value read_document() {
+    const Value value = read_value(0);
+    skip_space();
+    if (at_ != json_.size()) {
+      fail_here("text after the end of the value");
+    }
+    return value;
+  }
+
+ private:
+  [[noreturn]] void fail_here(std::string_view what) const {
+    detail::fail("not valid JSON at byte " + std::to_string(at_) + ": " + std::string(what));
+  }
+  char peek() const { return at_ < json_.size() ? json_[at_] : '\0'; }
+  void skip_space() {
+    while (at_ < json_.size() &&
+           (json_[at_] == ' ' || json_[at_] == '\n' || json_[at_] == '\r' || json_[at_] == '\t')) {
+      ++at_;
+    }
+  }
+  Value read_value(int depth);
+  Value read_literal(std::string_view word, Value value);
+  Value read_number();
+  Value read_list(int depth);
+  Value read_dict(int depth);
+  std::string_view read_string();
+  size_t find_string_end() const;
+  std::string_view read_escaped(size_t start);
+  void read_escape(std::string& text);
+  char32_t read_hex4();
+
+  std::string_view json_;
+  Arena& arena_;
+  size_t at_ = 0;
+  std::string scratch_;
+};
+
+Value Reader::read_literal(std::string_view word, Value value) {
+  if (json_.substr(at_, word.size()) != word) {
+    fail_here("expected a value");
+  }
+  at_ += word.size();
+  return value;
+}
+
+Value Reader::read_number() {
+  const size_t start = at_;
+  bool is_integer = true;
+  if (peek() == '-') {
+    ++at_;
+  }
+  const size_t digits = at_;
+  while (true) {
+    const char c = peek();
+    if (c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-') {
+      is_integer = false;
+    } else if (c < '0' || c > '9') {
+      break;
+    }
+    ++at_;
+  }
+  const std::string_view text = json_.substr(start, at_ - start);
+  if (at_ == digits || json_[digits] == '.' || json_[digits] == 'e' || json_[digits] == 'E' ||
+      (json_[digits] == '0' && at_ > digits + 1 && is_integer)) {
+    fail_here("expected a number");
+  }
+  if (is_integer) {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc{} ? Value::integer(value) : Value::big_integer(text);
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (end != text.data() + text.size() || text.back() == '.') {
+    fail_here("expected a number");
+  }
+  if (error == std::errc::result_out_of_range) {
+    const bool tiny =
+        text.find("e-") != std::string_view::npos || text.find("E-") != std::string_view::npos;
+    value = tiny ? 0.0 : std::numeric_limits<double>::infinity();
+    return Value::number(text.front() == '-' ? -value : value);
+  }
+  return Value::number(value);
+}
+
+size_t Reader::find_string_end() const {
+  size_t at = at_;
+  while (json_.size() - at >= 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, json_.data() + at, 8);
+    if (has_special(word)) {
+      break;
+    }
+    at += 8;
+  }
+  while (at < json_.size() && json_[at] != '"' && json_[at] != '\\' &&
+         static_cast<unsigned char>(json_[at]) >= 0x20) {
+    ++at;
+  }
+  return at;
+}
+
+std::string_view Reader::read_string() {
+  ++at_;  // the opening quote
+  const size_t start = at_;
+  at_ = find_string_end();
+  if (peek() == '"') {
+    return json_.substr(start, at_++ - start);
+  }
+  return read_escaped(start);
+}
+
+std::string_view Reader::read_escaped(size_t start) {
+  scratch_.assign(json_.substr(start, at_ - start));
+  while (peek() != '"') {
+    if (at_ >= json_.size()) {
+      fail_here("a string without end");
+    }
+    if (peek() == '\\') {
+      ++at_;
+      read_escape(scratch_);
+    } else if (static_cast<unsigned char>(peek()) < 0x20) {
+      fail_here("a control character in a string");
+    }
+    const size_t end = find_string_end();
+    scratch_ += json_.substr(at_, end - at_);
+    at_ = end;
+  }
+  ++at_;
+  return arena_.copy(std::string_view(scratch_));
+}
+
+char32_t Reader::read_hex4() {
+  uint32_t value = 0;
+  const std::string_view digits = json_.substr(std::min(at_, json_.size()), 4);
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  if (error != std::errc{} || digits.size() != 4 || end != digits.data() + 4) {
+    fail_here("expected four hexadecimal digits");
+  }
+  at_ += 4;
+  return value;
+}
+
+void Reader::read_escape(std::string& text) {
+  static constexpr std::string_view kNames = "\"\\/bfnrt";
+  const char name = peek();
+  if (name != 'u') {
+    const size_t found = name == '\0' ? std::string_view::npos : kNames.find(name);
+    if (found == std::string_view::npos) {
+      fail_here("an unknown escape");
+    }
+    text += "\"\\/\b\f\n\r\t"[found];
+    ++at_;
+    return;
+  }
+  ++at_;
+  char32_t point = read_hex4();
+  if (point >= 0xD800 && point < 0xDC00 && json_.substr(at_, 2) == "\\u") {
+    const size_t before = at_;
+    at_ += 2;
+    const char32_t low = read_hex4();
+    if (low >= 0xDC00 && low < 0xE000) {
+      point = 0x10000 + ((point - 0xD800) << 10U) + (low - 0xDC00);
+    } else {
+      at_ = before;
+    }
+  }
+  detail::append_code_point(text, point >= 0xD800 && point < 0xE000 ? char32_t{0xFFFD} : point);
+}
+
+Value Reader::read_list(int depth) {
+  ++at_;
+  auto* list = ListData::make(arena_, 0);
+  skip_space();
+  if (peek() == ']') {
+    ++at_;
+    return Value::list(list);
+  }
+  while (true) {
+    list->push(arena_, read_value(depth + 1));
+    skip_space();
+    const char next = peek();
+    if (next != ',' && next != ']') {
+      fail_here("expected ',' or ']'");
+    }
+    ++at_;
+    if (next == ']') {
+      return Value::list(list);
+    }
+  }
+}
+
+Value Reader::read_dict(int depth) {
+  ++at_;
+  auto* dict = DictData::make(arena_, 4);
+  skip_space();
+  if (peek() == '}') {
+    ++at_;
+    return Value::dict(dict);
+  }
+  while (true) {
+    skip_space();
+    if (peek() != '"') {
+      fail_here("expected a key");
+    }
+    const std::string_view key = read_string();
+    skip_space();
+    if (peek() != ':') {
+      fail_here("expected ':'");
+    }
+    ++at_;
+    dict->set(arena_, Value::string(key), read_value(depth + 1));
+    skip_space();
+    const char next = peek();
+    if (next != ',' && next != '}') {
+      fail_here("expected ',' or '}'");
+    }
+    ++at_;
+    if (next == '}') {
+      return Value::dict(dict);
+    }
+  }
+}
+
+Value Reader::read_value(int depth) {
+  if (depth > kDepthMax) {
+    fail_here("nested deeper than " + std::to_string(kDepthMax) + " levels");
+  }
+  skip_space();
+  switch (peek()) {
+    case '{':
+      return read_dict(depth);
+    case '[':
+      return read_list(depth);
+    case '"':
+      return Value::string(read_string());
+    case 't':
+      return read_literal("true", Value::boolean(true));
+    case 'f':
+      return read_literal("false", Value::boolean(false));
+    case 'n':
+      return read_literal("null", Value::none());
+    default:
+      return read_number();
+  }
+}
+
+}  // namespace
+
+Result<Value> Value::from_json(std::string_view json, Arena& arena) {
+  if (json.size() >= UINT32_MAX) {
+    return Error(Code::kTooLarge, "JSON text of more than 4 GiB");
+  }
+  if (!simdjson::validate_utf8(json.data(), json.size())) {
+    return Error(Code::kInvalidArgument, "JSON text is not valid UTF-8");
+  }
+  try {
+    return Reader(json, arena).read_document();
+  } catch (detail::Failure& failure) {
+    return Error(failure.code, std::move(failure.message));
+  }
+}
+
+}  // namespace stator::chat_template
