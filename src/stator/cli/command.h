@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/cli/settings.h"
+#include "stator/core/result.h"
+
+namespace stator::cli {
+
+/// An option that is not a setting: it belongs to one command only ("--url" of chat).
+struct CommandOption {
+  std::string_view flag;
+  std::string_view help;
+  bool is_switch = false;
+};
+
+/// What the user typed, after parsing and loading the configuration.
+struct Invocation {
+  Settings settings;
+  std::vector<std::string> positionals;
+  std::map<std::string, std::string, std::less<>>
+      options;  ///< by flag, as CommandOption names them
+};
+
+/// One subcommand of `stator`.
+struct Command {
+  std::string_view name;
+  std::string_view summary;      ///< one line
+  std::string_view description;  ///< what a person reads under --help, with an example
+  std::string_view positional;   ///< "MODEL", empty = none
+  bool positional_required = false;
+  std::string_view setting_prefixes;  ///< comma list of config sections whose flags it takes
+  std::vector<CommandOption> options;
+  Status (*run)(Invocation& invocation);
+};
+
+/// All commands, in the order of --help.
+std::span<const Command> commands();
+
+/// Parses, loads the configuration, runs. Returns the exit status: 0, 1 when the command failed at
+/// work, 2 for anything the user must type or configure differently.
+int run_command_line(int argc, const char* const* argv);
+
+// The commands; each in a file of its own.
+Status run_serve(Invocation& invocation);
+Status run_frontend(Invocation& invocation);
+Status run_worker(Invocation& invocation);
+Status run_chat(Invocation& invocation);
+Status run_explain(Invocation& invocation);
+Status run_doctor(Invocation& invocation);
+Status run_version(Invocation& invocation);
+Status run_completion(Invocation& invocation);
+Status run_config(Invocation& invocation);
+
+}  // namespace stator::cli

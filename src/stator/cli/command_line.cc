@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "stator/cli/command.h"
+#include "stator/cli/terminal.h"
+#include "stator/core/log.h"
+
+namespace stator::cli {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+bool takes_setting(const Command& command, const ConfigField& field) {
+  std::string_view rest = command.setting_prefixes;
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    const std::string_view prefix = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
+    if (field.key == prefix || field.key.starts_with(std::string(prefix) + ".")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Values as typed; optional because "not typed" must not override the environment.
+struct Typed {
+  std::map<std::string, std::string> settings;
+  std::map<std::string, std::string> options;
+  std::map<std::string, bool> switches;
+  std::vector<std::string> positionals;
+  std::string config_file;
+};
+
+void add_flags(CLI::App& app, const Command& command, const ConfigSchema& schema, Typed& typed) {
+  if (!command.positional.empty()) {
+    auto* option = app.add_option(std::string(command.positional), typed.positionals,
+                                  std::string(command.positional));
+    option->expected(command.positional_required ? 1 : 0, 1);
+    if (command.positional_required) {
+      option->required();
+    }
+  }
+  for (const CommandOption& extra : command.options) {
+    const std::string flag(extra.flag);
+    if (extra.is_switch) {
+      app.add_flag(flag, typed.switches[flag], std::string(extra.help));
+    } else {
+      app.add_option(flag, typed.options[flag], std::string(extra.help));
+    }
+  }
+  if (!command.setting_prefixes.empty()) {
+    app.add_option("--config", typed.config_file, "YAML file with settings");
+  }
+  for (const ConfigField& field : schema.fields()) {
+    if (!takes_setting(command, field)) {
+      continue;
+    }
+    std::string help = field.help;
+    if (!field.default_text.empty()) {
+      help += fmt::format(" [{}]", field.default_text);
+    }
+    auto* option = app.add_option(field.flag, typed.settings[field.flag], help)
+                       ->group(field.key.substr(0, field.key.find('.')));
+    if (field.is_switch) {
+      option->expected(0, 1)->default_str("true");
+    }
+  }
+}
+
+Result<Invocation> load(const Command& command, const CLI::App& app, Typed& typed) {
+  Invocation invocation;
+  invocation.positionals = std::move(typed.positionals);
+  for (const auto& [flag, value] : typed.options) {
+    if (app.count(flag) > 0) {
+      invocation.options[flag] = value;
+    }
+  }
+  for (const auto& [flag, on] : typed.switches) {
+    if (on) {
+      invocation.options[flag] = "true";
+    }
+  }
+  if (const auto home = read_env("HF_HOME")) {
+    invocation.settings.hub.cache_dir = *home + "/hub";
+  } else if (const auto user_home = read_env("HOME")) {
+    invocation.settings.hub.cache_dir = *user_home + "/.cache/huggingface/hub";
+  }
+  ConfigSchema schema;
+  describe(schema, invocation.settings);
+  ConfigSchema::Sources sources;
+  sources.env = read_env;
+  sources.file =
+      typed.config_file.empty() ? read_env("STATOR_CONFIG").value_or("") : typed.config_file;
+  for (const auto& [flag, value] : typed.settings) {
+    const auto* option = app.get_option(flag);
+    if (option->count() > 0) {
+      const bool bare_switch = option->results().empty() || option->results().front().empty();
+      sources.flags[flag] = bare_switch ? "true" : value;
+    }
+  }
+  if (!command.setting_prefixes.empty()) {
+    STATOR_CHECK(schema.load(sources));
+  }
+  return invocation;
+}
+
+int run_command(const Command& command, const CLI::App& app, Typed& typed) {
+  auto invocation = load(command, app, typed);
+  if (!invocation) {
+    print_error(invocation.error().message());
+    return kExitUsage;
+  }
+  const Settings& settings = invocation->settings;
+  const auto format = settings.log_format == "json" ? log::Format::kJson : log::Format::kHuman;
+  if (!log::configure(format, settings.log_filter)) {
+    print_error(
+        fmt::format("log.filter: '{}' is not level[,target=level]*, levels are trace, debug, "
+                    "info, warn, error, off",
+                    settings.log_filter));
+    return kExitUsage;
+  }
+  const Status status = command.run(*invocation);
+  if (status) {
+    return 0;
+  }
+  print_error(status.error().message());
+  switch (status.error().code()) {
+    case Code::kInvalidArgument:
+    case Code::kNotFound:
+    case Code::kAlreadyExists:
+    case Code::kCorrupt:
+    case Code::kUnsupported:
+    case Code::kTooLarge:
+      return kExitUsage;  // something to type, configure or provide differently
+    default:
+      return kExitFailed;
+  }
+}
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv) {
+  CLI::App app(
+      "Stator turns a fleet of LLM inference engines into one fast, fault-tolerant service.",
+      "stator");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(36);
+  app.footer("Run `stator COMMAND --help` for the flags of a command.");
+
+  Settings defaults;
+  ConfigSchema schema;
+  describe(schema, defaults);
+  std::map<const CLI::App*, std::pair<const Command*, std::unique_ptr<Typed>>> parsed;
+  for (const Command& command : commands()) {
+    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
+    sub->footer(std::string(command.description));
+    auto typed = std::make_unique<Typed>();
+    add_flags(*sub, command, schema, *typed);
+    parsed[sub] = {&command, std::move(typed)};
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = app.get_subcommands();
+    print(chosen.empty() ? app.help() : chosen.front()->help());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    print_error(fmt::format("{} (see `stator --help`)", error.what()));
+    return kExitUsage;
+  }
+  const CLI::App* chosen = app.get_subcommands().front();
+  auto& [command, typed] = parsed.at(chosen);
+  return run_command(*command, *chosen, *typed);
+}
+
+}  // namespace stator::cli

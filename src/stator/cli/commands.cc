@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/command.h"
+
+namespace stator::cli {
+namespace {
+
+const std::vector<Command> kCommands = {
+    {.name = "serve",
+     .summary = "Serve a model from this process: frontend, router and workers in one",
+     .description = "MODEL is a folder with a Hugging Face checkpoint, or ORG/NAME.\n\n"
+                    "  stator serve models/demo\n"
+                    "  curl localhost:8000/v1/models",
+     .positional = "MODEL",
+     .positional_required = true,
+     .setting_prefixes = "http,frontend,router,worker,engine,sim,hub,log,announce",
+     .options = {},
+     .run = run_serve},
+    {.name = "frontend",
+     .summary = "HTTP front door and router; workers join through discovery",
+     .description = "  stator frontend --port 8000 --discovery file:/tmp/stator",
+     .positional = "",
+     .setting_prefixes = "http,frontend,router,discovery,hub,log,announce",
+     .options = {},
+     .run = run_frontend},
+    {.name = "worker",
+     .summary = "One engine that joins the frontends it finds through discovery",
+     .description = "  stator worker models/demo --engine cpu --discovery file:/tmp/stator",
+     .positional = "MODEL",
+     .positional_required = true,
+     .setting_prefixes = "worker,engine,sim,discovery,hub,log,announce",
+     .options = {},
+     .run = run_worker},
+    {.name = "chat",
+     .summary = "Talk to a running server from the terminal",
+     .description =
+         "  stator chat\n  echo 'What is a KV cache?' | stator chat --url http://host:8000",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--url", "server to talk to [http://127.0.0.1:8000]"},
+                 {"--model", "model to ask [the only one served]"},
+                 {"--system", "system prompt"},
+                 {"--temperature", "0 = always the likeliest answer [the model's default]"},
+                 {"--max-tokens", "longest answer, in tokens"}},
+     .run = run_chat},
+    {.name = "explain",
+     .summary = "Show why a worker was chosen for a request",
+     .description = "ID is a response id such as chatcmpl-…; default: the last request.\n\n"
+                    "  stator explain last",
+     .positional = "ID",
+     .setting_prefixes = "",
+     .options = {{"--url", "server to ask [http://127.0.0.1:8000]"},
+                 {"--json", "print the receipt as JSON", true}},
+     .run = run_explain},
+    {.name = "doctor",
+     .summary = "Check this machine: cores, instruction sets, memory, limits, ports, libraries",
+     .description = "Exits 1 if something must be fixed.\n\n  stator doctor --port 8000",
+     .positional = "",
+     .setting_prefixes = "http.port,http.host",
+     .options = {},
+     .run = run_doctor},
+    {.name = "config",
+     .summary = "Print the effective settings as YAML, or their documentation",
+     .description = "  stator config > stator.yaml\n  stator config --markdown",
+     .positional = "",
+     .setting_prefixes = "http,frontend,router,worker,engine,sim,discovery,hub,log,announce",
+     .options = {{"--markdown", "the table of docs/configuration.md", true}},
+     .run = run_config},
+    {.name = "completion",
+     .summary = "Print shell completions",
+     .description = "SHELL is bash, zsh or fish.\n\n  stator completion bash > "
+                    "/etc/bash_completion.d/stator",
+     .positional = "SHELL",
+     .positional_required = true,
+     .setting_prefixes = "",
+     .options = {},
+     .run = run_completion},
+    {.name = "version",
+     .summary = "Print the version",
+     .description = "",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {},
+     .run = run_version},
+};
+
+}  // namespace
+
+std::span<const Command> commands() {
+  return kCommands;
+}
+
+}  // namespace stator::cli

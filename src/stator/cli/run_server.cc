@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/run_server.h"
+
+#include <fmt/format.h>
+
+#include "stator/cli/terminal.h"
+#include "stator/cli/worker_host.h"
+#include "stator/core/log.h"
+#include "stator/runtime/file_discovery.h"
+#include "stator/runtime/memory_discovery.h"
+
+namespace stator::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view kFilePrefix = "file:";
+
+}  // namespace
+
+Result<std::unique_ptr<runtime::Discovery>> open_discovery(const Settings& settings,
+                                                           const Clock& clock, Metrics& metrics) {
+  if (settings.discovery == "memory") {
+    return runtime::make_memory_discovery(metrics);
+  }
+  if (settings.discovery.starts_with(kFilePrefix) &&
+      settings.discovery.size() > kFilePrefix.size()) {
+    return runtime::open_file_discovery(
+        {.root = settings.discovery.substr(kFilePrefix.size()), .lease_ttl = settings.lease_ttl},
+        clock, metrics);
+  }
+  return Error(
+      Code::kInvalidArgument,
+      fmt::format("discovery.backend (flag --discovery): '{}' is neither memory nor file:DIR",
+                  settings.discovery));
+}
+
+Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings& settings,
+                                                                 Clock& clock, Metrics& metrics) {
+  auto process = std::unique_ptr<FrontendProcess>(new FrontendProcess(settings));
+  process->catalog_ = std::make_unique<frontend::ModelCatalog>(
+      settings.router,
+      [&settings](const std::string& path) { return resolve_model_dir(path, settings.hub); }, clock,
+      metrics, process->receipts_);
+  process->shards_ = std::make_unique<net::ShardSet>(
+      frontend::resolve_shard_count(settings.frontend.shards), clock, metrics);
+  STATOR_TRY(process->frontend_, frontend::Frontend::create(settings.frontend, *process->shards_,
+                                                            {.catalog = *process->catalog_,
+                                                             .receipts = process->receipts_,
+                                                             .metrics = metrics}));
+  return process;
+}
+
+FrontendProcess::~FrontendProcess() {
+  if (frontend_ != nullptr) {
+    frontend_->stop();
+  }
+  frontend_.reset();
+  if (shards_ != nullptr) {
+    shards_->stop();
+  }
+}
+
+void FrontendProcess::start(runtime::Discovery& discovery, runtime::Connector& connector) {
+  shards_->start();
+  frontend_->start(discovery, connector);
+}
+
+void FrontendProcess::drain_and_stop(Signals& signals) {
+  log::info("frontend", "draining: no new requests, running ones may finish",
+            {{"active", frontend_->active()}});
+  frontend_->drain();
+  constexpr Duration kPoll = 20ms;
+  for (Duration waited{}; waited < settings_.frontend.drain_timeout && frontend_->active() > 0;
+       waited += kPoll) {
+    if (signals.wait_for(kPoll)) {
+      break;
+    }
+  }
+  frontend_->stop();
+  log::info("frontend", "stopped");
+}
+
+std::string FrontendProcess::url() const {
+  const auto& http = settings_.frontend.http;
+  const bool any = http.host == "0.0.0.0" || http.host == "::";
+  return fmt::format("{}://{}:{}", http.tls_cert_path.empty() ? "http" : "https",
+                     any ? "127.0.0.1" : http.host, port());
+}
+
+void announce(const Settings& settings, std::string_view role, std::string_view members) {
+  if (settings.announce) {
+    print(fmt::format("{{\"ready\":true,\"role\":\"{}\",{}}}\n", role, members));
+  }
+}
+
+}  // namespace stator::cli

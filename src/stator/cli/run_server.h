@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "stator/cli/settings.h"
+#include "stator/cli/signals.h"
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/frontend/frontend.h"
+#include "stator/frontend/model_catalog.h"
+#include "stator/net/shard.h"
+#include "stator/router/receipt.h"
+#include "stator/runtime/connector.h"
+#include "stator/runtime/discovery.h"
+
+namespace stator::cli {
+
+/// The discovery that `settings` names; kInvalidArgument for a spelling nobody knows.
+Result<std::unique_ptr<runtime::Discovery>> open_discovery(const Settings& settings,
+                                                           const Clock& clock, Metrics& metrics);
+
+/// The frontend half of a process with everything it stands on, in the order it must be built and
+/// taken down.
+class FrontendProcess {
+ public:
+  static Result<std::unique_ptr<FrontendProcess>> create(const Settings& settings, Clock& clock,
+                                                         Metrics& metrics);
+  ~FrontendProcess();
+
+  /// Starts the loops and looks for workers. Both arguments outlive stop().
+  void start(runtime::Discovery& discovery, runtime::Connector& connector);
+  /// Drains within the configured time (a second signal ends it at once), then stops.
+  void drain_and_stop(Signals& signals);
+
+  frontend::ModelCatalog& catalog() { return *catalog_; }
+  net::ShardSet& shards() { return *shards_; }
+  uint16_t port() const { return frontend_->port(); }
+  std::string url() const;
+
+ private:
+  explicit FrontendProcess(const Settings& settings) : settings_(settings) {}
+
+  const Settings& settings_;
+  router::ReceiptLog receipts_;
+  std::unique_ptr<frontend::ModelCatalog> catalog_;
+  std::unique_ptr<net::ShardSet> shards_;
+  std::unique_ptr<frontend::Frontend> frontend_;
+};
+
+/// One JSON line on stdout for scripts and tests: {"ready":true,"role":…,<extra members>}.
+void announce(const Settings& settings, std::string_view role, std::string_view members);
+
+}  // namespace stator::cli

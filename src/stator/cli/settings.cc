@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/settings.h"
+
+#include "stator/router/router_service.h"
+
+namespace stator::cli {
+namespace {
+
+void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
+  engine::EngineConfig& engine = worker.engine_config;
+  engine.max_num_batched_tokens = 0;
+  schema.choice("worker.engine", worker.engine, {"cpu", "sim"},
+                "what computes tokens: the built-in CPU engine or a simulated one",
+                {.flag = "engine"});
+  schema.integer("worker.count", worker.count, 1, 1024, "workers in this process (serve)",
+                 {.flag = "workers"});
+  schema.text("worker.model_name", worker.model_name,
+              "name clients use, default: the last part of MODEL",
+              {.flag = "model-name", .env_peer = "DYN_MODEL_NAME"});
+  schema.text("worker.listen_host", worker.listen_host, "address of the worker's gRPC service");
+  schema.integer("worker.port", worker.port, 0, 65535,
+                 "port of the worker's gRPC service, 0 = any free one");
+  schema.integer("engine.block_size", engine.block_size, 1, 1024, "tokens per KV block",
+                 {.flag = "block-size"});
+  schema.bytes("engine.kv_cache_bytes", worker.kv_cache_bytes,
+               "KV cache per worker (cpu engine), touched only as used",
+               {.flag = "kv-cache-bytes"});
+  schema.integer("engine.kv_blocks", engine.total_blocks, 2, 1U << 28,
+                 "KV blocks per worker (sim engine)", {.flag = "kv-blocks"});
+  schema.integer("engine.max_num_seqs", engine.max_num_seqs, 1, 1 << 20,
+                 "sequences running at once", {.flag = "max-num-seqs"});
+  schema.integer("engine.max_num_batched_tokens", engine.max_num_batched_tokens, 0, 1 << 24,
+                 "tokens computed in one step, 0 = 512 (cpu) or 8192 (sim)",
+                 {.flag = "max-num-batched-tokens"});
+  schema.integer("engine.max_model_len", engine.max_model_len, 0, 1 << 24,
+                 "prompt and output tokens, 0 = what the model allows", {.flag = "max-model-len"});
+  schema.integer("engine.waiting_max", engine.waiting_max, 1, 1 << 24,
+                 "requests waiting in one engine, beyond: refused");
+  schema.boolean("engine.prefix_caching", engine.enable_prefix_caching,
+                 "reuse KV blocks of equal prefixes");
+  schema.integer("engine.threads", worker.threads, 1, 1024, "threads per worker (cpu engine)",
+                 {.flag = "threads"});
+  engine::SimTiming& timing = worker.sim_timing;
+  schema.number("sim.speedup", timing.speedup, 0, 1e9,
+                "divides simulated time, 0 = no waiting at all", {.flag = "sim-speedup"});
+  schema.number("sim.step_us", timing.step_us, 0, 1e9, "fixed cost of a step, µs");
+  schema.number("sim.prefill_token_us", timing.prefill_token_us, 0, 1e9,
+                "cost of one prompt token, µs");
+  schema.number("sim.decode_sequence_us", timing.decode_sequence_us, 0, 1e9,
+                "cost of one decoding sequence per step, µs");
+}
+
+}  // namespace
+
+void describe(ConfigSchema& schema, Settings& settings) {
+  schema.choice("log.format", settings.log_format, {"human", "json"}, "how log lines look");
+  schema.text("log.filter", settings.log_filter, "level[,target=level]*, e.g. info,router=debug",
+              {.flag = "log", .env_peer = "DYN_LOG"});
+  schema.text("discovery.backend", settings.discovery,
+              "how processes find each other: memory, or file:DIR shared on one host",
+              {.flag = "discovery"});
+  schema.duration("discovery.lease_ttl", settings.lease_ttl,
+                  "a record not renewed for this long is stale");
+  schema.boolean("announce", settings.announce,
+                 "print one JSON line with the real addresses on stdout when ready");
+  frontend::describe(schema, settings.frontend);
+  router::describe(schema, settings.router);
+  describe_worker(schema, settings.worker);
+  weights::describe(schema, settings.hub);
+}
+
+}  // namespace stator::cli

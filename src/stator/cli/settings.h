@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "stator/core/config.h"
+#include "stator/engine/core/engine_config.h"
+#include "stator/engine/sim/sim_runner.h"
+#include "stator/frontend/frontend_config.h"
+#include "stator/router/router.h"
+#include "stator/weights/hub.h"
+
+namespace stator::cli {
+
+/// Everything about the workers of a process.
+struct WorkerSettings {
+  std::string engine = "cpu";
+  uint32_t count = 2;      ///< `serve` only
+  std::string model_name;  ///< served name; empty: from the path
+  std::string listen_host = "127.0.0.1";
+  uint16_t port = 0;                       ///< gRPC, `worker` only
+  uint64_t kv_cache_bytes = 256ULL << 20;  ///< per worker, cpu engine; touched only as used
+  uint32_t threads = 1;                    ///< per worker, cpu engine
+  engine::EngineConfig engine_config;
+  engine::SimTiming sim_timing;
+};
+
+/// All settings of the binary: one schema for flags, environment, YAML and docs.
+struct Settings {
+  std::string log_format = "human";
+  std::string log_filter = "info";
+  std::string discovery = "memory";  ///< "memory" or "file:DIR"
+  Duration lease_ttl = std::chrono::seconds(10);
+  bool announce = false;  ///< print one JSON line on stdout when ready
+  frontend::FrontendConfig frontend;
+  router::RouterConfig router;
+  WorkerSettings worker;
+  weights::HubConfig hub;
+};
+
+/// Declares every setting. `settings` outlives the schema.
+void describe(ConfigSchema& schema, Settings& settings);
+
+}  // namespace stator::cli

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/signals.h"
+
+#include <csignal>
+#include <ctime>
+
+namespace stator::cli {
+namespace {
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+}  // namespace
+
+Signals::Signals() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+void Signals::wait() {
+  const sigset_t set = stop_signals();
+  int signal = 0;
+  sigwait(&set, &signal);
+}
+
+bool Signals::wait_for(Duration timeout) {
+  const sigset_t set = stop_signals();
+  const timespec limit{.tv_sec = timeout.count() / 1'000'000'000,
+                       .tv_nsec = timeout.count() % 1'000'000'000};
+  return sigtimedwait(&set, nullptr, &limit) > 0;
+}
+
+}  // namespace stator::cli

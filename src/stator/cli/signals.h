@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "stator/core/clock.h"
+
+namespace stator::cli {
+
+/// SIGINT and SIGTERM as something the main thread waits for. Make it before any thread starts, so
+/// that every thread inherits the blocked signals. SIGPIPE is ignored for the whole process.
+class Signals {
+ public:
+  Signals();
+  /// Blocks until one of them arrives.
+  void wait();
+  /// True if one arrived within `timeout`.
+  bool wait_for(Duration timeout);
+};
+
+}  // namespace stator::cli

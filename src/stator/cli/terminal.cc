@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/terminal.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+
+namespace stator::cli {
+namespace {
+
+void write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written <= 0) {
+      return;  // a closed pipe: nobody reads, nothing to tell
+    }
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+  write_all(STDOUT_FILENO, text);
+}
+
+void print_error(std::string_view text) {
+  write_all(STDERR_FILENO, "stator: " + std::string(text) + "\n");
+}
+
+bool stdout_is_terminal() {
+  return ::isatty(STDOUT_FILENO) == 1;
+}
+bool stdin_is_terminal() {
+  return ::isatty(STDIN_FILENO) == 1;
+}
+
+std::optional<std::string> read_line() {
+  std::string line;
+  return std::getline(std::cin, line) ? std::optional(std::move(line)) : std::nullopt;
+}
+
+std::optional<std::string> read_env(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+}  // namespace stator::cli

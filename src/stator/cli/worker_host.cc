@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/worker_host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "stator/cli/terminal.h"
+#include "stator/engine/core/engine_service.h"
+#include "stator/engine/cpu/cpu_model_runner.h"
+#include "stator/engine/cpu/model.h"
+#include "stator/engine/sim/sim_runner.h"
+
+namespace stator::cli {
+namespace {
+
+constexpr uint32_t kSimContextDefault = 32'768;
+// A step of the cpu engine should not keep running sequences waiting for long.
+constexpr uint32_t kCpuBatchedTokensDefault = 512;
+constexpr uint32_t kSimBatchedTokensDefault = 8'192;
+
+/// The longest run of ordinary tokens: simulated output decodes to text instead of markers.
+std::pair<TokenId, TokenId> printable_tokens(const tokenizer::Tokenizer& tokenizer) {
+  // Byte-level vocabularies start with the 256 single bytes, which are no text by themselves.
+  constexpr TokenId kSingleBytes = 256;
+  const TokenId end = tokenizer.vocab_size();
+  std::pair<TokenId, TokenId> best{0, end - 1};
+  TokenId longest = 0;
+  TokenId begin = std::min(kSingleBytes, end - 1);
+  for (TokenId id = begin; id <= end; ++id) {
+    if (id == end || tokenizer.is_special(id) || tokenizer.token_bytes(id).empty()) {
+      if (id - begin > longest) {
+        longest = id - begin;
+        best = {begin, id - 1};
+      }
+      begin = id + 1;
+    }
+  }
+  return best;
+}
+
+std::string default_model_name(const std::string& model) {
+  if (!std::filesystem::is_directory(model)) {
+    return model;  // ORG/NAME as typed
+  }
+  const auto path = std::filesystem::canonical(model);
+  return path.filename().string();
+}
+
+}  // namespace
+
+struct WorkerHost::Loaded {
+  std::shared_ptr<const engine::cpu::Model> cpu;  // shared by the runners, see engine::cpu::Model
+};
+
+Result<std::string> resolve_model_dir(const std::string& model, const weights::HubConfig& config) {
+  std::string shown;
+  const bool terminal = stdout_is_terminal();
+  auto dir = weights::resolve_model(
+      model, config, [&](std::string_view file, uint64_t done, uint64_t total) {
+        const std::string line =
+            fmt::format("downloading {} {:.1f} of {:.1f} MB", file, static_cast<double>(done) / 1e6,
+                        static_cast<double>(total) / 1e6);
+        if (terminal && line != shown) {
+          print("\r\x1b[K" + line);
+          shown = line;
+        }
+      });
+  if (!shown.empty()) {
+    print("\n");
+  }
+  return dir;
+}
+
+WorkerHost::WorkerHost(const Settings& settings, Clock& clock, Metrics& metrics)
+    : settings_(settings), clock_(clock), metrics_(metrics), random_(Random::from_entropy()) {}
+
+WorkerHost::~WorkerHost() = default;
+
+Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
+                                                     const Settings& settings, Clock& clock,
+                                                     Metrics& metrics) {
+  auto host = std::unique_ptr<WorkerHost>(new WorkerHost(settings, clock, metrics));
+  STATOR_TRY(host->model_dir_, resolve_model_dir(model, settings.hub));
+  host->model_name_ =
+      settings.worker.model_name.empty() ? default_model_name(model) : settings.worker.model_name;
+  STATOR_TRY(host->assets_, frontend::load_model_assets(host->model_dir_));
+  host->loaded_ = std::make_unique<Loaded>();
+  if (settings.worker.engine == "cpu") {
+    STATOR_TRY(host->loaded_->cpu, engine::cpu::load_model(host->model_dir_));
+  }
+  return host;
+}
+
+Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
+    engine::EngineConfig& config) const {
+  if (loaded_->cpu != nullptr) {
+    const auto& shape = loaded_->cpu->config;
+    const uint64_t block_bytes = uint64_t{2} * sizeof(float) * config.block_size * shape.layers *
+                                 shape.kv_heads * shape.head_dim;
+    config.total_blocks = static_cast<uint32_t>(
+        std::clamp<uint64_t>(settings_.worker.kv_cache_bytes / block_bytes, 2, 1ULL << 28));
+    STATOR_TRY(auto runner, engine::cpu::CpuModelRunner::create(
+                                loaded_->cpu, {.block_size = config.block_size,
+                                               .kv_blocks = config.total_blocks,
+                                               .threads = settings_.worker.threads,
+                                               .seed = made_,
+                                               .max_model_len = config.max_model_len}));
+    return runner;
+  }
+  const auto [first, last] = printable_tokens(*assets_->tokenizer);
+  const uint32_t context = assets_->architectural_context;
+  return engine::make_sim_runner({.vocab_size = assets_->tokenizer->vocab_size(),
+                                  .max_model_len = context > 0 ? context : kSimContextDefault,
+                                  .block_size = config.block_size,
+                                  .first_token = first,
+                                  .last_token = last,
+                                  .timing = settings_.worker.sim_timing});
+}
+
+Result<WorkerHost::Worker> WorkerHost::make_worker() {
+  engine::EngineConfig config = settings_.worker.engine_config;
+  config.kind = settings_.worker.engine;
+  config.version = "0.1.0";
+  config.name = fmt::format("{}{}", config.kind, made_);
+  if (config.max_num_batched_tokens == 0) {
+    config.max_num_batched_tokens =
+        loaded_->cpu != nullptr ? kCpuBatchedTokensDefault : kSimBatchedTokensDefault;
+  }
+  STATOR_TRY(auto runner, make_runner(config));
+  ++made_;
+  Worker worker;
+  STATOR_TRY(worker.engine, make_engine(config, std::move(runner), clock_, metrics_));
+  STATOR_CHECK(worker.engine->start());
+
+  const engine::EngineInfo& info = worker.engine->info();
+  // 53 bits: exact in JSON and JavaScript; never zero.
+  worker.record.key.worker = WorkerId((random_.next() >> 11) | 1);
+  worker.record.incarnation =
+      Incarnation(static_cast<uint64_t>(clock_.wall_now().time_since_epoch().count()));
+  worker.record.started_at_ms = unix_seconds(clock_.wall_now()) * 1000;
+  worker.record.model = {.name = model_name_,
+                         .aliases = {},
+                         .model_path = std::filesystem::absolute(model_dir_).string(),
+                         .architectural_context = assets_->architectural_context,
+                         .context_length = info.max_model_len,
+                         .block_size = info.block_size,
+                         .total_kv_blocks = info.total_blocks,
+                         .max_num_seqs = info.max_num_seqs,
+                         .max_num_batched_tokens = info.max_num_batched_tokens,
+                         .vocab_size = info.vocab_size,
+                         .engine_kind = info.kind,
+                         .engine_version = info.version,
+                         .eos_token_ids = assets_->eos_token_ids,
+                         .checksum = assets_->checksum};
+  return worker;
+}
+
+}  // namespace stator::cli

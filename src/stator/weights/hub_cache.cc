@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/weights/hub_cache.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+namespace stator::weights {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kNameBytesMax = 96;
+
+bool is_name_part(std::string_view part) {
+  return !part.empty() && part.size() <= kNameBytesMax && part.front() != '.' &&
+         std::ranges::all_of(part, [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+         });
+}
+
+std::string folder_name(std::string_view name) {
+  std::string folder = "models--";
+  for (const char c : name) {
+    folder += c == '/' ? std::string("--") : std::string(1, c);
+  }
+  return folder;
+}
+
+Status make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) {
+    return Error(Code::kIo, fmt::format("cannot make the cache folder '{}': {}; set hub.cache_dir",
+                                        path.string(), error.message()));
+  }
+  return {};
+}
+
+struct DigestFree {
+  void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+};
+
+}  // namespace
+
+bool is_hub_name(std::string_view name) {
+  const size_t slash = name.find('/');
+  return slash != std::string_view::npos && is_name_part(name.substr(0, slash)) &&
+         is_name_part(name.substr(slash + 1));
+}
+
+bool is_wanted_file(std::string_view name) {
+  if (name.find('/') != std::string_view::npos) {
+    return false;  // alternative formats live in subfolders
+  }
+  return name.ends_with(".json") || name.ends_with(".safetensors") || name.ends_with(".jinja");
+}
+
+HubCache::HubCache(fs::path cache_dir, std::string_view name)
+    : root_(std::move(cache_dir) / folder_name(name)) {}
+
+std::optional<fs::path> HubCache::find_snapshot(const std::string& revision) const {
+  std::string commit;
+  std::ifstream ref(root_ / "refs" / revision);
+  if (!(ref >> commit)) {
+    commit = revision;  // a commit was asked for directly
+  }
+  const fs::path folder = snapshot(commit);
+  std::error_code ignored;
+  const bool has_texts =
+      fs::exists(folder / "config.json", ignored) && fs::exists(folder / "tokenizer.json", ignored);
+  bool has_weights = false;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    // exists() follows the link: one whose blob is missing does not count.
+    has_weights |= entry.path().extension() == ".safetensors" && fs::exists(entry.path(), ignored);
+  }
+  return has_texts && has_weights ? std::optional(folder) : std::nullopt;
+}
+
+Status HubCache::prepare(const std::string& commit) const {
+  STATOR_CHECK(make_folder(root_ / "refs"));
+  STATOR_CHECK(make_folder(root_ / "blobs"));
+  return make_folder(snapshot(commit));
+}
+
+Status HubCache::link(const std::string& commit, const std::string& file,
+                      const std::string& etag) const {
+  const fs::path target = snapshot(commit) / file;
+  std::error_code error;
+  fs::remove(target, error);
+  fs::create_symlink(fs::path("..") / ".." / "blobs" / etag, target, error);
+  if (error) {
+    return Error(Code::kIo, fmt::format("cannot link '{}': {}", target.string(), error.message()));
+  }
+  return {};
+}
+
+Status HubCache::write_ref(const std::string& revision, const std::string& commit) const {
+  std::ofstream ref(root_ / "refs" / revision, std::ios::trunc);
+  ref << commit;
+  if (!ref.flush()) {
+    return Error(Code::kIo, "cannot write " + (root_ / "refs" / revision).string());
+  }
+  return {};
+}
+
+Result<bool> verify_blob(const fs::path& file, std::string_view etag) {
+  const bool hex = std::ranges::all_of(etag, [](unsigned char c) { return std::isxdigit(c) != 0; });
+  if (!hex || (etag.size() != 64 && etag.size() != 40)) {
+    return true;
+  }
+  std::error_code error;
+  const uintmax_t size = fs::file_size(file, error);
+  std::ifstream in(file, std::ios::binary);
+  if (error || !in) {
+    return Error(Code::kIo, "cannot read " + file.string());
+  }
+  const std::unique_ptr<EVP_MD_CTX, DigestFree> context(EVP_MD_CTX_new());
+  EVP_DigestInit_ex(context.get(), etag.size() == 64 ? EVP_sha256() : EVP_sha1(), nullptr);
+  if (etag.size() == 40) {
+    const std::string header = fmt::format("blob {}", size);
+    EVP_DigestUpdate(context.get(), header.c_str(), header.size() + 1);
+  }
+  std::vector<char> buffer(1 << 20);
+  while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
+    EVP_DigestUpdate(context.get(), buffer.data(), static_cast<size_t>(in.gcount()));
+  }
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned length = 0;
+  EVP_DigestFinal_ex(context.get(), digest.data(), &length);
+  std::string text;
+  for (unsigned i = 0; i < length; ++i) {
+    text += fmt::format("{:02x}", digest[i]);
+  }
+  return text == etag;
+}
+
+}  // namespace stator::weights

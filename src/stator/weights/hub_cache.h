@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "stator/core/result.h"
+
+namespace stator::weights {
+
+/// "ORG/NAME" as the hub allows it; anything else is not a hub name.
+bool is_hub_name(std::string_view name);
+
+/// One model in the Hugging Face cache layout:
+///
+///   <cache>/models--ORG--NAME/refs/main                 the commit "main" stood at
+///   <cache>/models--ORG--NAME/blobs/<etag>              contents, named by checksum
+///   <cache>/models--ORG--NAME/snapshots/<commit>/<file> links to blobs
+class HubCache {
+ public:
+  HubCache(std::filesystem::path cache_dir, std::string_view name);
+
+  /// The snapshot `revision` stands at, if all it needs to be served is there.
+  std::optional<std::filesystem::path> find_snapshot(const std::string& revision) const;
+
+  std::filesystem::path blob(const std::string& etag) const { return root_ / "blobs" / etag; }
+  /// Where a blob grows while it is downloaded.
+  std::filesystem::path partial(const std::string& etag) const {
+    return root_ / "blobs" / (etag + ".incomplete");
+  }
+  /// Makes the folders; kIo names the one that cannot be made.
+  Status prepare(const std::string& commit) const;
+  /// snapshots/<commit>/<file> → blob.
+  Status link(const std::string& commit, const std::string& file, const std::string& etag) const;
+  Status write_ref(const std::string& revision, const std::string& commit) const;
+  std::filesystem::path snapshot(const std::string& commit) const {
+    return root_ / "snapshots" / commit;
+  }
+
+ private:
+  std::filesystem::path root_;
+};
+
+/// Whether `file` has the checksum its etag states: 64 hex digits are SHA-256 of the content, 40
+/// are git's SHA-1 of "blob <size>\0<content>"; other etags say nothing and pass.
+Result<bool> verify_blob(const std::filesystem::path& file, std::string_view etag);
+
+/// Whether the hub's file of that name is needed to serve the model.
+bool is_wanted_file(std::string_view name);
+
+}  // namespace stator::weights
