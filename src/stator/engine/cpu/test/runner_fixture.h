@@ -18,7 +18,7 @@ inline std::string testdata(const std::string& name) {
   return std::string(STATOR_SOURCE_DIR) + "/src/stator/engine/cpu/testdata/" + name;
 }
 
-/// The models of testdata/, each loaded once per process.
+/// A model of testdata/.
 inline std::shared_ptr<const Model> golden_model(const std::string& name) {
   auto model = load_model(testdata(name));
   STATOR_ASSERT(model.has_value(), model.has_value() ? "" : model.error().to_string());
