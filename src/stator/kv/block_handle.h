@@ -51,17 +51,16 @@ struct BlockIdentity {
 /// The blocks of one sequence in token order: position p lives in ids()[p / block_size]. Holds one
 /// reference per block, 4 bytes each, laid out as the block table that model runners read.
 ///
-/// C1  blocks [0, registered_prefix) are shared through the pool's registry under this sequence's
-///     hashes; a block is never registered before the one in front of it.
+/// C1  The registered blocks of a chain are a prefix of it, and each is registered by its writer,
+///     once: a block never becomes findable before the one in front of it.
 /// C2  Blocks are given back last to first, so that the pool evicts the tail of a prefix before its
 ///     beginning, and a child block never outlives its parent in the cache.
 ///
-///   BlockChain chain = pool.match_prefix(hasher.sequences());   // reuse what is there
+///   BlockChain chain = pool.match_prefix(hasher.sequences());  // reuse what is there
 ///   while (chain.size() < needed) {
-///     chain.append(pool.allocate());                            // one writer: this sequence
+///     chain.append(pool.allocate());                           // one writer: this sequence
 ///   }
-///   chain.register_block(i, identity);                          // when block i is full and
-///   computed
+///   chain.register_block(i, identity);                         // once block i is computed
 class [[nodiscard]] BlockChain {
  public:
   explicit BlockChain(BlockPool& pool) noexcept : pool_(&pool) {}

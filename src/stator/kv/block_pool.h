@@ -18,24 +18,24 @@ namespace stator::kv {
 /// a prefix, and which is evicted next. Pure: no I/O, clock or lock; one thread. It hands out
 /// indices and never touches the bytes; the arena belongs to the model runner.
 ///
-///            allocate()           register_block()           register_block()
-///     Reset ────────────► Partial ──────────────────► Complete ────────────────► Registered
-///       ▲                    │                        │  │  ▲                      │ │  ▲
-///       │   last handle      │        last handle     │  │  └─────── reset() ──────┘ │  │
-///       match_prefix() ├◄───────────────────┘          dropped       │  │ │  │ register_block()
-///       ├◄────────────────────────────────────────────┘  │          last handle      │  │ of a
-///       duplicate ├◄── register_block() of a duplicate ────────────┘            dropped        ▼ │
-///       └◄───── allocate() evicts the oldest · reset() ─────────────────────────── Inactive
+///            allocate()             register_block()            last handle dropped
+///     Reset ────────────► Partial ─────────────────► Registered ───────────────────► Inactive
+///       ▲                    │                         │    ▲                         │  │
+///       │                    │ register_block()        │    └──── match_prefix() ─────┘  │
+///       │                    │ behind a private block  │ reset()                         │
+///       │                    ▼                         │                                 │
+///       │◄──last handle── Complete ◄───────────────────┘                                 │
+///       │◄──last handle, or register_block() of a duplicate── Partial                    │
+///       └◄──allocate() evicts the oldest, or reset()─────────────────────────────────────┘
 ///
-/// Partial: one writer. Complete: full, but private: its parent is not registered, or nobody may
-/// find it. Registered: in use and findable. Inactive: idle, findable, evictable in
-/// least-recently-used order.
+/// Partial: one writer. Complete: full but private, never found. Registered: in use and findable.
+/// Inactive: idle, findable, evicted in least-recently-used order.
 ///
 /// P1  Every block is in exactly one state; used + cached + free = total.
 /// P2  A block has references iff it is Partial (exactly one), Complete or Registered.
-/// P3  The registry maps each hash to one Registered or Inactive block, and each such block is in
-/// it. P4  The parent of a Registered or Inactive block is Registered or Inactive. (Chains hold all
-///     ancestors and give back in reverse order, so children become idle, and are evicted, first.)
+/// P3  The registry maps each hash to one findable block; every findable block is in it.
+/// P4  The parent of a findable block is findable. (Chains hold all ancestors and give back in
+///     reverse order, so children become idle, and are evicted, first.)
 /// P5  The events taken so far, applied in order, give exactly the registry, parents always first.
 ///
 /// Cost: O(1) per block touched, amortised; 32 bytes per block plus the registry's 12-byte entries.
@@ -107,7 +107,7 @@ class BlockPool {
     uint32_t length = 0;
   };
 
-  /// Complete → Registered, or, if `hash` is already registered behind the same parent, gives
+  /// Partial → Registered, or, if `hash` is already registered behind the same parent, gives
   /// `block` back and returns a reference to that block instead. The block stays Complete (private,
   /// never matched) when its parent is not registered, or when the hash belongs to another block
   /// with another parent. Returns the block that the chain holds from now on.

@@ -31,10 +31,10 @@ class EventLogListener {
 ///
 ///   auto read = log.read_from(next_id, 128);
 ///   if (auto* events = std::get_if<std::vector<KvEvent>>(&read)) {
-///     apply(*events);                                  // next_id = last applied id + 1
+///     apply(*events);                        // next_id = last applied id + 1
 ///   } else {
-///     auto snapshot = log.snapshot();                  // ring has wrapped: start over from the
-///     truth replace_everything(snapshot.stored);             // next_id = snapshot.last_id + 1
+///     auto snapshot = log.snapshot();        // too far behind: start over from the truth
+///     replace_everything(snapshot.stored);   // next_id = snapshot.last_id + 1
 ///   }
 ///
 /// E1  Event ids are dense from 1.

@@ -67,15 +67,15 @@ struct SchedulerTotals {
 /// request is admitted when all its tokens so far fit into blocks that are reusable, free or
 /// evictable; the head of the queue is never overtaken. When a decoding sequence finds no block,
 /// the running sequence last in policy order is preempted: its blocks are given back, it keeps its
-/// tokens and is recomputed later, mostly from its own cached prefix.
+/// tokens and is recomputed later, mostly from its own cached prefix. A waiting request never
+/// preempts a running one.
 ///
 /// S1  A sequence is in exactly one of waiting_ (no blocks) and running_ (blocks for all computed
 ///     positions); both are in policy order.
 /// S2  running ≤ max_num_seqs; a plan computes ≤ max_num_batched_tokens; waiting ≤ waiting_max, not
 ///     counting preempted sequences.
 /// S3  computed < tokens for every sequence between steps: there is always a token to compute.
-/// S4  The first delta of a sequence has offset `generated`, each following one the offset where
-/// the
+/// S4  The first delta of a sequence has offset `generated`, each later one the offset where the
 ///     last ended, whatever was preempted or recomputed in between: no token is sent twice.
 /// S5  A sequence that runs alone always gets a block (resolve() checked the pool against
 ///     max_model_len), so plan() is not empty while there is a live request.
