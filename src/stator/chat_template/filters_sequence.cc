@@ -14,8 +14,10 @@ namespace {
 
 using Args = const CallArguments&;
 
-/// A path such as "function.name" or "0", followed with Jinja's getitem.
-Value follow_path(Interpreter& interpreter, Value value, const Value& path) {
+/// A path such as "function.name" or "0", followed with Jinja's getitem; `otherwise`, when not
+/// null, stands in for whatever is missing on the way.
+Value follow_path(Interpreter& interpreter, Value value, const Value& path,
+                  const Value* otherwise = nullptr) {
   if (!path.is_string()) {
     return interpreter.get_item(value, path);
   }
@@ -27,6 +29,9 @@ Value follow_path(Interpreter& interpreter, Value value, const Value& path) {
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
     const bool is_index = error == std::errc{} && end == part.data() + part.size();
     value = interpreter.get_item(value, is_index ? Value::integer(index) : Value::string(part));
+    if (value.is_undefined() && otherwise != nullptr) {
+      value = *otherwise;
+    }
     if (dot == std::string_view::npos) {
       return value;
     }
@@ -47,10 +52,7 @@ struct KeyRule {
   Value key_of(Interpreter& interpreter, const Value& item) const {
     Value key = item;
     if (attribute != nullptr && !attribute->is_none()) {
-      key = follow_path(interpreter, item, *attribute);
-      if (key.is_undefined() && otherwise != nullptr) {
-        key = *otherwise;
-      }
+      key = follow_path(interpreter, item, *attribute, otherwise);
     }
     return case_sensitive ? key : ignore_case(interpreter, key);
   }
@@ -230,14 +232,16 @@ CallArguments drop_first(Args arguments, size_t count) {
 Value filter_map(Interpreter& interpreter, Value input, Args arguments) {
   Arena& arena = interpreter.arena();
   auto* mapped = ListData::make(arena, 0);
+  if (!input.truthy()) {  // also none, as in Jinja
+    return Value::sequence(Kind::kGenerator, mapped);
+  }
   const ListData& list = *interpreter.iterate(input);
   interpreter.charge(list.size);
   if (arguments.positional.empty()) {
     const Value& attribute = arguments.require(0, "attribute", "map");
     const Value* otherwise = arguments.get(1, "default");
     for (const Value& item : list.values()) {
-      const Value found = follow_path(interpreter, item, attribute);
-      mapped->push(arena, found.is_undefined() && otherwise != nullptr ? *otherwise : found);
+      mapped->push(arena, follow_path(interpreter, item, attribute, otherwise));
     }
     return Value::sequence(Kind::kGenerator, mapped);
   }
@@ -256,6 +260,10 @@ Value filter_map(Interpreter& interpreter, Value input, Args arguments) {
 /// select, reject (`by_attribute` false) and selectattr, rejectattr.
 Value pick(Interpreter& interpreter, const Value& input, Args arguments, bool by_attribute,
            bool wanted) {
+  auto* kept = ListData::make(interpreter.arena(), 0);
+  if (!input.truthy()) {  // also none, as in Jinja
+    return Value::sequence(Kind::kGenerator, kept);
+  }
   const size_t test_at = by_attribute ? 1 : 0;
   const Value* path = by_attribute ? &arguments.require(0, "attribute", "selectattr") : nullptr;
   TestFunction test = nullptr;
@@ -267,7 +275,6 @@ Value pick(Interpreter& interpreter, const Value& input, Args arguments, bool by
     }
   }
   const CallArguments rest = drop_first(arguments, test_at + 1);
-  auto* kept = ListData::make(interpreter.arena(), 0);
   const ListData& list = *interpreter.iterate(input);
   interpreter.charge(list.size);
   for (const Value& item : list.values()) {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "stator/chat_template/chat_template.h"
+#include "stator/chat_template/value.h"
+
+namespace stator::chat_template {
+namespace {
+
+/// What a template answers on an empty context; compile errors pass through.
+Result<std::string> render(const std::string& source, const RenderLimits& limits = {}) {
+  STATOR_TRY(const auto compiled, ChatTemplate::compile(source, {}));
+  RenderInput input;
+  input.limits = limits;
+  return compiled->render_context("{}", input);
+}
+
+void expect_error(const std::string& source, Code code, std::string_view text) {
+  const auto prompt = render(source);
+  ASSERT_FALSE(prompt) << source.substr(0, 100);
+  EXPECT_EQ(prompt.error().code(), code) << prompt.error().to_string();
+  EXPECT_NE(prompt.error().message().find(text), std::string::npos) << prompt.error().to_string();
+}
+
+std::string repeated(std::string_view part, size_t times) {
+  std::string text;
+  for (size_t i = 0; i < times; ++i) {
+    text += part;
+  }
+  return text;
+}
+
+TEST(ChatTemplateLimits, EndlessMacroRecursionIsAnError) {
+  expect_error("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", Code::kInvalidArgument,
+               "recursion deeper");
+}
+
+TEST(ChatTemplateLimits, EndlessLoopRecursionIsAnError) {
+  expect_error("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", Code::kInvalidArgument,
+               "recursion deeper");
+}
+
+TEST(ChatTemplateLimits, NestedRangesRunOutOfSteps) {
+  expect_error("{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
+               Code::kInvalidArgument, "steps");
+}
+
+TEST(ChatTemplateLimits, LoopOverAGrowingListEnds) {
+  const auto prompt = render("{% set l = [1] %}{% for x in l %}{% do l.append(x) %}{% endfor %}");
+
+  ASSERT_FALSE(prompt);
+  EXPECT_TRUE(prompt.error().code() == Code::kInvalidArgument ||
+              prompt.error().code() == Code::kTooLarge);
+}
+
+TEST(ChatTemplateLimits, HugeRangeIsAnError) {
+  expect_error("{{ range(10**9) | list | length }}", Code::kInvalidArgument, "Range too big");
+}
+
+TEST(ChatTemplateLimits, MultiplicationBombsAreTooLarge) {
+  expect_error("{{ 'a' * 10**9 }}", Code::kTooLarge, "repeated");
+  expect_error("{{ 'ab' * 9223372036854775807 }}", Code::kTooLarge, "repeated");
+  expect_error("{{ [1] * 10**12 }}", Code::kTooLarge, "repeated");
+  expect_error("{{ 2 ** 9999 }}", Code::kInvalidArgument, "64 bits");
+}
+
+TEST(ChatTemplateLimits, DoublingTextEndsAtTheMemoryLimit) {
+  const auto prompt = render(
+      "{% set ns = namespace(s='a') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}"
+      "{% endfor %}");
+
+  ASSERT_FALSE(prompt);
+  EXPECT_EQ(prompt.error().code(), Code::kTooLarge);
+}
+
+TEST(ChatTemplateLimits, DoublingListsPrintAndCompareWithinBounds) {
+  const std::string build =
+      "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}"
+      "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}";
+
+  expect_error(build + "{{ ns.a }}", Code::kTooLarge, "longer");
+  expect_error(build + "{{ ns.a | tojson }}", Code::kTooLarge, "longer");
+  expect_error(build + "{{ ns.a == ns.b }}", Code::kInvalidArgument, "nested too deeply");
+}
+
+TEST(ChatTemplateLimits, ListInsideItselfIsAnError) {
+  expect_error("{% set l = [] %}{% do l.append(l) %}{{ l }}", Code::kInvalidArgument, "nested");
+  expect_error("{% set l = [] %}{% do l.append(l) %}{{ l | tojson }}", Code::kInvalidArgument,
+               "nested");
+}
+
+TEST(ChatTemplateLimits, ReplaceBombIsTooLarge) {
+  expect_error("{% set a = 'a' * 100000 %}{{ a.replace('a', a) }}", Code::kTooLarge, "longer");
+}
+
+TEST(ChatTemplateLimits, OutputBeyondItsLimitIsTooLarge) {
+  const auto prompt = render("{% for i in range(100) %}0123456789{% endfor %}",
+                             RenderLimits{.output_bytes_max = 100});
+
+  ASSERT_FALSE(prompt);
+  EXPECT_EQ(prompt.error().code(), Code::kTooLarge);
+  EXPECT_NE(prompt.error().message().find("100 bytes"), std::string::npos);
+}
+
+TEST(ChatTemplateLimits, MemoryBeyondItsLimitIsTooLarge) {
+  const auto prompt =
+      render("{{ range(100000) | list | length }}", RenderLimits{.memory_bytes_max = 1000});
+
+  ASSERT_FALSE(prompt);
+  EXPECT_EQ(prompt.error().code(), Code::kTooLarge);
+}
+
+TEST(ChatTemplateLimits, DeepTemplatesDoNotCompile) {
+  constexpr size_t kDepth = 100'000;
+  expect_error("{{ " + repeated("(", kDepth) + repeated(")", kDepth) + " }}",
+               Code::kInvalidArgument, "nested deeper");
+  expect_error("{{ " + repeated("[", kDepth), Code::kInvalidArgument, "");
+  expect_error("{{ " + repeated("-", kDepth) + "1 }}", Code::kInvalidArgument, "nested deeper");
+  expect_error("{{ " + repeated("not ", kDepth) + "1 }}", Code::kInvalidArgument, "nested deeper");
+  expect_error("{{ " + repeated("1 if 1 else ", kDepth) + "1 }}", Code::kInvalidArgument,
+               "nested deeper");
+  expect_error(repeated("{% if 1 %}", kDepth), Code::kInvalidArgument, "nested");
+  expect_error("{% set " + repeated("(", kDepth) + repeated(")", kDepth) + " = 1 %}",
+               Code::kInvalidArgument, "nested");
+}
+
+TEST(ChatTemplateLimits, LongChainsAreAnErrorAndNotAStackOverflow) {
+  expect_error("{{ 'a'" + repeated("|upper", 100'000) + " }}", Code::kInvalidArgument, "recursion");
+  expect_error("{{ 1" + repeated("*1", 100'000) + " }}", Code::kInvalidArgument, "recursion");
+  expect_error("{{ x" + repeated(".x", 100'000) + " }}", Code::kInvalidArgument, "");
+}
+
+TEST(ChatTemplateLimits, LongSumsAreFine) {
+  const auto prompt = render("{{ 'a'" + repeated("+'a'", 10'000) + " }}");
+
+  ASSERT_TRUE(prompt) << prompt.error().to_string();
+  EXPECT_EQ(prompt->size(), 10'001U);
+}
+
+TEST(ChatTemplateLimits, DeepJsonIsAnError) {
+  Arena arena(size_t{64} << 20U);
+  const auto deep = Value::from_json(repeated("[", 100'000), arena);
+  ASSERT_FALSE(deep);
+  EXPECT_EQ(deep.error().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(Value::from_json(repeated("[", 100) + repeated("]", 100), arena));
+}
+
+TEST(ChatTemplateLimits, WideFormatsAreErrors) {
+  expect_error("{{ '%99999999999d' % 1 }}", Code::kInvalidArgument, "10000");
+  expect_error("{{ '{:99999999999}'.format(1) }}", Code::kInvalidArgument, "10000");
+  expect_error("{{ 'a'.center(10**15) }}", Code::kInvalidArgument, "100000");
+  expect_error("{{ 'a' | indent(10**15) }}", Code::kInvalidArgument, "10000");
+}
+
+TEST(ChatTemplateLimits, IntegerEdgesAreDefined) {
+  expect_error("{{ -9223372036854775807 - 2 }}", Code::kInvalidArgument, "64 bits");
+  expect_error("{{ (-9223372036854775807 - 1) // -1 }}", Code::kInvalidArgument, "64 bits");
+  expect_error("{{ 9223372036854775808 + 1 }}", Code::kInvalidArgument, "64 bits");
+  EXPECT_EQ(render("{{ (-9223372036854775807 - 1) % -1 }}").value_or("?"), "0");
+  EXPECT_EQ(
+      render("{{ 'abc'[::-9223372036854775807] }}{{ 'abc'[-9223372036854775807:] }}").value_or("?"),
+      "cabc");
+}
+
+}  // namespace
+}  // namespace stator::chat_template
