@@ -19,9 +19,10 @@ std::string_view describe(JsonKind kind);
 /// Why not simdjson: we hand slices on verbatim (key order, number spelling, 30-digit integers),
 /// need exact error positions and a depth limit, and must see every byte validated even in parts
 /// nobody reads. simdjson's DOM loses spelling and refuses big integers for the whole document;
-/// its On-Demand API does not validate what it skips and has no run-time dispatch. One pass of
-/// 16-byte string scans is also faster here (bench/api_bench.cc). The text must be valid UTF-8
-/// (detail/utf8.h): the cursor does not look at bytes from 0x80.
+/// its On-Demand API does not validate what it skips and has no run-time dispatch. With 16-byte
+/// string scans, long prompts take no longer than the DOM alone would (bench/api_bench.cc). The
+/// text must be valid UTF-8 (detail/utf8.h, which does use simdjson): bytes from 0x80 are not
+/// looked at.
 ///
 ///   JsonCursor json(text, 128);
 ///   json.enter_object();
