@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/runtime/discovery.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+
+#include "stator/core/mutex.h"
+#include "stator/runtime/file_discovery.h"
+#include "stator/runtime/memory_discovery.h"
+#include "stator/runtime/test/temporary_folder.h"
+
+namespace stator::runtime {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+InstanceRecord make_record(uint64_t worker, uint64_t incarnation = 1) {
+  InstanceRecord record;
+  record.key.worker = WorkerId(worker);
+  record.incarnation = Incarnation(incarnation);
+  record.address = "127.0.0.1:1234";
+  record.model.name = "demo";
+  return record;
+}
+
+class Recorder final : public DiscoveryListener {
+ public:
+  void on_synced() override { note("synced"); }
+  void on_added(const InstanceRecord& record) override { note("added", record); }
+  void on_updated(const InstanceRecord& record) override { note("updated", record); }
+  void on_removed(const InstanceRecord& record) override { note("removed", record); }
+
+  bool wait_for(const std::string& line) {
+    MutexLock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&]() STATOR_REQUIRES(mutex_) {
+      return std::ranges::find(lines_, line) != lines_.end();
+    });
+  }
+  std::vector<std::string> lines() {
+    const MutexLock lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  void note(const std::string& what, const InstanceRecord& record) {
+    note(what + " " + to_string(record.key.worker) + "." + to_string(record.incarnation) + " " +
+         std::string(to_string(record.state)));
+  }
+  void note(std::string line) {
+    const MutexLock lock(mutex_);
+    lines_.push_back(std::move(line));
+    changed_.notify_all();
+  }
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<std::string> lines_ STATOR_GUARDED_BY(mutex_);
+};
+
+enum class Backend : uint8_t { kMemory, kFile };
+
+/// The contract of Discovery, whatever the backend.
+class DiscoveryTest : public testing::TestWithParam<Backend> {
+ protected:
+  void SetUp() override {
+    shards_.start();
+    if (GetParam() == Backend::kMemory) {
+      discovery_ = make_memory_discovery(metrics_);
+    } else {
+      discovery_ = std::move(open_file_discovery({folder_.path()}, clock_, metrics_).value());
+    }
+  }
+  void TearDown() override {
+    EXPECT_TRUE(shards_.shard(0).run_and_wait([this] { watch_.reset(); }));
+    shards_.stop();
+  }
+  void watch(const InstanceQuery& query = {}) {
+    watch_ = discovery_->watch(query, shards_.shard(0), recorder_);
+  }
+  std::unique_ptr<Registration> put(InstanceRecord record) {
+    return std::move(discovery_->register_instance(std::move(record)).value());
+  }
+
+  SystemClock clock_;
+  Metrics metrics_;
+  test::TemporaryFolder folder_;
+  net::ShardSet shards_{1, clock_, metrics_};
+  Recorder recorder_;
+  std::unique_ptr<Discovery> discovery_;
+  std::unique_ptr<Watch> watch_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, DiscoveryTest, testing::Values(Backend::kMemory, Backend::kFile),
+                         [](const testing::TestParamInfo<Backend>& info) {
+                           return info.param == Backend::kMemory ? "Memory" : "File";
+                         });
+
+TEST_P(DiscoveryTest, ListsWhatIsRegisteredUntilTheHandleGoes) {
+  auto registration = put(make_record(1));
+  EXPECT_THAT(discovery_->list({}), ElementsAre(make_record(1)));
+
+  registration.reset();
+
+  EXPECT_THAT(discovery_->list({}), IsEmpty());
+}
+
+TEST_P(DiscoveryTest, AWatchSeesTheSnapshotThenSyncedThenChanges) {
+  auto first = put(make_record(1));
+  watch();
+  ASSERT_TRUE(recorder_.wait_for("synced"));
+  auto second = put(make_record(2));
+  ASSERT_TRUE(recorder_.wait_for("added 2.1 ready"));
+  InstanceRecord draining = make_record(2);
+  draining.state = InstanceState::kDraining;
+  ASSERT_TRUE(second->update(draining).has_value());
+  ASSERT_TRUE(recorder_.wait_for("updated 2.1 draining"));
+  first.reset();
+  ASSERT_TRUE(recorder_.wait_for("removed 1.1 ready"));
+
+  EXPECT_THAT(recorder_.lines(), ElementsAre("added 1.1 ready", "synced", "added 2.1 ready",
+                                             "updated 2.1 draining", "removed 1.1 ready"));
+}
+
+TEST_P(DiscoveryTest, AnEmptyStoreIsSyncedAtOnce) {
+  watch();
+  ASSERT_TRUE(recorder_.wait_for("synced"));
+  EXPECT_THAT(recorder_.lines(), ElementsAre("synced"));
+}
+
+TEST_P(DiscoveryTest, QueriesMatchWholeNames) {
+  InstanceRecord prefill = make_record(1);
+  prefill.key.component = "back";
+  auto first = put(prefill);
+  auto second = put(make_record(2));
+
+  EXPECT_THAT(discovery_->list({.component = "back"}), ElementsAre(prefill));
+  EXPECT_THAT(discovery_->list({.component = "backend"}), ElementsAre(make_record(2)));
+  EXPECT_THAT(discovery_->list({.namespace_name = "other"}), IsEmpty());
+}
+
+TEST_P(DiscoveryTest, TheSameContentAgainIsFineOtherContentIsNot) {
+  auto first = put(make_record(1));
+  auto again = put(make_record(1));
+  InstanceRecord other = make_record(1);
+  other.address = "127.0.0.1:9";
+
+  const auto refused = discovery_->register_instance(other);
+
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), Code::kAlreadyExists);
+}
+
+TEST_P(DiscoveryTest, ANewLifeReplacesTheOldOneWhoseEndThenChangesNothing) {
+  auto old_life = put(make_record(1, 1));
+  watch();
+  ASSERT_TRUE(recorder_.wait_for("added 1.1 ready"));
+  auto new_life = put(make_record(1, 2));
+  ASSERT_TRUE(recorder_.wait_for("added 1.2 ready"));
+  old_life.reset();
+
+  EXPECT_THAT(discovery_->list({}), ElementsAre(make_record(1, 2)));
+  EXPECT_THAT(recorder_.lines(),
+              ElementsAre("added 1.1 ready", "synced", "removed 1.1 ready", "added 1.2 ready"));
+}
+
+TEST_P(DiscoveryTest, AnUpdateKeepsKeyAndIncarnation) {
+  auto registration = put(make_record(1));
+  EXPECT_EQ(registration->update(make_record(2)).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(registration->update(make_record(1, 9)).error().code(), Code::kInvalidArgument);
+}
+
+TEST_P(DiscoveryTest, RefusesInvalidRecords) {
+  InstanceRecord record = make_record(1);
+  record.key.component = "Not/Allowed";
+  EXPECT_EQ(discovery_->register_instance(record).error().code(), Code::kInvalidArgument);
+}
+
+/// What is special about files: several processes, leases, damage.
+class FileDiscoveryTest : public testing::Test {
+ protected:
+  void SetUp() override { shards_.start(); }
+  void TearDown() override {
+    EXPECT_TRUE(shards_.shard(0).run_and_wait([this] { watch_.reset(); }));
+    shards_.stop();
+  }
+  std::unique_ptr<Discovery> open(Duration ttl = std::chrono::seconds(10)) {
+    return std::move(open_file_discovery({folder_.path(), ttl}, clock_, metrics_).value());
+  }
+  std::filesystem::path file_of(const InstanceRecord& record) const {
+    return folder_.path() / "instances" /
+           ("default%2Fbackend%2Fgenerate%2F" + to_string(record.key.worker));
+  }
+  void write_file(const std::filesystem::path& path, const std::string& content) {
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << content;
+  }
+  double count(std::string_view name) const {
+    const std::string text = metrics_.render();
+    const size_t at = text.rfind("\n" + std::string(name) + " ");
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
+  }
+
+  SystemClock clock_;
+  Metrics metrics_;
+  test::TemporaryFolder folder_;
+  net::ShardSet shards_{1, clock_, metrics_};
+  Recorder recorder_;
+  std::unique_ptr<Watch> watch_;
+};
+
+TEST_F(FileDiscoveryTest, TwoProcessesSeeEachOther) {
+  auto here = open();
+  auto there = open();
+  watch_ = here->watch({}, shards_.shard(0), recorder_);
+  ASSERT_TRUE(recorder_.wait_for("synced"));
+
+  auto registration = std::move(there->register_instance(make_record(3)).value());
+  ASSERT_TRUE(recorder_.wait_for("added 3.1 ready"));
+  registration.reset();
+
+  EXPECT_TRUE(recorder_.wait_for("removed 3.1 ready"));
+}
+
+TEST_F(FileDiscoveryTest, ARecordNobodyTouchesExpiresAndItsFileIsRemoved) {
+  write_file(file_of(make_record(5)), to_json(make_record(5)));
+  auto discovery = open(std::chrono::milliseconds(300));
+  watch_ = discovery->watch({}, shards_.shard(0), recorder_);
+  ASSERT_TRUE(recorder_.wait_for("added 5.1 ready"));
+
+  ASSERT_TRUE(recorder_.wait_for("removed 5.1 ready"));
+  EXPECT_GE(count("stator_runtime_discovery_stale_removed_total"), 0);
+}
+
+TEST_F(FileDiscoveryTest, OwnersKeepTheirRecordsAliveBeyondTheTtl) {
+  auto owner = open(std::chrono::milliseconds(300));
+  auto registration = std::move(owner->register_instance(make_record(1)).value());
+  // A second record that nobody touches tells when more than a TTL has passed.
+  write_file(file_of(make_record(5)), to_json(make_record(5)));
+  auto other = open(std::chrono::milliseconds(300));
+  watch_ = other->watch({}, shards_.shard(0), recorder_);
+  ASSERT_TRUE(recorder_.wait_for("removed 5.1 ready"));
+
+  EXPECT_THAT(other->list({}), ElementsAre(make_record(1)));
+}
+
+TEST_F(FileDiscoveryTest, RecordsOfAKilledFormerLifeAreNotListed) {
+  write_file(file_of(make_record(5)), to_json(make_record(5)));
+  const timespec old[2] = {{.tv_sec = 1'000'000}, {.tv_sec = 1'000'000}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, file_of(make_record(5)).c_str(), old, 0), 0);
+
+  auto discovery = open();
+
+  EXPECT_THAT(discovery->list({}), IsEmpty());
+}
+
+TEST_F(FileDiscoveryTest, ABadRecordKeepsItsPreviousValueAndIsCounted) {
+  auto discovery = open();
+  write_file(file_of(make_record(5)), to_json(make_record(5)));
+  watch_ = discovery->watch({}, shards_.shard(0), recorder_);
+  ASSERT_TRUE(recorder_.wait_for("added 5.1 ready"));
+
+  write_file(file_of(make_record(5)), "{ not json");
+  auto barrier = std::move(discovery->register_instance(make_record(6)).value());
+
+  EXPECT_THAT(discovery->list({}), ElementsAre(make_record(5), make_record(6)));
+  EXPECT_GE(count("stator_runtime_discovery_bad_records_total"), 1);
+}
+
+TEST_F(FileDiscoveryTest, AnOwnRecordDeletedByHandComesBack) {
+  auto owner = open(std::chrono::milliseconds(300));
+  auto registration = std::move(owner->register_instance(make_record(1)).value());
+  watch_ = owner->watch({}, shards_.shard(0), recorder_);
+  ASSERT_TRUE(recorder_.wait_for("added 1.1 ready"));
+
+  std::filesystem::remove(file_of(make_record(1)));
+
+  ASSERT_TRUE(recorder_.wait_for("removed 1.1 ready"));
+  const auto came_back = [&] { return std::ranges::count(recorder_.lines(), "added 1.1 ready"); };
+  auto sign = std::move(owner->register_instance(make_record(2)).value());
+  ASSERT_TRUE(recorder_.wait_for("added 2.1 ready"));
+  write_file(file_of(make_record(5)), to_json(make_record(5)));
+  ASSERT_TRUE(recorder_.wait_for("removed 5.1 ready"));  // a TTL has passed
+  EXPECT_EQ(came_back(), 2);
+  EXPECT_GE(count("stator_runtime_discovery_leases_lost_total"), 1);
+}
+
+TEST_F(FileDiscoveryTest, NamesAFolderItCannotMake) {
+  write_file(folder_.path() / "file", "");
+  const auto failed = open_file_discovery({folder_.path() / "file"}, clock_, metrics_);
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code(), Code::kIo);
+  EXPECT_THAT(failed.error().message(), testing::HasSubstr("file"));
+}
+
+}  // namespace
+}  // namespace stator::runtime
