@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stator/chat_template/detail/ast.h"
+
 #include <algorithm>
 #include <array>
 #include <optional>

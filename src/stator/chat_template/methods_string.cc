@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stator/chat_template/detail/strings.h"
+
 #include <algorithm>
 
 #include "stator/chat_template/detail/format.h"
 #include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/library.h"
 #include "stator/chat_template/detail/operators.h"
-#include "stator/chat_template/detail/strings.h"
 #include "stator/chat_template/detail/text.h"
 
 namespace stator::chat_template::detail {

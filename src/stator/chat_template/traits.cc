@@ -32,6 +32,7 @@ class ContentWalker {
   void walk_function(const MacroStmt& macro, int depth);
   void walk(const Expr* expr, int depth);
   void walk(const CallSyntax& call, int depth);
+  void walk_member(const Expr* expr, int depth);
   void walk_all(std::span<Expr*> exprs, int depth) {
     for (const Expr* expr : exprs) {
       walk(expr, depth);
@@ -129,6 +130,21 @@ void ContentWalker::walk(const CallSyntax& call, int depth) {
   walk(call.star_star, depth);
 }
 
+/// content[0].type and content[0]['type'] read parts.
+void ContentWalker::walk_member(const Expr* expr, int depth) {
+  const bool by_name = expr->kind == ExprKind::kGetattr;
+  const Expr* object = by_name ? static_cast<const GetattrExpr*>(expr)->object
+                               : static_cast<const GetitemExpr*>(expr)->object;
+  const Value* key = by_name ? nullptr : constant(static_cast<const GetitemExpr*>(expr)->index);
+  const bool reads_member = by_name || (key != nullptr && key->is_string());
+  if (reads_member && object->kind == ExprKind::kGetitem) {
+    const auto& inner = *static_cast<const GetitemExpr*>(object);
+    const Value* index = constant(inner.index);
+    use_.walks_parts |= index != nullptr && index->is_int() && is_content(inner.object, depth);
+  }
+  walk(object, depth);
+}
+
 void ContentWalker::walk(const Expr* expr, int depth) {
   if (expr == nullptr || ++depth > kDepthMax) {
     return;
@@ -144,21 +160,9 @@ void ContentWalker::walk(const Expr* expr, int depth) {
       walk_all(static_cast<const DictExpr*>(expr)->values, depth);
       break;
     case ExprKind::kGetattr:
-    case ExprKind::kGetitem: {
-      // content[0].type and content[0]['type']
-      const bool by_name = expr->kind == ExprKind::kGetattr;
-      const Expr* object = by_name ? static_cast<const GetattrExpr*>(expr)->object
-                                   : static_cast<const GetitemExpr*>(expr)->object;
-      const Value* key = by_name ? nullptr : constant(static_cast<const GetitemExpr*>(expr)->index);
-      const bool reads_member = by_name || (key != nullptr && key->is_string());
-      if (reads_member && object->kind == ExprKind::kGetitem) {
-        const auto& inner = *static_cast<const GetitemExpr*>(object);
-        const Value* index = constant(inner.index);
-        use_.walks_parts |= index != nullptr && index->is_int() && is_content(inner.object, depth);
-      }
-      walk(object, depth);
+    case ExprKind::kGetitem:
+      walk_member(expr, depth);
       break;
-    }
     case ExprKind::kCall: {
       const auto& call = *static_cast<const CallExpr*>(expr);
       note_call(call, depth);
