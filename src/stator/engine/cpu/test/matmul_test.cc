@@ -72,10 +72,11 @@ TEST(PackedMatrix, StackedPartsOfMixedDtypesBecomeF32) {
   EXPECT_TRUE(std::ranges::equal(row, std::span(bottom.floats).first(8)));
 }
 
-/// 40 rows through the whole path; more inputs than one depth step, a ragged last block.
+/// 70 rows through the whole path: bf16 is widened in registers for few rows and ahead for many,
+/// there are more inputs than one depth step, and the last block is ragged.
 class MatmulTest : public testing::TestWithParam<Dtype> {
  protected:
-  static constexpr int64_t kRows = 40;
+  static constexpr int64_t kRows = 70;
   static constexpr int64_t kInputs = 700;
   static constexpr int64_t kOutputs = 300;
   const Matrix activations_{3, kRows, kInputs, Dtype::kF32};
