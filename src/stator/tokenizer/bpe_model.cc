@@ -18,6 +18,16 @@ constexpr size_t kShortWordSymbols = 32;
 
 constexpr uint32_t kEndOfList = UINT32_MAX;
 
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, the space of SentencePiece
+
+/// Start of the first space mark in `text` that follows another character, or npos.
+size_t find_word_start(std::string_view text, size_t from) {
+  while (text.substr(from).starts_with(kSpaceMark)) {
+    from += kSpaceMark.size();
+  }
+  return text.find(kSpaceMark, from);
+}
+
 }  // namespace
 
 bool BpeModel::supports_bytes(const BpeSpec& spec) {
@@ -48,6 +58,11 @@ Result<BpeModel> BpeModel::create(const BpeSpec& spec, Alphabet alphabet) {
   model.ignore_merges_ = spec.ignore_merges;
   model.prefix_ = spec.continuing_subword_prefix;
   model.suffix_ = spec.end_of_word_suffix;
+  Spellings spellings;
+  spellings.reserve(spec.vocab.size());
+  for (const auto& [text, id] : spec.vocab) {
+    spellings.insert_or_assign(text, id);
+  }
   model.index_vocab(spec);
   model.index_single_bytes();
   if (spec.unk_token) {
@@ -58,7 +73,7 @@ Result<BpeModel> BpeModel::create(const BpeSpec& spec, Alphabet alphabet) {
     }
     model.unk_ = *unk;
   }
-  STATOR_CHECK(model.index_merges(spec));
+  STATOR_CHECK(model.index_merges(spec, spellings));
   return model;
 }
 
@@ -96,25 +111,29 @@ void BpeModel::index_single_bytes() {
   }
 }
 
-Status BpeModel::index_merges(const BpeSpec& spec) {
+Status BpeModel::index_merges(const BpeSpec& spec, const Spellings& spellings) {
   merges_ = MergeTable(spec.merges.size());
   std::string merged;
   uint32_t rank = 0;
+  merges_stay_in_words_ = alphabet_ == Alphabet::kCharacters && !ignore_merges_ &&
+                          prefix_.empty() && suffix_.empty() && spellings.contains(kSpaceMark);
   for (const auto& [left, right] : spec.merges) {
     merged.assign(left).append(right.substr(std::min(prefix_.size(), right.size())));
-    const auto left_id = find(left);
-    const auto right_id = find(right);
-    const auto merged_id = find(merged);
-    if (!left_id || !right_id || !merged_id) {
-      return Error(
-          Code::kCorrupt,
-          fmt::format("model.merges[{}] joins '{}' and '{}', but '{}' is not in model.vocab", rank,
-                      left, right,
-                      !left_id    ? left
-                      : !right_id ? right
-                                  : std::string_view(merged)));
+    TokenId ids[3] = {};
+    const std::string_view texts[3] = {left, right, merged};
+    for (size_t i = 0; i < 3; ++i) {
+      const auto found = spellings.find(texts[i]);
+      if (found == spellings.end()) {
+        return Error(
+            Code::kCorrupt,
+            fmt::format("model.merges[{}] joins '{}' and '{}', but '{}' is not in model.vocab",
+                        rank, left, right, texts[i]));
+      }
+      ids[i] = found->second;
     }
-    merges_.insert(*left_id, *right_id, {rank++, *merged_id});
+    merges_.insert(ids[0], ids[1], {rank++, ids[2]});
+    merges_stay_in_words_ =
+        merges_stay_in_words_ && find_word_start(merged, 0) == std::string_view::npos;
   }
   return {};
 }
@@ -158,6 +177,10 @@ void BpeModel::encode(std::string_view piece, BpeScratch& scratch,
   } else {
     merge_long(scratch, out);
   }
+}
+
+size_t BpeModel::find_part_end(std::string_view piece, size_t at) const {
+  return merges_stay_in_words_ ? std::min(find_word_start(piece, at), piece.size()) : piece.size();
 }
 
 /// The order of unknown tokens among byte-fallback tokens is the reference's: a pending unknown

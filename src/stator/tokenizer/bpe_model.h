@@ -66,6 +66,12 @@ class BpeModel {
   /// no unknown token vanishes, as in the reference.
   void encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
 
+  /// End of the part of `piece` from `at` that can be encoded by itself without changing the
+  /// result: SentencePiece-style models have no tokens across "x▁", so that their texts, which come
+  /// as a single piece, need not be merged (and cached) as one word. `piece.size()` for other
+  /// models.
+  size_t find_part_end(std::string_view piece, size_t at) const;
+
   /// Id of a vocabulary entry by its spelling in the file.
   std::optional<TokenId> find(std::string_view token_text) const;
 
@@ -80,8 +86,10 @@ class BpeModel {
     return ids;
   }
 
+  /// Spelling in the file to id; views of the BpeSpec, for loading only.
+  using Spellings = FlatMap<std::string_view, TokenId>;
   void index_vocab(const BpeSpec& spec);
-  Status index_merges(const BpeSpec& spec);
+  Status index_merges(const BpeSpec& spec, const Spellings& spellings);
   void index_single_bytes();
   TokenId lookup(std::string_view piece) const;
   void split_characters(std::string_view piece, std::vector<TokenId>& ids) const;
@@ -95,6 +103,7 @@ class BpeModel {
   bool fuse_unk_ = false;
   bool byte_fallback_ = false;
   bool ignore_merges_ = false;
+  bool merges_stay_in_words_ = false;  // no merge gives "x▁"
   TokenId unk_ = kNone;
   std::string prefix_;
   std::string suffix_;

@@ -13,14 +13,13 @@
 namespace stator::tokenizer {
 namespace {
 
-Error too_large() {
-  return Error(Code::kTooLarge,
-               fmt::format("normalized text is longer than {} bytes", kMaxNormalizedBytes));
+Error too_large(size_t bytes_max) {
+  return Error(Code::kTooLarge, fmt::format("normalized text is longer than {} bytes", bytes_max));
 }
 
 // Each step returns its input when it changes nothing, else a view of `out`, which starts empty.
 
-Result<std::string_view> run(const Normalizer::ToForm& step, std::string_view text,
+Result<std::string_view> run(const Normalizer::ToForm& step, std::string_view text, size_t,
                              std::string& out) {
   if (is_in_unicode_form(step.form, text)) {
     return text;
@@ -29,7 +28,7 @@ Result<std::string_view> run(const Normalizer::ToForm& step, std::string_view te
   return std::string_view(out);
 }
 
-Result<std::string_view> run(const Normalizer::Lowercase&, std::string_view text,
+Result<std::string_view> run(const Normalizer::Lowercase&, std::string_view text, size_t,
                              std::string& out) {
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
@@ -45,7 +44,8 @@ Result<std::string_view> run(const Normalizer::Lowercase&, std::string_view text
   return std::string_view(out);
 }
 
-Result<std::string_view> run(const Normalizer::Strip& step, std::string_view text, std::string&) {
+Result<std::string_view> run(const Normalizer::Strip& step, std::string_view text, size_t,
+                             std::string&) {
   const UnicodeTable& table = UnicodeTable::get();
   const auto is_space = [&](size_t at) {
     return (table.flags(decode_at(text, at).value) & kSpace) != 0;
@@ -59,7 +59,7 @@ Result<std::string_view> run(const Normalizer::Strip& step, std::string_view tex
   return text;
 }
 
-Result<std::string_view> run(const Normalizer::Prepend& step, std::string_view text,
+Result<std::string_view> run(const Normalizer::Prepend& step, std::string_view text, size_t,
                              std::string& out) {
   if (text.empty() || step.text.empty()) {
     return text;
@@ -70,14 +70,14 @@ Result<std::string_view> run(const Normalizer::Prepend& step, std::string_view t
 }
 
 Result<std::string_view> run(const Normalizer::ReplaceText& step, std::string_view text,
-                             std::string& out) {
+                             size_t bytes_max, std::string& out) {
   size_t copied = 0;
   for (size_t at = text.find(step.pattern); at != std::string_view::npos;
        at = text.find(step.pattern, copied)) {
     out.append(text.substr(copied, at - copied)).append(step.content);
     copied = at + step.pattern.size();
-    if (out.size() > kMaxNormalizedBytes) {
-      return too_large();
+    if (out.size() > bytes_max) {
+      return too_large(bytes_max);
     }
   }
   if (copied == 0) {
@@ -88,7 +88,7 @@ Result<std::string_view> run(const Normalizer::ReplaceText& step, std::string_vi
 }
 
 Result<std::string_view> run(const Normalizer::ReplaceMatches& step, std::string_view text,
-                             std::string& out) {
+                             size_t bytes_max, std::string& out) {
   size_t copied = 0;
   for (size_t from = 0; from <= text.size();) {
     const Regex::Found found = step.pattern.find(text, from);
@@ -106,15 +106,16 @@ Result<std::string_view> run(const Normalizer::ReplaceMatches& step, std::string
     if (found.end == found.begin) {
       from += from < text.size() ? decode_at(text, from).bytes : 1;
     }
-    if (out.size() > kMaxNormalizedBytes) {
-      return too_large();
+    if (out.size() > bytes_max) {
+      return too_large(bytes_max);
     }
   }
   out.append(text.substr(copied));
   return std::string_view(out);
 }
 
-Result<std::string_view> run(const Normalizer::MapBytes&, std::string_view text, std::string& out) {
+Result<std::string_view> run(const Normalizer::MapBytes&, std::string_view text, size_t,
+                             std::string& out) {
   ByteAlphabet::get().append_mapped(text, out);
   return std::string_view(out);
 }
@@ -126,7 +127,9 @@ Result<std::string_view> normalize(const Normalizer& normalizer, std::string_vie
   std::string other;
   for (const Normalizer::Step& step : normalizer.steps) {
     other.clear();
-    STATOR_TRY(text, std::visit([&](const auto& s) { return run(s, text, other); }, step));
+    STATOR_TRY(
+        text,
+        std::visit([&](const auto& s) { return run(s, text, normalizer.bytes_max, other); }, step));
     if (text.empty()) {
       return std::string_view();
     }
@@ -134,8 +137,8 @@ Result<std::string_view> normalize(const Normalizer& normalizer, std::string_vie
       std::swap(buffer, other);
       text = buffer;
     }
-    if (text.size() > kMaxNormalizedBytes) {
-      return too_large();
+    if (text.size() > normalizer.bytes_max) {
+      return too_large(normalizer.bytes_max);
     }
   }
   return text;

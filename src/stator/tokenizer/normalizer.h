@@ -12,6 +12,9 @@
 
 namespace stator::tokenizer {
 
+/// Normalized text may be at most this long: replacements can grow it without bound.
+inline constexpr size_t kMaxNormalizedBytes = size_t{1} << 30;
+
 /// What happens to text before it is split, step by step. Plain data; sequences are flattened.
 struct Normalizer {
   enum class UnicodeForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
@@ -41,10 +44,8 @@ struct Normalizer {
       std::variant<ToForm, Lowercase, Strip, Prepend, ReplaceText, ReplaceMatches, MapBytes>;
 
   std::vector<Step> steps;
+  size_t bytes_max = kMaxNormalizedBytes;
 };
-
-/// Normalized text may be at most this long: replacements can grow it without bound.
-inline constexpr size_t kMaxNormalizedBytes = size_t{1} << 30;
 
 /// Normalizes valid UTF-8. Returns `text` itself when nothing changes (the usual case: NFC of text
 /// that is already composed is only checked), else a view into `buffer`. Errors: kTooLarge

@@ -48,23 +48,33 @@ struct EncodeScratch {
   }
 };
 
+/// Through the cache where the part is short enough.
+void encode_part(const Pipeline& pipeline, std::string_view part, BpeScratch& scratch,
+                 PreTokenCache& cache, std::vector<TokenId>& out) {
+  if (part.size() > PreTokenCache::kPieceBytesMax) {
+    pipeline.model.encode(part, scratch, out);
+    return;
+  }
+  const PreTokenCache::Key key = PreTokenCache::make_key(part, pipeline.instance);
+  if (const auto known = cache.find(key); !known.empty()) {
+    out.insert(out.end(), known.begin(), known.end());
+    return;
+  }
+  const size_t begin = out.size();
+  pipeline.model.encode(part, scratch, out);
+  cache.insert(key, std::span(out).subspan(begin));
+}
+
 void encode_pieces(const Pipeline& pipeline, const Pieces& pieces, BpeScratch& scratch,
                    std::vector<TokenId>& out) {
   PreTokenCache& cache = PreTokenCache::of_this_thread();
   for (size_t i = 0; i < pieces.ranges.size(); ++i) {
     const std::string_view piece = pieces[i];
-    if (piece.size() > PreTokenCache::kPieceBytesMax) {
-      pipeline.model.encode(piece, scratch, out);
-      continue;
+    for (size_t at = 0; at < piece.size();) {
+      const size_t end = pipeline.model.find_part_end(piece, at);
+      encode_part(pipeline, piece.substr(at, end - at), scratch, cache, out);
+      at = end;
     }
-    const PreTokenCache::Key key = PreTokenCache::make_key(piece, pipeline.instance);
-    if (const auto known = cache.find(key); !known.empty()) {
-      out.insert(out.end(), known.begin(), known.end());
-      continue;
-    }
-    const size_t begin = out.size();
-    pipeline.model.encode(piece, scratch, out);
-    cache.insert(key, std::span(out).subspan(begin));
   }
 }
 

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/bpe_model.h"
+
+#include "stator/core/random.h"
+#include "stator/tokenizer/byte_alphabet.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+namespace stator::tokenizer {
+namespace {
+
+/// A vocabulary of all bytes and random merges over "ab "; owns what the BpeSpec views.
+class RandomVocab {
+ public:
+  RandomVocab(Random& random, int merges) {
+    for (int byte = 0; byte < 256; ++byte) {
+      add(std::string(ByteAlphabet::get().character(static_cast<unsigned char>(byte))));
+    }
+    std::vector<std::string> known = {"a", "b", "Ġ"};
+    for (int i = 0; i < merges; ++i) {
+      const std::string left = known[random.below(known.size())];
+      const std::string right = known[random.below(known.size())];
+      if (left.size() + right.size() > 12) {
+        continue;
+      }
+      known.push_back(left + right);
+      if (!ids_.contains(left + right)) {
+        add(left + right);
+      }
+      merges_.emplace_back(left, right);
+      spec_.merges.emplace_back(merges_.back().first, merges_.back().second);
+    }
+  }
+
+  const BpeSpec& spec() const { return spec_; }
+
+  /// The definition: again and again the lowest-ranked adjacent pair, the leftmost of equals.
+  std::vector<TokenId> naive(std::string_view bytes) const {
+    std::vector<std::string> parts;
+    for (const char byte : bytes) {
+      parts.emplace_back(ByteAlphabet::get().character(static_cast<unsigned char>(byte)));
+    }
+    while (true) {
+      std::optional<std::pair<size_t, size_t>> best;  // rank, position
+      for (size_t i = 0; i + 1 < parts.size(); ++i) {
+        // Of equal merges the last counts.
+        for (size_t rank = merges_.size(); rank-- > 0;) {
+          if (merges_[rank] == std::pair(parts[i], parts[i + 1])) {
+            best = std::min(best.value_or(std::pair(rank, i)), std::pair(rank, i));
+            break;
+          }
+        }
+      }
+      if (!best) {
+        break;
+      }
+      parts[best->second] += parts[best->second + 1];
+      parts.erase(parts.begin() + static_cast<ptrdiff_t>(best->second) + 1);
+    }
+    std::vector<TokenId> ids;
+    for (const std::string& part : parts) {
+      ids.push_back(ids_.at(part));
+    }
+    return ids;
+  }
+
+ private:
+  void add(std::string text) {
+    texts_.push_back(std::move(text));
+    const auto id = static_cast<TokenId>(spec_.vocab.size());
+    ids_.emplace(texts_.back(), id);
+    spec_.vocab.emplace_back(texts_.back(), id);
+  }
+
+  std::deque<std::string> texts_;
+  std::deque<std::pair<std::string, std::string>> merges_;
+  FlatMap<std::string, TokenId> ids_;
+  BpeSpec spec_;
+};
+
+std::vector<TokenId> encode(const BpeModel& model, std::string_view piece) {
+  BpeScratch scratch;
+  std::vector<TokenId> ids;
+  model.encode(piece, scratch, ids);
+  return ids;
+}
+
+BpeModel make(const BpeSpec& spec, BpeModel::Alphabet alphabet) {
+  auto model = BpeModel::create(spec, alphabet);
+  EXPECT_TRUE(model.has_value());
+  return *std::move(model);
+}
+
+TEST(BpeModel, EqualsTheDefinitionForShortAndLongWords) {
+  Random random(7);
+  for (int round = 0; round < 60; ++round) {
+    const RandomVocab vocab(random, 25);
+    const BpeModel model = make(vocab.spec(), BpeModel::Alphabet::kBytes);
+    for (const uint64_t length_max : {4, 30, 120}) {
+      std::string word;
+      for (uint64_t i = 1 + random.below(length_max); i > 0; --i) {
+        word.push_back("ab "[random.below(3)]);
+      }
+
+      ASSERT_EQ(encode(model, word), vocab.naive(word)) << word << " in round " << round;
+    }
+  }
+}
+
+TEST(BpeModel, BytesAndCharactersGiveTheSameIds) {
+  Random random(8);
+  const RandomVocab vocab(random, 40);
+  const BpeModel bytes = make(vocab.spec(), BpeModel::Alphabet::kBytes);
+  const BpeModel characters = make(vocab.spec(), BpeModel::Alphabet::kCharacters);
+  for (const std::string_view word : {"abba b", "\xFF\x00 caf\xC3\xA9", " "}) {
+    std::string mapped;
+    ByteAlphabet::get().append_mapped(word, mapped);
+
+    EXPECT_EQ(encode(bytes, word), encode(characters, mapped));
+  }
+}
+
+TEST(BpeModel, WorkIsLinearInTheLengthOfAWord) {
+  Random random(9);
+  const RandomVocab vocab(random, 60);
+  const BpeModel model = make(vocab.spec(), BpeModel::Alphabet::kBytes);
+  for (size_t length = 1000; length <= 256'000; length *= 2) {
+    std::string word(length, 'a');
+    for (size_t i = 0; i < length; i += 1 + random.below(3)) {
+      word[i] = 'b';
+    }
+    BpeScratch scratch;
+    std::vector<TokenId> ids;
+
+    model.encode(word, scratch, ids);
+
+    EXPECT_LE(scratch.queue_pops, 3 * length);
+    EXPECT_GT(scratch.queue_pops, 0);
+  }
+}
+
+TEST(BpeModel, WholePieceWinsOverMergesWhenTheyAreIgnored) {
+  BpeSpec spec;
+  spec.vocab = {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"abc", 4}};
+  spec.merges = {{"a", "b"}};
+
+  EXPECT_EQ(encode(make(spec, BpeModel::Alphabet::kCharacters), "abc"),
+            (std::vector<TokenId>{3, 2}));
+  spec.ignore_merges = true;
+  EXPECT_EQ(encode(make(spec, BpeModel::Alphabet::kCharacters), "abc"), (std::vector<TokenId>{4}));
+}
+
+TEST(BpeModel, UnknownCharactersVanishFuseOrFallBackToBytes) {
+  BpeSpec spec;
+  spec.vocab = {{"a", 0}, {"<unk>", 1}, {"<0xC3>", 2}, {"<0xA9>", 3}};
+  const auto ids = [&](std::string_view text) {
+    return encode(make(spec, BpeModel::Alphabet::kCharacters), text);
+  };
+
+  EXPECT_EQ(ids("axya"), (std::vector<TokenId>{0, 0}));
+  spec.unk_token = "<unk>";
+  EXPECT_EQ(ids("axya"), (std::vector<TokenId>{0, 1, 1, 0}));
+  spec.fuse_unk = true;
+  EXPECT_EQ(ids("axya"), (std::vector<TokenId>{0, 1, 0}));
+  spec.byte_fallback = true;
+  EXPECT_EQ(ids("a\xC3\xA9x"), (std::vector<TokenId>{0, 2, 3, 1}));
+}
+
+TEST(BpeModel, CutsAtSpaceMarksOnlyIfNoMergeCrossesThem) {
+  BpeSpec spec;
+  spec.vocab = {{"▁", 0}, {"a", 1}, {"▁a", 2}, {"▁▁", 3}, {"a▁", 4}};
+  spec.merges = {{"▁", "a"}, {"▁", "▁"}};
+  const std::string_view text = "▁▁a▁a";
+
+  EXPECT_EQ(make(spec, BpeModel::Alphabet::kCharacters).find_part_end(text, 0), 7);
+  spec.merges.emplace_back("a", "▁");
+  EXPECT_EQ(make(spec, BpeModel::Alphabet::kCharacters).find_part_end(text, 0), text.size());
+}
+
+TEST(BpeModel, RefusesMergesAndUnknownTokensOutsideOfTheVocabulary) {
+  BpeSpec spec;
+  spec.vocab = {{"a", 0}, {"b", 1}};
+  spec.merges = {{"a", "b"}};
+  const auto no_merged = BpeModel::create(spec, BpeModel::Alphabet::kCharacters);
+  spec.merges.clear();
+  spec.unk_token = "<unk>";
+  const auto no_unk = BpeModel::create(spec, BpeModel::Alphabet::kCharacters);
+
+  ASSERT_FALSE(no_merged.has_value());
+  EXPECT_EQ(no_merged.error().code(), Code::kCorrupt);
+  ASSERT_FALSE(no_unk.has_value());
+  EXPECT_EQ(no_unk.error().code(), Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace stator::tokenizer
