@@ -8,7 +8,6 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "stator/core/assert.h"
@@ -149,7 +148,7 @@ void Server::accept_ready() {
 void Server::back_off(int error) {
   context_.metrics.accept_backoffs.add();
   log::warn("net", "cannot accept connections for now; if files run out, raise ulimit -n",
-            {{"error", std::generic_category().message(error)}, {"port", port_}});
+            {{"error", detail::error_text(error)}, {"port", port_}});
   accept_timer_ = shard_.after(accept_backoff_, [this] { accept_ready(); });
   accept_backoff_ = std::min(accept_backoff_ * 2, kAcceptBackoffMax);
 }

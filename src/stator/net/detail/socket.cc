@@ -10,7 +10,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 namespace stator::net::detail {
 namespace {
@@ -22,10 +21,6 @@ struct Address {
   sockaddr_storage storage = {};
   socklen_t length = 0;
 };
-
-std::string error_text(int error) {
-  return std::generic_category().message(error);
-}
 
 Result<Address> parse_address(const std::string& host, uint16_t port) {
   Address address;
@@ -94,6 +89,11 @@ Result<FileDescriptor> bind_tcp(const Address& address, const std::string& host,
 }
 
 }  // namespace
+
+std::string error_text(int error) {
+  const char* text = ::strerrordesc_np(error);
+  return text != nullptr ? text : "error " + std::to_string(error);
+}
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {

@@ -9,6 +9,9 @@
 
 namespace stator::net::detail {
 
+/// What the system calls this errno: "Address already in use".
+std::string error_text(int error);
+
 /// An open file descriptor, closed by its owner's destructor.
 class FileDescriptor {
  public:
