@@ -67,9 +67,9 @@ struct Answer {
 };
 
 /// A scheduler with a simulated runner and a client that collects the answers.
-class Bench {
+class Harness {
  public:
-  explicit Bench(const EngineConfig& config, uint32_t eos_every = 0)
+  explicit Harness(const EngineConfig& config, uint32_t eos_every = 0)
       : scheduler(*resolve(config, kModelLength)),
         config_(*resolve(config, kModelLength)),
         runner_(unlimited_runner(config.block_size, eos_every)) {}
@@ -146,11 +146,11 @@ class Bench {
 
 /// The same request alone in an engine with room for everything.
 inline Answer run_alone(EngineRequest request, uint32_t eos_every = 0) {
-  Bench bench(small_config(), eos_every);
+  Harness harness(small_config(), eos_every);
   const RequestKey name = request.key;
-  EXPECT_TRUE(bench.add(std::move(request)));
-  bench.run_until_idle();
-  return bench.answers[{kSession, name}];
+  EXPECT_TRUE(harness.add(std::move(request)));
+  harness.run_until_idle();
+  return harness.answers[{kSession, name}];
 }
 
 }  // namespace stator::engine

@@ -91,20 +91,20 @@ class NaiveIndex {
 
 class Scenario {
  public:
-  explicit Scenario(uint64_t seed) : random_(seed), bench_(tiny_config(random_), kEosEvery) {}
+  explicit Scenario(uint64_t seed) : random_(seed), harness_(tiny_config(random_), kEosEvery) {}
 
   void run() {
     for (int step = 0; step < 400; ++step) {
       disturb();
-      bench_.step();
+      harness_.step();
       check_events();
     }
-    bench_.run_until_idle();
+    harness_.run_until_idle();
     check_events();
     check_answers();
-    EXPECT_EQ(bench_.scheduler.load().kv_used_blocks, 0U) << "a block leaked";
+    EXPECT_EQ(harness_.scheduler.load().kv_used_blocks, 0U) << "a block leaked";
   }
-  uint64_t preemptions() const { return bench_.scheduler.load().preemptions; }
+  uint64_t preemptions() const { return harness_.scheduler.load().preemptions; }
 
  private:
   void disturb() {
@@ -112,22 +112,22 @@ class Scenario {
       const uint64_t id = ++last_id_;
       EngineRequest made = random_request(random_, id);
       accepted_.emplace(id, made);
-      ASSERT_TRUE(bench_.add(std::move(made)));
+      ASSERT_TRUE(harness_.add(std::move(made)));
     }
     if (last_id_ > 0 && random_.below(15) == 0) {
       const uint64_t id = 1 + random_.below(last_id_);
-      if (bench_.scheduler.cancel(kSession, key(id))) {
-        cancelled_.emplace(id, bench_.answer(id).tokens.size());
+      if (harness_.scheduler.cancel(kSession, key(id))) {
+        cancelled_.emplace(id, harness_.answer(id).tokens.size());
       }
     }
     if (random_.below(100) == 0) {
-      bench_.scheduler.reset_prefix_cache();
+      harness_.scheduler.reset_prefix_cache();
     }
   }
 
   void check_events() {
-    index_.apply(bench_.scheduler.take_events());
-    const LoadReport load = bench_.scheduler.load();
+    index_.apply(harness_.scheduler.take_events());
+    const LoadReport load = harness_.scheduler.load();
     // Every block the index believes in is findable: idle, or in use and registered.
     ASSERT_LE(load.kv_cached_blocks, index_.blocks().size());
     ASSERT_LE(index_.blocks().size(), load.kv_cached_blocks + load.kv_used_blocks);
@@ -137,13 +137,13 @@ class Scenario {
       for (std::optional<uint64_t> at = hash; at; at = index_.blocks().at(*at)) {
         chain.insert(chain.begin(), blocks::SequenceHash(*at));
       }
-      ASSERT_EQ(bench_.scheduler.pool().peek_prefix(chain).blocks, chain.size());
+      ASSERT_EQ(harness_.scheduler.pool().peek_prefix(chain).blocks, chain.size());
     }
   }
 
   void check_answers() {
     for (const auto& [id, original] : accepted_) {
-      const Answer& answer = bench_.answer(id);
+      const Answer& answer = harness_.answer(id);
       const std::vector<TokenId> alone = run_alone(original, kEosEvery).tokens;
       const auto cancelled = cancelled_.find(id);
       if (cancelled != cancelled_.end()) {
@@ -170,7 +170,7 @@ class Scenario {
   }
 
   Random random_;
-  Bench bench_;
+  Harness harness_;
   NaiveIndex index_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, EngineRequest> accepted_;
