@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokens per second through one session, from the engine's thread to SessionEvents on the loop: one
+// delta of one token for each of `range(0)` sequences per step.
+#include <benchmark/benchmark.h>
+
+#include <atomic>
+#include <memory>
+
+#include "stator/core/assert.h"
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/kv/event_log.h"
+#include "stator/runtime/connector.h"
+#include "stator/runtime/local_worker.h"
+#include "stator/runtime/worker_server.h"
+
+namespace stator::runtime {
+namespace {
+
+/// Accepts everything; steps are driven by the benchmark's thread.
+class BenchEngine final : public engine::Engine {
+ public:
+  const engine::EngineInfo& info() const override { return info_; }
+  Status start() override { return {}; }
+  void stop() override {}
+  engine::SessionId open_session(engine::EngineSink& sink) override {
+    sink_ = &sink;
+    return engine::SessionId(1);
+  }
+  void close_session(engine::SessionId /*session*/) override { sink_ = nullptr; }
+  Status submit(engine::SessionId /*session*/, engine::EngineRequest /*request*/) override {
+    ++submitted_;
+    submitted_.notify_all();
+    return {};
+  }
+  void cancel(engine::SessionId /*session*/, engine::RequestKey /*key*/) override {}
+  engine::LoadReport load() const override { return {}; }
+  kv::EventLog& events() override { return events_; }
+  void reset_prefix_cache() override {}
+
+  void wait_submitted(uint32_t count) {
+    for (uint32_t seen = submitted_; seen < count; seen = submitted_) {
+      submitted_.wait(seen);
+    }
+  }
+  engine::EngineSink& sink() { return *sink_; }
+
+ private:
+  engine::EngineInfo info_;
+  kv::EventLog events_;
+  std::atomic<engine::EngineSink*> sink_ = nullptr;
+  std::atomic<uint32_t> submitted_ = 0;
+};
+
+class CountTokens final : public SessionEvents {
+ public:
+  void on_rejected(WorkerId /*worker*/, engine::RequestKey /*key*/, Error /*error*/) override {}
+  void on_accepted(WorkerId /*worker*/, engine::RequestKey /*key*/) override {}
+  void on_step(WorkerId /*worker*/, engine::StepOutput output) override {
+    tokens_ += output.tokens.size();
+    tokens_.notify_all();
+  }
+  void on_draining(WorkerId /*worker*/) override {}
+  void on_closed(WorkerId /*worker*/, Error /*error*/) override {}
+
+  void wait_tokens(uint64_t count) {
+    for (uint64_t seen = tokens_; seen < count; seen = tokens_) {
+      tokens_.wait(seen);
+    }
+  }
+
+ private:
+  std::atomic<uint64_t> tokens_ = 0;
+};
+
+engine::StepOutput make_step(uint32_t sequences, uint32_t offset) {
+  engine::StepOutput step;
+  step.deltas.resize(sequences);
+  step.tokens.assign(sequences, 12345);
+  for (uint32_t i = 0; i < sequences; ++i) {
+    step.deltas[i].key = {RequestId(i + 1), Attempt(0)};
+    step.deltas[i].offset = offset;
+    step.deltas[i].token_begin = i;
+    step.deltas[i].token_count = 1;
+  }
+  return step;
+}
+
+/// `kWindow` steps may be under way, so that merging of a backed-up queue does not flatter the
+/// figure beyond what a real engine would see.
+void run_session(benchmark::State& state, Connector& connector, BenchEngine& engine,
+                 const InstanceRecord& record, net::Shard& shard) {
+  constexpr uint64_t kWindow = 64;
+  const auto sequences = static_cast<uint32_t>(state.range(0));
+  CountTokens events;
+  std::unique_ptr<WorkerSession> session;
+  STATOR_ASSERT(shard.run_and_wait([&] {
+    session = connector.open_session(record, shard, events);
+    for (uint32_t i = 0; i < sequences; ++i) {
+      engine::EngineRequest request;
+      request.key = {RequestId(i + 1), Attempt(0)};
+      request.tokens = {1};
+      session->submit(std::move(request));
+    }
+  }),
+                "the shard runs");
+  engine.wait_submitted(sequences);
+  uint64_t steps = 0;
+  for (auto _ : state) {
+    if (steps >= kWindow) {
+      events.wait_tokens((steps - kWindow) * sequences);
+    }
+    engine.sink().on_step(make_step(sequences, static_cast<uint32_t>(steps++)));
+  }
+  events.wait_tokens(steps * sequences);
+  state.SetItemsProcessed(static_cast<int64_t>(steps * sequences));
+  STATOR_ASSERT(shard.run_and_wait([&] { session.reset(); }), "the shard runs");
+}
+
+InstanceRecord make_record() {
+  InstanceRecord record;
+  record.key.worker = WorkerId(7);
+  record.incarnation = Incarnation(1);
+  record.address = "local";
+  return record;
+}
+
+void BM_GrpcSession(benchmark::State& state) {
+  const SystemClock clock;
+  SystemClock shard_clock;
+  Metrics metrics;
+  BenchEngine engine;
+  InstanceRecord record = make_record();
+  auto server = std::move(WorkerServer::start(record, engine, {}, clock, metrics).value());
+  record.address = server->address();
+  auto connector = std::move(make_grpc_connector({}, metrics).value());
+  net::ShardSet shards(1, shard_clock, metrics);
+  shards.start();
+  run_session(state, *connector, engine, record, shards.shard(0));
+  server.reset();
+  shards.stop();
+}
+BENCHMARK(BM_GrpcSession)->Arg(1)->Arg(64)->Arg(256)->UseRealTime();
+
+void BM_InProcessSession(benchmark::State& state) {
+  SystemClock clock;
+  Metrics metrics;
+  BenchEngine engine;
+  const InstanceRecord record = make_record();
+  LocalWorker worker(record.key.worker, record.incarnation, engine, metrics);
+  LocalConnector connector({&worker}, nullptr, metrics);
+  net::ShardSet shards(1, clock, metrics);
+  shards.start();
+  run_session(state, connector, engine, record, shards.shard(0));
+  shards.stop();
+}
+BENCHMARK(BM_InProcessSession)->Arg(1)->Arg(64)->Arg(256)->UseRealTime();
+
+}  // namespace
+}  // namespace stator::runtime
