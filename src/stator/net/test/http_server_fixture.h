@@ -19,7 +19,8 @@ namespace stator::net {
 /// A real server on a loopback port whose handler is a function the test chooses.
 class HttpServerTest : public testing::Test, protected HttpHandler {
  protected:
-  ~HttpServerTest() override { stop(); }
+  // Here, not in the destructor: the loop still calls virtual functions of the derived test.
+  void TearDown() override { stop(); }
 
   void start(std::function<void(HttpExchange&)> handler) {
     handler_ = std::move(handler);
