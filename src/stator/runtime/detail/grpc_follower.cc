@@ -53,6 +53,10 @@ class EventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
   /// On the loop: the owner is not called after this.
   void stop() {
     owner_ = nullptr;
+    {
+      const MutexLock lock(mutex_);
+      stopped_ = true;  // gRPC's threads must not touch the shard any more, which may go now
+    }
     call_.TryCancel();
     release_if_waiting();
   }
@@ -64,18 +68,25 @@ class EventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
     }
     {
       const MutexLock lock(mutex_);
-      waiting_for_loop_ = true;
+      if (!stopped_) {
+        waiting_for_loop_ = true;
+        post_wakeup(shard_, [self = shared_from_this()] { self->consume(); });
+        return;
+      }
     }
-    post_wakeup(shard_, [self = shared_from_this()] { self->consume(); });
+    RemoveHold();
   }
 
   void OnDone(const grpc::Status& status) override {
-    post_wakeup(shard_, [self = shared_from_this(), reason = status.error_message()] {
-      if (EventsStreamOwner* owner = std::exchange(self->owner_, nullptr)) {
-        owner->on_ended(reason);
-      }
-    });
-    self_.reset();
+    const std::shared_ptr<EventsStream> self = std::move(self_);
+    const MutexLock lock(mutex_);
+    if (!stopped_) {
+      post_wakeup(shard_, [self, reason = status.error_message()] {
+        if (EventsStreamOwner* owner = std::exchange(self->owner_, nullptr)) {
+          owner->on_ended(reason);
+        }
+      });
+    }
   }
 
  private:
@@ -123,6 +134,7 @@ class EventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
   std::shared_ptr<EventsStream> self_;  // until OnDone
   Mutex mutex_;
   bool waiting_for_loop_ STATOR_GUARDED_BY(mutex_) = false;
+  bool stopped_ STATOR_GUARDED_BY(mutex_) = false;
 };
 
 class GrpcFollower final : public EventFollower, public EventsStreamOwner {

@@ -99,12 +99,20 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
       break_off(Ended::kRead);
       return;
     }
-    setup_.metrics.messages_received.add();
+    bool release = false;
     {
-      // Before the push: the loop may empty the inbox before push() has returned.
       const MutexLock lock(mutex_);
       reading_ = false;
-      paused_ = true;
+      // Before the push: the loop may empty the inbox before push() has returned.
+      paused_ = !broken_;
+      release = take_release();
+      if (!broken_) {
+        setup_.metrics.messages_received.add();
+      }
+    }
+    if (release) {
+      RemoveHold();
+      return;
     }
     const size_t waiting = receive();
     if (waiting <= setup_.options.receive_queue_bytes_max) {

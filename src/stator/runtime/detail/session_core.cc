@@ -16,39 +16,28 @@ SessionCore::SessionCore(WorkerId worker, net::Shard& shard, SessionEvents& even
   metrics_.sessions_open.add(1);
 }
 
-SessionCore::~SessionCore() {
-  metrics_.sessions_open.add(-1);
-}
-
 size_t SessionCore::push(SessionEvent event) {
-  bool sleeping = false;
-  size_t bytes = 0;
-  {
-    const MutexLock lock(mutex_);
-    append(std::move(event));
-    bytes = inbox_.step_bytes;
-    sleeping = !std::exchange(woken_, true);
+  const MutexLock lock(mutex_);
+  if (shut_) {
+    return 0;
   }
-  if (sleeping) {
-    wake();
-  }
-  return bytes;
+  append(std::move(event));
+  wake();
+  return inbox_.step_bytes;
 }
 
 void SessionCore::push_load(const engine::LoadReport& load) {
-  bool sleeping = false;
-  {
-    const MutexLock lock(mutex_);
+  const MutexLock lock(mutex_);
+  if (!shut_) {
     inbox_.load = load;
-    sleeping = !std::exchange(woken_, true);
-  }
-  if (sleeping) {
     wake();
   }
 }
 
 void SessionCore::wake() {
-  post_wakeup(shard_, [self = shared_from_this()] { self->deliver(); });
+  if (!std::exchange(woken_, true)) {
+    post_wakeup(shard_, [self = shared_from_this()] { self->deliver(); });
+  }
 }
 
 void SessionCore::append(SessionEvent event) {
@@ -95,9 +84,14 @@ bool SessionCore::forget(engine::RequestKey key) {
 }
 
 void SessionCore::close() {
-  events_ = nullptr;
+  if (std::exchange(events_, nullptr) == nullptr) {
+    return;
+  }
+  metrics_.sessions_open.add(-1);
   in_flight_.clear();
   on_drained_ = nullptr;
+  const MutexLock lock(mutex_);
+  shut_ = true;
 }
 
 void SessionCore::tell_accepted(engine::RequestKey key) {

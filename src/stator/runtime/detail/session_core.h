@@ -41,13 +41,15 @@ using SessionEvent = std::variant<SessionOpened, SessionAccepted, SessionRejecte
 ///     session.
 /// C2  In the inbox neighbouring steps merge and only the newest load report stays. What else can
 ///     wait is bounded by the requests in flight, bytes of steps by who pushes (see `push`).
-/// C3  After `close` or SessionClosed nothing is delivered.
+/// C3  After `close` or SessionClosed nothing is delivered, and late pushes touch neither the shard
+/// nor
+///     the metrics, which may be gone by then.
 class SessionCore : public std::enable_shared_from_this<SessionCore> {
  public:
   SessionCore(WorkerId worker, net::Shard& shard, SessionEvents& events, SessionMetrics metrics);
   SessionCore(const SessionCore&) = delete;
   SessionCore& operator=(const SessionCore&) = delete;
-  ~SessionCore();
+  ~SessionCore() = default;
 
   // Any thread.
 
@@ -76,7 +78,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   enum class KeyState : uint8_t { kSubmitted, kAccepted };
 
   void append(SessionEvent event) STATOR_REQUIRES(mutex_);
-  void wake();
+  void wake() STATOR_REQUIRES(mutex_);
   void deliver() STATOR_EXCLUDES(mutex_);
   void handle(SessionOpened&& event);
   void handle(SessionAccepted&& event);
@@ -102,6 +104,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Mutex mutex_;
   Inbox inbox_ STATOR_GUARDED_BY(mutex_);
   bool woken_ STATOR_GUARDED_BY(mutex_) = false;  // deliver() is on its way
+  bool shut_ STATOR_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace stator::runtime::detail

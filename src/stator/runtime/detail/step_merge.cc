@@ -20,7 +20,6 @@ void merge_step(engine::StepOutput& into, engine::StepOutput from) {
     std::ranges::move(from.logprobs, std::back_inserter(into.logprobs));
   }
   into.tokens.insert(into.tokens.end(), from.tokens.begin(), from.tokens.end());
-  into.deltas.reserve(into.deltas.size() + from.deltas.size());
   for (engine::Delta& delta : from.deltas) {
     delta.token_begin += shift;
     into.deltas.push_back(delta);

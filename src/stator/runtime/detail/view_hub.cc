@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/runtime/detail/view_hub.h"
 
-#include <atomic>
 #include <utility>
 
 #include "stator/core/assert.h"
@@ -53,8 +52,9 @@ class ViewHub::Watcher : public std::enable_shared_from_this<Watcher> {
         delivered_(std::make_shared<InstanceView>()) {}
 
   /// Any thread.
-  void wake() {
-    if (!woken_.exchange(true)) {
+  void wake() STATOR_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (!stopped_ && !std::exchange(woken_, true)) {
       post_wakeup(shard_, [self = shared_from_this()] { self->deliver(); });
     }
   }
@@ -62,11 +62,17 @@ class ViewHub::Watcher : public std::enable_shared_from_this<Watcher> {
   void stop() {
     STATOR_ASSERT(shard_.on_loop(), "a watch is destroyed on its loop");
     listener_ = nullptr;
+    const MutexLock lock(mutex_);
+    stopped_ = true;  // a late wake() must not touch the shard, which may go now
   }
 
  private:
   void deliver() {
-    woken_ = false;  // before reading the view: what is published from now on wakes again
+    {
+      // Before reading the view: what is published from now on wakes again.
+      const MutexLock lock(mutex_);
+      woken_ = false;
+    }
     std::shared_ptr<const InstanceView> view;
     {
       const MutexLock lock(state_->mutex);
@@ -98,7 +104,9 @@ class ViewHub::Watcher : public std::enable_shared_from_this<Watcher> {
   DiscoveryListener* listener_;
   std::shared_ptr<const InstanceView> delivered_;
   bool synced_ = false;
-  std::atomic<bool> woken_{false};
+  Mutex mutex_;
+  bool woken_ STATOR_GUARDED_BY(mutex_) = false;
+  bool stopped_ STATOR_GUARDED_BY(mutex_) = false;
 };
 
 class ViewHub::WatchHandle final : public Watch {

@@ -167,6 +167,21 @@ TEST_F(GrpcWorkerTest, AMissingTlsFileIsAnErrorThatNamesIt) {
   EXPECT_THAT(connector.error().message(), testing::HasSubstr("/nonexistent/cert.pem"));
 }
 
+// gRPC ends a call some time after close(): by then the shard may be gone.
+TEST_F(GrpcWorkerTest, AShardMayGoRightAfterItsSessions) {
+  SystemClock clock;
+  for (int round = 0; round < 20; ++round) {
+    net::ShardSet shards(1, clock, harness_.metrics());
+    shards.start();
+    ASSERT_TRUE(shards.shard(0).run_and_wait([&] {
+      auto session = harness_.connector().open_session(harness_.record(), shards.shard(0), events_);
+      session->submit(make_request(1));
+    }));
+    shards.stop();
+  }
+  EXPECT_TRUE(harness_.engine().wait_sessions(0));
+}
+
 /// A frontend whose loop stands still: its session must cost the worker a bounded amount, and the
 /// engine and other sessions nothing.
 TEST(GrpcSlowSession, IsCancelledBeyondItsBytesAndOthersGoOn) {
