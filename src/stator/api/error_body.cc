@@ -83,8 +83,9 @@ void append_error_body(std::string& out, const ErrorBody& body, const ErrorStyle
   JsonWriter json(out);
   json.begin_object();
   if (style.nested) {
+    // OpenAI's own words inside, the peer's reason phrases outside.
     json.key("error").begin_object();
-    write_members(json, body, type);
+    write_members(json, body, sse_error_type(body.status, style));
     json.key("param");
     if (body.param.empty()) {
       json.null();

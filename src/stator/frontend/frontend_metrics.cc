@@ -21,6 +21,13 @@ std::string_view name_of(Endpoint endpoint) {
   return endpoint == Endpoint::kChat ? "chat_completions" : "completions";
 }
 
+std::string series_key(std::string_view model, Endpoint endpoint, bool stream) {
+  std::string key(model);
+  key += endpoint == Endpoint::kChat ? '\1' : '\2';
+  key += stream ? '\1' : '\2';
+  return key;
+}
+
 }  // namespace
 
 FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
@@ -37,10 +44,7 @@ FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
 
 const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint endpoint,
                                              bool stream) {
-  std::string key(model);
-  key += endpoint == Endpoint::kChat ? '\1' : '\2';
-  key += stream ? '\1' : '\2';
-  const auto [entry, fresh] = series_.try_emplace(std::move(key));
+  const auto [entry, fresh] = series_.try_emplace(series_key(model, endpoint, stream));
   RequestSeries& made = entry->second;
   if (fresh) {
     const MetricLabels by_model = {{"model", std::string(model)}};
@@ -72,14 +76,18 @@ const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint en
 
 void FrontendMetrics::finished(std::string_view model, Endpoint endpoint, bool stream,
                                std::string_view error_type) {
-  metrics_
-      .counter(prefix_ + "_requests_total", "requests ended",
-               {{"model", std::string(model)},
-                {"endpoint", std::string(name_of(endpoint))},
-                {"request_type", stream ? "stream" : "unary"},
-                {"status", error_type.empty() ? "success" : "error"},
-                {"error_type", std::string(error_type)}})
-      .add();
+  std::string key = series_key(model, endpoint, stream);
+  key += error_type;
+  const auto [entry, fresh] = ended_.try_emplace(std::move(key));
+  if (fresh) {
+    entry->second = metrics_.counter(prefix_ + "_requests_total", "requests ended",
+                                     {{"model", std::string(model)},
+                                      {"endpoint", std::string(name_of(endpoint))},
+                                      {"request_type", stream ? "stream" : "unary"},
+                                      {"status", error_type.empty() ? "success" : "error"},
+                                      {"error_type", std::string(error_type)}});
+  }
+  entry->second.add();
 }
 
 std::string_view FrontendMetrics::error_type(Code code) {

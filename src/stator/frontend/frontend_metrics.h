@@ -49,7 +49,9 @@ class FrontendMetrics {
  private:
   Metrics& metrics_;
   std::string prefix_;
-  FlatMap<std::string, RequestSeries> series_;  // models × endpoints × 2: bounded by served models
+  // Models × endpoints × stream or not (× error types): bounded by the served models.
+  FlatMap<std::string, RequestSeries> series_;
+  FlatMap<std::string, Counter> ended_;
 };
 
 }  // namespace stator::frontend

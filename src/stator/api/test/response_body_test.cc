@@ -150,10 +150,11 @@ TEST(ErrorBody, SpeaksBothDialects) {
   std::string out;
   const ApiError error = validation_error("n", "n must be from 1 to 128");
   EXPECT_EQ(append_error_body(out, error), 400);
-  EXPECT_EQ(out,
-            R"({"error":{"message":"Validation: n must be from 1 to 128","type":"Bad Request",)"
-            R"("param":"n","code":400},"message":"Validation: n must be from 1 to 128",)"
-            R"("type":"Bad Request","code":400})");
+  EXPECT_EQ(
+      out,
+      R"({"error":{"message":"Validation: n must be from 1 to 128",)"
+      R"("type":"invalid_request_error","param":"n","code":400},"message":"Validation: n must be from 1 to 128",)"
+      R"("type":"Bad Request","code":400})");
   out.clear();
   append_error_body(out, {.status = 404, .message = "m", .details_json = R"({"a":1})"},
                     {.nested = false});
