@@ -261,9 +261,11 @@ Status Checkpoint::open_shards(const std::string& folder, const std::string& ind
   }
   dom::parser parser;
   dom::object map;
-  if (parser.parse(reinterpret_cast<const char*>(index.bytes().data()), index.bytes().size())
-          .at_key("weight_map")
-          .get(map) != simdjson::SUCCESS) {
+  // An empty file has no address, which the parser must not see.
+  if (index.bytes().empty() ||
+      parser.parse(reinterpret_cast<const char*>(index.bytes().data()), index.bytes().size())
+              .at_key("weight_map")
+              .get(map) != simdjson::SUCCESS) {
     return corrupt(index_path, "no JSON object with a weight_map");
   }
   std::set<std::string> shards;  // ordered: messages do not depend on hashing
