@@ -4,6 +4,9 @@
 
 The whole process is counted: HTTP, template, tokenizer, router, two simulated workers that answer
 without waiting, detokenizer and SSE. The server has one core, the load generator another.
+
+Unpaced, the engine runs ahead and many tokens leave in one write. The paced row shows the other end:
+one step of the engine every 10 ms, so every token of every stream is a write of its own.
 """
 
 import os
@@ -26,6 +29,7 @@ def add_options(parser):
     parser.add_argument("--streams", type=int, default=1280, help="streamed answers per run [1280]")
     parser.add_argument("--parallel-streams", type=int, default=64)
     parser.add_argument("--stream-tokens", type=int, default=256)
+    parser.add_argument("--paced-streams", type=int, default=128, help="paced answers per run, 0 = skip")
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--load-core", default="1")
     parser.add_argument("--server-flag", action="append", default=[],
@@ -90,12 +94,23 @@ def run(options, server, label, flags, units_per_request):
     return cost
 
 
-def measure_frontend(options):
-    flags = ["--engine", "sim", "--sim-speedup", "0", "--workers", "2", *options.server_flag]
-    load = os.getloadavg()[0]
-    note = f"machine load {load:.1f}"
-    with measure.Server(options, flags, options.server_core) as server, \
-            tempfile.TemporaryDirectory() as folder:
+PACED_FLAGS = ["--sim-step-us", "10000", "--sim-prefill-token-us", "0",
+               "--sim-decode-sequence-us", "0"]
+
+
+def stream_bodies(options, folder, model, prompts):
+    return measure.write_bodies(folder, [
+        chat(model, text, max_tokens=options.stream_tokens, ignore_eos=True, stream=True)
+        for text in prompts])
+
+
+def serve(options, flags):
+    common = ["--engine", "sim", "--workers", "2", *options.server_flag]
+    return measure.Server(options, common + flags, options.server_core)
+
+
+def measure_unpaced(options, folder):
+    with serve(options, ["--sim-speedup", "0"]) as server:
         model = server.model_name()
         prompts = make_prompts(server, model, options.prompt_tokens)
         small = measure.write_bodies(folder, [chat(model, text, max_tokens=1, ignore_eos=True)
@@ -103,16 +118,34 @@ def measure_frontend(options):
         request_us = run(options, server, f"small request, {options.connections} connections",
                          ["--bodies", small, "--requests", options.requests,
                           "--connections", options.connections], 1)
-        streams = measure.write_bodies(folder, [
-            chat(model, text, max_tokens=options.stream_tokens, ignore_eos=True, stream=True)
-            for text in prompts])
+        streams = stream_bodies(options, folder, model, prompts)
         token_us = run(options, server, f"streamed token, {options.parallel_streams} streams",
                        ["--bodies", streams, "--requests", options.streams,
                         "--connections", options.parallel_streams], options.stream_tokens)
-    return [measure.Bar(f"CPU per small request ({options.prompt_tokens} tokens in, 1 out)",
-                        request_us, 60, "µs", "326 µs", note),
-            measure.Bar(f"CPU per streamed token ({options.parallel_streams} unpaced streams)",
-                        token_us, 3, "µs", "12 µs", note)]
+    return request_us, token_us, prompts
+
+
+def measure_paced(options, folder, prompts):
+    with serve(options, PACED_FLAGS) as server:
+        streams = stream_bodies(options, folder, server.model_name(), prompts)
+        return run(options, server, f"paced token, {options.parallel_streams} streams",
+                   ["--bodies", streams, "--requests", options.paced_streams,
+                    "--connections", options.parallel_streams], options.stream_tokens)
+
+
+def measure_frontend(options):
+    note = f"machine load {os.getloadavg()[0]:.1f}"
+    with tempfile.TemporaryDirectory() as folder:
+        request_us, token_us, prompts = measure_unpaced(options, folder)
+        bars = [measure.Bar(f"CPU per small request ({options.prompt_tokens} tokens in, 1 out)",
+                            request_us, 60, "µs", "326 µs", note),
+                measure.Bar(f"CPU per streamed token ({options.parallel_streams} unpaced streams)",
+                            token_us, 3, "µs", "12 µs", note)]
+        if options.paced_streams > 0:
+            paced_us = measure_paced(options, folder, prompts)
+            bars.append(measure.Bar("CPU per streamed token, each in its own write (10 ms steps)",
+                                    paced_us, None, "µs", note=note))
+    return bars
 
 
 if __name__ == "__main__":

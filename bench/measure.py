@@ -33,19 +33,22 @@ class Bar:
 
     name: str
     value: float
-    limit: float
+    limit: float | None  # None: shown for information, no bar
     unit: str
     peer: str = "–"  # the same figure of NVIDIA Dynamo on a comparable machine, where measured
     note: str = ""
 
     @property
     def met(self):
-        return self.value <= self.limit
+        return self.limit is None or self.value <= self.limit
 
     def row(self):
-        verdict = "met" if self.met else "MISSED"
-        return (f"| {self.name} | {self.value:.3g} {self.unit} | ≤ {self.limit:g} {self.unit} "
-                f"| {verdict} | {self.peer} | {self.note} |")
+        limit, verdict = "–", "–"
+        if self.limit is not None:
+            limit = f"≤ {self.limit:g} {self.unit}"
+            verdict = "met" if self.met else "MISSED"
+        return (f"| {self.name} | {self.value:.3g} {self.unit} | {limit} | {verdict} "
+                f"| {self.peer} | {self.note} |")
 
 
 TABLE_HEAD = "| what | measured | bar | verdict | Dynamo | note |\n|---|---|---|---|---|---|"
@@ -168,6 +171,13 @@ class Server:
         except OSError as error:
             text = error.read()[:300] if hasattr(error, "read") else b""
             raise BenchError(f"POST {path} failed: {error} {text!r}") from error
+
+    def metric_sum(self, name):
+        """Sum over all series of one metric of GET /metrics."""
+        with urllib.request.urlopen(self.url + "/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines
+                   if line.startswith((name + "{", name + " ")))
 
     def model_name(self):
         with urllib.request.urlopen(self.url + "/v1/models", timeout=30) as answer:

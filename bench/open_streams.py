@@ -71,6 +71,9 @@ def read_steps(options, server, stack, bodies, plan):
                 f"{report['open_with_first']} of {step - opened} streams are open with their first "
                 f"text after {report['seconds']:.0f} s; raise --timeout or lower --step-ms")
         opened = step
+        running = server.metric_sum("dynamo_frontend_inflight_requests")
+        if running != opened:
+            raise measure.BenchError(f"the server counts {running:.0f} running requests, not {opened}")
         grown = server.rss_kib() - idle_kib
         ttft = report["ttft_ms"]
         measure.detail(options, f"{step} streams open, each with its first text (p50 "
