@@ -17,8 +17,8 @@ test_packages=(
   python3 python3-venv nodejs npm curl procps
 )
 # Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
-python_clients=(openai==2.8.1)
-node_clients=(openai@6.9.1)
+python_clients=(openai==3.52.0)
+node_clients=(openai@6.49.0)
 
 what=${1:-build}
 case $what in

@@ -163,6 +163,12 @@ int run_command_line(int argc, const char* const* argv) {
     add_flags(*sub, command, schema, *typed);
     parsed[sub] = {&command, std::move(typed)};
   }
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::ranges::find(commands(), std::string_view(argv[1]), &Command::name) ==
+          commands().end()) {
+    print_error(fmt::format("unknown command '{}' (see `stator --help`)", argv[1]));
+    return kExitUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

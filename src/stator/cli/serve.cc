@@ -21,7 +21,6 @@ namespace {
 struct LocalWorkers {
   std::vector<WorkerHost::Worker> hosted;
   std::vector<std::unique_ptr<runtime::LocalWorker>> local;
-  std::vector<std::unique_ptr<runtime::Registration>> registrations;
 
   std::vector<runtime::LocalWorker*> pointers() const {
     std::vector<runtime::LocalWorker*> out;
@@ -59,9 +58,10 @@ Status run_serve(Invocation& invocation) {
 
   const auto discovery = runtime::make_memory_discovery(metrics);
   runtime::LocalConnector connector(workers.pointers(), nullptr, metrics);
+  std::vector<std::unique_ptr<runtime::Registration>> registrations;  // go before their discovery
   for (const WorkerHost::Worker& worker : workers.hosted) {
     STATOR_TRY(auto registration, discovery->register_instance(worker.record));
-    workers.registrations.push_back(std::move(registration));
+    registrations.push_back(std::move(registration));
   }
   process->start(*discovery, connector);
   log::info("serve", "ready",

@@ -85,9 +85,11 @@ Status run_completion(Invocation& invocation) {
 }
 
 Status run_config(Invocation& invocation) {
+  const bool as_documentation = invocation.options.contains("--markdown");
+  Settings defaults;  // documentation must not show the reader's own environment
   ConfigSchema schema;
-  describe(schema, invocation.settings);
-  if (!invocation.options.contains("--markdown")) {
+  describe(schema, as_documentation ? defaults : invocation.settings);
+  if (!as_documentation) {
     print(schema.render_yaml());
     return {};
   }

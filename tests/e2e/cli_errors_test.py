@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees who types or configures something wrong: one line that names it, and exit status 2."""
+
+import json
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import unittest
+
+from stator_process import BINARY, MODEL_DIR, clean_environment
+
+
+class CliErrors(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="stator-e2e-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_stator(self, *arguments, env=None):
+        return subprocess.run(
+            [BINARY, *arguments], env=clean_environment(HOME=str(self.folder), **(env or {})), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=60)
+
+    def assert_refused(self, *arguments, names, env=None):
+        """Exit status 2 and exactly one line beside log lines, with all of `names` in it."""
+        done = self.run_stator(*arguments, env=env)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("stator: ")]
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertEqual(len([line for line in done.stderr.splitlines() if not self.is_log_line(line)]), 1, done.stderr)
+        for name in names:
+            self.assertIn(name, lines[0])
+        self.assertEqual(done.stdout, "")
+
+    @staticmethod
+    def is_log_line(line: str) -> bool:
+        return any(f" {level} " in line[:60] for level in ("DEBUG", "INFO", "WARN", "ERROR", "debug", "info", "warn", "error")) \
+            and not line.startswith("stator: ")
+
+    def checkpoint(self) -> pathlib.Path:
+        copy = self.folder / "model"
+        shutil.copytree(MODEL_DIR, copy)
+        return copy
+
+    def edit_config(self, model: pathlib.Path, **fields):
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | fields))
+
+    # Command line and settings
+
+    def test_unknown_flags_commands_and_missing_arguments(self):
+        self.assert_refused("serve", str(MODEL_DIR), "--no-such-flag", names=["--no-such-flag"])
+        self.assert_refused("no-such-command", names=["no-such-command"])
+        self.assert_refused("serve", names=["MODEL"])
+        self.assert_refused(names=["stator --help"])
+
+    def test_bad_values_name_the_flag_and_what_is_possible(self):
+        self.assert_refused("serve", str(MODEL_DIR), "--port", "99999", names=["port", "65535"])
+        self.assert_refused("serve", str(MODEL_DIR), "--port", "x", names=["port", "x"])
+        self.assert_refused("serve", str(MODEL_DIR), "--engine", "warp", names=["engine", "warp", "cpu", "sim"])
+        self.assert_refused("serve", str(MODEL_DIR), "--http-body-timeout", "5 parsecs", names=["body", "parsecs"])
+        self.assert_refused("serve", str(MODEL_DIR), "--log", "loud", names=["log.filter", "loud"])
+        self.assert_refused("serve", str(MODEL_DIR), "--host", "not-an-address", "--port", "0", names=["not-an-address", "host"])
+
+    def test_bad_environment_values_name_the_variable(self):
+        self.assert_refused("serve", str(MODEL_DIR), env={"STATOR_HTTP_PORT": "many"}, names=["STATOR_HTTP_PORT", "many"])
+
+    def test_yaml_errors_name_the_file_and_the_key(self):
+        config = self.folder / "stator.yaml"
+        for text, names in (
+                ("http:\n  prot: 8000\n", ["stator.yaml", "http.prot"]),
+                ("http:\n  port: many\n", ["stator.yaml", "http.port", "many"]),
+                ("http: [1, 2\n", ["stator.yaml"]),
+        ):
+            config.write_text(text)
+            self.assert_refused("serve", str(MODEL_DIR), "--config", str(config), names=names)
+        self.assert_refused("serve", str(MODEL_DIR), "--config", str(self.folder / "absent.yaml"), names=["absent.yaml"])
+
+    def test_a_taken_port_is_named_before_the_model_is_loaded(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = str(taken.getsockname()[1])
+            self.assert_refused("serve", str(MODEL_DIR), "--host", "127.0.0.1", "--port", port, names=[port, "port"])
+
+    def test_separate_processes_need_discovery(self):
+        self.assert_refused("frontend", names=["--discovery file:DIR"])
+        self.assert_refused("worker", str(MODEL_DIR), names=["--discovery file:DIR"])
+        self.assert_refused("frontend", "--discovery", "carrier-pigeon", names=["discovery", "carrier-pigeon"])
+
+    # Models
+
+    def assert_model_refused(self, model, *names, engine="cpu"):
+        self.assert_refused("serve", str(model), "--engine", engine, "--port", "0", "--host", "127.0.0.1", names=names)
+
+    def test_a_model_that_does_not_exist_is_named(self):
+        self.assert_model_refused(self.folder / "absent", "absent")
+        self.assert_refused("serve", "org/absent", "--port", "0", "--hub-offline", names=["org/absent", "offline"])
+
+    def test_an_empty_folder_names_the_file_it_lacks(self):
+        self.assert_model_refused(self.folder, "tokenizer.json")
+
+    def test_each_missing_file_is_named(self):
+        for name in ("tokenizer.json", "config.json", "model.safetensors"):
+            with self.subTest(file=name):
+                model = self.checkpoint()
+                (model / name).unlink()
+                self.assert_model_refused(model, name)
+                shutil.rmtree(model)
+
+    def test_truncated_files_are_named(self):
+        for name in ("tokenizer.json", "config.json", "model.safetensors"):
+            for kept in (0.0, 0.5):
+                with self.subTest(file=name, kept=kept):
+                    model = self.checkpoint()
+                    data = (model / name).read_bytes()
+                    (model / name).write_bytes(data[:int(len(data) * kept)])
+                    self.assert_model_refused(model, name)
+                    shutil.rmtree(model)
+
+    def test_unsupported_architectures_are_named(self):
+        model = self.checkpoint()
+        self.edit_config(model, architectures=["MambaForCausalLM"], model_type="mamba")
+        self.assert_model_refused(model, "amba")
+
+    def test_weights_that_do_not_fit_the_config_are_named(self):
+        model = self.checkpoint()
+        self.edit_config(model, hidden_size=320)
+        self.assert_model_refused(model, "shape")
+
+    def test_impossible_sizes_in_the_config_are_refused(self):
+        for fields in ({"num_attention_heads": 0}, {"num_hidden_layers": -1}, {"hidden_size": 1 << 40}, {"vocab_size": "many"}):
+            with self.subTest(fields=fields):
+                model = self.checkpoint()
+                self.edit_config(model, **fields)
+                self.assert_model_refused(model, "config.json")
+                shutil.rmtree(model)
+
+    # Clients
+
+    def test_clients_without_a_server_name_its_address(self):
+        for command in ("explain", "chat"):
+            done = self.run_stator(command, "--url", "http://127.0.0.1:1")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("http://127.0.0.1:1", done.stderr)
+            self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+    # What is right stays right
+
+    def test_help_version_config_and_completions_succeed(self):
+        for arguments in (["--help"], ["version"], ["config"], ["config", "--markdown"], ["completion", "bash"],
+                          ["completion", "zsh"], ["completion", "fish"]):
+            done = self.run_stator(*arguments)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+            self.assertTrue(done.stdout)
+        self.assert_refused("completion", "tcsh", names=["tcsh", "bash"])
+
+    def test_printed_settings_can_be_read_back(self):
+        config = self.folder / "stator.yaml"
+        config.write_text(self.run_stator("config", "--port", "1234").stdout)
+        again = self.run_stator("config", "--config", str(config))
+        self.assertEqual((again.returncode, again.stdout), (0, config.read_text()), again.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`stator serve ORG/NAME` against a small model hub on loopback: download, resume, checksums, cache, offline."""
+
+import hashlib
+import http.server
+import json
+import pathlib
+import subprocess
+import tempfile
+import threading
+import unittest
+
+from stator_process import BINARY, MODEL_DIR, Http, Stator, clean_environment
+
+NAME = "stator/demo"
+COMMIT = "5b1a6f3f0c5e4d0a9f2e7c8b1d3a4f5e6c7b8a90"
+WEIGHTS = "model.safetensors"
+
+
+class Hub:
+    """What a model hub does, as far as Stator uses it. `files` may be changed between requests."""
+
+    def __init__(self):
+        self.files = {p.name: p.read_bytes() for p in MODEL_DIR.iterdir() if p.is_file()}
+        self.requests: list[tuple[str, str]] = []
+        self.sent_bytes: dict[str, int] = {}
+        self.break_after: dict[str, int] = {}  # name → bytes after which its next answer breaks off, once
+        self.wrong_checksum: set[str] = set()
+        self.status = 200
+        self.tokens: list[str | None] = []
+        hub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *arguments):
+                pass
+
+            def do_GET(self):
+                hub.answer(self)
+
+            def do_HEAD(self):
+                hub.answer(self)
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def close(self):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+    def answer(self, handler):
+        self.requests.append((handler.command, handler.path))
+        self.tokens.append(handler.headers.get("Authorization"))
+        if self.status != 200:
+            self.respond(handler, self.status, b'{"error":"no"}')
+        elif handler.path == f"/api/models/{NAME}/revision/main":
+            listing = {"sha": COMMIT, "siblings": [{"rfilename": name} for name in self.files]}
+            self.respond(handler, 200, json.dumps(listing).encode())
+        else:
+            self.resolve(handler)
+
+    def resolve(self, handler):
+        prefix = f"/{NAME}/resolve/{COMMIT}/"
+        name = handler.path.removeprefix(prefix)
+        if not handler.path.startswith(prefix) or name not in self.files:
+            self.respond(handler, 404, b"")
+            return
+        data = self.files[name]
+        start, status = 0, 200
+        if byte_range := handler.headers.get("Range"):
+            start, status = int(byte_range.removeprefix("bytes=").split("-")[0]), 206
+        checksum = hashlib.sha256(b"other" if name in self.wrong_checksum else data).hexdigest()
+        headers = {"ETag": f'"{checksum}"', "X-Linked-Etag": f'"{checksum}"', "X-Linked-Size": str(len(data)),
+                   "Accept-Ranges": "bytes"}
+        if status == 206:
+            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        self.respond(handler, status, data[start:], headers, name)
+
+    def respond(self, handler, status, body, headers=None, name=None):
+        handler.send_response(status)
+        for key, value in ({"Content-Length": str(len(body))} | (headers or {})).items():
+            handler.send_header(key, value)
+        handler.end_headers()
+        if handler.command == "HEAD":
+            return
+        cut = self.break_after.pop(name, None)
+        sent = body if cut is None else body[:cut]
+        handler.wfile.write(sent)
+        if name:
+            self.sent_bytes[name] = self.sent_bytes.get(name, 0) + len(sent)
+        if cut is not None:
+            handler.wfile.flush()
+            handler.close_connection = True
+
+
+class HubTest(unittest.TestCase):
+    def setUp(self):
+        self.hub = Hub()
+        self.addCleanup(self.hub.close)
+        folder = tempfile.TemporaryDirectory(prefix="stator-e2e-")
+        self.addCleanup(folder.cleanup)
+        self.cache = pathlib.Path(folder.name) / "hub"
+        self.arguments = ["serve", NAME, "--engine", "sim", "--host", "127.0.0.1", "--port", "0"]
+
+    def environment(self, **extra):
+        return clean_environment(HF_ENDPOINT=self.hub.url, HF_HUB_CACHE=str(self.cache), HOME=str(self.cache.parent), **extra)
+
+    def serve(self, *arguments, **env) -> Stator:
+        server = Stator(*self.arguments, *arguments, env=self.environment(**env))
+        self.addCleanup(server.close)
+        return server
+
+    def assert_refused(self, *arguments, names, status=2, env=None):
+        done = subprocess.run([BINARY, *self.arguments, *arguments], env=self.environment(**(env or {})), timeout=60,
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, status, done.stderr)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("stator: ")]
+        self.assertEqual(len(lines), 1, done.stderr)
+        for name in names:
+            self.assertIn(name, lines[0])
+
+    def answer_of(self, server: Stator) -> str:
+        status, answer = Http(server.port).post("/v1/completions", {
+            "model": NAME, "prompt": "The router", "max_tokens": 8, "temperature": 0})
+        self.assertEqual(status, 200, answer)
+        return answer["choices"][0]["text"]
+
+    def test_a_model_is_downloaded_once_and_then_served_from_the_cache(self):
+        first = self.serve()
+        text = self.answer_of(first)
+        first.close()
+        snapshot = self.cache / "models--stator--demo" / "snapshots" / COMMIT
+        self.assertEqual((self.cache / "models--stator--demo" / "refs" / "main").read_text(), COMMIT)
+        self.assertEqual((snapshot / WEIGHTS).read_bytes(), self.hub.files[WEIGHTS])
+        self.assertTrue((snapshot / WEIGHTS).is_symlink())
+        self.assertEqual(self.hub.sent_bytes[WEIGHTS], len(self.hub.files[WEIGHTS]))
+        requests = len(self.hub.requests)
+        self.assertEqual(self.answer_of(self.serve()), text)
+        self.assertEqual(len(self.hub.requests), requests, "a cache hit asks nobody")
+
+    def test_a_download_that_breaks_off_is_resumed_where_it_was(self):
+        self.hub.break_after[WEIGHTS] = 1_000_000
+        self.answer_of(self.serve())
+        self.assertEqual(self.hub.sent_bytes[WEIGHTS], len(self.hub.files[WEIGHTS]), "no byte was sent twice")
+        blobs = list((self.cache / "models--stator--demo" / "blobs").iterdir())
+        self.assertEqual([b.name for b in blobs if b.name.endswith(".incomplete")], [])
+
+    def test_a_download_of_an_earlier_process_is_continued(self):
+        data = self.hub.files[WEIGHTS]
+        blobs = self.cache / "models--stator--demo" / "blobs"
+        blobs.mkdir(parents=True)
+        (blobs / (hashlib.sha256(data).hexdigest() + ".incomplete")).write_bytes(data[:3_000_000])
+        self.answer_of(self.serve())
+        self.assertEqual(self.hub.sent_bytes[WEIGHTS], len(data) - 3_000_000)
+
+    def test_a_wrong_checksum_is_an_error_and_the_file_is_removed(self):
+        self.hub.wrong_checksum.add(WEIGHTS)
+        self.assert_refused(names=[WEIGHTS, "checksum"])
+        blobs = self.cache / "models--stator--demo" / "blobs"
+        self.assertFalse([b for b in blobs.iterdir() if b.stat().st_size == len(self.hub.files[WEIGHTS])])
+        # Nothing half-made is taken for a model afterwards; a good download then succeeds.
+        self.hub.wrong_checksum.clear()
+        self.answer_of(self.serve())
+
+    def test_a_damaged_partial_file_is_found_out_by_its_checksum(self):
+        data = self.hub.files[WEIGHTS]
+        blobs = self.cache / "models--stator--demo" / "blobs"
+        blobs.mkdir(parents=True)
+        (blobs / (hashlib.sha256(data).hexdigest() + ".incomplete")).write_bytes(b"x" * 1000)
+        self.assert_refused(names=[WEIGHTS, "checksum", "try again"])
+        self.answer_of(self.serve())
+
+    def test_offline_uses_the_cache_and_nothing_else(self):
+        self.assert_refused("--hub-offline", names=[NAME, "offline"])
+        self.assertEqual(self.hub.requests, [])
+        self.serve().close()
+        requests = len(self.hub.requests)
+        self.answer_of(self.serve("--hub-offline"))
+        self.answer_of(self.serve(HF_HUB_OFFLINE="1"))
+        self.assertEqual(len(self.hub.requests), requests)
+
+    def test_a_token_is_sent_and_never_logged(self):
+        server = self.serve("--log", "trace", HF_TOKEN="hf_secret")
+        self.assertEqual(set(self.hub.tokens), {"Bearer hf_secret"})
+        self.assertNotIn("hf_secret", server.log())
+
+    def test_refusals_of_the_hub_say_what_to_change(self):
+        for status, names, code in ((401, [NAME, "HF_TOKEN"], 2), (404, [NAME, "does not exist"], 2), (500, [NAME, "500"], 1)):
+            with self.subTest(status=status):
+                self.hub.status = status
+                self.assert_refused(names=names, status=code)
+
+    def test_an_unreachable_hub_names_the_setting(self):
+        self.assert_refused("--hub-endpoint", "http://127.0.0.1:1", names=["HF_ENDPOINT"], status=1)
+
+
+if __name__ == "__main__":
+    unittest.main()
