@@ -53,7 +53,7 @@ class LogprobViews {
 
 struct ExtraHeaders {
   explicit ExtraHeaders(const AnswerSpec& spec) {
-    list.push_back({"x-request-id", spec.request_id});
+    list.push_back({"x-request-id", spec.request_id_echo});
     if (!spec.ignored_fields.empty()) {
       list.push_back({"x-stator-ignored-fields", spec.ignored_fields});
     }

@@ -18,6 +18,8 @@ using api::ApiStatus;
 
 // OpenAI's default for text completions; chats may use the whole context.
 constexpr uint32_t kCompletionMaxTokensDefault = 16;
+// A longer x-request-id is not echoed.
+constexpr size_t kRequestIdBytesMax = 256;
 
 void append_member(std::string& json, std::string_view key, std::string_view value) {
   json += json.empty() ? "{\"" : ",\"";
@@ -139,6 +141,10 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.stream = options.stream;
   answer.model = plan.model->name;
   answer.request_id = context.request_id;
+  const auto given_id = context.http.header("x-request-id");
+  answer.request_id_echo = given_id && given_id->size() <= kRequestIdBytesMax
+                               ? std::string(*given_id)
+                               : context.request_id;
   answer.id = (answer.endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-") + context.request_id;
   answer.created_s = unix_seconds(context.wall_now);
   answer.ignored_fields = fmt::format("{}", fmt::join(options.ignored_fields, ","));
