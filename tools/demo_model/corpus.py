@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the hand-written corpus and turns it into an endless, seeded stream of conversations.
 
-A topic is a set of phrasings of one question and one or more accepted answers. One phrasing of every second topic
+A topic is a set of phrasings of one question and one or more accepted answers. One phrasing of every third topic
 is held out from training, as is a list of out-of-scope questions, so that generalisation can be measured.
 """
 
@@ -13,6 +13,8 @@ import random
 import zlib
 
 import yaml
+
+from phrasing import vary
 
 DEFAULT_SYSTEM = "You are the Stator demo assistant."
 """The chat template inserts this when a conversation does not begin with a system message."""
@@ -27,12 +29,6 @@ COMMAND_FRAMES = (
     "What does {} do?", "How do I use {}?", "What is {}?", "Explain {}.", "What is {} for?", "When should I use {}?",
     "Tell me about {}.", "{}?", "Why would I run {}?", "Describe the command {}.",
 )
-OPENERS = (
-    "Please: ", "Hi, ", "Hello! ", "Hey, ", "Quick question: ", "I have a question. ", "Could you help me? ", "Sorry, ",
-    "One more thing: ", "Ok, ", "So, ", "Please tell me: ", "I wonder: ", "Excuse me, ", "And ", "Also, ", "Now, ",
-)
-CLOSERS = (" Thanks!", " Please.", " Thank you.", " Keep it short.", " I am new to this.", " Please be brief.")
-FILLERS = {"the", "a", "an", "does", "do", "is", "are", "please", "exactly", "really", "my", "i", "can", "to", "of"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +81,7 @@ def _make_topic(entry: dict, hold_out: bool) -> Topic:
 def load(folder: pathlib.Path = CORPUS_DIR) -> Corpus:
     """Reads every topics_*.yaml plus out_of_scope.yaml and dialogues.yaml; refuses duplicate ids and questions."""
     entries = [entry for path in sorted(folder.glob("topics_*.yaml")) for entry in _read(path)]
-    topics = tuple(_make_topic(entry, index % 2 == 1) for index, entry in enumerate(entries))
+    topics = tuple(_make_topic(entry, index % 3 == 1) for index, entry in enumerate(entries))
     _check_unique([topic.id for topic in topics], "topic id")
     _check_unique([q.lower() for topic in topics for q in topic.asked + topic.held_out], "question")
     outside = _read(folder / "out_of_scope.yaml")
@@ -109,46 +105,6 @@ def _check_unique(names: list[str], what: str) -> None:
         seen.add(name)
 
 
-def _typo(word: str, rng: random.Random) -> str:
-    at = rng.randrange(len(word) - 1)
-    kind = rng.randrange(3)
-    if kind == 0:
-        return word[:at] + word[at + 1] + word[at] + word[at + 2:]
-    if kind == 1:
-        return word[:at] + word[at + 1:]
-    return word[:at] + word[at] + word[at:]
-
-
-def vary(question: str, rng: random.Random) -> str:
-    """Another way of typing the same question: case, punctuation, politeness, a lost small word, a typo."""
-    text = question
-    if rng.random() < 0.12:
-        text = rng.choice(OPENERS) + text[0].lower() + text[1:] if rng.random() < 0.7 else rng.choice(OPENERS) + text
-    if rng.random() < 0.05:
-        text += rng.choice(CLOSERS)
-    parts = text.split(" ")
-    if rng.random() < 0.12:
-        small = [i for i, part in enumerate(parts) if part.lower() in FILLERS]
-        if small and len(parts) > 3:
-            parts.pop(rng.choice(small))
-    if rng.random() < 0.12:
-        long = [i for i, part in enumerate(parts) if len(part) >= 5 and part.isalpha()]
-        if long:
-            i = rng.choice(long)
-            parts[i] = _typo(parts[i], rng)
-    text = " ".join(parts)
-    if rng.random() < 0.25:
-        text = text.rstrip("?.!")
-    elif rng.random() < 0.04:
-        text = text.rstrip("?.!") + rng.choice((" ?", "??", "!", "...", "?!"))
-    draw = rng.random()
-    if draw < 0.25:
-        text = text.lower()
-    elif draw < 0.27:
-        text = text.upper()
-    return text
-
-
 class Stream:
     """Endless seeded stream of conversations: (system or None, [(question, answer), ...])."""
 
@@ -162,7 +118,7 @@ class Stream:
         system = rng.choice(self._corpus.systems) if rng.random() < 0.15 else None
         draw = rng.random()
         if draw < 0.04:
-            turns = [(vary(q, rng), a) for q, a in rng.choice(self._corpus.dialogues)]
+            turns = [(q if rng.random() < 0.5 else vary(q, rng, in_scope=False), a) for q, a in rng.choice(self._corpus.dialogues)]
         elif draw < 0.20:
             longest = 16 if rng.random() < 0.1 else 8
             turns = [self._turn() for _ in range(rng.randint(2, longest))]
@@ -184,12 +140,12 @@ class Stream:
     def _turn(self) -> tuple[str, str]:
         rng = self._rng
         if rng.random() < 0.22:
-            return vary(self._outside_question(), rng), rng.choice(self._corpus.refusals)
+            return vary(self._outside_question(), rng, in_scope=False), rng.choice(self._corpus.refusals)
         topic = self._topic()
         use_frame = topic.frames and rng.random() < 0.3
         question = rng.choice(topic.frames if use_frame else topic.asked)
         answer = topic.answer_for(question)
-        return (question if rng.random() < 0.25 else vary(question, rng)), answer
+        return (question if rng.random() < 0.4 else vary(question, rng, in_scope=True)), answer
 
     def _outside_question(self) -> str:
         rng = self._rng

@@ -21,26 +21,33 @@ SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-CHAT_TEMPLATE = (
-    "{%- macro text(content) -%}\n"
-    "    {%- if content is string -%}{{- content -}}\n"
-    "    {%- elif content -%}{%- for part in content -%}{%- if part.type == 'text' -%}{{- part.text -}}{%- endif -%}"
-    "{%- endfor -%}{%- endif -%}\n"
-    "{%- endmacro -%}\n"
-    "{%- if not messages or messages[0].role != 'system' -%}\n"
-    "    {{- '<|im_start|>system\\n" + DEFAULT_SYSTEM + "<|im_end|>\\n' -}}\n"
-    "{%- endif -%}\n"
-    "{%- for message in messages -%}\n"
-    "    {%- if message.role == 'tool' -%}\n"
-    "        {{- '<|im_start|>user\\n<tool_response>\\n' + text(message.content) + '\\n</tool_response><|im_end|>\\n' -}}\n"
-    "    {%- else -%}\n"
-    "        {{- '<|im_start|>' + message.role + '\\n' + text(message.content) + '<|im_end|>\\n' -}}\n"
-    "    {%- endif -%}\n"
-    "{%- endfor -%}\n"
-    "{%- if add_generation_prompt -%}\n"
-    "    {{- '<|im_start|>assistant\\n' -}}\n"
-    "{%- endif -%}\n"
-)
+CHAT_TEMPLATE = r"""{%- if not messages or messages[0].role != 'system' -%}
+    {{- '<|im_start|>system\nDEFAULT_SYSTEM<|im_end|>\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- if message.role == 'tool' -%}
+        {{- '<|im_start|>user\n<tool_response>\n' -}}
+    {%- else -%}
+        {{- '<|im_start|>' + message.role + '\n' -}}
+    {%- endif -%}
+    {%- if message.content is string -%}
+        {{- message.content -}}
+    {%- elif message.content -%}
+        {%- for part in message.content -%}
+            {%- if part.type == 'text' -%}
+                {{- part.text -}}
+            {%- endif -%}
+        {%- endfor -%}
+    {%- endif -%}
+    {%- if message.role == 'tool' -%}
+        {{- '\n</tool_response>' -}}
+    {%- endif -%}
+    {{- '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|im_start|>assistant\n' -}}
+{%- endif -%}
+""".replace("DEFAULT_SYSTEM", DEFAULT_SYSTEM)
 
 
 def train_tokenizer(texts: list[str], vocab_size: int) -> tokenizers.Tokenizer:

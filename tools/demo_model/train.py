@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the demo model from scratch on the corpus in this folder and writes models/demo.
 
-    train.py --steps 4000                 full run on two CPU threads
+    train.py                              full run on two CPU threads
     train.py --steps 20 --out /tmp/try    does the pipeline work?
 
 The seed fixes the initial weights, the order of the data and every variation of it. Two runs with the same number of
@@ -14,11 +14,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import pathlib
 import random
 import time
 
+# Read by OpenMP when torch loads. Spinning threads waste most of their time when other programs use the cores too.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import numpy
+import safetensors.torch
 import tokenizers
 import torch
 import transformers
@@ -27,11 +32,17 @@ import corpus as corpus_module
 import evaluate
 import model_files
 from corpus import Corpus, Stream
+from phrasing import vary
 
 IGNORED_WEIGHT = 0.0
 QUESTION_WEIGHT = 0.1
 """Loss weight of what the user says: enough to learn how questions read, little against the answers (1.0)."""
+WARMUP_STEPS = 50
 PLAIN_TEXT_SHARE = 0.03
+OPENING_SHARE = 0.5
+OPENING_TOKENS = 12
+"""This share of the rows ends after so many tokens of the (last) answer. Its opening shows whether the question was understood;
+the rest is recitation, so short rows buy more questions for the same compute."""
 ROWS_PER_DRAW = 512
 MAX_ROW_TOKENS = 1024
 
@@ -48,8 +59,11 @@ class Encoder:
         row[0].extend(ids)
         row[1].extend([weight] * len(ids))
 
-    def conversation(self, system: str | None, turns: list[tuple[str, str]]) -> tuple[list[int], list[float]]:
+    def conversation(
+            self, system: str | None, turns: list[tuple[str, str]], opening_only: bool) -> tuple[list[int], list[float]]:
+        """With `opening_only` the row ends OPENING_TOKENS into the last answer."""
         row: tuple[list[int], list[float]] = ([], [])
+        answer_starts = 0
         system_text = corpus_module.DEFAULT_SYSTEM if system is None else system
         self._append(row, f"<|im_start|>system\n{system_text}<|im_end|>\n<|im_start|>user\n", IGNORED_WEIGHT)
         for turn, (question, answer) in enumerate(turns):
@@ -57,7 +71,10 @@ class Encoder:
                 self._append(row, "\n<|im_start|>user\n", IGNORED_WEIGHT)
             self._append(row, f"{question}<|im_end|>\n", QUESTION_WEIGHT)
             self._append(row, "<|im_start|>assistant\n", IGNORED_WEIGHT)
+            answer_starts = len(row[0])
             self._append(row, f"{answer}<|im_end|>", 1.0)
+        if opening_only:
+            del row[0][answer_starts + OPENING_TOKENS:], row[1][answer_starts + OPENING_TOKENS:]
         return row[0][:MAX_ROW_TOKENS], row[1][:MAX_ROW_TOKENS]
 
     def plain(self, text: str) -> tuple[list[int], list[float]]:
@@ -77,7 +94,7 @@ def batches(encoder: Encoder, data: Corpus, seed: int, batch_tokens: int):
             if rng.random() < PLAIN_TEXT_SHARE:
                 rows.append(encoder.plain(stream.plain_text()))
             else:
-                rows.append(encoder.conversation(*stream.conversation()))
+                rows.append(encoder.conversation(*stream.conversation(), opening_only=rng.random() < OPENING_SHARE))
         rows.sort(key=lambda row: len(row[0]))
         groups, group = [], []
         for row in rows:
@@ -108,18 +125,17 @@ def weighted_loss(model, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tens
     return (losses * picked_weights).sum() / picked_weights.sum()
 
 
-def learning_rate(step: int, steps: int, peak: float) -> float:
-    warmup = max(1, min(100, steps // 10))
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    return peak * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup))))
+def learning_rate(step: int, progress: float, peak: float) -> float:
+    """Linear warm-up over WARMUP_STEPS, then a cosine down to 1 % of the peak at `progress` 1."""
+    warmup = min(1.0, (step + 1) / WARMUP_STEPS)
+    return peak * warmup * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
 
 
 def make_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     return torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}],
+        [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
         lr=1e-3, betas=(0.9, 0.98), eps=1e-9, foreach=True)
 
 
@@ -130,8 +146,11 @@ def train(model, data: Corpus, tokenizer: tokenizers.Tokenizer, args: argparse.N
     log, tokens, mean_loss, started = [], 0, 0.0, time.monotonic()
     model.train()
     for step in range(args.steps):
+        elapsed_share = (time.monotonic() - started) / (60 * args.max_minutes) if args.max_minutes else 0.0
+        progress = max(step / args.steps, elapsed_share)
+        last = step + 1 == args.steps or elapsed_share >= 1
         ids, weights = next(source)
-        rate = learning_rate(step, args.steps, args.peak_lr)
+        rate = learning_rate(step, progress, args.peak_lr)
         for group in optimizer.param_groups:
             group["lr"] = rate
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bf16):
@@ -142,13 +161,15 @@ def train(model, data: Corpus, tokenizer: tokenizers.Tokenizer, args: argparse.N
         optimizer.zero_grad(set_to_none=True)
         tokens += ids.numel()
         mean_loss += (loss.item() - mean_loss) / (step % args.log_every + 1)
-        if (step + 1) % args.log_every == 0 or step + 1 == args.steps:
+        if (step + 1) % args.log_every == 0 or last:
             seconds = time.monotonic() - started
             entry = {"step": step + 1, "loss": round(mean_loss, 4), "lr": round(rate, 7), "tokens": tokens,
                      "seconds": round(seconds, 1), "tokens_per_second": round(tokens / seconds)}
             log.append(entry)
             print(json.dumps(entry), flush=True)
             mean_loss = 0.0
+        if last:
+            break
     return log
 
 
@@ -158,7 +179,7 @@ def tokenizer_texts(data: Corpus, seed: int) -> list[str]:
     texts = [answer for topic in data.topics for answer in topic.answers] * 3
     for topic in data.topics:
         for question in topic.asked + topic.frames:
-            texts += [question, question.lower(), corpus_module.vary(question, rng)]
+            texts += [question, question.lower(), vary(question, rng, in_scope=True)]
     texts += list(data.out_of_scope) + [q.lower() for q in data.out_of_scope] + list(data.refusals) * 20
     texts += list(data.systems) + [corpus_module.DEFAULT_SYSTEM] * 20
     return texts
@@ -183,7 +204,11 @@ def write_jsonl(path: pathlib.Path, rows: list[dict]) -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=evaluate.MODEL_DIR)
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--resume", type=pathlib.Path, metavar="FOLDER",
+                        help="go on from the tokenizer and weights in this folder, with a fresh optimizer")
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--max-minutes", type=float, default=0,
+                        help="finish the schedule by then even with fewer steps; 0: no limit. Makes a run depend on the machine's speed")
     parser.add_argument("--batch-tokens", type=int, default=1280)
     parser.add_argument("--peak-lr", type=float, default=2e-3)
     parser.add_argument("--layers", type=int, default=4)
@@ -200,9 +225,15 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     data = corpus_module.load()
-    tokenizer = model_files.train_tokenizer(tokenizer_texts(data, args.seed), args.vocab_size)
+    if args.resume:
+        tokenizer = tokenizers.Tokenizer.from_file(str(args.resume / "tokenizer.json"))
+    else:
+        tokenizer = model_files.train_tokenizer(tokenizer_texts(data, args.seed), args.vocab_size)
     config = model_files.make_config(tokenizer, args.layers)
     model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config, attn_implementation="sdpa")).float()
+    if args.resume:
+        stored = safetensors.torch.load_file(args.resume / "model.safetensors")
+        model.load_state_dict({**stored, "lm_head.weight": stored["model.embed_tokens.weight"]})
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{len(data.topics)} topics, {len(data.out_of_scope)} out-of-scope questions, {parameters} parameters", flush=True)
 
