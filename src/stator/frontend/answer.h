@@ -24,10 +24,11 @@ namespace stator::frontend {
 struct AnswerSpec {
   Endpoint endpoint = Endpoint::kChat;
   bool stream = false;
-  std::string id;              ///< "chatcmpl-…"
-  std::string model;           ///< served name
-  std::string request_id;      ///< for the x-request-id header
-  std::string ignored_fields;  ///< for x-stator-ignored-fields; empty = none
+  std::string id;               ///< "chatcmpl-…"
+  std::string model;            ///< served name
+  std::string request_id;       ///< ours: in ids, logs and receipts
+  std::string request_id_echo;  ///< for the x-request-id header: the client's own, else ours
+  std::string ignored_fields;   ///< for x-stator-ignored-fields; empty = none
   int64_t created_s = 0;
   uint32_t choices = 1;
   api::ResponseOptions options;
