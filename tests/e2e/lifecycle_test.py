@@ -227,12 +227,11 @@ class Draining(LifecycleTest):
     def test_a_second_signal_ends_draining(self):
         deployment = Serve()
         self.addCleanup(deployment.close)
-        events = self.stream(deployment.frontend.port, chat_body(max_tokens=1900)).skip(2)
+        self.stream(deployment.frontend.port, chat_body(max_tokens=1900)).skip(2)
         deployment.frontend.terminate()
         eventually(lambda: self.refuses(deployment.frontend.port), "draining")
         deployment.frontend.terminate()
-        self.assertEqual(deployment.frontend.wait(10), 0)
-        self.assertNotEqual([data for _, data in events][-1:], [])
+        self.assertEqual(deployment.frontend.wait(5), 0)
 
     def test_idle_processes_end_at_once(self):
         deployment = Split()
