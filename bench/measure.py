@@ -143,7 +143,9 @@ class Server:
                 self.process.wait(20)
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait()
+        if self.process.wait() != 0:
+            print(f"warning: the server ended with status {self.process.returncode} when stopped; "
+                  "the figures stand, the shutdown needs a look", file=sys.stderr)
 
     def rss_kib(self):
         for line in pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines():
