@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/endpoints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stator/frontend/test/frontend_fixture.h"
+
+namespace stator::frontend {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EndpointsTest : public ::testing::Test {
+ protected:
+  static runtime::InstanceRecord worker(uint64_t id) {
+    runtime::InstanceRecord record;
+    record.key.worker = WorkerId(id);
+    record.address = "local";
+    record.model.name = "demo";
+    record.model.model_path = demo_model_dir();
+    record.model.context_length = 2048;
+    record.model.vocab_size = demo_assets()->tokenizer->vocab_size();
+    record.model.checksum = demo_assets()->checksum;
+    record.model.eos_token_ids = demo_assets()->eos_token_ids;
+    return record;
+  }
+  void add_worker() {
+    const auto record = worker(7);
+    ASSERT_TRUE(catalog_.preload(record.model).has_value());
+    catalog_.add_worker(record);
+  }
+  /// True if the path is one of the endpoints; the answer is in `exchange`.
+  bool ask(FakeExchange& exchange) {
+    return answer_endpoint(exchange, {.config = config_,
+                                      .catalog = catalog_,
+                                      .receipts = receipts_,
+                                      .metrics = metrics_,
+                                      .wall_now = clock_.wall_now(),
+                                      .draining = draining_});
+  }
+  std::pair<int, std::string> get(std::string_view target) {
+    FakeExchange exchange(net::HttpRequest("GET", target));
+    EXPECT_TRUE(ask(exchange));
+    return {exchange.status, exchange.text};
+  }
+  std::pair<int, std::string> post(std::string_view target, std::string body,
+                                   std::string_view type = "application/json") {
+    net::HttpRequest request("POST", target);
+    request.add_header("Content-Type", type);
+    request.mutable_body() = std::move(body);
+    FakeExchange exchange(std::move(request));
+    EXPECT_TRUE(ask(exchange));
+    return {exchange.status, exchange.text};
+  }
+
+  SimClock clock_;
+  Metrics metrics_;
+  FrontendConfig config_;
+  router::ReceiptLog receipts_;
+  ModelCatalog catalog_{{},
+                        [](const std::string& path) { return Result<std::string>(path); },
+                        clock_,
+                        metrics_,
+                        receipts_};
+  bool draining_ = false;
+};
+
+TEST_F(EndpointsTest, HealthFollowsTheWorkers) {
+  const auto [before, waiting] = get("/health");
+  EXPECT_EQ(before, 503);
+  EXPECT_THAT(waiting, HasSubstr("waiting_for_workers"));
+  add_worker();
+  const auto [after, healthy] = get("/health");
+  EXPECT_EQ(after, 200);
+  EXPECT_THAT(healthy, HasSubstr("\"instance_id\":7"));
+  catalog_.remove_worker(WorkerId(7));
+  EXPECT_EQ(get("/health").first, 503);
+}
+
+TEST_F(EndpointsTest, DrainingIsNeitherHealthyNorLive) {
+  add_worker();
+  EXPECT_EQ(get("/live").first, 200);
+  draining_ = true;
+  EXPECT_EQ(get("/health").first, 503);
+  EXPECT_EQ(get("/live").first, 503);
+}
+
+TEST_F(EndpointsTest, ModelsWithWorkersAreListed) {
+  EXPECT_THAT(get("/v1/models").second, HasSubstr("\"data\":[]"));
+  add_worker();
+  EXPECT_THAT(get("/v1/models").second, HasSubstr("\"id\":\"demo\""));
+  EXPECT_EQ(get("/v1/models/demo").first, 200);
+  const auto [status, body] = get("/v1/models/absent");
+  EXPECT_EQ(status, 404);
+  EXPECT_THAT(body, HasSubstr("absent"));
+}
+
+TEST_F(EndpointsTest, AWorkerWithOtherFilesIsKeptOut) {
+  add_worker();
+  auto other = worker(8);
+  other.model.checksum = "another";
+  catalog_.add_worker(other);
+  EXPECT_EQ(catalog_.instances().size(), 1U);
+  EXPECT_THAT(metrics_.render(), HasSubstr("stator_frontend_card_mismatches_total 1"));
+}
+
+TEST_F(EndpointsTest, MetricsAreTheRegistrysText) {
+  metrics_.counter("stator_test_total", "for this test").add(3);
+  EXPECT_THAT(get("/metrics").second, HasSubstr("stator_test_total 3"));
+}
+
+TEST_F(EndpointsTest, TokenizeAndDetokenizeAreInverse) {
+  add_worker();
+  const auto [status, body] = post("/tokenize", R"({"model":"demo","prompt":"A block"})");
+  EXPECT_EQ(status, 200);
+  EXPECT_THAT(body, HasSubstr("\"count\":" + std::to_string(tokens_of("A block").size())));
+  std::string ids;
+  for (const TokenId token : tokens_of("A block")) {
+    ids += (ids.empty() ? "" : ",") + std::to_string(token);
+  }
+  EXPECT_EQ(post("/detokenize", R"({"model":"demo","tokens":[)" + ids + "]}").second,
+            R"({"prompt":"A block"})");
+}
+
+TEST_F(EndpointsTest, TokenEndpointsRefuseWhatTheyCannotRead) {
+  add_worker();
+  EXPECT_EQ(post("/tokenize", "{").first, 400);
+  EXPECT_EQ(post("/tokenize", R"({"model":"absent","prompt":"x"})").first, 404);
+  EXPECT_EQ(post("/tokenize", R"({"model":"demo","prompt":"x"})", "text/plain").first, 415);
+  const auto [status, body] = post("/detokenize", R"({"model":"demo","tokens":[4000000]})");
+  EXPECT_EQ(status, 400);
+  EXPECT_THAT(body, HasSubstr("4000000"));
+}
+
+TEST_F(EndpointsTest, ReceiptsAreFoundByAnswerIdAndAsText) {
+  receipts_.add({.request_id = "r1", .model = "demo", .mode = "kv", .reason = "lowest cost"});
+  EXPECT_EQ(get("/receipts/chatcmpl-r1").first, 200);
+  EXPECT_EQ(get("/receipts/cmpl-r1").second, get("/receipts/last").second);
+  EXPECT_THAT(get("/receipts/last?format=text").second, HasSubstr("lowest cost"));
+  EXPECT_EQ(get("/receipts/r2").first, 404);
+}
+
+TEST_F(EndpointsTest, OtherPathsAreLeftToTheShard) {
+  FakeExchange chat(net::HttpRequest("POST", "/v1/chat/completions"));
+  EXPECT_FALSE(ask(chat));
+  FakeExchange wrong_method(net::HttpRequest("DELETE", "/v1/models"));
+  EXPECT_FALSE(ask(wrong_method));
+  answer_unknown_route(wrong_method, {});
+  EXPECT_EQ(wrong_method.status, 405);
+  FakeExchange unknown(net::HttpRequest("GET", "/v2"));
+  EXPECT_FALSE(ask(unknown));
+  answer_unknown_route(unknown, {});
+  EXPECT_EQ(unknown.status, 404);
+}
+
+TEST(JsonContentType, IsRecognisedWithParametersAndSuffixes) {
+  const auto is_json = [](std::string_view type) {
+    net::HttpRequest request("POST", "/");
+    request.add_header("content-type", type);
+    return is_json_content_type(request);
+  };
+  EXPECT_TRUE(is_json("application/json"));
+  EXPECT_TRUE(is_json("Application/JSON; charset=utf-8"));
+  EXPECT_TRUE(is_json("application/vnd.api+json"));
+  EXPECT_FALSE(is_json("text/json"));
+  EXPECT_FALSE(is_json("application/jsonp"));
+  EXPECT_FALSE(is_json(""));
+  EXPECT_FALSE(is_json_content_type(net::HttpRequest("POST", "/")));
+}
+
+}  // namespace
+}  // namespace stator::frontend

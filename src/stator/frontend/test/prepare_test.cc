@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/prepare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stator/frontend/test/frontend_fixture.h"
+
+namespace stator::frontend {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PrepareTest : public PrepareFixture {
+ protected:
+  static std::string chat_body(const std::string& fields = "",
+                               const std::string& content = "What is a block?") {
+    return R"({"model":"demo","messages":[{"role":"user","content":")" + content + "\"}]" + fields +
+           "}";
+  }
+  static std::string completion_body(const std::string& fields) {
+    return R"({"model":"demo",)" + fields + "}";
+  }
+  /// Serves the demo model's tokenizer with another chat template.
+  void use_template(std::string source) {
+    auto assets = std::make_shared<ModelAssets>();
+    assets->tokenizer = std::move(*tokenizer::Tokenizer::load(demo_model_dir()));
+    if (!source.empty()) {
+      auto compiled = chat_template::ChatTemplate::compile(std::move(source), {});
+      ASSERT_TRUE(compiled.has_value()) << compiled.error().message();
+      assets->chat_template = std::move(*compiled);
+    }
+    model_->assets = std::move(assets);
+  }
+  std::string prompt_text(const GenerationPlan& plan) {
+    return model_->assets->tokenizer->decode(plan.prompts.front(), tokenizer::SkipSpecial::kNo);
+  }
+};
+
+TEST_F(PrepareTest, AChatIsRenderedByTheModelsTemplate) {
+  const auto plan = chat(chat_body());
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  EXPECT_THAT(prompt_text(*plan), HasSubstr("What is a block?"));
+  EXPECT_GT(plan->prompts.front().size(), tokens_of("What is a block?").size());
+  EXPECT_EQ(plan->answer.id, "chatcmpl-11111111-2222-4333-8444-555555555555");
+  EXPECT_EQ(plan->answer.created_s, 1'700'000'000);
+}
+
+TEST_F(PrepareTest, AChatMayUseTheWholeContextAndACompletionSixteenTokens) {
+  const auto answer = chat(chat_body());
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->stop.front().max_tokens, 2048 - answer->prompts.front().size());
+  const auto text = completion(completion_body(R"("prompt":"Hi")"));
+  ASSERT_TRUE(text.has_value());
+  EXPECT_EQ(text->stop.front().max_tokens, 16U);
+}
+
+TEST_F(PrepareTest, MaxTokensIsClampedToTheContext) {
+  model_ = demo_model(64);
+  const auto plan = chat(chat_body(R"(,"max_tokens":1000,"min_tokens":900)"));
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  EXPECT_EQ(plan->stop.front().max_tokens, 64 - plan->prompts.front().size());
+  EXPECT_EQ(plan->stop.front().min_tokens, plan->stop.front().max_tokens);
+}
+
+TEST_F(PrepareTest, APromptOfTheWholeContextIsRefusedWithBothNumbers) {
+  model_ = demo_model(32);
+  const auto plan = chat(chat_body("", std::string(400, 'x')));
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(plan.error().param, "messages");
+  EXPECT_THAT(plan.error().message(), HasSubstr("32 tokens"));
+  std::string tokens;
+  for (int i = 0; i < 32; ++i) {
+    tokens += i == 0 ? "300" : ",300";
+  }
+  EXPECT_FALSE(completion(completion_body("\"prompt\":[" + tokens + "]")).has_value());
+  EXPECT_TRUE(completion(completion_body("\"prompt\":[" + tokens.substr(4) + "]")).has_value());
+}
+
+TEST_F(PrepareTest, SamplingDefaultsComeFromTheModel) {
+  const auto by_default = chat(chat_body());
+  ASSERT_TRUE(by_default.has_value());
+  const auto& defaults = model_->assets->sampling_defaults;
+  EXPECT_FLOAT_EQ(by_default->sampling.temperature, defaults.temperature);
+  EXPECT_EQ(by_default->sampling.top_k, defaults.top_k);
+  const auto asked = chat(chat_body(R"(,"temperature":0,"top_k":5)"));
+  ASSERT_TRUE(asked.has_value());
+  EXPECT_TRUE(asked->sampling.greedy());
+  EXPECT_EQ(asked->sampling.top_k, 5);
+}
+
+TEST_F(PrepareTest, TemplateVariablesComeFromTheRequest) {
+  use_template("{{ enable_thinking }}|{{ reasoning_effort }}|{{ style }}");
+  const auto plan =
+      chat(chat_body(R"(,"reasoning_effort":"none","chat_template_kwargs":{"style":"short"})"));
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  EXPECT_EQ(prompt_text(*plan), "False|none|short");
+  const auto overridden = chat(
+      chat_body(R"(,"reasoning_effort":"none","chat_template_kwargs":{"enable_thinking":true})"));
+  ASSERT_TRUE(overridden.has_value()) << overridden.error().message();
+  EXPECT_EQ(prompt_text(*overridden), "True|none|");
+}
+
+TEST_F(PrepareTest, AnErrorOfTheTemplateIsTheClients) {
+  use_template("{{ raise_exception('roles must alternate') }}");
+  const auto plan = chat(chat_body());
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(plan.error().param, "messages");
+  EXPECT_THAT(plan.error().message(), HasSubstr("roles must alternate"));
+}
+
+TEST_F(PrepareTest, AnEmptyPromptIsRefused) {
+  use_template("{{ '' }}");
+  const auto plan = chat(chat_body());
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_THAT(plan.error().message(), HasSubstr("empty"));
+}
+
+TEST_F(PrepareTest, AModelWithoutATemplateRefusesChats) {
+  use_template("");
+  const auto plan = chat(chat_body());
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_THAT(plan.error().message(), HasSubstr("no chat template"));
+  EXPECT_TRUE(completion(completion_body(R"("prompt":"Hi")")).has_value());
+}
+
+TEST_F(PrepareTest, NulBytesOfAPromptAreDropped) {
+  const auto tokens = encode_text(std::string("a\0b", 3), *model_, tokenizer::AddSpecial::kNo);
+  ASSERT_TRUE(tokens.has_value());
+  EXPECT_EQ(*tokens, tokens_of("ab"));
+}
+
+TEST_F(PrepareTest, TokenIdsMustBeInTheVocabulary) {
+  const auto plan = completion(completion_body(R"("prompt":[5,4000000])"));
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(chat(chat_body(R"(,"logit_bias":{"4000000":1})")).has_value());
+}
+
+TEST_F(PrepareTest, RoutingHeadersWinOverTheBody) {
+  const std::string body = chat_body(R"(,"nvext":{"backend_instance_id":5})");
+  const auto by_body = chat(body);
+  ASSERT_TRUE(by_body.has_value()) << by_body.error().message();
+  EXPECT_EQ(by_body->pinned, WorkerId(5));
+  http_.add_header("X-Stator-Worker-Instance-Id", "7");
+  http_.add_header("x-stator-request-priority", "-3");
+  http_.add_header("x-tenant-id", "blue");
+  const auto by_header = chat(body);
+  ASSERT_TRUE(by_header.has_value());
+  EXPECT_EQ(by_header->pinned, WorkerId(7));
+  EXPECT_EQ(by_header->priority, -3);
+  EXPECT_EQ(by_header->cache_salt, "blue");
+}
+
+TEST_F(PrepareTest, EchoIsTheTextOfThePrompt) {
+  const auto plan = completion(completion_body(R"("prompt":["one","two"],"echo":true)"));
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->echo, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(plan->answer.choices, 2U);
+}
+
+}  // namespace
+}  // namespace stator::frontend
