@@ -79,7 +79,7 @@ class WorkerLoss(LifecycleTest):
         self.assertEqual(len(errors), 1, rest[-3:])
         text = json.dumps(errors[0])
         self.assertIn("retry", text)
-        self.assertIn('"code": 502', text)
+        self.assertIn('"code": 503', text)
         kept_rest = [data for _, data in kept_events]
         self.assertEqual(kept_rest[-1], "[DONE]")
         self.assertNotIn("error", "".join(kept_rest))
@@ -89,7 +89,7 @@ class WorkerLoss(LifecycleTest):
         self.assertEqual(str(answer["nvext"]["worker_id"]["decode_worker_id"]), survivor.ready["worker_id"])
         eventually(deployment.idle, "idle")
 
-    def test_unary_requests_of_a_killed_worker_are_retried_or_502_never_200_with_an_error(self):
+    def test_unary_requests_of_a_killed_worker_are_retried_or_503_never_200_with_an_error(self):
         deployment = self.deploy()
         results = []
 
@@ -105,7 +105,7 @@ class WorkerLoss(LifecycleTest):
             thread.join()
         self.assertEqual(len(results), 8)
         for status, answer in results:
-            self.assertIn(status, (200, 502))
+            self.assertIn(status, (200, 503))
             self.assertEqual("error" in answer, status != 200)
         self.assertIn(200, [status for status, _ in results])
         eventually(deployment.idle, "idle")
@@ -227,10 +227,14 @@ class Draining(LifecycleTest):
     def test_a_second_signal_ends_draining(self):
         deployment = Serve()
         self.addCleanup(deployment.close)
-        self.stream(deployment.frontend.port, chat_body(max_tokens=1900)).skip(2)
+        stream = self.stream(deployment.frontend.port, chat_body(max_tokens=1900))
+        rest = stream.skip(2)
         deployment.frontend.terminate()
         eventually(lambda: self.refuses(deployment.frontend.port), "draining")
         deployment.frontend.terminate()
+        data = [text for _, text in rest]
+        self.assertEqual(data[-1], "[DONE]")
+        self.assertIn("shutting down", data[-2])
         self.assertEqual(deployment.frontend.wait(5), 0)
 
     def test_idle_processes_end_at_once(self):

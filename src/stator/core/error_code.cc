@@ -20,7 +20,7 @@ constexpr std::array<CodeInfo, kCodeCount> kTable = {{
     {"overloaded", 503, 8, Retry::kElsewhere, LogLevel::kWarn},
     {"unavailable", 503, 14, Retry::kLater, LogLevel::kWarn},
     {"draining", 503, 14, Retry::kElsewhere, LogLevel::kInfo},
-    {"disconnected", 502, 14, Retry::kElsewhere, LogLevel::kWarn},
+    {"disconnected", 503, 14, Retry::kElsewhere, LogLevel::kWarn},
     {"deadline", 504, 4, Retry::kNever, LogLevel::kInfo},
     {"cancelled", 499, 1, Retry::kNever, LogLevel::kDebug},
     {"corrupt", 500, 15, Retry::kNever, LogLevel::kError},

@@ -64,9 +64,9 @@ void answer_health(net::HttpExchange& exchange, const EndpointContext& context) 
   std::string body;
   if (context.draining || known.empty()) {
     api::append_not_ready_body(body, context.draining ? "draining" : "waiting_for_workers",
-                          context.draining
-                              ? "shutting down"
-                              : "no worker has joined yet; start one with `stator worker`");
+                               context.draining
+                                   ? "shutting down"
+                                   : "no worker has joined yet; start one with `stator worker`");
     exchange.respond(503, kJson, body);
     return;
   }

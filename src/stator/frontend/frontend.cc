@@ -92,12 +92,13 @@ void Frontend::stop() {
   stopped_ = true;
   draining_.store(true, std::memory_order_relaxed);
   for (uint32_t i = 0; i < services_.size(); ++i) {
+    run_on(shards_.shard(i), [this, i] { services_[i]->stop(); });
+  }
+  // A turn later, so that the errors just written have left before their connections close.
+  for (uint32_t i = 0; i < servers_.size(); ++i) {
     run_on(shards_.shard(i), [this, i] {
-      services_[i]->stop();
-      if (i < servers_.size()) {
-        servers_[i]->close_all();
-        servers_[i].reset();
-      }
+      servers_[i]->close_all();
+      servers_[i].reset();
     });
   }
   servers_.clear();
