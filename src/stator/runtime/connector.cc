@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "stator/runtime/detail/call_reaper.h"
 #include "stator/runtime/detail/credentials.h"
 #include "stator/runtime/detail/grpc_follower.h"
 #include "stator/runtime/detail/grpc_session.h"
@@ -31,16 +32,17 @@ class GrpcConnector final : public Connector {
 
   std::unique_ptr<WorkerSession> open_session(const InstanceRecord& record, net::Shard& shard,
                                               SessionEvents& events) override {
-    return detail::open_grpc_session({connect(record.address), record.key.worker,
-                                      record.incarnation, record.address, options_, metrics_},
-                                     shard, events);
+    return detail::open_grpc_session(
+        {connect(record.address), record.key.worker, record.incarnation, record.address, options_,
+         metrics_, reaper_},
+        shard, events);
   }
 
   std::unique_ptr<EventFollower> follow_events(const InstanceRecord& record, net::Shard& shard,
                                                KvEventsListener& listener) override {
     return detail::open_grpc_follower(
         {record.key.worker, [this, address = record.address] { return connect(address); },
-         event_reconnects_, metrics_.rejected_messages},
+         event_reconnects_, metrics_.rejected_messages, reaper_},
         shard, listener);
   }
 
@@ -63,6 +65,7 @@ class GrpcConnector final : public Connector {
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const detail::SessionMetrics metrics_;
   const Counter event_reconnects_;
+  detail::CallReaper reaper_;  // first to go: it waits for streams that use the metrics
 };
 
 /// To a worker that cannot be reached: closes at once, on the loop.

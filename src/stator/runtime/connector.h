@@ -46,7 +46,8 @@ struct GrpcOptions {
 };
 
 /// Over gRPC, to `record.address`. kIo when a TLS file cannot be read. `metrics` outlives the
-/// result and all it made.
+/// result and all it made. Destroy it after its sessions and followers, from a thread that is not
+/// gRPC's: it waits for their streams to end.
 Result<std::unique_ptr<Connector>> make_grpc_connector(GrpcOptions options, Metrics& metrics);
 
 /// To workers of this process directly, to all others through `remote` (may be null: then they are

@@ -37,11 +37,15 @@ class EventsStreamOwner {
 class EventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
                            public std::enable_shared_from_this<EventsStream> {
  public:
-  EventsStream(std::shared_ptr<grpc::Channel> channel, net::Shard& shard, EventsStreamOwner& owner)
-      : shard_(shard), owner_(&owner), stub_(pb::Worker::NewStub(channel)) {}
+  EventsStream(const GrpcFollowerSetup& setup, net::Shard& shard, EventsStreamOwner& owner)
+      : reaper_(setup.reaper),
+        shard_(shard),
+        owner_(&owner),
+        stub_(pb::Worker::NewStub(setup.connect())) {}
 
   void start(Incarnation incarnation, uint64_t from_id) {
     self_ = shared_from_this();
+    reaper_.begin();
     request_.set_incarnation(incarnation.value());
     request_.set_from_id(from_id);
     stub_->async()->Events(&call_, &request_, this);
@@ -78,15 +82,17 @@ class EventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
   }
 
   void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<EventsStream> self = std::move(self_);
-    const MutexLock lock(mutex_);
-    if (!stopped_) {
-      post_wakeup(shard_, [self, reason = status.error_message()] {
-        if (EventsStreamOwner* owner = std::exchange(self->owner_, nullptr)) {
-          owner->on_ended(reason);
-        }
-      });
+    {
+      const MutexLock lock(mutex_);
+      if (!stopped_) {
+        post_wakeup(shard_, [self = self_, reason = status.error_message()] {
+          if (EventsStreamOwner* owner = std::exchange(self->owner_, nullptr)) {
+            owner->on_ended(reason);
+          }
+        });
+      }
     }
+    reaper_.end(std::move(self_));
   }
 
  private:
@@ -125,6 +131,7 @@ class EventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
     }
   }
 
+  CallReaper& reaper_;
   net::Shard& shard_;
   EventsStreamOwner* owner_;  // loop only
   const std::unique_ptr<pb::Worker::Stub> stub_;
@@ -155,7 +162,7 @@ class GrpcFollower final : public EventFollower, public EventsStreamOwner {
 
  private:
   void connect() {
-    stream_ = std::make_shared<EventsStream>(setup_.connect(), shard_, *this);
+    stream_ = std::make_shared<EventsStream>(setup_, shard_, *this);
     stream_->start(assembler_.incarnation(), assembler_.resume_from());
   }
 

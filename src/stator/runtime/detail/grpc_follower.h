@@ -6,6 +6,7 @@
 
 #include "stator/core/metrics.h"
 #include "stator/net/shard.h"
+#include "stator/runtime/detail/call_reaper.h"
 #include "stator/runtime/event_follower.h"
 
 namespace grpc {
@@ -20,6 +21,7 @@ struct GrpcFollowerSetup {
   std::function<std::shared_ptr<grpc::Channel>()> connect;
   Counter reconnects;
   Counter rejected_messages;
+  CallReaper& reaper;  ///< outlives the streams, the last of which ends after the follower
 };
 
 /// Follows a worker's Events stream. Call on the shard's loop.

@@ -23,7 +23,8 @@ namespace pb = worker::v1;
 /// G1  At most one read and one write are under way.
 /// G2  gRPC's hold is released when the stream is broken and neither is: only then can OnDone come,
 ///     so no operation is ever started on a finished call.
-/// G3  The object keeps itself alive until OnDone.
+/// G3  The object keeps itself alive until OnDone, which leaves its end, and the channel's, to the
+///     reaper.
 class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::WorkerMessage>,
                          public std::enable_shared_from_this<GrpcStream> {
  public:
@@ -34,6 +35,7 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
 
   void start() {
     self_ = shared_from_this();
+    setup_.reaper.begin();
     stub_->async()->Session(&call_, this);
     AddHold();
     {
@@ -150,7 +152,7 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
                                  status.ok() ? "it ended the session" : status.error_message()));
     }
     core_->push(SessionClosed{std::move(*reason)});
-    self_.reset();
+    setup_.reaper.end(std::move(self_));
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "stator/runtime/connector.h"
+#include "stator/runtime/detail/call_reaper.h"
 #include "stator/runtime/detail/session_metrics.h"
 #include "stator/runtime/worker_session.h"
 
@@ -22,6 +23,7 @@ struct GrpcSessionSetup {
   std::string address;  ///< for messages
   GrpcOptions options;
   SessionMetrics metrics;
+  CallReaper& reaper;  ///< outlives the stream, which ends after the session
 };
 
 /// A WorkerSession over a Session stream. Starts connecting at once.

@@ -182,6 +182,20 @@ TEST_F(GrpcWorkerTest, AShardMayGoRightAfterItsSessions) {
   EXPECT_TRUE(harness_.engine().wait_sessions(0));
 }
 
+// Without a server, the process' gRPC threads live as long as its channels do: whoever lets go of
+// the last one joins them, and must not be one of them.
+TEST_F(GrpcWorkerTest, TheLastStreamOfAProcessMayEndAfterItsSession) {
+  harness_.stop_worker();
+  for (int round = 0; round < 20; ++round) {
+    harness_.on_loop([&] {
+      auto session =
+          harness_.connector().open_session(harness_.record(), harness_.shard(), events_);
+      session->submit(make_request(1));
+    });
+  }
+  EXPECT_THAT(events_.lines(), testing::IsEmpty());
+}
+
 /// A frontend whose loop stands still: its session must cost the worker a bounded amount, and the
 /// engine and other sessions nothing.
 TEST(GrpcSlowSession, IsCancelledBeyondItsBytesAndOthersGoOn) {
