@@ -28,7 +28,7 @@ commit=$(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown)
 } >"$table"
 
 failed=0
-for script in startup frontend_cpu open_streams; do
+for script in goldens startup frontend_cpu open_streams; do
   echo "== $script" >&2
   if ! python3 "$here/$script.py" --rows ${flags[@]+"${flags[@]}"} >>"$table"; then
     failed=1
