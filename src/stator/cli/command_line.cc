@@ -109,6 +109,39 @@ Result<Invocation> load(const Command& command, const CLI::App& app, Typed& type
   return invocation;
 }
 
+/// The first flag of the command line that its command does not have, with the nearest one it has.
+/// CLI11 would report it as a surplus positional, which names the wrong thing.
+std::optional<std::string> find_unknown_flag(const CLI::App& app, int argc,
+                                             const char* const* argv) {
+  const CLI::App* command = nullptr;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word(argv[i]);
+    if (command == nullptr) {
+      const auto named = app.get_subcommands(
+          [&word](const CLI::App* candidate) { return candidate->get_name() == word; });
+      command = named.empty() ? nullptr : named.front();
+      continue;
+    }
+    const std::string flag(word.substr(0, word.find('=')));
+    if (!word.starts_with("--") || word == "--" || command->get_option_no_throw(flag) != nullptr) {
+      continue;
+    }
+    std::string nearest;
+    size_t distance = flag.size() / 2;
+    for (const CLI::Option* option : command->get_options()) {
+      const std::string name = option->get_name();
+      if (edit_distance(flag, name) < distance) {
+        distance = edit_distance(flag, name);
+        nearest = name;
+      }
+    }
+    return fmt::format("unknown flag '{}'{} (see `stator {} --help`)", flag,
+                       nearest.empty() ? "" : ", did you mean '" + nearest + "'?",
+                       command->get_name());
+  }
+  return std::nullopt;
+}
+
 int run_command(const Command& command, const CLI::App& app, Typed& typed) {
   auto invocation = load(command, app, typed);
   if (!invocation) {
@@ -167,6 +200,10 @@ int run_command_line(int argc, const char* const* argv) {
       std::ranges::find(commands(), std::string_view(argv[1]), &Command::name) ==
           commands().end()) {
     print_error(fmt::format("unknown command '{}' (see `stator --help`)", argv[1]));
+    return kExitUsage;
+  }
+  if (const auto unknown = find_unknown_flag(app, argc, argv)) {
+    print_error(*unknown);
     return kExitUsage;
   }
   try {

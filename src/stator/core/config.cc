@@ -181,6 +181,16 @@ void ConfigSchema::text(std::string_view key, std::string& field, std::string_vi
   added.get = [&field] { return field; };
 }
 
+void ConfigSchema::secret(std::string_view key, std::string& field, std::string_view help,
+                          ConfigNames names) {
+  ConfigField& added = add(key, help, "secret", names);
+  added.set = [&field](std::string_view value) -> Status {
+    field = value;
+    return {};
+  };
+  added.get = [&field] { return std::string(field.empty() ? "" : "***"); };
+}
+
 void ConfigSchema::boolean(std::string_view key, bool& field, std::string_view help,
                            ConfigNames names) {
   ConfigField& added = add(key, help, "bool", names);

@@ -52,6 +52,9 @@ class ConfigSchema {
  public:
   void text(std::string_view key, std::string& field, std::string_view help,
             ConfigNames names = {});
+  /// Text that is never shown: render_yaml prints *** for a set one.
+  void secret(std::string_view key, std::string& field, std::string_view help,
+              ConfigNames names = {});
   void boolean(std::string_view key, bool& field, std::string_view help, ConfigNames names = {});
   void number(std::string_view key, double& field, double min, double max, std::string_view help,
               ConfigNames names = {});

@@ -251,7 +251,7 @@ void describe(ConfigSchema& schema, HubConfig& config) {
   schema.text("hub.cache_dir", config.cache_dir, "model cache, default ~/.cache/huggingface/hub",
               {.env_peer = "HF_HUB_CACHE"});
   schema.text("hub.revision", config.revision, "branch, tag or commit to serve");
-  schema.text("hub.token", config.token, "for gated models", {.env_peer = "HF_TOKEN"});
+  schema.secret("hub.token", config.token, "for gated models", {.env_peer = "HF_TOKEN"});
   schema.boolean("hub.offline", config.offline, "use only what the cache has",
                  {.env_peer = "HF_HUB_OFFLINE"});
 }

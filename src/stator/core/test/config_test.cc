@@ -137,6 +137,16 @@ TEST(Config, TheDocsTableHasARowPerField) {
                         "| 0 … 65535 | port |"));
 }
 
+TEST(Config, SecretsAreReadButNeverShown) {
+  std::string token = "default";
+  ConfigSchema schema;
+  schema.secret("hub.token", token, "for gated models");
+  ASSERT_EQ(error_of(schema.load_yaml("hub: {token: hunter2}")), "");
+  EXPECT_EQ(token, "hunter2");
+  EXPECT_THAT(schema.render_yaml(), testing::Not(HasSubstr("hunter2")));
+  EXPECT_THAT(schema.render_markdown(), testing::Not(HasSubstr("default`")));
+}
+
 TEST(Config, ParsesDurationsAndSizes) {
   EXPECT_EQ(parse_duration("1.5s").value(), 1500ms);
   EXPECT_EQ(parse_duration("2m").value(), 2min);
