@@ -3,8 +3,39 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+
 namespace stator::tokenizer {
 namespace {
+
+/// Writes integers beyond 64 bits as floating point ("1000000000000000019884624838656e0"):
+/// published tokenizer_config.json files carry one as "model_max_length", and simdjson refuses the
+/// whole file.
+std::string widen_big_integers(std::string_view text) {
+  constexpr size_t kDigitsMax = 18;  // any such number fits 64 bits
+  std::string out;
+  out.reserve(text.size() + 16);
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    out += c;
+    if (c == '\\' && in_string && i + 1 < text.size()) {
+      out += text[++i];
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string && c >= '0' && c <= '9') {
+      const size_t end = std::min(text.find_first_not_of("0123456789.eE+-", i), text.size());
+      const std::string_view number = text.substr(i, end - i);
+      out += number.substr(1);
+      i = end - 1;
+      if (number.size() > kDigitsMax && number.find_first_of(".eE") == std::string_view::npos) {
+        out += "e0";
+      }
+    }
+  }
+  return out;
+}
 
 Error wrong_type(std::string_view name, std::string_view expected) {
   return Error(Code::kCorrupt, fmt::format("field '{}' must be {}", name, expected));
@@ -77,8 +108,11 @@ Error unsupported_step(std::string_view kind, std::string_view type) {
 Result<Json> parse_json(simdjson::dom::parser& parser, std::string_view text,
                         std::string_view file_name) {
   Json root;
-  if (const auto error = parser.parse(text.data(), text.size()).get(root);
-      error != simdjson::SUCCESS) {
+  auto error = parser.parse(text.data(), text.size()).get(root);
+  if (error == simdjson::NUMBER_ERROR || error == simdjson::NUMBER_OUT_OF_RANGE) {
+    error = parser.parse(widen_big_integers(text)).get(root);
+  }
+  if (error != simdjson::SUCCESS) {
     return Error(Code::kCorrupt, fmt::format("{} is not valid JSON: {}", file_name,
                                              simdjson::error_message(error)));
   }

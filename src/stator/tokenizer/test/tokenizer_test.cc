@@ -203,6 +203,16 @@ TEST(Tokenizer, RefusesBrokenDeclarations) {
   EXPECT_EQ(bad_id.error().code(), Code::kCorrupt);
 }
 
+TEST(Tokenizer, AcceptsIntegersBeyond64BitsInItsConfiguration) {
+  // What transformers writes for "no limit".
+  const auto tokenizer = Tokenizer::from_json(
+      tiny(""),
+      {R"({"model_max_length":1000000000000000019884624838656,"eos_token":"<\"9>"})", ""});
+
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().to_string();
+  EXPECT_TRUE((*tokenizer)->find("<\"9>").has_value());
+}
+
 TEST(Tokenizer, KeepsTheIdsThatTheFileDeclares) {
   const auto tokenizer =
       *Tokenizer::from_json(tiny(R"("added_tokens":[{"id":100,"content":"<s>","special":true}])"));
