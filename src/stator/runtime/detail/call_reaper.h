@@ -13,9 +13,10 @@ namespace stator::runtime::detail {
 
 /// Destroys ended client calls, with their channels, on a thread of its own.
 ///
-/// gRPC's callback threads live as long as there is a channel or server in the process. Whoever
-/// lets go of the last one joins them, so a callback that did it would wait for itself: gRPC aborts
-/// on an assertion then. OnDone therefore hands its object over instead of deleting it.
+/// gRPC 1.51 aborts (`ref_counted.h: prior > 0`, in grpc_cq_internal_unref) when the last channel
+/// of a process goes on one of its own callback threads: most likely that thread then tears down
+/// the completion queue it still polls. OnDone therefore hands its object over instead of deleting
+/// it.
 ///
 /// Thread-safe. What waits is bounded by the calls that were begun. Outlives every call: the
 /// destructor waits for those that have not ended, so they must have been cancelled.
