@@ -116,13 +116,13 @@ void AddedTokenMatcher::split(std::string_view text, SpecialTokens special,
     }
     const size_t first = token.lstrip ? space_begin(text, begin, std::min(done, begin)) : begin;
     if (first > done) {
-      sections.push_back({text.substr(done, first - done)});
+      sections.push_back({.text = text.substr(done, first - done), .is_start = done == 0});
     }
-    sections.push_back({text.substr(begin, match.bytes), token.id, true});
+    sections.push_back({text.substr(begin, match.bytes), token.id, true, begin == 0});
     done = token.rstrip ? space_end(text, at) : at;
   }
   if (done < text.size()) {
-    sections.push_back({text.substr(done)});
+    sections.push_back({.text = text.substr(done), .is_start = done == 0});
   }
 }
 

@@ -31,6 +31,7 @@ struct Section {
   std::string_view text;
   TokenId id = 0;
   bool is_token = false;
+  bool is_start = false;  ///< begins where the text does
 };
 
 /// Finds added tokens, leftmost and then longest, without overlaps: a byte trie walked from every

@@ -13,12 +13,13 @@
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/tokenizer/merge_table.h"
+#include "stator/tokenizer/vocabulary_entries.h"
 
 namespace stator::tokenizer {
 
 /// The "model" of a tokenizer.json of type BPE. The views must live until the model is made.
 struct BpeSpec {
-  std::vector<std::pair<std::string_view, TokenId>> vocab;
+  VocabularyEntries vocab;
   std::vector<std::pair<std::string_view, std::string_view>> merges;  ///< most important first
   std::optional<std::string_view> unk_token;
   std::string_view continuing_subword_prefix;

@@ -10,8 +10,8 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/result.h"
 #include "stator/tokenizer/added_tokens.h"
-#include "stator/tokenizer/bpe_model.h"
 #include "stator/tokenizer/decoder.h"
+#include "stator/tokenizer/model.h"
 #include "stator/tokenizer/normalizer.h"
 #include "stator/tokenizer/post_processor.h"
 #include "stator/tokenizer/pre_tokenizer.h"
@@ -24,7 +24,7 @@ struct Pipeline {
   Normalizer normalizer;
   AddedTokenMatcher normalized_added_tokens;  ///< looked for in normalized text
   PreTokenizer pre_tokenizer;
-  BpeModel model;
+  Model model;
   PostProcessor post_processor;
 
   TokenTable tokens;

@@ -206,7 +206,9 @@ Status run(const PreTokenizer::MapBytes&, Pieces& pieces) {
 
 }  // namespace
 
-Status pre_tokenize(const PreTokenizer& pre_tokenizer, std::string_view text, Pieces& pieces) {
+Status pre_tokenize(const PreTokenizer& pre_tokenizer, std::string_view text, TextStart start,
+                    Pieces& pieces) {
+  pieces.start = start;
   pieces.text = text;
   pieces.ranges.clear();
   if (text.empty()) {

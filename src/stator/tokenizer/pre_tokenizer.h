@@ -51,6 +51,9 @@ struct PreTokenizer {
   std::vector<Step> steps;
 };
 
+/// Whether the text to cut is where the whole text starts: some steps treat the first word apart.
+enum class TextStart : uint8_t { kNo, kYes };
+
 /// A text and the pieces it is cut into, in order, none empty; reused between calls.
 struct Pieces {
   struct Range {
@@ -59,6 +62,7 @@ struct Pieces {
   };
   std::string_view text;
   std::vector<Range> ranges;
+  TextStart start = TextStart::kNo;
 
   std::string_view operator[](size_t i) const {
     return text.substr(ranges[i].begin, ranges[i].end - ranges[i].begin);
@@ -73,6 +77,7 @@ struct Pieces {
 /// views `text` or its own buffer. Linear, except for what a model's own regular expression costs.
 /// Errors: kInvalidArgument (a regular expression gave up), kTooLarge (rewriting grew the text too
 /// far).
-Status pre_tokenize(const PreTokenizer& pre_tokenizer, std::string_view text, Pieces& pieces);
+Status pre_tokenize(const PreTokenizer& pre_tokenizer, std::string_view text, TextStart start,
+                    Pieces& pieces);
 
 }  // namespace stator::tokenizer

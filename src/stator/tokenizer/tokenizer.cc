@@ -25,6 +25,7 @@ struct EncodeScratch {
   std::vector<Section> normalized_sections;
   Pieces pieces;
   BpeScratch bpe;
+  UnigramScratch unigram;
 
   void trim() {
     trim_one(repaired);
@@ -37,6 +38,7 @@ struct EncodeScratch {
     trim_one(bpe.ids);
     trim_one(bpe.symbols);
     trim_one(bpe.queue);
+    trim_one(unigram.best);
   }
 
  private:
@@ -49,47 +51,73 @@ struct EncodeScratch {
 };
 
 /// Through the cache where the part is short enough.
-void encode_part(const Pipeline& pipeline, std::string_view part, BpeScratch& scratch,
-                 PreTokenCache& cache, std::vector<TokenId>& out) {
+void encode_part(const BpeModel& model, uint32_t instance, std::string_view part,
+                 BpeScratch& scratch, std::vector<TokenId>& out) {
   if (part.size() > PreTokenCache::kPieceBytesMax) {
-    pipeline.model.encode(part, scratch, out);
+    model.encode(part, scratch, out);
     return;
   }
-  const PreTokenCache::Key key = PreTokenCache::make_key(part, pipeline.instance);
+  PreTokenCache& cache = PreTokenCache::of_this_thread();
+  const PreTokenCache::Key key = PreTokenCache::make_key(part, instance);
   if (const auto known = cache.find(key); !known.empty()) {
     out.insert(out.end(), known.begin(), known.end());
     return;
   }
   const size_t begin = out.size();
-  pipeline.model.encode(part, scratch, out);
+  model.encode(part, scratch, out);
   cache.insert(key, std::span(out).subspan(begin));
 }
 
-void encode_pieces(const Pipeline& pipeline, const Pieces& pieces, BpeScratch& scratch,
-                   std::vector<TokenId>& out) {
-  PreTokenCache& cache = PreTokenCache::of_this_thread();
+// encode_pieces: all pieces of a section by one kind of model.
+
+Status encode_pieces(const BpeModel& model, uint32_t instance, EncodeScratch& scratch,
+                     std::vector<TokenId>& out) {
+  const Pieces& pieces = scratch.pieces;
   for (size_t i = 0; i < pieces.ranges.size(); ++i) {
     const std::string_view piece = pieces[i];
     for (size_t at = 0; at < piece.size();) {
-      const size_t end = pipeline.model.find_part_end(piece, at);
-      encode_part(pipeline, piece.substr(at, end - at), scratch, cache, out);
+      const size_t end = model.find_part_end(piece, at);
+      encode_part(model, instance, piece.substr(at, end - at), scratch.bpe, out);
       at = end;
     }
   }
+  return {};
 }
 
-Status encode_text(const Pipeline& pipeline, std::string_view text, SpecialTokens special,
+Status encode_pieces(const UnigramModel& model, uint32_t, EncodeScratch& scratch,
+                     std::vector<TokenId>& out) {
+  for (size_t i = 0; i < scratch.pieces.ranges.size(); ++i) {
+    STATOR_CHECK(model.encode(scratch.pieces[i], scratch.unigram, out));
+  }
+  return {};
+}
+
+/// WordPiece and WordLevel.
+template <typename WordModel>
+Status encode_pieces(const WordModel& model, uint32_t, EncodeScratch& scratch,
+                     std::vector<TokenId>& out) {
+  for (size_t i = 0; i < scratch.pieces.ranges.size(); ++i) {
+    STATOR_CHECK(model.encode(scratch.pieces[i], out));
+  }
+  return {};
+}
+
+Status encode_text(const Pipeline& pipeline, const Section& raw, SpecialTokens special,
                    EncodeScratch& scratch, std::vector<TokenId>& out) {
   STATOR_TRY(const std::string_view normalized,
-             normalize(pipeline.normalizer, text, scratch.normalized));
+             normalize(pipeline.normalizer, raw.text, scratch.normalized));
   pipeline.normalized_added_tokens.split(normalized, special, scratch.normalized_sections);
   for (const Section& section : scratch.normalized_sections) {
     if (section.is_token) {
       out.push_back(section.id);
       continue;
     }
-    STATOR_CHECK(pre_tokenize(pipeline.pre_tokenizer, section.text, scratch.pieces));
-    encode_pieces(pipeline, scratch.pieces, scratch.bpe, out);
+    const bool is_start = raw.is_start && section.is_start;
+    STATOR_CHECK(pre_tokenize(pipeline.pre_tokenizer, section.text,
+                              is_start ? TextStart::kYes : TextStart::kNo, scratch.pieces));
+    STATOR_CHECK(std::visit(
+        [&](const auto& model) { return encode_pieces(model, pipeline.instance, scratch, out); },
+        pipeline.model));
   }
   return {};
 }
@@ -114,7 +142,7 @@ Status encode_all(const Pipeline& pipeline, std::string_view text, EncodeOptions
       out.push_back(section.id);
       continue;
     }
-    status = encode_text(pipeline, section.text, options.special_tokens, scratch, out);
+    status = encode_text(pipeline, section, options.special_tokens, scratch, out);
     if (!status.has_value()) {
       break;
     }
@@ -206,7 +234,7 @@ std::optional<TokenId> Tokenizer::find(std::string_view token_text) const {
       added != pipeline_->added_ids.end()) {
     return added->second;
   }
-  return is_valid_utf8(token_text) ? pipeline_->model.find(token_text) : std::nullopt;
+  return is_valid_utf8(token_text) ? find_token(pipeline_->model, token_text) : std::nullopt;
 }
 
 uint32_t Tokenizer::vocab_size() const {

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace stator::tokenizer {
 namespace {
 
@@ -14,18 +17,19 @@ Error bad_merge(size_t index) {
       fmt::format("model.merges[{}] must be \"left right\" or [\"left\", \"right\"]", index));
 }
 
-Status load_vocab(Json model, BpeSpec& spec) {
+Result<VocabularyEntries> load_vocab(Json model) {
   STATOR_TRY(const auto vocab, get_object(model, "vocab"));
-  spec.vocab.reserve(vocab.size());
+  VocabularyEntries entries;
+  entries.reserve(vocab.size());
   for (const auto& [text, value] : vocab) {
     uint64_t id = 0;
     if (value.get(id) != simdjson::SUCCESS || id > kMaxTokenId) {
       return Error(Code::kCorrupt,
                    fmt::format("model.vocab['{}'] must be an id within 0 … {}", text, kMaxTokenId));
     }
-    spec.vocab.emplace_back(text, static_cast<TokenId>(id));
+    entries.emplace_back(text, static_cast<TokenId>(id));
   }
-  return {};
+  return entries;
 }
 
 /// "left right", split at the only space.
@@ -63,12 +67,7 @@ Status load_merges(Json model, BpeSpec& spec) {
   return {};
 }
 
-Status check_type(Json model) {
-  // Files of old library versions do not name the type; only BPE has merges.
-  STATOR_TRY(const auto type, find_string(model, "type"));
-  if (type ? *type != "BPE" : !find_field(model, "merges")) {
-    return unsupported_step("model", type.value_or("without a type"));
-  }
+Status check_dropout(Json model) {
   if (const auto dropout = find_field(model, "dropout")) {
     double value = 0;
     if (dropout->get(value) != simdjson::SUCCESS || value != 0) {
@@ -78,26 +77,97 @@ Status check_type(Json model) {
   return {};
 }
 
+Result<ModelSpec> load_bpe(Json model) {
+  STATOR_CHECK(check_dropout(model));
+  BpeSpec spec;
+  STATOR_TRY(spec.unk_token, find_string(model, "unk_token"));
+  STATOR_TRY(const auto prefix, find_string(model, "continuing_subword_prefix"));
+  STATOR_TRY(const auto suffix, find_string(model, "end_of_word_suffix"));
+  spec.continuing_subword_prefix = prefix.value_or("");
+  spec.end_of_word_suffix = suffix.value_or("");
+  STATOR_TRY(spec.fuse_unk, get_bool(model, "fuse_unk", false));
+  STATOR_TRY(spec.byte_fallback, get_bool(model, "byte_fallback", false));
+  STATOR_TRY(spec.ignore_merges, get_bool(model, "ignore_merges", false));
+  STATOR_TRY(spec.vocab, load_vocab(model));
+  STATOR_CHECK(load_merges(model, spec));
+  return ModelSpec(std::move(spec));
+}
+
+Result<ModelSpec> load_unigram(Json model) {
+  UnigramSpec spec;
+  STATOR_TRY(const auto vocab, get_array(model, "vocab"));
+  spec.vocab.reserve(vocab.size());
+  spec.scores.reserve(vocab.size());
+  for (const Json entry : vocab) {
+    std::string_view text;
+    double score = 0;
+    if (entry.at(0).get(text) != simdjson::SUCCESS || entry.at(1).get(score) != simdjson::SUCCESS ||
+        spec.vocab.size() > kMaxTokenId) {
+      return Error(Code::kCorrupt,
+                   fmt::format("model.vocab[{}] must be [\"piece\", score], of at most {} entries",
+                               spec.vocab.size(), kMaxTokenId + 1));
+    }
+    spec.vocab.emplace_back(text, static_cast<TokenId>(spec.vocab.size()));
+    spec.scores.push_back(score);
+  }
+  if (find_field(model, "unk_id")) {
+    STATOR_TRY(const uint64_t unk, get_unsigned(model, "unk_id", 0));
+    spec.unk = static_cast<TokenId>(std::min<uint64_t>(unk, UINT32_MAX));
+  }
+  STATOR_TRY(spec.byte_fallback, get_bool(model, "byte_fallback", false));
+  return ModelSpec(std::move(spec));
+}
+
+Result<ModelSpec> load_word_piece(Json model) {
+  WordPieceSpec spec;
+  STATOR_TRY(spec.unk_token, get_string(model, "unk_token"));
+  STATOR_TRY(spec.continuing_subword_prefix, get_string(model, "continuing_subword_prefix"));
+  STATOR_TRY(spec.max_word_chars,
+             get_unsigned(model, "max_input_chars_per_word", spec.max_word_chars));
+  STATOR_TRY(spec.vocab, load_vocab(model));
+  return ModelSpec(std::move(spec));
+}
+
+Result<ModelSpec> load_word_level(Json model) {
+  WordLevelSpec spec;
+  STATOR_TRY(spec.unk_token, get_string(model, "unk_token"));
+  STATOR_TRY(spec.vocab, load_vocab(model));
+  return ModelSpec(std::move(spec));
+}
+
+/// Files of old library versions do not name the type: it shows in the fields.
+std::string_view guess_type(Json model) {
+  if (find_field(model, "merges")) {
+    return "BPE";
+  }
+  if (find_field(model, "continuing_subword_prefix")) {
+    return "WordPiece";
+  }
+  return find_field(model, "unk_token") ? "WordLevel" : "Unigram";
+}
+
 }  // namespace
 
-Result<BpeSpec> load_model(Json root) {
+Result<ModelSpec> load_model(Json root) {
   const auto model = find_field(root, "model");
   if (!model) {
     return Error(Code::kCorrupt, "tokenizer.json has no model");
   }
-  STATOR_CHECK(check_type(*model));
-  BpeSpec spec;
-  STATOR_TRY(spec.unk_token, find_string(*model, "unk_token"));
-  STATOR_TRY(const auto prefix, find_string(*model, "continuing_subword_prefix"));
-  STATOR_TRY(const auto suffix, find_string(*model, "end_of_word_suffix"));
-  spec.continuing_subword_prefix = prefix.value_or("");
-  spec.end_of_word_suffix = suffix.value_or("");
-  STATOR_TRY(spec.fuse_unk, get_bool(*model, "fuse_unk", false));
-  STATOR_TRY(spec.byte_fallback, get_bool(*model, "byte_fallback", false));
-  STATOR_TRY(spec.ignore_merges, get_bool(*model, "ignore_merges", false));
-  STATOR_CHECK(load_vocab(*model, spec));
-  STATOR_CHECK(load_merges(*model, spec));
-  return spec;
+  STATOR_TRY(const auto named, find_string(*model, "type"));
+  const std::string_view type = named ? *named : guess_type(*model);
+  if (type == "BPE") {
+    return load_bpe(*model);
+  }
+  if (type == "Unigram") {
+    return load_unigram(*model);
+  }
+  if (type == "WordPiece") {
+    return load_word_piece(*model);
+  }
+  if (type == "WordLevel") {
+    return load_word_level(*model);
+  }
+  return unsupported_step("model", type);
 }
 
 }  // namespace stator::tokenizer

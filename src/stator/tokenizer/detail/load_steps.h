@@ -2,9 +2,9 @@
 #pragma once
 
 #include "stator/core/result.h"
-#include "stator/tokenizer/bpe_model.h"
 #include "stator/tokenizer/decoder.h"
 #include "stator/tokenizer/detail/json_fields.h"
+#include "stator/tokenizer/model.h"
 #include "stator/tokenizer/normalizer.h"
 #include "stator/tokenizer/post_processor.h"
 #include "stator/tokenizer/pre_tokenizer.h"
@@ -19,6 +19,6 @@ Result<PostProcessor> load_post_processor(Json root);
 Result<Decoder> load_decoder(Json root);
 
 /// The views in the result live as long as the parsed document.
-Result<BpeSpec> load_model(Json root);
+Result<ModelSpec> load_model(Json root);
 
 }  // namespace stator::tokenizer

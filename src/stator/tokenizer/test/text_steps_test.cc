@@ -14,7 +14,7 @@ namespace {
 
 std::vector<std::string> cut(const PreTokenizer& pre_tokenizer, std::string_view text) {
   Pieces pieces;
-  EXPECT_TRUE(pre_tokenize(pre_tokenizer, text, pieces).has_value());
+  EXPECT_TRUE(pre_tokenize(pre_tokenizer, text, TextStart::kYes, pieces).has_value());
   std::vector<std::string> out;
   for (size_t i = 0; i < pieces.ranges.size(); ++i) {
     out.emplace_back(pieces[i]);

@@ -132,7 +132,8 @@ TEST(Tokenizer, NamesWhatIsWrongInAFile) {
   const BadFile files[] = {
       {"[]", Code::kCorrupt, "JSON object"},
       {"{}", Code::kCorrupt, "no model"},
-      {R"({"model":{"type":"WordLevel","vocab":{}}})", Code::kUnsupported, "WordLevel"},
+      {R"({"model":{"type":"Odd","vocab":{}}})", Code::kUnsupported, "Odd"},
+      {R"({"model":{"type":"WordLevel","vocab":{}}})", Code::kCorrupt, "unk_token"},
       {R"({"model":{"type":"BPE","merges":[]}})", Code::kCorrupt, "vocab"},
       {R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})", Code::kCorrupt, "vocab['a']"},
       {R"({"model":{"type":"BPE","vocab":{"a":4194304},"merges":[]}})", Code::kCorrupt,

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "stator/core/result.h"
+#include "stator/tokenizer/pipeline.h"
+
+namespace stator::tokenizer {
+
+/// What every file format is read into. The views in `model` must live until the pipeline is made.
+struct PipelineParts {
+  ModelSpec model;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  PostProcessor post_processor;
+  Decoder decoder;
+  std::vector<AddedToken> added_tokens;     ///< of equal contents the last counts
+  std::vector<AddedToken> declared_tokens;  ///< from files beside; added if their content is not
+  uint64_t fingerprint = 0;
+};
+
+/// kCorrupt: the parts contradict each other.
+Result<std::unique_ptr<const Pipeline>> assemble_pipeline(PipelineParts parts);
+
+}  // namespace stator::tokenizer
