@@ -48,6 +48,9 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
                 "cost of one prompt token, µs");
   schema.number("sim.decode_sequence_us", timing.decode_sequence_us, 0, 1e9,
                 "cost of one decoding sequence per step, µs");
+  schema.text("sim.reply", worker.sim_reply,
+              "file with the text the simulated engine says, or *.jsonl of {\"when\",\"reply\"}",
+              {.flag = "sim-reply"});
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct WorkerSettings {
   uint32_t threads = 1;                    ///< per worker, cpu engine
   engine::EngineConfig engine_config;
   engine::SimTiming sim_timing;
+  std::string sim_reply;  ///< file with what the simulated engine says; empty: drawn tokens
 };
 
 /// All settings of the binary: one schema for flags, environment, YAML and docs.

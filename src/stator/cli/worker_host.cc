@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "stator/cli/sim_replies.h"
 #include "stator/cli/terminal.h"
 #include "stator/engine/core/engine_service.h"
 #include "stator/engine/cpu/cpu_model_runner.h"
@@ -111,12 +112,20 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
   }
   const auto [first, last] = printable_tokens(*assets_->tokenizer);
   const uint32_t context = assets_->architectural_context;
+  std::vector<engine::ScriptedReply> replies;
+  if (!settings_.worker.sim_reply.empty()) {
+    STATOR_TRY(replies, read_sim_replies(settings_.worker.sim_reply, *assets_->tokenizer));
+  }
   return engine::make_sim_runner({.vocab_size = assets_->tokenizer->vocab_size(),
                                   .max_model_len = context > 0 ? context : kSimContextDefault,
                                   .block_size = config.block_size,
                                   .first_token = first,
                                   .last_token = last,
-                                  .timing = settings_.worker.sim_timing});
+                                  .timing = settings_.worker.sim_timing,
+                                  .replies = std::move(replies),
+                                  .token_bytes = [assets = assets_](TokenId token) {
+                                    return assets->tokenizer->token_bytes(token);
+                                  }});
 }
 
 Result<WorkerHost::Worker> WorkerHost::make_worker() {

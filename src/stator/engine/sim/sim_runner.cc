@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "stator/core/assert.h"
@@ -76,10 +78,51 @@ class SimRunner final : public ModelRunner {
     if (slice.sampling->seed && !slice.sampling->greedy()) {
       state = mix64(state ^ mix64(static_cast<uint64_t>(*slice.sampling->seed)));
     }
-    out.token = choose(slice, state);
+    out.token = scripted(slice).value_or(choose(slice, state));
     if (slice.sampling->logprobs) {
       out.logprobs = logprobs(out.token, *slice.sampling->logprobs, state);
     }
+  }
+
+  std::optional<TokenId> scripted(const SequenceSlice& slice) const {
+    const ScriptedReply* reply = find_reply(slice.tokens.first(slice.prompt_tokens));
+    if (reply == nullptr) {
+      return std::nullopt;
+    }
+    const size_t said = slice.tokens.size() - slice.prompt_tokens;
+    if (said < reply->tokens.size()) {
+      return reply->tokens[said];
+    }
+    const api::StopConditions& stop = *slice.stop;
+    const bool may_stop =
+        said >= stop.min_tokens && !stop.ignore_eos && !stop.eos_token_ids.empty();
+    return may_stop ? std::optional(stop.eos_token_ids.front()) : std::nullopt;
+  }
+
+  const ScriptedReply* find_reply(std::span<const TokenId> prompt) const {
+    if (config_.replies.empty()) {
+      return nullptr;
+    }
+    std::string text;
+    if (config_.token_bytes) {
+      for (const TokenId token : prompt) {
+        text += config_.token_bytes(token);
+      }
+    }
+    const ScriptedReply* best = nullptr;
+    size_t best_end = 0;
+    for (const ScriptedReply& reply : config_.replies) {
+      const size_t begin = reply.when.empty() ? 0 : text.rfind(reply.when);
+      if (begin == std::string::npos) {
+        continue;
+      }
+      const size_t end = begin + reply.when.size();
+      if (best == nullptr || end > best_end) {
+        best = &reply;
+        best_end = end;
+      }
+    }
+    return best;
   }
 
   TokenId choose(const SequenceSlice& slice, uint64_t state) const {
@@ -161,6 +204,21 @@ Result<std::unique_ptr<ModelRunner>> make_sim_runner(const SimRunnerConfig& conf
   }
   if (config.block_size == 0) {
     return refuse("block_size is 0, must be the engine's");
+  }
+  if (config.replies.size() > kMaxScriptedReplies) {
+    return refuse(fmt::format("{} replies, at most {} are allowed", config.replies.size(),
+                              kMaxScriptedReplies));
+  }
+  for (const ScriptedReply& reply : config.replies) {
+    const auto unknown = std::ranges::find_if(
+        reply.tokens, [&](TokenId token) { return token >= config.vocab_size; });
+    if (unknown != reply.tokens.end()) {
+      return refuse(fmt::format("a reply has token {}, the vocabulary ends at {}", *unknown,
+                                config.vocab_size));
+    }
+    if (!reply.when.empty() && !config.token_bytes) {
+      return refuse("a reply has a condition, but the text of tokens is not known");
+    }
   }
   const SimTiming& timing = config.timing;
   for (const double coefficient :

@@ -2,7 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
@@ -29,6 +33,17 @@ struct SimTiming {
   double speedup = 1.0;
 };
 
+/// A text that the simulated model says word for word, instead of tokens drawn by hash: for tests
+/// and demonstrations of what stands above an engine (tool calls, reasoning, stop strings).
+struct ScriptedReply {
+  /// The reply is given to prompts whose text contains this; empty: to any prompt.
+  std::string when;
+  std::vector<TokenId> tokens;
+};
+
+/// Limits of the replies of one engine.
+inline constexpr size_t kMaxScriptedReplies = 1024;
+
 struct SimRunnerConfig {
   uint32_t vocab_size = 32'000;
   uint32_t max_model_len = 32'768;
@@ -41,13 +56,22 @@ struct SimRunnerConfig {
   /// EOS token); 0 = never.
   uint32_t eos_every = 0;
   SimTiming timing;
+  /// Of the replies whose `when` is in the prompt the one found furthest to the end is given, so
+  /// that the latest turn of a conversation decides; an empty `when` comes last, equals are decided
+  /// by their order here. Then EOS follows. No reply fits: drawn tokens, as without replies.
+  std::vector<ScriptedReply> replies;
+  /// The bytes of a token, to search prompts for `when`; needed if any `when` is not empty.
+  std::function<std::string_view(TokenId)> token_bytes;
 };
 
 /// A model made of a hash: every output token is a function of all earlier tokens of its sequence
 /// (and of `seed`, and of the request's seed unless greedy), so the output of a preempted, batched,
 /// prefix-cached or migrated request can be checked exactly. Its "KV" is the rolling hash at the
 /// last written position of each block, read back through the block table like real KV: a scheduler
-/// that mixes blocks up is caught by an assertion or gives other tokens. O(new tokens) per step.
+/// that mixes blocks up is caught by an assertion or gives other tokens. O(new tokens) per step;
+/// with scripted replies O(bytes of the prompt · replies) per sampled token. A reply's next token
+/// only depends on how many tokens the sequence has generated, so replies survive preemption and
+/// migration, too.
 /// Logprobs, when asked for, are deterministic and ordered. kInvalidArgument for a bad config.
 Result<std::unique_ptr<ModelRunner>> make_sim_runner(const SimRunnerConfig& config);
 

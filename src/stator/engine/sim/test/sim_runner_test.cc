@@ -216,5 +216,93 @@ TEST(SimRunner, RefusesABadConfig) {
   }
 }
 
+// ---- scripted replies
+
+std::string_view letter(TokenId token) {
+  static constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyz";
+  return kAlphabet.substr(token % kAlphabet.size(), 1);
+}
+
+constexpr TokenId kEos = 99;
+
+SimRunnerConfig scripted(std::vector<ScriptedReply> replies) {
+  SimRunnerConfig config = four_token_blocks();
+  config.replies = std::move(replies);
+  config.token_bytes = letter;
+  return config;
+}
+
+/// What the runner says to `prompt` until EOS, or ten tokens.
+std::vector<TokenId> answer(ModelRunner& runner, std::vector<TokenId> prompt) {
+  Job conversation = job(std::move(prompt));
+  conversation.stop.eos_token_ids = {kEos};
+  std::vector<TokenId> said;
+  while (said.size() < 10) {
+    const TokenId token = run(runner, conversation.slice()).token;
+    said.push_back(token);
+    if (token == kEos) {
+      break;
+    }
+    conversation.tokens.push_back(token);
+  }
+  return said;
+}
+
+TEST(SimRunnerReplies, AreGivenWordForWordAndThenEos) {
+  const auto runner = *make_sim_runner(scripted({{"", {40, 41, 40, 42}}}));
+  EXPECT_EQ(answer(*runner, {1, 2, 3}), (std::vector<TokenId>{40, 41, 40, 42, kEos}));
+  EXPECT_EQ(answer(*runner, {40, 41}), (std::vector<TokenId>{40, 41, 40, 42, kEos}));
+}
+
+TEST(SimRunnerReplies, GoOnWhereAnEarlierAttemptStopped) {
+  const auto runner = *make_sim_runner(scripted({{"", {40, 41, 42}}}));
+  Job resumed = job({1, 2, 3, 40, 41});
+  resumed.prompt_tokens = 3;
+  EXPECT_EQ(run(*runner, resumed.slice()).token, 42U);
+}
+
+TEST(SimRunnerReplies, TheConditionFoundLastInThePromptDecides) {
+  const auto runner = *make_sim_runner(scripted({{"", {10}}, {"bc", {20}}, {"d", {30}}}));
+  EXPECT_EQ(answer(*runner, {0, 1, 2}).front(), 20U);     // abc
+  EXPECT_EQ(answer(*runner, {1, 2, 3}).front(), 30U);     // bcd
+  EXPECT_EQ(answer(*runner, {3, 1, 2}).front(), 20U);     // dbc
+  EXPECT_EQ(answer(*runner, {1, 3, 1, 0}).front(), 30U);  // bdba
+  EXPECT_EQ(answer(*runner, {24, 25}).front(), 10U);      // yz
+}
+
+TEST(SimRunnerReplies, DoNotLookForConditionsInTheOutput) {
+  const auto runner = *make_sim_runner(scripted({{"", {1, 2, 4}}, {"bc", {20}}}));
+  EXPECT_EQ(answer(*runner, {5}), (std::vector<TokenId>{1, 2, 4, kEos}));
+}
+
+TEST(SimRunnerReplies, WithoutAFittingOneTokensAreDrawn) {
+  const auto plain = *make_sim_runner(four_token_blocks());
+  const auto runner = *make_sim_runner(scripted({{"zz", {20}}}));
+  EXPECT_EQ(answer(*runner, {1, 2, 3}), answer(*plain, {1, 2, 3}));
+}
+
+TEST(SimRunnerReplies, ObeyMinTokensAndIgnoreEos) {
+  const auto runner = *make_sim_runner(scripted({{"", {40}}}));
+  Job ended = job({1, 2, 40});
+  ended.prompt_tokens = 2;
+  ended.stop.eos_token_ids = {kEos};
+  ended.stop.min_tokens = 2;
+  EXPECT_NE(run(*runner, ended.slice()).token, kEos);
+  ended.stop.min_tokens = 1;
+  EXPECT_EQ(run(*runner, ended.slice()).token, kEos);
+  ended.stop.ignore_eos = true;
+  EXPECT_NE(run(*runner, ended.slice()).token, kEos);
+}
+
+TEST(SimRunnerReplies, AreRefusedWhenTheyCannotBeSaid) {
+  SimRunnerConfig unknown = scripted({{"", {1, 32'000}}});
+  EXPECT_EQ(make_sim_runner(unknown).error().code(), Code::kInvalidArgument);
+  SimRunnerConfig textless = scripted({{"a", {1}}});
+  textless.token_bytes = nullptr;
+  EXPECT_EQ(make_sim_runner(textless).error().code(), Code::kInvalidArgument);
+  const SimRunnerConfig many = scripted(std::vector<ScriptedReply>(kMaxScriptedReplies + 1));
+  EXPECT_EQ(make_sim_runner(many).error().code(), Code::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace stator::engine
