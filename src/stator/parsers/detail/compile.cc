@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/parsers/detail/compile.h"
+
+#include <utility>
+
+#include "stator/parsers/detail/plan.h"
+
+namespace stator::parsers {
+namespace {
+
+constexpr std::string_view kFramingKeys[] = {"section_begin", "call_begin"};
+constexpr std::string_view kStrayKeys[] = {"section_end", "call_end", "stray"};
+
+void add_calls(const FamilySpec& spec, ParserPlan& plan) {
+  MarkerSet& opening = spec.has_flag("at_start_only") ? plan.start_markers : plan.text_markers;
+  for (const std::string_view key : kFramingKeys) {
+    opening.add(spec.find_markers(key), static_cast<int>(Role::kCalls));
+  }
+  plan.start_markers.add(spec.find_markers("at_start"), static_cast<int>(Role::kCalls));
+  for (const std::string_view key : kStrayKeys) {
+    plan.text_markers.add(spec.find_markers(key), static_cast<int>(Role::kStray));
+  }
+}
+
+void add_reasoning(const ReasoningSpec& spec, ParserPlan& plan) {
+  plan.reasoning_markers.add(spec.close, static_cast<int>(Role::kReasoningClose));
+  plan.reasoning_markers.add(spec.open, static_cast<int>(Role::kReasoningOpen));
+  plan.text_markers.add(spec.open, static_cast<int>(Role::kReasoningOpen));
+  plan.text_markers.add(spec.close, static_cast<int>(Role::kReasoningClose));
+  if (plan.machine == nullptr) {
+    return;
+  }
+  plan.reasoning_markers.add(spec.hand_over, static_cast<int>(Role::kCalls));
+  if (spec.has_flag("hand_over_calls")) {
+    for (const std::string_view key : kFramingKeys) {
+      plan.reasoning_markers.add(plan.calls_family->find_markers(key),
+                                 static_cast<int>(Role::kCalls));
+    }
+  }
+}
+
+/// The format that guided decoding makes of a required call: an array of calls without markers.
+std::shared_ptr<const FamilySpec> guided_family() {
+  auto spec = std::make_shared<FamilySpec>();
+  spec->name = "guided_json";
+  spec->body = BodyKind::kJsonCalls;
+  spec->markers["at_start"] = {{.text = "["}, {.text = "{"}};
+  return spec;
+}
+
+std::shared_ptr<const FamilySpec> choose_calls_family(const ParserOptions& options) {
+  switch (options.tool_mode) {
+    case ToolMode::kGuidedCalls:
+    case ToolMode::kGuidedArguments:
+      return guided_family();
+    case ToolMode::kNative:
+      return options.tools_family;
+    case ToolMode::kOff:
+      break;
+  }
+  const bool framed = options.tools_family != nullptr && options.tools_family->always_on;
+  return framed ? options.tools_family : nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<const ParserPlan> compile_plan(ParserOptions options) {
+  auto plan = std::make_unique<ParserPlan>();
+  plan->options = std::move(options);
+  plan->start_markers = MarkerSet(plan->options.special_markers);
+  plan->text_markers = MarkerSet(plan->options.special_markers);
+  plan->reasoning_markers = MarkerSet(plan->options.special_markers);
+  plan->calls_family = choose_calls_family(plan->options);
+  if (plan->calls_family != nullptr) {
+    plan->machine = make_body_machine({.spec = *plan->calls_family, .options = plan->options});
+    plan->keeps_opener = plan->calls_family->has_flag("keep_opener");
+    plan->starts_in_body = plan->calls_family->always_on;
+    add_calls(*plan->calls_family, *plan);
+  }
+  if (plan->options.reasoning_family != nullptr && plan->options.reasoning != ReasoningMode::kOff) {
+    add_reasoning(*plan->options.reasoning_family, *plan);
+  }
+  return plan;
+}
+
+}  // namespace stator::parsers

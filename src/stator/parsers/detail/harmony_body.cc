@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/json_stream.h"
+
+// OpenAI's Harmony: everything is a message with a header, and the header says where it goes.
+//
+//   <|channel|>analysis<|message|>Look it up.<|end|>
+//   <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>
+//
+// A recipient that names a function makes a call, whatever the channel; else `analysis` is
+// reasoning and everything else content. The prompt ends with <|start|>assistant, so the output
+// begins inside a header.
+//
+// Spec keys. Markers: start, channel, constrain, message, end. Words: reasoning_channels,
+// function_prefixes, builtin_tools (recipients that are calls only if declared), roles (whose
+// messages are the model's own).
+
+namespace stator::parsers {
+namespace {
+
+enum Mark : int { kStart, kChannel, kConstrain, kMessage, kEnd };
+
+/// Longest header; what is longer is taken for text.
+constexpr size_t kMaxHeaderBytes = 4 * kMaxCallNameBytes;
+
+struct HarmonyMachine final : BodyMachine {
+  explicit HarmonyMachine(const BodyContext& context);
+  std::unique_ptr<Body> start() const override;
+
+  MarkerSet markers;
+  std::vector<std::string> reasoning_channels;
+  std::vector<std::string> function_prefixes;
+  std::vector<std::string> builtin_tools;
+  std::vector<std::string> roles;
+};
+
+HarmonyMachine::HarmonyMachine(const BodyContext& context)
+    : markers(context.options.special_markers),
+      reasoning_channels(context.spec.find_words("reasoning_channels")),
+      function_prefixes(context.spec.find_words("function_prefixes")),
+      builtin_tools(context.spec.find_words("builtin_tools")),
+      roles(context.spec.find_words("roles")) {
+  markers.add(context.spec.find_markers("start"), kStart);
+  markers.add(context.spec.find_markers("channel"), kChannel);
+  markers.add(context.spec.find_markers("constrain"), kConstrain);
+  markers.add(context.spec.find_markers("message"), kMessage);
+  markers.add(context.spec.find_markers("end"), kEnd);
+}
+
+/// What a header says.
+struct Header {
+  std::string role;
+  std::string channel;
+  std::string recipient;
+};
+
+/// State machine of one choice:
+///
+///   kBetween ──<|start|>, <|channel|>, to=──> kHeader ──<|message|>──> kMessage
+///      ^  └──────────────text────────────────────────────────────────────^  │
+///      └──────────────────────────────<|end|>────────────────────────────────┘
+class HarmonyBody final : public Body {
+ public:
+  explicit HarmonyBody(const HarmonyMachine& machine) : machine_(machine) {}
+  Progress step(Window& in, CallWriter& out) override;
+  bool between_calls() const override {
+    return at_ == At::kBetween || (at_ == At::kMessage && route_ != Route::kCall);
+  }
+
+ private:
+  enum class At : uint8_t { kBetween, kHeader, kMessage };
+  enum class Route : uint8_t { kContent, kReasoning, kCall, kDropped };
+  /// The part of a header that is being read.
+  enum class Part : uint8_t { kRole, kChannel, kRest };
+
+  bool between(Window& in, CallWriter& out);
+  bool header(Window& in, CallWriter& out);
+  bool message(Window& in, CallWriter& out);
+
+  void begin_header(Part part);
+  void read_header(std::string_view text);
+  void end_header_early(std::string_view text, CallWriter& out);
+  void begin_message(CallWriter& out);
+  void end_message(CallWriter& out);
+  Route route_of(const CallWriter& out);
+  std::string_view tool_of(std::string_view recipient, const CallWriter& out) const;
+  void write(std::string_view text, CallWriter& out);
+  void write_arguments(std::string_view text, CallWriter& out);
+
+  const HarmonyMachine& machine_;
+  At at_ = At::kBetween;
+  Part part_ = Part::kRole;
+  Header header_;
+  bool first_ = true;  // the prompt has begun the first header
+  Route route_ = Route::kContent;
+  bool reasoned_ = false;      // some message was reasoning
+  bool span_started_ = false;  // this one has written something
+  std::string tool_;
+  bool begun_ = false;  // the call has been begun
+  bool ended_ = false;  // its arguments are complete, or given up
+  JsonStream json_;
+  std::string json_out_;
+};
+
+std::unique_ptr<Body> HarmonyMachine::start() const {
+  return std::make_unique<HarmonyBody>(*this);
+}
+
+Progress HarmonyBody::step(Window& in, CallWriter& out) {
+  bool goes_on = true;
+  while (goes_on) {
+    switch (at_) {
+      case At::kBetween:
+        goes_on = between(in, out);
+        break;
+      case At::kHeader:
+        goes_on = header(in, out);
+        break;
+      case At::kMessage:
+        goes_on = message(in, out);
+        break;
+    }
+  }
+  return Progress::kMore;
+}
+
+void HarmonyBody::begin_header(Part part) {
+  at_ = At::kHeader;
+  part_ = part;
+  first_ = false;
+  header_ = Header();
+}
+
+bool HarmonyBody::between(Window& in, CallWriter& out) {
+  const size_t space = leading_space(in.rest());
+  if (space == in.rest().size()) {
+    if (in.ending()) {
+      in.consume(space);
+    }
+    return false;
+  }
+  MarkerSet::Hit hit;
+  const auto match = machine_.markers.match_at(in, space, hit);
+  if (match == MarkerSet::Match::kMaybe && !in.ending()) {
+    return false;
+  }
+  if (match == MarkerSet::Match::kYes) {
+    in.consume(space + hit.length_bytes);
+    if (hit.role == kMessage) {
+      begin_header(Part::kRest);
+      begin_message(out);
+    } else if (hit.role == kEnd) {
+      out.recovered(Recovery::kStrayMarker);
+    } else {
+      begin_header(hit.role == kStart     ? Part::kRole
+                   : hit.role == kChannel ? Part::kChannel
+                                          : Part::kRest);
+    }
+    return true;
+  }
+  constexpr std::string_view kTo = "to=";
+  const std::string_view front = in.rest().substr(space, kTo.size());
+  if (first_ && kTo.starts_with(front)) {
+    if (front.size() < kTo.size() && !in.ending()) {
+      return false;
+    }
+    if (front == kTo) {
+      begin_header(Part::kRest);
+      return true;
+    }
+  }
+  begin_header(Part::kRest);  // text where a header should be: content
+  begin_message(out);
+  return true;
+}
+
+bool HarmonyBody::header(Window& in, CallWriter& out) {
+  const MarkerSet::Hit hit = machine_.markers.find(in);
+  const std::string_view text = in.rest().substr(0, hit.offset);
+  if (text.size() > kMaxHeaderBytes) {
+    out.recovered(Recovery::kTooLarge);
+    header_.recipient.clear();
+    begin_message(out);
+    return true;
+  }
+  if (!hit) {
+    return false;
+  }
+  if (hit.role == kEnd || hit.role == kStart) {
+    end_header_early(text, out);
+    at_ = At::kBetween;
+  } else {
+    read_header(text);
+    part_ = hit.role == kChannel ? Part::kChannel : Part::kRest;
+  }
+  if (hit.role == kStart) {
+    begin_header(Part::kRole);
+  } else if (hit.role == kMessage) {
+    begin_message(out);
+  }
+  in.consume(hit.offset + hit.length_bytes);
+  return true;
+}
+
+/// Words of a header between two markers: a role or a channel, `to=` and a recipient, a content
+/// type. Models also glue `to=` to the word before it, or put a space behind it.
+void HarmonyBody::read_header(std::string_view text) {
+  constexpr std::string_view kTo = "to=";
+  bool recipient_next = false;
+  bool first_word = true;
+  for (text = trim(text); !text.empty(); text = trim(text)) {
+    const size_t length = std::min(text.find_first_of(" \t\r\n"), text.size());
+    std::string_view word = text.substr(0, length);
+    text.remove_prefix(length);
+    const size_t to = word.find(kTo);
+    if (recipient_next) {
+      header_.recipient = word;
+      recipient_next = false;
+      continue;
+    }
+    if (to != std::string_view::npos) {
+      header_.recipient = word.substr(to + kTo.size());
+      recipient_next = header_.recipient.empty();
+      word = word.substr(0, to);
+    }
+    if (first_word && !word.empty() && part_ != Part::kRest) {
+      (part_ == Part::kRole ? header_.role : header_.channel) = word;
+    }
+    first_word = false;
+  }
+}
+
+/// A header without <|message|>. If its arguments follow all the same, they are a call.
+void HarmonyBody::end_header_early(std::string_view text, CallWriter& out) {
+  const size_t brace = text.find('{');
+  read_header(text.substr(0, brace));
+  out.recovered(Recovery::kStrayMarker);
+  if (brace != std::string_view::npos && !tool_of(header_.recipient, out).empty()) {
+    begin_message(out);
+    write(text.substr(brace), out);
+    end_message(out);
+  }
+}
+
+/// The tool a recipient stands for; empty if it stands for none.
+std::string_view HarmonyBody::tool_of(std::string_view recipient, const CallWriter& out) const {
+  const ParserOptions& options = out.options();
+  if (options.tool_mode == ToolMode::kOff || recipient.empty() ||
+      std::ranges::contains(machine_.roles, recipient)) {
+    return {};
+  }
+  for (const std::string& prefix : machine_.function_prefixes) {
+    if (recipient.starts_with(prefix)) {
+      return recipient.substr(prefix.size());
+    }
+  }
+  return recipient;
+}
+
+HarmonyBody::Route HarmonyBody::route_of(const CallWriter& out) {
+  if (!header_.role.empty() && !std::ranges::contains(machine_.roles, header_.role)) {
+    return Route::kDropped;  // somebody else's message, made up by the model
+  }
+  tool_ = tool_of(header_.recipient, out);
+  if (!tool_.empty()) {
+    const std::string_view family = std::string_view(tool_).substr(0, tool_.find('.'));
+    const ParserOptions& options = out.options();
+    const bool is_builtin =
+        tool_ == header_.recipient && std::ranges::contains(machine_.builtin_tools, family);
+    const bool is_declared = options.schemas != nullptr && options.schemas->contains(tool_);
+    return !is_builtin || is_declared ? Route::kCall : Route::kDropped;
+  }
+  return std::ranges::contains(machine_.reasoning_channels, header_.channel) ? Route::kReasoning
+                                                                             : Route::kContent;
+}
+
+void HarmonyBody::begin_message(CallWriter& out) {
+  at_ = At::kMessage;
+  first_ = false;
+  route_ = route_of(out);
+  span_started_ = begun_ = ended_ = false;
+  json_ = JsonStream();
+  if (route_ == Route::kDropped) {
+    out.recovered(Recovery::kUnknownTool);
+  }
+}
+
+void HarmonyBody::end_message(CallWriter& out) {
+  at_ = At::kBetween;
+  if (route_ == Route::kReasoning) {
+    out.end_reasoning();
+  }
+  if (route_ != Route::kCall || ended_) {
+    return;
+  }
+  if (begun_) {
+    out.break_call(Recovery::kMalformedBody);
+    return;
+  }
+  out.recovered(Recovery::kMissingArguments);
+  out.begin_call(tool_);
+  out.arguments("{}");
+  out.end_call();
+}
+
+bool HarmonyBody::message(Window& in, CallWriter& out) {
+  const MarkerSet::Hit hit = machine_.markers.find(in);
+  if (hit.offset > 0) {
+    write(in.rest().substr(0, hit.offset), out);
+    in.consume(hit.offset);
+  }
+  if (!hit) {
+    return false;
+  }
+  in.consume(hit.length_bytes);
+  switch (hit.role) {
+    case kStart:
+    case kChannel:
+      end_message(out);
+      begin_header(hit.role == kStart ? Part::kRole : Part::kChannel);
+      break;
+    case kEnd:
+      end_message(out);
+      break;
+    default:
+      out.recovered(Recovery::kStrayMarker);
+      break;
+  }
+  return true;
+}
+
+void HarmonyBody::write(std::string_view text, CallWriter& out) {
+  switch (route_) {
+    case Route::kContent:
+      out.text(text);
+      break;
+    case Route::kReasoning:
+      if (reasoned_ && !span_started_) {
+        out.reasoning("\n");
+      }
+      reasoned_ = span_started_ = true;
+      out.reasoning(text);
+      break;
+    case Route::kCall:
+      write_arguments(text, out);
+      break;
+    case Route::kDropped:
+      break;
+  }
+}
+
+void HarmonyBody::write_arguments(std::string_view text, CallWriter& out) {
+  if (!begun_) {
+    text.remove_prefix(leading_space(text));
+  }
+  if (ended_ || text.empty()) {
+    return;
+  }
+  if (!begun_ && text[0] != '{') {
+    out.recovered(Recovery::kMalformedBody);
+    ended_ = true;
+    return;
+  }
+  if (!begun_) {
+    out.begin_call(tool_);
+    begun_ = true;
+  }
+  json_out_.clear();
+  json_.feed(text, json_out_);
+  out.arguments(json_out_);
+  if (json_.status() == JsonStream::Status::kMore) {
+    return;
+  }
+  ended_ = true;
+  if (json_.status() == JsonStream::Status::kMalformed) {
+    out.break_call(Recovery::kMalformedBody);
+    return;
+  }
+  if (json_.repaired()) {
+    out.recovered(Recovery::kRepairedArguments);
+  }
+  out.end_call();
+}
+
+}  // namespace
+
+std::unique_ptr<const BodyMachine> make_harmony_machine(const BodyContext& context) {
+  return std::make_unique<HarmonyMachine>(context);
+}
+
+}  // namespace stator::parsers

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/contains.h"
+#include "stator/parsers/detail/json_stream.h"
+
+// Calls as JSON objects: one, several one after the other, or in an array.
+//
+//   <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>
+//
+// Spec keys. Markers: section_begin, call_begin (both may stand before the JSON), section_end,
+// call_end (both end it), skip (fences around the JSON). Words: name_keys, argument_keys. Flags:
+// closer_optional (text may follow without a closer), empty_arguments (a call without arguments is
+// one with {}; else it is dropped).
+
+namespace stator::parsers {
+namespace {
+
+constexpr int kOpen = 0;
+constexpr int kClose = 1;
+constexpr int kSkip = 2;
+/// Longest key, name or id with its quotes and escapes.
+constexpr size_t kMaxQuotedBytes = 2 * kMaxCallNameBytes;
+
+struct JsonCallsMachine final : BodyMachine {
+  explicit JsonCallsMachine(const BodyContext& context);
+  std::unique_ptr<Body> start() const override;
+
+  MarkerSet before;  // what may stand in front of the JSON
+  MarkerSet after;   // what may stand behind it
+  std::vector<std::string> name_keys;
+  std::vector<std::string> argument_keys;
+  bool has_closer = false;  // calls end with a marker, always
+  bool empty_arguments = false;
+};
+
+/// The member of a call that is being read.
+enum class Member : uint8_t { kName, kArguments, kId, kFunction, kOther };
+
+class JsonCallsBody final : public Body {
+ public:
+  explicit JsonCallsBody(const JsonCallsMachine& machine) : machine_(machine) {}
+  Progress step(Window& in, CallWriter& out) override;
+  bool between_calls() const override { return at_ == At::kItem || at_ == At::kAfter; }
+  bool committed() const override { return committed_; }
+
+ private:
+  enum class At : uint8_t {
+    kOpening,    // before the JSON
+    kItem,       // in the array, before a call or its end
+    kKey,        // in a call, before a key or its end
+    kColon,      // after a key
+    kValue,      // before a value
+    kArguments,  // inside the arguments object
+    kQuoted,     // inside the arguments as a JSON string
+    kOther,      // inside a value nobody needs
+    kNext,       // after a value
+    kAfter,      // after the JSON
+    kGarbage,    // something else: skip to the closer
+  };
+  /// What a sub-step has done: gone on, or ended the step.
+  enum class Go : uint8_t { kOn, kMore, kDone, kNotACall };
+
+  Go opening(Window& in, CallWriter& out);
+  Go item(Window& in, CallWriter& out);
+  Go key(Window& in, CallWriter& out);
+  Go value(Window& in, CallWriter& out);
+  Go string_value(Window& in, CallWriter& out);
+  Go arguments(Window& in, CallWriter& out);
+  Go quoted(Window& in, CallWriter& out);
+  Go other(Window& in, CallWriter& out);
+  Go next(Window& in, CallWriter& out);
+  Go after(Window& in);
+  Go garbage(Window& in, CallWriter& out);
+
+  Go malformed(CallWriter& out);
+  bool skip_space(Window& in);
+  void begin_object();
+  Member member_of(std::string_view key) const;
+  void forward(CallWriter& out);
+  Go arguments_done(CallWriter& out);
+  Go object_done(CallWriter& out);
+
+  const JsonCallsMachine& machine_;
+  At at_ = At::kOpening;
+  Member member_ = Member::kOther;
+  bool marked_ = false;  // an opening marker stood before the JSON
+  bool in_array_ = false;
+  bool committed_ = false;  // some call has been written, so this cannot be text any more
+  uint32_t wrappers_ = 0;   // open "function" objects around the call
+  // The call being read.
+  std::string name_;
+  std::string id_;
+  std::string pending_;  // arguments that wait for the name
+  bool has_name_ = false;
+  bool has_arguments_ = false;  // complete
+  bool begun_ = false;
+  JsonStream json_;
+};
+
+JsonCallsMachine::JsonCallsMachine(const BodyContext& context)
+    : before(context.options.special_markers),
+      after(context.options.special_markers),
+      name_keys(context.spec.find_words("name_keys")),
+      argument_keys(context.spec.find_words("argument_keys")),
+      empty_arguments(context.spec.has_flag("empty_arguments")) {
+  const FamilySpec& spec = context.spec;
+  for (MarkerSet* set : {&before, &after}) {
+    set->add(spec.find_markers("section_begin"), kOpen);
+    set->add(spec.find_markers("call_begin"), kOpen);
+    set->add(spec.find_markers("section_end"), kClose);
+    set->add(spec.find_markers("call_end"), kClose);
+    set->add(spec.find_markers("skip"), kSkip);
+  }
+  has_closer = !spec.has_flag("closer_optional") &&
+               !(spec.find_markers("section_end").empty() && spec.find_markers("call_end").empty());
+  if (name_keys.empty()) {
+    name_keys = {"name"};
+  }
+  if (argument_keys.empty()) {
+    argument_keys = {"arguments", "parameters"};
+  }
+}
+
+std::unique_ptr<Body> JsonCallsMachine::start() const {
+  return std::make_unique<JsonCallsBody>(*this);
+}
+
+Progress JsonCallsBody::step(Window& in, CallWriter& out) {
+  Go go = Go::kOn;
+  while (go == Go::kOn) {
+    switch (at_) {
+      case At::kOpening:
+        go = opening(in, out);
+        break;
+      case At::kItem:
+        go = item(in, out);
+        break;
+      case At::kKey:
+      case At::kColon:
+        go = key(in, out);
+        break;
+      case At::kValue:
+        go = value(in, out);
+        break;
+      case At::kArguments:
+        go = arguments(in, out);
+        break;
+      case At::kQuoted:
+        go = quoted(in, out);
+        break;
+      case At::kOther:
+        go = other(in, out);
+        break;
+      case At::kNext:
+        go = next(in, out);
+        break;
+      case At::kAfter:
+        go = after(in);
+        break;
+      case At::kGarbage:
+        go = garbage(in, out);
+        break;
+    }
+  }
+  if (go == Go::kMore && (!in.ending() || marked_ || committed_)) {
+    return Progress::kMore;
+  }
+  return go == Go::kDone ? Progress::kDone : Progress::kNotACall;
+}
+
+/// False if there is nothing but space so far.
+bool JsonCallsBody::skip_space(Window& in) {
+  in.consume(leading_space(in.rest()));
+  return !in.empty();
+}
+
+/// What was read cannot be a call. Without a marker around it, it is text; else it is removed.
+JsonCallsBody::Go JsonCallsBody::malformed(CallWriter& out) {
+  if (out.call_open()) {
+    out.break_call(Recovery::kMalformedBody);
+  } else if (marked_ || committed_) {
+    out.recovered(Recovery::kMalformedBody);
+  }
+  if (!marked_ || !machine_.has_closer) {
+    return committed_ ? Go::kDone : Go::kNotACall;
+  }
+  at_ = At::kGarbage;
+  return Go::kOn;
+}
+
+JsonCallsBody::Go JsonCallsBody::opening(Window& in, CallWriter& out) {
+  if (!skip_space(in)) {
+    return Go::kMore;
+  }
+  MarkerSet::Hit hit;
+  switch (machine_.before.match_at(in, 0, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return Go::kMore;
+    case MarkerSet::Match::kYes:
+      if (hit.role == kClose) {
+        return malformed(out);
+      }
+      marked_ = marked_ || hit.role == kOpen;
+      in.consume(hit.length_bytes);
+      return Go::kOn;
+    case MarkerSet::Match::kNo:
+      break;
+  }
+  if (in.rest()[0] == '[') {
+    in.consume(1);
+    in_array_ = true;
+    at_ = At::kItem;
+    return Go::kOn;
+  }
+  if (in.rest()[0] != '{') {
+    return malformed(out);
+  }
+  in.consume(1);
+  begin_object();
+  return Go::kOn;
+}
+
+void JsonCallsBody::begin_object() {
+  at_ = At::kKey;
+  wrappers_ = 0;
+  name_.clear();
+  id_.clear();
+  pending_.clear();
+  has_name_ = has_arguments_ = begun_ = false;
+}
+
+JsonCallsBody::Go JsonCallsBody::item(Window& in, CallWriter& out) {
+  if (!skip_space(in)) {
+    return Go::kMore;
+  }
+  const char c = in.rest()[0];
+  if (c == '{') {
+    in.consume(1);
+    begin_object();
+    return Go::kOn;
+  }
+  if (c == ',' || c == ';') {
+    in.consume(1);
+    return Go::kOn;
+  }
+  if (c == ']' && in_array_) {
+    in.consume(1);
+    in_array_ = false;
+    at_ = At::kAfter;
+    return committed_ || marked_ ? Go::kOn : Go::kNotACall;  // an empty array is text
+  }
+  MarkerSet::Hit hit;
+  const auto match = machine_.after.match_at(in, 0, hit);
+  if (match == MarkerSet::Match::kNo) {
+    return malformed(out);
+  }
+  if (match == MarkerSet::Match::kMaybe) {
+    return Go::kMore;
+  }
+  at_ = At::kAfter;
+  return Go::kOn;
+}
+
+Member JsonCallsBody::member_of(std::string_view key) const {
+  if (contains(machine_.argument_keys, key)) {
+    return Member::kArguments;
+  }
+  if (contains(machine_.name_keys, key)) {
+    return Member::kName;
+  }
+  if (key == "function") {
+    return Member::kFunction;
+  }
+  return key == "id" || key == "tool_call_id" ? Member::kId : Member::kOther;
+}
+
+/// Length of the JSON string at the front, with its quotes; 0 if it is not all there.
+size_t quoted_length(std::string_view text) {
+  for (size_t at = 1; at < text.size(); ++at) {
+    if (text[at] == '"') {
+      return at + 1;
+    }
+    if (text[at] == '\\') {
+      ++at;
+    }
+  }
+  return 0;
+}
+
+JsonCallsBody::Go JsonCallsBody::key(Window& in, CallWriter& out) {
+  if (!skip_space(in)) {
+    return Go::kMore;
+  }
+  const char c = in.rest()[0];
+  if (at_ == At::kColon) {
+    if (c != ':') {
+      return malformed(out);
+    }
+    in.consume(1);
+    at_ = At::kValue;
+    return Go::kOn;
+  }
+  if (c == '}') {
+    at_ = At::kNext;
+    return Go::kOn;
+  }
+  if (c != '"') {
+    return malformed(out);
+  }
+  const size_t length_bytes = quoted_length(in.rest());
+  if ((length_bytes == 0 ? in.rest().size() : length_bytes) > kMaxQuotedBytes) {
+    return malformed(out);
+  }
+  if (length_bytes == 0) {
+    return Go::kMore;
+  }
+  std::string key_text;
+  append_unescaped(key_text, in.rest().substr(1, length_bytes - 2));
+  member_ = member_of(key_text);
+  const bool expected = member_ != Member::kOther || key_text == "type" || key_text == "index";
+  if (!expected && !marked_ && !committed_) {
+    return Go::kNotACall;  // JSON, but not ours: an answer in JSON
+  }
+  in.consume(length_bytes);
+  at_ = At::kColon;
+  return Go::kOn;
+}
+
+JsonCallsBody::Go JsonCallsBody::value(Window& in, CallWriter& out) {
+  if (!skip_space(in)) {
+    return Go::kMore;
+  }
+  const char c = in.rest()[0];
+  if (member_ == Member::kFunction && c == '{') {
+    in.consume(1);
+    ++wrappers_;
+    at_ = At::kKey;
+    return Go::kOn;
+  }
+  const bool wants_text =
+      member_ == Member::kName || member_ == Member::kFunction || member_ == Member::kId;
+  if (wants_text && c == '"') {
+    return string_value(in, out);
+  }
+  json_ = JsonStream();
+  if (member_ != Member::kArguments || has_arguments_) {
+    at_ = At::kOther;
+    pending_.clear();
+    return Go::kOn;
+  }
+  if (c == '{') {
+    at_ = At::kArguments;
+    return Go::kOn;
+  }
+  if (c == '"') {
+    in.consume(1);
+    at_ = At::kQuoted;
+    return Go::kOn;
+  }
+  constexpr std::string_view kNull = "null";
+  if (kNull.starts_with(in.rest().substr(0, kNull.size()))) {
+    if (in.rest().size() < kNull.size()) {
+      return Go::kMore;
+    }
+    in.consume(kNull.size());
+    pending_ = "{}";
+    return arguments_done(out);
+  }
+  return malformed(out);
+}
+
+/// A name or an id.
+JsonCallsBody::Go JsonCallsBody::string_value(Window& in, CallWriter& out) {
+  const size_t length_bytes = quoted_length(in.rest());
+  if ((length_bytes == 0 ? in.rest().size() : length_bytes) > kMaxQuotedBytes) {
+    out.recovered(Recovery::kTooLarge);
+    return malformed(out);
+  }
+  if (length_bytes == 0) {
+    return Go::kMore;
+  }
+  std::string text;
+  if (!append_unescaped(text, in.rest().substr(1, length_bytes - 2))) {
+    return malformed(out);
+  }
+  in.consume(length_bytes);
+  at_ = At::kNext;
+  if (member_ == Member::kId) {
+    id_ = std::move(text);
+    return Go::kOn;
+  }
+  name_ = std::move(text);
+  has_name_ = true;
+  if (has_arguments_ && !begun_) {  // they came first
+    forward(out);
+    out.end_call();
+  }
+  return Go::kOn;
+}
+
+/// Writes the arguments read so far, if the name is known.
+void JsonCallsBody::forward(CallWriter& out) {
+  if (!has_name_ || (!begun_ && pending_.empty())) {
+    return;
+  }
+  if (!begun_) {
+    out.begin_call(name_, id_);
+    begun_ = true;
+    committed_ = true;
+  }
+  out.arguments(pending_);
+  pending_.clear();
+}
+
+JsonCallsBody::Go JsonCallsBody::arguments_done(CallWriter& out) {
+  if (json_.repaired()) {
+    out.recovered(Recovery::kRepairedArguments);
+  }
+  has_arguments_ = true;
+  at_ = At::kNext;
+  forward(out);
+  if (begun_) {
+    out.end_call();
+  }
+  return Go::kOn;
+}
+
+JsonCallsBody::Go JsonCallsBody::arguments(Window& in, CallWriter& out) {
+  const size_t room = has_name_ ? in.rest().size() : kMaxHeldBytes - pending_.size();
+  in.consume(json_.feed(in.rest().substr(0, room), pending_));
+  if (json_.status() == JsonStream::Status::kDone) {
+    return arguments_done(out);
+  }
+  forward(out);
+  if (pending_.size() >= kMaxHeldBytes) {
+    out.recovered(Recovery::kTooLarge);
+    return malformed(out);
+  }
+  return json_.status() == JsonStream::Status::kMalformed ? malformed(out) : Go::kMore;
+}
+
+/// Arguments as JSON text inside a JSON string: unwrapped once.
+JsonCallsBody::Go JsonCallsBody::quoted(Window& in, CallWriter& out) {
+  constexpr size_t kLongestEscapeBytes = 12;  // a pair of surrogates
+  const std::string_view rest = in.rest();
+  size_t end = 0;  // of what can be unescaped without what follows
+  while (end < rest.size() && rest[end] != '"') {
+    if (rest[end] == '\\' && rest.size() - end < kLongestEscapeBytes &&
+        (end + 1 == rest.size() || rest[end + 1] == 'u') && rest.find('"', end) == rest.npos) {
+      break;
+    }
+    end += rest[end] == '\\' ? 2 : 1;
+  }
+  end = std::min(end, rest.size());
+  const bool closed = end < rest.size() && rest[end] == '"';
+  std::string text;
+  const bool sound = append_unescaped(text, rest.substr(0, end));
+  const size_t used = json_.feed(text, pending_);
+  const bool is_object = pending_.empty() || pending_[0] == '{' || begun_;
+  const bool overflow = !has_name_ && pending_.size() > kMaxHeldBytes;
+  const bool trailing = used < text.size() && !trim(std::string_view(text).substr(used)).empty();
+  in.consume(end + (closed ? 1 : 0));
+  if (is_object) {
+    forward(out);
+  }
+  if (!sound || !is_object || overflow || trailing ||
+      json_.status() == JsonStream::Status::kMalformed) {
+    return malformed(out);
+  }
+  if (!closed) {
+    return Go::kMore;
+  }
+  if (json_.status() != JsonStream::Status::kDone) {
+    if (begun_ || !pending_.empty()) {
+      return malformed(out);
+    }
+    pending_ = "{}";  // an empty string
+  }
+  return arguments_done(out);
+}
+
+JsonCallsBody::Go JsonCallsBody::other(Window& in, CallWriter& out) {
+  std::string ignored;
+  in.consume(json_.feed(in.rest(), ignored));
+  if (json_.status() == JsonStream::Status::kMalformed) {
+    return malformed(out);
+  }
+  if (json_.status() == JsonStream::Status::kMore) {
+    return Go::kMore;
+  }
+  at_ = At::kNext;
+  return Go::kOn;
+}
+
+JsonCallsBody::Go JsonCallsBody::next(Window& in, CallWriter& out) {
+  if (!skip_space(in)) {
+    return Go::kMore;
+  }
+  const char c = in.rest()[0];
+  if (c == ',') {
+    in.consume(1);
+    at_ = At::kKey;
+    return Go::kOn;
+  }
+  if (c == '}') {
+    in.consume(1);
+    if (wrappers_ > 0) {
+      --wrappers_;
+      return Go::kOn;
+    }
+    return object_done(out);
+  }
+  MarkerSet::Hit hit;
+  const auto match = machine_.after.match_at(in, 0, hit);
+  if (match == MarkerSet::Match::kMaybe) {
+    return Go::kMore;
+  }
+  // The closing brace was forgotten: what is there counts.
+  return match == MarkerSet::Match::kYes ? object_done(out) : malformed(out);
+}
+
+/// The closing brace of a call: whatever is missing is missing for good.
+JsonCallsBody::Go JsonCallsBody::object_done(CallWriter& out) {
+  at_ = in_array_ ? At::kItem : At::kAfter;
+  if (begun_) {
+    return Go::kOn;
+  }
+  if (!marked_ && !committed_ && !(has_name_ && machine_.empty_arguments)) {
+    return Go::kNotACall;
+  }
+  if (!has_name_) {
+    out.recovered(Recovery::kMissingName);
+    return Go::kOn;
+  }
+  out.recovered(Recovery::kMissingArguments);
+  if (machine_.empty_arguments) {
+    pending_ = "{}";
+    forward(out);
+    out.end_call();
+  }
+  return Go::kOn;
+}
+
+JsonCallsBody::Go JsonCallsBody::after(Window& in) {
+  const size_t space = leading_space(in.rest());
+  if (space == in.rest().size()) {
+    return in.ending() ? Go::kDone : Go::kMore;
+  }
+  MarkerSet::Hit hit;
+  switch (machine_.after.match_at(in, space, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return Go::kMore;
+    case MarkerSet::Match::kYes:
+      if (hit.role != kOpen) {
+        in.consume(space + hit.length_bytes);
+      }
+      return hit.role == kSkip ? Go::kOn : Go::kDone;
+    case MarkerSet::Match::kNo:
+      break;
+  }
+  const size_t call = in.rest().find_first_not_of(" \t\r\n,;", space);
+  if (call == std::string_view::npos && !in.ending()) {
+    return Go::kMore;
+  }
+  if (call != std::string_view::npos && in.rest()[call] == '{') {
+    at_ = At::kItem;
+    return Go::kOn;
+  }
+  if (!marked_ || !machine_.has_closer) {
+    return Go::kDone;
+  }
+  at_ = At::kGarbage;
+  return Go::kOn;
+}
+
+JsonCallsBody::Go JsonCallsBody::garbage(Window& in, CallWriter& /*out*/) {
+  const auto hit = machine_.after.find(in);
+  in.consume(hit.offset);
+  if (!hit) {
+    return !in.ending() ? Go::kMore : (committed_ ? Go::kDone : Go::kNotACall);
+  }
+  if (hit.role != kOpen) {
+    in.consume(hit.length_bytes);
+  }
+  return hit.role == kSkip ? Go::kOn : Go::kDone;
+}
+
+}  // namespace
+
+std::unique_ptr<const BodyMachine> make_json_calls_machine(const BodyContext& context) {
+  return std::make_unique<JsonCallsMachine>(context);
+}
+
+}  // namespace stator::parsers

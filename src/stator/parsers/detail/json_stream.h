@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace stator::parsers {
+
+/// Deepest nesting of a value that is forwarded; deeper ones are malformed.
+inline constexpr uint32_t kMaxJsonDepth = 512;
+
+/// Reads one JSON value as it streams by, and writes it through unchanged: key order, spacing,
+/// number spelling and escapes stay as they are. What models get wrong inside an otherwise sound
+/// value is spelled as JSON: raw control bytes in strings, escapes that do not exist, and Python's
+/// True, False and None. One byte at a time in effect, so cutting the input anywhere changes
+/// nothing; runs of string bytes are copied at once.
+///
+/// J1: `out` so far is a prefix of a JSON text whenever the input so far is (after the repairs).
+/// J2: after kDone or kMalformed nothing more is consumed.
+class JsonStream {
+ public:
+  enum class Status : uint8_t { kMore, kDone, kMalformed };
+
+  /// Consumes from `text`, appends to `out`, and returns how many bytes were consumed. White space
+  /// before the value is consumed and not written. The byte that shows a top-level number or
+  /// word to be over is not consumed; nor is one that makes the value malformed.
+  size_t feed(std::string_view text, std::string& out);
+  /// No more text will come: a top-level number may be over now.
+  void end(std::string& out);
+
+  Status status() const { return status_; }
+  bool repaired() const { return repaired_; }
+
+ private:
+  enum class Expect : uint8_t {
+    kValue,
+    kFirstElement,  // a value or ]
+    kFirstKey,      // a key or }
+    kKey,
+    kColon,
+    kNext,  // , or the closing bracket
+    kString,
+    kEscape,
+    kHex,
+    kNumber,
+    kWord,
+  };
+  enum class Number : uint8_t { kSign, kZero, kInteger, kDot, kFraction, kE, kESign, kExponent };
+
+  size_t structural(std::string_view text, std::string& out);
+  bool value_begins(char c, std::string& out);
+  size_t string_run(std::string_view text, std::string& out);
+  void string_byte(char c, std::string& out);
+  void escape(char c, std::string& out);
+  bool number_goes_on(char c);
+  bool number_may_end() const;
+  bool finish_word(std::string& out);
+  bool open(bool is_object);
+  void value_ends();
+  void fail() { status_ = Status::kMalformed; }
+  bool in_object() const { return (stack_[(depth_ - 1) / 64] >> ((depth_ - 1) % 64) & 1) != 0; }
+
+  Status status_ = Status::kMore;
+  Expect expect_ = Expect::kValue;
+  Number number_ = Number::kSign;
+  bool string_is_key_ = false;
+  bool repaired_ = false;
+  uint8_t hex_left_ = 0;
+  uint8_t word_length_ = 0;
+  uint32_t depth_ = 0;
+  std::array<char, 8> word_{};
+  std::array<uint64_t, kMaxJsonDepth / 64> stack_{};  // bit set: object
+};
+
+/// Whether `text`, without surrounding white space, is exactly one JSON value.
+bool is_json(std::string_view text);
+
+/// Appends `text` as a JSON string with its quotes. Bytes from 0x80 on stay as they are.
+void append_json_string(std::string& out, std::string_view text);
+
+/// Appends what the body of a JSON string (without its quotes) stands for. Lone surrogates become
+/// U+FFFD. False if an escape is broken; `out` then has what came before.
+bool append_unescaped(std::string& out, std::string_view body);
+
+}  // namespace stator::parsers

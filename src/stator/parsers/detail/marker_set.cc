@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/parsers/detail/marker_set.h"
+#include "stator/parsers/detail/contains.h"
+
+#include <algorithm>
+
+namespace stator::parsers {
+
+void MarkerSet::add(const Markers& markers, int role) {
+  for (const Marker& marker : markers) {
+    add(marker, role);
+  }
+}
+
+void MarkerSet::add(const Marker& marker, int role) {
+  if (marker.text.empty() || contains(entries_, marker.text, &Entry::text)) {
+    return;
+  }
+  starts_[static_cast<unsigned char>(marker.text[0])] = true;
+  entries_.push_back({.text = marker.text,
+                      .role = role,
+                      .is_bound = marker.special && contains(bound_, marker.text)});
+}
+
+MarkerSet::Match MarkerSet::match_at(const Window& window, size_t at, Hit& hit) const {
+  const std::string_view text = window.rest().substr(at);
+  size_t longest_maybe = 0;
+  hit = {.offset = at};
+  if (text.empty()) {
+    return window.ending() || entries_.empty() ? Match::kNo : Match::kMaybe;
+  }
+  if (!starts_[static_cast<unsigned char>(text[0])]) {
+    return Match::kNo;
+  }
+  for (const Entry& entry : entries_) {
+    if (text.starts_with(entry.text)) {
+      if (entry.text.size() > hit.length_bytes &&
+          (!entry.is_bound || window.is_token(at, entry.text.size()))) {
+        hit.length_bytes = entry.text.size();
+        hit.role = entry.role;
+      }
+      continue;
+    }
+    // A special token arrives whole, so only markers made of letters can be half there.
+    if (!entry.is_bound && !window.ending() && text.size() < entry.text.size() &&
+        std::string_view(entry.text).starts_with(text)) {
+      longest_maybe = std::max(longest_maybe, entry.text.size());
+    }
+  }
+  if (longest_maybe > hit.length_bytes) {
+    hit = {.offset = at};
+    return Match::kMaybe;
+  }
+  return hit ? Match::kYes : Match::kNo;
+}
+
+MarkerSet::Hit MarkerSet::find(const Window& window, size_t from) const {
+  const std::string_view text = window.rest();
+  Hit hit;
+  for (size_t at = from; at < text.size(); ++at) {
+    while (at < text.size() && !starts_[static_cast<unsigned char>(text[at])]) {
+      ++at;
+    }
+    if (at < text.size() && match_at(window, at, hit) != Match::kNo) {
+      return hit;
+    }
+  }
+  return {.offset = text.size()};
+}
+
+}  // namespace stator::parsers

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/parsers/detail/window.h"
+#include "stator/parsers/family_spec.h"
+
+namespace stator::parsers {
+
+/// Finds the first of a few markers in streamed text. At one place the longest wins. Immutable
+/// once filled. Plain text costs a table look-up per byte; at a byte that begins a marker, the
+/// handful of markers is compared.
+class MarkerSet {
+ public:
+  static constexpr int kNone = -1;
+
+  /// What was found in `Window::rest`. Bytes before `offset` belong to no marker. Without a marker,
+  /// what stands from `offset` on may still become one and must be held (nothing if it is the end).
+  struct Hit {
+    size_t offset = 0;
+    size_t length_bytes = 0;
+    int role = kNone;
+    explicit operator bool() const { return role != kNone; }
+  };
+
+  /// `bound`: markers that count only as one special token.
+  explicit MarkerSet(std::span<const std::string> bound = {})
+      : bound_(bound.begin(), bound.end()) {}
+
+  /// `role` is what a hit tells; several markers may share one. Equal texts: the first added
+  /// counts. Empty markers are ignored.
+  void add(const Markers& markers, int role);
+  void add(const Marker& marker, int role);
+
+  /// From byte `from` of the rest on.
+  Hit find(const Window& window, size_t from = 0) const;
+  /// Whether one stands exactly at byte `at` of the rest.
+  enum class Match : uint8_t { kNo, kMaybe, kYes };
+  Match match_at(const Window& window, size_t at, Hit& hit) const;
+
+  bool empty() const { return entries_.empty(); }
+
+ private:
+  struct Entry {
+    std::string text;
+    int role;
+    bool is_bound;
+  };
+
+  std::vector<std::string> bound_;
+  std::vector<Entry> entries_;
+  std::array<bool, 256> starts_{};
+};
+
+}  // namespace stator::parsers

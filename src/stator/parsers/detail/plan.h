@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/call_writer.h"
+#include "stator/parsers/detail/marker_set.h"
+#include "stator/parsers/output_parser.h"
+
+namespace stator::parsers {
+
+/// What a hit of a marker means outside of calls.
+enum class Role : int {
+  kCalls,  ///< a stretch of tool calls begins
+  kStray,  ///< belongs to calls, but none is open
+  kReasoningOpen,
+  kReasoningClose,
+};
+
+/// A request's parser, compiled.
+struct ParserPlan {
+  ParserOptions options;
+  std::shared_ptr<const FamilySpec> calls_family;  ///< of `machine`; null: calls are not looked for
+  std::unique_ptr<const BodyMachine> machine;      ///< null with calls_family
+  MarkerSet start_markers;                         ///< begin calls at the start of the output only
+  MarkerSet text_markers;                          ///< in content
+  MarkerSet reasoning_markers;                     ///< in reasoning
+  bool starts_in_body = false;  ///< channel formats: the machine reads everything
+  bool keeps_opener = false;    ///< what turns out to be no call is text with its opening marker
+};
+
+/// Where a choice stands.
+///
+///   kReasoning <──open── kText ──marker──> kBody
+///        └────close────────^ └───done──────┘
+///
+/// R1: `held` is what no event has been made of yet, `tokens` are the special tokens in it.
+/// R2: `body` is set exactly in kBody.
+/// R3: while `may_be_text`, `raw` is everything consumed since the body was opened.
+struct ChoiceState {
+  enum class Mode : uint8_t { kReasoning, kText, kBody };
+
+  Mode mode = Mode::kText;
+  std::string held;
+  std::vector<TokenSpan> tokens;
+  WriterState writer;
+  std::unique_ptr<Body> body;
+  bool may_be_text = false;
+  size_t opener_bytes = 0;    ///< length of the marker that opened the body
+  uint32_t kept_openers = 0;  ///< openers that were given back as text: their closers are text, too
+  std::string raw;
+  bool at_start = true;        ///< no content yet, so start markers count
+  bool trims_newline = false;  ///< a newline right here belongs to a reasoning marker
+  bool reasoning_written = false;
+  bool reasoned_before = false;  ///< a span of reasoning has ended: the next one is set apart
+};
+
+/// One step in reasoning: false if more text is needed. In reasoning_step.cc.
+bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out);
+
+/// After reasoning, before content: false if more text is needed. Same place.
+bool trim_after_reasoning(ChoiceState& state, Window& in);
+
+}  // namespace stator::parsers

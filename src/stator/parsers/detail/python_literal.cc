@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/parsers/detail/python_literal.h"
+
+#include <charconv>
+#include <optional>
+
+#include "stator/parsers/detail/json_stream.h"
+
+namespace stator::parsers {
+namespace {
+
+constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+constexpr bool is_name_byte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c) ||
+         static_cast<unsigned char>(c) >= 0x80;
+}
+
+void append_utf8(std::string& out, uint32_t code) {
+  const bool is_character = code < 0xD800 || (code > 0xDFFF && code <= 0x10FFFF);
+  code = is_character ? code : 0xFFFD;
+  if (code < 0x80) {
+    out += static_cast<char>(code);
+    return;
+  }
+  if (code < 0x800) {
+    out += static_cast<char>(0xC0 | (code >> 6));
+  } else if (code < 0x10000) {
+    out += static_cast<char>(0xE0 | (code >> 12));
+    out += static_cast<char>(0x80 | ((code >> 6) & 0x3F));
+  } else {
+    out += static_cast<char>(0xF0 | (code >> 18));
+    out += static_cast<char>(0x80 | ((code >> 12) & 0x3F));
+    out += static_cast<char>(0x80 | ((code >> 6) & 0x3F));
+  }
+  out += static_cast<char>(0x80 | (code & 0x3F));
+}
+
+/// Recursive descent over complete text. Every function returns false at the first thing that is
+/// no literal; nobody looks at `out` then.
+class Reader {
+ public:
+  Reader(std::string_view text, std::string& out) : text_(text), out_(out) {}
+
+  bool whole_value() {
+    skip_space();
+    return value() && at_end();
+  }
+  bool arguments();
+
+ private:
+  bool at_end() {
+    skip_space();
+    return at_ == text_.size();
+  }
+  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  bool take(char c) {
+    skip_space();
+    if (peek() != c || at_ == text_.size()) {
+      return false;
+    }
+    ++at_;
+    return true;
+  }
+  void skip_space() { at_ += leading_space(text_.substr(at_)); }
+  std::string_view take_name();
+
+  bool value();
+  bool word();
+  bool number();
+  bool radix_number(int base);
+  bool digits(std::string& to);
+  bool sequence(char close);
+  bool dict_or_set();
+  bool key(std::string_view literal);
+  bool strings();
+  bool one_string(std::string& to);
+  bool string_body(std::string_view quotes, bool raw, std::string& to);
+  bool escape(std::string& to);
+  std::optional<uint32_t> hex(size_t count);
+
+  std::string_view text_;
+  std::string& out_;
+  size_t at_ = 0;
+  uint32_t depth_ = 0;
+};
+
+std::string_view Reader::take_name() {
+  skip_space();
+  const size_t begin = at_;
+  while (at_ < text_.size() && is_name_byte(text_[at_])) {
+    ++at_;
+  }
+  return text_.substr(begin, at_ - begin);
+}
+
+bool Reader::arguments() {
+  out_ += '{';
+  bool comma = true;
+  for (bool first = true; !at_end(); first = false) {
+    if (!comma) {
+      return false;
+    }
+    const std::string_view name = take_name();
+    if (name.empty() || is_digit(name.front()) || !take('=')) {
+      return false;
+    }
+    out_ += first ? "" : ",";
+    append_json_string(out_, name);
+    out_ += ':';
+    skip_space();
+    if (!value()) {
+      return false;
+    }
+    comma = take(',');
+  }
+  out_ += '}';
+  return true;
+}
+
+bool Reader::value() {
+  if (depth_ == kMaxPythonDepth) {
+    return false;
+  }
+  ++depth_;
+  const char c = peek();
+  bool ok = false;
+  if (c == '[' || c == '(') {
+    ++at_;
+    ok = sequence(c == '[' ? ']' : ')');
+  } else if (c == '{') {
+    ++at_;
+    ok = dict_or_set();
+  } else if (c == '\'' || c == '"') {
+    ok = strings();
+  } else if (is_digit(c) || c == '-' || c == '+' || c == '.') {
+    ok = number();
+  } else {
+    ok = word();
+  }
+  --depth_;
+  return ok;
+}
+
+bool Reader::word() {
+  const size_t begin = at_;
+  const std::string_view name = take_name();
+  if ((name == "r" || name == "R" || name == "u" || name == "U") &&
+      (peek() == '\'' || peek() == '"')) {
+    at_ = begin;
+    return strings();
+  }
+  if (name == "True" || name == "true") {
+    out_ += "true";
+  } else if (name == "False" || name == "false") {
+    out_ += "false";
+  } else if (name == "None" || name == "null") {
+    out_ += "null";
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool Reader::digits(std::string& to) {
+  const size_t begin = at_;
+  while (is_digit(peek()) || (peek() == '_' && at_ > begin)) {
+    if (text_[at_] != '_') {
+      to += text_[at_];
+    }
+    ++at_;
+  }
+  return at_ > begin;
+}
+
+bool Reader::number() {
+  bool negative = false;
+  while (peek() == '-' || peek() == '+') {
+    negative ^= peek() == '-';
+    ++at_;
+  }
+  out_ += negative ? "-" : "";
+  const char marker = text_.size() - at_ > 2 && peek() == '0' ? text_[at_ + 1] : '\0';
+  if (marker == 'x' || marker == 'X' || marker == 'o' || marker == 'b') {
+    at_ += 2;
+    return radix_number(marker == 'o' ? 8 : marker == 'b' ? 2 : 16);
+  }
+  std::string whole;
+  const bool has_whole = digits(whole);
+  whole.erase(0, std::min(whole.find_first_not_of('0'), whole.size()));
+  out_ += whole.empty() ? "0" : whole;
+  bool has_fraction = false;
+  if (peek() == '.') {
+    ++at_;
+    out_ += '.';
+    has_fraction = digits(out_);
+    out_ += has_fraction ? "" : "0";
+  }
+  if (!has_whole && !has_fraction) {
+    return false;
+  }
+  if (peek() == 'e' || peek() == 'E') {
+    out_ += text_[at_++];
+    if (peek() == '-' || peek() == '+') {
+      out_ += text_[at_++];
+    }
+    return digits(out_) && !is_name_byte(peek());
+  }
+  return !is_name_byte(peek());
+}
+
+bool Reader::radix_number(int base) {
+  uint64_t value = 0;
+  const char* end = text_.data() + text_.size();
+  const auto [stop, error] = std::from_chars(text_.data() + at_, end, value, base);
+  if (error != std::errc()) {
+    return false;
+  }
+  at_ = static_cast<size_t>(stop - text_.data());
+  out_ += std::to_string(value);
+  return !is_name_byte(peek());
+}
+
+bool Reader::sequence(char close) {
+  out_ += '[';
+  size_t count = 0;
+  bool comma = true;
+  while (!take(close)) {
+    if (!comma) {
+      return false;
+    }
+    out_ += count == 0 ? "" : ",";
+    skip_space();
+    if (!value()) {
+      return false;
+    }
+    ++count;
+    comma = take(',');
+    if (close == ')' && count == 1 && !comma) {
+      return false;  // (1) is no tuple but an expression
+    }
+  }
+  out_ += ']';
+  return true;
+}
+
+bool Reader::dict_or_set() {
+  const size_t begin = out_.size();
+  out_ += '{';
+  bool is_set = false;
+  bool comma = true;
+  for (size_t count = 0; !take('}'); ++count) {
+    if (!comma) {
+      return false;
+    }
+    out_ += count == 0 ? "" : ",";
+    skip_space();
+    const size_t key_at = out_.size();
+    if (!value()) {
+      return false;
+    }
+    const bool has_value = take(':');
+    if (count == 0) {
+      is_set = !has_value;
+      out_[begin] = is_set ? '[' : '{';
+    }
+    if (has_value == is_set) {
+      return false;
+    }
+    if (has_value) {
+      const std::string literal = out_.substr(key_at);
+      out_.resize(key_at);
+      if (!key(literal)) {
+        return false;
+      }
+      skip_space();
+      if (!value()) {
+        return false;
+      }
+    }
+    comma = take(',');
+  }
+  out_ += is_set ? ']' : '}';
+  return true;
+}
+
+/// JSON knows text keys only: 1 becomes "1". Lists are no keys in Python either.
+bool Reader::key(std::string_view literal) {
+  if (literal.starts_with('"')) {
+    out_ += literal;
+  } else if (literal.starts_with('[') || literal.starts_with('{')) {
+    return false;
+  } else {
+    append_json_string(out_, literal);
+  }
+  out_ += ':';
+  return true;
+}
+
+/// "a" 'b' is one string.
+bool Reader::strings() {
+  std::string content;
+  bool more = true;
+  while (more) {
+    if (!one_string(content)) {
+      return false;
+    }
+    const size_t after = at_;
+    skip_space();
+    more = peek() == '\'' || peek() == '"';
+    at_ = more ? at_ : after;
+  }
+  append_json_string(out_, content);
+  return true;
+}
+
+bool Reader::one_string(std::string& to) {
+  const std::string_view prefix = take_name();
+  const bool raw = prefix == "r" || prefix == "R";
+  if (!raw && !prefix.empty() && prefix != "u" && prefix != "U") {
+    return false;
+  }
+  const char quote = peek();
+  if (quote != '\'' && quote != '"') {
+    return false;
+  }
+  size_t count = 1;
+  if (text_.substr(at_).starts_with(std::string(3, quote))) {
+    count = 3;
+  }
+  const std::string_view quotes = text_.substr(at_, count);
+  at_ += count;
+  return string_body(quotes, raw, to);
+}
+
+bool Reader::string_body(std::string_view quotes, bool raw, std::string& to) {
+  while (at_ < text_.size()) {
+    if (text_.substr(at_).starts_with(quotes)) {
+      at_ += quotes.size();
+      return true;
+    }
+    if (text_[at_] != '\\' || at_ + 1 == text_.size()) {
+      to += text_[at_++];
+    } else if (raw) {
+      to += text_.substr(at_, 2);
+      at_ += 2;
+    } else {
+      ++at_;
+      if (!escape(to)) {
+        return false;
+      }
+    }
+  }
+  return false;
+}
+
+/// `at_` is behind the backslash, and a byte follows. Escapes that do not exist keep their
+/// backslash, as in Python.
+bool Reader::escape(std::string& to) {
+  static constexpr std::string_view kLetters = "\n\\'\"abfnrtv";
+  static constexpr std::string_view kMeanings = "\n\\'\"\a\b\f\n\r\t\v";
+  static_assert(kLetters.size() == kMeanings.size());
+  const char c = text_[at_++];
+  if (const size_t index = kLetters.find(c); index != std::string_view::npos) {
+    if (index > 0) {  // a backslash at the end of a line continues it
+      to += kMeanings[index];
+    }
+    return true;
+  }
+  if (c >= '0' && c <= '7') {
+    uint32_t code = static_cast<uint32_t>(c - '0');
+    for (int more = 0; more < 2 && peek() >= '0' && peek() <= '7'; ++more) {
+      code = code * 8 + static_cast<uint32_t>(text_[at_++] - '0');
+    }
+    append_utf8(to, code);
+    return true;
+  }
+  if (c == 'x' || c == 'u' || c == 'U') {
+    std::optional<uint32_t> code = hex(c == 'x' ? 2 : c == 'u' ? 4 : 8);
+    if (!code.has_value()) {
+      return false;
+    }
+    // Models write JSON's surrogate pairs, which Python would not join.
+    if (*code >= 0xD800 && *code < 0xDC00 && text_.substr(at_).starts_with("\\u")) {
+      at_ += 2;
+      const std::optional<uint32_t> low = hex(4);
+      const bool pairs = low.has_value() && *low >= 0xDC00 && *low < 0xE000;
+      if (!pairs) {
+        return false;
+      }
+      code = 0x10000 + ((*code - 0xD800) << 10) + (*low - 0xDC00);
+    }
+    append_utf8(to, *code);
+    return true;
+  }
+  to += '\\';
+  to += c;
+  return true;
+}
+
+std::optional<uint32_t> Reader::hex(size_t count) {
+  const std::string_view part = text_.substr(at_, count);
+  uint32_t code = 0;
+  const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), code, 16);
+  if (part.size() != count || error != std::errc() || stop != part.data() + part.size()) {
+    return std::nullopt;
+  }
+  at_ += count;
+  return code;
+}
+
+template <typename Read>
+bool append_or_restore(std::string& out, std::string_view text, Read read) {
+  const size_t before = out.size();
+  Reader reader(text, out);
+  if (read(reader)) {
+    return true;
+  }
+  out.resize(before);
+  return false;
+}
+
+}  // namespace
+
+bool append_python_value(std::string& out, std::string_view text) {
+  return append_or_restore(out, text, [](Reader& reader) { return reader.whole_value(); });
+}
+
+bool append_python_arguments(std::string& out, std::string_view text) {
+  return append_or_restore(out, text, [](Reader& reader) { return reader.arguments(); });
+}
+
+size_t PythonCallScanner::find_end(std::string_view text, Window::Ending ending) {
+  while (at_ < text.size()) {
+    if (quote_ != '\0') {
+      const size_t before = at_;
+      at_ = skip_string(text);
+      if (quote_ != '\0' && at_ == before) {
+        return std::string_view::npos;
+      }
+      continue;
+    }
+    const char c = text[at_];
+    if (c == '\'' || c == '"') {
+      if (text.size() - at_ < 3 && ending == Window::Ending::kNo) {
+        return std::string_view::npos;  // may be the first of three
+      }
+      quote_ = c;
+      triple_ = text.size() - at_ >= 3 && text[at_ + 1] == c && text[at_ + 2] == c;
+      at_ += triple_ ? 3 : 1;
+      continue;
+    }
+    if (c == '(' || c == '[' || c == '{') {
+      ++depth_;
+    } else if (c == ')' || c == ']' || c == '}') {
+      if (depth_ == 0) {
+        return at_;
+      }
+      --depth_;
+    }
+    ++at_;
+  }
+  return std::string_view::npos;
+}
+
+/// From inside a string to behind its end, or to where more text is needed to go on.
+size_t PythonCallScanner::skip_string(std::string_view text) {
+  size_t at = at_;
+  while (at < text.size()) {
+    if (text[at] == '\\') {
+      if (at + 1 == text.size()) {
+        return at;
+      }
+      at += 2;
+    } else if (text[at] != quote_) {
+      ++at;
+    } else if (!triple_) {
+      quote_ = '\0';
+      return at + 1;
+    } else if (text.size() - at < 3) {
+      const bool may_close = text.find_first_not_of(quote_, at) == std::string_view::npos;
+      if (may_close) {
+        return at;
+      }
+      ++at;
+    } else if (text[at + 1] == quote_ && text[at + 2] == quote_) {
+      quote_ = '\0';
+      return at + 3;
+    } else {
+      ++at;
+    }
+  }
+  return at;
+}
+
+}  // namespace stator::parsers

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <string_view>
+
+#include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/python_literal.h"
+
+// Calls as Python writes them, in a list or one per line.
+//
+//   [get_weather(city="Oslo", days=2), get_time()]
+//
+// Spec keys. Markers: section_begin (before the list; the list may then also be bare lines),
+// section_end. A call is written when its parenthesis closes, so one that is malformed costs its
+// neighbours nothing.
+
+namespace stator::parsers {
+namespace {
+
+constexpr int kOpen = 0;
+constexpr int kClose = 1;
+
+struct PythonicMachine final : BodyMachine {
+  explicit PythonicMachine(const BodyContext& context) : markers(context.options.special_markers) {
+    markers.add(context.spec.find_markers("section_begin"), kOpen);
+    markers.add(context.spec.find_markers("section_end"), kClose);
+  }
+  std::unique_ptr<Body> start() const override;
+
+  MarkerSet markers;
+};
+
+class PythonicBody final : public Body {
+ public:
+  explicit PythonicBody(const PythonicMachine& machine) : machine_(machine) {}
+  Progress step(Window& in, CallWriter& out) override;
+  bool between_calls() const override {
+    return (at_ == At::kCall && !in_name_) || at_ == At::kAfter;
+  }
+
+ private:
+  enum class At : uint8_t {
+    kOpening,    // before the list
+    kCall,       // before a call, a separator or the end of the list
+    kArguments,  // behind the call's opening parenthesis
+    kAfter,      // behind the list
+    kGarbage,    // something else: skip to the closing marker
+  };
+  enum class Go : uint8_t { kOn, kMore, kDone, kNotACall };
+
+  Go opening(Window& in);
+  Go call(Window& in, CallWriter& out);
+  Go arguments(Window& in, CallWriter& out);
+  Go after(Window& in) const;
+  Go garbage(Window& in) const;
+  Go malformed(CallWriter& out);
+
+  const PythonicMachine& machine_;
+  At at_ = At::kOpening;
+  bool marked_ = false;     // an opening marker stood before the list
+  bool bracketed_ = false;  // the list's bracket is open
+  bool committed_ = false;  // some call has been written
+  bool in_name_ = false;    // half a name waits for the rest
+  std::string name_;
+  PythonCallScanner scanner_;
+};
+
+std::unique_ptr<Body> PythonicMachine::start() const {
+  return std::make_unique<PythonicBody>(*this);
+}
+
+Progress PythonicBody::step(Window& in, CallWriter& out) {
+  Go go = Go::kOn;
+  while (go == Go::kOn) {
+    switch (at_) {
+      case At::kOpening:
+        go = opening(in);
+        break;
+      case At::kCall:
+        go = call(in, out);
+        break;
+      case At::kArguments:
+        go = arguments(in, out);
+        break;
+      case At::kAfter:
+        go = after(in);
+        break;
+      case At::kGarbage:
+        go = garbage(in);
+        break;
+    }
+  }
+  if (go == Go::kMore && (!in.ending() || marked_ || committed_)) {
+    return Progress::kMore;
+  }
+  return go == Go::kDone ? Progress::kDone : Progress::kNotACall;
+}
+
+PythonicBody::Go PythonicBody::malformed(CallWriter& out) {
+  if (!marked_ && !committed_) {
+    return Go::kNotACall;
+  }
+  out.recovered(Recovery::kMalformedBody);
+  if (!marked_) {
+    return Go::kDone;
+  }
+  at_ = At::kGarbage;
+  return Go::kOn;
+}
+
+PythonicBody::Go PythonicBody::opening(Window& in) {
+  in.consume(leading_space(in.rest()));
+  if (in.empty()) {
+    return Go::kMore;
+  }
+  MarkerSet::Hit hit;
+  switch (machine_.markers.match_at(in, 0, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return Go::kMore;
+    case MarkerSet::Match::kYes:
+      marked_ = true;
+      in.consume(hit.length_bytes);
+      if (hit.role == kClose) {
+        return Go::kDone;
+      }
+      return Go::kOn;
+    case MarkerSet::Match::kNo:
+      break;
+  }
+  bracketed_ = in.rest()[0] == '[';
+  if (!bracketed_ && !marked_) {
+    return Go::kNotACall;
+  }
+  in.consume(bracketed_ ? 1 : 0);
+  at_ = At::kCall;
+  return Go::kOn;
+}
+
+constexpr bool is_name_byte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '.' || c == '-' || static_cast<unsigned char>(c) >= 0x80;
+}
+
+PythonicBody::Go PythonicBody::call(Window& in, CallWriter& out) {
+  const std::string_view rest = in.rest();
+  const size_t begin = std::min(rest.find_first_not_of(" \t\r\n,;"), rest.size());
+  in.consume(begin);
+  in_name_ = false;
+  if (in.empty()) {
+    return Go::kMore;
+  }
+  if (in.rest()[0] == ']' && bracketed_) {
+    in.consume(1);
+    at_ = At::kAfter;
+    return marked_ || committed_ ? Go::kOn : Go::kNotACall;  // an empty list is text
+  }
+  MarkerSet::Hit hit;
+  const auto match = machine_.markers.match_at(in, 0, hit);
+  if (match == MarkerSet::Match::kMaybe) {
+    return Go::kMore;
+  }
+  if (match == MarkerSet::Match::kYes) {
+    at_ = At::kAfter;
+    return Go::kOn;
+  }
+  size_t length = 0;
+  while (length < in.rest().size() && is_name_byte(in.rest()[length])) {
+    ++length;
+  }
+  if (length > kMaxCallNameBytes) {
+    return malformed(out);
+  }
+  in_name_ = length == in.rest().size();
+  if (in_name_) {
+    return Go::kMore;
+  }
+  if (length == 0 || in.rest()[length] != '(') {
+    return malformed(out);
+  }
+  name_ = in.rest().substr(0, length);
+  in.consume(length + 1);
+  scanner_.reset();
+  at_ = At::kArguments;
+  return Go::kOn;
+}
+
+PythonicBody::Go PythonicBody::arguments(Window& in, CallWriter& out) {
+  const size_t end =
+      scanner_.find_end(in.rest(), in.ending() ? Window::Ending::kYes : Window::Ending::kNo);
+  if (end == std::string_view::npos) {
+    if (in.rest().size() <= kMaxHeldBytes) {
+      return Go::kMore;
+    }
+    out.recovered(Recovery::kTooLarge);
+    return malformed(out);
+  }
+  std::string json;
+  const bool sound = append_python_arguments(json, in.rest().substr(0, end));
+  if (!sound && !marked_ && !committed_) {
+    return Go::kNotACall;
+  }
+  in.consume(end + 1);
+  at_ = At::kCall;
+  if (!sound) {
+    out.recovered(Recovery::kMalformedBody);
+    return Go::kOn;
+  }
+  committed_ = true;
+  out.begin_call(name_);
+  out.arguments(json);
+  out.end_call();
+  return Go::kOn;
+}
+
+PythonicBody::Go PythonicBody::after(Window& in) const {
+  const size_t space = leading_space(in.rest());
+  if (space == in.rest().size()) {
+    return in.ending() ? Go::kDone : Go::kMore;
+  }
+  MarkerSet::Hit hit;
+  const auto match = machine_.markers.match_at(in, space, hit);
+  if (match == MarkerSet::Match::kMaybe) {
+    return Go::kMore;
+  }
+  if (match == MarkerSet::Match::kYes && hit.role == kClose) {
+    in.consume(space + hit.length_bytes);
+  }
+  return Go::kDone;
+}
+
+PythonicBody::Go PythonicBody::garbage(Window& in) const {
+  const MarkerSet::Hit hit = machine_.markers.find(in);
+  in.consume(hit.offset);
+  if (!hit) {
+    return in.ending() ? Go::kDone : Go::kMore;
+  }
+  in.consume(hit.role == kClose ? hit.length_bytes : 0);
+  return Go::kDone;
+}
+
+}  // namespace
+
+std::unique_ptr<const BodyMachine> make_pythonic_machine(const BodyContext& context) {
+  return std::make_unique<PythonicMachine>(context);
+}
+
+}  // namespace stator::parsers

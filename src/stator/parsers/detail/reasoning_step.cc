@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/parsers/detail/plan.h"
+
+namespace stator::parsers {
+namespace {
+
+/// Drops the newline that belongs to the marker before it. False if it has not arrived yet.
+bool trim_newline(ChoiceState& state, Window& in) {
+  if (!state.trims_newline) {
+    return true;
+  }
+  if (in.empty()) {
+    return false;
+  }
+  if (in.rest()[0] == '\n') {
+    in.consume(1);
+  }
+  state.trims_newline = false;
+  return true;
+}
+
+void write(ChoiceState& state, std::string_view text, CallWriter& out) {
+  if (text.empty()) {
+    return;
+  }
+  if (state.reasoned_before) {
+    out.reasoning("\n");
+    state.reasoned_before = false;
+  }
+  state.reasoning_written = true;
+  out.reasoning(text);
+}
+
+}  // namespace
+
+bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
+  if (!trim_newline(state, in)) {
+    return false;
+  }
+  const auto hit = plan.reasoning_markers.find(in);
+  const std::string_view text = in.rest().substr(0, hit.offset);
+  const bool newline_last = text.ends_with('\n');
+  if (!hit) {  // a newline may belong to the closer behind it
+    const size_t sure = text.size() - (newline_last && !in.ending() ? 1 : 0);
+    write(state, text.substr(0, sure), out);
+    in.consume(sure);
+    return false;
+  }
+  const auto role = static_cast<Role>(hit.role);
+  if (role == Role::kReasoningOpen) {  // again, or written although the prompt had it
+    write(state, text, out);
+    in.consume(hit.offset + hit.length_bytes);
+    state.trims_newline = true;
+    return true;
+  }
+  write(state, text.substr(0, text.size() - (newline_last ? 1 : 0)), out);
+  in.consume(hit.offset);
+  if (role == Role::kReasoningClose) {
+    in.consume(hit.length_bytes);
+    state.trims_newline = true;
+  }
+  state.reasoned_before = state.reasoning_written;
+  state.mode = ChoiceState::Mode::kText;
+  state.at_start = !out.text_started();
+  out.end_reasoning();
+  return true;
+}
+
+bool trim_after_reasoning(ChoiceState& state, Window& in) {
+  return trim_newline(state, in);
+}
+
+}  // namespace stator::parsers

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/parsers/event_list.h"
+
+#include "stator/core/assert.h"
+
+namespace stator::parsers {
+
+std::string_view describe(Recovery recovery) {
+  switch (recovery) {
+    case Recovery::kMalformedBody:
+      return "malformed_body";
+    case Recovery::kTruncatedCall:
+      return "truncated_call";
+    case Recovery::kMissingName:
+      return "missing_name";
+    case Recovery::kMissingArguments:
+      return "missing_arguments";
+    case Recovery::kUnknownTool:
+      return "unknown_tool";
+    case Recovery::kSurplusCall:
+      return "surplus_call";
+    case Recovery::kStrayMarker:
+      return "stray_marker";
+    case Recovery::kRepairedArguments:
+      return "repaired_arguments";
+    case Recovery::kNotACall:
+      return "not_a_call";
+    case Recovery::kTooLarge:
+      return "too_large";
+  }
+  return "unknown";
+}
+
+void EventList::clear() {
+  events_.clear();
+  bytes_.clear();
+}
+
+void EventList::extend(EventKind kind, uint32_t index, std::string_view bytes) {
+  if (bytes.empty()) {
+    return;
+  }
+  STATOR_ASSERT(bytes_.size() + bytes.size() <= UINT32_MAX, "one batch of events is below 4 GiB");
+  const auto length_bytes = static_cast<uint32_t>(bytes.size());
+  if (!events_.empty() && events_.back().kind == kind && events_.back().call_index == index) {
+    events_.back().length_bytes += length_bytes;
+  } else {
+    events_.push_back({.kind = kind,
+                       .call_index = index,
+                       .offset = static_cast<uint32_t>(bytes_.size()),
+                       .length_bytes = length_bytes});
+  }
+  bytes_.append(bytes);
+}
+
+void EventList::begin_call(uint32_t index, std::string_view id, std::string_view name) {
+  events_.push_back({.kind = EventKind::kCallBegin,
+                     .call_index = index,
+                     .offset = static_cast<uint32_t>(bytes_.size()),
+                     .length_bytes = static_cast<uint32_t>(name.size()),
+                     .id_length_bytes = static_cast<uint32_t>(id.size())});
+  bytes_.append(id).append(name);
+}
+
+void EventList::end_call(uint32_t index, bool complete) {
+  events_.push_back({.kind = EventKind::kCallEnd,
+                     .complete = complete,
+                     .call_index = index,
+                     .offset = static_cast<uint32_t>(bytes_.size())});
+}
+
+void EventList::add_recovery(Recovery recovery) {
+  events_.push_back({.kind = EventKind::kRecovered,
+                     .recovery = recovery,
+                     .offset = static_cast<uint32_t>(bytes_.size())});
+}
+
+}  // namespace stator::parsers

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/parsers/output_parser.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "stator/core/assert.h"
+#include "stator/parsers/detail/compile.h"
+#include "stator/parsers/detail/plan.h"
+
+namespace stator::parsers {
+namespace {
+
+using Mode = ChoiceState::Mode;
+
+void open_body(const ParserPlan& plan, ChoiceState& state, size_t opener_bytes) {
+  state.mode = Mode::kBody;
+  state.body = plan.machine->start();
+  state.may_be_text = true;
+  state.opener_bytes = opener_bytes;
+  state.raw.clear();
+}
+
+void close_body(ChoiceState& state) {
+  state.mode = Mode::kText;
+  state.body.reset();
+  state.may_be_text = false;
+  state.raw.clear();
+}
+
+/// The body was none: what was consumed is text, without its opener where that would show a marker
+/// to the user.
+void give_back(const ParserPlan& plan, ChoiceState& state, CallWriter& out) {
+  std::string_view text = state.raw;
+  if (plan.keeps_opener) {
+    state.kept_openers += state.opener_bytes > 0 ? 1 : 0;
+  } else {
+    text.remove_prefix(std::min(state.opener_bytes, text.size()));
+  }
+  out.recovered(Recovery::kNotACall);
+  out.text(text);
+  state.at_start = false;
+  close_body(state);
+}
+
+bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
+  in.record_into(state.may_be_text ? &state.raw : nullptr);
+  const Progress progress = state.body->step(in, out);
+  in.record_into(nullptr);
+  if (state.body->committed()) {
+    state.may_be_text = false;
+    state.raw.clear();
+  } else if (state.raw.size() > kMaxHeldBytes) {
+    out.recovered(Recovery::kTooLarge);
+    state.may_be_text = false;
+    state.raw.clear();
+  }
+  switch (progress) {
+    case Progress::kMore:
+      return false;
+    case Progress::kDone:
+      state.at_start = false;
+      close_body(state);
+      return true;
+    case Progress::kNotACall:
+      give_back(plan, state, out);
+      return true;
+  }
+  return false;
+}
+
+/// At the start of the output some families need no marker.
+bool step_start(const ParserPlan& plan, ChoiceState& state, Window& in) {
+  const size_t space = leading_space(in.rest());
+  MarkerSet::Hit hit;
+  switch (plan.start_markers.match_at(in, space, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return false;
+    case MarkerSet::Match::kYes:
+      open_body(plan, state, 0);
+      return true;
+    case MarkerSet::Match::kNo:
+      state.at_start = false;
+      return true;
+  }
+  return false;
+}
+
+bool step_text(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
+  if (!trim_after_reasoning(state, in)) {
+    return false;
+  }
+  if (state.at_start && !plan.start_markers.empty()) {
+    return step_start(plan, state, in);
+  }
+  const auto hit = plan.text_markers.find(in);
+  out.text(in.rest().substr(0, hit.offset));
+  in.consume(hit.offset);
+  if (!hit) {
+    return false;
+  }
+  switch (static_cast<Role>(hit.role)) {
+    case Role::kCalls:
+      open_body(plan, state, hit.length_bytes);
+      return true;
+    case Role::kStray:
+      if (state.kept_openers > 0) {
+        --state.kept_openers;
+        out.text(in.rest().substr(0, hit.length_bytes));
+      } else {
+        out.recovered(Recovery::kStrayMarker);
+      }
+      break;
+    case Role::kReasoningOpen:
+      state.mode = Mode::kReasoning;
+      state.trims_newline = true;
+      break;
+    case Role::kReasoningClose:
+      out.recovered(Recovery::kStrayMarker);
+      state.trims_newline = true;
+      break;
+  }
+  in.consume(hit.length_bytes);
+  return true;
+}
+
+/// Makes events of everything that is decided.
+void advance(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
+  bool going = true;
+  while (going) {
+    switch (state.mode) {
+      case Mode::kReasoning:
+        going = step_reasoning(plan, state, in, out);
+        break;
+      case Mode::kText:
+        going = step_text(plan, state, in, out);
+        break;
+      case Mode::kBody:
+        going = step_body(plan, state, in, out);
+        break;
+    }
+  }
+}
+
+/// The stream has ended inside a body that wants more.
+void abandon_body(ChoiceState& state, CallWriter& out) {
+  if (out.call_open()) {
+    out.break_call(Recovery::kTruncatedCall);
+  } else if (!state.body->between_calls()) {
+    out.recovered(Recovery::kTruncatedCall);
+  }
+}
+
+/// Keeps what the window did not decide.
+void hold(ChoiceState& state, size_t consumed) {
+  state.held.erase(0, consumed);
+  std::erase_if(state.tokens, [&](const TokenSpan& token) { return token.offset < consumed; });
+  for (TokenSpan& token : state.tokens) {
+    token.offset -= static_cast<uint32_t>(consumed);
+  }
+}
+
+}  // namespace
+
+OutputParser::State::State(std::unique_ptr<ChoiceState> state) : state_(std::move(state)) {}
+OutputParser::State::State(State&&) noexcept = default;
+OutputParser::State& OutputParser::State::operator=(State&&) noexcept = default;
+OutputParser::State::~State() = default;
+
+size_t OutputParser::State::held_bytes() const {
+  return state_->held.size() + state_->writer.pending_space.size();
+}
+
+OutputParser::OutputParser(std::unique_ptr<const ParserPlan> plan) : plan_(std::move(plan)) {}
+OutputParser::~OutputParser() = default;
+
+std::shared_ptr<const OutputParser> OutputParser::create(ParserOptions options) {
+  return std::shared_ptr<const OutputParser>(  // NOLINT: private constructor
+      new OutputParser(compile_plan(std::move(options))));
+}
+
+bool OutputParser::is_pass_through() const {
+  return plan_->machine == nullptr && plan_->text_markers.empty() &&
+         plan_->options.reasoning == ReasoningMode::kOff;
+}
+
+OutputParser::State OutputParser::make_state(uint32_t choice_index) const {
+  auto state = std::make_unique<ChoiceState>();
+  state->writer.choice_index = choice_index;
+  state->writer.holds_space = !is_pass_through();
+  if (plan_->starts_in_body) {
+    open_body(*plan_, *state, 0);
+  } else if (plan_->options.reasoning == ReasoningMode::kStartsInside &&
+             plan_->options.reasoning_family != nullptr) {
+    state->mode = Mode::kReasoning;
+    state->trims_newline = true;
+  }
+  return State(std::move(state));
+}
+
+void OutputParser::feed(State& state, std::string_view text, EventList& out) const {
+  const Piece piece{.text = text};
+  feed(state, std::span(&piece, 1), out);
+}
+
+void OutputParser::feed(State& state, std::span<const Piece> pieces, EventList& out) const {
+  ChoiceState& choice = *state.state_;
+  CallWriter writer(plan_->options, choice.writer, out);
+  for (const Piece& piece : pieces) {
+    if (piece.text.empty()) {
+      continue;
+    }
+    if (choice.held.empty() && !piece.special) {  // the common case: nothing to join, no copy
+      Window window(piece.text, {}, Window::Ending::kNo);
+      advance(*plan_, choice, window, writer);
+      choice.held.assign(window.rest());
+      continue;
+    }
+    if (piece.special) {
+      choice.tokens.push_back({.offset = static_cast<uint32_t>(choice.held.size()),
+                               .length_bytes = static_cast<uint32_t>(piece.text.size())});
+    }
+    choice.held.append(piece.text);
+    Window window(choice.held, choice.tokens, Window::Ending::kNo);
+    advance(*plan_, choice, window, writer);
+    hold(choice, window.consumed());
+  }
+}
+
+Outcome OutputParser::finish(State& state, StreamEnd /*end*/, EventList& out) const {
+  ChoiceState& choice = *state.state_;
+  CallWriter writer(plan_->options, choice.writer, out);
+  Window window(choice.held, choice.tokens, Window::Ending::kYes);
+  advance(*plan_, choice, window, writer);
+  if (choice.mode == Mode::kBody) {
+    abandon_body(choice, writer);
+  }
+  writer.finish();
+  choice.held.clear();
+  choice.tokens.clear();
+  return {.has_calls = choice.writer.next_index > 0, .truncated_call = choice.writer.truncated};
+}
+
+}  // namespace stator::parsers
