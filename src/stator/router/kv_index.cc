@@ -41,10 +41,7 @@ Applied ExactIndex::store(WorkerKey worker, const kv::BlocksStored& run) {
       return Applied::kOverBudget;
     }
     const auto [name, fresh] = domain.try_emplace(block.external, sequence);
-    if (!fresh) {
-      if (name->second == sequence) {
-        continue;  // a repeated store
-      }
+    if (!fresh && name->second != sequence) {
       drop_holder(name->second, worker);  // the worker reused its id for other content
       name->second = sequence;
     }

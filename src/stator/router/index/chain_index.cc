@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/router/index/chain_index.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "stator/core/assert.h"
+
+namespace stator::router {
+namespace {
+
+// A position costs at least a hash and its share of the tables, so the budget bounds the rows.
+constexpr uint64_t kBytesPerRowMin = 12;
+// One chain per granule at most.
+constexpr uint64_t kRowsPerChainMin = BlockArena::kGranule;
+// Uses are dated in ticks of this many events: fine enough for eviction, rarely written by readers.
+constexpr uint32_t kEventsPerTick = 256;
+// How many unlinked things may wait before an event looks whether readers have left.
+constexpr size_t kReclaimAt = 64;
+
+}  // namespace
+
+Result<std::unique_ptr<ChainIndex>> ChainIndex::create(const Config& config) {
+  const uint64_t rows =
+      std::clamp<uint64_t>(config.bytes_max / kBytesPerRowMin, 1024, BlockArena::kRowsMax);
+  STATOR_TRY(BlockArena arena, BlockArena::create(rows));
+  STATOR_TRY(memory::Arena chains,
+             memory::Arena::create({.bytes = (rows / kRowsPerChainMin + 2) * sizeof(Chain)}));
+  auto index =
+      std::unique_ptr<ChainIndex>(new ChainIndex(config, std::move(arena), std::move(chains)));
+  index->chains_max_ = static_cast<uint32_t>(rows / kRowsPerChainMin + 2);
+  return index;
+}
+
+ChainIndex::ChainIndex(const Config& config, BlockArena arena, memory::Arena chain_memory)
+    : config_(config),
+      arena_(std::move(arena)),
+      chain_memory_(std::move(chain_memory)),
+      // Zeroed pages are empty chains: atomics of integers have no other representation.
+      chains_(reinterpret_cast<Chain*>(chain_memory_.bytes().data())),
+      positions_(arena_),
+      slots_(std::make_unique<SlotEntry[]>(kSlotsMax)),
+      random_(config.seed) {}
+
+ChainIndex::~ChainIndex() {
+  for (uint32_t id = 1; id < chains_top_; ++id) {
+    const uint64_t word = chains_[id].holders.load(std::memory_order_relaxed);
+    if ((word & 1) != 0) {
+      std::unique_ptr<const Runs>(reinterpret_cast<const Runs*>(word & ~uint64_t{1}));
+    }
+  }
+}
+
+Applied ChainIndex::apply(WorkerKey worker, const kv::KvEvent& event) {
+  if (++applied_ % kEventsPerTick == 0) {
+    tick_.fetch_add(1, std::memory_order_relaxed);
+  }
+  sweep();
+  reclaim(kReclaimAt);
+  if (std::holds_alternative<kv::AllCleared>(event.data)) {
+    remove_worker(worker);
+    return Applied::kOk;
+  }
+  if (event.tier != kv::StorageTier::kDevice) {
+    return Applied::kIgnoredTier;
+  }
+  const std::optional<Slot> slot = slot_of(worker);
+  if (const auto* stored = std::get_if<kv::BlocksStored>(&event.data)) {
+    if (!slot) {
+      stats_.refused_blocks += stored->blocks.size();
+      return Applied::kOverBudget;
+    }
+    return store(*slot, *stored);
+  }
+  return slot ? remove(*slot, std::get<kv::BlocksRemoved>(event.data)) : Applied::kUnknownBlock;
+}
+
+// ── Workers ──
+
+std::optional<Slot> ChainIndex::slot_of(WorkerKey worker) {
+  if (const auto known = slot_by_worker_.find(worker); known != slot_by_worker_.end()) {
+    return known->second;
+  }
+  Slot slot = 0;
+  if (!free_slots_.empty()) {
+    slot = free_slots_.back();
+    free_slots_.pop_back();
+  } else if (slots_used_ < kSlotsMax) {
+    slot = slots_used_++;
+  } else {
+    return std::nullopt;
+  }
+  SlotEntry& entry = slots_[slot];
+  entry.worker.store(worker.worker.value(), std::memory_order_relaxed);
+  entry.dp_rank.store(worker.dp_rank, std::memory_order_relaxed);
+  entry.alive.store(true, std::memory_order_release);
+  entry.blocks = 0;
+  entry.has_own_names = false;
+  slot_by_worker_.emplace(worker, slot);
+  return slot;
+}
+
+void ChainIndex::remove_worker(WorkerKey worker) {
+  const auto known = slot_by_worker_.find(worker);
+  if (known == slot_by_worker_.end()) {
+    return;
+  }
+  const Slot slot = known->second;
+  slot_by_worker_.erase(known);
+  SlotEntry& entry = slots_[slot];
+  // From here on readers skip it; the sets lose it now, single-holder chains by and by (sweep).
+  entry.alive.store(false, std::memory_order_release);
+  holder_blocks_ -= std::exchange(entry.blocks, 0);
+  stats_.private_names -= entry.own_names.size();
+  FlatMap<uint64_t, uint64_t>().swap(entry.own_names);
+  sets_.drop_slot(slot);
+  for (HolderSets::Retired& old : sets_.take_retired()) {
+    retire(std::move(old));
+  }
+  dying_slots_.push_back(slot);
+}
+
+// ── Stored ──
+
+Applied ChainIndex::store(Slot slot, const kv::BlocksStored& run) {
+  for (uint32_t i = 0; i < kEvictionsMax && over_budget(0) && evict_one(); ++i) {
+  }
+  Storing storing{.slot = slot, .blocks = run.blocks, .sequences = {}, .parent = std::nullopt};
+  std::optional<uint32_t> parent;
+  uint64_t above = 0;
+  if (run.parent) {
+    parent = resolve(slot, run.parent->value());
+    if (!parent || !holds(*parent, slot)) {
+      return Applied::kUnknownParent;
+    }
+    above = arena_.sequence(*parent);
+  }
+  storing.sequences.reserve(run.blocks.size());
+  for (const kv::StoredBlock& block : run.blocks) {
+    const bool first = !run.parent && storing.sequences.empty();
+    above = (first ? blocks::chain(block.local)
+                   : blocks::chain(blocks::SequenceHash(above), block.local))
+                .value();
+    storing.sequences.push_back(above);
+  }
+  drop_renamed(storing);
+  if (parent) {
+    if (!holds(*parent, slot)) {
+      return Applied::kUnknownParent;  // a block of the run has its parent's name
+    }
+    storing.parent = place_of(*parent);
+  }
+  for (size_t at = 0; at < storing.sequences.size();) {
+    if (!place_known(storing, at) && !place_new(storing, at)) {
+      break;
+    }
+  }
+  const size_t placed = storing.sequences.size();
+  stats_.refused_blocks += run.blocks.size() - placed;
+  return placed == run.blocks.size() ? Applied::kOk : Applied::kOverBudget;
+}
+
+/// Blocks that the index has already get one more holder.
+bool ChainIndex::place_known(Storing& storing, size_t& at) {
+  const auto found = find_next(storing.parent, storing.sequences[at]);
+  if (!found) {
+    return false;
+  }
+  const auto left = static_cast<uint32_t>(storing.sequences.size() - at);
+  const Chain& target = chain(found->chain);
+  const uint32_t matched = match_length(target, found->offset, &storing.sequences[at], left);
+  const uint32_t row = target.base.load(std::memory_order_relaxed) + found->offset;
+  uint32_t count = 0;
+  while (count < matched && bind(storing, at + count, row + count, row)) {
+    ++count;
+  }
+  if (count < matched) {
+    storing.sequences.resize(at + count);
+  }
+  if (count == 0) {
+    return true;  // cut: nothing is left to place
+  }
+  const uint32_t added =
+      edit(found->chain, found->offset, found->offset + count, storing.slot, true);
+  slots_[storing.slot].blocks += added;
+  holder_blocks_ += added;
+  touch(target);
+  storing.parent = Place{found->chain, found->offset + count - 1};
+  at += count;
+  return true;
+}
+
+/// Binds rows to names; a name given twice in one run cuts the run there. Returns the rows bound.
+uint32_t ChainIndex::bind_run(Storing& storing, size_t at, uint32_t row, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    positions_.prefetch(storing.blocks[at + i].external.value());
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    arena_.set_sequence(row + i, storing.sequences[at + i]);
+    if (!bind_new(storing, at + i, row + i, row)) {
+      storing.sequences.resize(at + i);
+      return i;
+    }
+  }
+  return count;
+}
+
+/// How many blocks from `at` on (which is new) can become one chain: up to the next one that heads
+/// a chain already, left behind when the blocks before it were removed.
+uint32_t ChainIndex::count_new(const Storing& storing, size_t at) const {
+  const auto all =
+      static_cast<uint32_t>(std::min<size_t>(storing.sequences.size() - at, BlockArena::kRangeMax));
+  for (uint32_t i = 1; i < all; ++i) {
+    heads_.prefetch(storing.sequences[at + i]);
+  }
+  for (uint32_t i = 1; i < all; ++i) {
+    if (find_head(storing.sequences[at + i])) {
+      return i;
+    }
+  }
+  return all;
+}
+
+bool ChainIndex::place_new(Storing& storing, size_t& at) {
+  if (append_to_parent(storing, at)) {
+    return true;
+  }
+  const uint32_t wanted = count_new(storing, at);
+  // The parent must survive the search for room, which may forget other chains.
+  const std::optional<uint32_t> id = new_chain(wanted);
+  if (!id) {
+    storing.sequences.resize(at);
+    return false;
+  }
+  Chain& fresh = chain(*id);
+  const uint64_t head = storing.sequences[at];
+  const uint32_t count = bind_run(storing, at, fresh.base.load(std::memory_order_relaxed), wanted);
+  if (count == 0) {
+    discard_chain(*id);
+    return false;
+  }
+  {
+    const Change change(fresh);
+    fresh.head.store(head, std::memory_order_relaxed);
+    fresh.holders.store(uint64_t{storing.slot} << 1, std::memory_order_relaxed);
+    fresh.next.store(0, std::memory_order_relaxed);
+    fresh.touched.store(tick_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    fresh.length.store(static_cast<uint16_t>(count), std::memory_order_release);
+  }
+  if (auto old = heads_.insert(head, *id)) {
+    retire(std::move(old));
+  }
+  if (storing.parent) {
+    Chain& above = chain(storing.parent->chain);
+    if (storing.parent->offset + 1U == above.length.load(std::memory_order_relaxed)) {
+      above.next.store(*id, std::memory_order_release);
+    }
+  }
+  slots_[storing.slot].blocks += count;
+  holder_blocks_ += count;
+  storing.parent = Place{*id, count - 1};
+  at += count;
+  return true;
+}
+
+/// A sequence that grows block by block stays one chain, if only its worker holds the end of it.
+bool ChainIndex::append_to_parent(Storing& storing, size_t& at) {
+  if (!storing.parent) {
+    return false;
+  }
+  Chain& above = chain(storing.parent->chain);
+  const uint32_t length = above.length.load(std::memory_order_relaxed);
+  if (storing.parent->offset + 1 != length ||
+      above.holders.load(std::memory_order_relaxed) != uint64_t{storing.slot} << 1) {
+    return false;
+  }
+  const uint32_t base = above.base.load(std::memory_order_relaxed);
+  const uint32_t wanted = std::min(count_new(storing, at), BlockArena::kRangeMax - length);
+  const uint32_t needed = BlockArena::rounded(length + wanted);
+  if (wanted == 0 || (needed > above.capacity &&
+                      (over_budget(wanted) || !arena_.extend(base, above.capacity, needed)))) {
+    return false;
+  }
+  if (needed > above.capacity) {
+    arena_.set_owner(base + above.capacity, needed - above.capacity, storing.parent->chain);
+    above.capacity = static_cast<uint16_t>(needed);
+  }
+  const uint32_t count = bind_run(storing, at, base + length, wanted);
+  if (count == 0) {
+    return true;  // the run was cut: there is nothing left to place
+  }
+  above.length.store(static_cast<uint16_t>(length + count), std::memory_order_release);
+  touch(above);
+  slots_[storing.slot].blocks += count;
+  holder_blocks_ += count;
+  storing.parent->offset = length + count - 1;
+  at += count;
+  return true;
+}
+
+// ── Names: external ids ──
+
+/// The row that the worker calls by this name, if any. Of a worker with shared names it may be one
+/// that only others hold.
+std::optional<uint32_t> ChainIndex::resolve(Slot slot, uint64_t name) const {
+  const SlotEntry& entry = slots_[slot];
+  if (!entry.has_own_names) {
+    return PositionTable::is_reserved(name) ? std::nullopt : positions_.find(name);
+  }
+  const auto found = entry.own_names.find(name);
+  if (found == entry.own_names.end()) {
+    return std::nullopt;
+  }
+  const auto row = static_cast<uint32_t>(found->second >> 32);
+  const bool still_it =
+      static_cast<uint32_t>(arena_.sequence(row)) == static_cast<uint32_t>(found->second);
+  return still_it ? std::optional(row) : std::nullopt;
+}
+
+void ChainIndex::drop_own_name(Slot slot, uint64_t name) {
+  stats_.private_names -= slots_[slot].own_names.erase(name);
+}
+
+void ChainIndex::bind_own_name(Slot slot, uint64_t name, uint32_t row) {
+  const uint64_t value = uint64_t{row} << 32 | static_cast<uint32_t>(arena_.sequence(row));
+  const auto [entry, fresh] = slots_[slot].own_names.insert_or_assign(name, value);
+  stats_.private_names += fresh ? 1 : 0;
+}
+
+/// The worker's names disagree with those of others: from here on it has all its names for itself.
+/// Looks at every chain once.
+void ChainIndex::fork_names(Slot slot) {
+  slots_[slot].has_own_names = true;
+  ++stats_.forked_workers;
+  for (uint32_t id = 1; id < chains_top_; ++id) {
+    const Chain& target = chain(id);
+    const uint32_t base = target.base.load(std::memory_order_relaxed);
+    uint32_t start = 0;
+    for (const Run& run : runs_of(target)) {
+      for (uint32_t offset = start; offset < run.end && sets_.contains(run.set, slot); ++offset) {
+        bind_own_name(slot, PositionTable::name_of(arena_, base + offset), base + offset);
+      }
+      start = run.end;
+    }
+  }
+}
+
+/// What the worker called by one of these names before, and was other content, is gone.
+void ChainIndex::drop_renamed(const Storing& storing) {
+  const Slot slot = storing.slot;
+  for (size_t i = 0; i < storing.blocks.size(); ++i) {
+    const uint64_t name = storing.blocks[i].external.value();
+    if (name == storing.sequences[i] && !slots_[slot].has_own_names) {
+      continue;  // its name is its content
+    }
+    const auto row = resolve(slot, name);
+    if (!row || arena_.sequence(*row) == storing.sequences[i] || !holds(*row, slot)) {
+      continue;
+    }
+    drop_own_name(slot, name);
+    const Place place = place_of(*row);
+    const uint32_t dropped = edit(place.chain, place.offset, place.offset + 1, slot, false);
+    slots_[slot].blocks -= dropped;
+    holder_blocks_ -= dropped;
+  }
+}
+
+/// Gives `row` the name that the worker has for it. Rows from `first` on belong to the same run.
+/// False when the worker has that name for another row already: one name for two blocks.
+bool ChainIndex::bind(const Storing& storing, size_t at, uint32_t row, uint32_t first) {
+  const uint64_t name = storing.blocks[at].external.value();
+  SlotEntry& entry = slots_[storing.slot];
+  if (!entry.has_own_names && !PositionTable::is_reserved(name)) {
+    if (PositionTable::name_of(arena_, row) == name) {
+      return true;
+    }
+    const bool unnamed = arena_.external(row) == PositionTable::kUnnamed;
+    const auto taken = positions_.find(name);
+    if (unnamed && !taken) {
+      arena_.set_external(row, name == storing.sequences[at] ? 0 : name);
+      positions_.insert(name, row);
+      return true;
+    }
+    if (taken && ((*taken >= first && *taken < row) || holds(*taken, storing.slot))) {
+      return false;
+    }
+  }
+  if (!entry.has_own_names) {
+    const uint32_t bound = row - first;
+    fork_names(storing.slot);
+    for (uint32_t i = 0; i < bound; ++i) {  // of this run, not yet held
+      bind_own_name(storing.slot, storing.blocks[at - bound + i].external.value(), first + i);
+    }
+  }
+  const auto before = resolve(storing.slot, name);
+  if (before && *before != row &&
+      ((*before >= first && *before < row) || holds(*before, storing.slot))) {
+    return false;
+  }
+  bind_own_name(storing.slot, name, row);
+  return true;
+}
+
+bool ChainIndex::bind_new(const Storing& storing, size_t at, uint32_t row, uint32_t first) {
+  const uint64_t name = storing.blocks[at].external.value();
+  const bool shared = !slots_[storing.slot].has_own_names && !PositionTable::is_reserved(name);
+  if (shared && !positions_.find(name)) {
+    const bool same = name == storing.sequences[at];
+    any_external_ = any_external_ || !same;
+    if (any_external_) {
+      arena_.set_external(row, same ? 0 : name);
+    }
+    positions_.insert(name, row);
+    return true;
+  }
+  any_external_ = true;
+  arena_.set_external(row, PositionTable::kUnnamed);
+  return bind(storing, at, row, first);
+}
+
+// ── Removed ──
+
+Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
+  Applied applied = Applied::kOk;
+  // Neighbouring rows are edited together: engines free a sequence's blocks one after the other,
+  // from its end.
+  uint32_t low = 0;
+  uint32_t high = 0;  // pending rows [low, high)
+  const auto flush = [&] {
+    if (low < high) {
+      const Place place = place_of(low);
+      const uint32_t dropped =
+          edit(place.chain, place.offset, place.offset + (high - low), slot, false);
+      slots_[slot].blocks -= dropped;
+      holder_blocks_ -= dropped;
+    }
+    low = high = 0;
+  };
+  for (const blocks::ExternalHash external : run.blocks) {
+    const auto row = resolve(slot, external.value());
+    if (!row || !holds(*row, slot)) {
+      applied = Applied::kUnknownBlock;
+      continue;
+    }
+    const bool touches =
+        low < high && (*row == high || *row + 1 == low) && arena_.owner(*row) == arena_.owner(low);
+    if (!touches && !(*row >= low && *row < high)) {
+      flush();
+      low = *row;
+      high = *row + 1;
+    } else {
+      low = std::min(low, *row);
+      high = std::max(high, *row + 1);
+    }
+    drop_own_name(slot, external.value());
+  }
+  flush();
+  return applied;
+}
+
+}  // namespace stator::router

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "stator/core/flat_map.h"
+#include "stator/core/random.h"
+#include "stator/core/result.h"
+#include "stator/router/index/block_arena.h"
+#include "stator/router/index/epoch.h"
+#include "stator/router/index/head_table.h"
+#include "stator/router/index/holder_sets.h"
+#include "stator/router/index/position_table.h"
+#include "stator/router/kv_index.h"
+
+namespace stator::router {
+
+/// The production index: exact, compact, bounded, readable without a lock.
+///
+/// Blocks that follow each other live in a *chain*: consecutive rows of the arena's sequence-hash
+/// column. A sequence hash covers everything before it, so a query follows a chain by comparing the
+/// last hash both have (and bisecting only where they part): a prompt of any length costs one hash
+/// probe and two cache misses per chain. Holders are interned sets over runs of a chain.
+///
+/// I1–I3 of KvIndex hold, also for a reader that races the writer: it may miss what is being
+/// written, and never sees a block under a worker that did not hold it during the call.
+/// I4  memory_bytes() stays within the budget: beyond it the chains that were least recently used
+///     (of a random sample) are forgotten and counted, which under-counts.
+/// I5  A worker's own name for a block counts only while the worker holds the block, so equal names
+///     for different content (engines that number their blocks) cannot mix workers up.
+///
+/// Threads: one writer (everything not const); any number of readers (`find_longest_match`).
+class ChainIndex final : public KvIndex {
+ public:
+  struct Config {
+    uint64_t bytes_max = 1ULL << 30;
+    uint64_t seed = 1;  ///< of the eviction sample
+  };
+  struct Stats {
+    uint64_t chains = 0;
+    uint64_t evicted_blocks = 0;  ///< (block, holder) pairs forgotten for the budget
+    uint64_t refused_blocks = 0;  ///< not stored: budget, too many workers, one name given twice
+    uint64_t forked_workers = 0;  ///< whose ids disagreed with those of others: 20 bytes a block
+    uint64_t private_names = 0;   ///< ids kept for them
+  };
+
+  static Result<std::unique_ptr<ChainIndex>> create(const Config& config);
+  ~ChainIndex() override;
+
+  // Writer.
+  Applied apply(WorkerKey worker, const kv::KvEvent& event) override;
+  void remove_worker(WorkerKey worker) override;
+  const Stats& stats() const { return stats_; }
+  uint64_t holder_blocks() const override { return holder_blocks_; }
+  size_t memory_bytes() const;
+
+  // Any thread.
+  std::vector<Overlap> find_longest_match(
+      std::span<const blocks::SequenceHash> sequences) const override;
+  /// The same into a buffer that is reused. Order: workers that dropped out first come first.
+  void find_longest_match(std::span<const blocks::SequenceHash> sequences,
+                          std::vector<Overlap>& out) const;
+
+ private:
+  // A chain's `holders` word: set id << 1, or a pointer to runs | 1 where they differ.
+  struct Run {
+    uint16_t end = 0;  ///< first offset after the run
+    SetId set = kNoHolders;
+  };
+  using Runs = std::vector<Run>;  // sorted, covers [0, length)
+
+  struct Chain {
+    std::atomic<uint64_t> head{0};
+    std::atomic<uint64_t> holders{0};
+    std::atomic<uint32_t> base{0};
+    std::atomic<uint32_t> next{0};     ///< chain that last continued at the end; only a hint
+    std::atomic<uint32_t> touched{0};  ///< tick of the last use
+    std::atomic<uint32_t> version{0};  ///< odd while holders or length change (a seqlock)
+    std::atomic<uint16_t> length{0};   ///< 0 = free
+    uint16_t capacity = 0;             ///< rows
+  };
+  static_assert(sizeof(Chain) == 40);
+
+  /// A scope of the writer in which readers of a chain try again. May be nested.
+  class Change {
+   public:
+    explicit Change(Chain& chain)
+        : chain_(chain), version_(chain.version.load(std::memory_order_relaxed)) {
+      if (version_ % 2 == 0) {
+        chain_.version.store(version_ + 1, std::memory_order_seq_cst);
+      }
+    }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+    ~Change() {
+      if (version_ % 2 == 0) {
+        chain_.version.store(version_ + 2, std::memory_order_seq_cst);
+      }
+    }
+
+   private:
+    Chain& chain_;
+    uint32_t version_;
+  };
+
+  struct Place {
+    uint32_t chain = 0;
+    uint32_t offset = 0;
+  };
+  struct SlotEntry {
+    std::atomic<uint64_t> worker{0};
+    std::atomic<uint32_t> dp_rank{0};
+    std::atomic<bool> alive{false};
+    uint64_t blocks = 0;
+    /// Its names disagree with the shared ones, so that it does without them.
+    bool has_own_names = false;
+    FlatMap<uint64_t, uint64_t> own_names;  ///< to row << 32 | part of its sequence hash
+  };
+  struct Retired {
+    uint64_t epoch = 0;
+    std::variant<std::unique_ptr<const Runs>, std::unique_ptr<HeadTable::Slots>,
+                 HolderSets::Retired, std::vector<Slot>, uint32_t /*chain*/>
+        what;
+  };
+  /// One stored event while it is being placed.
+  struct Storing {
+    Slot slot;
+    std::span<const kv::StoredBlock> blocks;
+    std::vector<uint64_t> sequences;  ///< as many as blocks, or fewer after a refusal
+    std::optional<Place> parent;
+  };
+  /// A chain as a query meets it: what matched, and who holds it.
+  struct Seen {
+    uint64_t holders = 0;
+    uint32_t count = 0;
+    uint32_t next = 0;
+  };
+
+  ChainIndex(const Config& config, BlockArena arena, memory::Arena chain_memory);
+
+  // chain_index.cc: events
+  Applied store(Slot slot, const kv::BlocksStored& run);
+  Applied remove(Slot slot, const kv::BlocksRemoved& run);
+  std::optional<Slot> slot_of(WorkerKey worker);
+  void retire_slot(Slot slot);
+  bool place_known(Storing& storing, size_t& at);
+  bool place_new(Storing& storing, size_t& at);
+  bool append_to_parent(Storing& storing, size_t& at);
+  uint32_t count_new(const Storing& storing, size_t at) const;
+  bool bind(const Storing& storing, size_t at, uint32_t row, uint32_t first);
+  bool bind_new(const Storing& storing, size_t at, uint32_t row, uint32_t first);
+  void bind_own_name(Slot slot, uint64_t name, uint32_t row);
+  void drop_own_name(Slot slot, uint64_t name);
+  void fork_names(Slot slot);
+  void drop_renamed(const Storing& storing);
+  uint32_t bind_run(Storing& storing, size_t at, uint32_t row, uint32_t count);
+  std::optional<uint32_t> resolve(Slot slot, uint64_t name) const;
+
+  // chain_edit.cc: one chain
+  Chain& chain(uint32_t id) const { return chains_[id]; }
+  Place place_of(uint32_t row) const;
+  std::optional<uint32_t> find_head(uint64_t sequence) const;
+  std::optional<Place> find_next(const std::optional<Place>& parent, uint64_t sequence) const;
+  uint32_t match_length(const Chain& chain, uint32_t offset, const uint64_t* sequences,
+                        uint32_t count) const;
+  bool holds(uint32_t row, Slot slot) const;
+  SetId living(SetId set) const;
+  Seen look(uint32_t id, const uint64_t* wanted, uint32_t count) const;
+  SetId set_at(const Chain& chain, uint32_t offset) const;
+  Runs runs_of(const Chain& chain) const;
+  void set_runs(uint32_t id, Runs runs);
+  uint32_t edit(uint32_t id, uint32_t from, uint32_t to, Slot slot, bool add);
+  void truncate(uint32_t id, uint32_t length);
+  void free_chain(uint32_t id);
+  void forget_names(uint32_t row);
+  void touch(const Chain& chain) const;
+
+  // chain_memory.cc: bounds
+  std::optional<uint32_t> new_chain(uint32_t rows);
+  void discard_chain(uint32_t id);
+  bool over_budget(uint32_t rows) const;
+  bool evict_one();
+  void evict(uint32_t id);
+  void sweep();
+  void retire(decltype(Retired::what) what);
+  void reclaim(size_t at_least);
+  static constexpr uint32_t kEvictionsMax = 64;  ///< per event or chain
+
+  const Config config_;
+  BlockArena arena_;
+  memory::Arena chain_memory_;
+  Chain* chains_;
+  PositionTable positions_;
+  HeadTable heads_;
+  HolderSets sets_;
+  EpochDomain epochs_;
+  std::unique_ptr<SlotEntry[]> slots_;
+  uint32_t slots_used_ = 0;
+  std::vector<Slot> free_slots_;
+  FlatMap<WorkerKey, Slot> slot_by_worker_;
+
+  uint32_t chains_top_ = 1;  // id 0 is no chain
+  uint32_t chains_max_ = 0;
+  std::vector<uint32_t> free_chains_;
+  std::deque<Retired> retired_;
+  size_t runs_bytes_ = 0;
+  bool any_external_ = false;
+
+  // Slots of removed workers wait here until a sweep over all chains has dropped them.
+  std::vector<Slot> dying_slots_;
+  std::vector<Slot> sweeping_slots_;
+  uint32_t sweep_at_ = 0;
+
+  Random random_;
+  std::atomic<uint32_t> tick_{1};
+  uint32_t applied_ = 0;
+  uint64_t holder_blocks_ = 0;
+  Stats stats_;
+};
+
+}  // namespace stator::router

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace stator::router {
+
+/// Sequence hash of a chain's first block → chain id. One writer, any number of readers without a
+/// lock: a reader sees each entry or not, never half of one. 32 bits of the hash stand beside the
+/// id; the caller compares the whole hash with the chain's own.
+///
+/// A grown table replaces the old one, which the caller frees when no reader can be inside any
+/// more.
+class HeadTable {
+ public:
+  struct Slots {
+    explicit Slots(size_t capacity)
+        : mask(capacity - 1), slots(std::make_unique<std::atomic<uint64_t>[]>(capacity)) {}
+    size_t mask;
+    std::unique_ptr<std::atomic<uint64_t>[]> slots;
+    size_t bytes() const { return (mask + 1) * sizeof(uint64_t); }
+  };
+
+  HeadTable() : current_(std::make_unique<Slots>(kSmallest)) { published_.store(current_.get()); }
+
+  /// Calls `matches(chain)` for every candidate until one says true.
+  template <typename Matches>
+  std::optional<uint32_t> find(uint64_t sequence, Matches&& matches) const {
+    const Slots& table = *published_.load(std::memory_order_acquire);
+    for (size_t i = tag_of(sequence) & table.mask;; i = (i + 1) & table.mask) {
+      const uint64_t slot = table.slots[i].load(std::memory_order_acquire);
+      if (slot == kEmpty) {
+        return std::nullopt;
+      }
+      if (slot >> 32 == tag_of(sequence) && matches(chain_of(slot))) {
+        return chain_of(slot);
+      }
+    }
+  }
+
+  /// The writer's. A returned table is the old one: keep it until no reader can see it.
+  [[nodiscard]] std::unique_ptr<Slots> insert(uint64_t sequence, uint32_t chain) {
+    std::unique_ptr<Slots> old;
+    if ((filled_ + 1) * 10 > (current_->mask + 1) * 7) {
+      old = rebuild();
+    }
+    place(*current_, value_of(sequence, chain));
+    ++live_;
+    return old;
+  }
+
+  void erase(uint64_t sequence, uint32_t chain) {
+    Slots& table = *current_;
+    const uint64_t wanted = value_of(sequence, chain);
+    for (size_t i = tag_of(sequence) & table.mask;; i = (i + 1) & table.mask) {
+      const uint64_t slot = table.slots[i].load(std::memory_order_relaxed);
+      if (slot == kEmpty) {
+        return;
+      }
+      if (slot == wanted) {
+        table.slots[i].store(kTombstone, std::memory_order_release);
+        --live_;
+        return;
+      }
+    }
+  }
+
+  void prefetch(uint64_t sequence) const {
+    const Slots& table = *published_.load(std::memory_order_acquire);
+    __builtin_prefetch(&table.slots[tag_of(sequence) & table.mask]);
+  }
+
+  size_t bytes() const { return current_->bytes(); }
+
+ private:
+  static constexpr size_t kSmallest = 64;
+  static constexpr uint64_t kEmpty = 0;
+  static constexpr uint64_t kTombstone = 1;
+
+  // A first block's sequence hash is its local hash: mixed again, in case a publisher's are weak.
+  static uint64_t tag_of(uint64_t sequence) { return (sequence * 0x9E3779B97F4A7C15ULL) >> 32; }
+  static uint64_t value_of(uint64_t sequence, uint32_t chain) {
+    return tag_of(sequence) << 32 | (uint64_t{chain} + 2);
+  }
+  static uint32_t chain_of(uint64_t slot) { return static_cast<uint32_t>(slot) - 2; }
+
+  void place(Slots& table, uint64_t value) {
+    for (size_t i = (value >> 32) & table.mask;; i = (i + 1) & table.mask) {
+      const uint64_t slot = table.slots[i].load(std::memory_order_relaxed);
+      if (slot == kEmpty || slot == kTombstone) {
+        filled_ += slot == kEmpty ? 1 : 0;
+        table.slots[i].store(value, std::memory_order_release);
+        return;
+      }
+    }
+  }
+
+  std::unique_ptr<Slots> rebuild() {
+    const size_t capacity =
+        live_ * 2 > current_->mask ? (current_->mask + 1) * 2 : current_->mask + 1;
+    auto grown = std::make_unique<Slots>(capacity);
+    filled_ = 0;
+    for (size_t i = 0; i <= current_->mask; ++i) {
+      const uint64_t slot = current_->slots[i].load(std::memory_order_relaxed);
+      if (slot > kTombstone) {
+        place(*grown, slot);
+      }
+    }
+    std::swap(grown, current_);
+    published_.store(current_.get(), std::memory_order_release);
+    return grown;
+  }
+
+  std::unique_ptr<Slots> current_;
+  std::atomic<const Slots*> published_{nullptr};
+  size_t filled_ = 0;  // with chains or tombstones
+  size_t live_ = 0;
+};
+
+}  // namespace stator::router
