@@ -111,6 +111,9 @@ bool step_text(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
         out.recovered(Recovery::kStrayMarker);
       }
       break;
+    case Role::kFraming:
+      state.at_start = !out.text_started();
+      break;
     case Role::kReasoningOpen:
       state.mode = Mode::kReasoning;
       state.trims_newline = true;

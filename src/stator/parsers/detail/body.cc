@@ -9,6 +9,10 @@ std::unique_ptr<const BodyMachine> make_body_machine(const BodyContext& context)
   switch (context.spec.body) {
     case BodyKind::kJsonCalls:
       return make_json_calls_machine(context);
+    case BodyKind::kPythonic:
+      return make_pythonic_machine(context);
+    case BodyKind::kHarmony:
+      return make_harmony_machine(context);
     default:
       break;
   }

@@ -64,5 +64,8 @@ std::unique_ptr<const BodyMachine> make_body_machine(const BodyContext& context)
 
 // The machines; each in a file of its own, with its part of the spec format above it.
 std::unique_ptr<const BodyMachine> make_json_calls_machine(const BodyContext& context);
+std::unique_ptr<const BodyMachine> make_pythonic_machine(const BodyContext& context);
+std::unique_ptr<const BodyMachine> make_harmony_machine(const BodyContext& context);
+std::unique_ptr<const BodyMachine> make_guided_arguments_machine();
 
 }  // namespace stator::parsers

@@ -20,6 +20,7 @@ void add_calls(const FamilySpec& spec, ParserPlan& plan) {
   for (const std::string_view key : kStrayKeys) {
     plan.text_markers.add(spec.find_markers(key), static_cast<int>(Role::kStray));
   }
+  plan.starts_in_body = spec.has_flag("whole_output");
 }
 
 void add_reasoning(const ReasoningSpec& spec, ParserPlan& plan) {
@@ -39,27 +40,29 @@ void add_reasoning(const ReasoningSpec& spec, ParserPlan& plan) {
   }
 }
 
-/// The format that guided decoding makes of a required call: an array of calls without markers.
-std::shared_ptr<const FamilySpec> guided_family() {
+/// The format that guided decoding makes of a required call: JSON without markers, from the start.
+std::shared_ptr<const FamilySpec> guided_family(std::string_view first) {
   auto spec = std::make_shared<FamilySpec>();
   spec->name = "guided_json";
   spec->body = BodyKind::kJsonCalls;
-  spec->markers["at_start"] = {{.text = "["}, {.text = "{"}};
+  spec->markers["at_start"] = {{.text = std::string(first)}};
   return spec;
 }
 
 std::shared_ptr<const FamilySpec> choose_calls_family(const ParserOptions& options) {
   switch (options.tool_mode) {
     case ToolMode::kGuidedCalls:
+      return guided_family("[");
     case ToolMode::kGuidedArguments:
-      return guided_family();
+      return guided_family("{");
     case ToolMode::kNative:
       return options.tools_family;
     case ToolMode::kOff:
       break;
   }
-  const bool framed = options.tools_family != nullptr && options.tools_family->always_on;
-  return framed ? options.tools_family : nullptr;
+  const bool channels = options.tools_family != nullptr && options.tools_family->always_on &&
+                        options.tools_family->has_flag("whole_output");
+  return channels ? options.tools_family : nullptr;
 }
 
 }  // namespace
@@ -72,10 +75,16 @@ std::unique_ptr<const ParserPlan> compile_plan(ParserOptions options) {
   plan->reasoning_markers = MarkerSet(plan->options.special_markers);
   plan->calls_family = choose_calls_family(plan->options);
   if (plan->calls_family != nullptr) {
-    plan->machine = make_body_machine({.spec = *plan->calls_family, .options = plan->options});
+    const bool named = plan->options.tool_mode == ToolMode::kGuidedArguments;
+    plan->machine =
+        named ? make_guided_arguments_machine()
+              : make_body_machine({.spec = *plan->calls_family, .options = plan->options});
     plan->keeps_opener = plan->calls_family->has_flag("keep_opener");
-    plan->starts_in_body = plan->calls_family->always_on;
     add_calls(*plan->calls_family, *plan);
+  }
+  if (plan->options.tools_family != nullptr && plan->options.tools_family->always_on) {
+    plan->text_markers.add(plan->options.tools_family->find_markers("framing"),
+                           static_cast<int>(Role::kFraming));
   }
   if (plan->options.reasoning_family != nullptr && plan->options.reasoning != ReasoningMode::kOff) {
     add_reasoning(*plan->options.reasoning_family, *plan);

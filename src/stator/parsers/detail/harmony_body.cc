@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/contains.h"
 #include "stator/parsers/detail/json_stream.h"
 
 // OpenAI's Harmony: everything is a message with a header, and the header says where it goes.
@@ -71,6 +72,7 @@ class HarmonyBody final : public Body {
   bool between_calls() const override {
     return at_ == At::kBetween || (at_ == At::kMessage && route_ != Route::kCall);
   }
+  bool committed() const override { return true; }
 
  private:
   enum class At : uint8_t { kBetween, kHeader, kMessage };
@@ -251,7 +253,7 @@ void HarmonyBody::end_header_early(std::string_view text, CallWriter& out) {
 std::string_view HarmonyBody::tool_of(std::string_view recipient, const CallWriter& out) const {
   const ParserOptions& options = out.options();
   if (options.tool_mode == ToolMode::kOff || recipient.empty() ||
-      std::ranges::contains(machine_.roles, recipient)) {
+      contains(machine_.roles, recipient)) {
     return {};
   }
   for (const std::string& prefix : machine_.function_prefixes) {
@@ -263,20 +265,19 @@ std::string_view HarmonyBody::tool_of(std::string_view recipient, const CallWrit
 }
 
 HarmonyBody::Route HarmonyBody::route_of(const CallWriter& out) {
-  if (!header_.role.empty() && !std::ranges::contains(machine_.roles, header_.role)) {
+  if (!header_.role.empty() && !contains(machine_.roles, header_.role)) {
     return Route::kDropped;  // somebody else's message, made up by the model
   }
   tool_ = tool_of(header_.recipient, out);
   if (!tool_.empty()) {
     const std::string_view family = std::string_view(tool_).substr(0, tool_.find('.'));
     const ParserOptions& options = out.options();
-    const bool is_builtin =
-        tool_ == header_.recipient && std::ranges::contains(machine_.builtin_tools, family);
+    const bool is_builtin = tool_ == header_.recipient && contains(machine_.builtin_tools, family);
     const bool is_declared = options.schemas != nullptr && options.schemas->contains(tool_);
     return !is_builtin || is_declared ? Route::kCall : Route::kDropped;
   }
-  return std::ranges::contains(machine_.reasoning_channels, header_.channel) ? Route::kReasoning
-                                                                             : Route::kContent;
+  return contains(machine_.reasoning_channels, header_.channel) ? Route::kReasoning
+                                                                : Route::kContent;
 }
 
 void HarmonyBody::begin_message(CallWriter& out) {

@@ -71,6 +71,7 @@ class JsonCallsBody final : public Body {
   Go string_value(Window& in, CallWriter& out);
   Go arguments(Window& in, CallWriter& out);
   Go quoted(Window& in, CallWriter& out);
+  Go quoted_malformed(CallWriter& out);
   Go other(Window& in, CallWriter& out);
   Go next(Window& in, CallWriter& out);
   Go after(Window& in);
@@ -445,42 +446,53 @@ JsonCallsBody::Go JsonCallsBody::arguments(Window& in, CallWriter& out) {
 
 /// Arguments as JSON text inside a JSON string: unwrapped once.
 JsonCallsBody::Go JsonCallsBody::quoted(Window& in, CallWriter& out) {
-  constexpr size_t kLongestEscapeBytes = 12;  // a pair of surrogates
-  const std::string_view rest = in.rest();
-  size_t end = 0;  // of what can be unescaped without what follows
-  while (end < rest.size() && rest[end] != '"') {
-    if (rest[end] == '\\' && rest.size() - end < kLongestEscapeBytes &&
-        (end + 1 == rest.size() || rest[end + 1] == 'u') && rest.find('"', end) == rest.npos) {
+  std::string text;
+  while (!in.empty() && in.rest()[0] != '"') {
+    const std::string_view rest = in.rest();
+    const bool escaped = rest[0] == '\\';
+    const size_t raw_bytes =
+        escaped ? escape_length(rest) : std::min(rest.find_first_of("\"\\"), rest.size());
+    if (raw_bytes == 0) {
       break;
     }
-    end += rest[end] == '\\' ? 2 : 1;
+    text.clear();
+    if (!append_unescaped(text, rest.substr(0, raw_bytes))) {
+      return quoted_malformed(out);
+    }
+    const size_t used = json_.feed(text, pending_);
+    const size_t space = leading_space(std::string_view(text).substr(used));
+    const bool is_object = begun_ || pending_.empty() || pending_[0] == '{';
+    if (used + space < text.size() || !is_object ||
+        json_.status() == JsonStream::Status::kMalformed) {
+      in.consume(escaped ? 0 : used + space);
+      return quoted_malformed(out);
+    }
+    in.consume(raw_bytes);
   }
-  end = std::min(end, rest.size());
-  const bool closed = end < rest.size() && rest[end] == '"';
-  std::string text;
-  const bool sound = append_unescaped(text, rest.substr(0, end));
-  const size_t used = json_.feed(text, pending_);
-  const bool is_object = pending_.empty() || pending_[0] == '{' || begun_;
-  const bool overflow = !has_name_ && pending_.size() > kMaxHeldBytes;
-  const bool trailing = used < text.size() && !trim(std::string_view(text).substr(used)).empty();
-  in.consume(end + (closed ? 1 : 0));
-  if (is_object) {
-    forward(out);
-  }
-  if (!sound || !is_object || overflow || trailing ||
-      json_.status() == JsonStream::Status::kMalformed) {
+  if (pending_.size() > kMaxHeldBytes && !has_name_) {
+    out.recovered(Recovery::kTooLarge);
     return malformed(out);
   }
-  if (!closed) {
+  if (in.empty() || in.rest()[0] != '"') {
+    forward(out);
     return Go::kMore;
   }
+  in.consume(1);
   if (json_.status() != JsonStream::Status::kDone) {
     if (begun_ || !pending_.empty()) {
-      return malformed(out);
+      return quoted_malformed(out);
     }
     pending_ = "{}";  // an empty string
   }
   return arguments_done(out);
+}
+
+/// What was sound so far is written, as it would have been had it come in smaller pieces.
+JsonCallsBody::Go JsonCallsBody::quoted_malformed(CallWriter& out) {
+  if (begun_ || pending_.starts_with('{')) {
+    forward(out);
+  }
+  return malformed(out);
 }
 
 JsonCallsBody::Go JsonCallsBody::other(Window& in, CallWriter& out) {

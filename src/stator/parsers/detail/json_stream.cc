@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/parsers/detail/json_stream.h"
 
+#include <algorithm>
+
 #include "stator/parsers/detail/window.h"
 
 namespace stator::parsers {
@@ -416,6 +418,34 @@ size_t append_escape(std::string& out, std::string_view body, size_t at) {
 }
 
 }  // namespace
+
+size_t escape_length(std::string_view body) {
+  constexpr size_t kUnicodeBytes = 6;
+  if (body.size() < 2) {
+    return 0;
+  }
+  if (body[1] != 'u') {
+    return std::string_view("\"\\/bfnrt").contains(body[1]) ? 2 : 1;
+  }
+  const auto digits = body.substr(2, 4);
+  if (!std::ranges::all_of(digits, is_hex)) {
+    return 1;
+  }
+  if (digits.size() < 4) {
+    return 0;
+  }
+  if (!is_high_surrogate(read_unicode_escape(body, 0))) {
+    return kUnicodeBytes;
+  }
+  const std::string_view low = body.substr(kUnicodeBytes, kUnicodeBytes);
+  const bool may_be_low = std::string_view("\\u").starts_with(low.substr(0, 2)) &&
+                          (low.size() < 3 || std::ranges::all_of(low.substr(2), is_hex));
+  if (low.size() < kUnicodeBytes) {
+    return may_be_low ? 0 : kUnicodeBytes;
+  }
+  const uint32_t code = read_unicode_escape(low, 0);
+  return may_be_low && is_low_surrogate(code) ? 2 * kUnicodeBytes : kUnicodeBytes;
+}
 
 bool append_unescaped(std::string& out, std::string_view body) {
   size_t at = 0;

@@ -85,4 +85,8 @@ void append_json_string(std::string& out, std::string_view text);
 /// U+FFFD. False if an escape is broken; `out` then has what came before.
 bool append_unescaped(std::string& out, std::string_view body);
 
+/// Length of the escape at the front of a string's body, a pair of surrogates being one: 0 if it
+/// is not all there yet. A broken escape has length 1.
+size_t escape_length(std::string_view body);
+
 }  // namespace stator::parsers

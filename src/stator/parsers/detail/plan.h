@@ -17,6 +17,7 @@ namespace stator::parsers {
 enum class Role : int {
   kCalls,  ///< a stretch of tool calls begins
   kStray,  ///< belongs to calls, but none is open
+  kFraming,        ///< says where text stands, which the client does not care about
   kReasoningOpen,
   kReasoningClose,
 };

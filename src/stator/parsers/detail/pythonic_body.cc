@@ -36,6 +36,7 @@ class PythonicBody final : public Body {
   bool between_calls() const override {
     return (at_ == At::kCall && !in_name_) || at_ == At::kAfter;
   }
+  bool committed() const override { return marked_ || committed_; }
 
  private:
   enum class At : uint8_t {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/parsers/test/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "stator/core/random.h"
+
+namespace stator::parsers {
+namespace {
+
+class Goldens : public testing::TestWithParam<std::string> {};
+
+std::vector<std::string> sorted(std::vector<std::string> names) {
+  std::ranges::sort(names);
+  return names;
+}
+
+size_t total_bytes(const GoldenCase& golden) {
+  size_t bytes = 0;
+  for (const Piece& piece : golden.pieces) {
+    bytes += piece.text.size();
+  }
+  return bytes;
+}
+
+TEST_P(Goldens, GiveTheRecordedMessage) {
+  for (const GoldenCase& golden : read_goldens(GetParam())) {
+    SCOPED_TRACE(golden.name);
+
+    Parsed parsed = parse_pieces(golden.options, golden.pieces, golden.end);
+
+    SCOPED_TRACE(to_json(parsed));
+    if (!golden.checks_ids) {
+      for (auto& call : parsed.message.calls) {
+        EXPECT_FALSE(call.id.empty());
+        call.id.clear();
+      }
+    }
+    EXPECT_EQ(parsed.message, golden.message);
+    EXPECT_EQ(parsed.finish, golden.finish);
+    EXPECT_EQ(sorted(parsed.recoveries), sorted(golden.recoveries));
+  }
+}
+
+void expect_same(const Parsed& parsed, const Parsed& whole, const std::string& how) {
+  EXPECT_EQ(parsed.trace, whole.trace) << how;
+  EXPECT_EQ(parsed.message, whole.message) << how;
+  EXPECT_EQ(parsed.finish, whole.finish) << how;
+  EXPECT_EQ(sorted(parsed.recoveries), sorted(whole.recoveries)) << how;
+}
+
+TEST_P(Goldens, DoNotDependOnWhereTheTextIsCut) {
+  Random random(20261121);
+  for (const GoldenCase& golden : read_goldens(GetParam())) {
+    SCOPED_TRACE(golden.name);
+    const Parsed whole = parse_pieces(golden.options, golden.pieces, golden.end);
+    const size_t bytes = total_bytes(golden);
+    const auto with_cuts = [&](const std::vector<size_t>& offsets) {
+      return parse_pieces(golden.options, cut(golden.pieces, offsets), golden.end);
+    };
+
+    std::vector<size_t> everywhere;
+    for (size_t at = 1; at < bytes; ++at) {
+      everywhere.push_back(at);
+      expect_same(with_cuts({at}), whole, "cut at " + std::to_string(at));
+    }
+    expect_same(with_cuts(everywhere), whole, "byte by byte");
+    for (int round = 0; round < 20; ++round) {
+      std::vector<size_t> some;
+      for (size_t at = 1; at < bytes; ++at) {
+        if (random.below(6) == 0) {
+          some.push_back(at);
+        }
+      }
+      expect_same(with_cuts(some), whole, "random cuts");
+    }
+  }
+}
+
+/// Cut short anywhere, an output is still the same for every chunking, and the text is never
+/// more than it would have been.
+TEST_P(Goldens, MayEndAnywhere) {
+  for (const GoldenCase& golden : read_goldens(GetParam())) {
+    SCOPED_TRACE(golden.name);
+    const size_t bytes = total_bytes(golden);
+    std::vector<size_t> everywhere;
+    for (size_t at = 1; at < bytes; ++at) {
+      everywhere.push_back(at);
+    }
+    const std::vector<Piece> atoms = cut(golden.pieces, everywhere);
+    for (size_t count = 0; count <= atoms.size(); count += 1 + atoms.size() / 64) {
+      const std::vector<Piece> head(atoms.begin(), atoms.begin() + static_cast<ptrdiff_t>(count));
+      std::vector<Piece> joined;
+      for (const Piece& atom : head) {  // atoms of one ordinary piece lie side by side
+        if (!joined.empty() && !joined.back().special && !atom.special &&
+            joined.back().text.data() + joined.back().text.size() == atom.text.data()) {
+          joined.back().text =
+              std::string_view(joined.back().text.data(), joined.back().text.size() + 1);
+        } else {
+          joined.push_back(atom);
+        }
+      }
+      expect_same(parse_pieces(golden.options, head, StreamEnd::kLength),
+                  parse_pieces(golden.options, joined, StreamEnd::kLength),
+                  "after " + std::to_string(count) + " pieces");
+    }
+  }
+}
+
+std::string family_of(const testing::TestParamInfo<std::string>& info) {
+  return std::filesystem::path(info.param).stem().string();
+}
+
+INSTANTIATE_TEST_SUITE_P(Family, Goldens, testing::ValuesIn(golden_files()), family_of);
+
+}  // namespace
+}  // namespace stator::parsers
