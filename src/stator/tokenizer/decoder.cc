@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 namespace stator::tokenizer {
 namespace {
@@ -20,30 +21,117 @@ std::optional<char> fallback_byte(std::string_view text) {
                                              : std::nullopt;
 }
 
-std::string replace_all(std::string_view text, const Decoder::Replace& step) {
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
   std::string out;
-  for (size_t at = text.find(step.pattern); at != std::string_view::npos;
-       at = text.find(step.pattern)) {
-    out.append(text.substr(0, at)).append(step.content);
-    text.remove_prefix(at + step.pattern.size());
+  if (pattern.empty()) {
+    return out.append(text);
+  }
+  for (size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern)) {
+    out.append(text.substr(0, at)).append(content);
+    text.remove_prefix(at + pattern.size());
   }
   return out.append(text);
 }
 
+/// The reference's undoing of spaces that word tokenizers put into English.
+std::string clean_up(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> kRules[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [dirty, clean] : kRules) {
+    text = replace_all(text, dirty, clean);
+  }
+  return text;
+}
+
+using Place = Tokenizer::TokenPlace;
+
+// apply: one step on one token's text.
+
+std::string apply(const Decoder::ByteLevel&, std::string text, Place) {
+  return ByteAlphabet::get().unmap(text).value_or(text);
+}
+
+std::string apply(const Decoder::ByteFallback&, std::string text, Place) {
+  return text;  // not the name of a byte, or it would not come here
+}
+
+std::string apply(const Decoder::Replace& step, std::string text, Place) {
+  return replace_all(text, step.pattern, step.content);
+}
+
+std::string apply(const Decoder::ReplaceMatches& step, std::string text, Place) {
+  std::string out;
+  size_t copied = 0;
+  for (size_t from = 0; from <= text.size();) {
+    const Regex::Found found = step.pattern.find(text, from);
+    if (found.outcome != Regex::Outcome::kMatch) {
+      break;
+    }
+    out.append(text, copied, found.begin - copied).append(step.content);
+    copied = found.end;
+    from = found.end > found.begin ? found.end : found.end + 1;
+    while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80) {
+      ++from;
+    }
+  }
+  return out.append(text, copied);
+}
+
+std::string apply(const Decoder::Metaspace& step, std::string text, Place place) {
+  return replace_all(text, step.replacement, place.is_first && !step.keeps_first ? "" : " ");
+}
+
+std::string apply(const Decoder::WordPiece& step, std::string text, Place place) {
+  if (!place.is_first) {
+    text = text.starts_with(step.prefix) ? text.substr(step.prefix.size()) : " " + text;
+  }
+  return step.cleanup ? clean_up(std::move(text)) : text;
+}
+
+std::string apply(const Decoder::EndOfWord& step, std::string text, Place place) {
+  return replace_all(text, step.suffix, place.is_last ? "" : " ");
+}
+
+std::string apply(const Decoder::Ctc& step, std::string text, Place) {
+  text = replace_all(text, step.pad, "");
+  return step.cleanup ? replace_all(clean_up(std::move(text)), step.delimiter, " ") : text;
+}
+
+std::string apply(const Decoder::Strip& step, std::string text, Place) {
+  std::string_view rest = text;
+  for (uint32_t left = step.start; left > 0 && rest.starts_with(step.content); --left) {
+    rest.remove_prefix(step.content.size());
+  }
+  for (uint32_t left = step.stop; left > 0 && rest.ends_with(step.content); --left) {
+    rest.remove_suffix(step.content.size());
+  }
+  return std::string(rest);
+}
+
+bool depends_on_first(const Decoder::Step& step) {
+  const auto* metaspace = std::get_if<Decoder::Metaspace>(&step);
+  return (metaspace != nullptr && !metaspace->keeps_first) ||
+         std::holds_alternative<Decoder::WordPiece>(step);
+}
+
+bool depends_on_last(const Decoder::Step& step) {
+  return std::holds_alternative<Decoder::EndOfWord>(step);
+}
+
 }  // namespace
 
-std::string decode_token(const Decoder& decoder, std::string_view token_text) {
+std::string decode_token(const Decoder& decoder, std::string_view token_text,
+                         Tokenizer::TokenPlace place) {
   std::string text(token_text);
   for (const Decoder::Step& step : decoder.steps) {
-    if (const auto* replace = std::get_if<Decoder::Replace>(&step)) {
-      text = replace_all(text, *replace);
-    } else if (std::holds_alternative<Decoder::ByteFallback>(step)) {
+    if (std::holds_alternative<Decoder::ByteFallback>(step)) {
       if (const auto byte = fallback_byte(text)) {
         return {*byte};
       }
-    } else if (auto bytes = ByteAlphabet::get().unmap(text)) {
-      return *std::move(bytes);
     }
+    text = std::visit([&](const auto& s) { return apply(s, std::move(text), place); }, step);
   }
   return text;
 }
@@ -66,6 +154,24 @@ TokenTable::TokenTable(const std::vector<Entry>& entries) {
       flags_[id] = static_cast<uint8_t>(kKnown | (entry->special ? kSpecial : 0));
     }
     offsets_[id + 1] = static_cast<uint32_t>(bytes_.size());
+  }
+}
+
+TokenTables::TokenTables(const Decoder& decoder, const std::vector<Spelling>& spellings)
+    : first_mask_(std::ranges::any_of(decoder.steps, depends_on_first) ? kFirst : 0),
+      last_mask_(std::ranges::any_of(decoder.steps, depends_on_last) ? kLast : 0) {
+  for (uint8_t index = 0; index < tables_.size(); ++index) {
+    if ((index & ~(first_mask_ | last_mask_)) != 0) {
+      continue;
+    }
+    const Tokenizer::TokenPlace place{(index & kFirst) != 0, (index & kLast) != 0};
+    std::vector<TokenTable::Entry> entries;
+    entries.reserve(spellings.size());
+    for (const Spelling& spelling : spellings) {
+      entries.push_back(
+          {spelling.id, decode_token(decoder, spelling.text, place), spelling.special});
+    }
+    tables_[index] = TokenTable(entries);
   }
 }
 

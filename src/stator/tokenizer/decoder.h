@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "stator/core/ids.h"
+#include "stator/tokenizer/regex.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::tokenizer {
 
-/// How vocabulary spellings become text. Every decoder we support maps each token by itself to
-/// bytes; what depends on neighbours is only `rules`. That makes decoding a table lookup.
+/// How vocabulary spellings become text. Every decoder we support maps each token to bytes that
+/// depend on nothing but whether the token is the first or last one; what else depends on
+/// neighbours is only `rules`. That makes decoding a table lookup.
 struct Decoder {
   /// Characters of the byte alphabet to bytes; a token with any other character stands for itself.
   struct ByteLevel {};
@@ -22,16 +24,48 @@ struct Decoder {
     std::string pattern;  // not empty
     std::string content;
   };
+  struct ReplaceMatches {
+    Regex pattern;
+    std::string content;
+  };
   /// "<0xNN>" to that byte; the steps after it leave the byte alone.
   struct ByteFallback {};
-  using Step = std::variant<ByteLevel, Replace, ByteFallback>;
+  /// `replacement` to spaces; in the first token to nothing unless `keeps_first`.
+  struct Metaspace {
+    std::string replacement;
+    bool keeps_first;
+  };
+  /// BERT: tokens are joined by spaces but for those that start with `prefix`.
+  struct WordPiece {
+    std::string prefix;
+    bool cleanup;  ///< no space before punctuation and English contractions, within each token
+  };
+  /// `suffix` to a space; in the last token to nothing.
+  struct EndOfWord {
+    std::string suffix;
+  };
+  /// Speech recognition: without padding; with `cleanup` also `delimiter` to spaces.
+  struct Ctc {
+    std::string pad;
+    std::string delimiter;
+    bool cleanup;
+  };
+  /// `content` off the ends of each token, at most so many times.
+  struct Strip {
+    std::string content;  // one character
+    uint32_t start;
+    uint32_t stop;
+  };
+  using Step = std::variant<ByteLevel, Replace, ReplaceMatches, ByteFallback, Metaspace, WordPiece,
+                            EndOfWord, Ctc, Strip>;
 
   std::vector<Step> steps;
   Tokenizer::DecodeRules rules;
 };
 
-/// The bytes that a token spelled `token_text` (valid UTF-8) stands for.
-std::string decode_token(const Decoder& decoder, std::string_view token_text);
+/// The bytes that a token spelled `token_text` (valid UTF-8) stands for at `place`.
+std::string decode_token(const Decoder& decoder, std::string_view token_text,
+                         Tokenizer::TokenPlace place);
 
 /// Bytes and flags of every token, by id: 5 bytes per id and the text.
 class TokenTable {
@@ -61,6 +95,33 @@ class TokenTable {
   std::string bytes_;
   std::vector<uint32_t> offsets_;  // size() + 1
   std::vector<uint8_t> flags_;
+};
+
+/// The tables of all places; most decoders have one table for all.
+class TokenTables {
+ public:
+  TokenTables() = default;
+  struct Spelling {
+    TokenId id;
+    std::string_view text;
+    bool special;
+  };
+  /// Of equal ids the last spelling wins.
+  TokenTables(const Decoder& decoder, const std::vector<Spelling>& spellings);
+
+  /// Of a token that is neither first nor last.
+  const TokenTable& middle() const { return tables_[0]; }
+  std::string_view bytes(TokenId id, Tokenizer::TokenPlace place) const {
+    const size_t index = (place.is_first ? first_mask_ : 0U) | (place.is_last ? last_mask_ : 0U);
+    return tables_[index].bytes(id);
+  }
+
+ private:
+  static constexpr uint8_t kFirst = 1;
+  static constexpr uint8_t kLast = 2;
+  std::array<TokenTable, 4> tables_;  // by kFirst | kLast; unused ones are empty
+  uint8_t first_mask_ = 0;            // kFirst if the decoder treats the first token apart
+  uint8_t last_mask_ = 0;
 };
 
 }  // namespace stator::tokenizer

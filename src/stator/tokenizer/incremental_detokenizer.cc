@@ -3,6 +3,7 @@
 
 #include "stator/tokenizer/unicode.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -32,19 +33,43 @@ IncrementalDetokenizer::IncrementalDetokenizer(const Tokenizer& tokenizer, SkipS
     : tokenizer_(&tokenizer), skip_special_(skip == SkipSpecial::kYes) {
   const Tokenizer::DecodeRules rules = tokenizer.decode_rules();
   space_between_ = rules.space_between;
+  drops_repeats_ = rules.drops_repeats;
+  last_is_special_ = rules.last_is_special;
   at_start_ = start == StreamStart::kStartOfText;
   strip_char_ = rules.strip_char;
   strip_left_ = at_start_ ? rules.strip_count : uint8_t{0};
+  strip_end_max_ = rules.strip_end_count;
 }
 
 void IncrementalDetokenizer::step(TokenId id, std::string& out) {
-  if (!tokenizer_->contains(id) || (skip_special_ && tokenizer_->is_special(id))) {
+  if (!tokenizer_->contains(id) || (skip_special_ && tokenizer_->is_special(id)) ||
+      (drops_repeats_ && id == previous_)) {
     return;
   }
-  if (space_between_ && !std::exchange(at_start_, false)) {
+  previous_ = id;
+  const bool is_first = std::exchange(at_start_, false);
+  if (space_between_ && !is_first) {
     append(" ", out);
   }
-  append(tokenizer_->token_bytes(id), out);
+  const std::string_view spelled = tokenizer_->token_bytes(id, {.is_first = is_first});
+  if (last_is_special_) {
+    append(std::exchange(middle_rest_, {}), out);
+    hold_end_of(id, spelled, is_first, out);
+  } else {
+    append(spelled, out);
+  }
+}
+
+/// Writes what the token has in common whether another one follows or not.
+void IncrementalDetokenizer::hold_end_of(TokenId id, std::string_view spelled, bool is_first,
+                                         std::string& out) {
+  const std::string_view as_last =
+      tokenizer_->token_bytes(id, {.is_first = is_first, .is_last = true});
+  const auto differs = std::ranges::mismatch(spelled, as_last).in1;
+  const auto common = static_cast<size_t>(differs - spelled.begin());
+  append(spelled.substr(0, common), out);
+  middle_rest_ = spelled.substr(common);
+  end_rest_ = as_last.substr(common);
 }
 
 void IncrementalDetokenizer::append(std::string_view bytes, std::string& out) {
@@ -63,29 +88,55 @@ void IncrementalDetokenizer::append(std::string_view bytes, std::string& out) {
     const std::string_view candidate(character, held_count_ + size_t{1});
     const Kind kind = classify_utf8(candidate).kind;
     if (kind == Kind::kInvalid) {  // the new byte does not belong to what was held
-      finish(out);
+      finish_character(out);
       break;
     }
     bytes.remove_prefix(1);
     if (kind == Kind::kCharacter) {
-      out.append(candidate);
+      append_text(candidate, out);
       held_count_ = 0;
     } else {
       held_[held_count_++] = candidate.back();
     }
   }
   const size_t tail = incomplete_tail_bytes(bytes);
-  append_lossy(bytes.substr(0, bytes.size() - tail), out);
+  append_text(bytes.substr(0, bytes.size() - tail), out);
   if (tail > 0) {
     std::memcpy(held_, bytes.data() + bytes.size() - tail, tail);
     held_count_ = static_cast<uint8_t>(tail);
   }
 }
 
-void IncrementalDetokenizer::finish(std::string& out) {
-  if (std::exchange(held_count_, uint8_t{0}) > 0) {
-    out.append(kReplacementCharacter);
+/// Complete characters, or bytes that never become one.
+void IncrementalDetokenizer::append_text(std::string_view text, std::string& out) {
+  if (strip_end_max_ == 0) {
+    append_lossy(text, out);
+    return;
   }
+  size_t end = text.size();
+  while (end > 0 && text[end - 1] == strip_char_) {
+    --end;
+  }
+  if (end > 0) {
+    out.append(std::exchange(strip_end_held_, uint8_t{0}), strip_char_);
+    append_lossy(text.substr(0, end), out);
+  }
+  const size_t at_end = strip_end_held_ + (text.size() - end);
+  strip_end_held_ = static_cast<uint8_t>(std::min<size_t>(at_end, strip_end_max_));
+  out.append(at_end - strip_end_held_, strip_char_);
+}
+
+void IncrementalDetokenizer::finish_character(std::string& out) {
+  if (std::exchange(held_count_, uint8_t{0}) > 0) {
+    append_text(kReplacementCharacter, out);
+  }
+}
+
+void IncrementalDetokenizer::finish(std::string& out) {
+  append(std::exchange(end_rest_, {}), out);
+  middle_rest_ = {};
+  finish_character(out);
+  strip_end_held_ = 0;
 }
 
 }  // namespace stator::tokenizer

@@ -22,8 +22,9 @@ enum class StreamStart : uint8_t { kAfterPrompt, kStartOfText };
 ///
 /// I1: what all steps and finish() append equals Tokenizer::decode of all ids (with kStartOfText).
 /// I2: every appended text is valid UTF-8; at most 3 bytes are held back: the incomplete last
-/// character. O(bytes of the token) per step: a table lookup. The tokenizer must outlive it. Not
-/// thread-safe.
+/// character. Decoders that treat the end apart hold more: the last token's difference, or the
+/// characters that may be stripped. O(bytes of the token) per step: a table lookup. The tokenizer
+/// must outlive it. Not thread-safe.
 class IncrementalDetokenizer {
  public:
   IncrementalDetokenizer(const Tokenizer& tokenizer, SkipSpecial skip,
@@ -32,22 +33,33 @@ class IncrementalDetokenizer {
   /// Appends the text that became complete with `id`; nothing for skipped or unknown ids.
   void step(TokenId id, std::string& out);
 
-  /// Appends the held incomplete character as one U+FFFD, if any. The stream may go on afterwards.
+  /// Appends what was held back as it stands at the end: the incomplete character as one U+FFFD.
+  /// The stream may go on afterwards.
   void finish(std::string& out);
 
   /// Bytes waiting for the rest of their character: 0 to 3.
   uint32_t held_bytes() const { return held_count_; }
 
  private:
+  void hold_end_of(TokenId id, std::string_view spelled, bool is_first, std::string& out);
   void append(std::string_view bytes, std::string& out);
+  void finish_character(std::string& out);
+  void append_text(std::string_view text, std::string& out);
 
   const Tokenizer* tokenizer_;
+  std::string_view middle_rest_;  // of the last token, if another one follows …
+  std::string_view end_rest_;     // … and if none does; views of the tokenizer
+  TokenId previous_ = UINT32_MAX;
   char held_[3] = {};
   uint8_t held_count_ = 0;
   uint8_t strip_left_ = 0;  // leading strip characters still to be dropped
+  uint8_t strip_end_max_ = 0;
+  uint8_t strip_end_held_ = 0;  // strip characters that are not written yet
   char strip_char_ = ' ';
   bool skip_special_;
   bool space_between_;
+  bool drops_repeats_;
+  bool last_is_special_;
   bool at_start_ = true;
 };
 

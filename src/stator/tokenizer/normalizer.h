@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stator/core/result.h"
+#include "stator/tokenizer/charsmap.h"
 #include "stator/tokenizer/regex.h"
 
 namespace stator::tokenizer {
@@ -40,17 +41,32 @@ struct Normalizer {
   };
   /// Every byte to its character of the byte alphabet.
   struct MapBytes {};
-  using Step =
-      std::variant<ToForm, Lowercase, Strip, Prepend, ReplaceText, ReplaceMatches, MapBytes>;
+  /// Without the characters of some Unicode classes.
+  struct RemoveClass {
+    uint32_t unicode_classes;
+  };
+  /// BERT's cleaning: control characters away, white space to spaces.
+  struct CleanText {};
+  /// A space before and after every Chinese ideograph.
+  struct IsolateIdeographs {};
+  /// The translation toolkits' cleaning: a fixed list of controls away, another to spaces.
+  struct Nmt {};
+  using Step = std::variant<ToForm, Lowercase, Strip, Prepend, ReplaceText, ReplaceMatches,
+                            MapBytes, RemoveClass, CleanText, IsolateIdeographs, Nmt, Charsmap>;
 
   std::vector<Step> steps;
   size_t bytes_max = kMaxNormalizedBytes;
 };
 
+struct Normalized {
+  std::string_view text;
+  bool keeps_start = true;  ///< its first character comes from the first of the input
+};
+
 /// Normalizes valid UTF-8. Returns `text` itself when nothing changes (the usual case: NFC of text
 /// that is already composed is only checked), else a view into `buffer`. Errors: kTooLarge
 /// (kMaxNormalizedBytes), kInvalidArgument (a regular expression gave up).
-Result<std::string_view> normalize(const Normalizer& normalizer, std::string_view text,
-                                   std::string& buffer);
+Result<Normalized> normalize(const Normalizer& normalizer, std::string_view text,
+                             std::string& buffer);
 
 }  // namespace stator::tokenizer

@@ -27,7 +27,7 @@ struct Pipeline {
   Model model;
   PostProcessor post_processor;
 
-  TokenTable tokens;
+  TokenTables tokens;
   Tokenizer::DecodeRules decode_rules;
   FlatMap<std::string, TokenId> added_ids;  ///< by content
 

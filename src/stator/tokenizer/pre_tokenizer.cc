@@ -5,6 +5,7 @@
 #include "stator/tokenizer/normalizer.h"
 #include "stator/tokenizer/unicode.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace stator::tokenizer {
@@ -172,6 +173,9 @@ Status run(const PreTokenizer::Split& step, Pieces& pieces) {
 /// Writes each piece anew with `write(piece, out)`.
 template <typename Write>
 Status rewrite(Pieces& pieces, Write write) {
+  if (!pieces.ranges.empty() && pieces.ranges[0].begin > 0) {
+    pieces.start = TextStart::kNo;  // a step took the start away
+  }
   std::string rewritten;
   rewritten.reserve(pieces.text.size() + pieces.ranges.size());
   for (size_t i = 0; i < pieces.ranges.size(); ++i) {
@@ -196,6 +200,64 @@ Status run(const PreTokenizer::AddPrefixSpace&, Pieces& pieces) {
     }
     out.append(piece);
   });
+}
+
+Status run(const PreTokenizer::MapSpaces& step, Pieces& pieces) {
+  using Prepend = PreTokenizer::MapSpaces::Prepend;
+  size_t index = 0;
+  return rewrite(pieces, [&](std::string_view piece, std::string& out) {
+    const bool is_start = index++ == 0 && pieces.start == TextStart::kYes;
+    const bool may_prepend =
+        step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && is_start);
+    if (may_prepend && piece.front() != ' ' && !piece.starts_with(step.replacement)) {
+      out.append(step.replacement);
+    }
+    for (size_t at = 0; at < piece.size();) {
+      const size_t space = std::min(piece.find(' ', at), piece.size());
+      out.append(piece.substr(at, space - at));
+      if (space < piece.size()) {
+        out.append(step.replacement);
+      }
+      at = space + 1;
+    }
+  });
+}
+
+Status run(const PreTokenizer::SplitScripts&, Pieces& pieces) {
+  for (const Range range : pieces.ranges) {
+    uint8_t script = kAnyScript;  // of the current piece; kAnyScript: there is none yet
+    size_t begin = range.end;
+    for (size_t at = range.begin; at < range.end;) {
+      const CodePoint code_point = decode_at(pieces.text, at);
+      const uint8_t next = script_of(code_point.value);
+      if (next != kAnyScript && next != script) {
+        if (script != kAnyScript) {
+          pieces.next_ranges.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(at)});
+        }
+        begin = at;
+        script = next;
+      }
+      at += code_point.bytes;
+    }
+    if (begin < range.end) {
+      pieces.next_ranges.push_back({static_cast<uint32_t>(begin), range.end});
+    }
+  }
+  return {};
+}
+
+Status run(const PreTokenizer::SplitLength& step, Pieces& pieces) {
+  for (const Range range : pieces.ranges) {
+    for (size_t begin = range.begin; begin < range.end;) {
+      size_t end = begin;
+      for (size_t i = 0; i < step.chars && end < range.end; ++i) {
+        end += decode_at(pieces.text, end).bytes;
+      }
+      pieces.next_ranges.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
+      begin = end;
+    }
+  }
+  return {};
 }
 
 Status run(const PreTokenizer::MapBytes&, Pieces& pieces) {

@@ -46,7 +46,20 @@ struct PreTokenizer {
   };
   /// Every byte to its character of the byte alphabet.
   struct MapBytes {};
-  using Step = std::variant<AddPrefixSpace, Scan, Split, MapBytes>;
+  /// Spaces to `replacement`, which also goes before pieces that do not start with it.
+  struct MapSpaces {
+    enum class Prepend : uint8_t { kAlways, kFirst, kNever };  ///< kFirst: where the text starts
+    std::string replacement;                                   ///< one character
+    Prepend prepend;
+  };
+  /// Cuts where the script changes. What stands before the first character of any script is lost,
+  /// as in the reference.
+  struct SplitScripts {};
+  struct SplitLength {
+    size_t chars;  // at least 1
+  };
+  using Step =
+      std::variant<AddPrefixSpace, Scan, Split, MapBytes, MapSpaces, SplitScripts, SplitLength>;
 
   std::vector<Step> steps;
 };

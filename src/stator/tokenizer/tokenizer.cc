@@ -2,6 +2,7 @@
 #include "stator/tokenizer/tokenizer.h"
 
 #include "stator/core/assert.h"
+#include "stator/tokenizer/incremental_detokenizer.h"
 #include "stator/tokenizer/pipeline.h"
 #include "stator/tokenizer/pre_token_cache.h"
 #include "stator/tokenizer/unicode.h"
@@ -104,15 +105,15 @@ Status encode_pieces(const WordModel& model, uint32_t, EncodeScratch& scratch,
 
 Status encode_text(const Pipeline& pipeline, const Section& raw, SpecialTokens special,
                    EncodeScratch& scratch, std::vector<TokenId>& out) {
-  STATOR_TRY(const std::string_view normalized,
+  STATOR_TRY(const Normalized normalized,
              normalize(pipeline.normalizer, raw.text, scratch.normalized));
-  pipeline.normalized_added_tokens.split(normalized, special, scratch.normalized_sections);
+  pipeline.normalized_added_tokens.split(normalized.text, special, scratch.normalized_sections);
   for (const Section& section : scratch.normalized_sections) {
     if (section.is_token) {
       out.push_back(section.id);
       continue;
     }
-    const bool is_start = raw.is_start && section.is_start;
+    const bool is_start = raw.is_start && normalized.keeps_start && section.is_start;
     STATOR_CHECK(pre_tokenize(pipeline.pre_tokenizer, section.text,
                               is_start ? TextStart::kYes : TextStart::kNo, scratch.pieces));
     STATOR_CHECK(std::visit(
@@ -189,30 +190,21 @@ Status Tokenizer::encode(std::string_view text, EncodeOptions options,
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, SkipSpecial skip) const {
-  const DecodeRules& rules = pipeline_->decode_rules;
-  std::string bytes;
-  bool first = true;
-  for (const TokenId id : ids) {
-    if (!contains(id) || (skip == SkipSpecial::kYes && is_special(id))) {
-      continue;
-    }
-    if (rules.space_between && !std::exchange(first, false)) {
-      bytes.push_back(' ');
-    }
-    bytes += token_bytes(id);
-  }
-  std::string_view rest = bytes;
-  for (int left = rules.strip_count; left > 0 && rest.starts_with(rules.strip_char); --left) {
-    rest.remove_prefix(1);
-  }
+  IncrementalDetokenizer detokenizer(*this, skip, StreamStart::kStartOfText);
   std::string text;
-  text.reserve(rest.size());
-  append_lossy(rest, text);
+  for (const TokenId id : ids) {
+    detokenizer.step(id, text);
+  }
+  detokenizer.finish(text);
   return text;
 }
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {
-  return pipeline_->tokens.bytes(id);
+  return pipeline_->tokens.middle().bytes(id);
+}
+
+std::string_view Tokenizer::token_bytes(TokenId id, TokenPlace place) const {
+  return pipeline_->tokens.bytes(id, place);
 }
 
 std::string Tokenizer::token_text(TokenId id) const {
@@ -222,11 +214,11 @@ std::string Tokenizer::token_text(TokenId id) const {
 }
 
 bool Tokenizer::contains(TokenId id) const {
-  return pipeline_->tokens.is_known(id);
+  return pipeline_->tokens.middle().is_known(id);
 }
 
 bool Tokenizer::is_special(TokenId id) const {
-  return pipeline_->tokens.is_special(id);
+  return pipeline_->tokens.middle().is_special(id);
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view token_text) const {
@@ -238,7 +230,7 @@ std::optional<TokenId> Tokenizer::find(std::string_view token_text) const {
 }
 
 uint32_t Tokenizer::vocab_size() const {
-  return pipeline_->tokens.size();
+  return pipeline_->tokens.middle().size();
 }
 
 uint64_t Tokenizer::fingerprint() const {

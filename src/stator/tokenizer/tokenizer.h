@@ -66,7 +66,7 @@ class Tokenizer {
   /// From a model folder: tokenizer.json, plus the special tokens declared only in
   /// tokenizer_config.json (added_tokens_decoder, bos_token, …) or special_tokens_map.json.
   /// kNotFound: there is no tokenizer.json.
-  static Result<std::unique_ptr<Tokenizer>> load(const std::string& model_dir);
+  static Result<std::unique_ptr<Tokenizer>> load(const std::string& path);
 
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
@@ -89,6 +89,16 @@ class Tokenizer {
   /// tokens give their literal content. Empty for an unknown id. Valid as long as the tokenizer.
   std::string_view token_bytes(TokenId id) const;
 
+  /// Where a token stands in what is decoded, specials that are skipped not counted. Some decoders
+  /// (WordPiece, Metaspace, BPEDecoder) spell the first or the last token differently.
+  struct TokenPlace {
+    bool is_first = false;
+    bool is_last = false;
+  };
+
+  /// `token_bytes` at a place; without one, in the middle.
+  std::string_view token_bytes(TokenId id, TokenPlace place) const;
+
   /// `token_bytes` as UTF-8 for display, with U+FFFD for partial characters.
   std::string token_text(TokenId id) const;
 
@@ -108,11 +118,14 @@ class Tokenizer {
   /// in every process, so caches of token ids can be keyed on it.
   uint64_t fingerprint() const;
 
-  /// How decoded text starts and how tokens are joined; for IncrementalDetokenizer.
+  /// How decoded text starts and ends and how tokens are joined; for IncrementalDetokenizer.
   struct DecodeRules {
-    char strip_char = ' ';       ///< stripped from the start of a text …
-    uint8_t strip_count = 0;     ///< … at most this many times
-    bool space_between = false;  ///< no decoder in the file: tokens are joined by a space
+    char strip_char = ' ';         ///< stripped from the start of a text …
+    uint8_t strip_count = 0;       ///< … at most this many times
+    uint8_t strip_end_count = 0;   ///< … and from its end
+    bool space_between = false;    ///< no decoder in the file: tokens are joined by a space
+    bool drops_repeats = false;    ///< a token like the one before it stands for nothing
+    bool last_is_special = false;  ///< the last token is spelled differently
   };
   DecodeRules decode_rules() const;
 

@@ -12,7 +12,7 @@ namespace {
 
 struct Run {
   uint32_t length;
-  uint16_t flags;
+  uint32_t flags;
 };
 
 constexpr Run kRuns[] = {

@@ -27,6 +27,12 @@ enum UnicodeClass : uint32_t {
   kPunctuationSplit = 1U << 11,  ///< what the Punctuation pre-tokenizer splits on
   kNfcActive = 1U << 12,         ///< NFC may change, move or compose it with what stands before it
   kNewline = 1U << 13,           ///< CR and LF
+  kNfdActive = 1U << 14,         ///< the same for the other normalization forms
+  kNfkcActive = 1U << 15,
+  kNfkdActive = 1U << 16,
+  kBertControl = 1U << 17,     ///< what BERT's text cleaning removes
+  kNonspacingMark = 1U << 18,  ///< what BERT's accent stripping removes
+  kCombiningMark = 1U << 19,   ///< what the StripAccents normalizer removes
 };
 
 /// All classes of all code points: 1.1 MB, built once per process in about a millisecond. Texts
@@ -77,6 +83,14 @@ inline size_t previous_boundary(std::string_view text, size_t at) {
   } while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
   return at;
 }
+
+/// Lower case of the code point as Rust's standard library has it, where that is one code point.
+char32_t to_lower(char32_t code_point);
+
+/// Number of the script as the UnicodeScripts pre-tokenizer groups them; kAnyScript goes with any
+/// other, such as the space.
+inline constexpr uint8_t kAnyScript = 0;
+uint8_t script_of(char32_t code_point);
 
 void append_utf8(char32_t code_point, std::string& out);
 

@@ -25,10 +25,17 @@ bool composes(Form form) {
 constexpr char32_t kFirstNfcActive = 0x300;
 
 bool is_active(Form form, char32_t code_point, const UnicodeTable& table) {
-  if (form == Form::kNfc) {
-    return code_point >= kFirstNfcActive && (table.flags(code_point) & kNfcActive) != 0;
+  switch (form) {
+    case Form::kNfc:
+      return code_point >= kFirstNfcActive && (table.flags(code_point) & kNfcActive) != 0;
+    case Form::kNfd:
+      return (table.flags(code_point) & kNfdActive) != 0;
+    case Form::kNfkc:
+      return (table.flags(code_point) & kNfkcActive) != 0;
+    case Form::kNfkd:
+      return (table.flags(code_point) & kNfkdActive) != 0;
   }
-  return code_point >= 0x80;
+  return true;
 }
 
 int combining_class(int32_t code_point) {
@@ -112,7 +119,7 @@ void append_unicode_form(Form form, std::string_view text, std::string& out) {
   const UnicodeTable& table = UnicodeTable::get();
   std::vector<int32_t> scratch;
   size_t copied = 0;    // everything before is in `out`
-  size_t previous = 0;  // start of the last inactive character, a composition may change it
+  size_t previous = 0;  // start of the last inactive character: a composition may change it
   for (size_t at = 0; at < text.size();) {
     CodePoint code_point = decode_at(text, at);
     if (!is_active(form, code_point.value, table)) {
@@ -125,7 +132,10 @@ void append_unicode_form(Form form, std::string_view text, std::string& out) {
       end += code_point.bytes;
     }
     size_t begin = std::max(copied, previous);
-    if (begin < at && combining_class(static_cast<int32_t>(decode_at(text, begin).value)) != 0) {
+    if (!composes(form)) {
+      begin = at;
+    } else if (begin < at &&
+               combining_class(static_cast<int32_t>(decode_at(text, begin).value)) != 0) {
       begin = at;  // a mark newer than the reference's tables: it neither moves nor composes there
     }
     out.append(text.substr(copied, begin - copied));

@@ -74,39 +74,44 @@ Status add_declared(const std::vector<AddedToken>& declared, const VocabularyEnt
   return {};
 }
 
-TokenTable make_token_table(const VocabularyEntries& vocab, const std::vector<AddedToken>& added,
-                            const Decoder& decoder) {
-  std::vector<TokenTable::Entry> entries;
-  entries.reserve(vocab.size() + added.size());
+TokenTables make_token_tables(const VocabularyEntries& vocab, const std::vector<AddedToken>& added,
+                              const Decoder& decoder) {
+  std::vector<TokenTables::Spelling> spellings;
+  spellings.reserve(vocab.size() + added.size());
   for (const auto& [text, id] : vocab) {
-    entries.push_back({id, decode_token(decoder, text), false});
+    spellings.push_back({id, text, false});
   }
   for (const AddedToken& token : added) {
-    entries.push_back({token.id, decode_token(decoder, token.content), token.special});
+    spellings.push_back({token.id, token.content, token.special});
   }
-  return TokenTable(entries);
+  return TokenTables(decoder, spellings);
 }
 
-Status make_matchers(const std::vector<AddedToken>& added, Pipeline& pipeline) {
+/// Added tokens as they stand in normalized text, which is also how they are decoded.
+Result<std::vector<AddedToken>> as_normalized(const std::vector<AddedToken>& added,
+                                              const Normalizer& normalizer) {
+  std::vector<AddedToken> tokens = added;
+  std::string buffer;
+  for (AddedToken& token : tokens) {
+    if (token.normalized) {
+      STATOR_TRY(const Normalized content, normalize(normalizer, token.content, buffer),
+                 "normalizing added tokens");
+      token.content = std::string(content.text);
+    }
+  }
+  return tokens;
+}
+
+void make_matchers(const std::vector<AddedToken>& added, Pipeline& pipeline) {
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
-  std::string buffer;
   for (const AddedToken& token : added) {
-    pipeline.added_ids.insert_or_assign(token.content, token.id);
-    if (!token.normalized) {
-      raw.push_back(token);
-      continue;
-    }
-    STATOR_TRY(const std::string_view content,
-               normalize(pipeline.normalizer, token.content, buffer), "normalizing added tokens");
-    if (!content.empty()) {
-      normalized.push_back(token);
-      normalized.back().content = std::string(content);
+    if (!token.content.empty()) {
+      (token.normalized ? normalized : raw).push_back(token);
     }
   }
   pipeline.raw_added_tokens = AddedTokenMatcher(std::move(raw));
   pipeline.normalized_added_tokens = AddedTokenMatcher(std::move(normalized));
-  return {};
 }
 
 /// The last step may leave pieces as bytes if the model takes them; anything after it works on
@@ -169,8 +174,12 @@ Result<std::unique_ptr<const Pipeline>> assemble_pipeline(PipelineParts parts) {
     STATOR_CHECK(added.add(std::move(token)));
   }
   STATOR_CHECK(add_declared(parts.declared_tokens, vocab, added));
-  STATOR_CHECK(make_matchers(added.tokens(), *pipeline));
-  pipeline->tokens = make_token_table(vocab, added.tokens(), parts.decoder);
+  for (const AddedToken& token : added.tokens()) {
+    pipeline->added_ids.insert_or_assign(token.content, token.id);
+  }
+  STATOR_TRY(const auto tokens, as_normalized(added.tokens(), pipeline->normalizer));
+  make_matchers(tokens, *pipeline);
+  pipeline->tokens = make_token_tables(vocab, tokens, parts.decoder);
   pipeline->decode_rules = parts.decoder.rules;
   pipeline->fingerprint = parts.fingerprint;
   pipeline->instance = next_instance();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/detail/base64.h"
 #include "stator/tokenizer/detail/load_steps.h"
+#include "stator/tokenizer/unicode.h"
 
 #include <fmt/format.h>
 
@@ -28,6 +30,69 @@ Result<Normalizer::Step> load_replace(Json step) {
   return Normalizer::ReplaceMatches{std::move(regex), std::string(content)};
 }
 
+Result<Normalizer::Step> load_charsmap(Json step) {
+  STATOR_TRY(const std::string_view text, get_string(step, "precompiled_charsmap"));
+  const auto bytes = decode_base64(text);
+  if (!bytes) {
+    return Error(Code::kCorrupt, "the precompiled_charsmap is not base64");
+  }
+  STATOR_TRY(Charsmap map, Charsmap::parse(*bytes));
+  return map;
+}
+
+Result<Normalizer::Step> load_one(Json step, std::string_view type) {
+  if (type == "Lowercase") {
+    return Normalizer::Lowercase{};
+  }
+  if (type == "ByteLevel") {
+    return Normalizer::MapBytes{};
+  }
+  if (type == "StripAccents") {
+    return Normalizer::RemoveClass{kCombiningMark};
+  }
+  if (type == "Nmt") {
+    return Normalizer::Nmt{};
+  }
+  if (type == "Precompiled") {
+    return load_charsmap(step);
+  }
+  if (type == "Replace") {
+    return load_replace(step);
+  }
+  if (type == "Strip") {
+    STATOR_TRY(const bool left, get_bool(step, "strip_left", true));
+    STATOR_TRY(const bool right, get_bool(step, "strip_right", true));
+    return Normalizer::Strip{left, right};
+  }
+  if (type == "Prepend") {
+    STATOR_TRY(const std::string_view text, get_string(step, "prepend"));
+    return Normalizer::Prepend{std::string(text)};
+  }
+  return unsupported_step("normalizer", type);
+}
+
+Status load_bert(Json step, Normalizer& normalizer) {
+  STATOR_TRY(const bool clean, get_bool(step, "clean_text", true));
+  STATOR_TRY(const bool isolate, get_bool(step, "handle_chinese_chars", true));
+  STATOR_TRY(const bool lowercase, get_bool(step, "lowercase", true));
+  STATOR_TRY(const bool strip_accents, get_bool(step, "strip_accents", lowercase));
+  auto& steps = normalizer.steps;
+  if (clean) {
+    steps.emplace_back(Normalizer::CleanText{});
+  }
+  if (isolate) {
+    steps.emplace_back(Normalizer::IsolateIdeographs{});
+  }
+  if (strip_accents) {
+    steps.emplace_back(Normalizer::ToForm{Form::kNfd});
+    steps.emplace_back(Normalizer::RemoveClass{kNonspacingMark});
+  }
+  if (lowercase) {
+    steps.emplace_back(Normalizer::Lowercase{});
+  }
+  return {};
+}
+
 Status load_into(Json step, int nesting, Normalizer& normalizer);
 
 Status load_sequence(Json step, int nesting, Normalizer& normalizer) {
@@ -52,23 +117,11 @@ Status load_into(Json step, int nesting, Normalizer& normalizer) {
   if (type == "Sequence") {
     return load_sequence(step, nesting, normalizer);
   }
-  if (type == "Lowercase") {
-    normalizer.steps.emplace_back(Normalizer::Lowercase{});
-  } else if (type == "ByteLevel") {
-    normalizer.steps.emplace_back(Normalizer::MapBytes{});
-  } else if (type == "Strip") {
-    STATOR_TRY(const bool left, get_bool(step, "strip_left", true));
-    STATOR_TRY(const bool right, get_bool(step, "strip_right", true));
-    normalizer.steps.emplace_back(Normalizer::Strip{left, right});
-  } else if (type == "Prepend") {
-    STATOR_TRY(const std::string_view text, get_string(step, "prepend"));
-    normalizer.steps.emplace_back(Normalizer::Prepend{std::string(text)});
-  } else if (type == "Replace") {
-    STATOR_TRY(Normalizer::Step replace, load_replace(step));
-    normalizer.steps.push_back(std::move(replace));
-  } else {
-    return unsupported_step("normalizer", type);
+  if (type == "BertNormalizer") {
+    return load_bert(step, normalizer);
   }
+  STATOR_TRY(Normalizer::Step loaded, load_one(step, type));
+  normalizer.steps.push_back(std::move(loaded));
   return {};
 }
 

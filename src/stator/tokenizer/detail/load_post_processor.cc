@@ -21,6 +21,11 @@ Result<TokenId> checked_id(Json value) {
   return static_cast<TokenId>(id);
 }
 
+Error too_many_ids() {
+  return Error(Code::kCorrupt,
+               fmt::format("post_processor adds more than {} tokens", kTemplateIdsMax));
+}
+
 /// Appends the ids that the template calls by name.
 Status append_named(Json step, std::string_view name, std::vector<TokenId>& out) {
   const auto tokens = find_field(step, "special_tokens");
@@ -35,8 +40,7 @@ Status append_named(Json step, std::string_view name, std::vector<TokenId>& out)
     out.push_back(id);
   }
   if (out.size() > kTemplateIdsMax) {
-    return Error(Code::kCorrupt,
-                 fmt::format("post_processor adds more than {} tokens", kTemplateIdsMax));
+    return too_many_ids();
   }
   return {};
 }
@@ -93,17 +97,19 @@ Status load_into(Json step, int nesting, PostProcessor& processor) {
     }
     return {};
   }
-  if (!processor.before.empty() || !processor.after.empty()) {
-    return Error(Code::kUnsupported, "more than one post-processor adds tokens");
-  }
+  PostProcessor outer;  // goes around what is there already
   if (type == "TemplateProcessing") {
-    return load_template(step, processor);
+    STATOR_CHECK(load_template(step, outer));
+  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    STATOR_CHECK(load_pair_field(step, "cls", outer.before));
+    STATOR_CHECK(load_pair_field(step, "sep", outer.after));
+  } else {
+    return unsupported_step("post-processor", type);
   }
-  if (type == "BertProcessing" || type == "RobertaProcessing") {
-    STATOR_CHECK(load_pair_field(step, "cls", processor.before));
-    return load_pair_field(step, "sep", processor.after);
-  }
-  return unsupported_step("post-processor", type);
+  processor.before.insert(processor.before.begin(), outer.before.begin(), outer.before.end());
+  processor.after.insert(processor.after.end(), outer.after.begin(), outer.after.end());
+  return processor.before.size() + processor.after.size() <= kTemplateIdsMax ? Status()
+                                                                             : too_many_ids();
 }
 
 }  // namespace

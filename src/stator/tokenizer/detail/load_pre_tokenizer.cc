@@ -52,11 +52,17 @@ Result<PreTokenizer::Step> load_split(Json step) {
   return PreTokenizer::Split{std::move(regex), behavior, invert};
 }
 
-Result<PreTokenizer::Step> load_char_delimiter(Json step) {
-  STATOR_TRY(const std::string_view delimiter, get_string(step, "delimiter"));
-  if (delimiter.empty()) {
-    return Error(Code::kCorrupt, "a CharDelimiterSplit pre-tokenizer has an empty delimiter");
+/// A string that must be one character.
+Result<std::string_view> get_character(Json step, std::string_view name) {
+  STATOR_TRY(const std::string_view text, get_string(step, name));
+  if (text.empty() || decode_at(text, 0).bytes != text.size()) {
+    return Error(Code::kCorrupt, fmt::format("a pre-tokenizer's {} must be one character", name));
   }
+  return text;
+}
+
+Result<PreTokenizer::Step> load_char_delimiter(Json step) {
+  STATOR_TRY(const std::string_view delimiter, get_character(step, "delimiter"));
   return PreTokenizer::Split{PreTokenizer::SplitText{std::string(delimiter)}, Behavior::kRemoved};
 }
 
@@ -71,6 +77,56 @@ Status load_byte_level(Json step, PreTokenizer& pre_tokenizer) {
   }
   pre_tokenizer.steps.emplace_back(PreTokenizer::MapBytes{});
   return {};
+}
+
+/// Old files say "add_prefix_space" instead of "prepend_scheme".
+Result<PreTokenizer::MapSpaces::Prepend> get_prepend_scheme(Json step) {
+  using Prepend = PreTokenizer::MapSpaces::Prepend;
+  STATOR_TRY(const auto named, find_string(step, "prepend_scheme"));
+  STATOR_TRY(const bool add_prefix_space, get_bool(step, "add_prefix_space", true));
+  const std::string_view scheme = named.value_or(add_prefix_space ? "always" : "never");
+  if (!add_prefix_space && scheme != "never") {
+    return Error(Code::kCorrupt,
+                 "a Metaspace has add_prefix_space false, but another "
+                 "prepend_scheme than never");
+  }
+  if (scheme == "always") {
+    return Prepend::kAlways;
+  }
+  if (scheme == "first") {
+    return Prepend::kFirst;
+  }
+  if (scheme == "never") {
+    return Prepend::kNever;
+  }
+  return Error(Code::kUnsupported, fmt::format("unknown prepend_scheme '{}'", scheme));
+}
+
+Status load_metaspace(Json step, PreTokenizer& pre_tokenizer) {
+  STATOR_TRY(const std::string_view replacement, get_character(step, "replacement"));
+  STATOR_TRY(const auto prepend, get_prepend_scheme(step));
+  STATOR_TRY(const bool split, get_bool(step, "split", true));
+  pre_tokenizer.steps.emplace_back(PreTokenizer::MapSpaces{std::string(replacement), prepend});
+  if (split) {
+    pre_tokenizer.steps.emplace_back(PreTokenizer::Split{
+        PreTokenizer::SplitText{std::string(replacement)}, Behavior::kMergedWithNext});
+  }
+  return {};
+}
+
+Result<PreTokenizer::Step> load_fixed_length(Json step) {
+  STATOR_TRY(const uint64_t chars, get_unsigned(step, "length", 5));
+  if (chars == 0) {
+    return Error(Code::kCorrupt, "a FixedLength pre-tokenizer has the length 0");
+  }
+  return PreTokenizer::SplitLength{chars};
+}
+
+void add_bert(PreTokenizer& pre_tokenizer) {
+  pre_tokenizer.steps.emplace_back(
+      PreTokenizer::Split{PreTokenizer::SplitClass{kSpace}, Behavior::kRemoved});
+  pre_tokenizer.steps.emplace_back(
+      PreTokenizer::Split{PreTokenizer::SplitClass{kPunctuationSplit}});
 }
 
 /// The steps that are one split by a class of characters.
@@ -96,6 +152,19 @@ Result<PreTokenizer::Step> load_class_split(Json step, std::string_view type) {
   return unsupported_step("pre-tokenizer", type);
 }
 
+Result<PreTokenizer::Step> load_one(Json step, std::string_view type) {
+  if (type == "Split") {
+    return load_split(step);
+  }
+  if (type == "CharDelimiterSplit") {
+    return load_char_delimiter(step);
+  }
+  if (type == "UnicodeScripts") {
+    return PreTokenizer::SplitScripts{};
+  }
+  return type == "FixedLength" ? load_fixed_length(step) : load_class_split(step, type);
+}
+
 Status load_into(Json step, int nesting, PreTokenizer& pre_tokenizer) {
   STATOR_TRY(const std::string_view type, get_type(step), "pre-tokenizer");
   if (type == "Sequence") {
@@ -112,10 +181,14 @@ Status load_into(Json step, int nesting, PreTokenizer& pre_tokenizer) {
   if (type == "ByteLevel") {
     return load_byte_level(step, pre_tokenizer);
   }
-  STATOR_TRY(PreTokenizer::Step loaded, type == "Split" ? load_split(step)
-                                        : type == "CharDelimiterSplit"
-                                            ? load_char_delimiter(step)
-                                            : load_class_split(step, type));
+  if (type == "Metaspace") {
+    return load_metaspace(step, pre_tokenizer);
+  }
+  if (type == "BertPreTokenizer") {
+    add_bert(pre_tokenizer);
+    return {};
+  }
+  STATOR_TRY(PreTokenizer::Step loaded, load_one(step, type));
   pre_tokenizer.steps.push_back(std::move(loaded));
   return {};
 }

@@ -111,7 +111,7 @@ TEST(Normalizer, SortsLongRunsOfMarks) {
       normalize({{Normalizer::ToForm{Normalizer::UnicodeForm::kNfc}}}, text, buffer);
 
   ASSERT_TRUE(normalized.has_value());
-  EXPECT_TRUE(*normalized == sorted);
+  EXPECT_TRUE(normalized->text == sorted);
 }
 
 TEST(Normalizer, ReturnsComposedTextItself) {
@@ -122,14 +122,14 @@ TEST(Normalizer, ReturnsComposedTextItself) {
       normalize({{Normalizer::ToForm{Normalizer::UnicodeForm::kNfc}}}, text, buffer);
 
   ASSERT_TRUE(normalized.has_value());
-  EXPECT_EQ(normalized->data(), text.data());
+  EXPECT_EQ(normalized->text.data(), text.data());
 }
 
 TEST(Normalizer, SupportsTheOtherForms) {
   const auto form = [](Normalizer::UnicodeForm to, std::string_view text) {
     std::string buffer;
     const auto normalized = normalize({{Normalizer::ToForm{to}}}, text, buffer);
-    return std::string(normalized.value_or(""));
+    return normalized ? std::string(normalized->text) : "";
   };
 
   EXPECT_EQ(form(Normalizer::UnicodeForm::kNfd, "é각"), "e\u0301\u1100\u1161\u11a8");

@@ -40,24 +40,42 @@ def separators_of(pre_tokenizer):
     return set(CODE_POINTS) - kept
 
 
-def active_in_nfc():
-    """Code points that NFC changes, reorders or composes with what stands before them."""
-    nfc = normalizers.NFC()
-    active = {c for c in CODE_POINTS if nfc.normalize_str(chr(c)) != chr(c)}
+def active_in(form):
+    """Code points that a decomposing normalization form changes or reorders."""
+    normalizer = getattr(normalizers, form)()
+    active = {c for c in CODE_POINTS if normalizer.normalize_str(chr(c)) != chr(c)}
     for c in CODE_POINTS:
         mark = chr(c)
         if unicodedata.combining(mark):
             # Marks that the library's older tables do not know have class 0 there: never reordered.
             probes = ["a\u0345" + mark, "a\u0301" + mark, "a\u0316" + mark, mark + "\u0334"]
-            expected = [unicodedata.normalize("NFC", probe) for probe in probes]
-            if [nfc.normalize_str(probe) for probe in probes] == expected:
+            expected = [unicodedata.normalize(form, probe) for probe in probes]
+            if [normalizer.normalize_str(probe) for probe in probes] == expected:
                 active.add(c)
+    return active
+
+
+def active_composing(form):
+    """The same for a composing form: also what composes with what stands before it."""
+    normalizer = getattr(normalizers, form)()
+    active = active_in(form)
+    for c in CODE_POINTS:
+        mark = chr(c)
         parts = unicodedata.normalize("NFD", mark)
-        if len(parts) > 1 and nfc.normalize_str(parts) != parts:
+        if len(parts) > 1 and normalizer.normalize_str(parts) != parts:
             active.update(map(ord, parts[1:]))
     active.update(range(0x1161, 0x1176))  # Hangul vowels and trailing consonants compose
     active.update(range(0x11A8, 0x11C3))
     return active
+
+
+def removed_by(normalizer):
+    return {c for c in CODE_POINTS if normalizer.normalize_str(f"a{chr(c)}b") == "ab"}
+
+
+def bert(**on):
+    return normalizers.BertNormalizer(**{"clean_text": False, "handle_chinese_chars": False, "strip_accents": False,
+                                         "lowercase": False, **on})
 
 
 def main():
@@ -73,7 +91,12 @@ def main():
         set(CODE_POINTS) - isolated - space,  # \w of the Rust side
         isolated_by(pre_tokenizers.Digits(individual_digits=True)),
         isolated_by(pre_tokenizers.Punctuation("isolated")) | ascii_punctuation,
-        active_in_nfc(),
+        active_composing("NFC"),
+        set(),  # kNewline is set when the table is built
+        active_in("NFD"), active_composing("NFKC"), active_in("NFKD"),
+        removed_by(bert(clean_text=True)),
+        removed_by(bert(strip_accents=True)),
+        removed_by(normalizers.StripAccents()),
     ]
     flags = [0] * 0x110000
     for bit, members in enumerate(classes):
