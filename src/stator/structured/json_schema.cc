@@ -1,0 +1,596 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/structured/json_schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "stator/core/assert.h"
+#include "stator/structured/detail/json_tree.h"
+#include "stator/structured/detail/schema_graph.h"
+#include "stator/structured/detail/schema_keywords.h"
+#include "stator/structured/regex.h"
+
+namespace stator::structured {
+namespace {
+
+// Counts above are refused: decoders keep them in 32 bits.
+constexpr double kCountMax = INT32_MAX;
+
+// Types a schema allows, one bit each.
+enum TypeBit : uint8_t {
+  kObjectBit = 1,
+  kArrayBit = 2,
+  kStringBit = 4,
+  kNumberBit = 8,
+  kIntegerBit = 16,
+  kBooleanBit = 32,
+  kNullBit = 64,
+};
+constexpr uint8_t kAnyType = 127;
+
+uint8_t type_bit(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kNames = {"object",  "array",   "string", "number",
+                                                      "integer", "boolean", "null"};
+  const auto found = std::ranges::find(kNames, name);
+  return found == kNames.end() ? uint8_t{0} : static_cast<uint8_t>(1U << (found - kNames.begin()));
+}
+
+// "#/a%20b" → "/a b". Nothing for a reference that leaves the document or names an anchor.
+std::optional<std::string> local_pointer(std::string_view reference) {
+  if (!reference.starts_with('#') || (reference.size() > 1 && reference[1] != '/')) {
+    return std::nullopt;
+  }
+  const auto hex = [](char c) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    return kDigits.find(static_cast<char>(c | 0x20));
+  };
+  std::string out;
+  for (size_t i = 1; i < reference.size(); ++i) {
+    if (reference[i] == '%' && i + 2 < reference.size()) {
+      const size_t high = hex(reference[i + 1]);
+      const size_t low = hex(reference[i + 2]);
+      if (high != std::string_view::npos && low != std::string_view::npos) {
+        out.push_back(static_cast<char>((high << 4U) | low));
+        i += 2;
+        continue;
+      }
+    }
+    out.push_back(reference[i]);
+  }
+  return out;
+}
+
+/// Walks the schemas of one document, breadth first, without recursion.
+class SchemaReader {
+ public:
+  /// `watched`: features whose first place is wanted.
+  SchemaReader(const JsonTree& tree, SchemaFeatures watched)
+      : tree_(tree), watched_(watched), numbers_(tree.size(), kNoJson) {}
+
+  Outcome<SchemaFeatures> read() {
+    add_schema(0);
+    for (size_t i = 0; i < schemas_.size(); ++i) {
+      if (!read_schema(schemas_[i])) {
+        return std::move(*refusal_);
+      }
+    }
+    if (!check_graph()) {
+      return std::move(*refusal_);
+    }
+    return features_;
+  }
+
+  const std::string& watched_place() const { return watched_place_; }
+  /// The values of all $ref.
+  const std::vector<JsonIndex>& references() const { return references_; }
+
+ private:
+  bool fail(JsonIndex at, std::string_view why) {
+    refusal_ = refuse_at(tree_.pointer(at), why);
+    return false;
+  }
+  bool must_be(JsonIndex at, std::string_view expected) {
+    return fail(at, fmt::format("must be {}, not {}", expected, describe(tree_[at].type)));
+  }
+
+  void note(SchemaFeature feature, JsonIndex at) {
+    features_ = features_.with(feature);
+    if (watched_.has(feature) && watched_place_.empty()) {
+      watched_place_ = tree_.pointer(at);
+    }
+  }
+
+  void add_schema(JsonIndex at) {
+    if (numbers_[at] == kNoJson) {
+      numbers_[at] = static_cast<uint32_t>(schemas_.size());
+      schemas_.push_back(at);
+    }
+  }
+
+  bool read_schema(JsonIndex schema) {
+    if (tree_[schema].type != JsonType::kObject) {
+      return true;  // `true`
+    }
+    for (const JsonIndex member : tree_.children(schema)) {
+      const SchemaKeyword* keyword = find_schema_keyword(tree_[member].key);
+      if (keyword != nullptr && !read_keyword(*keyword, schema, member)) {
+        return false;
+      }
+    }
+    return check_siblings(schema) && check_bounds(schema) && check_required(schema);
+  }
+
+  bool read_keyword(const SchemaKeyword& keyword, JsonIndex schema, JsonIndex value);
+  bool read_type(JsonIndex value);
+  bool read_schema_at(JsonIndex value, bool may_be_false);
+  bool read_members(const SchemaKeyword& keyword, JsonIndex value);
+  bool read_list(JsonIndex value);
+  bool read_items(JsonIndex value);
+  bool read_names(JsonIndex value);
+  bool read_enum(JsonIndex value);
+  bool read_count(JsonIndex value);
+  bool read_bound(JsonIndex schema, JsonIndex value);
+  bool read_multiple(JsonIndex value);
+  bool read_pattern(JsonIndex value);
+  bool read_format(JsonIndex value);
+  bool read_reference(JsonIndex value);
+  bool check_regex_at(JsonIndex at, std::string_view pattern);
+  bool check_siblings(JsonIndex schema);
+  bool check_bounds(JsonIndex schema);
+  bool check_required(JsonIndex schema);
+  bool check_graph();
+
+  uint8_t types(JsonIndex schema) const;
+  bool has(JsonIndex schema, std::string_view key) const {
+    return tree_.find(schema, key) != kNoJson;
+  }
+  void collect_needs(SchemaGraph& graph, JsonIndex schema) const;
+  void collect_part_needs(SchemaGraph& graph, JsonIndex schema) const;
+
+  const JsonTree& tree_;
+  SchemaFeatures features_;
+  SchemaFeatures watched_;
+  std::string watched_place_;
+  std::vector<JsonIndex> schemas_;  // in order of discovery; doubles as the queue
+  std::vector<uint32_t> numbers_;   // by JsonIndex: place in schemas_
+  std::vector<JsonIndex> references_;
+  std::optional<Refusal> refusal_;
+};
+
+bool SchemaReader::read_keyword(const SchemaKeyword& keyword, JsonIndex schema, JsonIndex value) {
+  if (keyword.feature) {
+    note(*keyword.feature, value);
+  }
+  switch (keyword.rule) {
+    case SchemaRule::kIgnored:
+      return true;
+    case SchemaRule::kType:
+      return read_type(value);
+    case SchemaRule::kEnum:
+      return read_enum(value);
+    case SchemaRule::kMembers:
+    case SchemaRule::kPatternMembers:
+      return read_members(keyword, value);
+    case SchemaRule::kSchema:
+      return read_schema_at(value, true);
+    case SchemaRule::kItems:
+      return read_items(value);
+    case SchemaRule::kList:
+      if (keyword.name == "allOf" && tree_[value].child_count > 1) {
+        note(SchemaFeature::kAllOf, value);
+      }
+      return read_list(value);
+    case SchemaRule::kNames:
+      return read_names(value);
+    case SchemaRule::kCount:
+      return read_count(value);
+    case SchemaRule::kBound:
+      return read_bound(schema, value);
+    case SchemaRule::kMultiple:
+      return read_multiple(value);
+    case SchemaRule::kPattern:
+      return read_pattern(value);
+    case SchemaRule::kFormat:
+      return read_format(value);
+    case SchemaRule::kReference:
+      return read_reference(value);
+    case SchemaRule::kRefusedIfTrue:
+      if (tree_[value].type == JsonType::kBool && !tree_[value].boolean) {
+        return true;
+      }
+      break;
+    case SchemaRule::kRefusedUnlessTrue:
+      if (tree_[value].type == JsonType::kBool && tree_[value].boolean) {
+        return true;
+      }
+      break;
+    case SchemaRule::kRefused:
+      break;
+  }
+  return fail(value, fmt::format("{} is not supported: {}", keyword.name, keyword.advice));
+}
+
+bool SchemaReader::read_type(JsonIndex value) {
+  const auto known = [this](JsonIndex name) {
+    return tree_[name].type == JsonType::kString && type_bit(tree_[name].text) != 0;
+  };
+  constexpr std::string_view kExpected =
+      "must be object, array, string, number, integer, boolean, null, or a list of them";
+  if (tree_[value].type != JsonType::kArray) {
+    return known(value) || fail(value, kExpected);
+  }
+  for (const JsonIndex name : tree_.children(value)) {
+    if (!known(name)) {
+      return fail(name, kExpected);
+    }
+  }
+  return tree_[value].child_count > 0 || fail(value, "must name at least one type");
+}
+
+bool SchemaReader::read_schema_at(JsonIndex value, bool may_be_false) {
+  const JsonNode& node = tree_[value];
+  if (node.type == JsonType::kBool) {
+    if (node.boolean) {
+      add_schema(value);
+      return true;
+    }
+    return may_be_false || fail(value, "false matches nothing: remove it");
+  }
+  if (node.type != JsonType::kObject) {
+    return must_be(value, "a schema (an object or a boolean)");
+  }
+  add_schema(value);
+  return true;
+}
+
+bool SchemaReader::read_members(const SchemaKeyword& keyword, JsonIndex value) {
+  if (tree_[value].type != JsonType::kObject) {
+    return must_be(value, "an object");
+  }
+  for (const JsonIndex member : tree_.children(value)) {
+    if (keyword.rule == SchemaRule::kPatternMembers && !check_regex_at(member, tree_[member].key)) {
+      return false;
+    }
+    if (!read_schema_at(member, false)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool SchemaReader::read_list(JsonIndex value) {
+  if (tree_[value].type != JsonType::kArray) {
+    return must_be(value, "an array of schemas");
+  }
+  for (const JsonIndex member : tree_.children(value)) {
+    if (!read_schema_at(member, false)) {
+      return false;
+    }
+  }
+  return tree_[value].child_count > 0 || fail(value, "must not be empty");
+}
+
+bool SchemaReader::read_items(JsonIndex value) {
+  if (tree_[value].type == JsonType::kArray) {
+    return fail(value,
+                "a list of schemas is the old spelling of a tuple: name it prefixItems (and what "
+                "additionalItems said, items)");
+  }
+  return read_schema_at(value, true);
+}
+
+bool SchemaReader::read_names(JsonIndex value) {
+  if (tree_[value].type != JsonType::kArray) {
+    return must_be(value, "an array of strings");
+  }
+  for (const JsonIndex name : tree_.children(value)) {
+    if (tree_[name].type != JsonType::kString) {
+      return must_be(name, "a string");
+    }
+  }
+  return true;
+}
+
+bool SchemaReader::read_enum(JsonIndex value) {
+  if (tree_[value].type != JsonType::kArray) {
+    return must_be(value, "an array");
+  }
+  return tree_[value].child_count > 0 || fail(value, "must not be empty: no value fits");
+}
+
+bool SchemaReader::read_count(JsonIndex value) {
+  const JsonNode& node = tree_[value];
+  const bool whole = node.type == JsonType::kNumber &&
+                     node.raw.find_first_not_of("0123456789") == std::string_view::npos;
+  return (whole && node.number <= kCountMax) ||
+         fail(value, "must be a whole number from 0 to 2147483647, without fraction or exponent");
+}
+
+bool SchemaReader::read_bound(JsonIndex schema, JsonIndex value) {
+  if (tree_[value].type != JsonType::kNumber) {
+    return must_be(value, "a number");
+  }
+  if ((types(schema) & kNumberBit) != 0) {
+    note(SchemaFeature::kNumberBounds, value);
+  }
+  return true;
+}
+
+bool SchemaReader::read_multiple(JsonIndex value) {
+  return (tree_[value].type == JsonType::kNumber && tree_[value].number > 0) ||
+         fail(value, "must be a number above 0");
+}
+
+bool SchemaReader::check_regex_at(JsonIndex at, std::string_view pattern) {
+  const auto facts = check_regex(pattern);
+  if (!facts.has_value()) {
+    return fail(at, "the pattern " + facts.error().text);
+  }
+  if (!facts->anchored) {
+    note(SchemaFeature::kOpenPattern, at);
+  }
+  return true;
+}
+
+bool SchemaReader::read_pattern(JsonIndex value) {
+  if (tree_[value].type != JsonType::kString) {
+    return must_be(value, "a string");
+  }
+  return check_regex_at(value, tree_[value].text);
+}
+
+bool SchemaReader::read_format(JsonIndex value) {
+  if (tree_[value].type != JsonType::kString) {
+    return must_be(value, "a string");
+  }
+  switch (classify_format(tree_[value].text)) {
+    case FormatSupport::kUnknown:
+      return fail(value,
+                  fmt::format("the format \"{}\" is not supported: use one of {}, or pattern",
+                              tree_[value].text.substr(0, 64), kFormatNames));
+    case FormatSupport::kUncommon:
+      note(SchemaFeature::kUncommonFormat, value);
+      return true;
+    case FormatSupport::kCommon:
+    case FormatSupport::kAnnotation:
+      break;
+  }
+  return true;
+}
+
+bool SchemaReader::read_reference(JsonIndex value) {
+  if (tree_[value].type != JsonType::kString) {
+    return must_be(value, "a string");
+  }
+  const auto pointer = local_pointer(tree_[value].text);
+  if (!pointer) {
+    return fail(value,
+                "only references into the same document are supported: write #/$defs/NAME, and "
+                "put the definition there");
+  }
+  const JsonIndex target = tree_.resolve(0, *pointer);
+  if (target == kNoJson) {
+    return fail(value, "refers to nothing: define it under $defs");
+  }
+  if (tree_[target].type != JsonType::kObject) {
+    return fail(value, "does not refer to a schema");
+  }
+  references_.push_back(value);
+  add_schema(target);
+  return true;
+}
+
+// Decoders that follow a reference ignore what stands beside it.
+bool SchemaReader::check_siblings(JsonIndex schema) {
+  if (!has(schema, "$ref")) {
+    return true;
+  }
+  for (const JsonIndex member : tree_.children(schema)) {
+    const std::string_view key = tree_[member].key;
+    const SchemaKeyword* keyword = find_schema_keyword(key);
+    const bool harmless = keyword == nullptr || keyword->rule == SchemaRule::kIgnored ||
+                          keyword->rule == SchemaRule::kReference || key == "$defs" ||
+                          key == "definitions";
+    if (!harmless) {
+      return fail(member, fmt::format("{} beside $ref is not enforced: move it into what $ref "
+                                      "refers to",
+                                      key));
+    }
+  }
+  return true;
+}
+
+bool SchemaReader::check_bounds(JsonIndex schema) {
+  struct Pair {
+    std::string_view low;
+    std::string_view high;
+    bool open;  // equal bounds exclude every value, too
+  };
+  constexpr auto kPairs = std::to_array<Pair>({
+      {"minLength", "maxLength", false},
+      {"minItems", "maxItems", false},
+      {"minProperties", "maxProperties", false},
+      {"minimum", "maximum", false},
+      {"exclusiveMinimum", "maximum", true},
+      {"minimum", "exclusiveMaximum", true},
+      {"exclusiveMinimum", "exclusiveMaximum", true},
+  });
+  for (const Pair& pair : kPairs) {
+    const JsonIndex low = tree_.find(schema, pair.low);
+    const JsonIndex high = tree_.find(schema, pair.high);
+    if (low == kNoJson || high == kNoJson) {
+      continue;
+    }
+    const double distance = tree_[high].number - tree_[low].number;
+    if (distance < 0 || (pair.open && distance == 0)) {
+      return fail(high, fmt::format("no value fits {} {} and {} {}", pair.low, tree_[low].raw,
+                                    pair.high, tree_[high].raw));
+    }
+  }
+  return true;
+}
+
+bool SchemaReader::check_required(JsonIndex schema) {
+  const JsonIndex required = tree_.find(schema, "required");
+  const JsonIndex others = tree_.find(schema, "additionalProperties");
+  const bool closed = others != kNoJson && tree_[others].type == JsonType::kBool &&
+                      !tree_[others].boolean && !has(schema, "patternProperties");
+  if (required == kNoJson || !closed) {
+    return true;
+  }
+  const JsonIndex properties = tree_.find(schema, "properties");
+  for (const JsonIndex name : tree_.children(required)) {
+    if (properties == kNoJson || !has(properties, tree_[name].text)) {
+      return fail(name, fmt::format("\"{}\" is required, but not among properties, and "
+                                    "additionalProperties is false",
+                                    tree_[name].text));
+    }
+  }
+  return true;
+}
+
+// What `type` says, or what the keywords suggest: decoders guess the same way.
+uint8_t SchemaReader::types(JsonIndex schema) const {
+  const JsonIndex type = tree_.find(schema, "type");
+  if (type != kNoJson) {
+    if (tree_[type].type == JsonType::kString) {
+      return type_bit(tree_[type].text);
+    }
+    unsigned bits = 0;
+    for (const JsonIndex name : tree_.children(type)) {
+      bits |= type_bit(tree_[name].text);
+    }
+    return static_cast<uint8_t>(bits);
+  }
+  if (has(schema, "properties") || has(schema, "required")) {
+    return kObjectBit;
+  }
+  return has(schema, "items") || has(schema, "prefixItems") ? uint8_t{kArrayBit} : kAnyType;
+}
+
+bool SchemaReader::check_graph() {
+  SchemaGraph graph(static_cast<uint32_t>(schemas_.size()));
+  for (const JsonIndex schema : schemas_) {
+    if (tree_[schema].type == JsonType::kObject) {
+      collect_needs(graph, schema);
+    }
+  }
+  if (const auto loop = graph.find_loop()) {
+    return fail(schemas_[*loop],
+                "refers to itself without a value in between: put the reference into properties "
+                "or items");
+  }
+  if (const auto endless = graph.find_endless()) {
+    return fail(schemas_[*endless],
+                "every value of it contains another one, without end: do not require the "
+                "recursive property, or allow null");
+  }
+  return true;
+}
+
+void SchemaReader::collect_needs(SchemaGraph& graph, JsonIndex schema) const {
+  const uint32_t number = numbers_[schema];
+  if (const JsonIndex reference = tree_.find(schema, "$ref"); reference != kNoJson) {
+    const auto pointer = local_pointer(tree_[reference].text);
+    graph.need_one_of(number, {numbers_[tree_.resolve(0, *pointer)]}, true);
+  }
+  for (const std::string_view keyword : {"anyOf", "oneOf"}) {
+    if (const JsonIndex list = tree_.find(schema, keyword); list != kNoJson) {
+      std::vector<uint32_t> members;
+      for (const JsonIndex member : tree_.children(list)) {
+        members.push_back(numbers_[member]);
+      }
+      graph.need_one_of(number, members, true);
+    }
+  }
+  if (const JsonIndex list = tree_.find(schema, "allOf"); list != kNoJson) {
+    for (const JsonIndex member : tree_.children(list)) {
+      graph.need_one_of(number, {numbers_[member]}, true);
+    }
+  }
+  if (!has(schema, "enum") && !has(schema, "const")) {
+    collect_part_needs(graph, schema);
+  }
+}
+
+// What each value of the schema contains, if the schema leaves it no way out.
+void SchemaReader::collect_part_needs(SchemaGraph& graph, JsonIndex schema) const {
+  const uint32_t number = numbers_[schema];
+  const auto need = [&](JsonIndex part) {
+    if (part != kNoJson && numbers_[part] != kNoJson) {
+      graph.need_one_of(number, {numbers_[part]}, false);
+    }
+  };
+  const uint8_t allowed = types(schema);
+  const JsonIndex required = tree_.find(schema, "required");
+  if (allowed == kObjectBit && required != kNoJson) {
+    const JsonIndex properties = tree_.find(schema, "properties");
+    const JsonIndex others = tree_.find(schema, "additionalProperties");
+    for (const JsonIndex name : tree_.children(required)) {
+      const JsonIndex property =
+          properties == kNoJson ? kNoJson : tree_.find(properties, tree_[name].text);
+      need(property == kNoJson ? others : property);
+    }
+  }
+  const JsonIndex least = tree_.find(schema, "minItems");
+  if (allowed == kArrayBit && least != kNoJson) {
+    double left = tree_[least].number;
+    if (const JsonIndex prefix = tree_.find(schema, "prefixItems"); prefix != kNoJson) {
+      for (const JsonIndex item : tree_.children(prefix)) {
+        if (left > 0) {
+          need(item);
+          --left;
+        }
+      }
+    }
+    if (left > 0) {
+      need(tree_.find(schema, "items"));
+    }
+  }
+}
+
+}  // namespace
+
+Outcome<SchemaFeatures> check_json_schema(std::string_view text) {
+  STATOR_TRY(const JsonTree tree, JsonTree::parse(text));
+  if (tree.root().type != JsonType::kObject) {
+    return refuse(fmt::format("must be an object, not {}", describe(tree.root().type)));
+  }
+  return SchemaReader(tree, {}).read();
+}
+
+std::string find_schema_feature(std::string_view text, SchemaFeatures features) {
+  const auto tree = JsonTree::parse(text);
+  if (!tree.has_value() || tree->root().type != JsonType::kObject) {
+    return {};
+  }
+  SchemaReader reader(*tree, features);
+  const auto outcome = reader.read();
+  return outcome.has_value() ? reader.watched_place() : std::string();
+}
+
+RebasedSchema rebase_schema(std::string_view text, std::string_view prefix) {
+  const auto tree = JsonTree::parse(text);
+  STATOR_ASSERT(tree.has_value(), "the schema was checked on arrival");
+  SchemaReader reader(*tree, {});
+  STATOR_ASSERT(reader.read().has_value(), "the schema was checked on arrival");
+  std::vector<JsonIndex> references = reader.references();
+  std::ranges::sort(references);  // a tree's indices are in the order of its text
+  RebasedSchema out{.text = {}, .has_references = !references.empty()};
+  size_t copied = 0;
+  for (const JsonIndex reference : references) {
+    const JsonNode& node = (*tree)[reference];
+    const auto begin = static_cast<size_t>(node.raw.data() - text.data());
+    out.text.append(text, copied, begin - copied);
+    append_json_string(out.text, fmt::format("#{}{}", prefix, node.text.substr(1)));
+    copied = begin + node.raw.size();
+  }
+  out.text.append(text, copied);
+  return out;
+}
+
+}  // namespace stator::structured
