@@ -32,7 +32,7 @@ void read_parallel_tool_calls(Reader& r, const Path& path) {
   r.request.parallel_tool_calls = r.in.boolean(path).value_or(true);
 }
 void read_format(Reader& r, const Path& path) {
-  r.request.response_format_json = read_response_format(r.common, path);
+  r.request.response_format_json = read_structured_field(r.common, "response_format", path);
 }
 void read_functions(Reader& r, const Path& path) {
   if (r.in.any(path)) {

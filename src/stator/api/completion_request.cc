@@ -29,9 +29,6 @@ void read_echo(Reader& r, const Path& path) {
 void read_logprobs(Reader& r, const Path& path) {
   r.common.options.sampling.logprobs = r.in.integer<uint32_t>(path, 0, kMaxCompletionLogprobs);
 }
-void read_format(Reader& r, const Path& path) {
-  read_response_format(r.common, path);
-}
 void read_prompt_embeds(Reader& r, const Path& path) {
   if (r.in.any(path)) {
     r.in.unsupported(path, "is not supported");
@@ -127,7 +124,6 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"logprobs", read_logprobs},
     {"prompt", read_prompt},
     {"prompt_embeds", read_prompt_embeds},
-    {"response_format", read_format},
     {"suffix", read_suffix},
 });
 static_assert(is_sorted_table<Reader>(kFields));

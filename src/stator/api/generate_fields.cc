@@ -8,6 +8,7 @@
 
 #include "stator/api/detail/field_table.h"
 #include "stator/api/detail/generate_reader.h"
+#include "stator/structured/read_request.h"
 
 namespace stator::api {
 namespace {
@@ -209,52 +210,6 @@ void read_stop_token_ids(Reader& r, const Path& path) {
   r.options.stop_token_ids = r.in.token_ids(path).value_or(std::vector<TokenId>());
 }
 
-// ---- grammars
-// --------------------------------------------------------------------------------------
-
-void set_guided(Reader& r, const Path& path, std::string_view field, GuidedDecoding guided) {
-  if (!r.guided_field.empty() && r.guided_field != field) {
-    r.in.violation(path, fmt::format("cannot be combined with {}", r.guided_field));
-  }
-  r.guided_field = field;
-  require_guided_decoding(r, path);
-  r.options.guided = std::move(guided);
-}
-
-void read_guided_json(Reader& r, const Path& path) {
-  using enum GuidedDecoding::Kind;
-  if (r.in.peek() == JsonKind::kString) {
-    if (const auto schema = r.in.string(path, Blank::kRefused)) {
-      set_guided(r, path, "guided_json", {kJsonSchema, std::string(*schema)});
-    }
-  } else if (const auto object = r.in.raw_object(path)) {
-    set_guided(r, path, "guided_json", {kJsonSchema, std::string(*object)});
-  }
-}
-void read_guided_regex(Reader& r, const Path& path) {
-  if (const auto text = r.in.string(path, Blank::kRefused)) {
-    set_guided(r, path, "guided_regex", {GuidedDecoding::Kind::kRegex, std::string(*text)});
-  }
-}
-void read_guided_grammar(Reader& r, const Path& path) {
-  if (const auto text = r.in.string(path, Blank::kRefused)) {
-    set_guided(r, path, "guided_grammar", {GuidedDecoding::Kind::kGrammar, std::string(*text)});
-  }
-}
-void read_guided_choice(Reader& r, const Path& path) {
-  const size_t begin = r.in.mark();
-  const auto choices = r.in.strings(path);
-  if (!choices) {
-    return;
-  }
-  if (choices->empty()) {
-    r.in.violation(path, "must not be empty");
-    return;
-  }
-  set_guided(r, path, "guided_choice",
-             {GuidedDecoding::Kind::kChoice, std::string(r.in.since(begin))});
-}
-
 // ---- output
 // ----------------------------------------------------------------------------------------
 
@@ -293,12 +248,6 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"cache_salt", read_cache_salt},
     {"detokenize", read_detokenize},
     {"frequency_penalty", read_frequency_penalty},
-    {"guided_choice", read_guided_choice},
-    {"guided_decoding_backend", read_ignored_string},
-    {"guided_grammar", read_guided_grammar},
-    {"guided_json", read_guided_json},
-    {"guided_regex", read_guided_regex},
-    {"guided_whitespace_pattern", read_ignored_string},
     {"ignore_eos", read_ignore_eos},
     {"include_stop_str_in_output", read_include_stop_str},
     {"length_penalty", read_length_penalty},
@@ -358,7 +307,14 @@ void check_choices(Reader& r) {
 }  // namespace
 
 bool read_generate_field(GenerateReader& reader, std::string_view key, const Path& path) {
-  return read_known<GenerateReader>(kFields, key, reader, path);
+  if (read_known<GenerateReader>(kFields, key, reader, path)) {
+    return true;
+  }
+  if (!structured::is_source_field(key)) {
+    return false;
+  }
+  read_structured_field(reader, key, path);
+  return true;
 }
 
 void require_guided_decoding(GenerateReader& reader, const Path& path) {
@@ -410,9 +366,7 @@ void finish_generate_options(GenerateReader& reader) {
     reader.in.violation(Path("min_tokens"),
                         fmt::format("must be at most max_tokens, {}", *options.max_tokens));
   }
-  if (!reader.guided_field.empty() && reader.response_format_guided) {
-    reader.in.violation(Path(reader.guided_field), "cannot be combined with response_format");
-  }
+  finish_structured_output(reader);
   merge_stop_ids(reader);
   if (options.nvext.greed_sampling) {
     options.sampling.temperature = 0.0F;

@@ -11,6 +11,7 @@
 
 #include "stator/api/generation.h"
 #include "stator/core/ids.h"
+#include "stator/structured/structured_output.h"
 
 namespace stator::api {
 
@@ -104,14 +105,6 @@ struct Nvext {
   bool wants_annotation(std::string_view name) const;
 };
 
-/// A grammar the output must follow. Only present when ParseLimits::guided_decoding is on.
-struct GuidedDecoding {
-  enum class Kind : uint8_t { kJsonObject, kJsonSchema, kRegex, kGrammar, kChoice };
-  Kind kind = Kind::kJsonObject;
-  std::string
-      text;  ///< schema as JSON, regex, EBNF, or the choices as a JSON array; kJsonObject: empty
-};
-
 /// What chat and text completions have in common.
 struct GenerateOptions {
   std::string model;
@@ -129,7 +122,8 @@ struct GenerateOptions {
   bool include_stop_str_in_output = false;
   std::optional<bool> skip_special_tokens;  ///< default true, unless a parser's markers are special
   bool return_tokens_as_token_ids = false;
-  std::optional<GuidedDecoding> guided;
+  /// The shape the output must have. Only present when ParseLimits::guided_decoding is on.
+  std::optional<structured::StructuredOutput> structured_output;
 
   std::string user;        ///< empty = not given
   std::string cache_salt;  ///< nvext.cache_salt, else the root's; empty = none

@@ -161,26 +161,25 @@ class RequestReader {
 
   /// The constraint that `field` asks for; a second one is refused.
   Check add(std::string field, Constraint constraint, Origin origin) {
-    if (!field_.empty()) {
+    if (!output_.field.empty()) {
       return Refusal{Code::kInvalidArgument, std::move(field),
-                     fmt::format("cannot be combined with {}: keep one of them", field_)};
+                     fmt::format("cannot be combined with {}: keep one of them", output_.field)};
     }
-    field_ = std::move(field);
+    output_.field = std::move(field);
     output_.constraint = std::move(constraint);
     output_.origin = origin;
     return {};
   }
 
   std::optional<StructuredOutput> finish() {
-    return field_.empty() ? std::nullopt : std::optional(std::move(output_));
+    return output_.field.empty() ? std::nullopt : std::optional(std::move(output_));
   }
 
  private:
   Check read_named_schema(const Value& format);
   Check read_structured_member(const Value& member);
 
-  StructuredOutput output_;
-  std::string field_;  // what asked for output_.constraint
+  StructuredOutput output_;  // field is empty as long as there is no constraint
 };
 
 Check RequestReader::read_response_format(const Value& value) {
@@ -268,7 +267,7 @@ Check RequestReader::read_structured_outputs(const Value& value) {
       STATOR_CHECK(read_structured_member(value.member(index)));
     }
   }
-  if (field_.empty()) {
+  if (output_.field.empty()) {
     return value.refused(
         "must have one of json, regex, choice, grammar, json_object: true, structural_tag");
   }

@@ -86,6 +86,8 @@ enum class Origin : uint8_t {
 /// A value type; equal requests give equal values. Carried by the request as far as the engine.
 struct StructuredOutput {
   Constraint constraint;
+  std::string
+      field;  ///< what asked for it: "guided_json", "structured_outputs.regex", "tool_choice"
   Origin origin = Origin::kResponseFormat;
   std::string whitespace_pattern;  ///< regex of the space between JSON tokens; empty = engine's
   std::string backend;             ///< library the client would like; a hint, may be ignored

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "stator/core/assert.h"
 #include "stator/structured/detail/json_tree.h"
@@ -68,6 +67,7 @@ Outcome<ToolFunction> read_function(const JsonTree& tree, JsonIndex function, si
 StructuredOutput tool_output(Constraint constraint, Origin origin) {
   StructuredOutput out;
   out.constraint = std::move(constraint);
+  out.field = origin == Origin::kToolChoice ? "tool_choice" : "tools";
   out.origin = origin;
   return out;
 }
@@ -250,13 +250,9 @@ Outcome<std::optional<StructuredOutput>> join_constraints(
     return from_tools;
   }
   if (from_tools && from_tools->origin == Origin::kToolChoice) {
-    constexpr auto kNames = std::to_array<std::string_view>(
-        {"response_format", "guided decoding", "structured_outputs", "json_schema, regex or ebnf"});
-    const auto origin = static_cast<size_t>(from_fields->origin);
-    STATOR_ASSERT(origin < kNames.size(), "fields have an origin of their own");
-    return Refusal{
-        Code::kInvalidArgument, "tool_choice",
-        fmt::format("cannot require a call together with {}: keep one of them", kNames[origin])};
+    return Refusal{Code::kInvalidArgument, "tool_choice",
+                   fmt::format("cannot require a call together with {}: keep one of them",
+                               from_fields->field)};
   }
   return from_fields;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "stator/api/detail/field_reader.h"
@@ -23,8 +24,8 @@ struct GenerateReader {
   std::optional<uint32_t> max_tokens;
   std::optional<uint32_t> max_completion_tokens;
   bool stream_options_seen = false;
-  bool response_format_guided = false;
-  std::string_view guided_field = {};  ///< first guided_* key seen, a literal
+  /// What asks for a shape of the output, with the values' own texts, in the order of the request.
+  std::vector<std::pair<std::string, std::string_view>> structured_fields = {};
   std::string root_cache_salt = {};
   std::string nvext_cache_salt = {};
   std::vector<TokenId> stop_ids = {};  ///< ids given inside `stop`
@@ -52,7 +53,12 @@ void read_nvext(GenerateReader& reader, const Path& path);
 /// Marks `path` as needing a grammar: 501 unless the caller enforces them.
 void require_guided_decoding(GenerateReader& reader, const Path& path);
 
-/// `response_format`: text, or a grammar. Returns the value's own text, empty for null.
-std::string_view read_response_format(GenerateReader& reader, const Path& path);
+/// Remembers a field of structured::is_source_field for finish_structured_output. Returns the
+/// value's own text, empty for null.
+std::string_view read_structured_field(GenerateReader& reader, std::string_view key,
+                                       const Path& path);
+
+/// Reads the remembered fields into GenerateOptions::structured_output.
+void finish_structured_output(GenerateReader& reader);
 
 }  // namespace stator::api

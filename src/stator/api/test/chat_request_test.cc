@@ -221,10 +221,15 @@ constexpr WrongType kWrongTypes[] = {
     {"tools", "an array", "{}", "an object"},
     {"tool_choice", "a string or an object", "1", "a number"},
     {"nvext", "an object", "[]", "an array"},
-    {"guided_json", "an object", "1", "a number"},
+    {"guided_json", "an object or a string", "1", "a number"},
     {"guided_regex", "a string", "1", "a number"},
     {"guided_grammar", "a string", "1", "a number"},
-    {"guided_choice", "an array", "\"a\"", "a string"},
+    {"guided_choice", "an array of strings", "\"a\"", "a string"},
+    {"structured_outputs", "an object", "1", "a number"},
+    {"json_schema", "an object or a string", "1", "a number"},
+    {"regex", "a string", "1", "a number"},
+    {"ebnf", "a string", "1", "a number"},
+    {"structural_tag", "an object or a string", "1", "a number"},
     {"guided_decoding_backend", "a string", "1", "a number"},
     {"guided_whitespace_pattern", "a string", "1", "a number"},
     {"prompt_logprobs", "a number", "true", "a boolean"},
@@ -375,11 +380,13 @@ TEST(ChatRequest, AnswersNotImplementedForKnownButMissing) {
       {R"("response_format":{"type":"json_object"})", "response_format", "needs guided decoding"},
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{}}})",
        "response_format", "needs guided decoding"},
-      {R"("response_format":{"type":"structural_tag"})", "response_format.type", "not supported"},
+      {R"("structured_outputs":{"json_object":true})", "structured_outputs.json_object",
+       "needs guided decoding"},
+      {R"("regex":"a+")", "regex", "needs guided decoding"},
       {R"("guided_json":{})", "guided_json", "needs guided decoding"},
       {R"("guided_json":"{}")", "guided_json", "needs guided decoding"},
       {R"("guided_regex":"a+")", "guided_regex", "needs guided decoding"},
-      {R"("guided_grammar":"root ::= x")", "guided_grammar", "needs guided decoding"},
+      {R"("guided_grammar":"root ::= [x]")", "guided_grammar", "needs guided decoding"},
       {R"("guided_choice":["a"])", "guided_choice", "needs guided decoding"},
       {R"("prompt_logprobs":0)", "prompt_logprobs", "is not supported"},
       {R"("allowed_token_ids":[1])", "allowed_token_ids", "is not supported"},
@@ -414,10 +421,17 @@ TEST(ChatRequest, HandsOnGrammarsWhenTheyCanBeEnforced) {
       chat(
           R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"b":1.0}}})"),
       guided);
-  EXPECT_EQ(schema.options.guided->kind, GuidedDecoding::Kind::kJsonSchema);
-  EXPECT_EQ(schema.options.guided->text, R"({"b":1.0})");
+  ASSERT_TRUE(schema.options.structured_output.has_value());
+  EXPECT_EQ(std::get<structured::JsonSchema>(schema.options.structured_output->constraint).text,
+            R"({"b":1.0})");
   const ChatRequest choice = parsed(chat(R"("guided_choice":["a", "b"])"), guided);
-  EXPECT_EQ(choice.options.guided->text, R"(["a", "b"])");
+  ASSERT_TRUE(choice.options.structured_output.has_value());
+  EXPECT_EQ(std::get<structured::Choice>(choice.options.structured_output->constraint).options,
+            (std::vector<std::string>{"a", "b"}));
+  EXPECT_FALSE(
+      parsed(chat(R"("response_format":{"type":"text"})")).options.structured_output.has_value());
+  EXPECT_FALSE(
+      parsed(chat(R"("guided_json":{},"guided_json":null)")).options.structured_output.has_value());
   const ChatRequest named = parsed(
       chat(std::string(kTools) + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"),
       guided);
@@ -437,6 +451,10 @@ TEST(ChatRequest, HandsOnGrammarsWhenTheyCanBeEnforced) {
       {R"("guided_json":{},"response_format":{"type":"json_object"})", "guided_json",
        "cannot be combined with response_format"},
       {R"("guided_choice":[])", "guided_choice", "must not be empty"},
+      {R"("guided_json":{"not":{}})", "guided_json", "at #/not: not is not supported"},
+      {R"("regex":"(?=a")", "regex", "at character 1: look-ahead"},
+      {R"("response_format":{"type":"structural_tag"})", "response_format.triggers",
+       "is required"},
       {R"("guided_regex":"")", "guided_regex", "must not be blank"},
       {R"("response_format":{"type":"json_schema"})", "response_format.json_schema", "is required"},
       {R"("response_format":{"type":"json_schema","json_schema":{"schema":{}}})",
