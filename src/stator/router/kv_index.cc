@@ -99,9 +99,9 @@ void ExactIndex::remove_worker(WorkerKey worker) {
   }
 }
 
-std::vector<Overlap> ExactIndex::find_longest_match(
-    std::span<const blocks::SequenceHash> sequences) const {
-  std::vector<Overlap> found;
+void ExactIndex::find_longest_match(std::span<const blocks::SequenceHash> sequences,
+                                    std::vector<Overlap>& found) const {
+  found.clear();
   std::vector<WorkerKey> still_matching;
   for (uint32_t depth = 0; depth < sequences.size(); ++depth) {
     const auto entry = holders_.find(sequences[depth]);
@@ -127,7 +127,6 @@ std::vector<Overlap> ExactIndex::find_longest_match(
     }
     still_matching = std::move(next);
   }
-  return found;
 }
 
 }  // namespace stator::router

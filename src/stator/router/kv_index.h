@@ -40,10 +40,16 @@ class KvIndex {
   virtual ~KvIndex() = default;
   virtual Applied apply(WorkerKey worker, const kv::KvEvent& event) = 0;
   virtual void remove_worker(WorkerKey worker) = 0;
-  /// Longest cached prefix per worker. `sequences` are the chained hashes of the request's blocks
-  /// in order; scanning stops at the first block nobody holds. Workers without overlap are omitted.
-  virtual std::vector<Overlap> find_longest_match(
-      std::span<const blocks::SequenceHash> sequences) const = 0;
+  /// Longest cached prefix per worker, in no particular order, into `out` (cleared first, so that
+  /// its memory is reused). `sequences` are the chained hashes of the request's blocks in order;
+  /// scanning stops at the first block nobody holds. Workers without overlap are omitted.
+  virtual void find_longest_match(std::span<const blocks::SequenceHash> sequences,
+                                  std::vector<Overlap>& out) const = 0;
+  std::vector<Overlap> find_longest_match(std::span<const blocks::SequenceHash> sequences) const {
+    std::vector<Overlap> out;
+    find_longest_match(sequences, out);
+    return out;
+  }
   /// (block, holder) pairs now stored.
   virtual uint64_t holder_blocks() const = 0;
 };
@@ -58,8 +64,9 @@ class ExactIndex final : public KvIndex {
 
   Applied apply(WorkerKey worker, const kv::KvEvent& event) override;
   void remove_worker(WorkerKey worker) override;
-  std::vector<Overlap> find_longest_match(
-      std::span<const blocks::SequenceHash> sequences) const override;
+  void find_longest_match(std::span<const blocks::SequenceHash> sequences,
+                          std::vector<Overlap>& out) const override;
+  using KvIndex::find_longest_match;
   uint64_t holder_blocks() const override { return holder_blocks_; }
 
  private:

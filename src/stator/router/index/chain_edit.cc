@@ -234,13 +234,6 @@ void ChainIndex::free_chain(uint32_t id) {
 
 // ── Queries ──
 
-std::vector<Overlap> ChainIndex::find_longest_match(
-    std::span<const blocks::SequenceHash> sequences) const {
-  std::vector<Overlap> out;
-  find_longest_match(sequences, out);
-  return out;
-}
-
 namespace {
 
 /// Workers that hold everything so far, and those that dropped out with how far they got.

@@ -17,6 +17,8 @@ constexpr uint64_t kRowsPerChainMin = BlockArena::kGranule;
 constexpr uint32_t kEventsPerTick = 256;
 // How many unlinked things may wait before an event looks whether readers have left.
 constexpr size_t kReclaimAt = 64;
+// How many table slots ahead are fetched: about as many misses as a core keeps in flight.
+constexpr uint32_t kPrefetch = 16;
 
 }  // namespace
 
@@ -192,10 +194,13 @@ bool ChainIndex::place_known(Storing& storing, size_t& at) {
 
 /// Binds rows to names; a name given twice in one run cuts the run there. Returns the rows bound.
 uint32_t ChainIndex::bind_run(Storing& storing, size_t at, uint32_t row, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) {
+  for (uint32_t i = 0; i < std::min(count, kPrefetch); ++i) {
     positions_.prefetch(storing.blocks[at + i].external.value());
   }
   for (uint32_t i = 0; i < count; ++i) {
+    if (i + kPrefetch < count) {
+      positions_.prefetch(storing.blocks[at + i + kPrefetch].external.value());
+    }
     arena_.set_sequence(row + i, storing.sequences[at + i]);
     if (!bind_new(storing, at + i, row + i, row)) {
       storing.sequences.resize(at + i);
@@ -211,9 +216,7 @@ uint32_t ChainIndex::count_new(const Storing& storing, size_t at) const {
   const auto all =
       static_cast<uint32_t>(std::min<size_t>(storing.sequences.size() - at, BlockArena::kRangeMax));
   for (uint32_t i = 1; i < all; ++i) {
-    heads_.prefetch(storing.sequences[at + i]);
-  }
-  for (uint32_t i = 1; i < all; ++i) {
+    heads_.prefetch(storing.sequences[std::min(at + i + kPrefetch, storing.sequences.size() - 1)]);
     if (find_head(storing.sequences[at + i])) {
       return i;
     }

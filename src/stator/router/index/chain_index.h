@@ -62,11 +62,9 @@ class ChainIndex final : public KvIndex {
   size_t memory_bytes() const;
 
   // Any thread.
-  std::vector<Overlap> find_longest_match(
-      std::span<const blocks::SequenceHash> sequences) const override;
-  /// The same into a buffer that is reused. Order: workers that dropped out first come first.
   void find_longest_match(std::span<const blocks::SequenceHash> sequences,
-                          std::vector<Overlap>& out) const;
+                          std::vector<Overlap>& out) const override;
+  using KvIndex::find_longest_match;
 
  private:
   // A chain's `holders` word: set id << 1, or a pointer to runs | 1 where they differ.

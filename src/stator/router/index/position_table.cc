@@ -3,19 +3,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <utility>
 
 namespace stator::router {
 namespace {
 
-// Slot values: 0 = never used, 1 = tombstone, else tag << 28 | position with the tag's top bits
-// never both zero (see tag_of), so that no pair looks like the first two.
-constexpr uint32_t kEmpty = 0;
-constexpr uint32_t kTombstone = 1;
+// A slot: tag << 28 | position + 2. 0 = never used, 1 = tombstone.
+constexpr uint64_t kEmpty = 0;
+constexpr uint64_t kTombstone = 1;
 constexpr uint32_t kPositionBits = 28;
-constexpr uint32_t kPositionMask = (1U << kPositionBits) - 1;
+constexpr uint64_t kPositionMask = (1ULL << kPositionBits) - 1;
+constexpr uint32_t kTagBits = 20;
+constexpr uint64_t kSlotMask = (1ULL << (kPositionBits + kTagBits)) - 1;
 constexpr double kFullest = 0.8;
 constexpr double kGrowth = 1.5;
-constexpr size_t kSmallest = 32;
+constexpr uint32_t kSmallest = 32;
 
 uint64_t mix(uint64_t key) {
   // Keys are hashes of others, maybe weak ones (an engine may count its blocks).
@@ -26,122 +29,136 @@ uint64_t mix(uint64_t key) {
   return key ^ (key >> 32);
 }
 
-uint32_t tag_of(uint64_t hash) {
-  return static_cast<uint32_t>((hash >> 54) & 0xF) % 15 + 1;
+size_t segment_of(uint64_t hash) {
+  return hash >> 58;
 }
 
-uint32_t start_of(uint64_t hash, size_t capacity) {
-  return static_cast<uint32_t>(((hash & 0xFFFFFFFF) * capacity) >> 32);
+uint64_t tag_of(uint64_t hash) {
+  return hash & ((1ULL << kTagBits) - 1);
 }
 
-uint32_t pack(uint64_t hash, uint32_t position) {
-  return tag_of(hash) << kPositionBits | position;
+size_t home_of(uint64_t slot, uint32_t capacity) {
+  return ((slot >> kPositionBits) * capacity) >> kTagBits;
+}
+
+uint64_t pack(uint64_t hash, uint32_t position) {
+  return tag_of(hash) << kPositionBits | (uint64_t{position} + 2);
+}
+
+uint32_t position_of(uint64_t slot) {
+  return static_cast<uint32_t>(slot & kPositionMask) - 2;
+}
+
+size_t after(size_t index, uint32_t capacity) {
+  return index + 1 == capacity ? 0 : index + 1;
 }
 
 }  // namespace
 
+uint64_t PositionTable::load(const Segment& segment, size_t index) {
+  uint64_t slot = 0;
+  std::memcpy(&slot, &segment.slots[index * kSlotBytes], sizeof(slot));
+  return slot & kSlotMask;
+}
+
+void PositionTable::store(Segment& segment, size_t index, uint64_t slot) {
+  std::memcpy(&segment.slots[index * kSlotBytes], &slot, kSlotBytes);
+}
+
 PositionTable::PositionTable(const BlockArena& arena) : arena_(arena) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const double stagger = std::pow(kGrowth, static_cast<double>(i) / 64.0);
-    segments_[i].slots.resize(static_cast<size_t>(kSmallest * stagger));
-    bytes_ += segments_[i].slots.size() * sizeof(uint32_t);
+    resize(segments_[i], static_cast<uint32_t>(kSmallest * stagger));
   }
+}
+
+void PositionTable::resize(Segment& segment, uint32_t capacity) {
+  bytes_ -= segment.slots.size();
+  segment.slots = std::vector<uint8_t>(capacity * kSlotBytes + sizeof(uint64_t) - kSlotBytes);
+  segment.capacity = capacity;
+  bytes_ += segment.slots.size();
 }
 
 std::optional<uint32_t> PositionTable::find(uint64_t key) const {
   const uint64_t hash = mix(key);
-  const Segment& segment = segment_of(hash);
-  const size_t capacity = segment.slots.size();
-  const uint32_t tag = tag_of(hash);
-  for (size_t i = start_of(hash, capacity);; i = i + 1 == capacity ? 0 : i + 1) {
-    const uint32_t slot = segment.slots[i];
+  const Segment& segment = segments_[segment_of(hash)];
+  const uint64_t tag = tag_of(hash);
+  for (size_t i = home_of(tag << kPositionBits, segment.capacity);;
+       i = after(i, segment.capacity)) {
+    const uint64_t slot = load(segment, i);
     if (slot == kEmpty) {
       return std::nullopt;
     }
-    if (slot >> kPositionBits == tag && name_of(arena_, slot & kPositionMask) == key) {
-      return slot & kPositionMask;
+    if (slot >> kPositionBits == tag && slot != kTombstone &&
+        name_of(arena_, position_of(slot)) == key) {
+      return position_of(slot);
     }
   }
+}
+
+void PositionTable::place(Segment& segment, uint64_t slot) {
+  size_t i = home_of(slot, segment.capacity);
+  uint64_t old = load(segment, i);
+  for (; old > kTombstone; old = load(segment, i)) {
+    i = after(i, segment.capacity);
+  }
+  segment.filled += old == kEmpty ? 1 : 0;
+  store(segment, i, slot);
 }
 
 void PositionTable::insert(uint64_t key, uint32_t position) {
   const uint64_t hash = mix(key);
-  Segment& segment = segment_of(hash);
-  if (segment.filled + 1 > static_cast<double>(segment.slots.size()) * kFullest) {
-    const auto needed = static_cast<double>(segment.live + 1) / kFullest;
-    const auto grown = static_cast<double>(segment.slots.size()) * kGrowth;
-    const bool only_tombstones = needed * 1.2 < static_cast<double>(segment.slots.size());
-    rebuild(segment, only_tombstones ? segment.slots.size() : static_cast<size_t>(grown));
+  Segment& segment = segments_[segment_of(hash)];
+  if (segment.filled + 1 > segment.capacity * kFullest) {
+    const bool mostly_tombstones = segment.live + 1 < segment.capacity * kFullest / 1.2;
+    rebuild(segment, mostly_tombstones ? segment.capacity
+                                       : static_cast<uint32_t>(segment.capacity * kGrowth));
   }
-  const size_t capacity = segment.slots.size();
-  for (size_t i = start_of(hash, capacity);; i = i + 1 == capacity ? 0 : i + 1) {
-    uint32_t& slot = segment.slots[i];
-    if (slot == kEmpty || slot == kTombstone) {
-      segment.filled += slot == kEmpty ? 1 : 0;
-      slot = pack(hash, position);
-      ++segment.live;
-      ++size_;
-      return;
-    }
-  }
+  place(segment, pack(hash, position));
+  ++segment.live;
+  ++size_;
 }
 
 void PositionTable::erase(uint64_t key, uint32_t position) {
   const uint64_t hash = mix(key);
-  Segment& segment = segment_of(hash);
-  const size_t capacity = segment.slots.size();
-  const uint32_t wanted = pack(hash, position);
-  for (size_t i = start_of(hash, capacity);; i = i + 1 == capacity ? 0 : i + 1) {
-    uint32_t& slot = segment.slots[i];
+  Segment& segment = segments_[segment_of(hash)];
+  const uint64_t wanted = pack(hash, position);
+  size_t i = home_of(wanted, segment.capacity);
+  for (uint64_t slot = load(segment, i); slot != wanted; slot = load(segment, i)) {
     if (slot == kEmpty) {
       return;
     }
-    if (slot == wanted) {
-      const size_t next = i + 1 == capacity ? 0 : i + 1;
-      const bool ends_a_run = segment.slots[next] == kEmpty;
-      slot = ends_a_run ? kEmpty : kTombstone;
-      segment.filled -= ends_a_run ? 1 : 0;
-      --segment.live;
-      --size_;
-      break;
-    }
+    i = after(i, segment.capacity);
   }
+  const bool ends_a_run = load(segment, after(i, segment.capacity)) == kEmpty;
+  store(segment, i, ends_a_run ? kEmpty : kTombstone);
+  segment.filled -= ends_a_run ? 1 : 0;
+  --segment.live;
+  --size_;
   // After an eviction the table gives memory back.
-  if (capacity > kSmallest * 2 && segment.live < static_cast<double>(capacity) * 0.25) {
-    rebuild(segment, static_cast<size_t>(static_cast<double>(capacity) * 0.5));
+  if (segment.capacity > kSmallest * 2 && segment.live < segment.capacity * 0.25) {
+    rebuild(segment, segment.capacity / 2);
   }
 }
 
 void PositionTable::prefetch(uint64_t key) const {
   const uint64_t hash = mix(key);
-  const Segment& segment = segment_of(hash);
-  __builtin_prefetch(&segment.slots[start_of(hash, segment.slots.size())]);
+  const Segment& segment = segments_[segment_of(hash)];
+  __builtin_prefetch(
+      &segment.slots[home_of(tag_of(hash) << kPositionBits, segment.capacity) * kSlotBytes]);
 }
 
-void PositionTable::rebuild(Segment& segment, size_t capacity) {
-  constexpr size_t kBatch = 16;  // names are read from all over the arena: overlap the misses
-  std::vector<uint32_t> old = std::exchange(segment.slots, std::vector<uint32_t>(capacity));
-  bytes_ = bytes_ - old.size() * sizeof(uint32_t) + capacity * sizeof(uint32_t);
-  for (size_t first = 0; first < old.size(); first += kBatch) {
-    const size_t last = std::min(first + kBatch, old.size());
-    for (size_t i = first; i < last; ++i) {
-      if (old[i] > kTombstone) {
-        __builtin_prefetch(arena_.sequence_address(old[i] & kPositionMask));
-      }
-    }
-    for (size_t i = first; i < last; ++i) {
-      if (old[i] <= kTombstone) {
-        continue;
-      }
-      const uint64_t hash = mix(name_of(arena_, old[i] & kPositionMask));
-      size_t at = start_of(hash, capacity);
-      while (segment.slots[at] != kEmpty) {
-        at = at + 1 == capacity ? 0 : at + 1;
-      }
-      segment.slots[at] = old[i];
+void PositionTable::rebuild(Segment& segment, uint32_t capacity) {
+  Segment old = std::exchange(segment, {});
+  bytes_ -= old.slots.size();
+  resize(segment, capacity);
+  segment.live = old.live;
+  for (size_t i = 0; i < old.capacity; ++i) {
+    const uint64_t slot = load(old, i);
+    if (slot > kTombstone) {
+      place(segment, slot);
     }
   }
-  segment.filled = segment.live;
 }
 
 }  // namespace stator::router

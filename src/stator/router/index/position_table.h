@@ -41,13 +41,18 @@ class PositionTable {
 
  private:
   struct Segment {
-    std::vector<uint32_t> slots;
+    std::vector<uint8_t> slots;  // of kSlotBytes each, and room to load a whole word at the last
+    uint32_t capacity = 0;
     uint32_t filled = 0;  // with positions or tombstones
     uint32_t live = 0;
   };
-  Segment& segment_of(uint64_t hash) { return segments_[hash >> 58]; }
-  const Segment& segment_of(uint64_t hash) const { return segments_[hash >> 58]; }
-  void rebuild(Segment& segment, size_t capacity);
+  static constexpr size_t kSlotBytes = 6;
+
+  static uint64_t load(const Segment& segment, size_t index);
+  static void store(Segment& segment, size_t index, uint64_t slot);
+  static void place(Segment& segment, uint64_t slot);
+  void resize(Segment& segment, uint32_t capacity);
+  void rebuild(Segment& segment, uint32_t capacity);
 
   const BlockArena& arena_;
   std::array<Segment, 64> segments_;
