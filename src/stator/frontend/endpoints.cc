@@ -9,7 +9,7 @@
 #include "stator/api/request_parser.h"
 #include "stator/api/response_body.h"
 #include "stator/frontend/answer.h"
-#include "stator/frontend/prepare.h"
+#include "stator/frontend/prompt_encoder.h"
 
 namespace stator::frontend {
 namespace {

@@ -32,11 +32,4 @@ api::ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request
                                                   std::shared_ptr<ServedModel> model,
                                                   const PrepareContext& context);
 
-/// Renders and encodes a conversation, without limits on its length.
-api::ApiResult<std::vector<TokenId>> encode_chat(const api::ChatInput& chat,
-                                                 const ServedModel& model, WallTime now);
-/// Encodes text (NUL bytes are dropped).
-api::ApiResult<std::vector<TokenId>> encode_text(std::string text, const ServedModel& model,
-                                                 tokenizer::AddSpecial add_special);
-
 }  // namespace stator::frontend

@@ -14,6 +14,7 @@
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/prepare.h"
+#include "stator/frontend/prompt_encoder.h"
 #include "stator/net/http_server.h"
 
 namespace stator::frontend {
