@@ -35,11 +35,9 @@ enum class BodyKind : uint8_t {
   kWholeJson,  ///< the whole output is one kJsonCalls value, or it is text
   kPythonic,   ///< [f(a=1), g()]
   kHarmony,    ///< channels and recipients
-  kDsml,       ///< <｜DSML｜invoke …>
+  kInvoke,      ///< <invoke name="f"><parameter name="a" string="true">…: typed attributes
   kGemma4,     ///< call:name{key:<|"|>text<|"|>}
-  kKimiK3,     ///< <|open|>call …<|sep|>
   kMinimaxM3,  ///< nested tags with a namespace token
-  kCohere,     ///< <|START_ACTION|>[…]<|END_ACTION|> and response channels
 };
 
 /// How ids of calls come into being.
@@ -94,6 +92,7 @@ struct ReasoningSpec {
   Markers open;                ///< any of them begins reasoning
   Markers close;               ///< any of them ends it
   Markers hand_over;           ///< ends it, too, but belongs to the tool parser
+  Markers framing;             ///< around the answer, removed from it
   bool starts_inside = false;  ///< the model never writes the opener itself
   std::map<std::string, std::vector<std::string>, std::less<>> words;
   std::vector<std::string> flags;

@@ -30,7 +30,12 @@ void close_body(ChoiceState& state) {
 
 /// The body was none: what was consumed is text, without its opener where that would show a marker
 /// to the user.
-void give_back(const ParserPlan& plan, ChoiceState& state, CallWriter& out) {
+void give_back(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
+  if (state.raw.size() < state.opener_bytes) {  // or it would open the same body again
+    in.record_into(&state.raw);
+    in.consume(state.opener_bytes - state.raw.size());
+    in.record_into(nullptr);
+  }
   std::string_view text = state.raw;
   if (plan.keeps_opener) {
     state.kept_openers += state.opener_bytes > 0 ? 1 : 0;
@@ -53,17 +58,22 @@ bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
   } else if (state.raw.size() > kMaxHeldBytes) {
     out.recovered(Recovery::kTooLarge);
     state.may_be_text = false;
+    state.opener_bytes = 0;
     state.raw.clear();
   }
   switch (progress) {
     case Progress::kMore:
       return false;
     case Progress::kDone:
+      if (state.may_be_text && state.raw.empty() && state.opener_bytes > 0) {
+        give_back(plan, state, in, out);
+        return true;
+      }
       state.at_start = false;
       close_body(state);
       return true;
     case Progress::kNotACall:
-      give_back(plan, state, out);
+      give_back(plan, state, in, out);
       return true;
   }
   return false;
@@ -72,12 +82,22 @@ bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
 /// At the start of the output some families need no marker.
 bool step_start(const ParserPlan& plan, ChoiceState& state, Window& in) {
   const size_t space = leading_space(in.rest());
+  if (plan.starts_with_name && space < in.rest().size()) {
+    open_body(plan, state, 0);
+    return true;
+  }
   MarkerSet::Hit hit;
   switch (plan.start_markers.match_at(in, space, hit)) {
     case MarkerSet::Match::kMaybe:
       return false;
     case MarkerSet::Match::kYes:
-      open_body(plan, state, 0);
+      if (static_cast<Role>(hit.role) == Role::kFraming) {
+        in.consume(space + hit.length_bytes);
+        state.trims_newline = true;
+        state.at_start = false;
+      } else {
+        open_body(plan, state, 0);
+      }
       return true;
     case MarkerSet::Match::kNo:
       state.at_start = false;
@@ -90,10 +110,11 @@ bool step_text(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
   if (!trim_after_reasoning(state, in)) {
     return false;
   }
-  if (state.at_start && !plan.start_markers.empty()) {
+  if (state.at_start && (plan.starts_with_name || !plan.start_markers.empty())) {
     return step_start(plan, state, in);
   }
-  const auto hit = plan.text_markers.find(in);
+  const auto hit =
+      state.is_plain ? MarkerSet::Hit{.offset = in.rest().size()} : plan.text_markers.find(in);
   out.text(in.rest().substr(0, hit.offset));
   in.consume(hit.offset);
   if (!hit) {
@@ -129,7 +150,7 @@ bool step_text(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
 
 /// Makes events of everything that is decided.
 void advance(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
-  bool going = true;
+  bool going = state.peeked || peek(plan, state, in);
   while (going) {
     switch (state.mode) {
       case Mode::kReasoning:
@@ -183,7 +204,7 @@ std::shared_ptr<const OutputParser> OutputParser::create(ParserOptions options) 
 }
 
 bool OutputParser::is_pass_through() const {
-  return plan_->machine == nullptr && plan_->text_markers.empty() &&
+  return plan_->machine == nullptr && plan_->text_markers.empty() && plan_->start_markers.empty() &&
          plan_->options.reasoning == ReasoningMode::kOff;
 }
 
@@ -194,10 +215,12 @@ OutputParser::State OutputParser::make_state(uint32_t choice_index) const {
   if (plan_->starts_in_body) {
     open_body(*plan_, *state, 0);
   } else if (plan_->options.reasoning == ReasoningMode::kStartsInside &&
-             plan_->options.reasoning_family != nullptr) {
+             plan_->options.reasoning_family != nullptr && plan_->prefix.empty()) {
     state->mode = Mode::kReasoning;
     state->trims_newline = true;
   }
+  state->peeked = !plan_->peeks || plan_->starts_in_body;
+  state->held = plan_->prefix;
   return State(std::move(state));
 }
 

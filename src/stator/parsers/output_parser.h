@@ -55,6 +55,9 @@ struct ParserOptions {
   /// Markers that are one special token in this tokenizer. Where the family says "special", the
   /// same letters from ordinary tokens then do not count. Empty when token ids are not known.
   std::vector<std::string> special_markers;
+  /// The answer is constrained to JSON (response_format, or a guided tool mode): engines may then
+  /// leave out the reasoning. If the output begins with '{' or '[' instead, there is none.
+  bool answers_json = false;
   /// A turn of reasoning without content hands its reasoning out as content.
   bool force_nonempty_content = false;
 };

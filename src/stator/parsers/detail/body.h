@@ -64,8 +64,14 @@ std::unique_ptr<const BodyMachine> make_body_machine(const BodyContext& context)
 
 // The machines; each in a file of its own, with its part of the spec format above it.
 std::unique_ptr<const BodyMachine> make_json_calls_machine(const BodyContext& context);
+std::unique_ptr<const BodyMachine> make_named_json_machine(const BodyContext& context);
+std::unique_ptr<const BodyMachine> make_tag_params_machine(const BodyContext& context);
+std::unique_ptr<const BodyMachine> make_whole_json_machine(const BodyContext& context);
 std::unique_ptr<const BodyMachine> make_pythonic_machine(const BodyContext& context);
 std::unique_ptr<const BodyMachine> make_harmony_machine(const BodyContext& context);
+std::unique_ptr<const BodyMachine> make_invoke_machine(const BodyContext& context);
+std::unique_ptr<const BodyMachine> make_gemma4_machine(const BodyContext& context);
+std::unique_ptr<const BodyMachine> make_minimax_m3_machine(const BodyContext& context);
 std::unique_ptr<const BodyMachine> make_guided_arguments_machine();
 
 }  // namespace stator::parsers

@@ -8,35 +8,53 @@
 namespace stator::parsers {
 namespace {
 
-constexpr std::string_view kFramingKeys[] = {"section_begin", "call_begin"};
+/// What begins calls in running text.
+Markers opening_markers(const FamilySpec& spec) {
+  Markers markers = spec.find_markers("section_begin");
+  if (!spec.has_flag("needs_section")) {
+    const Markers& more = spec.find_markers("call_begin");
+    markers.insert(markers.end(), more.begin(), more.end());
+  }
+  return markers;
+}
+
 constexpr std::string_view kStrayKeys[] = {"section_end", "call_end", "stray"};
 
 void add_calls(const FamilySpec& spec, ParserPlan& plan) {
   MarkerSet& opening = spec.has_flag("at_start_only") ? plan.start_markers : plan.text_markers;
-  for (const std::string_view key : kFramingKeys) {
-    opening.add(spec.find_markers(key), static_cast<int>(Role::kCalls));
-  }
+  opening.add(opening_markers(spec), static_cast<int>(Role::kCalls));
   plan.start_markers.add(spec.find_markers("at_start"), static_cast<int>(Role::kCalls));
   for (const std::string_view key : kStrayKeys) {
     plan.text_markers.add(spec.find_markers(key), static_cast<int>(Role::kStray));
   }
   plan.starts_in_body = spec.has_flag("whole_output");
+  plan.starts_with_name = spec.has_flag("name_at_start");
 }
 
 void add_reasoning(const ReasoningSpec& spec, ParserPlan& plan) {
+  if (plan.options.reasoning == ReasoningMode::kOff) {
+    if (spec.has_flag("strip_opener_when_off")) {
+      plan.start_markers.add(spec.open, static_cast<int>(Role::kFraming));
+    }
+    return;
+  }
+  if (spec.has_flag("prepend_opener")) {
+    plan.prefix = spec.open.empty() ? "" : spec.open[0].text;
+    return;
+  }
+  plan.peeks = plan.options.answers_json || plan.options.tool_mode == ToolMode::kGuidedCalls ||
+               plan.options.tool_mode == ToolMode::kGuidedArguments;
   plan.reasoning_markers.add(spec.close, static_cast<int>(Role::kReasoningClose));
   plan.reasoning_markers.add(spec.open, static_cast<int>(Role::kReasoningOpen));
   plan.text_markers.add(spec.open, static_cast<int>(Role::kReasoningOpen));
   plan.text_markers.add(spec.close, static_cast<int>(Role::kReasoningClose));
+  plan.text_markers.add(spec.framing, static_cast<int>(Role::kFraming));
   if (plan.machine == nullptr) {
     return;
   }
   plan.reasoning_markers.add(spec.hand_over, static_cast<int>(Role::kCalls));
   if (spec.has_flag("hand_over_calls")) {
-    for (const std::string_view key : kFramingKeys) {
-      plan.reasoning_markers.add(plan.calls_family->find_markers(key),
-                                 static_cast<int>(Role::kCalls));
-    }
+    plan.reasoning_markers.add(opening_markers(*plan.calls_family), static_cast<int>(Role::kCalls));
   }
 }
 
@@ -86,7 +104,7 @@ std::unique_ptr<const ParserPlan> compile_plan(ParserOptions options) {
     plan->text_markers.add(plan->options.tools_family->find_markers("framing"),
                            static_cast<int>(Role::kFraming));
   }
-  if (plan->options.reasoning_family != nullptr && plan->options.reasoning != ReasoningMode::kOff) {
+  if (plan->options.reasoning_family != nullptr) {
     add_reasoning(*plan->options.reasoning_family, *plan);
   }
   return plan;

@@ -14,7 +14,7 @@
 // Spec keys. Markers: section_begin, call_begin (both may stand before the JSON), section_end,
 // call_end (both end it), skip (fences around the JSON). Words: name_keys, argument_keys. Flags:
 // closer_optional (text may follow without a closer), empty_arguments (a call without arguments is
-// one with {}; else it is dropped).
+// one with {}; else it is dropped), name_is_key ({"f": {"a": 1}}).
 
 namespace stator::parsers {
 namespace {
@@ -35,6 +35,7 @@ struct JsonCallsMachine final : BodyMachine {
   std::vector<std::string> argument_keys;
   bool has_closer = false;  // calls end with a marker, always
   bool empty_arguments = false;
+  bool name_is_key = false;
 };
 
 /// The member of a call that is being read.
@@ -107,7 +108,8 @@ JsonCallsMachine::JsonCallsMachine(const BodyContext& context)
       after(context.options.special_markers),
       name_keys(context.spec.find_words("name_keys")),
       argument_keys(context.spec.find_words("argument_keys")),
-      empty_arguments(context.spec.has_flag("empty_arguments")) {
+      empty_arguments(context.spec.has_flag("empty_arguments")),
+      name_is_key(context.spec.has_flag("name_is_key")) {
   const FamilySpec& spec = context.spec;
   for (MarkerSet* set : {&before, &after}) {
     set->add(spec.find_markers("section_begin"), kOpen);
@@ -183,7 +185,7 @@ bool JsonCallsBody::skip_space(Window& in) {
 JsonCallsBody::Go JsonCallsBody::malformed(CallWriter& out) {
   if (out.call_open()) {
     out.break_call(Recovery::kMalformedBody);
-  } else if (marked_ || committed_) {
+  } else if ((marked_ && machine_.has_closer) || committed_) {
     out.recovered(Recovery::kMalformedBody);
   }
   if (!marked_ || !machine_.has_closer) {
@@ -322,6 +324,11 @@ JsonCallsBody::Go JsonCallsBody::key(Window& in, CallWriter& out) {
   std::string key_text;
   append_unescaped(key_text, in.rest().substr(1, length_bytes - 2));
   member_ = member_of(key_text);
+  if (machine_.name_is_key && !has_name_) {
+    name_ = key_text;
+    has_name_ = true;
+    member_ = Member::kArguments;
+  }
   const bool expected = member_ != Member::kOther || key_text == "type" || key_text == "index";
   if (!expected && !marked_ && !committed_) {
     return Go::kNotACall;  // JSON, but not ours: an answer in JSON

@@ -24,10 +24,11 @@ void MarkerSet::add(const Marker& marker, int role) {
 
 MarkerSet::Match MarkerSet::match_at(const Window& window, size_t at, Hit& hit) const {
   const std::string_view text = window.rest().substr(at);
+  const bool waits = holds_at_end_ || !window.ending();
   size_t longest_maybe = 0;
   hit = {.offset = at};
   if (text.empty()) {
-    return window.ending() || entries_.empty() ? Match::kNo : Match::kMaybe;
+    return !waits || entries_.empty() ? Match::kNo : Match::kMaybe;
   }
   if (!starts_[static_cast<unsigned char>(text[0])]) {
     return Match::kNo;
@@ -42,7 +43,7 @@ MarkerSet::Match MarkerSet::match_at(const Window& window, size_t at, Hit& hit) 
       continue;
     }
     // A special token arrives whole, so only markers made of letters can be half there.
-    if (!entry.is_bound && !window.ending() && text.size() < entry.text.size() &&
+    if (!entry.is_bound && waits && text.size() < entry.text.size() &&
         std::string_view(entry.text).starts_with(text)) {
       longest_maybe = std::max(longest_maybe, entry.text.size());
     }
@@ -52,6 +53,13 @@ MarkerSet::Match MarkerSet::match_at(const Window& window, size_t at, Hit& hit) 
     return Match::kMaybe;
   }
   return hit ? Match::kYes : Match::kNo;
+}
+
+bool MarkerSet::is_cut_off(const Window& window, size_t at) const {
+  const std::string_view text = window.rest().substr(at);
+  return window.ending() && !text.empty() && std::ranges::any_of(entries_, [&](const Entry& entry) {
+           return !entry.is_bound && std::string_view(entry.text).starts_with(text);
+         });
 }
 
 MarkerSet::Hit MarkerSet::find(const Window& window, size_t from) const {

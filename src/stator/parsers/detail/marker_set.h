@@ -45,6 +45,12 @@ class MarkerSet {
   enum class Match : uint8_t { kNo, kMaybe, kYes };
   Match match_at(const Window& window, size_t at, Hit& hit) const;
 
+  /// The stream ends inside what began like a marker at byte `at` of the rest.
+  bool is_cut_off(const Window& window, size_t at) const;
+
+  /// Inside calls half a marker at the end of the stream is a cut one, not text: still "maybe".
+  void hold_at_end() { holds_at_end_ = true; }
+
   bool empty() const { return entries_.empty(); }
 
  private:
@@ -56,6 +62,7 @@ class MarkerSet {
 
   std::vector<std::string> bound_;
   std::vector<Entry> entries_;
+  bool holds_at_end_ = false;
   std::array<bool, 256> starts_{};
 };
 

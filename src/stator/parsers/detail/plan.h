@@ -30,7 +30,10 @@ struct ParserPlan {
   MarkerSet start_markers;                         ///< begin calls at the start of the output only
   MarkerSet text_markers;                          ///< in content
   MarkerSet reasoning_markers;                     ///< in reasoning
+  bool peeks = false;           ///< the output may be bare JSON although reasoning is expected
+  std::string prefix;           ///< text that is put before the output
   bool starts_in_body = false;  ///< channel formats: the machine reads everything
+  bool starts_with_name = false;  ///< any first word may begin a call
   bool keeps_opener = false;    ///< what turns out to be no call is text with its opening marker
 };
 
@@ -54,13 +57,20 @@ struct ChoiceState {
   size_t opener_bytes = 0;    ///< length of the marker that opened the body
   uint32_t kept_openers = 0;  ///< openers that were given back as text: their closers are text, too
   std::string raw;
+  bool peeked = false;         ///< the first byte has been looked at
+  bool is_plain = false;       ///< bare JSON: nothing in it is a marker
   bool at_start = true;        ///< no content yet, so start markers count
   bool trims_newline = false;  ///< a newline right here belongs to a reasoning marker
   bool reasoning_written = false;
+  bool span_written = false;     ///< and this span has written some
   bool reasoned_before = false;  ///< a span of reasoning has ended: the next one is set apart
 };
 
-/// One step in reasoning: false if more text is needed. In reasoning_step.cc.
+/// Whether the output begins with JSON instead of reasoning: false if more text is needed. In
+/// reasoning_step.cc.
+bool peek(const ParserPlan& plan, ChoiceState& state, Window& in);
+
+/// One step in reasoning: false if more text is needed. Same place.
 bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out);
 
 /// After reasoning, before content: false if more text is needed. Same place.

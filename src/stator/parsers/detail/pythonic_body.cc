@@ -224,6 +224,8 @@ PythonicBody::Go PythonicBody::after(Window& in) const {
   }
   if (match == MarkerSet::Match::kYes && hit.role == kClose) {
     in.consume(space + hit.length_bytes);
+  } else if (machine_.markers.is_cut_off(in, space)) {
+    in.consume(in.rest().size());
   }
   return Go::kDone;
 }

@@ -27,11 +27,28 @@ void write(ChoiceState& state, std::string_view text, CallWriter& out) {
     out.reasoning("\n");
     state.reasoned_before = false;
   }
-  state.reasoning_written = true;
+  state.reasoning_written = state.span_written = true;
   out.reasoning(text);
 }
 
 }  // namespace
+
+bool peek(const ParserPlan& plan, ChoiceState& state, Window& in) {
+  const size_t space = leading_space(in.rest());
+  MarkerSet::Hit hit;
+  const auto match = plan.reasoning_markers.match_at(in, space, hit);  // Mistral's begins with '['
+  if (match == MarkerSet::Match::kMaybe) {
+    return false;
+  }
+  const char first = space < in.rest().size() ? in.rest()[space] : '\0';
+  if (match == MarkerSet::Match::kNo && (first == '{' || first == '[')) {
+    state.mode = ChoiceState::Mode::kText;
+    state.trims_newline = false;
+    state.is_plain = plan.machine == nullptr;
+  }
+  state.peeked = true;
+  return true;
+}
 
 bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
   if (!trim_newline(state, in)) {
@@ -47,10 +64,15 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
     return false;
   }
   const auto role = static_cast<Role>(hit.role);
-  if (role == Role::kReasoningOpen) {  // again, or written although the prompt had it
-    write(state, text, out);
-    in.consume(hit.offset + hit.length_bytes);
-    state.trims_newline = true;
+  if (role == Role::kReasoningOpen) {
+    const size_t end = hit.offset + hit.length_bytes;
+    const bool is_first = !state.span_written && trim(text).empty();
+    if (is_first) {  // written although the prompt had it
+      state.trims_newline = true;
+    } else {
+      write(state, in.rest().substr(0, end), out);
+    }
+    in.consume(end);
     return true;
   }
   write(state, text.substr(0, text.size() - (newline_last ? 1 : 0)), out);
@@ -60,6 +82,7 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
     state.trims_newline = true;
   }
   state.reasoned_before = state.reasoning_written;
+  state.span_written = false;
   state.mode = ChoiceState::Mode::kText;
   state.at_start = !out.text_started();
   out.end_reasoning();

@@ -23,11 +23,9 @@ constexpr BodyName kBodyNames[] = {
     {"whole_json", BodyKind::kWholeJson},
     {"pythonic", BodyKind::kPythonic},
     {"harmony", BodyKind::kHarmony},
-    {"dsml", BodyKind::kDsml},
+    {"invoke", BodyKind::kInvoke},
     {"gemma4", BodyKind::kGemma4},
-    {"kimi_k3", BodyKind::kKimiK3},
     {"minimax_m3", BodyKind::kMinimaxM3},
-    {"cohere", BodyKind::kCohere},
 };
 
 Error wrong(std::string_view key, std::string_view expected) {
@@ -234,6 +232,8 @@ Status read_reasoning_key(std::string_view key, const json::value& value, Reason
     STATOR_CHECK(read_markers(key, value, spec.close));
   } else if (key == "hand_over") {
     STATOR_CHECK(read_markers(key, value, spec.hand_over));
+  } else if (key == "framing") {
+    STATOR_CHECK(read_markers(key, value, spec.framing));
   } else if (key == "starts_inside") {
     STATOR_TRY(spec.starts_inside, read_bool(key, value));
   } else if (key == "words") {

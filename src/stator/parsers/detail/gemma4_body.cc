@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/json_stream.h"
+#include "stator/parsers/detail/python_literal.h"
+
+// Gemma 4's calls: bare keys, strings between quote tokens, so nothing in them needs an escape.
+//
+//   <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2,tags:[<|"|>a<|"|>]}<tool_call|>
+//
+// Spec keys. Markers: call_begin, call_end, quote. Everything is written as it arrives, a bare word
+// when it ends: true, false, null, none and nil in any case, numbers, else a string.
+
+namespace stator::parsers {
+namespace {
+
+enum Mark : int { kOpen, kClose, kQuote };
+
+/// Deepest nesting, longest bare word.
+constexpr size_t kMaxDepth = 256;
+constexpr size_t kMaxBareBytes = size_t{64} << 10;
+
+struct Gemma4Machine final : BodyMachine {
+  explicit Gemma4Machine(const BodyContext& context)
+      : framing(context.options.special_markers), quotes(context.options.special_markers) {
+    framing.add(context.spec.find_markers("call_begin"), kOpen);
+    framing.add(context.spec.find_markers("call_end"), kClose);
+    quotes.add(context.spec.find_markers("quote"), kQuote);
+    all = framing;
+    all.add(context.spec.find_markers("quote"), kQuote);
+  }
+  std::unique_ptr<Body> start() const override;
+
+  MarkerSet framing;
+  MarkerSet quotes;
+  MarkerSet all;
+};
+
+class Gemma4Body final : public Body {
+ public:
+  explicit Gemma4Body(const Gemma4Machine& machine) : machine_(machine) {}
+  Progress step(Window& in, CallWriter& out) override;
+  bool between_calls() const override { return at_ == At::kClosed; }
+  bool committed() const override { return true; }
+
+ private:
+  enum class At : uint8_t {
+    kOpening,  // before and at the name
+    kKey,      // in an object, before a key or its end
+    kColon,    // behind a key
+    kValue,    // before a value, or the end of an array
+    kString,   // in a string or a quoted key
+    kBare,     // in a bare word or key
+    kNext,     // behind a value
+    kClosed,   // behind the arguments
+    kGarbage,  // something else: skip to the closing marker
+  };
+  enum class Go : uint8_t { kOn, kMore, kDone };
+
+  Go opening(Window& in, CallWriter& out);
+  Go inside(Window& in, CallWriter& out);
+  Go structure(Window& in, CallWriter& out);
+  Go value(char c, Window& in, CallWriter& out);
+  Go string(Window& in, CallWriter& out);
+  Go bare(Window& in, CallWriter& out);
+  Go close_bracket(char c, CallWriter& out);
+  Go closed(Window& in) const;
+  Go garbage(Window& in) const;
+  Go cut_off(CallWriter& out);
+  Go malformed(CallWriter& out);
+  void open(char c, CallWriter& out);
+  void separate(CallWriter& out);
+
+  const Gemma4Machine& machine_;
+  At at_ = At::kOpening;
+  std::string stack_;      // open brackets
+  bool is_key_ = false;    // the string or bare word is a key
+  bool is_empty_ = true;   // nothing is in the innermost bracket yet
+  bool comma_ = false;     // a comma has been read and not written
+};
+
+/// A word without quotes: true, false and null by any of their names, a number, else a string.
+void append_bare(std::string& out, std::string_view word) {
+  std::string lower(word);
+  std::ranges::transform(lower, lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  });
+  const bool is_padded = word.size() > 1 && word[0] == '0' && word[1] != '.';
+  if (lower == "true" || lower == "false" || lower == "null") {
+    out += lower;
+  } else if (lower == "none" || lower == "nil") {
+    out += "null";
+  } else if (is_json(word)) {
+    out += word;
+  } else if (word.find_first_not_of("+-.0123456789eE") != std::string_view::npos || is_padded ||
+             !append_python_value(out, word)) {
+    append_json_string(out, word);
+  }
+}
+
+std::unique_ptr<Body> Gemma4Machine::start() const {
+  return std::make_unique<Gemma4Body>(*this);
+}
+
+Progress Gemma4Body::step(Window& in, CallWriter& out) {
+  Go go = Go::kOn;
+  while (go == Go::kOn) {
+    switch (at_) {
+      case At::kOpening:
+        go = opening(in, out);
+        break;
+      case At::kString:
+        go = string(in, out);
+        break;
+      case At::kBare:
+        go = bare(in, out);
+        break;
+      case At::kKey:
+      case At::kColon:
+      case At::kValue:
+      case At::kNext:
+        go = inside(in, out);
+        break;
+      case At::kClosed:
+        go = closed(in);
+        break;
+      case At::kGarbage:
+        go = garbage(in);
+        break;
+    }
+  }
+  return go == Go::kMore ? Progress::kMore : Progress::kDone;
+}
+
+Gemma4Body::Go Gemma4Body::malformed(CallWriter& out) {
+  if (out.call_open()) {
+    out.break_call(Recovery::kMalformedBody);
+  } else {
+    out.recovered(Recovery::kMalformedBody);
+  }
+  at_ = At::kGarbage;
+  return Go::kOn;
+}
+
+/// `<|tool_call>call:NAME{`
+Gemma4Body::Go Gemma4Body::opening(Window& in, CallWriter& out) {
+  constexpr std::string_view kPrefix = "call:";
+  const MarkerSet::Hit hit = machine_.framing.find(in);
+  if (hit && hit.offset == 0 && hit.role == kOpen) {
+    in.consume(hit.length_bytes);
+    return Go::kOn;
+  }
+  const std::string_view head = in.rest().substr(0, hit.offset);
+  const size_t brace = head.find('{');
+  if (brace == std::string_view::npos) {
+    if (hit || head.size() > kMaxCallNameBytes) {
+      return malformed(out);
+    }
+    return Go::kMore;
+  }
+  std::string_view name = trim(head.substr(0, brace));
+  if (name.starts_with(kPrefix)) {
+    name.remove_prefix(kPrefix.size());
+  }
+  out.begin_call(name);
+  open('{', out);
+  in.consume(brace + 1);
+  return Go::kOn;
+}
+
+void Gemma4Body::open(char c, CallWriter& out) {
+  out.arguments(std::string_view(&c, 1));
+  stack_ += c;
+  at_ = c == '{' ? At::kKey : At::kValue;
+  is_empty_ = true;
+  comma_ = false;
+}
+
+/// A key, or the value of an array, follows.
+void Gemma4Body::separate(CallWriter& out) {
+  if (comma_) {
+    out.arguments(",");
+  }
+  comma_ = false;
+  is_empty_ = false;
+}
+
+/// Between words: the closing marker may come at any time.
+Gemma4Body::Go Gemma4Body::inside(Window& in, CallWriter& out) {
+  in.consume(leading_space(in.rest()));
+  if (in.empty()) {
+    return Go::kMore;
+  }
+  MarkerSet::Hit hit;
+  switch (machine_.all.match_at(in, 0, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return Go::kMore;
+    case MarkerSet::Match::kNo:
+      return structure(in, out);
+    case MarkerSet::Match::kYes:
+      break;
+  }
+  if (hit.role != kQuote) {
+    return cut_off(out);
+  }
+  if (at_ != At::kKey && at_ != At::kValue) {
+    return malformed(out);
+  }
+  in.consume(hit.length_bytes);
+  is_key_ = at_ == At::kKey;
+  if (is_key_ || stack_.back() == '[') {
+    separate(out);
+  }
+  out.arguments("\"");
+  at_ = At::kString;
+  return Go::kOn;
+}
+
+Gemma4Body::Go Gemma4Body::structure(Window& in, CallWriter& out) {
+  const char c = in.rest()[0];
+  switch (at_) {
+    case At::kColon:
+      if (c != ':') {
+        return malformed(out);
+      }
+      in.consume(1);
+      out.arguments(":");
+      at_ = At::kValue;
+      return Go::kOn;
+    case At::kKey:
+      if (c == '}' || c == ',') {
+        at_ = At::kNext;
+        return Go::kOn;
+      }
+      is_key_ = true;
+      at_ = At::kBare;
+      return Go::kOn;
+    case At::kValue:
+      return value(c, in, out);
+    default:
+      break;
+  }
+  in.consume(1);
+  if (c != ',') {
+    return close_bracket(c, out);
+  }
+  comma_ = !is_empty_;  // written with what follows: models leave one behind the last element
+  at_ = stack_.back() == '{' ? At::kKey : At::kValue;
+  return Go::kOn;
+}
+
+Gemma4Body::Go Gemma4Body::value(char c, Window& in, CallWriter& out) {
+  const bool in_array = stack_.back() == '[';
+  if (c == ',' || c == '}' || c == ']') {
+    if (!in_array) {
+      out.arguments("\"\"");  // `key:` stands for an empty string
+    }
+    at_ = At::kNext;
+    return Go::kOn;
+  }
+  if (c == '{' || c == '[') {
+    if (stack_.size() == kMaxDepth) {
+      return malformed(out);
+    }
+    if (in_array) {
+      separate(out);
+    }
+    in.consume(1);
+    open(c, out);
+    return Go::kOn;
+  }
+  is_key_ = false;
+  at_ = At::kBare;
+  return Go::kOn;
+}
+
+Gemma4Body::Go Gemma4Body::close_bracket(char c, CallWriter& out) {
+  if ((c != '}' && c != ']') || stack_.back() != (c == '}' ? '{' : '[')) {
+    return malformed(out);
+  }
+  out.arguments(std::string_view(&c, 1));
+  stack_.pop_back();
+  is_empty_ = comma_ = false;
+  at_ = stack_.empty() ? At::kClosed : At::kNext;
+  if (stack_.empty()) {
+    out.end_call();
+  }
+  return Go::kOn;
+}
+
+/// A string ends at the next quote token and nowhere else.
+Gemma4Body::Go Gemma4Body::string(Window& in, CallWriter& out) {
+  const MarkerSet::Hit hit = machine_.quotes.find(in);
+  std::string quoted;
+  append_json_string(quoted, in.rest().substr(0, hit.offset));
+  out.arguments(std::string_view(quoted).substr(1, quoted.size() - 2));
+  in.consume(hit.offset);
+  if (!hit) {
+    return Go::kMore;
+  }
+  in.consume(hit.length_bytes);
+  out.arguments("\"");
+  at_ = is_key_ ? At::kColon : At::kNext;
+  return Go::kOn;
+}
+
+Gemma4Body::Go Gemma4Body::bare(Window& in, CallWriter& out) {
+  const std::string_view stops = is_key_ ? ":,{}[]" : ",{}[]";
+  const MarkerSet::Hit hit = machine_.all.find(in);
+  const std::string_view head = in.rest().substr(0, hit.offset);
+  const size_t stop = head.find_first_of(stops);
+  if (std::min(stop, head.size()) > kMaxBareBytes) {
+    return malformed(out);
+  }
+  if (stop == std::string_view::npos && !hit) {
+    return Go::kMore;
+  }
+  const size_t length = std::min(stop, hit.offset);
+  const char c = stop < head.size() ? head[stop] : '\0';
+  const std::string_view word = trim(head.substr(0, length));
+  const bool is_sound = is_key_ ? c == ':' && !word.empty()
+                                : c != '{' && c != '[' && (c != '\0' || hit.role == kClose);
+  if (!is_sound) {
+    return malformed(out);
+  }
+  if (is_key_ || stack_.back() == '[') {
+    separate(out);
+  }
+  std::string json;
+  if (is_key_) {
+    append_json_string(json, word);
+  } else {
+    append_bare(json, word);
+  }
+  out.arguments(json);
+  in.consume(length);
+  at_ = is_key_ ? At::kColon : At::kNext;
+  return Go::kOn;
+}
+
+/// The closing marker came with brackets open: they are closed for the model.
+Gemma4Body::Go Gemma4Body::cut_off(CallWriter& out) {
+  if (at_ == At::kColon) {
+    return malformed(out);
+  }
+  if (at_ == At::kValue && stack_.back() == '{') {
+    out.arguments("\"\"");
+  }
+  for (; !stack_.empty(); stack_.pop_back()) {
+    out.arguments(stack_.back() == '{' ? "}" : "]");
+  }
+  out.recovered(Recovery::kRepairedArguments);
+  out.end_call();
+  at_ = At::kClosed;
+  return Go::kOn;
+}
+
+Gemma4Body::Go Gemma4Body::closed(Window& in) const {
+  const size_t space = leading_space(in.rest());
+  if (space == in.rest().size()) {
+    return in.ending() ? Go::kDone : Go::kMore;
+  }
+  MarkerSet::Hit hit;
+  const auto match = machine_.framing.match_at(in, space, hit);
+  if (match == MarkerSet::Match::kMaybe) {
+    return Go::kMore;
+  }
+  if (match == MarkerSet::Match::kYes && hit.role == kClose) {
+    in.consume(space + hit.length_bytes);
+  } else if (machine_.framing.is_cut_off(in, space)) {
+    in.consume(in.rest().size());
+  }
+  return Go::kDone;
+}
+
+Gemma4Body::Go Gemma4Body::garbage(Window& in) const {
+  const MarkerSet::Hit hit = machine_.framing.find(in);
+  in.consume(hit.offset);
+  if (!hit) {
+    return in.ending() ? Go::kDone : Go::kMore;
+  }
+  in.consume(hit.role == kClose ? hit.length_bytes : 0);
+  return Go::kDone;
+}
+
+}  // namespace
+
+std::unique_ptr<const BodyMachine> make_gemma4_machine(const BodyContext& context) {
+  return std::make_unique<Gemma4Machine>(context);
+}
+
+}  // namespace stator::parsers

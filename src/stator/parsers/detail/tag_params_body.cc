@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <utility>
+
+#include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/coerce.h"
+#include "stator/parsers/detail/json_stream.h"
+#include "stator/parsers/detail/names.h"
+
+// Calls with one tag per parameter. Values are bare text: the tool's schema says what they are.
+//
+//   <tool_call><function=f><parameter=a>1</parameter></function></tool_call>
+//
+// Spec keys. Markers: section_begin, section_end (around all calls), call_begin, call_end,
+// name_end, key_begin, key_end, value_begin (optional), value_end. Flags: name_in_section (the
+// name follows section_begin, which holds one call), hold_call (a call is sent when it is
+// complete), implicit_close (a value may end where the next tag begins), trim_newline (one line
+// break at each end of a value is not part of it), strict (text between tags makes the call
+// malformed), keep_opener (an opener without a call behind it is text).
+
+namespace stator::parsers {
+namespace {
+
+enum Part : int {
+  kSectionBegin,
+  kSectionEnd,
+  kCallBegin,
+  kCallEnd,
+  kNameEnd,
+  kKeyBegin,
+  kKeyEnd,
+  kValueBegin,
+  kValueEnd,
+};
+
+struct TagParamsMachine final : BodyMachine {
+  explicit TagParamsMachine(const BodyContext& context);
+  std::unique_ptr<Body> start() const override;
+
+  MarkerSet framing;     // around calls
+  MarkerSet name_ends;   // name_end, and what shows that it is missing
+  MarkerSet parameters;  // key_begin, and the ends of the call
+  MarkerSet key_ends;
+  MarkerSet value_begins;
+  MarkerSet value_ends;
+  const ToolSchemas* schemas = nullptr;  // of the parser's options; may be null
+  bool has_value_begin = false;
+  bool name_in_section = false;
+  bool hold_call = false;
+  bool trim_newline = false;
+  bool strict = false;
+  bool keep_opener = false;
+};
+
+class TagParamsBody final : public Body {
+ public:
+  explicit TagParamsBody(const TagParamsMachine& machine) : machine_(machine) {}
+  Progress step(Window& in, CallWriter& out) override;
+  bool between_calls() const override { return at_ == At::kBetween; }
+  bool committed() const override { return committed_; }
+
+ private:
+  enum class At : uint8_t {
+    kBetween,  // calls
+    kName,
+    kParameters,  // between parameters
+    kKey,
+    kBeforeValue,
+    kValue,
+    kGarbage,  // skip to the next call or the end
+  };
+  enum class Go : uint8_t { kOn, kMore, kDone, kNotACall };
+
+  Go dispatch(Window& in, CallWriter& out);
+  Go between(Window& in, CallWriter& out);
+  Go name(Window& in, CallWriter& out);
+  Go parameters(Window& in, CallWriter& out);
+  Go key(Window& in, CallWriter& out);
+  Go before_value(Window& in, CallWriter& out);
+  Go value(Window& in, CallWriter& out);
+  Go garbage(Window& in);
+  Go malformed(CallWriter& out);
+  void write_parameter(CallWriter& out);
+  void write_call(CallWriter& out);
+
+  const TagParamsMachine& machine_;
+  At at_ = At::kBetween;
+  bool in_section_ = false;
+  bool committed_ = false;  // the grammar has started: this is a call, or a broken one
+  bool begun_ = false;
+  std::string name_;
+  std::string key_;
+  std::string value_;
+  std::string arguments_;  // not sent yet
+};
+
+TagParamsMachine::TagParamsMachine(const BodyContext& context)
+    : framing(context.options.special_markers),
+      name_ends(context.options.special_markers),
+      parameters(context.options.special_markers),
+      key_ends(context.options.special_markers),
+      value_begins(context.options.special_markers),
+      value_ends(context.options.special_markers),
+      schemas(context.options.schemas.get()),
+      name_in_section(context.spec.has_flag("name_in_section")),
+      hold_call(context.spec.has_flag("hold_call")),
+      trim_newline(context.spec.has_flag("trim_newline")),
+      strict(context.spec.has_flag("strict")),
+      keep_opener(context.spec.has_flag("keep_opener")) {
+  const FamilySpec& spec = context.spec;
+  const auto add = [&spec](MarkerSet& set, std::string_view key, Part part) {
+    set.add(spec.find_markers(key), part);
+  };
+  const auto add_ends = [&](MarkerSet& set) {
+    add(set, "section_end", kSectionEnd);
+    add(set, "call_begin", kCallBegin);
+    add(set, "call_end", kCallEnd);
+  };
+  add(framing, "section_begin", kSectionBegin);
+  add_ends(framing);
+  add(name_ends, "name_end", kNameEnd);
+  add(name_ends, "key_begin", kKeyBegin);
+  add_ends(name_ends);
+  add(parameters, "key_begin", kKeyBegin);
+  add_ends(parameters);
+  add(key_ends, "key_end", kKeyEnd);
+  add(key_ends, "key_begin", kKeyBegin);
+  add_ends(key_ends);
+  add(value_begins, "value_begin", kValueBegin);
+  add(value_ends, "value_end", kValueEnd);
+  if (spec.has_flag("implicit_close")) {
+    add(value_ends, "key_begin", kKeyBegin);
+    add(value_ends, "call_end", kCallEnd);
+  }
+  has_value_begin = !value_begins.empty();
+  for (MarkerSet* set : {&name_ends, &parameters, &key_ends, &value_begins, &value_ends}) {
+    set->hold_at_end();
+  }
+}
+
+std::unique_ptr<Body> TagParamsMachine::start() const {
+  return std::make_unique<TagParamsBody>(*this);
+}
+
+Progress TagParamsBody::step(Window& in, CallWriter& out) {
+  Go go = Go::kOn;
+  while (go == Go::kOn) {
+    go = dispatch(in, out);
+  }
+  switch (go) {
+    case Go::kMore:
+      return Progress::kMore;
+    case Go::kNotACall:
+      return Progress::kNotACall;
+    default:
+      return Progress::kDone;
+  }
+}
+
+TagParamsBody::Go TagParamsBody::dispatch(Window& in, CallWriter& out) {
+  switch (at_) {
+    case At::kBetween:
+      return between(in, out);
+    case At::kName:
+      return name(in, out);
+    case At::kParameters:
+      return parameters(in, out);
+    case At::kKey:
+      return key(in, out);
+    case At::kBeforeValue:
+      return before_value(in, out);
+    case At::kValue:
+      return value(in, out);
+    case At::kGarbage:
+      return garbage(in);
+  }
+  return Go::kDone;
+}
+
+TagParamsBody::Go TagParamsBody::malformed(CallWriter& out) {
+  if (!committed_ && machine_.keep_opener) {
+    return Go::kNotACall;
+  }
+  if (out.call_open()) {
+    out.break_call(Recovery::kMalformedBody);
+  } else {
+    out.recovered(Recovery::kMalformedBody);
+  }
+  at_ = At::kGarbage;
+  return Go::kOn;
+}
+
+TagParamsBody::Go TagParamsBody::between(Window& in, CallWriter& out) {
+  const size_t space = leading_space(in.rest());
+  if (space == in.rest().size()) {
+    const bool was_call = committed_ || !machine_.keep_opener;
+    return !in.ending() ? Go::kMore : (was_call ? Go::kDone : Go::kNotACall);
+  }
+  MarkerSet::Hit hit;
+  switch (machine_.framing.match_at(in, space, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return Go::kMore;
+    case MarkerSet::Match::kNo:
+      return in_section_ ? malformed(out) : Go::kDone;
+    case MarkerSet::Match::kYes:
+      break;
+  }
+  if (!committed_ && machine_.keep_opener && hit.role == kSectionEnd) {
+    return Go::kNotACall;
+  }
+  in.consume(space + hit.length_bytes);
+  if (hit.role == kSectionEnd) {
+    return Go::kDone;
+  }
+  in_section_ = in_section_ || hit.role == kSectionBegin;
+  if (hit.role == kCallBegin || (hit.role == kSectionBegin && machine_.name_in_section)) {
+    at_ = At::kName;
+    begun_ = false;
+    arguments_.clear();
+    committed_ = committed_ || (in_section_ && hit.role == kCallBegin);
+  }
+  return Go::kOn;
+}
+
+TagParamsBody::Go TagParamsBody::name(Window& in, CallWriter& out) {
+  // The line break behind an opener does not end the name before it has begun.
+  in.consume(leading_space(in.rest()));
+  const auto hit = machine_.name_ends.find(in);
+  if (hit.offset > kMaxCallNameBytes) {
+    return malformed(out);
+  }
+  if (!hit) {
+    return Go::kMore;
+  }
+  name_ = trim(in.rest().substr(0, hit.offset));
+  if (!is_plausible_name(name_)) {
+    return malformed(out);
+  }
+  in.consume(hit.offset + (hit.role == kNameEnd ? hit.length_bytes : 0));
+  committed_ = true;
+  at_ = At::kParameters;
+  return Go::kOn;
+}
+
+TagParamsBody::Go TagParamsBody::parameters(Window& in, CallWriter& out) {
+  in.consume(leading_space(in.rest()));
+  MarkerSet::Hit hit;
+  switch (machine_.parameters.match_at(in, 0, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return Go::kMore;
+    case MarkerSet::Match::kNo:
+      if (in.empty()) {
+        return Go::kMore;
+      }
+      if (machine_.strict) {
+        return malformed(out);
+      }
+      in.consume(machine_.parameters.find(in, 1).offset);
+      return in.empty() ? Go::kMore : Go::kOn;
+    case MarkerSet::Match::kYes:
+      break;
+  }
+  if (hit.role == kKeyBegin) {
+    in.consume(hit.length_bytes);
+    at_ = At::kKey;
+    return Go::kOn;
+  }
+  write_call(out);
+  in.consume(hit.role == kCallEnd ? hit.length_bytes : 0);
+  at_ = At::kBetween;
+  return Go::kOn;
+}
+
+TagParamsBody::Go TagParamsBody::key(Window& in, CallWriter& out) {
+  const auto hit = machine_.key_ends.find(in);
+  if (hit.offset > kMaxCallNameBytes) {
+    return malformed(out);
+  }
+  if (!hit) {
+    return Go::kMore;
+  }
+  if (hit.role != kKeyEnd) {
+    return malformed(out);
+  }
+  key_ = trim(in.rest().substr(0, hit.offset));
+  in.consume(hit.offset + hit.length_bytes);
+  value_.clear();
+  at_ = machine_.has_value_begin ? At::kBeforeValue : At::kValue;
+  return Go::kOn;
+}
+
+TagParamsBody::Go TagParamsBody::before_value(Window& in, CallWriter& out) {
+  in.consume(leading_space(in.rest()));
+  MarkerSet::Hit hit;
+  switch (machine_.value_begins.match_at(in, 0, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return Go::kMore;
+    case MarkerSet::Match::kNo:
+      return in.empty() ? Go::kMore : malformed(out);
+    case MarkerSet::Match::kYes:
+      in.consume(hit.length_bytes);
+      at_ = At::kValue;
+      return Go::kOn;
+  }
+  return Go::kMore;
+}
+
+TagParamsBody::Go TagParamsBody::value(Window& in, CallWriter& out) {
+  const auto hit = machine_.value_ends.find(in);
+  value_.append(in.rest().substr(0, hit.offset));
+  in.consume(hit.offset);
+  if (value_.size() > kMaxHeldBytes) {
+    out.recovered(Recovery::kTooLarge);
+    return malformed(out);
+  }
+  if (!hit) {
+    return Go::kMore;
+  }
+  in.consume(hit.role == kValueEnd ? hit.length_bytes : 0);
+  write_parameter(out);
+  at_ = At::kParameters;
+  return Go::kOn;
+}
+
+void TagParamsBody::write_parameter(CallWriter& out) {
+  std::string_view text = value_;
+  if (machine_.trim_newline && text.starts_with('\n')) {
+    text.remove_prefix(1);
+  }
+  if (machine_.trim_newline && text.ends_with('\n')) {
+    text.remove_suffix(1);
+  }
+  arguments_ += begun_ || !arguments_.empty() ? ',' : '{';
+  append_json_string(arguments_, key_);
+  arguments_ += ':';
+  append_coerced(
+      arguments_, text,
+      machine_.schemas == nullptr ? nullptr : machine_.schemas->find_parameter(name_, key_));
+  if (machine_.hold_call) {
+    return;
+  }
+  if (!begun_) {
+    out.begin_call(name_);
+    begun_ = true;
+  }
+  out.arguments(arguments_);
+  arguments_.clear();
+}
+
+/// The call's end tag, or whatever shows that it is over.
+void TagParamsBody::write_call(CallWriter& out) {
+  if (!begun_) {
+    out.begin_call(name_);
+  }
+  if (!begun_ && arguments_.empty()) {
+    arguments_ = "{";
+  }
+  out.arguments(arguments_ + "}");
+  out.end_call();
+  begun_ = false;
+  arguments_.clear();
+}
+
+TagParamsBody::Go TagParamsBody::garbage(Window& in) {
+  const auto hit = machine_.framing.find(in);
+  in.consume(hit.offset);
+  if (!hit) {
+    return !in.ending() ? Go::kMore : (committed_ ? Go::kDone : Go::kNotACall);
+  }
+  in.consume(hit.role == kCallEnd ? hit.length_bytes : 0);
+  at_ = At::kBetween;
+  return Go::kOn;
+}
+
+}  // namespace
+
+std::unique_ptr<const BodyMachine> make_tag_params_machine(const BodyContext& context) {
+  return std::make_unique<TagParamsMachine>(context);
+}
+
+}  // namespace stator::parsers
