@@ -76,10 +76,10 @@ class Gemma4Body final : public Body {
 
   const Gemma4Machine& machine_;
   At at_ = At::kOpening;
-  std::string stack_;      // open brackets
-  bool is_key_ = false;    // the string or bare word is a key
-  bool is_empty_ = true;   // nothing is in the innermost bracket yet
-  bool comma_ = false;     // a comma has been read and not written
+  std::string stack_;     // open brackets
+  bool is_key_ = false;   // the string or bare word is a key
+  bool is_empty_ = true;  // nothing is in the innermost bracket yet
+  bool comma_ = false;    // a comma has been read and not written
 };
 
 /// A word without quotes: true, false and null by any of their names, a number, else a string.
@@ -293,6 +293,9 @@ Gemma4Body::Go Gemma4Body::close_bracket(char c, CallWriter& out) {
 
 /// A string ends at the next quote token and nowhere else.
 Gemma4Body::Go Gemma4Body::string(Window& in, CallWriter& out) {
+  if (in.ending()) {
+    return Go::kMore;  // what is left is half a marker
+  }
   const MarkerSet::Hit hit = machine_.quotes.find(in);
   std::string quoted;
   append_json_string(quoted, in.rest().substr(0, hit.offset));

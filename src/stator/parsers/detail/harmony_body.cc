@@ -70,7 +70,7 @@ class HarmonyBody final : public Body {
   explicit HarmonyBody(const HarmonyMachine& machine) : machine_(machine) {}
   Progress step(Window& in, CallWriter& out) override;
   bool between_calls() const override {
-    return at_ == At::kBetween || (at_ == At::kMessage && route_ != Route::kCall);
+    return at_ == At::kBetween || (at_ == At::kMessage && (route_ != Route::kCall || ended_));
   }
   bool committed() const override { return true; }
 
@@ -310,6 +310,9 @@ void HarmonyBody::end_message(CallWriter& out) {
 }
 
 bool HarmonyBody::message(Window& in, CallWriter& out) {
+  if (in.ending() && route_ == Route::kCall) {
+    return false;  // what is left is half a marker
+  }
   const MarkerSet::Hit hit = machine_.markers.find(in);
   if (hit.offset > 0) {
     write(in.rest().substr(0, hit.offset), out);

@@ -16,11 +16,11 @@
 //   </｜DSML｜invoke>
 //   </｜DSML｜function_calls>
 //
-// Spec keys. Markers: section_begin, section_end, call_begin and call_end (around one invoke; may be
-// absent), invoke_begin and parameter_begin (up to the attributes), tag_end (behind them),
-// invoke_end, parameter_end. Words: call_name, parameter_name (attributes), text_if (attribute=value
-// of a text; with another value it is JSON, without the attribute the tool's schema decides). Flags:
-// escaped_attributes (&quot; and &amp;).
+// Spec keys. Markers: section_begin, section_end, call_begin and call_end (around one invoke; may
+// be absent), invoke_begin and parameter_begin (up to the attributes), tag_end (behind them),
+// invoke_end, parameter_end. Words: call_name, parameter_name (attributes), text_if
+// (attribute=value of a text; with another value it is JSON, without the attribute the tool's
+// schema decides). Flags: escaped_attributes (&quot; and &amp;).
 //
 // Text values are written as they arrive. An invoke may also hold one bare JSON object.
 
@@ -360,6 +360,9 @@ InvokeBody::Go InvokeBody::parameter_tag(Window& in, CallWriter& out) {
 }
 
 InvokeBody::Go InvokeBody::text(Window& in, CallWriter& out) {
+  if (in.ending()) {
+    return Go::kMore;  // what is left is half a marker
+  }
   const MarkerSet::Hit hit = machine_.markers.find(in);
   std::string quoted;
   append_json_string(quoted, in.rest().substr(0, hit.offset));
@@ -390,8 +393,7 @@ InvokeBody::Go InvokeBody::value(Window& in, CallWriter& out) {
     append_json_string(json, text);
   } else {
     const auto& schemas = out.options().schemas;
-    append_coerced(json, text,
-                   schemas == nullptr ? nullptr : schemas->find_parameter(name_, key_));
+    append_coerced(json, text, schemas == nullptr ? nullptr : schemas->find_parameter(name_, key_));
   }
   out.arguments(json);
   in.consume(hit.offset);

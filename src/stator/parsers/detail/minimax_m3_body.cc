@@ -18,7 +18,8 @@
 // Spec keys. Markers: section_begin, section_end, call_begin (`:<invoke`), call_end, namespace.
 //
 // An element with elements in it is an object, or an array if they are all `item`; one without is a
-// value by its schema. An element that is repeated becomes an array, text beside elements the member
+// value by its schema. An element that is repeated becomes an array, text beside elements the
+// member
 // `$text`. As all that is only known at the end, a call is held until it is complete.
 
 namespace stator::parsers {
@@ -54,7 +55,7 @@ void append_without_entities(std::string& out, std::string_view text) {
     std::string_view name;
     char meaning;
   };
-  constexpr Entity kEntities[] = {{"&lt;", '<'},   {"&gt;", '>'},  {"&amp;", '&'},
+  constexpr Entity kEntities[] = {{"&lt;", '<'},   {"&gt;", '>'},    {"&amp;", '&'},
                                   {"&quot;", '"'}, {"&apos;", '\''}, {"&#39;", '\''},
                                   {"&#34;", '"'},  {"&#x27;", '\''}, {"&#10;", '\n'}};
   for (size_t at = 0; at < text.size();) {
@@ -78,9 +79,7 @@ class ElementReader {
   ElementReader(std::string_view text, std::string_view space) : text_(text), space_(space) {}
 
   /// The inside of the outermost element: always an object.
-  std::optional<std::string> arguments(const ValueSchema* schema) {
-    return element({}, schema, 0);
-  }
+  std::optional<std::string> arguments(const ValueSchema* schema) { return element({}, schema, 0); }
 
  private:
   struct Member {

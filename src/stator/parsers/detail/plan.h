@@ -15,9 +15,9 @@ namespace stator::parsers {
 
 /// What a hit of a marker means outside of calls.
 enum class Role : int {
-  kCalls,  ///< a stretch of tool calls begins
-  kStray,  ///< belongs to calls, but none is open
-  kFraming,        ///< says where text stands, which the client does not care about
+  kCalls,    ///< a stretch of tool calls begins
+  kStray,    ///< belongs to calls, but none is open
+  kFraming,  ///< says where text stands, which the client does not care about
   kReasoningOpen,
   kReasoningClose,
 };
@@ -30,11 +30,11 @@ struct ParserPlan {
   MarkerSet start_markers;                         ///< begin calls at the start of the output only
   MarkerSet text_markers;                          ///< in content
   MarkerSet reasoning_markers;                     ///< in reasoning
-  bool peeks = false;           ///< the output may be bare JSON although reasoning is expected
-  std::string prefix;           ///< text that is put before the output
-  bool starts_in_body = false;  ///< channel formats: the machine reads everything
+  bool peeks = false;             ///< the output may be bare JSON although reasoning is expected
+  std::string prefix;             ///< text that is put before the output
+  bool starts_in_body = false;    ///< channel formats: the machine reads everything
   bool starts_with_name = false;  ///< any first word may begin a call
-  bool keeps_opener = false;    ///< what turns out to be no call is text with its opening marker
+  bool keeps_opener = false;      ///< what turns out to be no call is text with its opening marker
 };
 
 /// Where a choice stands.

@@ -159,7 +159,7 @@ PythonicBody::Go PythonicBody::call(Window& in, CallWriter& out) {
   if (match == MarkerSet::Match::kMaybe) {
     return Go::kMore;
   }
-  if (match == MarkerSet::Match::kYes) {
+  if (match == MarkerSet::Match::kYes || machine_.markers.is_cut_off(in, 0)) {
     at_ = At::kAfter;
     return Go::kOn;
   }
