@@ -550,12 +550,11 @@ std::vector<CodeRange> normalize_ranges(std::vector<CodeRange> ranges, bool nega
   std::vector<CodeRange> rest;
   uint32_t next = 0;
   const auto add = [&rest](uint32_t first, uint32_t last) {
-    if (first < kHighSurrogate && last >= kHighSurrogate) {
-      rest.emplace_back(first, kHighSurrogate - 1);
-      first = kAfterSurrogates;
+    if (first < kHighSurrogate) {
+      rest.emplace_back(first, std::min(last, kHighSurrogate - 1));
     }
-    if (first <= last) {
-      rest.emplace_back(first, last);
+    if (last >= kAfterSurrogates) {
+      rest.emplace_back(std::max(first, kAfterSurrogates), last);
     }
   };
   for (const auto& [first, last] : merged) {

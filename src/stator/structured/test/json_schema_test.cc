@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/structured/json_schema.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "stator/structured/detail/json_tree.h"
+#include "stator/structured/test/expect.h"
+
+namespace stator::structured {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(JsonSchema, AcceptsWhatDecodersEnforce) {
+  for (const std::string_view schema : {
+           R"({})",
+           R"({"type":"object"})",
+           R"({"type":["string","null"]})",
+           R"({"$schema":"https://json-schema.org/draft/2020-12/schema","$id":"x","title":"t",
+               "description":"d","$comment":"c","default":1,"examples":[1],"deprecated":true,
+               "readOnly":true,"writeOnly":false,"x-mine":{"not":1},"discriminator":{}})",
+           R"({"enum":[1,"a",null,{"not":{}}]})",
+           R"({"const":{"if":1}})",
+           R"({"type":"object","properties":{"a":{"type":"integer","minimum":-5,"maximum":5},
+               "not":{"type":"string"}},"required":["a"],"additionalProperties":false})",
+           R"({"type":"object","additionalProperties":{"type":"number"}})",
+           R"({"type":"array","items":{"type":"string"},"minItems":1,"maxItems":1})",
+           R"({"type":"array","prefixItems":[{"type":"string"},true],"items":false})",
+           R"({"type":"string","minLength":0,"maxLength":5,"pattern":"^[a-z]+$"})",
+           R"({"anyOf":[{"type":"string"},{"type":"null"}]})",
+           R"({"oneOf":[{"const":1},{"const":2}]})",
+           R"({"allOf":[{"type":"string"}]})",
+           R"({"type":"string","format":"date-time"})",
+           R"({"type":"integer","format":"int64"})",
+           R"({"nullable":false,"uniqueItems":false,"unevaluatedProperties":true})",
+           R"({"exclusiveMinimum":1.5,"maximum":1e300,"type":"integer"})",
+           R"({"type":"object","properties":{},"required":[]})",
+           R"({"type":"object","patternProperties":{"^a":{}},"additionalProperties":false,
+               "required":["ab"]})",
+       }) {
+    EXPECT_EQ(verdict(check_json_schema(schema)), "ok") << schema;
+  }
+}
+
+struct Refused {
+  std::string_view schema;
+  std::string_view verdict;  // beginning
+};
+
+class JsonSchemaRefuses : public testing::TestWithParam<Refused> {};
+
+TEST_P(JsonSchemaRefuses, WithThePlaceAndARemedy) {
+  EXPECT_THAT(verdict(check_json_schema(GetParam().schema)),
+              testing::StartsWith(std::string(GetParam().verdict)))
+      << GetParam().schema;
+}
+
+constexpr Refused kUnsupported[] = {
+    {R"({"properties":{"a":{"not":{}}}})",
+     "at #/properties/a/not: not is not supported: say what is allowed"},
+    {R"({"if":{}})", "at #/if: if is not supported: write the cases as members of anyOf"},
+    {R"({"then":{}})", "at #/then: then is not supported"},
+    {R"({"else":{}})", "at #/else: else is not supported"},
+    {R"({"contains":{}})", "at #/contains: contains is not supported"},
+    {R"({"minContains":1})", "at #/minContains: minContains is not supported"},
+    {R"({"maxContains":1})", "at #/maxContains: maxContains is not supported"},
+    {R"({"uniqueItems":true})", "at #/uniqueItems: uniqueItems is not supported"},
+    {R"({"nullable":true})", "at #/nullable: nullable is not supported: it is OpenAPI's"},
+    {R"({"dependencies":{}})", "at #/dependencies: dependencies is not supported"},
+    {R"({"dependentRequired":{}})", "at #/dependentRequired: dependentRequired is not"},
+    {R"({"dependentSchemas":{}})", "at #/dependentSchemas: dependentSchemas is not"},
+    {R"({"propertyNames":{}})", "at #/propertyNames: propertyNames is not supported"},
+    {R"({"unevaluatedProperties":false})", "at #/unevaluatedProperties: unevaluatedProperties is"},
+    {R"({"unevaluatedItems":{}})", "at #/unevaluatedItems: unevaluatedItems is not supported"},
+    {R"({"additionalItems":false})", "at #/additionalItems: additionalItems is not supported"},
+    {R"({"$dynamicRef":"#a"})", "at #/$dynamicRef: $dynamicRef is not supported: use $ref"},
+    {R"({"$recursiveRef":"#"})", "at #/$recursiveRef: $recursiveRef is not supported"},
+    {R"({"items":[{}]})", "at #/items: a list of schemas is the old spelling of a tuple"},
+    {R"({"type":"string","format":"ip-address"})",
+     "at #/format: the format \"ip-address\" is not supported: use one of date, time"},
+    {R"({"type":"string","pattern":"(?=a"})",
+     "at #/pattern: the pattern at character 1: look-ahead and look-behind are not supported"},
+    {R"({"patternProperties":{"(":{}}})", "at #/patternProperties/(: the pattern at character 1"},
+    {R"({"$ref":"#/$defs/a","type":"string","$defs":{"a":{}}})",
+     "at #/type: type beside $ref is not enforced"},
+};
+INSTANTIATE_TEST_SUITE_P(Unsupported, JsonSchemaRefuses, testing::ValuesIn(kUnsupported));
+
+constexpr Refused kWrong[] = {
+    {"[]", "must be an object, not an array"},
+    {"true", "must be an object, not a boolean"},
+    {"{", "is not valid JSON"},
+    {R"({"type":"strin"})", "at #/type: must be object, array, string"},
+    {R"({"type":1})", "at #/type: must be object, array, string"},
+    {R"({"type":[]})", "at #/type: must name at least one type"},
+    {R"({"type":["string",1]})", "at #/type/1: must be object, array, string"},
+    {R"({"enum":[]})", "at #/enum: must not be empty"},
+    {R"({"enum":1})", "at #/enum: must be an array, not a number"},
+    {R"({"properties":[]})", "at #/properties: must be an object, not an array"},
+    {R"({"properties":{"a/b":1}})", "at #/properties/a~1b: must be a schema"},
+    {R"({"properties":{"a":false}})", "at #/properties/a: false matches nothing"},
+    {R"({"additionalProperties":1})", "at #/additionalProperties: must be a schema"},
+    {R"({"required":"a"})", "at #/required: must be an array of strings, not a string"},
+    {R"({"required":[1]})", "at #/required/0: must be a string, not a number"},
+    {R"({"anyOf":[]})", "at #/anyOf: must not be empty"},
+    {R"({"anyOf":{}})", "at #/anyOf: must be an array of schemas, not an object"},
+    {R"({"oneOf":[{"type":"x"}]})", "at #/oneOf/0/type: must be object"},
+    {R"({"allOf":[false]})", "at #/allOf/0: false matches nothing"},
+    {R"({"minLength":-1})", "at #/minLength: must be a whole number from 0"},
+    {R"({"maxLength":1.0})", "at #/maxLength: must be a whole number from 0"},
+    {R"({"maxItems":2147483648})", "at #/maxItems: must be a whole number from 0 to 2147483647"},
+    {R"({"minProperties":"1"})", "at #/minProperties: must be a whole number"},
+    {R"({"minimum":"1"})", "at #/minimum: must be a number, not a string"},
+    {R"({"exclusiveMinimum":true})", "at #/exclusiveMinimum: must be a number, not a boolean"},
+    {R"({"multipleOf":0})", "at #/multipleOf: must be a number above 0"},
+    {R"({"pattern":1})", "at #/pattern: must be a string, not a number"},
+    {R"({"format":1})", "at #/format: must be a string, not a number"},
+    {R"({"$ref":1})", "at #/$ref: must be a string, not a number"},
+    {R"({"$ref":"other.json#/a"})", "at #/$ref: only references into the same document"},
+    {R"({"$ref":"#anchor"})", "at #/$ref: only references into the same document"},
+    {R"({"$ref":"#/$defs/a"})", "at #/$ref: refers to nothing: define it under $defs"},
+    {R"({"$ref":"#/title","title":"x"})", "at #/$ref: does not refer to a schema"},
+};
+INSTANTIATE_TEST_SUITE_P(WrongValues, JsonSchemaRefuses, testing::ValuesIn(kWrong));
+
+constexpr Refused kEmpty[] = {
+    {R"({"minLength":3,"maxLength":2})",
+     "at #/maxLength: no value fits minLength 3 and maxLength 2"},
+    {R"({"minItems":3,"maxItems":2})", "at #/maxItems: no value fits"},
+    {R"({"minProperties":3,"maxProperties":2})", "at #/maxProperties: no value fits"},
+    {R"({"minimum":3,"maximum":2.5})", "at #/maximum: no value fits minimum 3 and maximum 2.5"},
+    {R"({"exclusiveMinimum":3,"maximum":3})", "at #/maximum: no value fits"},
+    {R"({"minimum":3,"exclusiveMaximum":3})", "at #/exclusiveMaximum: no value fits"},
+    {R"({"exclusiveMinimum":3,"exclusiveMaximum":3})", "at #/exclusiveMaximum: no value fits"},
+    {R"({"required":["b"],"properties":{"a":{}},"additionalProperties":false})",
+     "at #/required/0: \"b\" is required, but not among properties"},
+    {R"({"required":["b"],"additionalProperties":false})", "at #/required/0: \"b\" is required"},
+};
+INSTANTIATE_TEST_SUITE_P(ThatNothingFits, JsonSchemaRefuses, testing::ValuesIn(kEmpty));
+
+TEST(JsonSchema, FollowsLocalReferences) {
+  for (const std::string_view schema : {
+           R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"string"}},"description":"d"})",
+           R"({"$ref":"#/definitions/a%20b~1c","definitions":{"a b/c":{}}})",
+           R"({"properties":{"a":{"type":"string"},"b":{"$ref":"#/properties/a"}}})",
+           R"({"type":"object","properties":{"child":{"$ref":"#"}}})",
+           R"({"type":"array","items":{"$ref":"#"}})",
+           R"({"anyOf":[{"type":"null"},{"type":"object","properties":{"next":{"$ref":"#"}},
+               "required":["next"]}]})",
+           R"({"type":"object","required":["n"],"properties":{"n":{"anyOf":[{"$ref":"#"},
+               {"type":"null"}]}}})",
+       }) {
+    EXPECT_EQ(verdict(check_json_schema(schema)), "ok") << schema;
+  }
+  // What a reference leads to is read, too, wherever it stands.
+  EXPECT_EQ(verdict(check_json_schema(R"({"$ref":"#/x","x":{"not":{}}})")).substr(0, 9),
+            "at #/x/no");
+}
+
+constexpr Refused kCycles[] = {
+    {R"({"$ref":"#"})", "at #: refers to itself without a value in between"},
+    {R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})",
+     "at #/$defs/a: refers to itself"},
+    {R"({"anyOf":[{"$ref":"#"},{"type":"string"}]})", "at #: refers to itself"},
+    {R"({"allOf":[{"oneOf":[{"$ref":"#"}]}]})", "at #: refers to itself"},
+    {R"({"type":"object","required":["a"],"properties":{"a":{"$ref":"#"}}})",
+     "at #: every value of it contains another one, without end"},
+    {R"({"type":"array","minItems":1,"items":{"$ref":"#"}})", "at #: every value of it contains"},
+    {R"({"type":"array","minItems":2,"prefixItems":[{},{"$ref":"#"}]})", "at #: every value of it"},
+    {R"({"type":"object","required":["x"],"additionalProperties":{"$ref":"#"}})",
+     "at #: every value of it"},
+};
+INSTANTIATE_TEST_SUITE_P(Cycles, JsonSchemaRefuses, testing::ValuesIn(kCycles));
+
+TEST(JsonSchema, AcceptsRecursionThatEnds) {
+  EXPECT_EQ(verdict(check_json_schema(
+                R"({"type":"array","minItems":1,"prefixItems":[{}, {"$ref":"#"}]})")),
+            "ok");
+  EXPECT_EQ(verdict(check_json_schema(
+                R"({"type":["object","null"],"required":["a"],"properties":{"a":{"$ref":"#"}}})")),
+            "ok");
+}
+
+TEST(JsonSchema, ReportsWhatOnlySomeEnginesEnforce) {
+  struct Case {
+    std::string_view schema;
+    SchemaFeature feature;
+    std::string_view place;
+  };
+  constexpr auto kCases = std::to_array<Case>({
+      {R"({"items":{"multipleOf":2}})", SchemaFeature::kMultipleOf, "#/items/multipleOf"},
+      {R"({"patternProperties":{"^a$":{}}})", SchemaFeature::kPatternProperties,
+       "#/patternProperties"},
+      {R"({"minProperties":1})", SchemaFeature::kPropertyCount, "#/minProperties"},
+      {R"({"maxProperties":1})", SchemaFeature::kPropertyCount, "#/maxProperties"},
+      {R"({"allOf":[{},{}]})", SchemaFeature::kAllOf, "#/allOf"},
+      {R"({"type":"number","minimum":1})", SchemaFeature::kNumberBounds, "#/minimum"},
+      {R"({"type":"string","format":"email"})", SchemaFeature::kUncommonFormat, "#/format"},
+      {R"({"pattern":"a"})", SchemaFeature::kOpenPattern, "#/pattern"},
+  });
+  for (const Case& c : kCases) {
+    const auto features = check_json_schema(c.schema);
+    ASSERT_TRUE(features.has_value()) << verdict(features);
+    EXPECT_EQ(*features, SchemaFeatures().with(c.feature)) << c.schema;
+    EXPECT_EQ(find_schema_feature(c.schema, SchemaFeatures().with(c.feature)), c.place);
+  }
+  EXPECT_EQ(find_schema_feature("{}", SchemaFeatures::all()), "");
+  EXPECT_EQ(find_schema_feature("[", SchemaFeatures::all()), "");
+}
+
+TEST(JsonSchema, RebasesReferencesAndNothingElse) {
+  const std::string_view schema =
+      R"({"$ref" : "#/$defs/a" , "$defs":{"a":{"items":{"$ref":"#"},"const":{"$ref":"#/x"}}}})";
+
+  const RebasedSchema moved = rebase_schema(schema, "/$defs/tool_0");
+
+  EXPECT_TRUE(moved.has_references);
+  EXPECT_EQ(moved.text,
+            R"({"$ref" : "#/$defs/tool_0/$defs/a" , )"
+            R"("$defs":{"a":{"items":{"$ref":"#/$defs/tool_0"},"const":{"$ref":"#/x"}}}})");
+  EXPECT_FALSE(rebase_schema("{}", "/a").has_references);
+}
+
+// Chains of references as long as the document: no recursion, and linear time.
+TEST(JsonSchema, SurvivesLongChainsOfReferences) {
+  constexpr int kLinks = 20'000;
+  std::string schema = R"({"$ref":"#/$defs/0","$defs":{)";
+  for (int i = 0; i < kLinks; ++i) {
+    schema += fmt::format(R"("{}":{{"$ref":"#/$defs/{}"}},)", i, i + 1);
+  }
+  const std::string tail = schema + fmt::format(R"("{}":)", kLinks);
+  EXPECT_EQ(verdict(check_json_schema(tail + R"({"type":"string"}}})")), "ok");
+  EXPECT_THAT(verdict(check_json_schema(tail + R"({"$ref":"#/$defs/0"}}})")),
+              HasSubstr("refers to itself"));
+}
+
+TEST(JsonSchema, RefusesTenThousandLevels) {
+  std::string schema;
+  for (int i = 0; i < 10'000; ++i) {
+    schema += R"({"items":)";
+  }
+  schema += "{}" + std::string(10'000, '}');
+  EXPECT_THAT(verdict(check_json_schema(schema)), HasSubstr("nested deeper than 128 levels"));
+}
+
+}  // namespace
+}  // namespace stator::structured
