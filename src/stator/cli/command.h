@@ -53,6 +53,7 @@ Status run_worker(Invocation& invocation);
 Status run_chat(Invocation& invocation);
 Status run_explain(Invocation& invocation);
 Status run_doctor(Invocation& invocation);
+Status run_parse(Invocation& invocation);
 Status run_version(Invocation& invocation);
 Status run_completion(Invocation& invocation);
 Status run_config(Invocation& invocation);

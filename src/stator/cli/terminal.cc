@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <sstream>
+#include <utility>
 
 namespace stator::cli {
 namespace {
@@ -39,6 +41,12 @@ bool stdin_is_terminal() {
 std::optional<std::string> read_line() {
   std::string line;
   return std::getline(std::cin, line) ? std::optional(std::move(line)) : std::nullopt;
+}
+
+std::string read_input() {
+  std::ostringstream text;
+  text << std::cin.rdbuf();
+  return std::move(text).str();
 }
 
 std::optional<std::string> read_env(const std::string& name) {

@@ -17,6 +17,8 @@ bool stdout_is_terminal();
 bool stdin_is_terminal();
 /// One line of standard input without its newline; nothing at its end.
 std::optional<std::string> read_line();
+/// All of standard input.
+std::string read_input();
 /// A variable of the process environment.
 std::optional<std::string> read_env(const std::string& name);
 
