@@ -43,6 +43,7 @@ class AddedTokenMatcher {
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
   bool empty() const { return tokens_.empty(); }
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
 
   /// Cuts valid UTF-8 `text` into sections, in order, text sections not empty. With kAsText special
   /// tokens are text. Clears `sections` first.

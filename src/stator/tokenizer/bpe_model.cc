@@ -114,7 +114,7 @@ void BpeModel::index_single_bytes() {
 Status BpeModel::index_merges(const BpeSpec& spec, const Spellings& spellings) {
   merges_ = MergeTable(spec.merges.size());
   std::string merged;
-  uint32_t rank = 0;
+  uint32_t index = 0;
   merges_stay_in_words_ = alphabet_ == Alphabet::kCharacters && !ignore_merges_ &&
                           prefix_.empty() && suffix_.empty() && spellings.contains(kSpaceMark);
   for (const auto& [left, right] : spec.merges) {
@@ -127,11 +127,13 @@ Status BpeModel::index_merges(const BpeSpec& spec, const Spellings& spellings) {
         return Error(
             Code::kCorrupt,
             fmt::format("model.merges[{}] joins '{}' and '{}', but '{}' is not in model.vocab",
-                        rank, left, right, texts[i]));
+                        index, left, right, texts[i]));
       }
       ids[i] = found->second;
     }
-    merges_.insert(ids[0], ids[1], {rank++, ids[2]});
+    const uint32_t rank = spec.merge_ranks.empty() ? index : spec.merge_ranks[index];
+    merges_.insert(ids[0], ids[1], {rank, ids[2]});
+    ++index;
     merges_stay_in_words_ =
         merges_stay_in_words_ && find_word_start(merged, 0) == std::string_view::npos;
   }

@@ -21,6 +21,7 @@ namespace stator::tokenizer {
 struct BpeSpec {
   VocabularyEntries vocab;
   std::vector<std::pair<std::string_view, std::string_view>> merges;  ///< most important first
+  std::vector<uint32_t> merge_ranks;  ///< of merges[i], less goes first; empty: their order
   std::optional<std::string_view> unk_token;
   std::string_view continuing_subword_prefix;
   std::string_view end_of_word_suffix;

@@ -60,41 +60,58 @@ Result<Charsmap> Charsmap::parse(std::string_view bytes) {
   return map;
 }
 
-/// The replacement of the shortest entry that starts `chunk`.
-std::optional<std::string_view> Charsmap::find(std::string_view chunk) const {
+/// What the leaf says; nothing if the file is broken there.
+std::optional<std::string_view> Charsmap::replacement_at(size_t node) const {
+  const std::string_view all = tables_->replacements;
+  const size_t begin = node < tables_->trie.size() ? value_of(tables_->trie[node]) : SIZE_MAX;
+  if (begin > all.size() || is_inside_character(all, begin)) {
+    return std::nullopt;
+  }
+  return all.substr(begin, std::min(all.find('\0', begin), all.size()) - begin);
+}
+
+/// An entry that starts `chunk`.
+std::optional<Charsmap::Match> Charsmap::find(std::string_view chunk, Want want) const {
   const std::vector<uint32_t>& trie = tables_->trie;
+  std::optional<Match> found;
   size_t node = offset_of(trie[0]);
-  for (const char c : chunk) {
-    const auto byte = static_cast<unsigned char>(c);
+  for (size_t i = 0; i < chunk.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(chunk[i]);
     node ^= byte;
     if (byte == 0 || node >= trie.size() || label_of(trie[node]) != byte) {
-      return std::nullopt;
+      break;
     }
     const uint32_t unit = trie[node];
     node ^= offset_of(unit);
     if (!has_leaf(unit)) {
       continue;
     }
-    const std::string_view all = tables_->replacements;
-    const size_t begin = node < trie.size() ? value_of(trie[node]) : SIZE_MAX;
-    if (begin > all.size() || is_inside_character(all, begin)) {
-      return std::nullopt;  // the file is broken here
+    const auto replacement = replacement_at(node);
+    if (replacement && (want == Want::kShortest || !is_inside_character(chunk, i + 1))) {
+      found = Match{*replacement, i + 1};
     }
-    return all.substr(begin, std::min(all.find('\0', begin), all.size()) - begin);
+    if (want == Want::kShortest) {
+      break;
+    }
   }
-  return std::nullopt;
+  return found;
+}
+
+std::optional<Charsmap::Match> Charsmap::longest_at(std::string_view text, size_t at) const {
+  return find(text.substr(at), Want::kLongest);
 }
 
 void Charsmap::append_grapheme(std::string_view grapheme, std::string& out) const {
   if (grapheme.size() < kLongGraphemeBytes) {
-    if (const auto replacement = find(grapheme)) {
-      out.append(*replacement);
+    if (const auto match = find(grapheme, Want::kShortest)) {
+      out.append(match->replacement);
       return;
     }
   }
   for (size_t at = 0; at < grapheme.size();) {
     const std::string_view character = grapheme.substr(at, decode_at(grapheme, at).bytes);
-    out.append(find(character).value_or(character));
+    const auto match = find(character, Want::kShortest);
+    out.append(match ? match->replacement : character);
     at += character.size();
   }
 }

@@ -27,12 +27,21 @@ class Charsmap {
   /// `bytes_max`. Returns whether the first character left something.
   bool append_mapped(std::string_view text, size_t bytes_max, std::string& out) const;
 
+  struct Match {
+    std::string_view replacement;
+    size_t bytes;  ///< of the text that it replaces
+  };
+  /// The longest entry at `text[at]`, as SentencePiece itself looks for it.
+  std::optional<Match> longest_at(std::string_view text, size_t at) const;
+
  private:
+  enum class Want : uint8_t { kShortest, kLongest };
   struct Tables {
     std::vector<uint32_t> trie;
     std::string replacements;  // each ends with NUL
   };
-  std::optional<std::string_view> find(std::string_view chunk) const;
+  std::optional<Match> find(std::string_view chunk, Want want) const;
+  std::optional<std::string_view> replacement_at(size_t node) const;
   void append_grapheme(std::string_view grapheme, std::string& out) const;
 
   std::shared_ptr<const Tables> tables_;

@@ -1,49 +1,159 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/detail/file_formats.h"
+#include "stator/tokenizer/detail/json_fields.h"
+#include "stator/tokenizer/pipeline.h"
 #include "stator/tokenizer/tokenizer.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 namespace stator::tokenizer {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// Empty text if there is no such file.
-Result<std::string> read_if_present(const fs::path& path) {
+// GGUF files are large, their metadata is not: read this much, and twice as much if it was short.
+constexpr size_t kFirstReadBytes = size_t{16} << 20;
+
+constexpr std::string_view kGgufMagic = "GGUF";
+
+/// The first `bytes_max` bytes of a file; empty text if there is no such file.
+Result<std::string> read_start(const fs::path& path, size_t bytes_max) {
   std::error_code ignored;
-  const auto bytes = fs::file_size(path, ignored);
+  const uint64_t size = fs::file_size(path, ignored);
   if (ignored) {
     return std::string();
   }
-  if (bytes > kMaxTokenizerJsonBytes) {
-    return Error(Code::kTooLarge, fmt::format("{} has {} bytes; at most {} are accepted",
-                                              path.string(), bytes, kMaxTokenizerJsonBytes));
-  }
-  std::string text(bytes, '\0');
+  std::string text(std::min<uint64_t>(size, bytes_max), '\0');
   std::ifstream file(path, std::ios::binary);
-  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
+  if (!file.read(text.data(), static_cast<std::streamsize>(text.size()))) {
     return Error(Code::kIo, fmt::format("cannot read {}", path.string()));
   }
   return text;
 }
 
+/// The whole file; empty text if there is none.
+Result<std::string> read_if_present(const fs::path& path) {
+  STATOR_TRY(std::string text, read_start(path, kMaxTokenizerJsonBytes + 1));
+  if (text.size() > kMaxTokenizerJsonBytes) {
+    return Error(Code::kTooLarge, fmt::format("{} has more than the {} bytes that are accepted",
+                                              path.string(), kMaxTokenizerJsonBytes));
+  }
+  return text;
+}
+
+/// Files of `folder` whose name ends with `ending`, by name.
+std::vector<fs::path> find_by_ending(const fs::path& folder, std::string_view ending) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    if (at->path().filename().string().ends_with(ending)) {
+      found.push_back(at->path());
+    }
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+/// The vocabulary file of a model folder; empty if there is none.
+fs::path choose_file(const fs::path& folder) {
+  std::error_code ignored;
+  for (const std::string_view name : {"tokenizer.json", "tekken.json", "tiktoken.model"}) {
+    if (fs::exists(folder / name, ignored)) {
+      return folder / name;
+    }
+  }
+  for (const std::string_view ending : {".tiktoken", ".gguf"}) {
+    if (const auto files = find_by_ending(folder, ending); !files.empty()) {
+      return files.front();
+    }
+  }
+  return fs::exists(folder / "tokenizer.model", ignored) ? folder / "tokenizer.model" : fs::path();
+}
+
+/// tekken.json has the fields "config" and "vocab", tokenizer.json has "model".
+bool is_tekken(std::string_view json) {
+  simdjson::dom::parser parser;
+  const auto root = parse_json(parser, json, "the vocabulary file");
+  return root.has_value() && !find_field(*root, "model") && find_field(*root, "config").has_value();
+}
+
+/// Every line of a tiktoken file is base64, a space and a number.
+bool looks_like_tiktoken(std::string_view file) {
+  const std::string_view line = file.substr(0, file.find('\n'));
+  const size_t space = line.find(' ');
+  return space != line.npos && space > 0 &&
+         line.find_first_not_of("0123456789\r", space + 1) == line.npos;
+}
+
+Result<std::unique_ptr<const Pipeline>> load_any(std::string_view file,
+                                                 const Tokenizer::TokenDeclarations& beside) {
+  if (file.starts_with(kGgufMagic)) {
+    return load_gguf(file);
+  }
+  const size_t first = file.find_first_not_of(" \t\r\n");
+  const bool is_json = first != file.npos && file[first] == '{';
+  if (is_json && is_tekken(file)) {
+    return load_tekken(file);
+  }
+  if (!is_json && !looks_like_tiktoken(file)) {
+    return load_sentencepiece(file);
+  }
+  STATOR_TRY(const auto declared, parse_token_declarations(beside.tokenizer_config_json,
+                                                           beside.special_tokens_map_json));
+  return is_json ? load_pipeline(file, declared)
+                 : load_tiktoken(file, beside.config_json, declared);
+}
+
+/// The start of a GGUF file up to the end of its metadata, or all of another file.
+Result<std::string> read_vocabulary(const fs::path& path) {
+  STATOR_TRY(std::string start, read_start(path, kFirstReadBytes));
+  if (start.size() < kFirstReadBytes) {
+    return start;
+  }
+  return start.starts_with(kGgufMagic) ? read_start(path, kMaxTokenizerJsonBytes)
+                                       : read_if_present(path);
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& model_dir) {
-  const fs::path folder(model_dir);
-  STATOR_TRY(const std::string json, read_if_present(folder / "tokenizer.json"));
-  if (json.empty()) {
-    return Error(Code::kNotFound, fmt::format("{} has no tokenizer.json", model_dir));
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_bytes(std::string_view file,
+                                                         const TokenDeclarations& declarations) {
+  STATOR_TRY(auto pipeline, load_any(file, declarations));
+  return std::unique_ptr<Tokenizer>(
+      new Tokenizer(std::move(pipeline)));  // NOLINT: private constructor
+}
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& path) {
+  std::error_code ignored;
+  const bool is_folder = fs::is_directory(path, ignored);
+  const fs::path file = is_folder ? choose_file(path) : fs::path(path);
+  STATOR_TRY(const std::string vocabulary, read_vocabulary(file));
+  if (vocabulary.empty()) {
+    return Error(Code::kNotFound,
+                 is_folder ? fmt::format("{} has no tokenizer.json (nor tekken.json, *.tiktoken, "
+                                         "tiktoken.model, *.gguf, tokenizer.model)",
+                                         path)
+                           : fmt::format("there is no tokenizer file {}, or it is empty", path));
   }
-  STATOR_TRY(const std::string config, read_if_present(folder / "tokenizer_config.json"));
-  STATOR_TRY(const std::string specials, read_if_present(folder / "special_tokens_map.json"));
-  const auto context = fmt::format("loading the tokenizer in {}", model_dir);
-  auto tokenizer = from_json(json, {config, specials});
+  // A tokenizer.json that is named itself stands for itself; other formats need what lies beside.
+  const bool alone = !is_folder && file.extension() == ".json";
+  const fs::path folder = file.parent_path();
+  std::string beside[3];
+  constexpr std::string_view kBeside[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                          "config.json"};
+  for (size_t i = 0; i < std::size(beside) && !alone; ++i) {
+    STATOR_TRY(beside[i], read_if_present(folder / kBeside[i]));
+  }
+  auto tokenizer = from_bytes(vocabulary, {beside[0], beside[1], beside[2]});
   if (!tokenizer.has_value()) {
-    return std::move(tokenizer.error()).with_context(context);
+    return std::move(tokenizer.error())
+        .with_context(fmt::format("loading the tokenizer in {}", file.string()));
   }
   return tokenizer;
 }

@@ -16,6 +16,8 @@ Error too_large(size_t bytes_max) {
   return Error(Code::kTooLarge, fmt::format("normalized text is longer than {} bytes", bytes_max));
 }
 
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, the space of SentencePiece
+
 /// What the steps share.
 struct Run {
   size_t bytes_max;
@@ -218,6 +220,42 @@ Result<std::string_view> run(const Charsmap& step, std::string_view text, Run& r
   run.keeps_start = run.keeps_start && keeps_start;
   if (out.size() > run.bytes_max) {
     return too_large(run.bytes_max);
+  }
+  return std::string_view(out);
+}
+
+/// Appends with U+2581 for spaces; a space after a space is left out if they collapse.
+void append_escaped(std::string_view text, bool collapses, bool& after_space, std::string& out) {
+  for (const char c : text) {
+    if (c != ' ') {
+      out.push_back(c);
+    } else if (!collapses || !after_space) {
+      out.append(kSpaceMark);
+    }
+    after_space = c == ' ';
+  }
+}
+
+Result<std::string_view> run(const Normalizer::SentencePiece& step, std::string_view text, Run& run,
+                             std::string& out) {
+  bool after_space = true;  // the start of the text is like one
+  for (size_t at = 0; at < text.size();) {
+    const uint32_t bytes = decode_at(text, at).bytes;
+    Charsmap::Match match{text.substr(at, bytes), bytes};
+    if (step.charsmap) {
+      match = step.charsmap->longest_at(text, at).value_or(match);
+    }
+    append_escaped(match.replacement, step.collapses_spaces, after_space, out);
+    at += match.bytes;
+    if (out.size() > run.bytes_max) {
+      return too_large(run.bytes_max);
+    }
+  }
+  while (step.collapses_spaces && out.ends_with(kSpaceMark)) {
+    out.resize(out.size() - kSpaceMark.size());
+  }
+  if (step.adds_prefix && !out.empty()) {
+    out.insert(0, kSpaceMark);
   }
   return std::string_view(out);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -51,8 +52,16 @@ struct Normalizer {
   struct IsolateIdeographs {};
   /// The translation toolkits' cleaning: a fixed list of controls away, another to spaces.
   struct Nmt {};
-  using Step = std::variant<ToForm, Lowercase, Strip, Prepend, ReplaceText, ReplaceMatches,
-                            MapBytes, RemoveClass, CleanText, IsolateIdeographs, Nmt, Charsmap>;
+  /// What SentencePiece does itself before its model sees the text: longest replacements first,
+  /// spaces to U+2581.
+  struct SentencePiece {
+    std::optional<Charsmap> charsmap;
+    bool adds_prefix;       ///< a space before the text
+    bool collapses_spaces;  ///< also off the ends
+  };
+  using Step =
+      std::variant<ToForm, Lowercase, Strip, Prepend, ReplaceText, ReplaceMatches, MapBytes,
+                   RemoveClass, CleanText, IsolateIdeographs, Nmt, Charsmap, SentencePiece>;
 
   std::vector<Step> steps;
   size_t bytes_max = kMaxNormalizedBytes;

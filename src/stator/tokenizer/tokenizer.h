@@ -59,13 +59,21 @@ class Tokenizer {
   struct TokenDeclarations {
     std::string_view tokenizer_config_json;  ///< added_tokens_decoder, bos_token, eos_token, …
     std::string_view special_tokens_map_json;
+    std::string_view config_json;  ///< model_type, for formats that do not say how text is split
   };
   static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view tokenizer_json,
                                                       const TokenDeclarations& declarations);
 
-  /// From a model folder: tokenizer.json, plus the special tokens declared only in
-  /// tokenizer_config.json (added_tokens_decoder, bos_token, …) or special_tokens_map.json.
-  /// kNotFound: there is no tokenizer.json.
+  /// From the bytes of any vocabulary file, recognised by content: tokenizer.json, tekken.json,
+  /// tiktoken, GGUF (its start suffices), SentencePiece. Errors as above; kTooLarge: a GGUF file
+  /// that ends within its metadata.
+  static Result<std::unique_ptr<Tokenizer>> from_bytes(std::string_view file,
+                                                       const TokenDeclarations& declarations);
+
+  /// From a model folder or a vocabulary file. In a folder the first of tokenizer.json,
+  /// tekken.json, tiktoken.model, *.tiktoken, *.gguf, tokenizer.model counts, plus the special
+  /// tokens declared only in tokenizer_config.json (added_tokens_decoder, bos_token, …) or
+  /// special_tokens_map.json. kNotFound: there is none of them.
   static Result<std::unique_ptr<Tokenizer>> load(const std::string& path);
 
   ~Tokenizer();

@@ -26,12 +26,12 @@ Result<UnigramModel> UnigramModel::create(const UnigramSpec& spec) {
     }
     least = std::min(least, score);
   }
-  if (spec.unk && *spec.unk >= spec.vocab.size()) {
-    return Error(Code::kCorrupt, fmt::format("model.unk_id is {}, but model.vocab has {} entries",
-                                             *spec.unk, spec.vocab.size()));
+  for (size_t i = 0; i < spec.vocab.size(); ++i) {
+    const TokenId id = spec.vocab[i].second;
+    model.scores_.resize(std::max<size_t>(model.scores_.size(), id + size_t{1}));
+    model.scores_[id] = spec.scores[i];
   }
-  model.scores_ = spec.scores;
-  model.unk_score_ = least - kUnkPenalty;
+  model.unk_score_ = spec.unk_score.value_or(least - kUnkPenalty);
   model.unk_ = spec.unk.value_or(kNone);
   model.byte_fallback_ = spec.byte_fallback;
   model.trie_ = ByteTrie(spec.vocab);

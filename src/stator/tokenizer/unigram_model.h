@@ -16,10 +16,11 @@ namespace stator::tokenizer {
 
 /// The "model" of a tokenizer.json of type Unigram. The views must live until the model is made.
 struct UnigramSpec {
-  VocabularyEntries vocab;     ///< ids count up from 0
+  VocabularyEntries vocab;
   std::vector<double> scores;  ///< log probabilities, of vocab[i]
   std::optional<TokenId> unk;
-  bool byte_fallback = false;  ///< stretches of unknown characters become "<0xNN>" tokens
+  std::optional<double> unk_score;  ///< of an unknown character; if absent, the least score less 10
+  bool byte_fallback = false;       ///< stretches of unknown characters become "<0xNN>" tokens
 };
 
 /// Working memory of one thread; reused between pieces. 16 bytes per byte of the longest piece.
@@ -33,12 +34,12 @@ struct UnigramScratch {
 };
 
 /// SentencePiece's unigram language model: the segmentation of greatest total score (Viterbi), the
-/// one with the earlier start on ties. A character outside the vocabulary costs the least score
-/// less 10; stretches of them are one unknown token. O(length × longest entry). Immutable and
+/// one with the earlier start on ties. Stretches of characters outside the vocabulary are one
+/// unknown token. O(length × longest entry). Immutable and
 /// thread-safe.
 class UnigramModel {
  public:
-  /// kCorrupt: a score is not finite, or the unknown id is outside of the vocabulary.
+  /// kCorrupt: a score is not finite.
   static Result<UnigramModel> create(const UnigramSpec& spec);
 
   /// Appends the ids of one non-empty piece of valid UTF-8. kInvalidArgument: the piece has an

@@ -112,7 +112,11 @@ Result<ModelSpec> load_unigram(Json model) {
   }
   if (find_field(model, "unk_id")) {
     STATOR_TRY(const uint64_t unk, get_unsigned(model, "unk_id", 0));
-    spec.unk = static_cast<TokenId>(std::min<uint64_t>(unk, UINT32_MAX));
+    if (unk >= spec.vocab.size()) {
+      return Error(Code::kCorrupt, fmt::format("model.unk_id is {}, but model.vocab has {} entries",
+                                               unk, spec.vocab.size()));
+    }
+    spec.unk = static_cast<TokenId>(unk);
   }
   STATOR_TRY(spec.byte_fallback, get_bool(model, "byte_fallback", false));
   return ModelSpec(std::move(spec));

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/detail/sentencepiece_vocabulary.h"
+
+#include "stator/tokenizer/detail/assemble_pipeline.h"
+#include "stator/tokenizer/detail/rank_merges.h"
+#include "stator/tokenizer/unicode.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
+
+namespace stator::tokenizer {
+namespace {
+
+using Piece = SentencePieceVocabulary::Piece;
+using Type = SentencePieceVocabulary::PieceType;
+
+constexpr double kUnkPenalty = 10.0;
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
+Status check(const SentencePieceVocabulary& vocabulary) {
+  const auto& pieces = vocabulary.pieces;
+  if (pieces.empty() || pieces.size() > kMaxTokenId) {
+    return Error(Code::kCorrupt, fmt::format("the vocabulary has {} pieces; 1 to {} are accepted",
+                                             pieces.size(), kMaxTokenId));
+  }
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    if (!is_valid_utf8(pieces[id].text) || !std::isfinite(pieces[id].score)) {
+      return Error(Code::kCorrupt,
+                   fmt::format("piece {} is not UTF-8, or its score is not a number", id));
+    }
+  }
+  const auto is_beyond = [&](TokenId id) { return id >= pieces.size(); };
+  if (std::ranges::any_of(vocabulary.before, is_beyond) ||
+      std::ranges::any_of(vocabulary.after, is_beyond)) {
+    return Error(Code::kCorrupt,
+                 fmt::format("BOS or EOS has an id beyond the {} pieces", pieces.size()));
+  }
+  return {};
+}
+
+bool is_mergeable(const Piece& piece) {
+  return piece.type == Type::kNormal || piece.type == Type::kUserDefined ||
+         piece.type == Type::kUnused;
+}
+
+/// Rank of each piece: how many different scores are better.
+std::vector<uint32_t> rank_by_score(const std::vector<Piece>& pieces) {
+  std::vector<float> scores;
+  for (const Piece& piece : pieces) {
+    scores.push_back(piece.score);
+  }
+  std::ranges::sort(scores, std::greater<>());
+  const auto rest = std::ranges::unique(scores);
+  scores.erase(rest.begin(), rest.end());
+  std::vector<uint32_t> ranks;
+  for (const Piece& piece : pieces) {
+    const auto at = std::ranges::lower_bound(scores, piece.score, std::greater<>());
+    ranks.push_back(is_mergeable(piece) ? static_cast<uint32_t>(at - scores.begin()) : kNoMerge);
+  }
+  return ranks;
+}
+
+bool has_bytes(const std::vector<Piece>& pieces) {
+  return std::ranges::find(pieces, Type::kByte, &Piece::type) != pieces.end();
+}
+
+BpeSpec make_bpe(const std::vector<Piece>& pieces) {
+  BpeSpec spec;
+  spec.byte_fallback = has_bytes(pieces);
+  spec.fuse_unk = true;
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    spec.vocab.emplace_back(pieces[id].text, static_cast<TokenId>(id));
+    if (pieces[id].type == Type::kUnknown) {
+      spec.unk_token = pieces[id].text;
+    }
+  }
+  add_merges_by_rank(rank_by_score(pieces), spec);
+  return spec;
+}
+
+UnigramSpec make_unigram(const std::vector<Piece>& pieces) {
+  UnigramSpec spec;
+  spec.byte_fallback = has_bytes(pieces);
+  double least = std::numeric_limits<float>::max();
+  for (const Piece& piece : pieces) {
+    if (piece.type == Type::kNormal) {
+      least = std::min(least, static_cast<double>(piece.score));
+    }
+  }
+  spec.unk_score = least - kUnkPenalty;
+  const double never = *spec.unk_score - 1e6;  // the names of bytes are no text
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    const Piece& piece = pieces[id];
+    if (piece.type == Type::kUnknown) {
+      spec.unk = static_cast<TokenId>(id);
+    }
+    if (!is_mergeable(piece) && piece.type != Type::kByte) {
+      continue;
+    }
+    double score = piece.type == Type::kUserDefined ? 0.0 : static_cast<double>(piece.score);
+    score = piece.type == Type::kByte ? never : score;
+    spec.vocab.emplace_back(piece.text, static_cast<TokenId>(id));
+    spec.scores.push_back(score);
+  }
+  return spec;
+}
+
+Status add_normalizer(const SentencePieceVocabulary& vocabulary, Normalizer& normalizer) {
+  Normalizer::SentencePiece step{std::nullopt, vocabulary.adds_prefix, vocabulary.collapses_spaces};
+  if (!vocabulary.charsmap.empty()) {
+    STATOR_TRY(step.charsmap, Charsmap::parse(vocabulary.charsmap));
+  }
+  normalizer.steps.emplace_back(std::move(step));
+  return {};
+}
+
+}  // namespace
+
+std::optional<AddedToken> as_added_token(const Piece& piece, TokenId id) {
+  const bool special = piece.type == Type::kControl || piece.type == Type::kUnknown;
+  if (!special && piece.type != Type::kUserDefined) {
+    return std::nullopt;
+  }
+  return AddedToken{.id = id, .content = std::string(piece.text), .special = special};
+}
+
+PipelineResult make_pipeline(const SentencePieceVocabulary& vocabulary) {
+  STATOR_CHECK(check(vocabulary));
+  PipelineParts parts;
+  if (vocabulary.is_bpe) {
+    parts.model = make_bpe(vocabulary.pieces);
+  } else {
+    parts.model = make_unigram(vocabulary.pieces);
+  }
+  STATOR_CHECK(add_normalizer(vocabulary, parts.normalizer));
+  parts.decoder.steps = {Decoder::Replace{std::string(kSpaceMark), " "}, Decoder::ByteFallback{}};
+  parts.decoder.rules.strip_count = vocabulary.adds_prefix ? 1 : 0;
+  parts.post_processor = {vocabulary.before, vocabulary.after};
+  for (size_t id = 0; id < vocabulary.pieces.size(); ++id) {
+    if (auto token = as_added_token(vocabulary.pieces[id], static_cast<TokenId>(id))) {
+      parts.added_tokens.push_back(*std::move(token));
+    }
+  }
+  parts.fingerprint = vocabulary.fingerprint;
+  return assemble_pipeline(std::move(parts));
+}
+
+}  // namespace stator::tokenizer
