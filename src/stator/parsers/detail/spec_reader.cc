@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/parsers/detail/spec_reader.h"
 
+#include "stator/parsers/reasoning_mode.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,14 +19,10 @@ struct BodyName {
   BodyKind kind;
 };
 constexpr BodyName kBodyNames[] = {
-    {"json_calls", BodyKind::kJsonCalls},
-    {"named_json", BodyKind::kNamedJson},
-    {"tag_params", BodyKind::kTagParams},
-    {"whole_json", BodyKind::kWholeJson},
-    {"pythonic", BodyKind::kPythonic},
-    {"harmony", BodyKind::kHarmony},
-    {"invoke", BodyKind::kInvoke},
-    {"gemma4", BodyKind::kGemma4},
+    {"json_calls", BodyKind::kJsonCalls}, {"named_json", BodyKind::kNamedJson},
+    {"tag_params", BodyKind::kTagParams}, {"whole_json", BodyKind::kWholeJson},
+    {"pythonic", BodyKind::kPythonic},    {"harmony", BodyKind::kHarmony},
+    {"invoke", BodyKind::kInvoke},        {"gemma4", BodyKind::kGemma4},
     {"minimax_m3", BodyKind::kMinimaxM3},
 };
 
@@ -225,6 +223,16 @@ Status read_tools_key(std::string_view key, const json::value& value, FamilySpec
   return {};
 }
 
+Status check_conditions(const ReasoningSpec& spec) {
+  for (const std::string_view key : {"off_when", "off_unless"}) {
+    if (!std::ranges::all_of(spec.find_words(key), is_reasoning_condition)) {
+      return wrong(key,
+                   "a list of thinking=true, thinking=false, thinking_mode=…, reasoning_effort");
+    }
+  }
+  return {};
+}
+
 Status read_reasoning_key(std::string_view key, const json::value& value, ReasoningSpec& spec) {
   if (key == "open") {
     STATOR_CHECK(read_markers(key, value, spec.open));
@@ -238,6 +246,7 @@ Status read_reasoning_key(std::string_view key, const json::value& value, Reason
     STATOR_TRY(spec.starts_inside, read_bool(key, value));
   } else if (key == "words") {
     STATOR_CHECK(read_word_map(value, spec.words));
+    STATOR_CHECK(check_conditions(spec));
   } else if (key == "flags") {
     STATOR_TRY(spec.flags, read_strings(key, value));
   } else if (key == "match") {
