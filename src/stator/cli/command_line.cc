@@ -64,7 +64,9 @@ void add_flags(CLI::App& app, const Command& command, const ConfigSchema& schema
     if (!field.default_text.empty()) {
       help += fmt::format(" [{}]", field.default_text);
     }
-    auto* option = app.add_option(field.flag, typed.settings[field.flag], help)
+    const std::string names =
+        field.flag_peer.empty() ? field.flag : field.flag + "," + field.flag_peer;
+    auto* option = app.add_option(names, typed.settings[field.flag], help)
                        ->group(field.key.substr(0, field.key.find('.')));
     if (field.is_switch) {
       option->expected(0, 1)->default_str("true");

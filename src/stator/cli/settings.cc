@@ -17,6 +17,16 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   schema.text("worker.model_name", worker.model_name,
               "name clients use, default: the last part of MODEL",
               {.flag = "model-name", .env_peer = "DYN_MODEL_NAME"});
+  schema.text("worker.tool_call_parser", worker.tool_call_parser,
+              "format of the model's tool calls: a family (stator parse --list), auto or none",
+              {.flag = "tool-call-parser",
+               .env_peer = "DYN_TOOL_CALL_PARSER",
+               .flag_peer = "dyn-tool-call-parser"});
+  schema.text("worker.reasoning_parser", worker.reasoning_parser,
+              "format of the model's reasoning: a family, auto or none",
+              {.flag = "reasoning-parser",
+               .env_peer = "DYN_REASONING_PARSER",
+               .flag_peer = "dyn-reasoning-parser"});
   schema.text("worker.listen_host", worker.listen_host, "address of the worker's gRPC service");
   schema.integer("worker.port", worker.port, 0, 65535,
                  "port of the worker's gRPC service, 0 = any free one");

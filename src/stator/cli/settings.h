@@ -18,6 +18,8 @@ struct WorkerSettings {
   std::string engine = "cpu";
   uint32_t count = 2;      ///< `serve` only
   std::string model_name;  ///< served name; empty: from the path
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
   std::string listen_host = "127.0.0.1";
   uint16_t port = 0;                       ///< gRPC, `worker` only
   uint64_t kv_cache_bytes = 256ULL << 20;  ///< per worker, cpu engine; touched only as used

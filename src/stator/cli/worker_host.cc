@@ -162,6 +162,9 @@ Result<WorkerHost::Worker> WorkerHost::make_worker() {
                          .engine_kind = info.kind,
                          .engine_version = info.version,
                          .eos_token_ids = assets_->eos_token_ids,
+                         .tool_call_parser = settings_.worker.tool_call_parser,
+                         .reasoning_parser = settings_.worker.reasoning_parser,
+                         .structured_output = info.structured_output,
                          .checksum = assets_->checksum};
   return worker;
 }

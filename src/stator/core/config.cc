@@ -164,6 +164,7 @@ ConfigField& ConfigSchema::add(std::string_view key, std::string_view help, std:
     field.env += c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
   field.env_peer = names.env_peer;
+  field.flag_peer = names.flag_peer.empty() ? "" : "--" + std::string(names.flag_peer);
   field.help = help;
   field.kind = kind;
   STATOR_ASSERT(find_flag(field.flag) == nullptr, "a flag is declared once");

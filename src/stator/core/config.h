@@ -18,10 +18,11 @@ namespace stator {
 
 /// One setting: what it is called everywhere, what it means, and how to set it.
 struct ConfigField {
-  std::string key;       ///< "http.port": its place in YAML
-  std::string flag;      ///< "--port"
-  std::string env;       ///< "STATOR_HTTP_PORT"
-  std::string env_peer;  ///< the variable of NVIDIA Dynamo that means the same; empty if none
+  std::string key;        ///< "http.port": its place in YAML
+  std::string flag;       ///< "--port"
+  std::string env;        ///< "STATOR_HTTP_PORT"
+  std::string env_peer;   ///< the variable of NVIDIA Dynamo that means the same; empty if none
+  std::string flag_peer;  ///< the same for its flag, with dashes
   std::string help;
   std::string kind;   ///< "integer", "duration", …
   std::string range;  ///< "1 … 65535", "kv | random"; empty = any
@@ -35,6 +36,7 @@ struct ConfigField {
 struct ConfigNames {
   std::string_view flag{};  ///< without dashes; default: the key with '-' for '.' and '_'
   std::string_view env_peer{};
+  std::string_view flag_peer{};  ///< without dashes
 };
 
 /// The one list of settings: modules bind the fields of their config structs to keys; flags,

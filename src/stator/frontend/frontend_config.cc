@@ -48,6 +48,13 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
                   "how long running requests may finish after SIGTERM");
   schema.boolean("frontend.strict_fields", config.strict_fields,
                  "refuse unknown request fields instead of ignoring them");
+  schema.choice("frontend.reasoning_field", config.reasoning_field,
+                {"reasoning_content", "reasoning"}, "name of the reasoning in answers",
+                {.env_peer = "DYN_REASONING_FIELD_NAME"});
+  schema.text("frontend.parser_spec", config.parser_spec,
+              "JSON file with further tool-call and reasoning families", {.flag = "parser-spec"});
+  schema.choice("frontend.unknown_tools", config.unknown_tools, {"keep", "drop"},
+                "calls of tools that the request did not declare", {.flag = "unknown-tools"});
   schema.text("frontend.metrics_prefix", config.metrics_prefix, "prefix of the frontend's metrics",
               {.flag = "metrics-prefix", .env_peer = "DYN_METRICS_PREFIX"});
 }

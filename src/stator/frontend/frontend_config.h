@@ -26,6 +26,9 @@ struct FrontendConfig {
   Duration drain_timeout = std::chrono::seconds(30);
   bool strict_fields = false;  ///< unknown request fields are a 400 instead of being ignored
   std::string metrics_prefix = "dynamo_frontend";
+  std::string reasoning_field = "reasoning_content";  ///< name of that member in answers
+  std::string parser_spec;             ///< file with further parser families; empty = none
+  std::string unknown_tools = "keep";  ///< calls of tools nobody declared: "keep" or "drop"
 };
 
 /// Declares them under http.* and frontend.*.

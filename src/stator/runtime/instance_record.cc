@@ -36,6 +36,15 @@ class FieldReader {
       }
     }
   }
+  void boolean(std::string_view name, bool& target) {
+    if (const json::value* value = find(name)) {
+      if (value->is_bool()) {
+        target = value->get_bool();
+      } else {
+        fail(name, "true or false");
+      }
+    }
+  }
   template <typename Integer>
   void integer(std::string_view name, Integer& target) {
     const json::value* value = find(name);
@@ -117,6 +126,9 @@ json::object model_to_json(const ModelCard& model) {
   out["engine_kind"] = model.engine_kind;
   out["engine_version"] = model.engine_version;
   out["eos_token_ids"] = json::value_from(model.eos_token_ids);
+  out["tool_call_parser"] = model.tool_call_parser;
+  out["reasoning_parser"] = model.reasoning_parser;
+  out["structured_output"] = model.structured_output;
   out["checksum"] = model.checksum;
   return out;
 }
@@ -136,6 +148,9 @@ Status read_model(const json::object& object, ModelCard& model) {
   reader.text("engine_kind", model.engine_kind);
   reader.text("engine_version", model.engine_version);
   reader.list("eos_token_ids", model.eos_token_ids, read_token);
+  reader.text("tool_call_parser", model.tool_call_parser);
+  reader.text("reasoning_parser", model.reasoning_parser);
+  reader.boolean("structured_output", model.structured_output);
   reader.text("checksum", model.checksum);
   return reader.take_status();
 }

@@ -27,6 +27,11 @@ struct ModelCard {
   std::string engine_kind;  ///< "cpu", "sim", …
   std::string engine_version;
   std::vector<TokenId> eos_token_ids;
+  /// Formats of the model's output: names of parser families, "none", or "auto" (the frontend
+  /// chooses by template and name).
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
+  bool structured_output = false;  ///< the engine can be given a grammar
   /// Hash over tokenizer, template, block size and context policy: workers of one model must agree.
   std::string checksum;
   friend bool operator==(const ModelCard&, const ModelCard&) = default;

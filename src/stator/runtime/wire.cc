@@ -239,12 +239,18 @@ void encode(const engine::EngineRequest& request, pb::Submit& out) {
   out.set_cache_salt(request.cache_salt);
   out.set_lora(request.lora_name);
   out.set_deadline_ms(request.deadline_ms);
+  out.set_structured_outputs(request.structured_outputs);
+  out.set_require_reasoning(request.require_reasoning);
 }
 
 Result<engine::EngineRequest> decode(const pb::Submit& in) {
   STATOR_CHECK(check_count("tokens", in.tokens_size(), kRequestTokensMax));
   STATOR_CHECK(check_name("cache_salt", in.cache_salt()));
   STATOR_CHECK(check_name("lora", in.lora()));
+  if (in.structured_outputs().size() > kStructuredOutputsBytesMax) {
+    return corrupt(fmt::format("structured_outputs has {} bytes, at most {} are read",
+                               in.structured_outputs().size(), kStructuredOutputsBytesMax));
+  }
   if (in.tokens_size() == 0 || in.generated() > static_cast<uint32_t>(in.tokens_size())) {
     return corrupt(
         fmt::format("{} tokens, of which {} generated", in.tokens_size(), in.generated()));
@@ -259,6 +265,8 @@ Result<engine::EngineRequest> decode(const pb::Submit& in) {
   request.cache_salt = in.cache_salt();
   request.lora_name = in.lora();
   request.deadline_ms = in.deadline_ms();
+  request.structured_outputs = in.structured_outputs();
+  request.require_reasoning = in.require_reasoning();
   return request;
 }
 

@@ -43,6 +43,11 @@ struct EngineRequest {
   std::string lora_name;     ///< empty = base model
   /// Time left when submitted, 0 = none. The runtime cancels what is late; engines may ignore it.
   uint32_t deadline_ms = 0;
+  /// Shape the output must have, as the JSON text of vLLM's request member `structured_outputs`
+  /// (structured::read_structured_output reads it); empty = free. Only for engines whose
+  /// EngineInfo::structured_output is set.
+  std::string structured_outputs;
+  bool require_reasoning = false;  ///< the shape begins after the model's reasoning
 };
 
 /// New tokens of one sequence. Views into the arrays of its StepOutput.
@@ -104,6 +109,7 @@ struct EngineInfo {
   uint32_t max_num_seqs = 0;
   uint32_t max_num_batched_tokens = 0;
   uint32_t vocab_size = 0;
+  bool structured_output = false;  ///< follows EngineRequest::structured_outputs
 };
 
 /// A snapshot of how busy an engine is.

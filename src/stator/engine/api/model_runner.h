@@ -43,6 +43,8 @@ class ModelRunner {
   virtual ~ModelRunner() = default;
   virtual uint32_t vocab_size() const = 0;
   virtual uint32_t max_model_len() const = 0;
+  /// Whether its tokens follow EngineRequest::structured_outputs.
+  virtual bool structured_output() const { return false; }
   /// `sampled` is parallel to `slices`. Returns how long the step takes beyond the call itself: a
   /// simulated engine returns its modelled time and the shell waits for it; a real one returns
   /// zero.

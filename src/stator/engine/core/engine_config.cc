@@ -88,6 +88,10 @@ Status validate(const EngineRequest& request, const EngineConfig& config, uint32
   if (!request.lora_name.empty() && !config.supports_lora) {
     return refuse(fmt::format("adapter '{}': this engine has no LoRA support", request.lora_name));
   }
+  if (!request.structured_outputs.empty() && !config.structured_output) {
+    return Error(Code::kUnsupported,
+                 fmt::format("engine '{}' cannot follow structured_outputs", config.kind));
+  }
   return check_vocabulary(request, vocab_size);
 }
 

@@ -32,7 +32,9 @@ struct EngineConfig {
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;  ///< off: max_num_batched_tokens must be ≥ max_model_len
-  bool supports_lora = false;          ///< off: a request with a lora_name is kInvalidArgument
+  /// The runner's; off: a request with structured_outputs is kUnsupported.
+  bool structured_output = false;
+  bool supports_lora = false;  ///< off: a request with a lora_name is kInvalidArgument
 };
 
 /// The config with `max_model_len` filled in, or kInvalidArgument naming the key, its value and the

@@ -57,7 +57,8 @@ class EngineService final : public Engine {
               .max_model_len = config.max_model_len,
               .max_num_seqs = config.max_num_seqs,
               .max_num_batched_tokens = config.max_num_batched_tokens,
-              .vocab_size = runner_->vocab_size()},
+              .vocab_size = runner_->vocab_size(),
+              .structured_output = config.structured_output},
         scheduler_(config),
         events_(config.dp_rank),
         load_(scheduler_.load()) {}
@@ -359,6 +360,7 @@ void EngineService::fail_everything() {
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::unique_ptr<ModelRunner> runner, Clock& clock,
                                             Metrics& metrics) {
+  config.structured_output = runner->structured_output();
   STATOR_TRY(const EngineConfig resolved, resolve(std::move(config), runner->max_model_len()));
   return std::make_unique<EngineService>(resolved, std::move(runner), clock, metrics);
 }

@@ -30,6 +30,7 @@ class SimRunner final : public ModelRunner {
 
   uint32_t vocab_size() const override { return config_.vocab_size; }
   uint32_t max_model_len() const override { return config_.max_model_len; }
+  bool structured_output() const override { return !config_.replies.empty(); }
 
   Duration run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override {
     for (size_t i = 0; i < slices.size(); ++i) {

@@ -58,7 +58,9 @@ struct SimRunnerConfig {
   SimTiming timing;
   /// Of the replies whose `when` is in the prompt the one found furthest to the end is given, so
   /// that the latest turn of a conversation decides; an empty `when` comes last, equals are decided
-  /// by their order here. Then EOS follows. No reply fits: drawn tokens, as without replies.
+  /// by their order here. Then EOS follows. No reply fits: drawn tokens, as without replies. With
+  /// replies the engine also takes requests for structured output: their shape is up to the author
+  /// of the reply.
   std::vector<ScriptedReply> replies;
   /// The bytes of a token, to search prompts for `when`; needed if any `when` is not empty.
   std::function<std::string_view(TokenId)> token_bytes;

@@ -27,6 +27,9 @@ InstanceRecord full_record() {
                   .engine_kind = "cpu",
                   .engine_version = "1",
                   .eos_token_ids = {1, 151645},
+                  .tool_call_parser = "hermes",
+                  .reasoning_parser = "none",
+                  .structured_output = true,
                   .checksum = "00ff"};
   return record;
 }
@@ -44,6 +47,8 @@ TEST(InstanceRecord, IgnoresUnknownFieldsAndDefaultsMissingOnes) {
   EXPECT_EQ(parsed->key.worker, WorkerId(5));
   EXPECT_EQ(parsed->state, InstanceState::kReady);
   EXPECT_EQ(parsed->model.block_size, 16U);
+  EXPECT_EQ(parsed->model.tool_call_parser, "auto");
+  EXPECT_FALSE(parsed->model.structured_output);
 }
 
 TEST(InstanceRecord, NamesTheFieldThatIsWrong) {
@@ -63,6 +68,7 @@ TEST(InstanceRecord, NamesTheFieldThatIsWrong) {
       {R"({"instance_id":5,"address":"h:1","model":{"eos_token_ids":7}})", "eos_token_ids"},
       {R"({"instance_id":5,"address":"h:1","model":{"eos_token_ids":["x"]}})", "eos_token_ids"},
       {R"({"instance_id":5,"address":"h:1","model":{"aliases":[1]}})", "aliases"},
+      {R"({"instance_id":5,"address":"h:1","model":{"structured_output":1}})", "structured_output"},
   };
   for (const auto& [text, field] : cases) {
     const auto parsed = parse_instance_record(text);

@@ -82,6 +82,8 @@ engine::EngineRequest random_request(Random& random) {
   request.priority = static_cast<int32_t>(random.next());
   request.cache_salt = random_text(random);
   request.lora_name = random_text(random);
+  request.structured_outputs = random_text(random);
+  request.require_reasoning = random.next() % 2 == 0;
   request.deadline_ms = static_cast<uint32_t>(random.next());
   return request;
 }
@@ -108,6 +110,8 @@ void expect_equal(const engine::EngineRequest& a, const engine::EngineRequest& b
   EXPECT_EQ(a.priority, b.priority);
   EXPECT_EQ(a.cache_salt, b.cache_salt);
   EXPECT_EQ(a.lora_name, b.lora_name);
+  EXPECT_EQ(a.structured_outputs, b.structured_outputs);
+  EXPECT_EQ(a.require_reasoning, b.require_reasoning);
   EXPECT_EQ(a.deadline_ms, b.deadline_ms);
 }
 
@@ -268,6 +272,10 @@ TEST(Wire, RefusesRequestsThatAreWrong) {
       {"lone bias", [](pb::Submit& m) { m.mutable_sampling()->add_bias_tokens(1); }},
       {"logprobs", [](pb::Submit& m) { m.mutable_sampling()->set_logprobs(129); }},
       {"long salt", [](pb::Submit& m) { m.set_cache_salt(std::string(2000, 's')); }},
+      {"long structured_outputs",
+       [](pb::Submit& m) {
+         m.set_structured_outputs(std::string(wire::kStructuredOutputsBytesMax + 1, ' '));
+       }},
       {"long adapter", [](pb::Submit& m) { m.set_lora(std::string(2000, 's')); }},
       {"many stops",
        [](pb::Submit& m) { m.mutable_stop()->mutable_stop_token_ids()->Resize(5000, 1); }},

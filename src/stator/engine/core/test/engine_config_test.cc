@@ -90,5 +90,16 @@ TEST(EngineConfig, AdaptersAreWelcomeWhereSupported) {
   EXPECT_TRUE(validate(request, config, 10));
 }
 
+TEST(EngineConfig, StructuredOutputIsRefusedWhereItWouldNotBeKept) {
+  EngineConfig config = *resolve(EngineConfig{}, 8);
+  EngineRequest request = good_request();
+  request.structured_outputs = R"({"json_object":true})";
+  const Status refused = validate(request, config, 10);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), Code::kUnsupported);
+  config.structured_output = true;
+  EXPECT_TRUE(validate(request, config, 10));
+}
+
 }  // namespace
 }  // namespace stator::engine
