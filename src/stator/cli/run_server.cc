@@ -38,10 +38,13 @@ Result<std::unique_ptr<runtime::Discovery>> open_discovery(const Settings& setti
 Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings& settings,
                                                                  Clock& clock, Metrics& metrics) {
   auto process = std::unique_ptr<FrontendProcess>(new FrontendProcess(settings));
-  process->catalog_ = std::make_unique<frontend::ModelCatalog>(
-      settings.router,
-      [&settings](const std::string& path) { return resolve_model_dir(path, settings.hub); }, clock,
-      metrics, process->receipts_);
+  STATOR_TRY(auto families, frontend::load_families(settings.frontend.parser_spec));
+  frontend::ModelSources sources{
+      .resolve_path =
+          [&settings](const std::string& path) { return resolve_model_dir(path, settings.hub); },
+      .families = std::move(families)};
+  process->catalog_ = std::make_unique<frontend::ModelCatalog>(settings.router, std::move(sources),
+                                                               clock, metrics, process->receipts_);
   process->shards_ = std::make_unique<net::ShardSet>(
       frontend::resolve_shard_count(settings.frontend.shards), clock, metrics);
   STATOR_TRY(process->frontend_, frontend::Frontend::create(settings.frontend, *process->shards_,

@@ -70,29 +70,31 @@ class StreamAnswer final : public Answer {
         encoder_(make_encoder(spec_)),
         choices_(spec_.choices) {}
 
-  void add(const AnswerPiece& piece) override {
-    std::string& out = scratch();
+  bool add(const AnswerPiece& piece) override {
     ChoiceState& state = choices_[piece.choice];
-    const LogprobViews views(tokenizer_, piece.logprobs, state.text_offset);
+    const bool opens_chat = spec_.endpoint == Endpoint::kChat && !state.role_sent;
+    const bool visible = !piece.text.empty() || !piece.reasoning.empty() || piece.call != nullptr ||
+                         piece.finish != api::ChoiceFinish::kNone;
+    if (!visible && !opens_chat) {
+      hold_logprobs(state, piece.logprobs);
+      return false;
+    }
+    std::span<const api::TokenLogprobs> entries = piece.logprobs;
+    if (!state.held_logprobs.empty()) {
+      hold_logprobs(state, piece.logprobs);
+      entries = state.held_logprobs;
+    }
+    const LogprobViews views(tokenizer_, entries, state.text_offset);
     api::Logprobs logprobs;
-    if (spec_.logprobs && !piece.logprobs.empty()) {
+    if (spec_.logprobs && !entries.empty()) {
       logprobs = views.entries();
     }
-    if (auto* chat = std::get_if<api::ChatChunkEncoder>(&encoder_)) {
-      chat->append_delta(out, {.index = piece.choice,
-                               .first = !std::exchange(state.role_sent, true),
-                               .content = piece.text,
-                               .finish = piece.finish,
-                               .logprobs = logprobs,
-                               .usage = piece.usage});
-    } else {
-      std::get<api::CompletionChunkEncoder>(encoder_).append_delta(out, {.index = piece.choice,
-                                                                         .text = piece.text,
-                                                                         .finish = piece.finish,
-                                                                         .logprobs = logprobs,
-                                                                         .usage = piece.usage});
-    }
+    std::string& out = scratch();
+    append(out, piece, logprobs);
     send(out);
+    state.role_sent = true;
+    state.held_logprobs.clear();
+    return true;
   }
 
   void finish(const api::Usage& usage, std::string_view nvext_json) override {
@@ -130,6 +132,8 @@ class StreamAnswer final : public Answer {
   struct ChoiceState {
     bool role_sent = false;
     uint32_t text_offset = 0;
+    /// Of tokens whose text is held back or was swallowed; bounded by max_tokens.
+    std::vector<api::TokenLogprobs> held_logprobs;
   };
   using Encoder = std::variant<api::ChatChunkEncoder, api::CompletionChunkEncoder>;
 
@@ -139,6 +143,34 @@ class StreamAnswer final : public Answer {
       return api::ChatChunkEncoder(identity, spec.options);
     }
     return api::CompletionChunkEncoder(identity, spec.options);
+  }
+
+  void hold_logprobs(ChoiceState& state, std::span<const api::TokenLogprobs> logprobs) const {
+    if (spec_.logprobs) {
+      state.held_logprobs.insert(state.held_logprobs.end(), logprobs.begin(), logprobs.end());
+    }
+  }
+
+  void append(std::string& out, const AnswerPiece& piece, const api::Logprobs& logprobs) const {
+    if (const auto* completion = std::get_if<api::CompletionChunkEncoder>(&encoder_)) {
+      completion->append_delta(out, {.index = piece.choice,
+                                     .text = piece.text,
+                                     .finish = piece.finish,
+                                     .logprobs = logprobs,
+                                     .usage = piece.usage});
+      return;
+    }
+    api::ChatDelta delta{.index = piece.choice,
+                         .first = !choices_[piece.choice].role_sent,
+                         .content = piece.text,
+                         .reasoning = piece.reasoning,
+                         .finish = piece.finish,
+                         .logprobs = logprobs,
+                         .usage = piece.usage};
+    if (piece.call != nullptr) {
+      delta.tool_calls = std::span(piece.call, 1);
+    }
+    std::get<api::ChatChunkEncoder>(encoder_).append_delta(out, delta);
   }
 
   // One buffer per thread, not per stream: at ten thousand open streams that is what counts.
@@ -174,15 +206,20 @@ class UnaryAnswer final : public Answer {
         tokenizer_(tokenizer),
         choices_(spec_.choices) {}
 
-  void add(const AnswerPiece& piece) override {
+  bool add(const AnswerPiece& piece) override {
     ChoiceState& state = choices_[piece.choice];
     state.text += piece.text;
+    state.reasoning += piece.reasoning;
+    if (piece.call != nullptr) {
+      add_call(state, *piece.call);
+    }
     if (spec_.logprobs) {
       state.logprobs.insert(state.logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
     }
     if (piece.finish != api::ChoiceFinish::kNone) {
       state.finish = piece.finish;
     }
+    return false;
   }
 
   void finish(const api::Usage& usage, std::string_view nvext_json) override {
@@ -190,6 +227,11 @@ class UnaryAnswer final : public Answer {
                                .usage = usage,
                                .options = spec_.options,
                                .nvext_json = nvext_json};
+    for (ChoiceState& state : choices_) {
+      for (const Call& call : state.calls) {
+        state.call_views.push_back({call.id, call.name, call.arguments});
+      }
+    }
     std::vector<LogprobViews> views;
     views.reserve(choices_.size());
     for (const ChoiceState& state : choices_) {
@@ -211,11 +253,29 @@ class UnaryAnswer final : public Answer {
   }
 
  private:
+  struct Call {
+    std::string id;
+    std::string name;
+    std::string arguments;
+  };
   struct ChoiceState {
     std::string text;
+    std::string reasoning;
+    std::vector<Call> calls;
+    std::vector<api::ToolCall> call_views;  ///< of `calls`, made at the end
     std::vector<api::TokenLogprobs> logprobs;
     api::ChoiceFinish finish = api::ChoiceFinish::kStop;
   };
+
+  static void add_call(ChoiceState& state, const api::ToolCallDelta& call) {
+    if (call.index >= state.calls.size()) {
+      state.calls.resize(call.index + 1);  // pieces come in the order of their index
+    }
+    Call& known = state.calls[call.index];
+    known.id += call.id;
+    known.name += call.name;
+    known.arguments += call.arguments;
+  }
 
   template <typename Choice>
   std::vector<Choice> make_choices(const std::vector<LogprobViews>& views) const {
@@ -224,6 +284,8 @@ class UnaryAnswer final : public Answer {
       out[i].index = i;
       if constexpr (requires { out[i].content; }) {
         out[i].content = choices_[i].text;
+        out[i].reasoning = choices_[i].reasoning;
+        out[i].tool_calls = choices_[i].call_views;
       } else {
         out[i].text = choices_[i].text;
       }

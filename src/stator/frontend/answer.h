@@ -41,8 +41,10 @@ struct AnswerSpec {
 struct AnswerPiece {
   uint32_t choice = 0;
   std::string_view text;
+  std::string_view reasoning;
+  const api::ToolCallDelta* call = nullptr;  ///< a piece of a tool call
   api::ChoiceFinish finish = api::ChoiceFinish::kNone;
-  std::span<const api::TokenLogprobs> logprobs;  ///< of the tokens behind `text`
+  std::span<const api::TokenLogprobs> logprobs;  ///< of the tokens behind it
   const api::Usage* usage = nullptr;             ///< running totals, if asked for
 };
 
@@ -55,7 +57,9 @@ class Answer {
                                       const tokenizer::Tokenizer& tokenizer);
   virtual ~Answer() = default;
 
-  virtual void add(const AnswerPiece& piece) = 0;
+  /// Whether something left for the client. A piece in which there is nothing to see sends
+  /// nothing; its log-probabilities go with the next piece of its choice.
+  virtual bool add(const AnswerPiece& piece) = 0;
   /// Ends the exchange.
   virtual void finish(const api::Usage& usage, std::string_view nvext_json) = 0;
   /// Ends the exchange.

@@ -8,6 +8,7 @@ ChoiceDecoder::ChoiceDecoder(const tokenizer::Tokenizer& tokenizer,
     : detokenizer_(tokenizer, options.skip_special), stops_(stops), options_(options) {}
 
 std::optional<size_t> ChoiceDecoder::match(std::string_view piece, std::string& text) {
+  decoded_bytes_ += piece.size();
   if (stops_ == nullptr) {
     text += piece;
     return std::nullopt;

@@ -43,7 +43,12 @@ class ChoiceDecoder {
   Decoded feed(std::span<const TokenId> tokens, api::FinishReason finish, bool stopped_by_token,
                std::string& text);
 
+  /// Counts a token that has no text.
+  void skip_token() { ++generated_; }
+
   uint32_t generated() const { return generated_; }
+  /// Text decoded so far, released or held for a stop string.
+  uint64_t decoded_bytes() const { return decoded_bytes_; }
 
  private:
   std::optional<size_t> match(std::string_view piece, std::string& text);
@@ -53,6 +58,7 @@ class ChoiceDecoder {
   parsers::StopMatcher::State stop_state_;
   DecodeOptions options_;
   uint32_t generated_ = 0;
+  uint64_t decoded_bytes_ = 0;
 };
 
 }  // namespace stator::frontend

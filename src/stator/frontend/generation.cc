@@ -19,14 +19,17 @@ Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoi
     : plan_(std::move(plan)),
       answer_(Answer::make(plan_.answer, exchange, *plan_.model->assets->tokenizer)),
       received_(received),
-      last_activity_(received) {
+      last_activity_(received),
+      last_sent_(received) {
   const size_t count = plan_.prompts.size() * plan_.choices_per_prompt;
   choices_.reserve(count);
+  const OutputPipeline::Parts parts{.tokenizer = *plan_.model->assets->tokenizer,
+                                    .stops = plan_.stop_strings.get(),
+                                    .format = plan_.format.get(),
+                                    .options = plan_.decode};
   for (uint32_t i = 0; i < count; ++i) {
-    choices_.push_back(Choice{.index = i,
-                              .prompt = i / plan_.choices_per_prompt,
-                              .decoder = ChoiceDecoder(*plan_.model->assets->tokenizer,
-                                                       plan_.stop_strings.get(), plan_.decode)});
+    choices_.push_back(Choice{
+        .index = i, .prompt = i / plan_.choices_per_prompt, .pipeline = OutputPipeline(parts, i)});
   }
   open_choices_ = count;
   for (const auto& prompt : plan_.prompts) {
@@ -48,12 +51,65 @@ engine::EngineRequest Generation::make_engine_request(const Choice& choice) cons
   request.stop = plan_.stop[choice.prompt];
   request.priority = plan_.priority;
   request.cache_salt = plan_.cache_salt;
+  request.structured_outputs = plan_.structured_outputs;
+  request.require_reasoning = plan_.require_reasoning;
   return request;
 }
 
 void Generation::send_echo(const Choice& choice) {
   if (!plan_.echo.empty()) {
-    answer_->add({.choice = choice.index, .text = plan_.echo[choice.prompt]});
+    send({.choice = choice.index, .text = plan_.echo[choice.prompt]});
+  }
+}
+
+void Generation::send(const AnswerPiece& piece) {
+  if (answer_->add(piece)) {
+    last_sent_ = last_activity_;
+  }
+}
+
+/// One chunk per event, so that the order of the output is the order of the chunks; naive clients
+/// look at the first entry of `tool_calls` only. `piece` has what belongs to the batch as a whole.
+void Generation::send_events(const parsers::EventList& events, AnswerPiece piece) {
+  const api::ChoiceFinish finish = std::exchange(piece.finish, api::ChoiceFinish::kNone);
+  bool sent = false;
+  for (const parsers::Event& event : events.all()) {
+    piece.text = {};
+    piece.reasoning = {};
+    piece.call = nullptr;
+    api::ToolCallDelta call{.index = event.call_index};
+    switch (event.kind) {
+      case parsers::EventKind::kText:
+        piece.text = events.bytes(event);
+        break;
+      case parsers::EventKind::kReasoning:
+        piece.reasoning = events.bytes(event);
+        break;
+      case parsers::EventKind::kCallBegin:
+        call.id = events.call_id(event);
+        call.name = events.name(event);
+        piece.call = &call;
+        ++counts_.tool_calls;
+        break;
+      case parsers::EventKind::kCallArguments:
+        call.arguments = events.bytes(event);
+        piece.call = &call;
+        break;
+      case parsers::EventKind::kCallEnd:
+        continue;
+      case parsers::EventKind::kRecovered:
+        ++counts_.recoveries[static_cast<size_t>(event.recovery)];
+        continue;
+    }
+    send(piece);
+    piece.logprobs = {};
+    sent = true;
+  }
+  if (!sent || finish != api::ChoiceFinish::kNone) {
+    send({.choice = piece.choice,
+          .finish = finish,
+          .logprobs = piece.logprobs,
+          .usage = piece.usage});
   }
 }
 
@@ -75,10 +131,13 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
     usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
     send_echo(choice);
   }
-  static thread_local std::string text;
-  text.clear();
-  const Decoded decoded = choice.decoder.feed(tokens, delta.finish, delta.stopped_by_token, text);
+  static thread_local PipelineOutput out;
+  out.clear();
+  const PipelineResult result =
+      choice.pipeline.feed(tokens, delta.finish, delta.stopped_by_token, out);
+  const Decoded& decoded = result.decoded;
   usage_.completion_tokens += decoded.tokens_used;
+  usage_.reasoning_tokens += result.reasoning_tokens;
   if (decoded.stop_string) {
     stop_reason_ = plan_.stop_strings->stop(*decoded.stop_string);
   } else if (decoded.stop_token) {
@@ -86,11 +145,16 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
   }
   auto logprobs = output.logprobs_of(delta);
   logprobs = logprobs.first(std::min<size_t>(logprobs.size(), decoded.tokens_used));
-  answer_->add({.choice = choice.index,
-                .text = text,
-                .finish = to_choice_finish(decoded.finish, api::ToolCallsSeen::kNo),
-                .logprobs = logprobs,
-                .usage = plan_.answer.options.continuous_usage_stats ? &usage_ : nullptr});
+  AnswerPiece piece{.choice = choice.index,
+                    .finish = result.finish,
+                    .logprobs = logprobs,
+                    .usage = plan_.answer.options.continuous_usage_stats ? &usage_ : nullptr};
+  if (plan_.format == nullptr) {
+    piece.text = out.text;
+    send(piece);
+  } else {
+    send_events(out.events, piece);
+  }
   if (decoded.finish == api::FinishReason::kNone) {
     return Progress::kRunning;
   }
@@ -140,8 +204,9 @@ void Generation::fail(const api::ApiError& error) {
 }
 
 void Generation::keep_alive(TimePoint now, Duration interval) {
-  if (now - std::max(last_activity_, last_keep_alive_) >= interval) {
-    last_keep_alive_ = now;
+  // Tokens may come while their text is held back, so the last one says nothing.
+  if (now - last_sent_ >= interval) {
+    last_sent_ = now;
     answer_->keep_alive();
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,8 +14,8 @@
 #include "stator/core/ids.h"
 #include "stator/engine/api/engine.h"
 #include "stator/frontend/answer.h"
-#include "stator/frontend/choice_decoder.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/frontend/output_pipeline.h"
 #include "stator/net/http_server.h"
 #include "stator/parsers/stop_matcher.h"
 #include "stator/router/load_lease.h"
@@ -30,6 +31,9 @@ struct GenerationPlan {
   std::vector<api::StopConditions> stop;  ///< per prompt: max_tokens is clamped to the context
   std::shared_ptr<const parsers::StopMatcher> stop_strings;
   DecodeOptions decode;
+  std::unique_ptr<const OutputFormat> format;  ///< null: plain text
+  std::string structured_outputs;              ///< as in engine::EngineRequest
+  bool require_reasoning = false;              ///< the same
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
   std::string cache_salt;
   std::optional<WorkerId> pinned;
@@ -51,13 +55,19 @@ struct Choice {
   WorkerKey worker;
   std::vector<WorkerKey> tried;
   router::LoadLease lease;
-  ChoiceDecoder decoder;
+  OutputPipeline pipeline;
   uint32_t next_offset = 0;
   uint32_t cached_tokens = 0;
   TimePoint last_token{};
   bool finished = false;
 
   engine::RequestKey key() const { return {id, attempt}; }
+};
+
+/// What the output parser met, for metrics.
+struct ParserCounts {
+  uint32_t tool_calls = 0;
+  std::array<uint32_t, parsers::kRecoveryCount> recoveries = {};  ///< by parsers::Recovery
 };
 
 /// What the generation asks its shard to do; a decision, carried out by the caller.
@@ -80,6 +90,8 @@ class Generation {
   uint32_t output_tokens() const { return usage_.completion_tokens; }
   uint32_t prompt_tokens() const { return usage_.prompt_tokens; }
   uint32_t cached_tokens() const { return usage_.cached_tokens; }
+  uint32_t reasoning_tokens() const { return usage_.reasoning_tokens; }
+  const ParserCounts& parser_counts() const { return counts_; }
 
   /// Takes a worker's output for `choice`; writes what became text.
   Progress on_delta(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
@@ -96,6 +108,8 @@ class Generation {
 
  private:
   void send_echo(const Choice& choice);
+  void send(const AnswerPiece& piece);
+  void send_events(const parsers::EventList& events, AnswerPiece piece);
   void close_choice(Choice& choice);
   std::string nvext_json(TimePoint now) const;
 
@@ -107,7 +121,8 @@ class Generation {
   TimePoint received_;
   std::optional<TimePoint> first_token_;
   TimePoint last_activity_;
-  TimePoint last_keep_alive_{};
+  TimePoint last_sent_;  ///< to the client
+  ParserCounts counts_;
   std::optional<std::string> stop_reason_;
   std::optional<TokenId> stop_token_;
 };

@@ -94,6 +94,7 @@ Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& 
   uint64_t hash = assets->tokenizer->fingerprint();
   if (source) {
     hash = xxh3_64(source->text, hash);
+    assets->chat_template_text = source->text + source->tool_use_text.value_or("");
     STATOR_TRY(assets->chat_template, chat_template::ChatTemplate::compile(std::move(*source)),
                "chat template of " + model_dir);
   }

@@ -20,6 +20,7 @@ struct ModelAssets {
   std::unique_ptr<const tokenizer::Tokenizer> tokenizer;
   /// Null: the model has no chat template, so chat completions are refused.
   std::unique_ptr<const chat_template::ChatTemplate> chat_template;
+  std::string chat_template_text;         ///< its source: tells in which format the model answers
   api::SamplingParams sampling_defaults;  ///< generation_config.json, else neutral
   std::vector<TokenId> eos_token_ids;     ///< generation_config.json, else config.json
   uint32_t architectural_context = 0;     ///< max_position_embeddings of config.json; 0 = unknown

@@ -12,12 +12,30 @@ WorkerKey key_of(WorkerId worker, uint32_t dp_rank = 0) {
   return {worker, dp_rank};
 }
 
+Result<ModelParsers> find_parsers(const ModelSources& sources, const runtime::ModelCard& card,
+                                  const ModelAssets& assets) {
+  const parsers::FamilyRegistry& families =
+      sources.families == nullptr ? parsers::FamilyRegistry::builtin() : *sources.families;
+  STATOR_TRY(ModelParsers chosen, choose_parsers(families,
+                                                 {.tools = card.tool_call_parser,
+                                                  .reasoning = card.reasoning_parser,
+                                                  .chat_template = assets.chat_template_text,
+                                                  .model_name = card.name},
+                                                 *assets.tokenizer));
+  log::info("frontend", "how the model's output is read",
+            {{"model", card.name},
+             {"tool_call_parser", chosen.tools == nullptr ? "none" : chosen.tools->name},
+             {"reasoning_parser", chosen.reasoning == nullptr ? "none" : chosen.reasoning->name},
+             {"why", chosen.why}});
+  return chosen;
+}
+
 }  // namespace
 
-ModelCatalog::ModelCatalog(router::RouterConfig config, PathResolver resolve, const Clock& clock,
+ModelCatalog::ModelCatalog(router::RouterConfig config, ModelSources sources, const Clock& clock,
                            Metrics& metrics, router::ReceiptLog& receipts)
     : router_config_(std::move(config)),
-      resolve_(std::move(resolve)),
+      sources_(std::move(sources)),
       clock_(clock),
       metrics_(metrics),
       receipts_(receipts),
@@ -37,7 +55,7 @@ ModelCatalog::~ModelCatalog() {
 }
 
 Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::ModelCard& card) {
-  STATOR_TRY(const std::string dir, resolve_(card.model_path));
+  STATOR_TRY(const std::string dir, sources_.resolve_path(card.model_path));
   auto model = std::make_shared<ServedModel>();
   STATOR_TRY(model->assets, load_model_assets(dir));
   STATOR_TRY(model->router,
@@ -49,6 +67,8 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
   model->vocab_size = card.vocab_size;
   model->eos_token_ids =
       card.eos_token_ids.empty() ? model->assets->eos_token_ids : card.eos_token_ids;
+  model->structured_output = card.structured_output;
+  STATOR_TRY(model->parsers, find_parsers(sources_, card, *model->assets));
   if (!card.checksum.empty() && card.checksum != model->assets->checksum) {
     return Error(Code::kCorrupt,
                  "the files in '" + dir +

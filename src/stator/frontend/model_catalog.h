@@ -14,6 +14,7 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/frontend/model_assets.h"
+#include "stator/frontend/model_parsers.h"
 #include "stator/net/thread.h"
 #include "stator/router/router_service.h"
 #include "stator/runtime/event_follower.h"
@@ -32,8 +33,18 @@ struct ServedModel {
   uint32_t block_size = 16;
   uint32_t vocab_size = 0;
   std::vector<TokenId> eos_token_ids;
+  bool structured_output = false;  ///< its workers can be given a grammar
+  ModelParsers parsers;
   std::shared_ptr<const ModelAssets> assets;  // shared with requests that outlive a reload
   std::unique_ptr<router::RouterService> router;
+};
+
+/// Where a catalog finds what a model card only names.
+struct ModelSources {
+  /// Turns a card's model_path (folder or hub name) into a local folder. Runs on the loader thread.
+  std::function<Result<std::string>(const std::string& model_path)> resolve_path;
+  /// Formats of output; null: the built-in ones.
+  std::shared_ptr<const parsers::FamilyRegistry> families;  // shared with who lists them
 };
 
 /// The models of this process and which worker serves which. Thread-safe.
@@ -43,10 +54,7 @@ struct ServedModel {
 /// model's is kept out of rotation and logged, not mixed in.
 class ModelCatalog final : public runtime::KvEventsListener {
  public:
-  /// Turns a card's model_path (folder or hub name) into a local folder. Runs on the loader thread.
-  using PathResolver = std::function<Result<std::string>(const std::string& model_path)>;
-
-  ModelCatalog(router::RouterConfig config, PathResolver resolve, const Clock& clock,
+  ModelCatalog(router::RouterConfig config, ModelSources sources, const Clock& clock,
                Metrics& metrics, router::ReceiptLog& receipts);
   ModelCatalog(const ModelCatalog&) = delete;
   ModelCatalog& operator=(const ModelCatalog&) = delete;
@@ -83,7 +91,7 @@ class ModelCatalog final : public runtime::KvEventsListener {
   void load_loop();
 
   const router::RouterConfig router_config_;
-  const PathResolver resolve_;
+  const ModelSources sources_;
   const Clock& clock_;
   Metrics& metrics_;
   router::ReceiptLog& receipts_;

@@ -8,6 +8,8 @@
 #include <charconv>
 
 #include "stator/api/request_parser.h"
+#include "stator/core/hash.h"
+#include "stator/frontend/output_format.h"
 #include "stator/frontend/prompt_encoder.h"
 
 namespace stator::frontend {
@@ -40,6 +42,11 @@ std::optional<T> parse_header(const net::HttpRequest& http, std::string_view suf
     return std::nullopt;
   }
   return value;
+}
+
+parsers::UnknownTools unknown_tools(const FrontendConfig& config) {
+  return config.unknown_tools == "drop" ? parsers::UnknownTools::kDrop
+                                        : parsers::UnknownTools::kKeep;
 }
 
 void apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
@@ -118,11 +125,38 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.ignored_fields = fmt::format("{}", fmt::join(options.ignored_fields, ","));
   answer.options.include_usage = options.include_usage;
   answer.options.continuous_usage_stats = options.continuous_usage_stats;
+  answer.options.reasoning_field = context.config.reasoning_field;
   answer.options.tokens_as_token_ids = options.return_tokens_as_token_ids;
   answer.logprobs = plan.sampling.logprobs.has_value();
   answer.choices = static_cast<uint32_t>(plan.prompts.size()) * options.n;
   answer.error_style.overload_status = context.config.overload_status;
   answer.retry_after = context.config.retry_after;
+  return {};
+}
+
+/// The end of the prompt as text, as far as the reader of the answer needs it.
+std::string prompt_tail(const GenerationPlan& plan, bool continues_message) {
+  const std::span prompt(plan.prompts.front());
+  const size_t wanted = continues_message ? kContinuedTailTokens : kPromptTailTokens;
+  return plan.model->assets->tokenizer->decode(prompt.last(std::min(prompt.size(), wanted)),
+                                               tokenizer::SkipSpecial::kNo);
+}
+
+/// How the answer is read: reasoning and tool calls.
+ApiStatus apply_format(GenerationPlan& plan, const api::ChatRequest& request,
+                       const PrepareContext& context) {
+  const ModelParsers& parsers = plan.model->parsers;
+  const bool wants_tail = parsers.reasoning != nullptr;
+  const std::string tail =
+      wants_tail ? prompt_tail(plan, request.chat.continue_final_message) : std::string();
+  STATOR_TRY(plan.format,
+             make_output_format(parsers, {.request = request,
+                                          .prompt_tail = tail,
+                                          .template_arguments = {},
+                                          .unknown_tools = unknown_tools(context.config),
+                                          .id_seed = xxh3_64(context.request_id)}));
+  plan.require_reasoning =
+      !plan.structured_outputs.empty() && plan.format != nullptr && plan.format->reasons;
   return {};
 }
 
@@ -133,6 +167,9 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, std::shared_ptr
   GenerationPlan plan;
   plan.model = std::move(model);
   plan.answer.endpoint = Endpoint::kChat;
+  STATOR_TRY(plan.structured_outputs,
+             make_structured_outputs(request.options.structured_output, &request,
+                                     plan.model->structured_output));
   api::Nvext& nvext = request.options.nvext;
   if (!nvext.token_data.empty()) {
     plan.prompts.push_back(std::move(nvext.token_data));
@@ -149,6 +186,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, std::shared_ptr
   }
   STATOR_CHECK(apply_options(plan, request.options, context));
   STATOR_CHECK(apply_lengths(plan, request.options, "messages"));
+  STATOR_CHECK(apply_format(plan, request, context));
   return plan;
 }
 
@@ -159,6 +197,9 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request,
   GenerationPlan plan;
   plan.model = std::move(model);
   plan.answer.endpoint = Endpoint::kCompletions;
+  STATOR_TRY(plan.structured_outputs,
+             make_structured_outputs(request.options.structured_output, nullptr,
+                                     plan.model->structured_output));
   const tokenizer::Tokenizer& tokenizer = *plan.model->assets->tokenizer;
   if (!request.options.nvext.token_data.empty()) {
     plan.prompts.push_back(std::move(request.options.nvext.token_data));

@@ -137,8 +137,8 @@ void ShardService::handle_generate(net::HttpExchange& exchange, Parse parse, Pre
       return Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json");
     }
     std::string body = exchange.request().take_body();
-    STATOR_TRY(Request request,
-               parse(body, api::ParseLimits{.strict_fields = config.strict_fields}));
+    STATOR_TRY(Request request, parse(body, api::ParseLimits{.strict_fields = config.strict_fields,
+                                                             .guided_decoding = true}));
     if (request.options.repair != api::JsonRepair::kNone) {
       log::warn("frontend", "request body was not valid JSON text and was mended");
     }

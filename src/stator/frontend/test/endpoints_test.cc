@@ -58,11 +58,12 @@ class EndpointsTest : public ::testing::Test {
   Metrics metrics_;
   FrontendConfig config_;
   router::ReceiptLog receipts_;
-  ModelCatalog catalog_{{},
-                        [](const std::string& path) { return Result<std::string>(path); },
-                        clock_,
-                        metrics_,
-                        receipts_};
+  ModelCatalog catalog_{
+      {},
+      {.resolve_path = [](const std::string& path) { return Result<std::string>(path); }},
+      clock_,
+      metrics_,
+      receipts_};
   bool draining_ = false;
 };
 
