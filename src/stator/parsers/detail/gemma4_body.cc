@@ -21,7 +21,7 @@ enum Mark : int { kOpen, kClose, kQuote };
 
 /// Deepest nesting, longest bare word.
 constexpr size_t kMaxDepth = 256;
-constexpr size_t kMaxBareBytes = size_t{64} << 10;
+constexpr size_t kMaxBareBytes = 4096;
 
 struct Gemma4Machine final : BodyMachine {
   explicit Gemma4Machine(const BodyContext& context)
