@@ -89,11 +89,13 @@ bool EbnfParser::tokenize() {
       }
     } else if (scan_.skip("(=")) {
       return scan_.fail(begin, "look-ahead is not supported: leave (= …) out");
-    } else if (std::string_view("()|*+?.").contains(c)) {
+    } else if (c == '.') {
+      return scan_.fail(begin, "`.` is not understood by every engine: write [^\\n]");
+    } else if (std::string_view("()|*+?").contains(c)) {
       scan_.advance(1);
       push(c, begin);
     } else {
-      return scan_.fail(begin, "expected a name, a \"string\", a [class], or one of ( ) | * + ? .");
+      return scan_.fail(begin, "expected a name, a \"string\", a [class], or one of ( ) | * + ?");
     }
   }
 }
@@ -164,24 +166,27 @@ bool EbnfParser::parse_alternatives(uint32_t depth) {
 
 // NOLINTNEXTLINE(misc-no-recursion): bounded by kGrammarDepthMax
 bool EbnfParser::parse_sequence(uint32_t depth) {
+  const size_t begin = next_;
   for (bool may_repeat = false;; ++next_) {
     const Token& token = current();
     switch (token.kind) {
+      case ')':
+        if (depth == 0) {
+          return scan_.fail(token.at, "`)` without `(`");
+        }
+        [[fallthrough]];
       case Token::kEnd:
       case '|':
-        return true;
-      case ')':
-        return depth > 0 || scan_.fail(token.at, "`)` without `(`");
+        return next_ > begin || scan_.fail(token.at, "nothing stands here: write \"\"");
       case Token::kName:
         if (rule_begins()) {
-          return true;
+          return next_ > begin || scan_.fail(token.at, "nothing stands here: write \"\"");
         }
         names_.use(token);
         may_repeat = true;
         break;
       case Token::kString:
       case Token::kClass:
-      case '.':
         may_repeat = true;
         break;
       case '(':

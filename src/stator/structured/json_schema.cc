@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "stator/structured/detail/json_tree.h"
 #include "stator/structured/detail/schema_graph.h"
 #include "stator/structured/detail/schema_keywords.h"
+#include "stator/structured/detail/schema_siblings.h"
 #include "stator/structured/regex.h"
 
 namespace stator::structured {
@@ -19,50 +19,6 @@ namespace {
 
 // Counts above are refused: decoders keep them in 32 bits.
 constexpr double kCountMax = INT32_MAX;
-
-// Types a schema allows, one bit each.
-enum TypeBit : uint8_t {
-  kObjectBit = 1,
-  kArrayBit = 2,
-  kStringBit = 4,
-  kNumberBit = 8,
-  kIntegerBit = 16,
-  kBooleanBit = 32,
-  kNullBit = 64,
-};
-constexpr uint8_t kAnyType = 127;
-
-uint8_t type_bit(std::string_view name) {
-  constexpr std::array<std::string_view, 7> kNames = {"object",  "array",   "string", "number",
-                                                      "integer", "boolean", "null"};
-  const auto found = std::ranges::find(kNames, name);
-  return found == kNames.end() ? uint8_t{0} : static_cast<uint8_t>(1U << (found - kNames.begin()));
-}
-
-// "#/a%20b" → "/a b". Nothing for a reference that leaves the document or names an anchor.
-std::optional<std::string> local_pointer(std::string_view reference) {
-  if (!reference.starts_with('#') || (reference.size() > 1 && reference[1] != '/')) {
-    return std::nullopt;
-  }
-  const auto hex = [](char c) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    return kDigits.find(static_cast<char>(c | 0x20));
-  };
-  std::string out;
-  for (size_t i = 1; i < reference.size(); ++i) {
-    if (reference[i] == '%' && i + 2 < reference.size()) {
-      const size_t high = hex(reference[i + 1]);
-      const size_t low = hex(reference[i + 2]);
-      if (high != std::string_view::npos && low != std::string_view::npos) {
-        out.push_back(static_cast<char>((high << 4U) | low));
-        i += 2;
-        continue;
-      }
-    }
-    out.push_back(reference[i]);
-  }
-  return out;
-}
 
 /// Walks the schemas of one document, breadth first, without recursion.
 class SchemaReader {
@@ -121,7 +77,8 @@ class SchemaReader {
         return false;
       }
     }
-    return check_siblings(schema) && check_bounds(schema) && check_required(schema);
+    const auto complaint = check_siblings(tree_, schema);
+    return !complaint || fail(complaint->at, complaint->why);
   }
 
   bool read_keyword(const SchemaKeyword& keyword, JsonIndex schema, JsonIndex value);
@@ -139,12 +96,8 @@ class SchemaReader {
   bool read_format(JsonIndex value);
   bool read_reference(JsonIndex value);
   bool check_regex_at(JsonIndex at, std::string_view pattern);
-  bool check_siblings(JsonIndex schema);
-  bool check_bounds(JsonIndex schema);
-  bool check_required(JsonIndex schema);
   bool check_graph();
 
-  uint8_t types(JsonIndex schema) const;
   bool has(JsonIndex schema, std::string_view key) const {
     return tree_.find(schema, key) != kNoJson;
   }
@@ -216,7 +169,7 @@ bool SchemaReader::read_keyword(const SchemaKeyword& keyword, JsonIndex schema, 
 
 bool SchemaReader::read_type(JsonIndex value) {
   const auto known = [this](JsonIndex name) {
-    return tree_[name].type == JsonType::kString && type_bit(tree_[name].text) != 0;
+    return tree_[name].type == JsonType::kString && type_named(tree_[name].text) != 0;
   };
   constexpr std::string_view kExpected =
       "must be object, array, string, number, integer, boolean, null, or a list of them";
@@ -314,7 +267,7 @@ bool SchemaReader::read_bound(JsonIndex schema, JsonIndex value) {
   if (tree_[value].type != JsonType::kNumber) {
     return must_be(value, "a number");
   }
-  if ((types(schema) & kNumberBit) != 0) {
+  if ((types_of(tree_, schema) & kNumberType) != 0) {
     note(SchemaFeature::kNumberBounds, value);
   }
   return true;
@@ -366,110 +319,30 @@ bool SchemaReader::read_reference(JsonIndex value) {
   if (tree_[value].type != JsonType::kString) {
     return must_be(value, "a string");
   }
-  const auto pointer = local_pointer(tree_[value].text);
-  if (!pointer) {
+  const std::string_view reference = tree_[value].text;
+  if (reference != "#" && !reference.starts_with("#/")) {
     return fail(value,
                 "only references into the same document are supported: write #/$defs/NAME, and "
                 "put the definition there");
   }
-  const JsonIndex target = tree_.resolve(0, *pointer);
+  if (reference.find_first_of("%~") != std::string_view::npos) {
+    return fail(value, "escaped names are not understood: name the definition without / ~ %");
+  }
+  const JsonIndex target = tree_.resolve(0, reference.substr(1));
   if (target == kNoJson) {
     return fail(value, "refers to nothing: define it under $defs");
   }
   if (tree_[target].type != JsonType::kObject) {
     return fail(value, "does not refer to a schema");
   }
+  for (JsonIndex above = tree_[target].parent; above != kNoJson; above = tree_[above].parent) {
+    if (tree_[above].type == JsonType::kArray) {
+      return fail(value, "refers into a list: move the schema to $defs");
+    }
+  }
   references_.push_back(value);
   add_schema(target);
   return true;
-}
-
-// Decoders that follow a reference ignore what stands beside it.
-bool SchemaReader::check_siblings(JsonIndex schema) {
-  if (!has(schema, "$ref")) {
-    return true;
-  }
-  for (const JsonIndex member : tree_.children(schema)) {
-    const std::string_view key = tree_[member].key;
-    const SchemaKeyword* keyword = find_schema_keyword(key);
-    const bool harmless = keyword == nullptr || keyword->rule == SchemaRule::kIgnored ||
-                          keyword->rule == SchemaRule::kReference || key == "$defs" ||
-                          key == "definitions";
-    if (!harmless) {
-      return fail(member, fmt::format("{} beside $ref is not enforced: move it into what $ref "
-                                      "refers to",
-                                      key));
-    }
-  }
-  return true;
-}
-
-bool SchemaReader::check_bounds(JsonIndex schema) {
-  struct Pair {
-    std::string_view low;
-    std::string_view high;
-    bool open;  // equal bounds exclude every value, too
-  };
-  constexpr auto kPairs = std::to_array<Pair>({
-      {"minLength", "maxLength", false},
-      {"minItems", "maxItems", false},
-      {"minProperties", "maxProperties", false},
-      {"minimum", "maximum", false},
-      {"exclusiveMinimum", "maximum", true},
-      {"minimum", "exclusiveMaximum", true},
-      {"exclusiveMinimum", "exclusiveMaximum", true},
-  });
-  for (const Pair& pair : kPairs) {
-    const JsonIndex low = tree_.find(schema, pair.low);
-    const JsonIndex high = tree_.find(schema, pair.high);
-    if (low == kNoJson || high == kNoJson) {
-      continue;
-    }
-    const double distance = tree_[high].number - tree_[low].number;
-    if (distance < 0 || (pair.open && distance == 0)) {
-      return fail(high, fmt::format("no value fits {} {} and {} {}", pair.low, tree_[low].raw,
-                                    pair.high, tree_[high].raw));
-    }
-  }
-  return true;
-}
-
-bool SchemaReader::check_required(JsonIndex schema) {
-  const JsonIndex required = tree_.find(schema, "required");
-  const JsonIndex others = tree_.find(schema, "additionalProperties");
-  const bool closed = others != kNoJson && tree_[others].type == JsonType::kBool &&
-                      !tree_[others].boolean && !has(schema, "patternProperties");
-  if (required == kNoJson || !closed) {
-    return true;
-  }
-  const JsonIndex properties = tree_.find(schema, "properties");
-  for (const JsonIndex name : tree_.children(required)) {
-    if (properties == kNoJson || !has(properties, tree_[name].text)) {
-      return fail(name, fmt::format("\"{}\" is required, but not among properties, and "
-                                    "additionalProperties is false",
-                                    tree_[name].text));
-    }
-  }
-  return true;
-}
-
-// What `type` says, or what the keywords suggest: decoders guess the same way.
-uint8_t SchemaReader::types(JsonIndex schema) const {
-  const JsonIndex type = tree_.find(schema, "type");
-  if (type != kNoJson) {
-    if (tree_[type].type == JsonType::kString) {
-      return type_bit(tree_[type].text);
-    }
-    unsigned bits = 0;
-    for (const JsonIndex name : tree_.children(type)) {
-      bits |= type_bit(tree_[name].text);
-    }
-    return static_cast<uint8_t>(bits);
-  }
-  if (has(schema, "properties") || has(schema, "required")) {
-    return kObjectBit;
-  }
-  return has(schema, "items") || has(schema, "prefixItems") ? uint8_t{kArrayBit} : kAnyType;
 }
 
 bool SchemaReader::check_graph() {
@@ -495,8 +368,8 @@ bool SchemaReader::check_graph() {
 void SchemaReader::collect_needs(SchemaGraph& graph, JsonIndex schema) const {
   const uint32_t number = numbers_[schema];
   if (const JsonIndex reference = tree_.find(schema, "$ref"); reference != kNoJson) {
-    const auto pointer = local_pointer(tree_[reference].text);
-    graph.need_one_of(number, {numbers_[tree_.resolve(0, *pointer)]}, true);
+    const JsonIndex target = tree_.resolve(0, tree_[reference].text.substr(1));
+    graph.need_one_of(number, {numbers_[target]}, true);
   }
   for (const std::string_view keyword : {"anyOf", "oneOf"}) {
     if (const JsonIndex list = tree_.find(schema, keyword); list != kNoJson) {
@@ -525,19 +398,16 @@ void SchemaReader::collect_part_needs(SchemaGraph& graph, JsonIndex schema) cons
       graph.need_one_of(number, {numbers_[part]}, false);
     }
   };
-  const uint8_t allowed = types(schema);
+  const SchemaTypes allowed = types_of(tree_, schema);
   const JsonIndex required = tree_.find(schema, "required");
-  if (allowed == kObjectBit && required != kNoJson) {
+  if (allowed == kObjectType && required != kNoJson) {
     const JsonIndex properties = tree_.find(schema, "properties");
-    const JsonIndex others = tree_.find(schema, "additionalProperties");
     for (const JsonIndex name : tree_.children(required)) {
-      const JsonIndex property =
-          properties == kNoJson ? kNoJson : tree_.find(properties, tree_[name].text);
-      need(property == kNoJson ? others : property);
+      need(tree_.find(properties, tree_[name].text));
     }
   }
   const JsonIndex least = tree_.find(schema, "minItems");
-  if (allowed == kArrayBit && least != kNoJson) {
+  if (allowed == kArrayType && least != kNoJson) {
     double left = tree_[least].number;
     if (const JsonIndex prefix = tree_.find(schema, "prefixItems"); prefix != kNoJson) {
       for (const JsonIndex item : tree_.children(prefix)) {

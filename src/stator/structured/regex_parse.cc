@@ -260,7 +260,9 @@ bool RegexParser::parse_group_head() {
   if (skip(">")) {
     return fail_at(begin, "atomic groups are not supported: use (?:…)");
   }
-  skip("P");
+  if (skip("P<")) {
+    return fail_at(begin, "write (?<name>…) or (?:…): not every engine knows (?P<name>…)");
+  }
   if (!skip("<")) {
     return fail_at(begin,
                    "flags and this kind of group are not supported: use (?:…), and write both "

@@ -31,9 +31,21 @@ enum class SchemaRule : uint8_t {
   kRefused,
 };
 
+/// What kind of value a keyword speaks about.
+enum class SchemaDomain : uint8_t {
+  kNone,   ///< annotations and definitions: may stand beside anything
+  kTypes,  ///< `type`
+  kWhole,  ///< says all there is to say about the value: $ref, const, enum, anyOf, oneOf, allOf
+  kString,
+  kNumber,
+  kArray,
+  kObject,
+};
+
 struct SchemaKeyword {
   std::string_view name;
   SchemaRule rule = SchemaRule::kIgnored;
+  SchemaDomain domain = SchemaDomain::kNone;
   std::optional<SchemaFeature> feature = {};
   std::string_view advice = {};  ///< kRefused…: what to do instead
 };

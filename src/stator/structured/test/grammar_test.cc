@@ -23,10 +23,10 @@ TEST(Ebnf, AcceptsGrammars) {
   for (const std::string_view text : {
            R"(root ::= "a")",
            "# comment\nroot ::= item+ # more\n\nitem ::= [a-z^\\]\\n] | "
-           "\"\\x41\\u00e9\\U0001F600\" .",
+           "\"\\x41\\u00e9\\U0001F600\"",
            "root ::= (\"a\" | b{2,3})* c{4} d{5,}\nb ::= \"b\"\nc::=[^\\\"]\nd ::= \"\"",
            "root ::= \"a\"\n  | \"b\"\n  | rest_1.x-y\nrest_1.x-y ::= root?",
-           "root ::= | \"a\"",
+           "root ::= \"\" | (\"\")",
        }) {
     EXPECT_EQ(verdict(check_grammar(text, kEbnf)), "ok") << text;
   }
@@ -59,6 +59,11 @@ constexpr auto kRefusedEbnf = std::to_array<Refused>({
     {"root ::= (=\"a\")", "at line 1, column 10: look-ahead is not supported"},
     {"root ::= ::= \"a\"", "at line 1, column 10: `::=` without the name"},
     {"\"a\"", "at line 1, column 1: expected a rule: name ::="},
+    {"root ::= | \"a\"", "at line 1, column 10: nothing stands here: write \"\""},
+    {"root ::= \"a\" |", "at line 1, column 15: nothing stands here"},
+    {"root ::= ()", "at line 1, column 11: nothing stands here"},
+    {"a ::=\nroot ::= \"b\"", "at line 2, column 1: nothing stands here"},
+    {"root ::= .", "at line 1, column 10: `.` is not understood"},
     {"root ::= a & b", "at line 1, column 12: expected a name, a \"string\""},
 });
 

@@ -68,7 +68,7 @@ TEST(Lower, WritesEverySourceForEveryEngine) {
        R"({"type":"structural_tag","triggers":["<f"],"structures":[{"begin":"<f>","schema":{},)"
        R"("end":"</f>"}]})"},
       {"guided_json", R"("{\"type\":\"string\"}")"},
-      {"guided_json", R"({"items":{"multipleOf":2}})"},
+      {"guided_json", R"({"items":{"type":"integer","multipleOf":2}})"},
       {"guided_json", R"({"allOf":[{},{}]})"},
       {"guided_json", R"({"properties":{"a":{"type":"string","format":"email"}}})"},
       {"guided_json", R"({"type":"number","minimum":0.5})"},

@@ -11,7 +11,7 @@ namespace {
 using testing::StartsWith;
 
 constexpr std::string_view kStructures = R"({"type":"structural_tag","triggers":["<function="],
-  "structures":[{"begin":"<function=f>","schema":{"minProperties":1},"end":"</function>"}]})";
+  "structures":[{"begin":"<function=f>","schema":{"type":"object","minProperties":1},"end":"</function>"}]})";
 
 constexpr std::string_view kFormat = R"({"type":"structural_tag","format":{"type":"sequence",
   "elements":[{"type":"const_string","value":"x"},{"type":"any_text"},
@@ -21,7 +21,7 @@ constexpr std::string_view kFormat = R"({"type":"structural_tag","format":{"type
      "tags":[{"type":"tag","begin":"<a>","end":["</a>","<b>"],
               "content":{"type":"json_schema","json_schema":true}}]},
     {"type":"tags_with_separator","separator":",","tags":[{"begin":"<a>","end":"</a>",
-      "content":{"type":"qwen_xml_parameter","json_schema":{"pattern":"a"}}}]}]}})";
+      "content":{"type":"qwen_xml_parameter","json_schema":{"type":"string","pattern":"a"}}}]}]}})";
 
 TEST(StructuralTag, ReadsBothFormsAndCollectsFeatures) {
   const auto old_form = read_structural_tag(kStructures);
