@@ -70,6 +70,10 @@ const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint en
     made.cached_tokens =
         metrics_.histogram(prefix_ + "_cached_tokens", "prompt tokens served from the prefix cache",
                            kInputBounds, by_model);
+    made.reasoning_tokens = metrics_.counter("stator_frontend_reasoning_tokens_total",
+                                             "generated tokens that were reasoning", by_model);
+    made.tool_calls = metrics_.counter("stator_frontend_tool_calls_total",
+                                       "tool calls that models made", by_model);
   }
   return made;
 }
@@ -88,6 +92,19 @@ void FrontendMetrics::finished(std::string_view model, Endpoint endpoint, bool s
                                       {"error_type", std::string(error_type)}});
   }
   entry->second.add();
+}
+
+void FrontendMetrics::recovered(std::string_view parser, std::string_view kind, uint32_t count) {
+  std::string key(parser);
+  key += '\1';
+  key += kind;
+  const auto [entry, fresh] = recoveries_.try_emplace(std::move(key));
+  if (fresh) {
+    entry->second = metrics_.counter(
+        "stator_frontend_parser_recoveries_total", "malformed output that was survived",
+        {{"parser", std::string(parser)}, {"kind", std::string(kind)}});
+  }
+  entry->second.add(count);
 }
 
 std::string_view FrontendMetrics::error_type(Code code) {

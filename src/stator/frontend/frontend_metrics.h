@@ -25,6 +25,8 @@ struct RequestSeries {
   Histogram input_tokens;
   Histogram output_sequence;
   Histogram cached_tokens;
+  Counter reasoning_tokens;
+  Counter tool_calls;
 };
 
 /// The metrics existing dashboards and the planner read, under their names
@@ -38,6 +40,8 @@ class FrontendMetrics {
   /// Counts the end of a request. `error_type` empty = success.
   void finished(std::string_view model, Endpoint endpoint, bool stream,
                 std::string_view error_type);
+  /// Counts what `parser` survived.
+  void recovered(std::string_view parser, std::string_view kind, uint32_t count);
   /// The label value dashboards expect for an error.
   static std::string_view error_type(Code code);
 
@@ -52,6 +56,7 @@ class FrontendMetrics {
   // Models × endpoints × stream or not (× error types): bounded by the served models.
   FlatMap<std::string, RequestSeries> series_;
   FlatMap<std::string, Counter> ended_;
+  FlatMap<std::string, Counter> recoveries_;  // families × kinds
 };
 
 }  // namespace stator::frontend

@@ -2,13 +2,17 @@
 #include "stator/frontend/output_format.h"
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <utility>
 
+#include "stator/parsers/reasoning_mode.h"
 #include "stator/structured/lower.h"
 #include "stator/structured/tool_constraint.h"
 
 namespace stator::frontend {
 namespace {
+
+namespace json = boost::json;
 
 using api::ToolChoice;
 using parsers::ReasoningMode;
@@ -35,18 +39,83 @@ ToolMode tool_mode(const ModelParsers& parsers, const api::ChatRequest& request)
   return parsers.tools == nullptr ? ToolMode::kOff : ToolMode::kNative;
 }
 
-ReasoningMode reasoning_mode(const parsers::ReasoningSpec& spec, std::string_view prompt_tail) {
-  const size_t end = prompt_tail.find_last_not_of(" \t\r\n");
-  const std::string_view tail = prompt_tail.substr(0, end == std::string_view::npos ? 0 : end + 1);
-  const auto ends_with = [&](const parsers::Markers& markers) {
-    return std::ranges::any_of(markers,
-                               [&](const auto& marker) { return tail.ends_with(marker.text); });
-  };
-  if (ends_with(spec.open)) {
-    return ReasoningMode::kStartsInside;
+json::object read_object(std::string_view text) {
+  boost::system::error_code error;
+  json::value root = text.empty() ? json::object() : json::parse(text, error);
+  return error || !root.is_object() ? json::object() : std::move(root.get_object());
+}
+
+/// "true", "1", "yes", "on", numbers but 0: what clients write for a switch.
+std::optional<bool> truth(const json::value* value) {
+  if (value == nullptr || value->is_null()) {
+    return std::nullopt;
   }
-  return spec.starts_inside && !ends_with(spec.close) ? ReasoningMode::kStartsInside
-                                                      : ReasoningMode::kOn;
+  if (value->is_bool()) {
+    return value->get_bool();
+  }
+  if (value->is_string()) {
+    const std::string_view word = value->get_string();
+    return word == "true" || word == "1" || word == "yes" || word == "on";
+  }
+  return value->is_number() && value->to_number<double>() != 0;
+}
+
+std::string text_of(const json::value* value) {
+  return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
+}
+
+/// What the request says about reasoning. The root's `thinking` wins over the template's arguments,
+/// a switch over a mode, both over the effort.
+parsers::ReasoningRequest reasoning_request(const api::ChatInput& chat,
+                                            const json::object& arguments) {
+  parsers::ReasoningRequest out;
+  out.thinking = truth(arguments.if_contains("thinking"));
+  if (!out.thinking) {
+    out.thinking = truth(arguments.if_contains("enable_thinking"));
+  }
+  out.thinking_mode = text_of(arguments.if_contains("thinking_mode"));
+  out.reasoning_effort = text_of(arguments.if_contains("reasoning_effort"));
+  if (!chat.reasoning_effort.empty()) {
+    out.reasoning_effort = chat.reasoning_effort;
+  }
+  boost::system::error_code error;
+  const json::value root = json::parse(chat.thinking_json, error);
+  if (!error && root.is_bool()) {
+    out.thinking = root.get_bool();
+  } else if (!error && root.is_object()) {
+    const std::string type = text_of(root.get_object().if_contains("type"));
+    out.thinking_mode = type;
+    out.thinking = type == "adaptive" ? std::nullopt : std::optional(type == "enabled");
+  }
+  if (!out.thinking && (out.thinking_mode == "enabled" || out.thinking_mode == "disabled")) {
+    out.thinking = out.thinking_mode == "enabled";
+  }
+  if (!out.thinking && out.thinking_mode.empty() && !out.reasoning_effort.empty()) {
+    out.thinking = out.reasoning_effort != "none";
+  }
+  return out;
+}
+
+/// Where the last of `markers` begins in `text`, plus one; 0 if there is none.
+size_t last_of(const parsers::Markers& markers, std::string_view text) {
+  size_t last = 0;
+  for (const parsers::Marker& marker : markers) {
+    last = std::max(last, text.rfind(marker.text) + 1);
+  }
+  return last;
+}
+
+ReasoningMode reasoning_mode(const parsers::ReasoningSpec& spec, const OutputWishes& wishes,
+                             const json::object& arguments) {
+  const api::ChatInput& chat = wishes.request.chat;
+  if (!chat.continue_final_message) {
+    return parsers::choose_reasoning_mode(spec, wishes.prompt_tail,
+                                          reasoning_request(chat, arguments));
+  }
+  // The message that is continued says where it stands, far back maybe.
+  const bool open =
+      last_of(spec.open, wishes.prompt_tail) > last_of(spec.close, wishes.prompt_tail);
+  return open ? ReasoningMode::kStartsInside : ReasoningMode::kOn;
 }
 
 api::ApiError to_api_error(structured::Refusal refusal) {
@@ -88,6 +157,19 @@ api::ApiResult<std::optional<structured::StructuredOutput>> constrain_calls(
   return checked(structured::constrain_tools(tools, policy, nullptr));
 }
 
+std::string format_name(const parsers::ParserOptions& options) {
+  switch (options.tool_mode) {
+    case ToolMode::kGuidedCalls:
+    case ToolMode::kGuidedArguments:
+      return "guided_json";
+    case ToolMode::kNative:
+    case ToolMode::kOff:
+      break;
+  }
+  return options.tools_family != nullptr ? options.tools_family->name
+                                         : options.reasoning_family->name;
+}
+
 }  // namespace
 
 api::ApiResult<std::string> make_structured_outputs(
@@ -124,27 +206,34 @@ api::ApiResult<std::unique_ptr<const OutputFormat>> make_output_format(const Mod
   }
   if (parsers.reasoning != nullptr) {
     options.reasoning_family = parsers.reasoning;
-    options.reasoning = reasoning_mode(*parsers.reasoning, wishes.prompt_tail);
+    const json::object arguments = read_object(request.chat.chat_template_kwargs_json);
+    options.reasoning = reasoning_mode(*parsers.reasoning, wishes, arguments);
+    options.force_nonempty_content =
+        truth(arguments.if_contains("force_nonempty_content")).value_or(false);
   }
+  const bool strips_opener =
+      parsers.reasoning != nullptr && parsers.reasoning->has_flag("strip_opener_when_off");
   if (options.tool_mode == ToolMode::kOff && !always_on &&
-      options.reasoning == ReasoningMode::kOff) {
+      options.reasoning == ReasoningMode::kOff && !strips_opener) {
     return std::unique_ptr<const OutputFormat>();
   }
   auto format = std::make_unique<OutputFormat>();
   if (options.tools_family != nullptr) {
     format->markers += parsers.tool_markers;
   }
-  if (options.reasoning != ReasoningMode::kOff) {
+  if (options.reasoning != ReasoningMode::kOff || strips_opener) {
     format->markers += parsers.reasoning_markers;
   }
   if (options.tool_mode != ToolMode::kOff) {
     STATOR_TRY(options.schemas, parsers::ToolSchemas::parse(request.chat.tools_json));
   }
+  options.answers_json = wishes.answers_json;
   options.named_tool = request.tool_choice.name;
   options.unknown_tools = wishes.unknown_tools;
   options.parallel_calls = request.parallel_tool_calls;
   options.id_seed = wishes.id_seed;
   options.special_markers = format->markers.texts;
+  format->name = format_name(options);
   format->reasons = options.reasoning != ReasoningMode::kOff;
   format->starts_inside = options.reasoning == ReasoningMode::kStartsInside;
   format->hides_special = request.options.skip_special_tokens.value_or(true);

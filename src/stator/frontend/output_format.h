@@ -21,7 +21,7 @@ struct OutputWishes {
   const api::ChatRequest& request;
   /// The end of the rendered prompt: a template may have opened the reasoning itself.
   std::string_view prompt_tail;
-  std::string_view template_arguments;  ///< JSON object of the template's variables, or empty
+  bool answers_json = false;  ///< the answer is constrained to JSON
   parsers::UnknownTools unknown_tools = parsers::UnknownTools::kKeep;
   uint64_t id_seed = 0;  ///< for ids of tool calls
 };

@@ -17,6 +17,7 @@ namespace stator::frontend {
 /// How the output of one request is read, beyond plain text. Shared by its choices.
 struct OutputFormat {
   std::shared_ptr<const parsers::OutputParser> parser;  ///< never null; cached ones are shared
+  std::string name;                                     ///< of the family, for metrics
   MarkerTokens markers;        ///< tokens the parser must see, and see as tokens
   bool reasons = false;        ///< reasoning is told from content
   bool starts_inside = false;  ///< the output begins within reasoning

@@ -152,7 +152,8 @@ ApiStatus apply_format(GenerationPlan& plan, const api::ChatRequest& request,
   STATOR_TRY(plan.format,
              make_output_format(parsers, {.request = request,
                                           .prompt_tail = tail,
-                                          .template_arguments = {},
+                                          .answers_json = !plan.structured_outputs.empty(),
+
                                           .unknown_tools = unknown_tools(context.config),
                                           .id_seed = xxh3_64(context.request_id)}));
   plan.require_reasoning =

@@ -386,8 +386,33 @@ void ShardService::release(Active& active, std::string_view error_type) {
   series.duration.observe(seconds(shard_.now() - generation.received()));
   series.output_sequence.observe(generation.output_tokens());
   series.cached_tokens.observe(generation.cached_tokens());
+  series.reasoning_tokens.add(generation.reasoning_tokens());
+  observe_parser(generation, series);
   metrics_.finished(answer.model, answer.endpoint, answer.stream, error_type);
   active_.erase(&active);
+}
+
+void ShardService::observe_parser(const Generation& generation, const RequestSeries& series) {
+  if (generation.plan().format == nullptr) {
+    return;
+  }
+  const ParserCounts& counts = generation.parser_counts();
+  series.tool_calls.add(counts.tool_calls);
+  uint32_t recoveries = 0;
+  for (size_t kind = 0; kind < counts.recoveries.size(); ++kind) {
+    if (counts.recoveries[kind] > 0) {
+      recoveries += counts.recoveries[kind];
+      metrics_.recovered(generation.plan().format->name,
+                         parsers::describe(static_cast<parsers::Recovery>(kind)),
+                         counts.recoveries[kind]);
+    }
+  }
+  if (recoveries > 0) {
+    log::warn("frontend", "the model's output was malformed in places",
+              {{"request_id", generation.plan().answer.request_id},
+               {"parser", generation.plan().format->name},
+               {"recoveries", recoveries}});
+  }
 }
 
 void ShardService::schedule_sweep() {

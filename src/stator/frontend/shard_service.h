@@ -96,6 +96,7 @@ class ShardService final : public net::HttpHandler,
   void client_gone(Active& active, net::ClientGone reason);
   void release(Active& active, std::string_view error_type);
   void observe(Active& active, Choice& choice, const engine::Delta& delta);
+  void observe_parser(const Generation& generation, const RequestSeries& series);
   api::ApiResult<std::shared_ptr<ServedModel>> find_model(const std::string& name) const;
   std::string make_request_id(const net::HttpRequest& request);
   void sweep();

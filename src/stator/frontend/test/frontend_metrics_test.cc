@@ -35,6 +35,18 @@ TEST(FrontendMetrics, SeriesOfOneModelAreMadeOnceAndShared) {
   EXPECT_THAT(metrics.render(), HasSubstr("prefix_requests_started_total{model=\"other\","));
 }
 
+TEST(FrontendMetrics, SurvivedOutputIsCountedByParserAndKind) {
+  Metrics metrics;
+  FrontendMetrics frontend(metrics, "prefix");
+  frontend.recovered("hermes", "malformed_body", 2);
+  frontend.recovered("hermes", "malformed_body", 1);
+  frontend.recovered("hermes", "not_a_call", 1);
+  const std::string text = metrics.render();
+  EXPECT_THAT(text, HasSubstr("stator_frontend_parser_recoveries_total{parser=\"hermes\","
+                              "kind=\"malformed_body\"} 3"));
+  EXPECT_THAT(text, HasSubstr("kind=\"not_a_call\"} 1"));
+}
+
 TEST(FrontendMetrics, EveryErrorCodeHasALabelOfDashboards) {
   for (int code = 0; code < kCodeCount; ++code) {
     EXPECT_THAT(FrontendMetrics::error_type(static_cast<Code>(code)), Not(IsEmpty())) << code;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
+
 #include "stator/frontend/test/frontend_fixture.h"
 
 namespace stator::frontend {
@@ -225,6 +227,236 @@ TEST_F(GenerationTest, AStopStringEndsTheChoiceAndAsksToCancelTheEngine) {
   generation->finish(TimePoint{});
   EXPECT_THAT(exchange_.text, HasSubstr(R"("content":"The ")"));
   EXPECT_THAT(exchange_.text, HasSubstr(R"("finish_reason":"stop")"));
+}
+
+// ---- reasoning and tool calls
+
+constexpr const char* kTools =
+    R"(,"tools":[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object"}}}])";
+
+class ParsedGenerationTest : public GenerationTest {
+ protected:
+  void SetUp() override {
+    model_->parsers =
+        *choose_parsers(parsers::FamilyRegistry::builtin(),
+                        {.tools = "hermes", .reasoning = "basic"}, *model_->assets->tokenizer);
+  }
+  /// Feeds `text` token by token.
+  Progress say(Generation& generation, std::string_view text,
+               FinishReason finish = FinishReason::kStop) {
+    const auto tokens = tokens_of(text);
+    Choice& choice = generation.choices()[0];
+    for (const TokenId token : tokens) {
+      engine::StepOutput output;
+      output.tokens = {token};
+      output.logprobs = {{.sampled = {.token = token, .logprob = -0.5F, .rank = 1}, .top = {}}};
+      const engine::Delta delta{
+          .key = choice.key(), .offset = choice.next_offset, .token_count = 1};
+      generation.on_delta(choice, delta, output, TimePoint{});
+    }
+    return feed(generation, 0, "", finish);
+  }
+  /// The JSON of every chunk that was sent, in order.
+  std::vector<boost::json::object> chunks() const {
+    std::vector<boost::json::object> out;
+    for (size_t at = 0; (at = exchange_.text.find("data: {", at)) != std::string::npos;) {
+      const size_t end = exchange_.text.find("\n\n", at);
+      out.push_back(boost::json::parse(exchange_.text.substr(at + 6, end - at - 6)).as_object());
+      at = end;
+    }
+    return out;
+  }
+  std::vector<boost::json::object> deltas() const {
+    std::vector<boost::json::object> out;
+    for (const auto& chunk : chunks()) {
+      for (const auto& choice : chunk.at("choices").as_array()) {
+        out.push_back(choice.at("delta").as_object());
+      }
+    }
+    return out;
+  }
+};
+
+constexpr std::string_view kAnswer =
+    "<think>\nParis.\n</think>\nLet me see.<tool_call>\n"
+    "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\", \"days\": 3}}\n</tool_call>";
+
+TEST_F(ParsedGenerationTest, AUnaryAnswerHasReasoningContentAndCalls) {
+  auto generation = start_chat(kTools);
+  EXPECT_EQ(say(*generation, kAnswer), Progress::kChoiceDone);
+  generation->finish(TimePoint{});
+  const auto body = boost::json::parse(exchange_.text);
+  const auto& choice = body.at("choices").at(0);
+  const auto& message = choice.at("message");
+  EXPECT_EQ(message.at("content"), "Let me see.");
+  EXPECT_EQ(message.at("reasoning_content"), "Paris.");
+  const auto& call = message.at("tool_calls").at(0);
+  EXPECT_TRUE(std::string_view(call.at("id").as_string()).starts_with("call_"));
+  EXPECT_EQ(call.at("type"), "function");
+  EXPECT_EQ(call.at("function").at("name"), "get_weather");
+  EXPECT_EQ(call.at("function").at("arguments"), R"({"city": "Paris", "days": 3})");
+  EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
+  EXPECT_EQ(body.at("usage").at("completion_tokens_details").at("reasoning_tokens"),
+            tokens_of("Paris.").size());
+  EXPECT_EQ(generation->parser_counts().tool_calls, 1U);
+}
+
+TEST_F(ParsedGenerationTest, ContentIsNullWhenThereAreOnlyCalls) {
+  auto generation = start_chat(kTools);
+  say(*generation, kAnswer.substr(kAnswer.find("<tool_call>")));
+  generation->finish(TimePoint{});
+  EXPECT_THAT(exchange_.text, HasSubstr(R"("content":null)"));
+}
+
+TEST_F(ParsedGenerationTest, AStreamedCallBeginsWithItsNameAndContinuesWithArguments) {
+  auto generation = start_chat(std::string(kTools) + R"(,"stream":true)");
+  say(*generation, kAnswer);
+  generation->finish(TimePoint{});
+  std::string content;
+  std::string reasoning;
+  std::string arguments;
+  bool call_open = false;
+  for (const auto& delta : deltas()) {
+    if (const auto* text = delta.if_contains("content")) {
+      EXPECT_FALSE(call_open);
+      content += text->as_string();
+    }
+    if (const auto* text = delta.if_contains("reasoning_content")) {
+      reasoning += text->as_string();
+    }
+    const auto* calls = delta.if_contains("tool_calls");
+    if (calls == nullptr) {
+      continue;
+    }
+    ASSERT_EQ(calls->as_array().size(), 1U) << "one entry per chunk";
+    const auto& call = calls->at(0).as_object();
+    EXPECT_EQ(call.at("index"), 0);
+    const auto& function = call.at("function").as_object();
+    if (!std::exchange(call_open, true)) {
+      EXPECT_TRUE(call.contains("id"));
+      EXPECT_EQ(call.at("type"), "function");
+      EXPECT_EQ(function.at("name"), "get_weather");
+      EXPECT_EQ(function.at("arguments"), "");
+    } else {
+      EXPECT_FALSE(call.contains("id"));
+      EXPECT_FALSE(call.contains("type"));
+      EXPECT_FALSE(function.contains("name"));
+      arguments += function.at("arguments").as_string();
+    }
+  }
+  EXPECT_EQ(content, "Let me see.");
+  EXPECT_EQ(reasoning, "Paris.");
+  EXPECT_EQ(arguments, R"({"city": "Paris", "days": 3})");
+  const auto all = chunks();
+  EXPECT_EQ(all.back().at("choices").at(0).at("finish_reason"), "tool_calls");
+  EXPECT_EQ(all.front().at("choices").at(0).at("delta").at("role"), "assistant");
+}
+
+TEST_F(ParsedGenerationTest, HeldBackTextSendsNothing) {
+  auto generation = start_chat(std::string(kTools) + R"(,"stream":true)");
+  feed(*generation, 0, "Hello");
+  const size_t sent = exchange_.text.size();
+  feed(*generation, 0, "<tool_c");
+  EXPECT_EQ(exchange_.text.size(), sent);
+  feed(*generation, 0, "at>", FinishReason::kLength);
+  EXPECT_THAT(exchange_.text, HasSubstr("<tool_cat>"));
+  generation->finish(TimePoint{});
+}
+
+TEST_F(ParsedGenerationTest, AStreamWhoseTextIsHeldBackIsKeptAlive) {
+  auto generation = start_chat(std::string(kTools) + R"(,"stream":true)");
+  feed(*generation, 0, "Hello");
+  const size_t sent = exchange_.text.size();
+  Choice& choice = generation->choices()[0];
+  engine::StepOutput output;
+  output.tokens = tokens_of("<tool_call>");
+  const TimePoint later = TimePoint{} + std::chrono::seconds(14);
+  const engine::Delta delta{.key = choice.key(),
+                            .offset = choice.next_offset,
+                            .token_count = static_cast<uint32_t>(output.tokens.size())};
+  generation->on_delta(choice, delta, output, later);
+  EXPECT_EQ(exchange_.text.size(), sent);
+  generation->keep_alive(later + std::chrono::seconds(1), std::chrono::seconds(15));
+  EXPECT_GT(exchange_.text.size(), sent) << "tokens came, but nothing was sent for 15 s";
+  generation->fail(Error(Code::kUnavailable, "over"));
+}
+
+TEST_F(ParsedGenerationTest, LogprobsOfSwallowedTokensGoWithTheNextChunk) {
+  auto generation = start_chat(std::string(kTools) + R"(,"stream":true,"logprobs":true)");
+  say(*generation, kAnswer);
+  generation->finish(TimePoint{});
+  std::string bytes;
+  for (const auto& chunk : chunks()) {
+    for (const auto& choice : chunk.at("choices").as_array()) {
+      const auto& logprobs = choice.at("logprobs");
+      const bool visible =
+          !choice.at("delta").as_object().empty() || !choice.at("finish_reason").is_null();
+      EXPECT_TRUE(visible);
+      if (logprobs.is_null()) {
+        continue;
+      }
+      for (const auto& entry : logprobs.at("content").as_array()) {
+        for (const auto& byte : entry.at("bytes").as_array()) {
+          bytes += static_cast<char>(byte.as_int64());
+        }
+      }
+    }
+  }
+  EXPECT_EQ(bytes, kAnswer) << "the raw output, markers included";
+}
+
+TEST_F(ParsedGenerationTest, TheReasoningFieldCanHaveItsOtherName) {
+  config_.reasoning_field = "reasoning";
+  auto generation = start_chat(kTools);
+  say(*generation, kAnswer);
+  generation->finish(TimePoint{});
+  EXPECT_THAT(exchange_.text, HasSubstr(R"("reasoning":"Paris.")"));
+  EXPECT_THAT(exchange_.text, Not(HasSubstr("reasoning_content")));
+}
+
+TEST_F(ParsedGenerationTest, WhatWasSurvivedIsCounted) {
+  auto generation = start_chat(kTools);
+  say(*generation, "<tool_call>\n{\"name\": \"get_weather\", nonsense\n</tool_call>Sorry.");
+  generation->finish(TimePoint{});
+  uint32_t recoveries = 0;
+  for (const uint32_t count : generation->parser_counts().recoveries) {
+    recoveries += count;
+  }
+  EXPECT_GT(recoveries, 0U);
+  EXPECT_EQ(generation->plan().format->name, "hermes");
+}
+
+TEST_F(ParsedGenerationTest, CompletionsAreNeverParsed) {
+  auto generation = start_completion();
+  feed(*generation, 0, "<think>Hm</think>", FinishReason::kLength);
+  generation->finish(TimePoint{});
+  EXPECT_THAT(exchange_.text, HasSubstr("<think>Hm</think>"));
+}
+
+TEST_F(ParsedGenerationTest, AGenerationMayMoveBeforeItsOutputComes) {
+  auto first = start_chat(kTools);
+  auto moved = std::make_unique<Generation>(std::move(*first));
+  first.reset();
+  say(*moved, kAnswer);
+  moved->finish(TimePoint{});
+  EXPECT_THAT(exchange_.text, HasSubstr("get_weather"));
+}
+
+TEST_F(GenerationTest, TheWantedShapeReachesEnginesThatFollowIt) {
+  const std::string wish = R"(,"response_format":{"type":"json_object"})";
+  std::string body = R"({"model":"demo","messages":[{"role":"user","content":"Hi"}])" + wish + "}";
+  auto request = api::parse_chat_request(body, {.guided_decoding = true});
+  ASSERT_TRUE(request.has_value());
+  const auto refused = prepare_chat(*request, model_, context());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), Code::kUnsupported);
+  EXPECT_EQ(refused.error().param, "response_format");
+  model_->structured_output = true;
+  auto plan = prepare_chat(std::move(*request), model_, context());
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  auto generation = start(std::move(*plan));
+  EXPECT_EQ(generation->make_engine_request(generation->choices()[0]).structured_outputs,
+            R"({"json_object":true})");
 }
 
 TEST_F(GenerationTest, ALastDeltaWithoutTokensStillEndsTheChoice) {
