@@ -59,6 +59,7 @@ void read_options(const json::object& file, const json::object& one, ParserOptio
   options.unknown_tools =
       text_or(one, "unknown_tools", "keep") == "drop" ? UnknownTools::kDrop : UnknownTools::kKeep;
   options.parallel_calls = !one.contains("parallel") || one.at("parallel").as_bool();
+  options.answers_json = one.contains("answers_json");
   options.force_nonempty_content = one.contains("force_nonempty_content");
 }
 

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
 namespace stator::parsers {
 namespace {
 
@@ -94,6 +99,83 @@ TEST(ReasoningMode, DoesNotStartInsideWhenThePromptHasClosedReasoning) {
   EXPECT_EQ(mode_of("nemotron_nano", "assistant\n<think></think>"), kOn);
   EXPECT_EQ(mode_of("deepseek_r1", "<｜Assistant｜><think>\n\n</think>\n\n"), kOn);
   EXPECT_EQ(mode_of("gemma4", "<|channel>thought\n<channel|>", {.thinking = true}), kOn);
+}
+
+TEST(ChooseReasoning, RecognisesPublishedTemplates) {
+  const std::filesystem::path folder = STATOR_SHARED_DIR "/data/templates";
+  if (!std::filesystem::exists(folder)) {
+    GTEST_SKIP() << "no chat templates at " << folder;
+  }
+  constexpr std::pair<std::string_view, std::string_view> kRows[] = {
+      {"Apertus-8B-Instruct", "apertus"},
+      {"Apriel-1.6-15b-Thinker-fixed", "apriel"},
+      {"ByteDance-Seed-OSS", "seed_oss"},
+      {"CohereForAI-c4ai-command-r-plus-tool_use", ""},
+      {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere_cmd"},
+      {"GLM-4.6", "basic"},
+      {"GigaChat3-10B-A1.8B", ""},
+      {"HuggingFaceTB-SmolLM3-3B", "basic"},
+      {"Kimi-K2-Instruct", ""},
+      {"Kimi-K2-Thinking", "kimi_k25"},
+      {"LFM2-8B-A1B", ""},
+      {"LFM2.5-8B-A1B", "basic"},
+      {"MiMo-VL", ""},
+      {"MiniMax-M1", ""},
+      {"MiniMax-M2", "minimax_m2"},
+      {"Mistral-Small-3.2-24B-Instruct-2506", ""},
+      {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron_nano"},
+      {"NVIDIA-Nemotron-Nano-v2", "nemotron_nano"},
+      {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", ""},
+      {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", ""},
+      {"Qwen-QwQ-32B", "basic"},
+      {"Qwen-Qwen2.5-7B-Instruct", ""},
+      {"Qwen-Qwen3-0.6B", "basic"},
+      {"Qwen3-Coder", ""},
+      {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "deepseek_r1"},
+      {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek_r1"},
+      {"deepseek-ai-DeepSeek-V3.1", "deepseek_v3"},
+      {"deepseek-ai-DeepSeek-V3.2", "deepseek_v3_2"},
+      {"deepseek-ai-DeepSeek-V4", "deepseek_v4"},
+      {"fireworks-ai-llama-3-firefunction-v2", ""},
+      {"google-gemma-2-2b-it", ""},
+      {"google-gemma-4-31B-it-interleaved", "gemma4"},
+      {"ibm-granite-granite-3.3-2B-Instruct", "granite"},
+      {"ibm-granite-granite-4.0", ""},
+      {"llama-cpp-deepseek-r1", "deepseek_r1"},
+      {"llama-cpp-rwkv-world", "basic"},
+      {"meetkai-functionary-medium-v3.1", ""},
+      {"meetkai-functionary-medium-v3.2", ""},
+      {"meta-llama-Llama-3.1-8B-Instruct", ""},
+      {"meta-llama-Llama-3.2-3B-Instruct", ""},
+      {"meta-llama-Llama-3.3-70B-Instruct", ""},
+      {"microsoft-Phi-3.5-mini-instruct", ""},
+      {"mistralai-Mistral-Nemo-Instruct-2407", ""},
+      {"moonshotai-Kimi-K2", ""},
+      {"openai-gpt-oss-120b", "gpt_oss"},
+      {"unsloth-Apriel-1.5", "apriel"},
+  };
+  for (const auto& [name, family] : kRows) {
+    std::ostringstream text;
+    text << std::ifstream(folder / (std::string(name) + ".jinja")).rdbuf();
+    const FamilyChoice choice = choose_family(FamilyRegistry::builtin(), text.str(), "");
+    EXPECT_EQ(choice.reasoning, family) << name << ": " << choice.why;
+  }
+}
+
+TEST(ChooseReasoning, GoesByTheModelsNameWithoutATemplate) {
+  constexpr std::pair<std::string_view, std::string_view> kRows[] = {
+      {"deepseek-ai/DeepSeek-R1-0528", "deepseek_r1"},
+      {"deepseek-ai/DeepSeek-V3.1", "deepseek_v3"},
+      {"deepseek-ai/DeepSeek-V3.2", "deepseek_v3_2"},
+      {"openai/gpt-oss-20b", "gpt_oss"},
+      {"Qwen/Qwen3-32B", "basic"},
+      {"moonshotai/Kimi_K2.5", "kimi_k25"},
+      {"google/gemma-4-31b-it", "gemma4"},
+      {"meta-llama/Llama-3.1-8B-Instruct", ""},
+  };
+  for (const auto& [name, family] : kRows) {
+    EXPECT_EQ(choose_family(FamilyRegistry::builtin(), "", name).reasoning, family) << name;
+  }
 }
 
 TEST(ReasoningMode, KnowsItsConditions) {
