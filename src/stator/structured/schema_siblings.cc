@@ -232,6 +232,52 @@ Complaint check_required(const JsonTree& tree, JsonIndex schema) {
   return {};
 }
 
+bool is_false(const JsonTree& tree, JsonIndex value) {
+  return value != kNoJson && tree[value].type == JsonType::kBool && !tree[value].boolean;
+}
+
+double count_at(const JsonTree& tree, JsonIndex schema, std::string_view key, double otherwise) {
+  const JsonIndex at = tree.find(schema, key);
+  return at == kNoJson ? otherwise : tree[at].number;
+}
+
+double children_of(const JsonTree& tree, JsonIndex schema, std::string_view key) {
+  const JsonIndex at = tree.find(schema, key);
+  return at == kNoJson ? 0 : tree[at].child_count;
+}
+
+Complaint check_properties(const JsonTree& tree, JsonIndex schema) {
+  const double listed = children_of(tree, schema, "properties");
+  const JsonIndex patterns = tree.find(schema, "patternProperties");
+  if (patterns != kNoJson && listed > 0) {
+    return SchemaComplaint{patterns,
+                           "is not enforced beside properties: write each property as a pattern, "
+                           "or list them all"};
+  }
+  const JsonIndex others = tree.find(schema, "additionalProperties");
+  const bool closed = patterns == kNoJson && (others == kNoJson || is_false(tree, others));
+  if (closed && count_at(tree, schema, "minProperties", 0) > listed) {
+    return SchemaComplaint{tree.find(schema, "minProperties"),
+                           "is more than there are properties: list more, or set "
+                           "additionalProperties"};
+  }
+  const double required = children_of(tree, schema, "required");
+  if (count_at(tree, schema, "maxProperties", required) < required) {
+    return SchemaComplaint{tree.find(schema, "maxProperties"), "is less than required has names"};
+  }
+  return {};
+}
+
+Complaint check_tuple(const JsonTree& tree, JsonIndex schema) {
+  const bool closed = is_false(tree, tree.find(schema, "items"));
+  const double least = count_at(tree, schema, "minItems", 0);
+  if (closed && least > children_of(tree, schema, "prefixItems")) {
+    return SchemaComplaint{tree.find(schema, "minItems"),
+                           "is more than prefixItems has, and items is false"};
+  }
+  return {};
+}
+
 }  // namespace
 
 SchemaTypes type_named(std::string_view name) {
@@ -267,8 +313,8 @@ Complaint check_siblings(const JsonTree& tree, JsonIndex schema) {
       return check_beside(tree, schema, whole);
     }
   }
-  for (const auto check :
-       {check_type_needed, check_string, check_whole_bounds, check_bounds, check_required}) {
+  for (const auto check : {check_type_needed, check_string, check_whole_bounds, check_bounds,
+                           check_required, check_properties, check_tuple}) {
     if (auto complaint = check(tree, schema)) {
       return complaint;
     }

@@ -49,7 +49,9 @@ TEST(JsonSchema, AcceptsWhatDecodersEnforce) {
            R"({"additionalProperties":true,"maxProperties":3})",
            R"({"type":"object","properties":{},"required":[]})",
            R"({"type":"object","patternProperties":{"^a":{}},"additionalProperties":false,
-               "properties":{"ab":{}},"required":["ab"]})",
+               "properties":{},"minProperties":1})",
+           R"({"properties":{"a":{},"b":{}},"required":["a"],"minProperties":2,"maxProperties":2})",
+           R"({"prefixItems":[{},{}],"items":false,"minItems":2})",
        }) {
     EXPECT_EQ(verdict(check_json_schema(schema)), "ok") << schema;
   }
@@ -155,6 +157,14 @@ constexpr Refused kEmpty[] = {
      "at #/exclusiveMaximum: no value fits"},
     {R"({"type":"integer","exclusiveMinimum":3,"exclusiveMaximum":3})",
      "at #/exclusiveMaximum: no value fits"},
+    {R"({"type":"object","minProperties":1})",
+     "at #/minProperties: is more than there are properties"},
+    {R"({"properties":{"a":{}},"minProperties":2,"additionalProperties":false})",
+     "at #/minProperties: is more than there are properties"},
+    {R"({"properties":{"a":{},"b":{}},"required":["a","b"],"maxProperties":1})",
+     "at #/maxProperties: is less than required has names"},
+    {R"({"prefixItems":[{}],"items":false,"minItems":2})",
+     "at #/minItems: is more than prefixItems has"},
     {R"({"type":"string","const":1})", "at #/const: does not have the type beside it"},
 };
 // Found by asking a decoder: it takes these schemas and lets other values through.
@@ -173,6 +183,8 @@ constexpr Refused kIneffective[] = {
     {R"({"maxProperties":1})", "at #/maxProperties: is only enforced beside type"},
     {R"({"patternProperties":{}})", "at #/patternProperties: is only enforced beside type"},
     {R"({"required":[]})", "at #/required: is only enforced beside type"},
+    {R"({"properties":{"a":{}},"patternProperties":{"^b$":{}}})",
+     "at #/patternProperties: is not enforced beside properties"},
     {R"({"properties":{},"items":{}})", "at #/items: is only enforced beside type"},
     {R"({"type":"string","minLength":1,"pattern":"a"})",
      "at #/pattern: minLength and pattern are not enforced together"},
@@ -250,7 +262,8 @@ TEST(JsonSchema, ReportsWhatOnlySomeEnginesEnforce) {
        "#/items/multipleOf"},
       {R"({"type":"object","patternProperties":{"^a$":{}}})", SchemaFeature::kPatternProperties,
        "#/patternProperties"},
-      {R"({"type":"object","minProperties":1})", SchemaFeature::kPropertyCount, "#/minProperties"},
+      {R"({"additionalProperties":{},"minProperties":1})", SchemaFeature::kPropertyCount,
+       "#/minProperties"},
       {R"({"type":"object","maxProperties":1})", SchemaFeature::kPropertyCount, "#/maxProperties"},
       {R"({"allOf":[{},{}]})", SchemaFeature::kAllOf, "#/allOf"},
       {R"({"type":"number","minimum":1})", SchemaFeature::kNumberBounds, "#/minimum"},

@@ -11,7 +11,7 @@ namespace {
 using testing::StartsWith;
 
 constexpr std::string_view kStructures = R"({"type":"structural_tag","triggers":["<function="],
-  "structures":[{"begin":"<function=f>","schema":{"type":"object","minProperties":1},"end":"</function>"}]})";
+  "structures":[{"begin":"<function=f>","schema":{"additionalProperties":true,"minProperties":1},"end":"</function>"}]})";
 
 constexpr std::string_view kFormat = R"({"type":"structural_tag","format":{"type":"sequence",
   "elements":[{"type":"const_string","value":"x"},{"type":"any_text"},
