@@ -74,6 +74,7 @@ class Reader {
   bool sequence(char close);
   bool dict_or_set();
   bool key(std::string_view literal);
+  bool string_begins() const;
   bool strings();
   bool one_string(std::string& to);
   bool string_body(std::string_view quotes, bool raw, std::string& to);
@@ -132,8 +133,6 @@ bool Reader::value() {
   } else if (c == '{') {
     ++at_;
     ok = dict_or_set();
-  } else if (c == '\'' || c == '"') {
-    ok = strings();
   } else if (is_digit(c) || c == '-' || c == '+' || c == '.') {
     ok = number();
   } else {
@@ -143,14 +142,18 @@ bool Reader::value() {
   return ok;
 }
 
+/// A quote, or the prefix of one: r and u, in both cases.
+bool Reader::string_begins() const {
+  const bool has_prefix = std::string_view("rRuU").contains(peek());
+  const size_t quote_at = at_ + (has_prefix && at_ < text_.size() ? 1 : 0);
+  return quote_at < text_.size() && (text_[quote_at] == '\'' || text_[quote_at] == '"');
+}
+
 bool Reader::word() {
-  const size_t begin = at_;
-  const std::string_view name = take_name();
-  if ((name == "r" || name == "R" || name == "u" || name == "U") &&
-      (peek() == '\'' || peek() == '"')) {
-    at_ = begin;
+  if (string_begins()) {
     return strings();
   }
+  const std::string_view name = take_name();
   if (name == "True" || name == "true") {
     out_ += "true";
   } else if (name == "False" || name == "false") {
@@ -223,6 +226,7 @@ bool Reader::radix_number(int base) {
 }
 
 bool Reader::sequence(char close) {
+  const size_t begin = out_.size();
   out_ += '[';
   size_t count = 0;
   bool comma = true;
@@ -237,8 +241,9 @@ bool Reader::sequence(char close) {
     }
     ++count;
     comma = take(',');
-    if (close == ')' && count == 1 && !comma) {
-      return false;  // (1) is no tuple but an expression
+    if (close == ')' && count == 1 && !comma && take(close)) {
+      out_.erase(begin, 1);  // (1) is 1, not a tuple
+      return true;
     }
   }
   out_ += ']';
@@ -308,7 +313,7 @@ bool Reader::strings() {
     }
     const size_t after = at_;
     skip_space();
-    more = peek() == '\'' || peek() == '"';
+    more = string_begins();
     at_ = more ? at_ : after;
   }
   append_json_string(out_, content);
