@@ -157,11 +157,10 @@ class JsonTreeReader {
     }
     JsonIndex last = kNoJson;
     for (auto element : array) {
-      const auto child = static_cast<JsonIndex>(tree_.nodes_.size());
+      link_next(index, last);
       if (!read_value(element, index, {}, depth + 1)) {
         return false;
       }
-      link(index, child, last);
     }
     order_children(index);
     return true;
@@ -180,16 +179,18 @@ class JsonTreeReader {
       if (const auto failed = field.unescaped_key().get(key); failed != simdjson::SUCCESS) {
         return fail(failed);
       }
-      const auto child = static_cast<JsonIndex>(tree_.nodes_.size());
+      link_next(index, last);
       if (!read_value(field.value(), index, keep(key), depth + 1)) {
         return false;
       }
-      link(index, child, last);
     }
     return sort_members(index);
   }
 
-  void link(JsonIndex parent, JsonIndex child, JsonIndex& last) {
+  // Makes the value about to be read the next child, before it is read: refusals inside it want to
+  // point at it.
+  void link_next(JsonIndex parent, JsonIndex& last) {
+    const auto child = static_cast<JsonIndex>(tree_.nodes_.size());
     (last == kNoJson ? tree_.nodes_[parent].first_child : tree_.nodes_[last].next) = child;
     ++tree_.nodes_[parent].child_count;
     last = child;

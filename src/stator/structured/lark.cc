@@ -199,11 +199,11 @@ bool LarkParser::tokenize_body() {
 
 // Whether a definition or directive stands at `at`: ?name, name.1, name[attributes] and a colon.
 bool LarkParser::statement_begins(size_t at) const {
-  if (tokens_[at].kind == '?' || tokens_[at].kind == '!') {
-    ++at;
-  }
   if (tokens_[at].kind == Token::kDirective) {
     return tokens_[at].text != "%json" && tokens_[at].text != "%regex";
+  }
+  if (tokens_[at].kind == '?' || tokens_[at].kind == '!') {
+    ++at;
   }
   if (tokens_[at].kind != Token::kName) {
     return false;

@@ -87,6 +87,7 @@ constexpr auto kRefusedLark = std::to_array<Refused>({
     {"start: <a", "at line 1, column 8: the special token does not end"},
     {"start{x}: x", "at line 1, column 6: templates are not supported"},
     {"start: \"a\"\n%override x", "at line 2, column 1: %override is not supported"},
+    {"start: \"a\"\n!%import common.A", "at line 2, column 1: unexpected `!`"},
     {"start: \"a\"\n\"b\": x", "at line 2, column 4: unexpected `:`"},
     {"\"b\" x", "at line 1, column 1: expected a rule `name: …`"},
     {"start: %json 1", "at line 1, column 14: expected an object"},

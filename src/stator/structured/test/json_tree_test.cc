@@ -63,6 +63,8 @@ TEST(JsonTree, RefusesWhatIsNotOneJsonValue) {
 TEST(JsonTree, RefusesDuplicateKeysWithTheirPlace) {
   EXPECT_EQ(verdict(JsonTree::parse(R"({"x":{"a":1,"b":2,"a":3}})")),
             "at #/x: the key \"a\" appears twice");
+  EXPECT_EQ(verdict(JsonTree::parse(R"([1,[{"a":1,"a":3}]])")),
+            "at #/1/0: the key \"a\" appears twice");
 }
 
 TEST(JsonTree, BoundsDepthSizeAndValues) {
