@@ -54,6 +54,18 @@ SequenceHash chain(SequenceHash parent, LocalHash local) {
   return SequenceHash(xxh3_64(std::as_bytes(std::span<const uint64_t>(link)), kBaseSeed));
 }
 
+void extend_sequences(std::span<const TokenId> tokens, uint32_t block_size, uint64_t seed,
+                      std::vector<SequenceHash>& sequences) {
+  STATOR_ASSERT(block_size > 0, "a block has at least one token");
+  const size_t blocks = tokens.size() / block_size;
+  sequences.reserve(blocks);
+  while (sequences.size() < blocks) {
+    const LocalHash local =
+        hash_block(tokens.subspan(sequences.size() * block_size, block_size), seed);
+    sequences.push_back(sequences.empty() ? chain(local) : chain(sequences.back(), local));
+  }
+}
+
 BlockHasher::BlockHasher(uint32_t block_size, uint64_t seed)
     : block_size_(block_size), seed_(seed) {
   STATOR_ASSERT(block_size > 0, "a block has at least one token");

@@ -37,6 +37,12 @@ SequenceHash chain(LocalHash first);
 /// Next link of the chain.
 SequenceHash chain(SequenceHash parent, LocalHash local);
 
+/// Appends the hashes of the full blocks of `tokens` that `sequences` lacks. `sequences` are those
+/// of the first blocks of the same tokens, same block size and seed: hashing goes on where it
+/// ended.
+void extend_sequences(std::span<const TokenId> tokens, uint32_t block_size, uint64_t seed,
+                      std::vector<SequenceHash>& sequences);
+
 /// Hashes of all full blocks of a growing token sequence. Appending costs the new tokens only.
 ///
 ///   BlockHasher hasher(16, hash_seed("", "tenant-a"));

@@ -82,5 +82,17 @@ TEST(BlockHash, AnySplitOfTheTokensGivesTheSameHashes) {
   }
 }
 
+TEST(BlockHash, ExtendingAddsTheHashesOfTheNewBlocksOnly) {
+  const auto tokens = counting(1000, 77);
+  BlockHasher whole(16, 1337);
+  whole.append(tokens);
+  std::vector<SequenceHash> sequences;
+  for (const size_t count : {0UL, 15UL, 16UL, 100UL, 100UL, 1000UL}) {
+    extend_sequences(std::span(tokens).first(count), 16, 1337, sequences);
+    ASSERT_EQ(sequences.size(), count / 16);
+    ASSERT_TRUE(std::ranges::equal(sequences, whole.sequences().first(count / 16)));
+  }
+}
+
 }  // namespace
 }  // namespace stator::blocks
