@@ -116,11 +116,17 @@ std::string CallWriter::make_id() const {
   const bool short_form = scheme == IdScheme::kAlnum9;
   std::string id = short_form ? "" : "call_";
   const size_t length = short_form ? 9 : 24;
-  uint64_t word =
-      mix64(options_.id_seed ^ mix64((uint64_t{state_.choice_index} << 32) | state_.next_index));
+  constexpr size_t kCharactersPerWord = 10;  // 62^10 < 2^64
+  uint64_t state =
+      options_.id_seed ^ mix64((uint64_t{state_.choice_index} << 32) | state_.next_index);
+  uint64_t word = 0;
   for (size_t i = 0; i < length; ++i) {
-    word = mix64(word);
-    id += kAlphabet[static_cast<size_t>((word >> 32) * kAlphabet.size() >> 32)];
+    if (i % kCharactersPerWord == 0) {
+      state = mix64(state);
+      word = state;
+    }
+    id += kAlphabet[word % kAlphabet.size()];
+    word /= kAlphabet.size();
   }
   return id;
 }

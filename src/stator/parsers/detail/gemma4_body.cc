@@ -148,18 +148,21 @@ Gemma4Body::Go Gemma4Body::malformed(CallWriter& out) {
 /// `<|tool_call>call:NAME{`
 Gemma4Body::Go Gemma4Body::opening(Window& in, CallWriter& out) {
   constexpr std::string_view kPrefix = "call:";
-  const MarkerSet::Hit hit = machine_.framing.find(in);
-  if (hit && hit.offset == 0 && hit.role == kOpen) {
+  MarkerSet::Hit hit;
+  if (machine_.framing.match_at(in, 0, hit) == MarkerSet::Match::kYes && hit.role == kOpen) {
     in.consume(hit.length_bytes);
     return Go::kOn;
   }
-  const std::string_view head = in.rest().substr(0, hit.offset);
-  const size_t brace = head.find('{');
-  if (brace == std::string_view::npos) {
-    if (hit || head.size() > kMaxCallNameBytes) {
-      return malformed(out);
-    }
-    return Go::kMore;
+  const std::string_view head = in.rest().substr(0, 2 * kMaxCallNameBytes);
+  size_t brace = 0;
+  while (brace < head.size() && head[brace] != '{' && !machine_.framing.may_begin(head[brace])) {
+    ++brace;
+  }
+  if (brace == head.size()) {
+    return head.size() < 2 * kMaxCallNameBytes ? Go::kMore : malformed(out);
+  }
+  if (head[brace] != '{') {
+    return malformed(out);  // names have no byte that begins a marker
   }
   std::string_view name = trim(head.substr(0, brace));
   if (name.starts_with(kPrefix)) {
@@ -193,6 +196,9 @@ Gemma4Body::Go Gemma4Body::inside(Window& in, CallWriter& out) {
   in.consume(leading_space(in.rest()));
   if (in.empty()) {
     return Go::kMore;
+  }
+  if (!machine_.all.may_begin(in.rest()[0])) {
+    return structure(in, out);
   }
   MarkerSet::Hit hit;
   switch (machine_.all.match_at(in, 0, hit)) {
@@ -312,18 +318,27 @@ Gemma4Body::Go Gemma4Body::string(Window& in, CallWriter& out) {
 
 Gemma4Body::Go Gemma4Body::bare(Window& in, CallWriter& out) {
   const std::string_view stops = is_key_ ? ":,{}[]" : ",{}[]";
-  const MarkerSet::Hit hit = machine_.all.find(in);
-  const std::string_view head = in.rest().substr(0, hit.offset);
-  const size_t stop = head.find_first_of(stops);
-  if (std::min(stop, head.size()) > kMaxBareBytes) {
+  const std::string_view rest = in.rest();
+  MarkerSet::Hit hit;
+  auto match = MarkerSet::Match::kNo;
+  size_t length = 0;
+  while (length < rest.size() && !stops.contains(rest[length])) {
+    if (machine_.all.may_begin(rest[length])) {
+      match = machine_.all.match_at(in, length, hit);
+      if (match != MarkerSet::Match::kNo) {
+        break;
+      }
+    }
+    ++length;
+  }
+  if (length > kMaxBareBytes) {
     return malformed(out);
   }
-  if (stop == std::string_view::npos && !hit) {
+  if (length == rest.size() || match == MarkerSet::Match::kMaybe) {
     return Go::kMore;
   }
-  const size_t length = std::min(stop, hit.offset);
-  const char c = stop < head.size() ? head[stop] : '\0';
-  const std::string_view word = trim(head.substr(0, length));
+  const char c = match == MarkerSet::Match::kYes ? '\0' : rest[length];
+  const std::string_view word = trim(rest.substr(0, length));
   const bool is_sound = is_key_ ? c == ':' && !word.empty()
                                 : c != '{' && c != '[' && (c != '\0' || hit.role == kClose);
   if (!is_sound) {

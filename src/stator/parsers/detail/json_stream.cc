@@ -2,8 +2,13 @@
 #include "stator/parsers/detail/json_stream.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "stator/parsers/detail/window.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace stator::parsers {
 namespace {
@@ -23,6 +28,29 @@ constexpr bool is_control(char c) {
 /// Bytes of a string that are copied without a look.
 constexpr bool is_plain(char c) {
   return c != '"' && c != '\\' && !is_control(c);
+}
+
+/// Length of the longest prefix that a JSON string can hold as it is; 16 bytes at a time.
+size_t plain_prefix(std::string_view text) {
+  size_t at = 0;
+#if defined(__SSE2__)
+  const __m128i quote = _mm_set1_epi8('"');
+  const __m128i backslash = _mm_set1_epi8('\\');
+  const __m128i last_control = _mm_set1_epi8(0x1F);
+  for (; at + 16 <= text.size(); at += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text.data() + at));
+    const __m128i special =
+        _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash)),
+                     _mm_cmpeq_epi8(_mm_min_epu8(bytes, last_control), bytes));
+    if (const auto mask = static_cast<uint32_t>(_mm_movemask_epi8(special)); mask != 0) {
+      return at + static_cast<size_t>(std::countr_zero(mask));
+    }
+  }
+#endif
+  while (at < text.size() && is_plain(text[at])) {
+    ++at;
+  }
+  return at;
 }
 
 void append_escaped_control(std::string& out, char c) {
@@ -70,8 +98,8 @@ void JsonStream::end(std::string& out) {
   }
 }
 
-/// One byte outside the plain part of strings. Returns 1 if it was consumed; 0 if it ended a number
-/// or word and must be looked at again, or was not consumed at all.
+/// What stands outside the plain part of strings. Returns how many bytes were consumed; 0 if the
+/// first ended a number or word and must be looked at again, or was not consumed at all.
 size_t JsonStream::structural(std::string_view text, std::string& out) {
   const char c = text[0];
   switch (expect_) {
@@ -104,10 +132,11 @@ size_t JsonStream::structural(std::string_view text, std::string& out) {
       break;
   }
   if (is_space(c)) {
+    const size_t space = leading_space(text);
     if (depth_ > 0) {
-      out += c;
+      out.append(text.substr(0, space));
     }
-    return 1;
+    return space;
   }
   if (!value_begins(c, out)) {
     fail();
@@ -200,10 +229,7 @@ void JsonStream::value_ends() {
 }
 
 size_t JsonStream::string_run(std::string_view text, std::string& out) {
-  size_t plain = 0;
-  while (plain < text.size() && is_plain(text[plain])) {
-    ++plain;
-  }
+  const size_t plain = plain_prefix(text);
   out.append(text.substr(0, plain));
   if (plain == text.size()) {
     return plain;
@@ -324,10 +350,7 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
   size_t at = 0;
   while (at < text.size()) {
-    size_t plain = at;
-    while (plain < text.size() && is_plain(text[plain])) {
-      ++plain;
-    }
+    const size_t plain = at + plain_prefix(text.substr(at));
     out.append(text.substr(at, plain - at));
     if (plain == text.size()) {
       break;

@@ -34,6 +34,10 @@ MarkerSet::Match MarkerSet::match_at(const Window& window, size_t at, Hit& hit) 
     return Match::kNo;
   }
   for (const Entry& entry : entries_) {
+    if (entry.text[0] != text[0] ||
+        (text.size() > 1 && entry.text.size() > 1 && entry.text[1] != text[1])) {
+      continue;  // most candidates end here, without a call
+    }
     if (text.starts_with(entry.text)) {
       if (entry.text.size() > hit.length_bytes &&
           (!entry.is_bound || window.is_token(at, entry.text.size()))) {

@@ -51,6 +51,9 @@ class MarkerSet {
   /// Inside calls half a marker at the end of the stream is a cut one, not text: still "maybe".
   void hold_at_end() { holds_at_end_ = true; }
 
+  /// Whether some marker begins with `c`: saves `match_at` where it is asked for every byte.
+  bool may_begin(char c) const { return starts_[static_cast<unsigned char>(c)]; }
+
   bool empty() const { return entries_.empty(); }
 
  private:

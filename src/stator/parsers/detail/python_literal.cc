@@ -75,6 +75,8 @@ class Reader {
   bool dict_or_set();
   bool key(std::string_view literal);
   bool string_begins() const;
+  bool string_follows();
+  std::string_view take_plain_string();
   bool strings();
   bool one_string(std::string& to);
   bool string_body(std::string_view quotes, bool raw, std::string& to);
@@ -305,19 +307,48 @@ bool Reader::key(std::string_view literal) {
 
 /// "a" 'b' is one string.
 bool Reader::strings() {
-  std::string content;
-  bool more = true;
+  const std::string_view plain = take_plain_string();
+  if (plain.data() != nullptr && !string_follows()) {
+    append_json_string(out_, plain);
+    return true;
+  }
+  std::string content(plain);
+  bool more = plain.data() == nullptr || string_follows();
   while (more) {
     if (!one_string(content)) {
       return false;
     }
-    const size_t after = at_;
-    skip_space();
-    more = string_begins();
-    at_ = more ? at_ : after;
+    more = string_follows();
   }
   append_json_string(out_, content);
   return true;
+}
+
+/// Whether another string stands behind white space, which is then skipped.
+bool Reader::string_follows() {
+  const size_t before = at_;
+  skip_space();
+  if (string_begins()) {
+    return true;
+  }
+  at_ = before;
+  return false;
+}
+
+/// The common case, without a copy: one quote at each end, and no backslash. Else nothing is taken
+/// and the result's data is null.
+std::string_view Reader::take_plain_string() {
+  const std::string_view rest = text_.substr(at_);
+  const char quote = rest[0];
+  const size_t end = rest.find(quote, 1);
+  const bool is_plain = (quote == '\'' || quote == '"') && end != std::string_view::npos &&
+                        !rest.substr(end + 1).starts_with(quote) &&
+                        rest.substr(1, end - 1).find('\\') == std::string_view::npos;
+  if (!is_plain) {
+    return {};
+  }
+  at_ += end + 1;
+  return rest.substr(1, end - 1);
 }
 
 bool Reader::one_string(std::string& to) {

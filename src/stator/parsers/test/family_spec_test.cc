@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/parsers/family_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "stator/parsers/output_parser.h"
+
+namespace stator::parsers {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(FamilyRegistry, HasUniqueNamesAndAliases) {
+  std::set<std::string> tools;
+  for (const auto& spec : FamilyRegistry::builtin().tools()) {
+    EXPECT_TRUE(tools.insert(spec->name).second) << spec->name;
+    for (const std::string& alias : spec->aliases) {
+      EXPECT_TRUE(tools.insert(alias).second) << spec->name << " " << alias;
+    }
+  }
+  std::set<std::string> reasonings;
+  for (const auto& spec : FamilyRegistry::builtin().reasonings()) {
+    EXPECT_TRUE(reasonings.insert(spec->name).second) << spec->name;
+    for (const std::string& alias : spec->aliases) {
+      EXPECT_TRUE(reasonings.insert(alias).second) << spec->name << " " << alias;
+    }
+  }
+}
+
+TEST(FamilyRegistry, EveryFamilyHasAMachineAndAKnownReasoning) {
+  for (const auto& spec : FamilyRegistry::builtin().tools()) {
+    ParserOptions options;
+    options.tools_family = spec;
+    options.tool_mode = ToolMode::kNative;
+    EXPECT_FALSE(OutputParser::create(options)->is_pass_through()) << spec->name;
+    if (!spec->reasoning.empty()) {
+      EXPECT_TRUE(FamilyRegistry::builtin().find_reasoning(spec->reasoning)) << spec->name;
+    }
+  }
+}
+
+TEST(FamilyRegistry, EveryFamilyHasGoldensAndAPage) {
+  for (const auto& spec : FamilyRegistry::builtin().tools()) {
+    EXPECT_TRUE(std::filesystem::exists(STATOR_SOURCE_DIR "/src/stator/parsers/testdata/goldens/" +
+                                        spec->name + ".json"))
+        << spec->name;
+    EXPECT_TRUE(std::filesystem::exists(STATOR_SOURCE_DIR "/docs/reference/tool_calls/" +
+                                        spec->name + ".md"))
+        << spec->name;
+  }
+}
+
+TEST(FamilyRegistry, FindsNamesWithoutCaseAndWithEitherDash) {
+  const FamilyRegistry& registry = FamilyRegistry::builtin();
+  for (const std::string_view name : {"deepseek_v3_1", "DeepSeek-V3-1", "deepseek_v31"}) {
+    auto found = registry.find_tools(name);
+    ASSERT_TRUE(found) << name;
+    EXPECT_EQ((*found)->name, "deepseek_v3_1");
+  }
+}
+
+TEST(FamilyRegistry, NamesWhatThereIsWhenAskedForMore) {
+  auto found = FamilyRegistry::builtin().find_tools("nope");
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code(), Code::kNotFound);
+  EXPECT_THAT(found.error().message(), HasSubstr("'nope'"));
+  EXPECT_THAT(found.error().message(), HasSubstr("hermes"));
+  EXPECT_FALSE(FamilyRegistry::builtin().find_reasoning("nope"));
+}
+
+constexpr std::string_view kMine = R"({"kind": "tools", "name": "My-Calls", "aliases": "mine",
+  "body": "json_calls", "ids": "alnum9", "flags": ["keep_opener"],
+  "markers": {"section_begin": [{"text": "<<", "special": true}], "section_end": ">>"},
+  "words": {"name_keys": ["fn"]}, "match": {"models": ["mine"], "priority": 3}})";
+
+TEST(FamilyRegistry, ReadsAFamilyAtRunTime) {
+  auto registry = FamilyRegistry::with_specs(kMine);
+  ASSERT_TRUE(registry) << registry.error().message();
+  auto spec = registry->find_tools("mine");
+  ASSERT_TRUE(spec);
+  EXPECT_EQ((*spec)->name, "my_calls");
+  EXPECT_EQ((*spec)->ids, IdScheme::kAlnum9);
+  EXPECT_TRUE((*spec)->has_flag("keep_opener"));
+  EXPECT_FALSE((*spec)->has_flag("other"));
+  EXPECT_EQ((*spec)->find_markers("section_begin"), (Markers{{.text = "<<", .special = true}}));
+  EXPECT_EQ((*spec)->find_markers("section_end"), (Markers{{.text = ">>"}}));
+  EXPECT_TRUE((*spec)->find_markers("call_end").empty());
+  EXPECT_EQ((*spec)->find_words("name_keys"), (std::vector<std::string>{"fn"}));
+  EXPECT_TRUE((*spec)->find_words("none").empty());
+  EXPECT_TRUE(registry->find_tools("hermes"));
+}
+
+TEST(FamilyRegistry, ReplacesAFamilyOfTheSameName) {
+  const size_t count = FamilyRegistry::builtin().tools().size();
+  auto registry = FamilyRegistry::with_specs(
+      R"([{"kind": "tools", "name": "hermes", "body": "named_json"},
+          {"kind": "reasoning", "name": "mine", "open": "<t>", "close": "</t>"}])");
+  ASSERT_TRUE(registry) << registry.error().message();
+  EXPECT_EQ(registry->tools().size(), count);
+  EXPECT_EQ((*registry->find_tools("hermes"))->body, BodyKind::kNamedJson);
+  EXPECT_TRUE(registry->find_reasoning("mine"));
+}
+
+TEST(FamilyRegistry, NamesTheKeyThatIsWrong) {
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {"{", "JSON"},
+      {"5", "'spec'"},
+      {"{}", "'kind'"},
+      {R"({"kind":"tools"})", "'name'"},
+      {R"({"kind":"tools","name":""})", "'name'"},
+      {R"({"kind":"tools","name":"x"})", "'body'"},
+      {R"({"kind":"tools","name":"x","body":"y"})", "'y'"},
+      {R"({"kind":"tools","name":"x","body":5})", "'body'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","colour":1})", "'colour'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","ids":"z"})", "'ids'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","flags":5})", "'flags'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","markers":[]})", "'markers'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","markers":{"a":5}})", "'a'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","markers":{"a":""}})", "'a'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","markers":{"a":{"text":"b","c":1}}})",
+       "'a'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","words":5})", "'words'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","match":5})", "'match'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","match":{"priority":"1"}})", "'priority'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","match":{"other":[]}})", "'match'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","structural_tag":{"x":""}})",
+       "'structural_tag'"},
+      {R"({"kind":"tools","name":"x","body":"json_calls","always_on":1})", "'always_on'"},
+      {R"({"kind":"reasoning","name":"x","body":"json_calls"})", "'body'"},
+      {R"({"kind":"reasoning","name":"x","open":5})", "'open'"},
+  };
+  for (const auto& [text, key] : cases) {
+    auto registry = FamilyRegistry::with_specs(text);
+    ASSERT_FALSE(registry) << text;
+    EXPECT_EQ(registry.error().code(), Code::kInvalidArgument) << text;
+    EXPECT_THAT(registry.error().message(), HasSubstr(key)) << text;
+  }
+}
+
+TEST(FamilyRegistry, RefusesAHugeSpec) {
+  auto registry = FamilyRegistry::with_specs(std::string(2 << 20, ' '));
+  ASSERT_FALSE(registry);
+  EXPECT_EQ(registry.error().code(), Code::kTooLarge);
+}
+
+TEST(ChooseFamily, PrefersTheTemplateToTheName) {
+  const FamilyChoice choice =
+      choose_family(FamilyRegistry::builtin(), "{{ '[TOOL_CALLS]' }}", "Qwen/Qwen2.5-7B-Instruct");
+  EXPECT_EQ(choice.tools, "mistral");
+  EXPECT_THAT(choice.why, HasSubstr("[TOOL_CALLS]"));
+}
+
+TEST(ChooseFamily, FallsBackToTheModelName) {
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {"Qwen/Qwen2.5-7B-Instruct", "hermes"},
+      {"Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"},
+      {"meta-llama/Llama-3.1-8B-Instruct", "llama3_json"},
+      {"nvidia/Llama-3_3-Nemotron-Super-49B-v1", "nemotron_deci"},
+      {"mistralai/Mistral-Nemo-Instruct-2407", "mistral"},
+      {"deepseek-ai/DeepSeek-R1", "deepseek_v3"},
+      {"deepseek-ai/DeepSeek-V3.1", "deepseek_v3_1"},
+      {"moonshotai/Kimi-K2-Instruct", "kimi_k2"},
+      {"zai-org/GLM-4.6", "glm45"},
+      {"zai-org/GLM-4.7", "glm47"},
+      {"MiniMaxAI/MiniMax-M2", "minimax_m2"},
+      {"microsoft/Phi-4-mini-instruct", "phi4"},
+      {"ibm-granite/granite-4.0-h-small", "granite"},
+      {"ByteDance-Seed/Seed-OSS-36B-Instruct", "seed_oss"},
+  };
+  for (const auto& [model, family] : cases) {
+    EXPECT_EQ(choose_family(FamilyRegistry::builtin(), "", model).tools, family) << model;
+  }
+}
+
+TEST(ChooseFamily, ChoosesNothingForTheUnknown) {
+  const FamilyChoice choice =
+      choose_family(FamilyRegistry::builtin(), "{{ messages }}", "acme/model");
+  EXPECT_EQ(choice.tools, "");
+  EXPECT_EQ(choice.reasoning, "");
+  EXPECT_FALSE(choice.why.empty());
+}
+
+/// The published templates, where they are at hand.
+TEST(ChooseFamily, RecognisesPublishedTemplates) {
+  const std::string folder = STATOR_SHARED_DIR "/data/templates/";
+  if (!std::filesystem::exists(folder)) {
+    GTEST_SKIP() << folder << " is not there";
+  }
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {"ByteDance-Seed-OSS", "seed_oss"},
+      {"GLM-4.6", "glm45"},
+      {"Kimi-K2-Instruct", "kimi_k2"},
+      {"Kimi-K2-Thinking", "kimi_k2"},
+      {"MiniMax-M2", "minimax_m2"},
+      {"Mistral-Small-3.2-24B-Instruct-2506", "mistral"},
+      {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
+      {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "qwen3_coder"},
+      {"NVIDIA-Nemotron-Nano-v2", "nemotron_deci"},
+      {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"},
+      {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes"},
+      {"Qwen-QwQ-32B", "hermes"},
+      {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
+      {"Qwen-Qwen3-0.6B", "hermes"},
+      {"Qwen3-Coder", "qwen3_coder"},
+      {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "deepseek_v3"},
+      {"deepseek-ai-DeepSeek-V3.1", "deepseek_v3_1"},
+      {"ibm-granite-granite-3.3-2B-Instruct", "granite"},
+      {"ibm-granite-granite-4.0", "granite"},
+      {"meetkai-functionary-medium-v3.1", "functionary_v3_1"},
+      {"meetkai-functionary-medium-v3.2", "functionary_v3_2"},
+      {"meta-llama-Llama-3.1-8B-Instruct", "llama3_json"},
+      {"meta-llama-Llama-3.2-3B-Instruct", "llama3_json"},
+      {"meta-llama-Llama-3.3-70B-Instruct", "llama3_json"},
+      {"moonshotai-Kimi-K2", "kimi_k2"},
+      {"openai-gpt-oss-120b", "harmony"},
+      {"google-gemma-2-2b-it", ""},
+      {"microsoft-Phi-3.5-mini-instruct", ""},
+  };
+  for (const auto& [name, family] : cases) {
+    std::ostringstream text;
+    text << std::ifstream(folder + std::string(name) + ".jinja").rdbuf();
+    EXPECT_EQ(choose_family(FamilyRegistry::builtin(), text.str(), "").tools, family) << name;
+  }
+}
+
+}  // namespace
+}  // namespace stator::parsers
