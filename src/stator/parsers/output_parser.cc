@@ -82,7 +82,10 @@ bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
 /// At the start of the output some families need no marker.
 bool step_start(const ParserPlan& plan, ChoiceState& state, Window& in) {
   const size_t space = leading_space(in.rest());
-  if (plan.starts_with_name && space < in.rest().size()) {
+  if (plan.starts_with_name) {
+    if (space == in.rest().size() && !in.ending()) {
+      return false;
+    }
     open_body(plan, state, 0);
     return true;
   }

@@ -288,7 +288,8 @@ InvokeBody::Go InvokeBody::invoke(Window& in, CallWriter& out) {
   const MarkerSet::Hit hit = machine_.markers.find(in);
   const std::string_view before = in.rest().substr(0, hit.offset);
   const size_t space = leading_space(before);
-  if (space < before.size() && before[space] == '{' && parameters_ == 0 && !is_json_done_) {
+  if (space < before.size() && before[space] == '{' && parameters_ == 0 && !is_json_done_ &&
+      !is_noisy_ && !is_noisy_) {
     at_ = At::kJson;
     return Go::kOn;
   }

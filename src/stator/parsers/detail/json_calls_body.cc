@@ -357,7 +357,6 @@ JsonCallsBody::Go JsonCallsBody::value(Window& in, CallWriter& out) {
   json_ = JsonStream();
   if (member_ != Member::kArguments || has_arguments_) {
     at_ = At::kOther;
-    pending_.clear();
     return Go::kOn;
   }
   if (c == '{') {

@@ -184,6 +184,7 @@ NamedJsonBody::Go NamedJsonBody::between(Window& in, CallWriter& out) {
     if (match == MarkerSet::Match::kMaybe) {
       return Go::kMore;
     }
+    in.consume(space);
     started_ = true;
     at_ = match == MarkerSet::Match::kNo ? At::kName : At::kBetween;
     return Go::kOn;

@@ -414,8 +414,10 @@ bool Reader::escape(std::string& to) {
   }
   if (c == 'x' || c == 'u' || c == 'U') {
     std::optional<uint32_t> code = hex(c == 'x' ? 2 : c == 'u' ? 4 : 8);
-    if (!code.has_value()) {
-      return false;
+    if (!code.has_value()) {  // a path of Windows, most likely
+      to += '\\';
+      to += c;
+      return;
     }
     // Models write JSON's surrogate pairs, which Python would not join.
     if (*code >= 0xD800 && *code < 0xDC00 && text_.substr(at_).starts_with("\\u")) {

@@ -4,6 +4,9 @@
 namespace stator::parsers {
 namespace {
 
+/// White space at the start of a span that waits for what follows; a longer run is reasoning.
+constexpr size_t kMaxLeadingSpaceBytes = 4096;
+
 /// Drops the newline that belongs to the marker before it. False if it has not arrived yet.
 bool trim_newline(ChoiceState& state, Window& in) {
   if (!state.trims_newline) {
@@ -57,6 +60,12 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
   const auto hit = plan.reasoning_markers.find(in);
   const std::string_view text = in.rest().substr(0, hit.offset);
   const bool newline_last = text.ends_with('\n');
+  // White space in front of an opener that repeats the prompt's is none of the reasoning.
+  const bool is_blank = !state.span_written && text.size() <= kMaxLeadingSpaceBytes &&
+                        leading_space(text) == text.size();
+  if (!hit && is_blank && !in.ending()) {
+    return false;
+  }
   if (!hit) {  // a newline may belong to the closer behind it
     const size_t sure = text.size() - (newline_last && !in.ending() ? 1 : 0);
     write(state, text.substr(0, sure), out);
@@ -66,8 +75,7 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
   const auto role = static_cast<Role>(hit.role);
   if (role == Role::kReasoningOpen) {
     const size_t end = hit.offset + hit.length_bytes;
-    const bool is_first = !state.span_written && trim(text).empty();
-    if (is_first) {  // written although the prompt had it
+    if (is_blank) {  // written although the prompt had it
       state.trims_newline = true;
     } else {
       write(state, in.rest().substr(0, end), out);

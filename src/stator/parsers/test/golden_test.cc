@@ -110,6 +110,53 @@ TEST_P(Goldens, MayEndAnywhere) {
   }
 }
 
+/// One random change of the kind that models and sampling make: bytes lost, doubled, swapped in.
+void mutate(std::string& text, const std::string& other, Random& random) {
+  constexpr std::string_view kBytes = "<>{}[]\"\\,:;| \n/a1";
+  switch (const size_t at = random.below(text.size() + 1); random.below(5)) {
+    case 0:
+      text.erase(at, 1 + random.below(8));
+      break;
+    case 1:
+      text.insert(at, other.substr(random.below(other.size() + 1), 1 + random.below(20)));
+      break;
+    case 2:
+      text.insert(at, 1, kBytes[random.below(kBytes.size())]);
+      break;
+    case 3:
+      text.resize(at);
+      break;
+    default:
+      text.insert(random.below(text.size() + 1), text.substr(at, 1 + random.below(40)));
+  }
+}
+
+TEST_P(Goldens, DoNotDependOnCutsWhenMutated) {
+  constexpr int kRounds = 200;
+  Random random(20261122);
+  const std::vector<GoldenCase> cases = read_goldens(GetParam());
+  for (int round = 0; round < kRounds; ++round) {
+    const GoldenCase& golden = cases[random.below(cases.size())];
+    std::string text;
+    for (const Piece& piece : golden.pieces) {
+      text += piece.text;
+    }
+    for (uint64_t changes = 1 + random.below(4); changes > 0; --changes) {
+      const GoldenCase& other = cases[random.below(cases.size())];
+      mutate(text, std::string(other.pieces.empty() ? "" : other.pieces.back().text), random);
+    }
+    const std::vector<Piece> whole = {{.text = text}};
+    std::vector<size_t> offsets;
+    for (size_t at = 1; at < text.size(); ++at) {
+      if (round % 2 == 0 || random.below(3) == 0) {
+        offsets.push_back(at);
+      }
+    }
+    expect_same(parse_pieces(golden.options, cut(whole, offsets), golden.end),
+                parse_pieces(golden.options, whole, golden.end), text);
+  }
+}
+
 std::string family_of(const testing::TestParamInfo<std::string>& info) {
   return std::filesystem::path(info.param).stem().string();
 }
