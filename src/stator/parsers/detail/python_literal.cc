@@ -37,6 +37,41 @@ void append_utf8(std::string& out, uint32_t code) {
   out += static_cast<char>(0x80 | (code & 0x3F));
 }
 
+/// What a quote inside a string is that the same quote has begun.
+enum class Quote : uint8_t { kEnd, kInside, kUnknown };
+
+/// Models forget to escape: 'it's' and 'sed -n '1,5p' x' are one string each. A quote ends a string
+/// only if what follows it can follow a string: a comma, a bracket, a colon or another string. Two
+/// quotes end it with the second one if that one can. kUnknown: too little text.
+Quote quote_at(std::string_view text, size_t at) {
+  constexpr std::string_view kFollowers = ",)]}:";
+  const char quote = text[at];
+  const size_t next = text.find_first_not_of(" \t\r\n", at + 1);
+  if (next == std::string_view::npos) {
+    return Quote::kUnknown;
+  }
+  const char c = text[next];
+  if (kFollowers.contains(c)) {
+    return Quote::kEnd;
+  }
+  const size_t after = text.find_first_not_of(" \t\r\n", next + 1);
+  if (c == quote && next == at + 1) {
+    return after == std::string_view::npos    ? Quote::kUnknown
+           : kFollowers.contains(text[after]) ? Quote::kInside
+                                              : Quote::kEnd;
+  }
+  if (c == '\'' || c == '"') {
+    return Quote::kEnd;
+  }
+  if (!std::string_view("rRuU").contains(c)) {
+    return Quote::kInside;
+  }
+  if (next + 1 == text.size()) {
+    return Quote::kUnknown;
+  }
+  return text[next + 1] == '\'' || text[next + 1] == '"' ? Quote::kEnd : Quote::kInside;
+}
+
 /// Recursive descent over complete text. Every function returns false at the first thing that is
 /// no literal; nobody looks at `out` then.
 class Reader {
@@ -80,7 +115,8 @@ class Reader {
   bool strings();
   bool one_string(std::string& to);
   bool string_body(std::string_view quotes, bool raw, std::string& to);
-  bool escape(std::string& to);
+  void escape(std::string& to);
+  bool append_code_point(char kind, std::string& to);
   std::optional<uint32_t> hex(size_t count);
 
   std::string_view text_;
@@ -343,6 +379,7 @@ std::string_view Reader::take_plain_string() {
   const size_t end = rest.find(quote, 1);
   const bool is_plain = (quote == '\'' || quote == '"') && end != std::string_view::npos &&
                         !rest.substr(end + 1).starts_with(quote) &&
+                        quote_at(rest, end) != Quote::kInside &&
                         rest.substr(1, end - 1).find('\\') == std::string_view::npos;
   if (!is_plain) {
     return {};
@@ -372,7 +409,8 @@ bool Reader::one_string(std::string& to) {
 
 bool Reader::string_body(std::string_view quotes, bool raw, std::string& to) {
   while (at_ < text_.size()) {
-    if (text_.substr(at_).starts_with(quotes)) {
+    const bool is_quote = text_.substr(at_).starts_with(quotes);
+    if (is_quote && (quotes.size() > 1 || quote_at(text_, at_) != Quote::kInside)) {
       at_ += quotes.size();
       return true;
     }
@@ -383,9 +421,7 @@ bool Reader::string_body(std::string_view quotes, bool raw, std::string& to) {
       at_ += 2;
     } else {
       ++at_;
-      if (!escape(to)) {
-        return false;
-      }
+      escape(to);
     }
   }
   return false;
@@ -393,7 +429,7 @@ bool Reader::string_body(std::string_view quotes, bool raw, std::string& to) {
 
 /// `at_` is behind the backslash, and a byte follows. Escapes that do not exist keep their
 /// backslash, as in Python.
-bool Reader::escape(std::string& to) {
+void Reader::escape(std::string& to) {
   static constexpr std::string_view kLetters = "\n\\'\"abfnrtv";
   static constexpr std::string_view kMeanings = "\n\\'\"\a\b\f\n\r\t\v";
   static_assert(kLetters.size() == kMeanings.size());
@@ -402,7 +438,7 @@ bool Reader::escape(std::string& to) {
     if (index > 0) {  // a backslash at the end of a line continues it
       to += kMeanings[index];
     }
-    return true;
+    return;
   }
   if (c >= '0' && c <= '7') {
     uint32_t code = static_cast<uint32_t>(c - '0');
@@ -410,30 +446,33 @@ bool Reader::escape(std::string& to) {
       code = code * 8 + static_cast<uint32_t>(text_[at_++] - '0');
     }
     append_utf8(to, code);
-    return true;
+    return;
   }
-  if (c == 'x' || c == 'u' || c == 'U') {
-    std::optional<uint32_t> code = hex(c == 'x' ? 2 : c == 'u' ? 4 : 8);
-    if (!code.has_value()) {  // a path of Windows, most likely
-      to += '\\';
-      to += c;
-      return;
-    }
-    // Models write JSON's surrogate pairs, which Python would not join.
-    if (*code >= 0xD800 && *code < 0xDC00 && text_.substr(at_).starts_with("\\u")) {
-      at_ += 2;
-      const std::optional<uint32_t> low = hex(4);
-      const bool pairs = low.has_value() && *low >= 0xDC00 && *low < 0xE000;
-      if (!pairs) {
-        return false;
-      }
-      code = 0x10000 + ((*code - 0xD800) << 10) + (*low - 0xDC00);
-    }
-    append_utf8(to, *code);
-    return true;
+  if ((c == 'x' || c == 'u' || c == 'U') && append_code_point(c, to)) {
+    return;
   }
   to += '\\';
   to += c;
+}
+
+/// Behind \x, \u or \U. False if the digits are missing: a path of Windows, most likely.
+bool Reader::append_code_point(char kind, std::string& to) {
+  std::optional<uint32_t> code = hex(kind == 'x' ? 2 : kind == 'u' ? 4 : 8);
+  if (!code.has_value()) {
+    return false;
+  }
+  const size_t before = at_;
+  // Models write JSON's surrogate pairs, which Python would not join.
+  if (*code >= 0xD800 && *code < 0xDC00 && text_.substr(at_).starts_with("\\u")) {
+    at_ += 2;
+    const std::optional<uint32_t> low = hex(4);
+    if (low.has_value() && *low >= 0xDC00 && *low < 0xE000) {
+      code = 0x10000 + ((*code - 0xD800) << 10) + (*low - 0xDC00);
+    } else {
+      at_ = before;
+    }
+  }
+  append_utf8(to, *code);
   return true;
 }
 
@@ -473,7 +512,7 @@ size_t PythonCallScanner::find_end(std::string_view text, Window::Ending ending)
   while (at_ < text.size()) {
     if (quote_ != '\0') {
       const size_t before = at_;
-      at_ = skip_string(text);
+      at_ = skip_string(text, ending);
       if (quote_ != '\0' && at_ == before) {
         return std::string_view::npos;
       }
@@ -503,7 +542,7 @@ size_t PythonCallScanner::find_end(std::string_view text, Window::Ending ending)
 }
 
 /// From inside a string to behind its end, or to where more text is needed to go on.
-size_t PythonCallScanner::skip_string(std::string_view text) {
+size_t PythonCallScanner::skip_string(std::string_view text, Window::Ending ending) {
   size_t at = at_;
   while (at < text.size()) {
     if (text[at] == '\\') {
@@ -514,8 +553,15 @@ size_t PythonCallScanner::skip_string(std::string_view text) {
     } else if (text[at] != quote_) {
       ++at;
     } else if (!triple_) {
-      quote_ = '\0';
-      return at + 1;
+      const Quote kind = quote_at(text, at);
+      if (kind == Quote::kUnknown && ending == Window::Ending::kNo) {
+        return at;
+      }
+      if (kind != Quote::kInside) {
+        quote_ = '\0';
+        return at + 1;
+      }
+      ++at;
     } else if (text.size() - at < 3) {
       const bool may_close = text.find_first_not_of(quote_, at) == std::string_view::npos;
       if (may_close) {

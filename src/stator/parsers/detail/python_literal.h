@@ -15,8 +15,9 @@ namespace stator::parsers {
 /// lists, tuples and sets (arrays), dicts (objects). Output is compact, keys keep their order,
 /// digits their spelling.
 ///
-/// Accepted beyond Python, because models write it: line breaks inside '…' and "…", zero-padded
-/// integers. Refused: names, calls, operators, bytes and f-strings.
+/// Accepted beyond Python, because models write it: line breaks inside '…' and "…", quotes inside
+/// quotes of the same kind ('it's'), broken escapes (kept as text), zero-padded integers. Refused:
+/// names, calls, operators, bytes and f-strings.
 
 /// Deepest nesting that is read.
 inline constexpr uint32_t kMaxPythonDepth = 128;
@@ -39,7 +40,7 @@ class PythonCallScanner {
   void reset() { *this = PythonCallScanner(); }
 
  private:
-  size_t skip_string(std::string_view text);
+  size_t skip_string(std::string_view text, Window::Ending ending);
 
   size_t at_ = 0;
   uint32_t depth_ = 0;

@@ -47,6 +47,11 @@ TEST(PythonLiteral, IsSpelledAsJson) {
        "\"\\n\\t\\\\'\\\"\\u0007AAé🌆\\\\q\""},
       {"'\\ud83c\\udf06'", "\"🌆\""},
       {"'a\\\nb'", "\"ab\""},
+      {"'C:\\x \\u12 \\ud83c\\u0041'",
+       "\"C:\\\\x \\\\u12 \xEF\xBF\xBD"
+       "A\""},
+      {"'it's'", "\"it's\""},
+      {"['sed -n '1,5p' x', 'say 'hi'']", "[\"sed -n '1,5p' x\",\"say 'hi'\"]"},
       {"'東京 ß'", "\"東京 ß\""},
       {"[1, 'a', [], ()]", "[1,\"a\",[],[]]"},
       {"(1,)", "[1]"},
@@ -65,39 +70,13 @@ TEST(PythonLiteral, IsSpelledAsJson) {
 }
 
 TEST(PythonLiteral, RefusesEverythingElse) {
-  for (const std::string_view text : {"",
-                                      " ",
-                                      "x",
-                                      "f()",
-                                      "1 + 2",
-                                      "1 2",
-                                      "[1 2]",
-                                      "[1",
-                                      "(1",
-                                      "1]",
-                                      "'a",
-                                      "'''a'",
-                                      "b'x'",
-                                      "f'{x}'",
-                                      "rb'x'",
-                                      "{1: 2, 3}",
-                                      "{1, 2: 3}",
-                                      "{[1]: 2}",
-                                      "{'a' 1}",
-                                      "-",
-                                      ".",
-                                      "1e",
-                                      "1x",
-                                      "0x",
-                                      "0xfffffffffffffffff",
-                                      "'\\x4'",
-                                      "'\\u12'",
-                                      "'\\ud83c\\u0041'",
-                                      "'\\'",
-                                      "[,]",
-                                      "lambda: 1",
-                                      "True False",
-                                      "__import__"}) {
+  for (const std::string_view text :
+       {"",          " ",         "x",         "f()",        "1 + 2",
+        "1 2",       "[1 2]",     "[1",        "(1",         "1]",
+        "'a",        "'''a'",     "b'x'",      "f'{x}'",     "rb'x'",
+        "{1: 2, 3}", "{1, 2: 3}", "{[1]: 2}",  "{'a' 1}",    "-",
+        ".",         "1e",        "1x",        "0x",         "0xfffffffffffffffff",
+        "'\\'",      "[,]",       "lambda: 1", "True False", "__import__"}) {
     EXPECT_EQ(value_of(text), "refused") << text;
   }
 }
