@@ -39,6 +39,19 @@ bool is_inside_character(std::string_view text, size_t at) {
   return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
 }
 
+/// Whether a grapheme ends between the two. The system's tables do not know the newest marks, the
+/// reference's do.
+bool is_break(char32_t left, char32_t right, int32_t& state) {
+  const bool breaks = utf8proc_grapheme_break_stateful(static_cast<int32_t>(left),
+                                                       static_cast<int32_t>(right), &state);
+  if (!breaks || (UnicodeTable::get().flags(right) & kGraphemeExtend) == 0) {
+    return breaks;
+  }
+  const auto left_class = utf8proc_get_property(static_cast<int32_t>(left))->boundclass;
+  return left_class == UTF8PROC_BOUNDCLASS_CR || left_class == UTF8PROC_BOUNDCLASS_LF ||
+         left_class == UTF8PROC_BOUNDCLASS_CONTROL;
+}
+
 }  // namespace
 
 Result<Charsmap> Charsmap::parse(std::string_view bytes) {
@@ -121,16 +134,15 @@ bool Charsmap::append_mapped(std::string_view text, size_t bytes_max, std::strin
   bool keeps_start = true;
   int32_t state = 0;
   size_t begin = 0;  // of the current grapheme
-  int32_t previous = -1;
+  char32_t previous = 0;
   for (size_t at = 0; at < text.size() && out.size() <= bytes_max;) {
     const CodePoint code_point = decode_at(text, at);
-    const auto value = static_cast<int32_t>(code_point.value);
-    if (previous >= 0 && utf8proc_grapheme_break_stateful(previous, value, &state)) {
+    if (at > 0 && is_break(previous, code_point.value, state)) {
       append_grapheme(text.substr(begin, at - begin), out);
       keeps_start = keeps_start && !out.empty();
       begin = at;
     }
-    previous = value;
+    previous = code_point.value;
     at += code_point.bytes;
   }
   append_grapheme(text.substr(begin), out);

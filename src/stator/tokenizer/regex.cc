@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/regex.h"
 
+#include "stator/tokenizer/unicode.h"
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
 #include <pcre2.h>
@@ -26,6 +28,27 @@ constexpr std::string_view kWordMembers =
     R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169})"
     R"(\x{1f170}-\x{1f189})";
 constexpr std::string_view kHexMembers = "0-9a-fA-F";
+
+/// The characters of the script Han, as members of a class.
+const std::string& han_members() {
+  static const std::string members = [] {
+    const UnicodeTable& table = UnicodeTable::get();
+    std::string ranges;
+    const auto is_han = [&](char32_t c) { return c < 0x110000 && (table.flags(c) & kHan) != 0; };
+    for (char32_t c = 0; c < 0x110000; ++c) {
+      const char32_t first = c;
+      while (is_han(c)) {
+        ++c;
+      }
+      if (c > first) {
+        ranges += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", static_cast<uint32_t>(first),
+                              static_cast<uint32_t>(c - 1));
+      }
+    }
+    return ranges;
+  }();
+  return members;
+}
 
 /// Walks an Oniguruma pattern once and writes the PCRE2 one.
 class Translator {
@@ -152,6 +175,15 @@ class Translator {
           return unsupported("a negated shorthand (\\W, \\H) inside a class");
         }
         emit_set(c == 'W' ? kWordMembers : kHexMembers, true);
+        break;
+      case 'p':
+        if (const std::string_view name = "\\p{Han}"; next_is(name)) {
+          // PCRE2 would take the characters that Han shares with other scripts, too.
+          emit_set(han_members(), false);
+          at_ += name.size();
+          return {};
+        }
+        out_.append("\\p");
         break;
       case 'b':
       case 'B':

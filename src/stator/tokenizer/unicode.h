@@ -32,6 +32,7 @@ enum UnicodeClass : uint32_t {
   kNfkdActive = 1U << 16,
   kBertControl = 1U << 17,     ///< what BERT's text cleaning removes
   kNonspacingMark = 1U << 18,  ///< what BERT's accent stripping removes
+  kGraphemeExtend = 1U << 20,  ///< in one grapheme with what stands before it
   kCombiningMark = 1U << 19,   ///< what the StripAccents normalizer removes
 };
 

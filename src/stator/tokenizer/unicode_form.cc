@@ -72,13 +72,16 @@ void order_marks(std::vector<int32_t>& code_points) {
 void append_stretch(Form form, std::string_view text, std::vector<int32_t>& scratch,
                     std::string& out) {
   const bool compatibility = form == Form::kNfkc || form == Form::kNfkd;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE |
-                                                      (compatibility ? UTF8PROC_COMPAT : 0));
+  const UnicodeTable& table = UnicodeTable::get();
   scratch.clear();
   for (size_t at = 0; at < text.size();) {
     const CodePoint code_point = decode_at(text, at);
     int32_t parts[kDecomposedMax];
     int boundary = 0;
+    // A character that is only there to compose may be newer than the reference's tables.
+    const bool is_compatible = compatibility && is_active(form, code_point.value, table);
+    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE |
+                                                        (is_compatible ? UTF8PROC_COMPAT : 0));
     const auto count = utf8proc_decompose_char(static_cast<int32_t>(code_point.value), parts,
                                                kDecomposedMax, options, &boundary);
     STATOR_ASSERT(count > 0 && count <= static_cast<long>(kDecomposedMax),

@@ -8,6 +8,7 @@ database but asked of the library itself, code point by code point.
 
     python3 make_unicode_data.py > ../unicode_data.inc        # needs: pip install tokenizers
 """
+import struct
 import sys
 import unicodedata
 
@@ -78,6 +79,18 @@ def bert(**on):
                                          "lowercase": False, **on})
 
 
+def grapheme_extending():
+    """Code points that stay in one grapheme with the letter before: seen through a charsmap that maps
+    "a" to "b", because it replaces whole graphemes and so loses what else is in them."""
+    units = [0] * 512
+    units[0] = 256 << 10
+    units[256 ^ ord("a")] = ord("a") | 1 << 8 | 256 << 10
+    units[ord("a")] = 1 << 31
+    charsmap = struct.pack("<513I", 2048, *units) + b"b\0"
+    normalizer = normalizers.Precompiled(charsmap)
+    return {c for c in CODE_POINTS if c and normalizer.normalize_str("a" + chr(c)) == "b"}
+
+
 def main():
     whitespace = pre_tokenizers.Whitespace()
     isolated = isolated_by(whitespace)
@@ -97,6 +110,7 @@ def main():
         removed_by(bert(clean_text=True)),
         removed_by(bert(strip_accents=True)),
         removed_by(normalizers.StripAccents()),
+        grapheme_extending(),
     ]
     flags = [0] * 0x110000
     for bit, members in enumerate(classes):
