@@ -78,6 +78,25 @@ const std::vector<Command> kCommands = {
                  {"--spec", "file with further families"},
                  {"--list", "print the families", true}},
      .run = run_parse},
+    {.name = "tokenize",
+     .summary = "Show the token ids of texts, or the text of token ids",
+     .description =
+         "Reads one text from standard input, or one JSON string per line; prints {\"tokens\":[…]} for\n"
+         "each. PATH is a model folder, a tokenizer.json, a tekken.json, a tiktoken or GGUF file or a\n"
+         "SentencePiece model. BOS and EOS are added and special tokens in the text count as such\n"
+         "unless --no-special is given.\n\n"
+         "  printf 'Hello world' | stator tokenize --tokenizer models/demo\n"
+         "  echo '[9906, 1917]' | stator tokenize --tokenizer models/demo --decode",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--tokenizer", "model folder or vocabulary file"},
+                 {"--jsonl", "every input line is a text, written as a JSON string", true},
+                 {"--no-special", "no BOS or EOS; special tokens in the text are plain text", true},
+                 {"--decode",
+                  "input lines are [ids] or {\"tokens\":[ids]}; prints {\"text\":…}, without special "
+                  "tokens if --no-special is given",
+                  true}},
+     .run = run_tokenize},
     {.name = "config",
      .summary = "Print the effective settings as YAML, or their documentation",
      .description = "  stator config > stator.yaml\n  stator config --markdown",

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/api/json_writer.h"
+#include "stator/cli/command.h"
+#include "stator/cli/terminal.h"
+#include "stator/tokenizer/tokenizer.h"
+
+namespace stator::cli {
+namespace {
+
+using tokenizer::AddSpecial;
+using tokenizer::EncodeOptions;
+using tokenizer::SkipSpecial;
+using tokenizer::SpecialTokens;
+using tokenizer::Tokenizer;
+using Json = simdjson::dom::element;
+
+/// What is done with each input line, and its working memory.
+struct Job {
+  const Tokenizer& tokenizer;
+  EncodeOptions encode_options;
+  SkipSpecial skip_special;
+  simdjson::dom::parser parser{};
+  std::vector<TokenId> ids{};
+  std::string out{};
+};
+
+Status encode_text(std::string_view text, Job& job) {
+  job.ids.clear();
+  STATOR_CHECK(job.tokenizer.encode(text, job.encode_options, job.ids));
+  job.out = fmt::format("{{\"tokens\":[{}]}}\n", fmt::join(job.ids, ","));
+  print(job.out);
+  return {};
+}
+
+Status encode_line(const std::string& line, Job& job) {
+  std::string_view text;
+  if (const auto error = job.parser.parse(line).get(text); error != simdjson::SUCCESS) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("not a JSON string: {}", simdjson::error_message(error)));
+  }
+  return encode_text(text, job);
+}
+
+Status decode_line(const std::string& line, Job& job) {
+  Json root;
+  if (const auto error = job.parser.parse(line).get(root); error != simdjson::SUCCESS) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("not JSON: {}", simdjson::error_message(error)));
+  }
+  simdjson::dom::array values;
+  if (root.get(values) != simdjson::SUCCESS && root["tokens"].get(values) != simdjson::SUCCESS) {
+    return Error(Code::kInvalidArgument, "neither a JSON array of ids nor {\"tokens\":[…]}");
+  }
+  job.ids.clear();
+  for (const Json value : values) {
+    uint64_t id = 0;
+    if (value.get(id) != simdjson::SUCCESS || id > UINT32_MAX) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("tokens[{}] is not a token id", job.ids.size()));
+    }
+    job.ids.push_back(static_cast<TokenId>(id));
+  }
+  job.out = "{\"text\":\"";
+  api::append_json_escaped(job.out, job.tokenizer.decode(job.ids, job.skip_special));
+  job.out += "\"}\n";
+  print(job.out);
+  return {};
+}
+
+/// What came in is at fault, not what was typed or configured: exit status 1.
+Status as_failure(Status status) {
+  return status ? std::move(status) : Status(std::move(status.error()).with_code(Code::kIo));
+}
+
+Status run_lines(Status (*run_line)(const std::string&, Job&), Job& job) {
+  size_t number = 0;
+  while (const auto line = read_line()) {
+    ++number;
+    if (Status status = run_line(*line, job); !status) {
+      return as_failure(std::move(status.error()).with_context(fmt::format("line {}", number)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status run_tokenize(Invocation& invocation) {
+  const auto path = invocation.options.find("--tokenizer");
+  if (path == invocation.options.end()) {
+    return Error(Code::kInvalidArgument,
+                 "--tokenizer PATH is missing: a model folder or a vocabulary file");
+  }
+  STATOR_TRY(const auto tokenizer, Tokenizer::load(path->second), "--tokenizer");
+  const bool plain = invocation.options.contains("--no-special");
+  Job job{.tokenizer = *tokenizer,
+          .encode_options = {plain ? SpecialTokens::kAsText : SpecialTokens::kParse,
+                             plain ? AddSpecial::kNo : AddSpecial::kYes},
+          .skip_special = plain ? SkipSpecial::kYes : SkipSpecial::kNo};
+  if (invocation.options.contains("--decode")) {
+    return run_lines(decode_line, job);
+  }
+  if (invocation.options.contains("--jsonl")) {
+    return run_lines(encode_line, job);
+  }
+  return as_failure(encode_text(read_input(), job));
+}
+
+}  // namespace stator::cli
