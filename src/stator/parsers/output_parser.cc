@@ -139,6 +139,7 @@ bool step_text(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
       state.at_start = !out.text_started();
       break;
     case Role::kReasoningOpen:
+      out.begin_reasoning();
       state.mode = Mode::kReasoning;
       state.trims_newline = true;
       break;

@@ -38,6 +38,12 @@ class CallWriter {
 
   void text(std::string_view bytes);
   void reasoning(std::string_view bytes);
+  /// White space before reasoning, with no text yet, says nothing.
+  void begin_reasoning() {
+    if (!state_.text_started) {
+      state_.pending_space.clear();
+    }
+  }
   /// Reasoning has ended: white space up to text or a call is undecided from here on.
   void end_reasoning() { state_.holds_space = true; }
 
