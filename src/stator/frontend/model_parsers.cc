@@ -69,6 +69,13 @@ MarkerTokens markers_of(const parsers::ReasoningSpec& spec, const tokenizer::Tok
   return out;
 }
 
+std::shared_ptr<const parsers::OutputParser> make_shared_parser(const ModelParsers& parsers,
+                                                                parsers::ReasoningMode mode) {
+  return parsers::OutputParser::create({.reasoning_family = parsers.reasoning,
+                                        .reasoning = mode,
+                                        .special_markers = parsers.reasoning_markers.texts});
+}
+
 std::string_view resolve(std::string_view wish, std::string_view automatic) {
   if (wish == "none") {
     return {};
@@ -109,6 +116,8 @@ Result<ModelParsers> choose_parsers(const parsers::FamilyRegistry& families,
   if (!reasoning.empty()) {
     STATOR_TRY(out.reasoning, families.find_reasoning(reasoning), "reasoning_parser");
     out.reasoning_markers = markers_of(*out.reasoning, tokenizer);
+    out.reasoning_on = make_shared_parser(out, parsers::ReasoningMode::kOn);
+    out.reasoning_inside = make_shared_parser(out, parsers::ReasoningMode::kStartsInside);
   }
   out.why = wishes.tools == "auto" || wishes.reasoning == "auto" ? choice.why : "as configured";
   return out;

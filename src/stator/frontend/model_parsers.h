@@ -9,6 +9,7 @@
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/parsers/family_spec.h"
+#include "stator/parsers/output_parser.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::frontend {
@@ -29,7 +30,10 @@ struct ModelParsers {
   std::shared_ptr<const parsers::ReasoningSpec> reasoning;  // the same
   MarkerTokens tool_markers;
   MarkerTokens reasoning_markers;
-  std::string why;  ///< one sentence for the log
+  /// For answers without tools, which ask nothing of the request: shared by all of them.
+  std::shared_ptr<const parsers::OutputParser> reasoning_on;      ///< ReasoningMode::kOn
+  std::shared_ptr<const parsers::OutputParser> reasoning_inside;  ///< ReasoningMode::kStartsInside
+  std::string why;                                                ///< one sentence for the log
 };
 
 /// What an operator said about a model, and what its files say.

@@ -157,6 +157,24 @@ api::ApiResult<std::optional<structured::StructuredOutput>> constrain_calls(
   return checked(structured::constrain_tools(tools, policy, nullptr));
 }
 
+/// Null if the parser depends on the request.
+std::shared_ptr<const parsers::OutputParser> find_shared_parser(
+    const ModelParsers& parsers, const parsers::ParserOptions& options) {
+  if (options.tool_mode != ToolMode::kOff || options.tools_family != nullptr ||
+      options.answers_json || options.force_nonempty_content) {
+    return nullptr;
+  }
+  switch (options.reasoning) {
+    case ReasoningMode::kOn:
+      return parsers.reasoning_on;
+    case ReasoningMode::kStartsInside:
+      return parsers.reasoning_inside;
+    case ReasoningMode::kOff:
+      break;
+  }
+  return nullptr;
+}
+
 std::string format_name(const parsers::ParserOptions& options) {
   switch (options.tool_mode) {
     case ToolMode::kGuidedCalls:
@@ -238,7 +256,10 @@ api::ApiResult<std::unique_ptr<const OutputFormat>> make_output_format(const Mod
   format->starts_inside = options.reasoning == ReasoningMode::kStartsInside;
   format->hides_special = request.options.skip_special_tokens.value_or(true);
   format->named_call = options.tool_mode == ToolMode::kGuidedArguments;
-  format->parser = parsers::OutputParser::create(std::move(options));
+  format->parser = find_shared_parser(parsers, options);
+  if (format->parser == nullptr) {
+    format->parser = parsers::OutputParser::create(std::move(options));
+  }
   if (format->parser->is_pass_through()) {
     format.reset();
   }

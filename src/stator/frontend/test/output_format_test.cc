@@ -107,6 +107,13 @@ TEST_F(OutputFormatTest, ReasoningThatThePromptOpenedIsReasoningFromTheStart) {
   EXPECT_EQ(read("", "Hm.", "<|im_start|>assistant\n").content, "Hm.");
 }
 
+TEST_F(OutputFormatTest, AnswersWithoutToolsShareTheirParser) {
+  use("hermes", "basic");
+  EXPECT_EQ(format("")->parser, format("")->parser);
+  EXPECT_NE(format("")->parser, format("", "<think>")->parser);
+  EXPECT_NE(format(kTools)->parser, format(kTools)->parser);
+}
+
 TEST_F(OutputFormatTest, ReasoningIsSwitchedOffInEveryDialect) {
   use("none", "deepseek_r1");
   EXPECT_EQ(read("", "Hm.</think>Yes.").reasoning, "Hm.");
