@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the golden files of the tokenizer tests with the Hugging Face tokenizers library.
 
-Trains tiny BPE tokenizers in the styles of published models on the corpus below, saves them as
+Trains tiny tokenizers in the styles of published models on the corpus below, saves them as
 models/<name>.json, and records what the library makes of texts.json in goldens/<name>.json.
 
     python3 make_goldens.py                      # needs: pip install tokenizers
@@ -14,6 +14,7 @@ it equals the obvious: special, text, plain = ids; decoded = the text; skipped =
 """
 import json
 import pathlib
+import struct
 import sys
 
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers,
@@ -180,6 +181,84 @@ def build():
     yield "next", train(after(split("[aeiou]+", "merged_with_next"), pre_tokenizers.Split(" ", "merged_with_previous")), vocab=400)
 
 
+QUIET = {"show_progress": False}
+WORD_ADDED = [special("<s>"), special("</s>"), special("<mask>", lstrip=True), plain("word", single_word=True, normalized=False),
+              plain("<tool>", normalized=True)]
+
+
+def train_words(model, trainer, pre_tokenizer, normalizer=None, decoder=None):
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    if decoder:
+        tokenizer.decoder = decoder
+    for token in WORD_ADDED:
+        tokenizer.add_tokens([token])
+    return tokenizer
+
+
+def unigram(pre_tokenizer, normalizer, decoder):
+    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=["<unk>"], unk_token="<unk>", **QUIET)
+    return train_words(models.Unigram(), trainer, pre_tokenizer, normalizer, decoder)
+
+
+def with_unigram_bytes(tokenizer):
+    def add_bytes(data):
+        first = len(data["model"]["vocab"])
+        data["model"]["vocab"] += [[f"<0x{byte:02X}>", -30.0] for byte in range(256)]
+        data["model"]["byte_fallback"] = True
+        for token in data["added_tokens"]:
+            token["id"] += 256 if token["id"] >= first else 0
+    return edit(tokenizer, add_bytes)
+
+
+def small_charsmap():
+    """A double array that maps "e" to "E" and the ligature "fi" to its two letters, as SentencePiece stores it."""
+    units = [0] * 1024
+    replacements = b"E\0fi\0"
+    root = 256
+    units[0] = root << 10
+    at = root ^ ord("e")
+    units[at] = ord("e") | 1 << 8 | 256 << 10
+    units[at ^ 256] = 1 << 31
+    node, blocks = root, [512, 640, 768]
+    for byte, block in zip("\ufb01".encode(), blocks):
+        at = node ^ byte
+        node = block
+        units[at] = byte | (at ^ block) << 10
+    units[at] |= 1 << 8
+    units[node] = 1 << 31 | 2
+    return struct.pack("<I1024I", 4096, *units) + replacements
+
+
+def build_words():
+    """The models that are no BPE, and steps that only they use."""
+    wordpiece = trainers.WordPieceTrainer(vocab_size=400, special_tokens=["[UNK]", "[CLS]", "[SEP]"], **QUIET)
+    bert = train_words(models.WordPiece(unk_token="[UNK]"), wordpiece, pre_tokenizers.BertPreTokenizer(), normalizers.BertNormalizer(),
+                       decoders.WordPiece())
+    bert.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    yield "bert", bert
+    cased = trainers.WordPieceTrainer(vocab_size=400, special_tokens=["[UNK]"], continuing_subword_prefix="@", **QUIET)
+    yield "cased", train_words(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=8), cased, pre_tokenizers.WhitespaceSplit(),
+                               normalizers.Sequence([normalizers.BertNormalizer(strip_accents=True, lowercase=False), normalizers.Strip()]),
+                               decoders.WordPiece("@", False))
+    yield "t5", unigram(pre_tokenizers.Metaspace(), normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()]), decoders.Metaspace())
+    yield "xlm", with_unigram_bytes(unigram(pre_tokenizers.Metaspace(prepend_scheme="first", split=False), normalizers.Precompiled(small_charsmap()),
+                                            decoders.Sequence([decoders.Metaspace(prepend_scheme="never"), decoders.ByteFallback(), decoders.Fuse(),
+                                                               decoders.Strip(" ", 1, 0)])))
+    yield "scripts", unigram(pre_tokenizers.Sequence([pre_tokenizers.UnicodeScripts(), pre_tokenizers.Digits(True),
+                                                      pre_tokenizers.Punctuation("merged_with_previous")]), normalizers.NFKD(), decoders.Fuse())
+    wordlevel = trainers.WordLevelTrainer(vocab_size=200, special_tokens=["<unk>", "<pad>", "|"], **QUIET)
+    yield "wordlevel", train_words(models.WordLevel(unk_token="<unk>"), wordlevel, pre_tokenizers.Whitespace(),
+                                   normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]))
+    yield "ctc", train_words(models.WordLevel(unk_token="<unk>"), wordlevel, pre_tokenizers.FixedLength(1), None, decoders.CTC())
+    suffix = trainers.BpeTrainer(vocab_size=400, special_tokens=["<unk>"], end_of_word_suffix="</w>", **QUIET)
+    yield "gpt1", train_words(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"), suffix, pre_tokenizers.BertPreTokenizer(),
+                              normalizers.BertNormalizer(handle_chinese_chars=False), decoders.BPEDecoder())
+
+
 def all_texts():
     return [{"text": text} for text in TEXTS] + [{"hex": text} for text in INVALID]
 
@@ -213,7 +292,7 @@ def write_lines(path, items):
 def main():
     write_lines(HERE / "texts.json", all_texts())
     (HERE / "models").mkdir(exist_ok=True)
-    for name, tokenizer in build():
+    for name, tokenizer in [*build(), *build_words()]:
         path = HERE / "models" / f"{name}.json"
         path.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")
         write_lines(HERE / "goldens" / f"{name}.json", record(Tokenizer.from_file(str(path))))
