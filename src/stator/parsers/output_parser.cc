@@ -82,6 +82,10 @@ bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
 /// At the start of the output some families need no marker.
 bool step_start(const ParserPlan& plan, ChoiceState& state, Window& in) {
   const size_t space = leading_space(in.rest());
+  if (space > kMaxHeldSpaceBytes) {
+    state.at_start = false;
+    return true;
+  }
   if (plan.starts_with_name) {
     if (space == in.rest().size() && !in.ending()) {
       return false;

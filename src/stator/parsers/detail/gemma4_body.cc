@@ -378,6 +378,9 @@ Gemma4Body::Go Gemma4Body::cut_off(CallWriter& out) {
 
 Gemma4Body::Go Gemma4Body::closed(Window& in) const {
   const size_t space = leading_space(in.rest());
+  if (space > kMaxHeldSpaceBytes) {
+    return Go::kDone;
+  }
   if (space == in.rest().size()) {
     return in.ending() ? Go::kDone : Go::kMore;
   }

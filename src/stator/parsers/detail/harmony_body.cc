@@ -140,6 +140,11 @@ void HarmonyBody::begin_header(Part part) {
 
 bool HarmonyBody::between(Window& in, CallWriter& out) {
   const size_t space = leading_space(in.rest());
+  if (space > kMaxHeldSpaceBytes) {
+    begin_header(Part::kRest);
+    begin_message(out);
+    return true;
+  }
   if (space == in.rest().size()) {
     if (in.ending()) {
       in.consume(space);

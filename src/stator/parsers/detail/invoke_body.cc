@@ -165,7 +165,8 @@ InvokeBody::Go InvokeBody::section(Window& in, CallWriter& out) {
     const size_t space = leading_space(in.rest());
     const auto match = machine_.markers.match_at(in, space, hit);
     hit.offset = space;
-    if (match == MarkerSet::Match::kNo && space < in.rest().size()) {
+    if (space > kMaxHeldSpaceBytes ||
+        (match == MarkerSet::Match::kNo && space < in.rest().size())) {
       return Go::kDone;
     }
     if (match != MarkerSet::Match::kYes) {

@@ -565,6 +565,9 @@ JsonCallsBody::Go JsonCallsBody::object_done(CallWriter& out) {
 
 JsonCallsBody::Go JsonCallsBody::after(Window& in) {
   const size_t space = leading_space(in.rest());
+  if (space > kMaxHeldSpaceBytes) {
+    return Go::kDone;
+  }
   if (space == in.rest().size()) {
     return in.ending() ? Go::kDone : Go::kMore;
   }
@@ -581,6 +584,9 @@ JsonCallsBody::Go JsonCallsBody::after(Window& in) {
       break;
   }
   const size_t call = in.rest().find_first_not_of(" \t\r\n,;", space);
+  if (std::min(call, in.rest().size()) > kMaxHeldSpaceBytes) {
+    return Go::kDone;
+  }
   if (call == std::string_view::npos && !in.ending()) {
     return Go::kMore;
   }

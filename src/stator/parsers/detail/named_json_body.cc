@@ -178,6 +178,9 @@ NamedJsonBody::Go NamedJsonBody::malformed(CallWriter& out) {
 
 NamedJsonBody::Go NamedJsonBody::between(Window& in, CallWriter& out) {
   const size_t space = leading_space(in.rest());
+  if (space > kMaxHeldSpaceBytes) {
+    return Go::kDone;
+  }
   if (!started_ && machine_.name_at_start && space < in.rest().size()) {
     MarkerSet::Hit first;
     const auto match = machine_.framing.match_at(in, space, first);
@@ -355,6 +358,9 @@ NamedJsonBody::Go NamedJsonBody::arguments(Window& in, CallWriter& out) {
 
 NamedJsonBody::Go NamedJsonBody::after_arguments(Window& in) {
   const size_t space = leading_space(in.rest());
+  if (space > kMaxHeldSpaceBytes) {
+    return Go::kDone;
+  }
   if (space == in.rest().size()) {
     return in.ending() ? Go::kDone : Go::kMore;
   }

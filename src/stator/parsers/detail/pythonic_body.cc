@@ -214,6 +214,9 @@ PythonicBody::Go PythonicBody::arguments(Window& in, CallWriter& out) {
 
 PythonicBody::Go PythonicBody::after(Window& in) const {
   const size_t space = leading_space(in.rest());
+  if (space > kMaxHeldSpaceBytes) {
+    return Go::kDone;
+  }
   if (space == in.rest().size()) {
     return in.ending() ? Go::kDone : Go::kMore;
   }

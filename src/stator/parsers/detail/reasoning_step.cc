@@ -40,6 +40,10 @@ bool peek(const ParserPlan& plan, ChoiceState& state, Window& in) {
   const size_t space = leading_space(in.rest());
   MarkerSet::Hit hit;
   const auto match = plan.reasoning_markers.match_at(in, space, hit);  // Mistral's begins with '['
+  if (space > kMaxHeldSpaceBytes) {
+    state.peeked = true;
+    return true;
+  }
   if (match == MarkerSet::Match::kMaybe) {
     return false;
   }

@@ -192,6 +192,9 @@ TagParamsBody::Go TagParamsBody::malformed(CallWriter& out) {
 
 TagParamsBody::Go TagParamsBody::between(Window& in, CallWriter& out) {
   const size_t space = leading_space(in.rest());
+  if (space > kMaxHeldSpaceBytes) {
+    return committed_ || !machine_.keep_opener ? Go::kDone : Go::kNotACall;
+  }
   if (space == in.rest().size()) {
     const bool was_call = committed_ || !machine_.keep_opener;
     return !in.ending() ? Go::kMore : (was_call ? Go::kDone : Go::kNotACall);

@@ -62,6 +62,9 @@ class Window {
 constexpr bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
+/// White space that is held until what follows it is known; a longer run decides by itself. Keeps
+/// the time linear.
+inline constexpr size_t kMaxHeldSpaceBytes = 4096;
 /// Number of leading white space bytes.
 constexpr size_t leading_space(std::string_view text) {
   size_t count = 0;

@@ -157,6 +157,29 @@ TEST_P(Goldens, DoNotDependOnCutsWhenMutated) {
   }
 }
 
+/// A model that goes on with line breaks for ever must not make the parser hold them all.
+TEST_P(Goldens, DoNotMakeTheParserHoldWhiteSpaceWithoutEnd) {
+  constexpr size_t kFewSpaces = 4 * 4096;
+  const std::string spaces(64, '\n');
+  for (const GoldenCase& golden : read_goldens(GetParam())) {
+    if (golden.finish == "length" || !golden.recoveries.empty()) {
+      continue;
+    }
+    SCOPED_TRACE(golden.name);
+    const auto parser = OutputParser::create(golden.options);
+    for (const std::vector<Piece>& begin : {std::vector<Piece>(), golden.pieces}) {
+      auto state = parser->make_state();
+      EventList events;
+      parser->feed(state, begin, events);
+      const size_t held_before = state.held_bytes();
+      for (int round = 0; round < 1000; ++round) {
+        parser->feed(state, spaces, events);
+      }
+      EXPECT_LE(state.held_bytes(), held_before + kFewSpaces);
+    }
+  }
+}
+
 std::string family_of(const testing::TestParamInfo<std::string>& info) {
   return std::filesystem::path(info.param).stem().string();
 }
