@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -288,6 +289,7 @@ void read_message(ChatInputReader& r, const Path& path) {
   if (*facts.role == Role::kTool && !facts.has_tool_call_id) {
     r.in.violation(Path(path, "tool_call_id"), "is required in tool messages");
   }
+  r.has_thinking_parts |= facts.first_thinking_part != kNone;
   r.chat.last_role = *facts.role;
 }
 
@@ -333,6 +335,9 @@ void read_messages(ChatInputReader& reader, const Path& path) {
   }
   if (present) {
     chat.messages_json = in.since(begin);
+  }
+  if (std::exchange(reader.has_thinking_parts, false)) {
+    chat.messages_json = fold_thinking_parts(chat.messages_json, reader.depth_max);
   }
 }
 

@@ -2,7 +2,6 @@
 #include "stator/api/chunk_encoder.h"
 
 #include "stator/api/detail/response_json.h"
-#include "stator/api/error_body.h"
 #include "stator/api/json_writer.h"
 
 namespace stator::api {
@@ -155,12 +154,13 @@ void CompletionChunkEncoder::append_usage(std::string& out, const Usage& usage,
   append_usage_chunk(out, prefix_, usage, nvext_json);
 }
 
-void append_sse_error(std::string& out, int status, std::string_view message) {
+void append_sse_error(std::string& out, int status, std::string_view message,
+                      const ErrorStyle& style) {
   out.append("data: ");
   JsonWriter json(out);
   json.begin_object().key("error").begin_object();
   json.key("message").value(message);
-  json.key("type").value(sse_error_type(status));
+  json.key("type").value(sse_error_type(status, style));
   json.key("code").value(status);
   json.end_object().end_object();
   out.append("\n\n");

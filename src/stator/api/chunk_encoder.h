@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "stator/api/error_body.h"
 #include "stator/api/response.h"
 
 namespace stator::api {
@@ -79,7 +80,8 @@ class CompletionChunkEncoder {
 
 /// data: {"error":{"message","type","code"}}. Follow it with append_sse_done. `status` as in
 /// error_body.h; the type slug comes from sse_error_type.
-void append_sse_error(std::string& out, int status, std::string_view message);
+void append_sse_error(std::string& out, int status, std::string_view message,
+                      const ErrorStyle& style = {});
 /// data: [DONE]
 void append_sse_done(std::string& out);
 /// A comment nobody reads: ":\n\n".

@@ -114,7 +114,8 @@ class StreamAnswer final : public Answer {
       return;
     }
     std::string& out = scratch();
-    api::append_sse_error(out, api::http_status(error.code(), spec_.error_style), error.message());
+    api::append_sse_error(out, api::http_status(error.code(), spec_.error_style), error.message(),
+                          spec_.error_style);
     api::append_sse_done(out);
     send(out);
     exchange_.finish();

@@ -17,6 +17,7 @@ struct ChatInputReader {
   ChatInput& chat;
   uint32_t depth_max;  ///< for JSON inside strings (tool call arguments)
   std::optional<bool> add_generation_prompt = {};
+  bool has_thinking_parts = false;  ///< some message has content parts that are reasoning
 };
 
 bool read_chat_field(ChatInputReader& reader, std::string_view key, const Path& path);
@@ -28,6 +29,11 @@ void finish_chat_input(ChatInputReader& reader);
 void read_messages(ChatInputReader& reader, const Path& path);
 /// The value of `tools`: checks every tool, keeps the text and the names.
 void read_tools(ChatInputReader& reader, const Path& path);
+
+/// A checked array of messages in which parts of type `thinking` have become the message's
+/// `reasoning_content`, unless it has one already, and `redacted_thinking` is gone; all other
+/// members are verbatim.
+std::string fold_thinking_parts(std::string_view messages_json, uint32_t depth_max);
 
 /// Text parts of the last user message of a checked array, joined by newlines.
 std::string last_user_text(std::string_view messages_json, uint32_t depth_max);

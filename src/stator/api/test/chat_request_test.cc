@@ -453,8 +453,7 @@ TEST(ChatRequest, HandsOnGrammarsWhenTheyCanBeEnforced) {
       {R"("guided_choice":[])", "guided_choice", "must not be empty"},
       {R"("guided_json":{"not":{}})", "guided_json", "at #/not: not is not supported"},
       {R"("regex":"(?=a")", "regex", "at character 1: look-ahead"},
-      {R"("response_format":{"type":"structural_tag"})", "response_format.triggers",
-       "is required"},
+      {R"("response_format":{"type":"structural_tag"})", "response_format.triggers", "is required"},
       {R"("guided_regex":"")", "guided_regex", "must not be blank"},
       {R"("response_format":{"type":"json_schema"})", "response_format.json_schema", "is required"},
       {R"("response_format":{"type":"json_schema","json_schema":{"schema":{}}})",
@@ -519,6 +518,27 @@ TEST(ChatRequest, AcceptsEveryKindOfMessage) {
     {"role":"assistant","reasoning":"r","extra":{"x":1}}])"));
   EXPECT_EQ(request.chat.message_count, 7U);
   EXPECT_EQ(request.chat.last_role, Role::kAssistant);
+}
+
+TEST(ChatRequest, FoldsLeakedThinkingPartsIntoReasoning) {
+  const auto folded = [](std::string_view messages) {
+    return parsed(with_messages(messages)).chat.messages_json;
+  };
+  EXPECT_EQ(
+      folded(R"([{"role":"user","content":"u"},{"role":"assistant","content":[)"
+             R"({"type":"thinking","thinking":"a\n","signature":"s"},{"type":"text","text":"t"},)"
+             R"({"type":"redacted_thinking","data":"x"},{"type":"thinking","thinking":"b"}],)"
+             R"("n\u00e4me":1.0}])"),
+      R"([{"role":"user","content":"u"},{"role":"assistant",)"
+      R"("content":[{"type":"text","text":"t"}],"näme":1.0,"reasoning_content":"a\n\nb"}])");
+  EXPECT_EQ(folded(R"([{"role":"assistant","reasoning":"mine",)"
+                   R"("content":[{"type":"thinking","thinking":"a"}]}])"),
+            R"([{"role":"assistant","content":[],"reasoning_content":"mine"}])");
+  EXPECT_EQ(folded(R"([{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]},)"
+                   R"({"role":"assistant","content":null}])"),
+            R"([{"role":"assistant","content":[]},{"role":"assistant","content":null}])");
+  const std::string_view untouched = R"([ {"role":"assistant", "content":"t"} ])";
+  EXPECT_EQ(folded(untouched), untouched);
 }
 
 TEST(ChatRequest, RefusesBrokenMessagesByPath) {
