@@ -74,6 +74,7 @@ Result<BpeModel> BpeModel::create(const BpeSpec& spec, Alphabet alphabet) {
     model.unk_ = *unk;
   }
   STATOR_CHECK(model.index_merges(spec, spellings));
+  model.index_whole_pieces();
   return model;
 }
 
@@ -113,6 +114,8 @@ void BpeModel::index_single_bytes() {
 
 Status BpeModel::index_merges(const BpeSpec& spec, const Spellings& spellings) {
   merges_ = MergeTable(spec.merges.size());
+  std::vector<TokenPairs::Merge> by_rank;
+  by_rank.reserve(spec.merges.size());
   std::string merged;
   uint32_t index = 0;
   merges_stay_in_words_ = alphabet_ == Alphabet::kCharacters && !ignore_merges_ &&
@@ -133,11 +136,38 @@ Status BpeModel::index_merges(const BpeSpec& spec, const Spellings& spellings) {
     }
     const uint32_t rank = spec.merge_ranks.empty() ? index : spec.merge_ranks[index];
     merges_.insert(ids[0], ids[1], {rank, ids[2]});
+    by_rank.push_back({ids[0], ids[1], {rank, ids[2]}});
     ++index;
     merges_stay_in_words_ =
         merges_stay_in_words_ && find_word_start(merged, 0) == std::string_view::npos;
   }
+  if (alphabet_ == Alphabet::kBytes) {
+    std::ranges::sort(by_rank, {}, [](const TokenPairs::Merge& merge) { return merge.rule.rank; });
+    index_pairs(by_rank);
+  }
   return {};
+}
+
+void BpeModel::index_pairs(std::span<const TokenPairs::Merge> merges) {
+  std::vector<TokenTrie::Entry> entries(ids_.begin(), ids_.end());
+  auto pairs = TokenPairs::create(
+      {.entries = entries, .bytes = single_byte_ids_, .merges = merges, .table = merges_});
+  if (!pairs) {
+    return;
+  }
+  std::erase_if(entries, [&](const auto& entry) { return !pairs->is_formed(entry.second); });
+  byte_bpe_.emplace(*std::move(pairs), entries);
+  merges_ = MergeTable();
+}
+
+void BpeModel::index_whole_pieces() {
+  std::vector<PieceTable::Entry> whole;
+  for (const auto& [bytes, id] : ids_) {
+    if (ignore_merges_ || (byte_bpe_ && byte_bpe_->is_formed(id))) {
+      whole.emplace_back(bytes, id);
+    }
+  }
+  whole_pieces_ = PieceTable(whole);
 }
 
 TokenId BpeModel::lookup(std::string_view piece) const {
@@ -159,11 +189,21 @@ std::optional<TokenId> BpeModel::find(std::string_view token_text) const {
 
 void BpeModel::encode(std::string_view piece, BpeScratch& scratch,
                       std::vector<TokenId>& out) const {
-  if (ignore_merges_) {
-    if (const TokenId id = lookup(piece); id != kNone) {
-      out.push_back(id);
-      return;
-    }
+  const TokenId id = piece.size() <= PieceTable::kBytesMax ? whole_pieces_.find(piece)
+                     : ignore_merges_                      ? lookup(piece)
+                                                           : kNone;
+  if (id != kNone) {
+    out.push_back(id);
+    return;
+  }
+  encode_divided(piece, scratch, out);
+}
+
+void BpeModel::encode_divided(std::string_view piece, BpeScratch& scratch,
+                              std::vector<TokenId>& out) const {
+  if (byte_bpe_) {
+    byte_bpe_->encode(piece, scratch.byte_bpe, out);
+    return;
   }
   scratch.ids.clear();
   if (alphabet_ == Alphabet::kBytes) {

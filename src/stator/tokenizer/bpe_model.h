@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,7 +13,9 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
+#include "stator/tokenizer/byte_bpe.h"
 #include "stator/tokenizer/merge_table.h"
+#include "stator/tokenizer/piece_table.h"
 #include "stator/tokenizer/vocabulary_entries.h"
 
 namespace stator::tokenizer {
@@ -43,10 +46,12 @@ struct BpeScratch {
   std::vector<Symbol> symbols;   // doubly linked list, in place
   std::vector<uint64_t> queue;   // heap of (rank << 32 | position of the left symbol)
   uint64_t queue_pops = 0;       // counts work: at most 3 per symbol of a word
+  ByteBpeScratch byte_bpe;
 };
 
 /// Byte-pair encoding of one piece: merges the adjacent pair of lowest rank, leftmost on ties,
-/// until no pair has a rule. Short words scan for the lowest rank, long ones keep a heap over a
+/// until no pair has a rule. Pieces of bytes go without merging (ByteBpe) where the vocabulary
+/// allows it. Otherwise short words scan for the lowest rank and long ones keep a heap over a
 /// linked list: O(n log n) for any word. Immutable and thread-safe.
 class BpeModel {
  public:
@@ -67,6 +72,12 @@ class BpeModel {
   /// Appends the ids of one non-empty piece. Never fails: what has no token, no byte fallback and
   /// no unknown token vanishes, as in the reference.
   void encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
+
+  /// The pieces of up to PieceTable::kBytesMax bytes that are one token.
+  const PieceTable& whole_pieces() const { return whole_pieces_; }
+
+  /// `encode` for a piece that is not one of `whole_pieces`.
+  void encode_divided(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
 
   /// End of the part of `piece` from `at` that can be encoded by itself without changing the
   /// result: SentencePiece-style models have no tokens across "x▁", so that their texts, which come
@@ -93,6 +104,8 @@ class BpeModel {
   void index_vocab(const BpeSpec& spec);
   Status index_merges(const BpeSpec& spec, const Spellings& spellings);
   void index_single_bytes();
+  void index_pairs(std::span<const TokenPairs::Merge> merges);
+  void index_whole_pieces();
   TokenId lookup(std::string_view piece) const;
   void split_characters(std::string_view piece, std::vector<TokenId>& ids) const;
   TokenId character_id(std::string_view character, bool is_first, bool is_last) const;
@@ -115,7 +128,9 @@ class BpeModel {
   std::array<TokenId, 256> single_byte_ids_ =
       all_none();  // one-byte pieces; kNone where there is none
   std::array<TokenId, 256> fallback_ids_ = all_none();  // "<0xNN>"
-  MergeTable merges_;
+  MergeTable merges_;                                   // empty if there is byte_bpe_
+  std::optional<ByteBpe> byte_bpe_;  // kBytes: if merges come after those of their parts
+  PieceTable whole_pieces_;
 };
 
 }  // namespace stator::tokenizer

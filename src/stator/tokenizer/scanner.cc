@@ -31,6 +31,25 @@ constexpr std::array kPatterns = {
                          R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
                          R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|)"
                          R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
+    std::pair{ScannerFamily::kTekken,
+              std::string_view(R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*)"
+                               R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?)"
+                               R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+                               R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
+    std::pair{ScannerFamily::kKimiK2,
+              std::string_view(
+                  R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
+                  R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+                  R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
+                  R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+                  R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
+    std::pair{ScannerFamily::kKimiK2,  // without class intersections
+              std::string_view(
+                  R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*)"
+                  R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+                  R"([^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])+)"
+                  R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+                  R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
 };
 
 enum class Case : uint8_t { kSensitive, kInsensitive };
@@ -222,9 +241,10 @@ struct CasedWord {
 
 /// Characters without case and marks belong to both the upper and the lower class, so `upper*` may
 /// have to give some back to `lower+`.
-CasedWord scan_cased_word(std::string_view text, size_t at) {
-  const auto in_class = [](uint32_t flags, uint32_t other_case) {
-    return (flags & kMark) != 0 || ((flags & kLetter) != 0 && (flags & other_case) == 0);
+CasedWord scan_cased_word(std::string_view text, size_t at, uint32_t not_letter) {
+  const auto in_class = [not_letter](uint32_t flags, uint32_t other_case) {
+    return (flags & not_letter) == 0 &&
+           ((flags & kMark) != 0 || ((flags & kLetter) != 0 && (flags & other_case) == 0));
   };
   Cursor cursor(text, at);
   size_t both_end = at;  // end of the last character of the upper run that also counts as lower
@@ -240,16 +260,24 @@ CasedWord scan_cased_word(std::string_view text, size_t at) {
   return {cursor.at() != upper_end ? cursor.at() : both_end, upper_end};
 }
 
+/// What tells the descendants of o200k apart.
+struct CasedRules {
+  bool contractions = true;  // after a word
+  int digits_max = 3;
+  bool slash = true;        // in the tail of symbols
+  uint32_t not_letter = 0;  // classes that are in no word
+};
+
 /// `[^\r\n\p{L}\p{N}]?` and one of the word alternatives; `at` if there is no word here.
-size_t scan_o200k_word(std::string_view text, size_t at) {
+size_t scan_o200k_word(std::string_view text, size_t at, uint32_t not_letter) {
   Cursor next(text, at);
   const bool may_lead = next.is_not(kNewline | kLetter | kNumber);
-  const CasedWord here = scan_cased_word(text, at);
+  const CasedWord here = scan_cased_word(text, at, not_letter);
   if (!may_lead) {
     return here.ending_lower != at ? here.ending_lower : here.all_upper;
   }
   next.advance();
-  const CasedWord led = scan_cased_word(text, next.at());
+  const CasedWord led = scan_cased_word(text, next.at(), not_letter);
   if (led.ending_lower != next.at()) {
     return led.ending_lower;
   }
@@ -259,16 +287,25 @@ size_t scan_o200k_word(std::string_view text, size_t at) {
   return led.all_upper != next.at() ? led.all_upper : here.all_upper;
 }
 
-size_t scan_o200k(std::string_view text, size_t at) {
-  if (const size_t end = scan_o200k_word(text, at); end != at) {
-    return end + contraction_bytes(text, end, Case::kInsensitive);
+size_t scan_o200k(std::string_view text, size_t at, const CasedRules& rules) {
+  if (const size_t end = scan_o200k_word(text, at, rules.not_letter); end != at) {
+    return end + (rules.contractions ? contraction_bytes(text, end, Case::kInsensitive) : 0);
   }
   const Cursor cursor(text, at);
   if (cursor.is(kNumber)) {
-    return scan_digits(cursor, 3);
+    return scan_digits(cursor, rules.digits_max);
   }
-  const size_t symbols_end = scan_symbols(text, at, kSpace | kLetter | kNumber, /*slash=*/true);
+  const size_t symbols_end = scan_symbols(text, at, kSpace | kLetter | kNumber, rules.slash);
   return symbols_end != at ? symbols_end : scan_space_and_lines(text, at);
+}
+
+size_t scan_kimi_k2(std::string_view text, size_t at) {
+  Cursor cursor(text, at);
+  if (cursor.is(kHan)) {
+    cursor.skip_while(kHan);
+    return cursor.at();
+  }
+  return scan_o200k(text, at, {.slash = false, .not_letter = kHan});
 }
 
 }  // namespace
@@ -293,7 +330,11 @@ size_t scan_piece(ScannerFamily family, std::string_view text, size_t at) {
     case ScannerFamily::kQwen35:
       return scan_cl100k(text, at, {kLetter | kMark, kSpace | kLetter | kMark | kNumber, 1});
     case ScannerFamily::kO200k:
-      return scan_o200k(text, at);
+      return scan_o200k(text, at, {});
+    case ScannerFamily::kTekken:
+      return scan_o200k(text, at, {.contractions = false, .digits_max = 1});
+    case ScannerFamily::kKimiK2:
+      return scan_kimi_k2(text, at);
   }
   return text.size();
 }

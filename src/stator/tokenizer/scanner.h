@@ -16,6 +16,8 @@ enum class ScannerFamily : uint8_t {
   kQwen2,   ///< Qwen 2, 2.5, 3: single digits
   kQwen35,  ///< Qwen 3.5: marks count as letters
   kO200k,   ///< GPT-4o, gpt-oss, Llama 4: words split at a change from lower to upper case
+  kTekken,  ///< Mistral since Nemo: o200k without contractions, single digits
+  kKimiK2,  ///< o200k with Chinese characters apart
 };
 
 /// The family whose expression is literally `pattern`, if any.

@@ -3,8 +3,8 @@
 
 #include "stator/core/assert.h"
 #include "stator/tokenizer/incremental_detokenizer.h"
+#include "stator/tokenizer/piece_encoder.h"
 #include "stator/tokenizer/pipeline.h"
-#include "stator/tokenizer/pre_token_cache.h"
 #include "stator/tokenizer/unicode.h"
 
 #include <fmt/format.h>
@@ -39,6 +39,8 @@ struct EncodeScratch {
     trim_one(bpe.ids);
     trim_one(bpe.symbols);
     trim_one(bpe.queue);
+    trim_one(bpe.byte_bpe.tokens);
+    trim_one(bpe.byte_bpe.dead);
     trim_one(unigram.best);
   }
 
@@ -51,34 +53,17 @@ struct EncodeScratch {
   }
 };
 
-/// Through the cache where the part is short enough.
-void encode_part(const BpeModel& model, uint32_t instance, std::string_view part,
-                 BpeScratch& scratch, std::vector<TokenId>& out) {
-  if (part.size() > PreTokenCache::kPieceBytesMax) {
-    model.encode(part, scratch, out);
-    return;
-  }
-  PreTokenCache& cache = PreTokenCache::of_this_thread();
-  const PreTokenCache::Key key = PreTokenCache::make_key(part, instance);
-  if (const auto known = cache.find(key); !known.empty()) {
-    out.insert(out.end(), known.begin(), known.end());
-    return;
-  }
-  const size_t begin = out.size();
-  model.encode(part, scratch, out);
-  cache.insert(key, std::span(out).subspan(begin));
-}
-
 // encode_pieces: all pieces of a section by one kind of model.
 
 Status encode_pieces(const BpeModel& model, uint32_t instance, EncodeScratch& scratch,
                      std::vector<TokenId>& out) {
   const Pieces& pieces = scratch.pieces;
+  PieceEncoder encoder(model, instance, scratch.bpe);
   for (size_t i = 0; i < pieces.ranges.size(); ++i) {
     const std::string_view piece = pieces[i];
     for (size_t at = 0; at < piece.size();) {
       const size_t end = model.find_part_end(piece, at);
-      encode_part(model, instance, piece.substr(at, end - at), scratch.bpe, out);
+      encoder.encode_piece(piece.substr(at, end - at), out);
       at = end;
     }
   }
@@ -103,6 +88,20 @@ Status encode_pieces(const WordModel& model, uint32_t, EncodeScratch& scratch,
   return {};
 }
 
+/// Byte-pair models behind one known expression, as most published ones are, need no list of all
+/// pieces: the text is cut and encoded a few hundred pieces at a time.
+bool encode_at_once(const Pipeline& pipeline, std::string_view text, EncodeScratch& scratch,
+                    std::vector<TokenId>& out) {
+  const auto& steps = pipeline.pre_tokenizer.steps;
+  const auto* model = std::get_if<BpeModel>(&pipeline.model);
+  const auto* scan = steps.size() == 1 ? std::get_if<PreTokenizer::Scan>(&steps.front()) : nullptr;
+  if (model == nullptr || scan == nullptr) {
+    return false;
+  }
+  PieceEncoder(*model, pipeline.instance, scratch.bpe).encode_text(scan->family, text, out);
+  return true;
+}
+
 Status encode_text(const Pipeline& pipeline, const Section& raw, SpecialTokens special,
                    EncodeScratch& scratch, std::vector<TokenId>& out) {
   STATOR_TRY(const Normalized normalized,
@@ -111,6 +110,9 @@ Status encode_text(const Pipeline& pipeline, const Section& raw, SpecialTokens s
   for (const Section& section : scratch.normalized_sections) {
     if (section.is_token) {
       out.push_back(section.id);
+      continue;
+    }
+    if (encode_at_once(pipeline, section.text, scratch, out)) {
       continue;
     }
     const bool is_start = raw.is_start && normalized.keeps_start && section.is_start;

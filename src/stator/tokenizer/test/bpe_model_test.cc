@@ -125,7 +125,7 @@ TEST(BpeModel, BytesAndCharactersGiveTheSameIds) {
 TEST(BpeModel, WorkIsLinearInTheLengthOfAWord) {
   Random random(9);
   const RandomVocab vocab(random, 60);
-  const BpeModel model = make(vocab.spec(), BpeModel::Alphabet::kBytes);
+  const BpeModel model = make(vocab.spec(), BpeModel::Alphabet::kCharacters);
   for (size_t length = 1000; length <= 256'000; length *= 2) {
     std::string word(length, 'a');
     for (size_t i = 0; i < length; i += 1 + random.below(3)) {

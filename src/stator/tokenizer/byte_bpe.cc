@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/byte_bpe.h"
+
+#include "stator/core/assert.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+
+namespace stator::tokenizer {
+namespace {
+
+constexpr size_t kShortWordBytes = 63;  // positions 0 … 63 are the bits of one word
+
+uint64_t next_serial() {
+  static std::atomic<uint64_t> last = 0;
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace
+
+ByteBpe::ByteBpe(TokenPairs pairs, std::span<TokenTrie::Entry> entries)
+    : pairs_(std::move(pairs)), trie_(entries), serial_(next_serial()) {
+  for (const auto& [bytes, token] : entries) {
+    if (token >= tokens_.size()) {
+      tokens_.resize(std::max<size_t>(token + 1, 2 * tokens_.size()));
+    }
+    const TokenTrie::Match shorter = trie_.find_longest(bytes.substr(0, bytes.size() - 1));
+    tokens_[token] = {shorter.bytes != 0 ? shorter.token : kNone,
+                      static_cast<uint32_t>(bytes.size())};
+  }
+}
+
+void ByteBpe::encode(std::string_view word, ByteBpeScratch& scratch,
+                     std::vector<TokenId>& out) const {
+  if (scratch.answers_owner != serial_) {
+    scratch.answers.assign(ByteBpeScratch::kAnswers, UINT64_MAX);
+    scratch.answers_owner = serial_;
+  }
+  if (word.size() <= kShortWordBytes) {
+    std::array<TokenId, kShortWordBytes> tokens;
+    uint64_t dead = 0;
+    const size_t count = fill(word, {tokens.data(), &dead}, scratch);
+    out.insert(out.end(), tokens.data(), tokens.data() + count);
+    return;
+  }
+  scratch.tokens.resize(std::max(scratch.tokens.size(), word.size()));
+  scratch.dead.assign(word.size() / 64 + 1, 0);
+  const size_t count = fill(word, {scratch.tokens.data(), scratch.dead.data()}, scratch);
+  out.insert(out.end(), scratch.tokens.data(), scratch.tokens.data() + count);
+}
+
+bool ByteBpe::may_touch(TokenId left, TokenId right, ByteBpeScratch& scratch) const {
+  static_assert(TokenPairs::kTokensMax <= size_t{1} << 22, "two tokens and a bit fit 64 bits");
+  const uint64_t pair = (static_cast<uint64_t>(left) << 22) | right;
+  uint64_t& answer = scratch.answers[(pair * 0x9E3779B97F4A7C15ULL) >>
+                                     (64 - std::countr_zero(ByteBpeScratch::kAnswers))];
+  if (answer >> 1 != pair) {
+    answer = pair << 1 | (pairs_.may_touch(left, right) ? 1 : 0);
+  }
+  return (answer & 1) != 0;
+}
+
+/// Writes the tokens of `word` and returns how many.
+size_t ByteBpe::fill(std::string_view word, Work work, ByteBpeScratch& scratch) const {
+  const auto [tokens, dead] = work;
+  size_t count = 0;
+  size_t at = 0;
+  auto [token, bytes] = trie_.find_longest(word);
+  while (true) {
+    ++scratch.steps;
+    const size_t end = at + bytes;
+    const bool is_dead = (dead[end / 64] >> (end % 64) & 1) != 0;
+    if (!is_dead && (count == 0 || may_touch(tokens[count - 1], token, scratch))) {
+      tokens[count++] = token;
+      at = end;
+      if (at == word.size()) {
+        return count;
+      }
+      const TokenTrie::Match next = trie_.find_longest(word.substr(at));
+      token = next.token;
+      bytes = next.bytes;
+      continue;
+    }
+    token = tokens_[token].shorter;
+    while (token == kNone) {
+      STATOR_ASSERT(count > 0, "every word has an encoding");
+      dead[at / 64] |= uint64_t{1} << (at % 64);
+      const TokenId last = tokens[--count];
+      at -= tokens_[last].bytes;
+      token = tokens_[last].shorter;
+    }
+    bytes = tokens_[token].bytes;
+  }
+}
+
+}  // namespace stator::tokenizer

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/piece_scanner.h"
+
+#include "stator/core/assert.h"
+
+#include <bit>
+
+namespace stator::tokenizer {
+namespace {
+
+/// What tells the families apart as long as the text is ASCII.
+struct BlockRules {
+  enum class Contractions : uint8_t {
+    kNone,
+    kLowerFirst,  // "'s" is a piece; lower case only
+    kFirst,       // "'s" is a piece
+    kSuffix,      // "word's" is a piece
+  };
+  Contractions contractions;
+  bool digits_in_threes = false;
+  bool lines = true;   // line breaks end runs of white space, one symbol may lead a word
+  bool cased = false;  // words end before a capital that follows a small letter
+  bool slash = false;  // '/' goes on with the line breaks after symbols
+};
+
+/// The masks cut off before the first byte that is not ASCII, and what follows from them.
+struct Block {
+  explicit Block(const AsciiMasks& masks)
+      : bytes(masks.other == 0 ? kMaskBytes : static_cast<size_t>(std::countr_zero(masks.other))),
+        valid(masks.other == 0 ? ~uint64_t{0} : (masks.other & (~masks.other + 1)) - 1),
+        letter(masks.letter & valid),
+        digit(masks.digit & valid),
+        space(masks.space & valid),
+        newline(masks.newline & valid),
+        blank(masks.blank & valid),
+        quote(masks.quote & valid),
+        symbol(valid & ~(letter | digit | space)) {}
+
+  size_t bytes;
+  uint64_t valid;
+  uint64_t letter;
+  uint64_t digit;
+  uint64_t space;
+  uint64_t newline;
+  uint64_t blank;
+  uint64_t quote;
+  uint64_t symbol;
+};
+
+uint64_t bit(size_t i) {
+  return uint64_t{1} << i;
+}
+
+/// Bits below `i`, which may be 64.
+uint64_t below(size_t i) {
+  return i >= 64 ? ~uint64_t{0} : bit(i) - 1;
+}
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+}
+
+/// Bytes of the contraction whose quote is text[0], or 0; three bytes can be read.
+template <bool kFold>
+size_t contraction_bytes(const char* text) {
+  const char first = kFold ? lower(text[1]) : text[1];
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') {
+    return 2;
+  }
+  const char second = kFold ? lower(text[2]) : text[2];
+  const bool three =
+      ((first == 'r' || first == 'v') && second == 'e') || (first == 'l' && second == 'l');
+  return three ? 3 : 0;
+}
+
+/// First digits of pieces of up to three.
+uint64_t starts_of_threes(uint64_t digit) {
+  const uint64_t in_threes = digit & (digit << 1) & (digit << 2) & (digit << 3);
+  uint64_t starts = digit & ~(digit << 1);
+  for (uint64_t next = (starts << 3) & in_threes; next != 0; next = (next << 3) & in_threes) {
+    starts |= next;
+  }
+  return starts;
+}
+
+/// Starts within white space for `\s*[\r\n]+|\s+(?!\S)|\s+` after ` ?symbols+[\r\n]*`. `swallowed`
+/// are the line breaks that belong to the symbols before them.
+uint64_t starts_of_space_and_lines(const Block& block, uint64_t swallowed) {
+  const uint64_t gap = block.space & ~block.newline;
+  const uint64_t first = block.space & ~(block.space << 1) & ~swallowed;
+  const uint64_t last = gap & ~(block.space >> 1);
+  // White space after a line break is a piece of its own, unless another line break ends it.
+  uint64_t indent = gap & ~(gap << 1) & (block.newline << 1);
+  if ((gap & (block.newline >> 1)) != 0) [[unlikely]] {
+    for (uint64_t left = indent & ~(swallowed << 1); left != 0; left &= left - 1) {
+      const auto begin = static_cast<size_t>(std::countr_zero(left));
+      const size_t end = begin + static_cast<size_t>(std::countr_one(gap >> begin));
+      if (end < 64 && (block.newline & bit(end)) != 0) {
+        indent &= ~bit(begin);
+      }
+    }
+  }
+  return first | last | indent;
+}
+
+/// "'s" and the like that stand alone, at quotes that lead letters: the letter after it starts a
+/// piece. In expressions whose words a symbol may lead, it is the quote's piece that has to end.
+template <bool kFold>
+uint64_t cut_contractions(uint64_t starts, uint64_t quotes, const Block& block, const char* text) {
+  for (; quotes != 0; quotes &= quotes - 1) {
+    const auto at = static_cast<size_t>(std::countr_zero(quotes));
+    if (const size_t bytes = contraction_bytes<kFold>(text + at); bytes != 0) {
+      starts &= ~(below(at + bytes) & ~below(at + 1));
+      starts |= at + bytes < 64 ? bit(at + bytes) & block.valid : 0;
+    }
+  }
+  return starts;
+}
+
+/// "word's": the quote goes on with the word.
+uint64_t join_contractions(uint64_t starts, const Block& block, const char* text) {
+  size_t previous_end = 0;  // in "it's're" the second one is the next piece's
+  for (uint64_t quotes = block.quote & (block.letter << 1); quotes != 0; quotes &= quotes - 1) {
+    const auto at = static_cast<size_t>(std::countr_zero(quotes));
+    if (at == previous_end) {
+      continue;
+    }
+    if (at + 3 > block.bytes) {
+      return starts & below(at);
+    }
+    if (const size_t bytes = contraction_bytes<true>(text + at); bytes != 0) {
+      previous_end = at + bytes;
+      starts &= ~(below(at + bytes) & ~below(at));
+      starts |= at + bytes < 64 ? bit(at + bytes) & block.valid : 0;
+    }
+  }
+  return starts;
+}
+
+/// Drops what depends on bytes behind the block.
+uint64_t keep_certain(uint64_t starts, const Block& block) {
+  if ((block.space & bit(block.bytes - 1)) != 0) {
+    // Only the first of a run of white space is certain while its end is not in sight.
+    const uint64_t rest = block.valid & ~block.space;
+    starts &= below(64 - static_cast<size_t>(std::countl_zero(rest)) + 1);
+  }
+  return starts;
+}
+
+template <BlockRules kRules>
+uint64_t find_starts_with_lines(const Block& block, const char* text) {
+  using Contractions = BlockRules::Contractions;
+  const uint64_t gap = block.space & ~block.newline;
+  // A single symbol, not after a blank, leads the word behind it.
+  const uint64_t leader = block.symbol & ~((block.symbol | block.blank) << 1) & (block.letter >> 1);
+  const uint64_t after_symbol = block.newline & (block.symbol << 1);
+  const uint64_t swallowed = block.newline & ~(block.newline + after_symbol);
+  uint64_t starts = block.letter & ~((block.letter | gap | leader) << 1);
+  if constexpr (kRules.cased) {
+    uint64_t capital = 0;
+    for (uint64_t left = block.letter & (block.letter << 1); left != 0; left &= left - 1) {
+      const auto at = static_cast<size_t>(std::countr_zero(left));
+      capital |= (text[at] & 0x20) == 0 && (text[at - 1] & 0x20) != 0 ? bit(at) : 0;
+    }
+    starts |= capital;
+  }
+  starts |= kRules.digits_in_threes ? starts_of_threes(block.digit) : block.digit;
+  starts |= block.symbol & ~((block.symbol | block.blank) << 1);
+  starts |= starts_of_space_and_lines(block, swallowed);
+  if constexpr (kRules.contractions == Contractions::kFirst) {
+    // With one letter only behind the quote, the piece ends there anyway.
+    const uint64_t quotes = block.quote & leader & (block.letter >> 2);
+    starts = cut_contractions<true>(starts, quotes, block, text);
+  }
+  if constexpr (kRules.contractions == Contractions::kSuffix) {
+    starts = join_contractions(starts, block, text);
+  }
+  if constexpr (kRules.slash) {
+    if (const uint64_t next = block.symbol & (swallowed << 1); next != 0) {
+      starts &= below(static_cast<size_t>(std::countr_zero(next)));
+    }
+  }
+  return starts;
+}
+
+/// The expression of GPT-2.
+uint64_t find_starts_without_lines(const Block& block, const char* text) {
+  const uint64_t blank = block.blank;
+  uint64_t starts = block.letter & ~((block.letter | blank) << 1);
+  starts |= block.digit & ~((block.digit | blank) << 1);
+  const uint64_t symbols = block.symbol & ~((block.symbol | blank) << 1);
+  starts |= symbols;
+  starts |= block.space & ~((block.space << 1) & (block.space >> 1));
+  const uint64_t quotes = block.quote & symbols & (block.letter >> 1);
+  if (quotes != 0) {
+    // A contraction may reach behind the block.
+    const uint64_t known = below(block.bytes < 3 ? 0 : block.bytes - 2);
+    if ((quotes & ~known) != 0) {
+      starts &= below(static_cast<size_t>(std::countr_zero(quotes & ~known)) + 1);
+    }
+    starts = cut_contractions<false>(starts, quotes & known, block, text);
+  }
+  return starts;
+}
+
+template <BlockRules kRules>
+uint64_t find_starts(const AsciiMasks& masks, const char* text) {
+  const Block block(masks);
+  if (block.bytes == 0) {
+    return 0;
+  }
+  uint64_t starts = 0;
+  if constexpr (kRules.lines) {
+    starts = find_starts_with_lines<kRules>(block, text);
+  } else {
+    starts = find_starts_without_lines(block, text);
+  }
+  return keep_certain(starts, block) & ~uint64_t{1};
+}
+
+bool is_ascii(char c) {
+  return static_cast<unsigned char>(c) < 0x80;
+}
+
+}  // namespace
+
+PieceScanner::FindStarts PieceScanner::starts_of(ScannerFamily family) {
+  using Contractions = BlockRules::Contractions;
+  switch (family) {
+    case ScannerFamily::kGpt2:
+      return find_starts<BlockRules{.contractions = Contractions::kLowerFirst, .lines = false}>;
+    case ScannerFamily::kCl100k:
+      return find_starts<BlockRules{.contractions = Contractions::kFirst,
+                                    .digits_in_threes = true}>;
+    case ScannerFamily::kQwen2:
+    case ScannerFamily::kQwen35:
+      return find_starts<BlockRules{.contractions = Contractions::kFirst}>;
+    case ScannerFamily::kO200k:
+      return find_starts<BlockRules{.contractions = Contractions::kSuffix,
+                                    .digits_in_threes = true,
+                                    .cased = true,
+                                    .slash = true}>;
+    case ScannerFamily::kTekken:
+      return find_starts<BlockRules{
+          .contractions = Contractions::kNone, .cased = true, .slash = true}>;
+    case ScannerFamily::kKimiK2:
+      return find_starts<BlockRules{
+          .contractions = Contractions::kSuffix, .digits_in_threes = true, .cased = true}>;
+  }
+  return nullptr;
+}
+
+PieceScanner::PieceScanner(ScannerFamily family, SimdLevel level)
+    : family_(family), classify_(ascii_classifier(level)), find_starts_(starts_of(family)) {}
+
+size_t PieceScanner::scan(std::string_view text, size_t& at, std::span<uint32_t> ends) const {
+  STATOR_ASSERT(ends.size() >= kEndsMin, "there is room for the pieces of a block");
+  size_t count = 0;
+  while (at < text.size() && count + kEndsMin <= ends.size()) {
+    if (find_starts_ != nullptr && at + kMaskBytes <= text.size() && is_ascii(text[at])) {
+      AsciiMasks masks;
+      classify_(text.data() + at, masks);
+      const uint64_t starts = find_starts_(masks, text.data() + at);
+      for (uint64_t left = starts; left != 0; left &= left - 1) {
+        ends[count++] = static_cast<uint32_t>(at + static_cast<size_t>(std::countr_zero(left)));
+      }
+      if (starts != 0) {
+        at = ends[count - 1];
+        if (masks.other == 0) {
+          continue;
+        }
+      }
+    }
+    // Text with other characters seldom has just one.
+    do {
+      at = scan_piece(family_, text, at);
+      ends[count++] = static_cast<uint32_t>(at);
+    } while (count < ends.size() && at + 1 < text.size() &&
+             !(is_ascii(text[at]) && is_ascii(text[at + 1])));
+  }
+  return count;
+}
+
+}  // namespace stator::tokenizer
