@@ -26,7 +26,7 @@ size_t PrefixCache::bytes_of(const PrefixSegment& segment) {
 
 PrefixCache::Found PrefixCache::find(uint64_t scope, std::string_view text,
                                      std::span<const size_t> ends) {
-  Found found;
+  Found found{.scope = scope, .path = {}, .keys = {}};
   found.keys.reserve(ends.size());
   size_t begin = 0;
   for (const size_t end : ends) {
@@ -90,11 +90,6 @@ void PrefixCache::evict(Order& evicted) {
     evicted.splice(evicted.begin(), order_, std::prev(order_.end()));
     counters_.evictions.add();
   }
-}
-
-uint64_t PrefixCache::next_serial() {
-  const MutexLock lock(mutex_);
-  return ++last_serial_;
 }
 
 size_t PrefixCache::bytes() const {

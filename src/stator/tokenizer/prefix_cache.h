@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -57,6 +58,7 @@ class PrefixCache {
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   struct Found {
+    uint64_t scope = 0;
     std::vector<Segment> path;   ///< of the longest known prefix
     std::vector<uint64_t> keys;  ///< of all segments asked for
   };
@@ -66,7 +68,7 @@ class PrefixCache {
   /// Makes the segments of a path the most recently used, adding those that are not there.
   void keep(std::span<const Segment> path);
 
-  uint64_t next_serial();
+  uint64_t next_serial() { return last_serial_.fetch_add(1, std::memory_order_relaxed) + 1; }
   size_t bytes() const;
   size_t bytes_max() const { return bytes_max_; }
 
@@ -82,7 +84,7 @@ class PrefixCache {
   Order order_ STATOR_GUARDED_BY(mutex_);  // most recently used first
   FlatMap<uint64_t, Order::iterator> by_key_ STATOR_GUARDED_BY(mutex_);
   size_t bytes_ STATOR_GUARDED_BY(mutex_) = 0;
-  uint64_t last_serial_ STATOR_GUARDED_BY(mutex_) = 0;
+  std::atomic<uint64_t> last_serial_{0};
 };
 
 }  // namespace stator::tokenizer

@@ -17,10 +17,6 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-bool is_white(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 /// A letter in every version of Unicode: ASCII, kana, CJK and Hangul syllables. False for what is
 /// not UTF-8.
 bool starts_with_letter(std::string_view text) {
@@ -87,11 +83,11 @@ TextCuts cuts_allowed_by(const AddedToken& token) {
     spans_space = spans_space || (is_letter(content[i - 1]) && content[i] == ' ');
     spans_line = spans_line || content[i - 1] == '\n';
   }
-  const bool looks_across_space = (token.rstrip && is_letter(content.back())) ||
-                                  (token.single_word && content.front() == ' ');
+  const bool looks_across_space =
+      (token.rstrip && is_letter(content.back())) || (token.single_word && content.front() == ' ');
   const bool may_start_with_letter = is_letter(content.front()) || (content.front() & 0x80) != 0;
-  const bool looks_across_line = (token.lstrip && may_start_with_letter) ||
-                                 (token.single_word && content.back() == '\n');
+  const bool looks_across_line =
+      (token.lstrip && may_start_with_letter) || (token.single_word && content.back() == '\n');
   return {.before_spaces = !spans_space && !looks_across_space,
           .after_lines = !spans_line && !looks_across_line};
 }
@@ -166,11 +162,14 @@ bool SafeCuts::starts_token(std::string_view rest) const {
   uint32_t node = 0;
   for (const char byte : rest) {
     node = tokens_.child(node, static_cast<unsigned char>(byte));
-    if (node == ByteTrie::kNoNode || tokens_.value(node) != ByteTrie::kNoValue) {
-      break;
+    if (node == ByteTrie::kNoNode) {
+      return false;
+    }
+    if (tokens_.value(node) != ByteTrie::kNoValue) {
+      return true;
     }
   }
-  return node != ByteTrie::kNoNode;
+  return false;
 }
 
 size_t SafeCuts::find(std::string_view text, size_t from, SpecialTokens special) const {
@@ -193,7 +192,8 @@ size_t SafeCuts::find(std::string_view text, size_t from, SpecialTokens special)
 
 bool probe_safe_cuts(const Tokenizer& tokenizer, const SafeCuts& cuts) {
   std::string sample =
-      "The quick  brown fox's don't\n\nsee 12345 dogs.\nAnd  \tthen\r\nsome /* code */ {\n    return "
+      "The quick  brown fox's don't\n\nsee 12345 dogs.\nAnd  \tthen\r\nsome /* code */ {\n    "
+      "return "
       "x_1;\n}\n/path\n\xE4\xB8\xAD\xE6\x96\x87\xE3\x80\x82\n\xE4\xBD\xA0 caf\xC3\xA9 DON'T\n \n";
   std::vector<TokenId> whole;
   std::vector<TokenId> parts;

@@ -159,7 +159,13 @@ Status encode_all(const Pipeline& pipeline, std::string_view text, EncodeOptions
 
 }  // namespace
 
-Tokenizer::Tokenizer(std::unique_ptr<const Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+Tokenizer::Tokenizer(std::unique_ptr<const Pipeline> pipeline)
+    : pipeline_(std::move(pipeline)),
+      safe_cuts_(std::make_unique<SafeCuts>(SafeCuts::find_all(*pipeline_))) {
+  if (!probe_safe_cuts(*this, *safe_cuts_)) {
+    safe_cuts_ = std::make_unique<SafeCuts>();
+  }
+}
 
 Tokenizer::~Tokenizer() = default;
 

@@ -44,6 +44,7 @@ inline constexpr TokenId kMaxTokenId =
     (1U << 22) - 1;  ///< published vocabularies end below 300,000
 
 struct Pipeline;
+class SafeCuts;
 
 /// Immutable after creation and thread-safe: share one per model. Encoding uses per-thread scratch
 /// memory and a per-thread pre-token cache of fixed size (see pre_token_cache.h), so it takes no
@@ -137,9 +138,15 @@ class Tokenizer {
   };
   DecodeRules decode_rules() const;
 
+  /// Where texts may be cut without changing their ids (split_text.h).
+  const SafeCuts& safe_cuts() const { return *safe_cuts_; }
+  /// The steps inside (pipeline.h).
+  const Pipeline& pipeline() const { return *pipeline_; }
+
  private:
   explicit Tokenizer(std::unique_ptr<const Pipeline> pipeline);
-  std::unique_ptr<const Pipeline> pipeline_;  // never null
+  std::unique_ptr<const Pipeline> pipeline_;   // never null
+  std::unique_ptr<const SafeCuts> safe_cuts_;  // never null
 };
 
 }  // namespace stator::tokenizer
