@@ -6,10 +6,8 @@
 #include <cctype>
 
 #include "stator/api/error_body.h"
-#include "stator/api/request_parser.h"
 #include "stator/api/response_body.h"
 #include "stator/frontend/answer.h"
-#include "stator/frontend/prompt_encoder.h"
 
 namespace stator::frontend {
 namespace {
@@ -107,73 +105,6 @@ void answer_receipt(net::HttpExchange& exchange, const EndpointContext& context)
                    as_text ? render_text(*receipt) : render_json(*receipt));
 }
 
-api::ApiResult<std::shared_ptr<ServedModel>> find_text_model(const EndpointContext& context,
-                                                             const std::string& name) {
-  auto model = context.catalog.find(name);
-  if (model == nullptr) {
-    return api::ApiError(Error(Code::kNotFound, "model '" + name + "' not found"), "model");
-  }
-  return model;
-}
-
-api::ApiResult<std::string> tokenize(net::HttpExchange& exchange, const EndpointContext& context) {
-  std::string text = exchange.request().take_body();
-  STATOR_TRY(api::TokenizeRequest request, api::parse_tokenize_request(text, {}));
-  STATOR_TRY(const auto model, find_text_model(context, request.model));
-  std::vector<TokenId> tokens;
-  if (request.prompt) {
-    STATOR_TRY(tokens, encode_text(std::move(*request.prompt), *model,
-                                   request.add_special_tokens ? tokenizer::AddSpecial::kYes
-                                                              : tokenizer::AddSpecial::kNo));
-  } else {
-    STATOR_TRY(tokens, encode_chat(request.chat, *model, context.wall_now));
-  }
-  std::vector<std::string> texts;
-  api::TokenizeResult result{.tokens = tokens, .max_model_len = model->context_length};
-  if (request.return_token_strs) {
-    for (const TokenId token : tokens) {
-      texts.push_back(model->assets->tokenizer->token_text(token));
-    }
-    result.token_strs = texts;
-  }
-  std::string body;
-  append_tokenize_response(body, result);
-  return body;
-}
-
-api::ApiResult<std::string> detokenize(net::HttpExchange& exchange,
-                                       const EndpointContext& context) {
-  std::string text = exchange.request().take_body();
-  STATOR_TRY(const api::DetokenizeRequest request, api::parse_detokenize_request(text, {}));
-  STATOR_TRY(const auto model, find_text_model(context, request.model));
-  for (const TokenId token : request.tokens) {
-    if (token >= model->vocab_size) {
-      return api::validation_error("tokens", "token id " + std::to_string(token) +
-                                                 " is outside the vocabulary of " +
-                                                 std::to_string(model->vocab_size));
-    }
-  }
-  std::string body;
-  api::append_detokenize_response(
-      body, model->assets->tokenizer->decode(request.tokens, tokenizer::SkipSpecial::kNo));
-  return body;
-}
-
-template <auto Function>
-void answer_text(net::HttpExchange& exchange, const EndpointContext& context) {
-  if (!is_json_content_type(exchange.request())) {
-    refuse(exchange, context,
-           Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json"));
-    return;
-  }
-  const auto body = Function(exchange, context);
-  if (!body) {
-    refuse(exchange, context, body.error());
-    return;
-  }
-  exchange.respond(200, kJson, *body);
-}
-
 struct Route {
   std::string_view method;
   std::string_view path;
@@ -188,9 +119,9 @@ constexpr std::array<Route, 10> kRoutes = {{
     {"GET", "/live", false, answer_live},
     {"GET", "/metrics", false, answer_metrics},
     {"GET", kReceiptsPrefix, true, answer_receipt},
-    {"POST", "/tokenize", false, answer_text<tokenize>},
-    {"POST", "/detokenize", false, answer_text<detokenize>},
-    // Generating endpoints are the shard's; listed so that another method on them is a 405.
+    // These work on text and are the shard's; listed so that another method on them is a 405.
+    {"POST", "/tokenize", false, nullptr},
+    {"POST", "/detokenize", false, nullptr},
     {"POST", "/v1/chat/completions", false, nullptr},
     {"POST", "/v1/completions", false, nullptr},
 }};

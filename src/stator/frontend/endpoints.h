@@ -23,7 +23,7 @@ struct EndpointContext {
   bool draining = false;
 };
 
-/// /v1/models, /v1/models/{id}, /health, /live, /metrics, /tokenize, /detokenize, /receipts/{id}.
+/// /v1/models, /v1/models/{id}, /health, /live, /metrics, /receipts/{id}.
 /// Answers the exchange and returns true, or returns false for a path that is not one of them.
 bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context);
 

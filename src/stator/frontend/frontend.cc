@@ -2,7 +2,6 @@
 #include "stator/frontend/frontend.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "stator/core/assert.h"
 
@@ -16,18 +15,31 @@ void run_on(net::Shard& shard, net::Task task) {
 }  // namespace
 
 uint32_t resolve_shard_count(uint32_t configured) {
-  const uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
-  return configured > 0 ? configured : std::max(1U, cores - 1);
+  return configured > 0 ? configured : std::max(1U, net::usable_cores() - 1);
+}
+
+uint32_t resolve_compute_threads(uint32_t configured, uint32_t shards) {
+  const uint32_t cores = net::usable_cores();
+  return configured > 0 ? configured : std::max(1U, cores - std::min(cores, shards));
 }
 
 Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environment environment)
-    : config_(config), shards_(shards), environment_(environment) {
+    : config_(config),
+      shards_(shards),
+      environment_(environment),
+      compute_({.threads = resolve_compute_threads(config.compute_threads, shards.count()),
+                .tasks_max = config.compute_queue_max,
+                .bytes_max = config.compute_queue_bytes_max},
+               shards.shard(0).clock(), environment.metrics),
+      encoder_(config_, environment.metrics, &compute_) {
   for (uint32_t i = 0; i < shards.count(); ++i) {
     services_.push_back(std::make_unique<ShardService>(
         shards.shard(i), ShardEnvironment{.config = config_,
                                           .catalog = environment_.catalog,
                                           .receipts = environment_.receipts,
                                           .metrics = environment_.metrics,
+                                          .encoder = encoder_,
+                                          .compute = compute_,
                                           .draining = draining_}));
   }
 }
@@ -94,7 +106,9 @@ void Frontend::stop() {
   for (uint32_t i = 0; i < services_.size(); ++i) {
     run_on(shards_.shard(i), [this, i] { services_[i]->stop(); });
   }
-  // A turn later, so that the errors just written have left before their connections close.
+  compute_.stop();
+  // A turn later, so that the errors just written have left before their connections close, and the
+  // pool's last messages have come.
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     run_on(shards_.shard(i), [this, i] {
       servers_[i]->close_all();

@@ -10,7 +10,9 @@
 #include "stator/core/result.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/shard_service.h"
+#include "stator/net/compute_pool.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
 #include "stator/router/receipt.h"
@@ -58,6 +60,8 @@ class Frontend {
   const FrontendConfig config_;
   net::ShardSet& shards_;
   Environment environment_;
+  net::ComputePool compute_;
+  PromptEncoder encoder_;
   std::atomic<bool> draining_{false};
   bool stopped_ = false;
   std::vector<std::unique_ptr<ShardService>> services_;
@@ -66,5 +70,7 @@ class Frontend {
 
 /// Number of shards for a configured value: 0 means cores − 1, at least 1.
 uint32_t resolve_shard_count(uint32_t configured);
+/// Number of threads of the compute pool: 0 means the cores that the shards leave, at least 1.
+uint32_t resolve_compute_threads(uint32_t configured, uint32_t shards);
 
 }  // namespace stator::frontend

@@ -55,6 +55,21 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
               "JSON file with further tool-call and reasoning families", {.flag = "parser-spec"});
   schema.choice("frontend.unknown_tools", config.unknown_tools, {"keep", "drop"},
                 "calls of tools that the request did not declare", {.flag = "unknown-tools"});
+  schema.bytes("frontend.inline_body_bytes_max", config.inline_body_bytes_max,
+               "request bodies up to this are prepared on the event loop, larger ones on the pool");
+  schema.integer("frontend.compute_threads", config.compute_threads, 0, 1024,
+                 "threads that parse, render and tokenize large requests, 0 = cores − shards, at "
+                 "least 1");
+  schema.integer("frontend.compute_queue_max", config.compute_queue_max, 1, 1 << 24,
+                 "large requests that wait for those threads, beyond: overload status");
+  schema.bytes("frontend.compute_queue_bytes_max", config.compute_queue_bytes_max,
+               "bytes of such requests, beyond: overload status");
+  schema.boolean("frontend.tokenizer_cache", config.tokenizer_cache,
+                 "keep the token ids of prompts, so that only what is new in one is tokenized",
+                 {.env_peer = "DYN_TOKENIZER_CACHE"});
+  schema.bytes("frontend.tokenizer_cache_bytes", config.tokenizer_cache_bytes,
+               "memory for that, for all models together",
+               {.env_peer = "DYN_TOKENIZER_CACHE_BYTES"});
   schema.text("frontend.metrics_prefix", config.metrics_prefix, "prefix of the frontend's metrics",
               {.flag = "metrics-prefix", .env_peer = "DYN_METRICS_PREFIX"});
 }

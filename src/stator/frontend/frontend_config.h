@@ -26,6 +26,13 @@ struct FrontendConfig {
   Duration drain_timeout = std::chrono::seconds(30);
   bool strict_fields = false;  ///< unknown request fields are a 400 instead of being ignored
   std::string metrics_prefix = "dynamo_frontend";
+  /// Larger bodies are parsed, rendered and tokenized by the compute pool, not on the loop.
+  uint64_t inline_body_bytes_max = 4096;
+  uint32_t compute_threads = 0;  ///< 0: usable cores less the shards, at least 1
+  uint32_t compute_queue_max = 4096;
+  uint64_t compute_queue_bytes_max = 256ULL << 20;
+  bool tokenizer_cache = true;  ///< keep the token ids of prompts' beginnings
+  uint64_t tokenizer_cache_bytes = 64ULL << 20;
   std::string reasoning_field = "reasoning_content";  ///< name of that member in answers
   std::string parser_spec;             ///< file with further parser families; empty = none
   std::string unknown_tools = "keep";  ///< calls of tools nobody declared: "keep" or "drop"

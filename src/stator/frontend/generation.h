@@ -10,6 +10,7 @@
 
 #include "stator/api/generation.h"
 #include "stator/api/request.h"
+#include "stator/blocks/block_hash.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/engine/api/engine.h"
@@ -26,6 +27,7 @@ namespace stator::frontend {
 struct GenerationPlan {
   std::shared_ptr<ServedModel> model;
   std::vector<std::vector<TokenId>> prompts;  ///< ≥ 1, each not empty and below the context limit
+  std::vector<std::vector<blocks::SequenceHash>> sequences;  ///< per prompt, of its full blocks
   uint32_t choices_per_prompt = 1;
   api::SamplingParams sampling;
   std::vector<api::StopConditions> stop;  ///< per prompt: max_tokens is clamped to the context
@@ -38,6 +40,7 @@ struct GenerationPlan {
   std::string cache_salt;
   std::optional<WorkerId> pinned;
   int32_t priority = 0;
+  std::optional<Duration> timeout;  ///< from arrival to the end of the answer; the client's wish
   bool want_worker_id = false;
   bool want_timing = false;
   AnswerSpec answer;

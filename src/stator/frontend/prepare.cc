@@ -61,10 +61,37 @@ void apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
   }
   plan.priority = parse_header<int32_t>(http, "request-priority")
                       .value_or(nvext.agent_hints.priority.value_or(0));
-  const auto tenant = http.header("x-tenant-id");
-  plan.cache_salt = tenant && !tenant->empty() ? std::string(*tenant) : options.cache_salt;
+  const uint32_t timeout_ms = parse_header<uint32_t>(http, "request-timeout-ms").value_or(0);
+  if (timeout_ms > 0) {
+    plan.timeout = std::chrono::milliseconds(timeout_ms);
+  }
   plan.want_worker_id = nvext.wants_extra_field("worker_id");
   plan.want_timing = nvext.wants_extra_field("timing");
+}
+
+/// Tenants are told apart by header, conversations by field.
+std::string cache_salt_of(const api::GenerateOptions& options, const net::HttpRequest& http) {
+  const auto tenant = http.header("x-tenant-id");
+  return tenant && !tenant->empty() ? std::string(*tenant) : options.cache_salt;
+}
+
+void add_prompt(GenerationPlan& plan, tokenizer::PromptIds prompt) {
+  plan.prompts.push_back(std::move(prompt.ids));
+  plan.sequences.push_back(std::move(prompt.sequences));
+}
+
+void add_prompt(GenerationPlan& plan, std::vector<TokenId> ids) {
+  add_prompt(plan, PromptEncoder::hash_ids(std::move(ids), *plan.model, plan.cache_salt));
+}
+
+/// Encodes text as the plan's next prompt.
+ApiStatus add_prompt(GenerationPlan& plan, std::string text, tokenizer::AddSpecial add_special,
+                     const PrepareContext& context) {
+  STATOR_TRY(auto prompt, context.encoder.encode_text(
+                              std::move(text), *plan.model,
+                              {.add_special = add_special, .cache_salt = plan.cache_salt}));
+  add_prompt(plan, std::move(prompt));
+  return {};
 }
 
 /// Limits that depend on the prompt's length; fills plan.stop.
@@ -168,22 +195,22 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, std::shared_ptr
   GenerationPlan plan;
   plan.model = std::move(model);
   plan.answer.endpoint = Endpoint::kChat;
+  plan.cache_salt = cache_salt_of(request.options, context.http);
   STATOR_TRY(plan.structured_outputs,
              make_structured_outputs(request.options.structured_output, &request,
                                      plan.model->structured_output));
   api::Nvext& nvext = request.options.nvext;
   if (!nvext.token_data.empty()) {
-    plan.prompts.push_back(std::move(nvext.token_data));
+    add_prompt(plan, std::move(nvext.token_data));
   } else if (nvext.use_raw_prompt) {
-    STATOR_TRY(auto tokens, encode_text(std::move(request.chat.last_user_text), *plan.model,
-                                        tokenizer::AddSpecial::kYes));
-    plan.prompts.push_back(std::move(tokens));
+    STATOR_CHECK(add_prompt(plan, std::move(request.chat.last_user_text),
+                            tokenizer::AddSpecial::kYes, context));
   } else {
     if (request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
       request.chat.tools_json.clear();
     }
-    STATOR_TRY(auto tokens, encode_chat(request.chat, *plan.model, context.wall_now));
-    plan.prompts.push_back(std::move(tokens));
+    STATOR_TRY(auto text, context.encoder.render_chat(request.chat, *plan.model, context.wall_now));
+    STATOR_CHECK(add_prompt(plan, std::move(text), tokenizer::AddSpecial::kNo, context));
   }
   STATOR_CHECK(apply_options(plan, request.options, context));
   STATOR_CHECK(apply_lengths(plan, request.options, "messages"));
@@ -198,21 +225,21 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request,
   GenerationPlan plan;
   plan.model = std::move(model);
   plan.answer.endpoint = Endpoint::kCompletions;
+  plan.cache_salt = cache_salt_of(request.options, context.http);
   STATOR_TRY(plan.structured_outputs,
              make_structured_outputs(request.options.structured_output, nullptr,
                                      plan.model->structured_output));
   const tokenizer::Tokenizer& tokenizer = *plan.model->assets->tokenizer;
   if (!request.options.nvext.token_data.empty()) {
-    plan.prompts.push_back(std::move(request.options.nvext.token_data));
+    add_prompt(plan, std::move(request.options.nvext.token_data));
   } else {
     for (api::Prompt& prompt : request.prompts) {
       if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
-        plan.prompts.push_back(std::move(*tokens));
+        add_prompt(plan, std::move(*tokens));
         continue;
       }
-      STATOR_TRY(auto encoded, encode_text(std::move(std::get<std::string>(prompt)), *plan.model,
-                                           tokenizer::AddSpecial::kYes));
-      plan.prompts.push_back(std::move(encoded));
+      STATOR_CHECK(add_prompt(plan, std::move(std::get<std::string>(prompt)),
+                              tokenizer::AddSpecial::kYes, context));
     }
   }
   if (request.echo) {

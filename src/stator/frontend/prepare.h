@@ -10,6 +10,7 @@
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/generation.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/frontend/prompt_encoder.h"
 #include "stator/net/http_request.h"
 
 namespace stator::frontend {
@@ -19,6 +20,7 @@ namespace stator::frontend {
 /// What a plan takes from around the request.
 struct PrepareContext {
   const FrontendConfig& config;
+  const PromptEncoder& encoder;
   const net::HttpRequest& http;
   std::string request_id;  ///< UUID text
   WallTime wall_now;

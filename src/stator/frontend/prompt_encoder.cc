@@ -6,6 +6,7 @@ namespace {
 
 using api::ApiError;
 using api::ApiResult;
+using tokenizer::PromptIds;
 
 void append_member(std::string& json, std::string_view key, std::string_view value) {
   json += json.empty() ? "{\"" : ",\"";
@@ -40,18 +41,35 @@ std::string template_variables(const api::ChatInput& chat) {
   return extra.empty() ? "" : extra + "}";
 }
 
-}  // namespace
-
-ApiResult<std::vector<TokenId>> encode_text(std::string text, const ServedModel& model,
-                                            tokenizer::AddSpecial add_special) {
-  std::erase(text, '\0');
-  std::vector<TokenId> tokens;
-  STATOR_CHECK(model.assets->tokenizer->encode(text, {.add_special = add_special}, tokens));
-  return tokens;
+tokenizer::BlockScheme scheme_of(const ServedModel& model, std::string_view cache_salt) {
+  return {.block_size = model.block_size, .seed = blocks::hash_seed("", cache_salt)};
 }
 
-ApiResult<std::vector<TokenId>> encode_chat(const api::ChatInput& chat, const ServedModel& model,
-                                            WallTime now) {
+}  // namespace
+
+PromptEncoder::PromptEncoder(const FrontendConfig& config, Metrics& metrics, net::ComputePool* pool)
+    : metrics_(metrics), metrics_prefix_(config.metrics_prefix) {
+  if (config.tokenizer_cache && config.tokenizer_cache_bytes > 0) {
+    const std::string name = metrics_prefix_ + "_tokenizer_cache";
+    cache_ = std::make_unique<tokenizer::PrefixCache>(
+        config.tokenizer_cache_bytes,
+        tokenizer::PrefixCache::Counters{
+            .hits = metrics.counter(name + "_hits_total", "prompts with a known beginning"),
+            .misses = metrics.counter(name + "_misses_total", "prompts without one"),
+            .evictions = metrics.counter("stator_frontend_tokenizer_cache_evictions_total",
+                                         "segments of prompts dropped to keep the byte bound"),
+            .bytes = metrics.gauge("stator_frontend_tokenizer_cache_bytes",
+                                   "memory of the prompts that are kept")});
+  }
+  if (pool != nullptr) {
+    run_parts_ = [pool](size_t count, const std::function<void(size_t)>& part) {
+      pool->run_parts(count, part);
+    };
+  }
+}
+
+ApiResult<std::string> PromptEncoder::render_chat(const api::ChatInput& chat,
+                                                  const ServedModel& model, WallTime now) const {
   if (model.assets->chat_template == nullptr) {
     return ApiError(
         Error(Code::kInvalidArgument,
@@ -72,7 +90,50 @@ ApiResult<std::vector<TokenId>> encode_chat(const api::ChatInput& chat, const Se
   if (!prompt) {
     return ApiError(std::move(prompt.error()), "messages");
   }
-  return encode_text(std::move(*prompt), model, tokenizer::AddSpecial::kNo);
+  return std::move(*prompt);
+}
+
+ApiResult<PromptIds> PromptEncoder::encode_text(std::string text, const ServedModel& model,
+                                                const TextOptions& options) const {
+  if (text.contains('\0')) {
+    std::erase(text, '\0');
+  }
+  STATOR_TRY(PromptIds prompt,
+             tokenizer::encode_prompt(
+                 *model.assets->tokenizer, text, {.add_special = options.add_special},
+                 scheme_of(model, options.cache_salt),
+                 {.cache = cache_.get(), .run_parts = run_parts_ ? &run_parts_ : nullptr}));
+  if (cache_ != nullptr && text.size() >= tokenizer::kSegmentBytesMin) {
+    count(model.name, prompt);
+  }
+  return prompt;
+}
+
+PromptIds PromptEncoder::hash_ids(std::vector<TokenId> ids, const ServedModel& model,
+                                  std::string_view cache_salt) {
+  const tokenizer::BlockScheme scheme = scheme_of(model, cache_salt);
+  PromptIds prompt{.ids = std::move(ids), .sequences = {}};
+  extend_sequences(prompt.ids, scheme.block_size, scheme.seed, prompt.sequences);
+  return prompt;
+}
+
+void PromptEncoder::count(const std::string& model, const PromptIds& prompt) const {
+  ModelCounters counters;
+  {
+    const MutexLock lock(mutex_);
+    const auto [entry, fresh] = counters_.try_emplace(model);
+    if (fresh) {
+      const std::string name = metrics_prefix_ + "_tokenizer_cache";
+      entry->second = {
+          .cached = metrics_.counter(name + "_cached_tokens_total", "prompt tokens that were known",
+                                     {{"model", model}}),
+          .uncached = metrics_.counter(name + "_uncached_tokens_total",
+                                       "prompt tokens that were encoded", {{"model", model}})};
+    }
+    counters = entry->second;
+  }
+  counters.cached.add(prompt.cached_ids);
+  counters.uncached.add(prompt.ids.size() - prompt.cached_ids);
 }
 
 }  // namespace stator::frontend

@@ -1,25 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "stator/api/api_error.h"
 #include "stator/api/request.h"
 #include "stator/core/clock.h"
-#include "stator/core/ids.h"
+#include "stator/core/flat_map.h"
+#include "stator/core/metrics.h"
+#include "stator/core/mutex.h"
+#include "stator/frontend/frontend_config.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/net/compute_pool.h"
+#include "stator/tokenizer/encode_prompt.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::frontend {
 
-// From a conversation or a text to token ids.
+/// From a conversation or a text to token ids and the hashes of their blocks. One per process:
+/// every shard and every thread of the pool shares its prefix cache. Thread-safe.
+class PromptEncoder {
+ public:
+  /// `pool` helps with long texts; null: nobody does. It outlives this.
+  PromptEncoder(const FrontendConfig& config, Metrics& metrics, net::ComputePool* pool);
 
-/// Renders and encodes a conversation, without limits on its length.
-api::ApiResult<std::vector<TokenId>> encode_chat(const api::ChatInput& chat,
-                                                 const ServedModel& model, WallTime now);
-/// Encodes text (NUL bytes are dropped).
-api::ApiResult<std::vector<TokenId>> encode_text(std::string text, const ServedModel& model,
-                                                 tokenizer::AddSpecial add_special);
+  /// The prompt text of a conversation, without limits on its length.
+  api::ApiResult<std::string> render_chat(const api::ChatInput& chat, const ServedModel& model,
+                                          WallTime now) const;
+
+  struct TextOptions {
+    tokenizer::AddSpecial add_special = tokenizer::AddSpecial::kNo;
+    std::string_view cache_salt{};  ///< part of the block hashes
+  };
+  /// Encodes text (NUL bytes are dropped).
+  api::ApiResult<tokenizer::PromptIds> encode_text(std::string text, const ServedModel& model,
+                                                   const TextOptions& options) const;
+
+  /// What a prompt of ids lacks: its hashes.
+  static tokenizer::PromptIds hash_ids(std::vector<TokenId> ids, const ServedModel& model,
+                                       std::string_view cache_salt);
+
+ private:
+  struct ModelCounters {
+    Counter cached;
+    Counter uncached;
+  };
+  void count(const std::string& model, const tokenizer::PromptIds& prompt) const;
+
+  Metrics& metrics_;
+  const std::string metrics_prefix_;
+  std::unique_ptr<tokenizer::PrefixCache> cache_;  // null: switched off
+  tokenizer::RunParts run_parts_;                  // empty: without a pool
+  mutable Mutex mutex_;
+  // Bounded by the served models.
+  mutable FlatMap<std::string, ModelCounters> counters_ STATOR_GUARDED_BY(mutex_);
+};
 
 }  // namespace stator::frontend

@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
-#include "stator/api/request_parser.h"
-#include "stator/blocks/block_hash.h"
 #include "stator/core/assert.h"
 #include "stator/core/log.h"
 #include "stator/frontend/endpoints.h"
-#include "stator/frontend/prepare.h"
 
 namespace stator::frontend {
 namespace {
@@ -20,6 +18,28 @@ using namespace std::chrono_literals;
 
 // How often quiet and stuck streams are looked for; both limits are tens of seconds.
 constexpr Duration kSweepInterval = 1s;
+
+constexpr std::array kTextRoutes = {
+    std::pair{std::string_view("/v1/chat/completions"), TextRequest::kChat},
+    std::pair{std::string_view("/v1/completions"), TextRequest::kCompletion},
+    std::pair{std::string_view("/tokenize"), TextRequest::kTokenize},
+    std::pair{std::string_view("/detokenize"), TextRequest::kDetokenize},
+};
+
+// One constant label for models we do not serve: clients must not be able to make series.
+constexpr std::string_view kUnknownModel = "unknown";
+
+/// Which endpoint metrics know; none for those that do not generate.
+std::optional<Endpoint> endpoint_of(TextRequest kind) {
+  switch (kind) {
+    case TextRequest::kChat:
+      return Endpoint::kChat;
+    case TextRequest::kCompletion:
+      return Endpoint::kCompletions;
+    default:
+      return std::nullopt;
+  }
+}
 
 double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -46,7 +66,12 @@ ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
       metrics_(environment.metrics, environment.config.metrics_prefix),
       random_(Random::from_entropy()),
       // Unique over shards and, in all likelihood, over restarts: workers key on it.
-      next_request_((random_.next() << 24) & 0x001FFFFFFF000000ULL) {}
+      next_request_((random_.next() << 24) & 0x001FFFFFFF000000ULL),
+      desk_(shard, environment.compute,
+            {.config = environment.config,
+             .catalog = environment.catalog,
+             .encoder = environment.encoder},
+            *this) {}
 
 ShardService::~ShardService() {
   STATOR_ASSERT(active_.empty(), "F1: stop() ends every generation before the service goes");
@@ -62,21 +87,23 @@ void ShardService::start(runtime::WorkerPoolOptions options, runtime::Discovery&
 
 void ShardService::stop() {
   sweep_timer_.cancel();
+  const Error stopping(Code::kUnavailable, "the server is shutting down, retry");
+  desk_.fail_all(stopping);
   while (!active_.empty()) {
-    fail(*active_.begin()->second, Error(Code::kUnavailable, "the server is shutting down, retry"));
+    fail(*active_.begin()->second, stopping.clone());
   }
   pool_.reset();
 }
 
 void ShardService::on_request(net::HttpExchange& exchange) {
   const net::HttpRequest& request = exchange.request();
-  if (request.method() == "POST" && request.path() == "/v1/chat/completions") {
-    handle_chat(exchange);
-    return;
-  }
-  if (request.method() == "POST" && request.path() == "/v1/completions") {
-    handle_completion(exchange);
-    return;
+  if (request.method() == "POST") {
+    for (const auto& [path, kind] : kTextRoutes) {
+      if (request.path() == path) {
+        handle_text(exchange, kind);
+        return;
+      }
+    }
   }
   const EndpointContext context{.config = environment_.config,
                                 .catalog = environment_.catalog,
@@ -87,18 +114,6 @@ void ShardService::on_request(net::HttpExchange& exchange) {
   if (!answer_endpoint(exchange, context)) {
     answer_unknown_route(exchange, {.overload_status = environment_.config.overload_status});
   }
-}
-
-api::ApiResult<std::shared_ptr<ServedModel>> ShardService::find_model(
-    const std::string& name) const {
-  auto model = environment_.catalog.find(name);
-  if (model == nullptr) {
-    return api::ApiError(
-        Error(Code::kNotFound,
-              "model '" + name + "' does not exist here; GET /v1/models lists what does"),
-        "model");
-  }
-  return model;
 }
 
 std::string ShardService::make_request_id(const net::HttpRequest& request) {
@@ -112,55 +127,60 @@ std::string ShardService::make_request_id(const net::HttpRequest& request) {
                      high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFFULL);
 }
 
-void ShardService::handle_chat(net::HttpExchange& exchange) {
-  handle_generate<api::ChatRequest>(exchange, api::parse_chat_request, prepare_chat);
+Status ShardService::admit(const net::HttpRequest& request) const {
+  if (environment_.draining.load(std::memory_order_relaxed)) {
+    return Error(Code::kUnavailable, "the server is shutting down, retry elsewhere");
+  }
+  if (active() >= environment_.config.inflight_max) {
+    return Error(Code::kOverloaded,
+                 "too many requests in flight here (frontend.inflight_max), retry shortly");
+  }
+  if (!is_json_content_type(request)) {
+    return Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json");
+  }
+  return {};
 }
 
-void ShardService::handle_completion(net::HttpExchange& exchange) {
-  handle_generate<api::CompletionRequest>(exchange, api::parse_completion_request,
-                                          prepare_completion);
-}
-
-template <typename Request, typename Parse, typename Prepare>
-void ShardService::handle_generate(net::HttpExchange& exchange, Parse parse, Prepare prepare) {
-  const TimePoint received = shard_.clock().now();
-  const FrontendConfig& config = environment_.config;
-  auto plan = [&]() -> api::ApiResult<GenerationPlan> {
-    if (environment_.draining.load(std::memory_order_relaxed)) {
-      return Error(Code::kUnavailable, "the server is shutting down, retry elsewhere");
-    }
-    if (active_.size() >= config.inflight_max) {
-      return Error(Code::kOverloaded,
-                   "too many requests in flight here (frontend.inflight_max), retry shortly");
-    }
-    if (!is_json_content_type(exchange.request())) {
-      return Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json");
-    }
-    std::string body = exchange.request().take_body();
-    STATOR_TRY(Request request, parse(body, api::ParseLimits{.strict_fields = config.strict_fields,
-                                                             .guided_decoding = true}));
-    if (request.options.repair != api::JsonRepair::kNone) {
-      log::warn("frontend", "request body was not valid JSON text and was mended");
-    }
-    STATOR_TRY(auto model, find_model(request.options.model));
-    return prepare(std::move(request), std::move(model),
-                   PrepareContext{.config = config,
-                                  .http = exchange.request(),
-                                  .request_id = make_request_id(exchange.request()),
-                                  .wall_now = shard_.clock().wall_now()});
-  }();
-  if (!plan) {
-    const std::string_view error = FrontendMetrics::error_type(plan.error().code());
-    // One constant label for models we do not serve: clients must not be able to make series.
-    metrics_.finished(
-        "unknown",
-        std::is_same_v<Request, api::ChatRequest> ? Endpoint::kChat : Endpoint::kCompletions, false,
-        error);
-    respond_error(exchange, plan.error(), {.overload_status = config.overload_status},
-                  config.retry_after);
+void ShardService::handle_text(net::HttpExchange& exchange, TextRequest kind) {
+  net::HttpRequest& request = exchange.request();
+  if (Status admitted = admit(request); !admitted) {
+    refuse(exchange, kind, std::move(admitted.error()));
     return;
   }
-  run(exchange, std::move(*plan), received);
+  auto job = std::make_shared<PrepareJob>();
+  job->kind = kind;
+  job->body = request.take_body();
+  job->http = request;
+  job->request_id = make_request_id(request);
+  job->wall_now = shard_.clock().wall_now();
+  job->received = shard_.clock().now();
+  desk_.submit(exchange, std::move(job));
+}
+
+void ShardService::on_prepared(net::HttpExchange& exchange, PrepareJob& job) {
+  if (auto* plan = std::get_if<GenerationPlan>(&job.outcome)) {
+    run(exchange, std::move(*plan), job.received);
+  } else if (const auto* body = std::get_if<std::string>(&job.outcome)) {
+    exchange.respond(200, "application/json", *body);
+  } else {
+    refuse(exchange, job.kind, std::get<api::ApiError>(job.outcome));
+  }
+}
+
+void ShardService::on_client_left(const PrepareJob& job) {
+  metrics_.disconnected_clients.add();
+  if (const auto endpoint = endpoint_of(job.kind)) {
+    metrics_.finished(kUnknownModel, *endpoint, false, "cancelled");
+  }
+}
+
+void ShardService::refuse(net::HttpExchange& exchange, TextRequest kind,
+                          const api::ApiError& error) {
+  if (const auto endpoint = endpoint_of(kind)) {
+    metrics_.finished(kUnknownModel, *endpoint, false, FrontendMetrics::error_type(error.code()));
+  }
+  respond_error(exchange, error, {.overload_status = environment_.config.overload_status},
+                environment_.config.retry_after);
 }
 
 void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, TimePoint received) {
@@ -184,13 +204,24 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, TimePoi
       return;
     }
   }
+  watch_deadline(active);
+}
+
+void ShardService::watch_deadline(Active& active) {
+  const auto timeout = active.generation.plan().timeout;
+  if (!timeout) {
+    return;
+  }
+  const Duration left = active.generation.received() + *timeout - shard_.now();
+  active.deadline = shard_.after(std::max(left, Duration::zero()), [this, &active] {
+    fail(active,
+         Error(Code::kDeadline, "the request took longer than x-request-timeout-ms allows"));
+  });
 }
 
 Status ShardService::dispatch(Active& active, Choice& choice) {
   const GenerationPlan& plan = active.generation.plan();
   const auto& prompt = plan.prompts[choice.prompt];
-  blocks::BlockHasher hasher(plan.model->block_size, blocks::hash_seed("", plan.cache_salt));
-  hasher.append(prompt);
   const std::string& request_id = plan.answer.request_id;
   while (true) {
     const std::string receipt_id =
@@ -200,7 +231,7 @@ Status ShardService::dispatch(Active& active, Choice& choice) {
                                           .model = plan.model->name,
                                           .prompt_tokens = static_cast<uint32_t>(prompt.size()),
                                           .block_size = plan.model->block_size,
-                                          .sequences = hasher.sequences(),
+                                          .sequences = plan.sequences[choice.prompt],
                                           .pinned = plan.pinned,
                                           .excluded = choice.tried}));
     runtime::WorkerSession* session = pool_->find_session(decision.worker.worker);
@@ -423,6 +454,7 @@ void ShardService::schedule_sweep() {
 }
 
 void ShardService::sweep() {
+  desk_.sweep();
   const FrontendConfig& config = environment_.config;
   const TimePoint now = shard_.now();
   std::vector<Active*> stuck;

@@ -14,6 +14,9 @@
 #include "stator/frontend/frontend_metrics.h"
 #include "stator/frontend/generation.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/frontend/preparation_desk.h"
+#include "stator/frontend/prompt_encoder.h"
+#include "stator/net/compute_pool.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
 #include "stator/router/receipt.h"
@@ -28,12 +31,14 @@ struct ShardEnvironment {
   ModelCatalog& catalog;
   router::ReceiptLog& receipts;
   Metrics& metrics;
+  const PromptEncoder& encoder;
+  net::ComputePool& compute;
   const std::atomic<bool>& draining;
 };
 
 /// The frontend of one shard: answers HTTP requests by running them on workers.
 ///
-///   on_request → parse → prepare (template, tokenizer) → route → submit ──► worker
+///   on_request → PreparationDesk (parse, template, tokenizer) → route → submit ──► worker
 ///   worker ──► on_step → journal check → detokenize, stop strings → Answer → exchange
 ///
 /// F1  Every generation in `active_` has an exchange that is not answered yet; when the answer ends
@@ -44,6 +49,7 @@ struct ShardEnvironment {
 ///
 /// Home loop: the shard's, for every method.
 class ShardService final : public net::HttpHandler,
+                           public PreparationListener,
                            public runtime::SessionEvents,
                            public runtime::WorkerPoolListener {
  public:
@@ -55,9 +61,12 @@ class ShardService final : public net::HttpHandler,
              runtime::Connector& connector);
   /// Fails what runs and closes the sessions; on the loop.
   void stop();
-  size_t active() const { return active_.size(); }
+  size_t active() const { return active_.size() + desk_.waiting(); }
 
   void on_request(net::HttpExchange& exchange) override;
+
+  void on_prepared(net::HttpExchange& exchange, PrepareJob& job) override;
+  void on_client_left(const PrepareJob& job) override;
 
   void on_rejected(WorkerId worker, engine::RequestKey key, Error error) override;
   void on_accepted(WorkerId, engine::RequestKey) override {}
@@ -78,17 +87,19 @@ class ShardService final : public net::HttpHandler,
     void on_client_gone(net::ClientGone reason) override { service.client_gone(*this, reason); }
     ShardService& service;
     Generation generation;
+    net::Timer deadline;  // of requests that brought one
   };
   struct ChoiceRef {
     Active* active;
     uint32_t choice;
   };
 
-  void handle_chat(net::HttpExchange& exchange);
-  void handle_completion(net::HttpExchange& exchange);
-  template <typename Request, typename Parse, typename Prepare>
-  void handle_generate(net::HttpExchange& exchange, Parse parse, Prepare prepare);
+  /// Whether a request that costs something may start now.
+  Status admit(const net::HttpRequest& request) const;
+  void handle_text(net::HttpExchange& exchange, TextRequest kind);
+  void refuse(net::HttpExchange& exchange, TextRequest kind, const api::ApiError& error);
   void run(net::HttpExchange& exchange, GenerationPlan plan, TimePoint received);
+  void watch_deadline(Active& active);
   Status dispatch(Active& active, Choice& choice);
   void retry_or_fail(ChoiceRef ref, Error error);
   void fail(Active& active, Error error);
@@ -97,7 +108,6 @@ class ShardService final : public net::HttpHandler,
   void release(Active& active, std::string_view error_type);
   void observe(Active& active, Choice& choice, const engine::Delta& delta);
   void observe_parser(const Generation& generation, const RequestSeries& series);
-  api::ApiResult<std::shared_ptr<ServedModel>> find_model(const std::string& name) const;
   std::string make_request_id(const net::HttpRequest& request);
   void sweep();
   void schedule_sweep();
@@ -107,6 +117,7 @@ class ShardService final : public net::HttpHandler,
   FrontendMetrics metrics_;
   Random random_;
   uint64_t next_request_;
+  PreparationDesk desk_;
   FlatMap<RequestId, ChoiceRef> choices_;
   FlatMap<Active*, std::unique_ptr<Active>> active_;  // bounded by config.inflight_max
   std::unique_ptr<runtime::WorkerPool> pool_;

@@ -44,16 +44,6 @@ class EndpointsTest : public ::testing::Test {
     EXPECT_TRUE(ask(exchange));
     return {exchange.status, exchange.text};
   }
-  std::pair<int, std::string> post(std::string_view target, std::string body,
-                                   std::string_view type = "application/json") {
-    net::HttpRequest request("POST", target);
-    request.add_header("Content-Type", type);
-    request.mutable_body() = std::move(body);
-    FakeExchange exchange(std::move(request));
-    EXPECT_TRUE(ask(exchange));
-    return {exchange.status, exchange.text};
-  }
-
   SimClock clock_;
   Metrics metrics_;
   FrontendConfig config_;
@@ -109,29 +99,6 @@ TEST_F(EndpointsTest, AWorkerWithOtherFilesIsKeptOut) {
 TEST_F(EndpointsTest, MetricsAreTheRegistrysText) {
   metrics_.counter("stator_test_total", "for this test").add(3);
   EXPECT_THAT(get("/metrics").second, HasSubstr("stator_test_total 3"));
-}
-
-TEST_F(EndpointsTest, TokenizeAndDetokenizeAreInverse) {
-  add_worker();
-  const auto [status, body] = post("/tokenize", R"({"model":"demo","prompt":"A block"})");
-  EXPECT_EQ(status, 200);
-  EXPECT_THAT(body, HasSubstr("\"count\":" + std::to_string(tokens_of("A block").size())));
-  std::string ids;
-  for (const TokenId token : tokens_of("A block")) {
-    ids += (ids.empty() ? "" : ",") + std::to_string(token);
-  }
-  EXPECT_EQ(post("/detokenize", R"({"model":"demo","tokens":[)" + ids + "]}").second,
-            R"({"prompt":"A block"})");
-}
-
-TEST_F(EndpointsTest, TokenEndpointsRefuseWhatTheyCannotRead) {
-  add_worker();
-  EXPECT_EQ(post("/tokenize", "{").first, 400);
-  EXPECT_EQ(post("/tokenize", R"({"model":"absent","prompt":"x"})").first, 404);
-  EXPECT_EQ(post("/tokenize", R"({"model":"demo","prompt":"x"})", "text/plain").first, 415);
-  const auto [status, body] = post("/detokenize", R"({"model":"demo","tokens":[4000000]})");
-  EXPECT_EQ(status, 400);
-  EXPECT_THAT(body, HasSubstr("4000000"));
 }
 
 TEST_F(EndpointsTest, ReceiptsAreFoundByAnswerIdAndAsText) {

@@ -30,7 +30,7 @@ class FakeExchange final : public net::HttpExchange {
     ADD_FAILURE() << "answers do not ask for their shard";
     std::abort();
   }
-  void set_observer(net::ExchangeObserver*) override {}
+  void set_observer(net::ExchangeObserver* to_tell) override { observer = to_tell; }
   void respond(int code, std::string_view type, std::string_view body,
                std::span<const net::HttpHeader> list) override {
     EXPECT_FALSE(started || ended);
@@ -65,6 +65,7 @@ class FakeExchange final : public net::HttpExchange {
     return "";
   }
 
+  net::ExchangeObserver* observer = nullptr;
   bool started = false;
   bool ended = false;
   int status = 0;
@@ -119,6 +120,7 @@ class PrepareFixture : public ::testing::Test {
  protected:
   PrepareContext context() {
     return {.config = config_,
+            .encoder = encoder_,
             .http = http_,
             .request_id = "11111111-2222-4333-8444-555555555555",
             .wall_now = WallTime(std::chrono::seconds(1'700'000'000))};
@@ -139,6 +141,8 @@ class PrepareFixture : public ::testing::Test {
   }
 
   FrontendConfig config_;
+  Metrics metrics_;
+  PromptEncoder encoder_{config_, metrics_, nullptr};
   net::HttpRequest http_{"POST", "/v1/chat/completions"};
   std::shared_ptr<ServedModel> model_ = demo_model();
 };

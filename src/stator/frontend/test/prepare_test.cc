@@ -127,9 +127,25 @@ TEST_F(PrepareTest, AModelWithoutATemplateRefusesChats) {
 }
 
 TEST_F(PrepareTest, NulBytesOfAPromptAreDropped) {
-  const auto tokens = encode_text(std::string("a\0b", 3), *model_, tokenizer::AddSpecial::kNo);
-  ASSERT_TRUE(tokens.has_value());
-  EXPECT_EQ(*tokens, tokens_of("ab"));
+  const auto prompt = encoder_.encode_text(std::string("a\0b", 3), *model_, {});
+  ASSERT_TRUE(prompt.has_value());
+  EXPECT_EQ(prompt->ids, tokens_of("ab"));
+}
+
+TEST_F(PrepareTest, EveryPromptComesWithTheHashesOfItsBlocks) {
+  const auto plan = completion(
+      completion_body(R"("prompt":"one two three four five six","cache_salt":"blue","n":2)"));
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  const auto ids = completion(completion_body(R"("prompt":[[5,6,7],[8,9]])"));
+  ASSERT_TRUE(ids.has_value());
+  for (const GenerationPlan* made : {&*plan, &*ids}) {
+    ASSERT_EQ(made->sequences.size(), made->prompts.size());
+    for (size_t i = 0; i < made->prompts.size(); ++i) {
+      blocks::BlockHasher hasher(model_->block_size, blocks::hash_seed("", made->cache_salt));
+      hasher.append(made->prompts[i]);
+      EXPECT_TRUE(std::ranges::equal(made->sequences[i], hasher.sequences()));
+    }
+  }
 }
 
 TEST_F(PrepareTest, TokenIdsMustBeInTheVocabulary) {
@@ -137,6 +153,13 @@ TEST_F(PrepareTest, TokenIdsMustBeInTheVocabulary) {
   ASSERT_FALSE(plan.has_value());
   EXPECT_EQ(plan.error().code(), Code::kInvalidArgument);
   EXPECT_FALSE(chat(chat_body(R"(,"logit_bias":{"4000000":1})")).has_value());
+}
+
+TEST_F(PrepareTest, AClientMaySetADeadline) {
+  ASSERT_TRUE(chat(chat_body()).has_value());
+  EXPECT_EQ(chat(chat_body())->timeout, std::nullopt);
+  http_.add_header("x-request-timeout-ms", "1500");
+  EXPECT_EQ(chat(chat_body())->timeout, Duration(std::chrono::milliseconds(1500)));
 }
 
 TEST_F(PrepareTest, RoutingHeadersWinOverTheBody) {

@@ -98,7 +98,7 @@ TEST(SafeCuts, ArePlentifulInTheExpressionsInUse) {
     const auto tokenizer = load_model(name);
     EXPECT_TRUE(tokenizer->safe_cuts().before_spaces());
     EXPECT_EQ(tokenizer->safe_cuts().after_lines(), std::string_view(name) != "gpt2.json");
-    EXPECT_GT(expect_cuts_are_safe(*tokenizer, SpecialTokens::kAsText, 3), 1000U);
+    EXPECT_GT(expect_cuts_are_safe(*tokenizer, SpecialTokens::kAsText, 3), 500U);
   }
 }
 

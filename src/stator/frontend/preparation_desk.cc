@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/preparation_desk.h"
+
+#include <utility>
+#include <vector>
+
+#include "stator/core/assert.h"
+
+namespace stator::frontend {
+namespace {
+
+net::ComputePool::Priority priority_of(TextRequest kind) {
+  const bool generates = kind == TextRequest::kChat || kind == TextRequest::kCompletion;
+  return generates ? net::ComputePool::Priority::kRequest : net::ComputePool::Priority::kBackground;
+}
+
+}  // namespace
+
+PreparationDesk::PreparationDesk(net::Shard& shard, net::ComputePool& pool,
+                                 PrepareEnvironment environment, PreparationListener& listener)
+    : shard_(shard), pool_(pool), environment_(environment), listener_(listener) {}
+
+PreparationDesk::~PreparationDesk() {
+  STATOR_ASSERT(waiting_.empty(), "D1: fail_all() comes before the end");
+}
+
+void PreparationDesk::submit(net::HttpExchange& exchange, std::shared_ptr<PrepareJob> job) {
+  if (job->body.size() <= environment_.config.inline_body_bytes_max) {
+    run_job(*job, environment_);
+    listener_.on_prepared(exchange, *job);
+    return;
+  }
+  const uint64_t id = ++last_id_;
+  Status taken = pool_.submit(
+      {.priority = priority_of(job->kind), .bytes = job->body.size(), .run = [this, id, job] {
+         run_job(*job, environment_);
+         // A message that a full inbox refuses is made up for by sweep().
+         static_cast<void>(shard_.post([this, id] { collect(id); }));
+       }});
+  if (!taken) {
+    job->outcome = api::ApiError(std::move(taken.error()));
+    listener_.on_prepared(exchange, *job);
+    return;
+  }
+  auto waiting = std::make_unique<Waiting>();
+  waiting->desk = this;
+  waiting->id = id;
+  waiting->exchange = &exchange;
+  waiting->job = std::move(job);
+  exchange.set_observer(waiting.get());
+  waiting_.emplace(id, std::move(waiting));
+}
+
+std::unique_ptr<PreparationDesk::Waiting> PreparationDesk::take(uint64_t id) {
+  const auto known = waiting_.find(id);
+  if (known == waiting_.end()) {
+    return nullptr;  // the client left, or fail_all() answered
+  }
+  auto waiting = std::move(known->second);
+  waiting_.erase(known);
+  return waiting;
+}
+
+void PreparationDesk::collect(uint64_t id) {
+  if (const auto waiting = take(id)) {
+    waiting->exchange->set_observer(nullptr);
+    listener_.on_prepared(*waiting->exchange, *waiting->job);
+  }
+}
+
+void PreparationDesk::client_gone(uint64_t id) {
+  const auto waiting = take(id);
+  waiting->job->cancelled.store(true, std::memory_order_relaxed);
+  listener_.on_client_left(*waiting->job);
+}
+
+void PreparationDesk::sweep() {
+  std::vector<uint64_t> done;
+  for (const auto& [id, waiting] : waiting_) {
+    if (waiting->job->done.load(std::memory_order_acquire)) {
+      done.push_back(id);
+    }
+  }
+  for (const uint64_t id : done) {
+    collect(id);
+  }
+}
+
+void PreparationDesk::fail_all(const Error& error) {
+  while (!waiting_.empty()) {
+    const auto waiting = take(waiting_.begin()->first);
+    waiting->job->cancelled.store(true, std::memory_order_relaxed);
+    waiting->exchange->set_observer(nullptr);
+    // The job itself may still be with a thread (J1): its place is taken by an answer of ours.
+    PrepareJob failed;
+    failed.kind = waiting->job->kind;
+    failed.outcome = api::ApiError(error.clone());
+    listener_.on_prepared(*waiting->exchange, failed);
+  }
+}
+
+}  // namespace stator::frontend

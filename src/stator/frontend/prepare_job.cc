@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/prepare_job.h"
+
+#include <utility>
+
+#include "stator/api/request_parser.h"
+#include "stator/core/log.h"
+#include "stator/frontend/prepare.h"
+#include "stator/frontend/text_endpoints.h"
+
+namespace stator::frontend {
+namespace {
+
+using api::ApiResult;
+
+Error cancelled() {
+  return Error(Code::kCancelled, "the client left");
+}
+
+template <typename Parse, typename Prepare>
+ApiResult<GenerationPlan> make_plan(PrepareJob& job, const PrepareEnvironment& environment,
+                                    Parse parse, Prepare prepare) {
+  STATOR_TRY(auto request,
+             parse(job.body, api::ParseLimits{.strict_fields = environment.config.strict_fields,
+                                              .guided_decoding = true}));
+  if (request.options.repair != api::JsonRepair::kNone) {
+    log::warn("frontend", "request body was not valid JSON text and was mended");
+  }
+  STATOR_TRY(auto model, find_served_model(environment.catalog, request.options.model));
+  if (job.cancelled.load(std::memory_order_relaxed)) {
+    return cancelled();
+  }
+  return prepare(std::move(request), std::move(model),
+                 PrepareContext{.config = environment.config,
+                                .encoder = environment.encoder,
+                                .http = job.http,
+                                .request_id = job.request_id,
+                                .wall_now = job.wall_now});
+}
+
+template <typename T>
+void settle(PrepareJob& job, ApiResult<T> result) {
+  if (result) {
+    job.outcome = std::move(*result);
+  } else {
+    job.outcome = std::move(result.error());
+  }
+}
+
+void run(PrepareJob& job, const PrepareEnvironment& environment) {
+  switch (job.kind) {
+    case TextRequest::kChat:
+      settle(job, make_plan(job, environment, api::parse_chat_request, prepare_chat));
+      return;
+    case TextRequest::kCompletion:
+      settle(job, make_plan(job, environment, api::parse_completion_request, prepare_completion));
+      return;
+    case TextRequest::kTokenize:
+      settle(job, tokenize(job, environment));
+      return;
+    case TextRequest::kDetokenize:
+      settle(job, detokenize(job, environment));
+      return;
+  }
+}
+
+}  // namespace
+
+ApiResult<std::shared_ptr<ServedModel>> find_served_model(const ModelCatalog& catalog,
+                                                          const std::string& name) {
+  auto model = catalog.find(name);
+  if (model == nullptr) {
+    return api::ApiError(
+        Error(Code::kNotFound,
+              "model '" + name + "' does not exist here; GET /v1/models lists what does"),
+        "model");
+  }
+  return model;
+}
+
+void run_job(PrepareJob& job, const PrepareEnvironment& environment) {
+  if (job.cancelled.load(std::memory_order_relaxed)) {
+    job.outcome = api::ApiError(cancelled());
+  } else {
+    run(job, environment);
+  }
+  // Freed here rather than on the loop: bodies are large.
+  job.body = std::string();
+  job.done.store(true, std::memory_order_release);
+}
+
+}  // namespace stator::frontend

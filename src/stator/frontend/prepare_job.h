@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "stator/api/api_error.h"
+#include "stator/core/clock.h"
+#include "stator/frontend/frontend_config.h"
+#include "stator/frontend/generation.h"
+#include "stator/frontend/model_catalog.h"
+#include "stator/frontend/prompt_encoder.h"
+#include "stator/net/http_request.h"
+
+namespace stator::frontend {
+
+/// Requests whose text has to be worked on before anything else can happen.
+enum class TextRequest : uint8_t { kChat, kCompletion, kTokenize, kDetokenize };
+
+/// What preparing needs from the process; all of it outlives every job.
+struct PrepareEnvironment {
+  const FrontendConfig& config;
+  const ModelCatalog& catalog;
+  const PromptEncoder& encoder;
+};
+
+/// One request on its way from a body to something to run or to send: everything that is needed, so
+/// that any thread can do it.
+///
+/// J1  Between submission and `done` only the thread that runs the job touches it, `cancelled`
+///     apart; after `done` only the loop does.
+struct PrepareJob {
+  TextRequest kind = TextRequest::kChat;
+  net::HttpRequest http;  ///< without its body
+  std::string body;
+  std::string request_id;
+  WallTime wall_now;
+  TimePoint received;
+
+  /// Set when nobody wants the outcome any more: the rest of the work is skipped.
+  std::atomic<bool> cancelled{false};
+  std::atomic<bool> done{false};
+  /// A plan to run, a body to send, or what is wrong with the request.
+  std::variant<std::monostate, GenerationPlan, std::string, api::ApiError> outcome;
+};
+
+/// The model of that name, or the error clients are told.
+api::ApiResult<std::shared_ptr<ServedModel>> find_served_model(const ModelCatalog& catalog,
+                                                               const std::string& name);
+
+/// Fills `outcome`, sets `done`. Pure but for the catalog and the prefix cache. Any thread.
+void run_job(PrepareJob& job, const PrepareEnvironment& environment);
+
+}  // namespace stator::frontend
