@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/decoder.h"
 
+#include "stator/core/assert.h"
 #include "stator/tokenizer/byte_alphabet.h"
+#include "stator/tokenizer/unicode.h"
 
 #include <algorithm>
 #include <charconv>
@@ -146,14 +148,19 @@ TokenTable::TokenTable(const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     by_id[entry.id] = &entry;
   }
-  flags_.resize(size);
-  offsets_.resize(size + 1);
+  tokens_.resize(size);
   for (size_t id = 0; id < size; ++id) {
-    if (const Entry* entry = by_id[id]) {
-      bytes_ += entry->bytes;
-      flags_[id] = static_cast<uint8_t>(kKnown | (entry->special ? kSpecial : 0));
+    const Entry* entry = by_id[id];
+    if (entry == nullptr) {
+      continue;
     }
-    offsets_[id + 1] = static_cast<uint32_t>(bytes_.size());
+    const bool is_complete = !entry->bytes.empty() && is_valid_utf8(entry->bytes);
+    const uint32_t flags = kKnown | (entry->special ? uint32_t{kSpecial} : 0U) |
+                           (is_complete ? uint32_t{kComplete} : 0U);
+    tokens_[id] = {static_cast<uint32_t>(bytes_.size()),
+                   static_cast<uint32_t>(entry->bytes.size()) << 3 | flags};
+    bytes_ += entry->bytes;
+    STATOR_ASSERT(bytes_.size() < (size_t{1} << 29), "a vocabulary has less than 512 MiB of text");
   }
 }
 

@@ -67,7 +67,7 @@ struct Decoder {
 std::string decode_token(const Decoder& decoder, std::string_view token_text,
                          Tokenizer::TokenPlace place);
 
-/// Bytes and flags of every token, by id: 5 bytes per id and the text.
+/// Bytes and flags of every token, by id: 8 bytes per id and the text.
 class TokenTable {
  public:
   struct Entry {
@@ -75,26 +75,35 @@ class TokenTable {
     std::string bytes;
     bool special;
   };
+  enum Flag : uint32_t {
+    kKnown = 1,
+    kSpecial = 2,
+    kComplete = 4,  ///< not empty and UTF-8 by itself
+  };
   TokenTable() = default;
-  /// Of equal ids the last entry wins. Ids are at most kMaxTokenId.
+  /// Of equal ids the last entry wins. Ids are at most kMaxTokenId; all bytes are less than
+  /// 512 MiB.
   explicit TokenTable(const std::vector<Entry>& entries);
 
+  /// Flags; none for an id that is not in the table.
+  uint32_t flags(TokenId id) const { return id < size() ? tokens_[id].bytes_and_flags & 7U : 0U; }
   std::string_view bytes(TokenId id) const {
-    return id < size()
-               ? std::string_view(bytes_).substr(offsets_[id], offsets_[id + 1] - offsets_[id])
-               : std::string_view();
+    return id < size() ? std::string_view(bytes_.data() + tokens_[id].begin,
+                                          tokens_[id].bytes_and_flags >> 3)
+                       : std::string_view();
   }
-  bool is_special(TokenId id) const { return id < size() && (flags_[id] & kSpecial) != 0; }
-  bool is_known(TokenId id) const { return id < size() && (flags_[id] & kKnown) != 0; }
+  bool is_special(TokenId id) const { return (flags(id) & kSpecial) != 0; }
+  bool is_known(TokenId id) const { return (flags(id) & kKnown) != 0; }
   /// One more than the largest id.
-  uint32_t size() const { return static_cast<uint32_t>(flags_.size()); }
+  uint32_t size() const { return static_cast<uint32_t>(tokens_.size()); }
 
  private:
-  static constexpr uint8_t kKnown = 1;
-  static constexpr uint8_t kSpecial = 2;
+  struct Token {
+    uint32_t begin = 0;  // in bytes_
+    uint32_t bytes_and_flags = 0;
+  };
   std::string bytes_;
-  std::vector<uint32_t> offsets_;  // size() + 1
-  std::vector<uint8_t> flags_;
+  std::vector<Token> tokens_;
 };
 
 /// The tables of all places; most decoders have one table for all.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/incremental_detokenizer.h"
 
+#include "stator/tokenizer/decoder.h"
 #include "stator/tokenizer/unicode.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ size_t incomplete_tail_bytes(std::string_view bytes) {
 
 IncrementalDetokenizer::IncrementalDetokenizer(const Tokenizer& tokenizer, SkipSpecial skip,
                                                StreamStart start)
-    : tokenizer_(&tokenizer), skip_special_(skip == SkipSpecial::kYes) {
+    : tables_(&tokenizer.token_tables()), skip_special_(skip == SkipSpecial::kYes) {
   const Tokenizer::DecodeRules rules = tokenizer.decode_rules();
   space_between_ = rules.space_between;
   drops_repeats_ = rules.drops_repeats;
@@ -39,19 +40,35 @@ IncrementalDetokenizer::IncrementalDetokenizer(const Tokenizer& tokenizer, SkipS
   strip_char_ = rules.strip_char;
   strip_left_ = at_start_ ? rules.strip_count : uint8_t{0};
   strip_end_max_ = rules.strip_end_count;
+  is_plain_ = is_plain();
+}
+
+/// Whether nothing is held and no rule looks at the neighbours or the place of the next token.
+bool IncrementalDetokenizer::is_plain() const {
+  return held_count_ == 0 && strip_left_ == 0 && strip_end_max_ == 0 && !at_start_ &&
+         !space_between_ && !drops_repeats_ && !last_is_special_;
 }
 
 void IncrementalDetokenizer::step(TokenId id, std::string& out) {
-  if (!tokenizer_->contains(id) || (skip_special_ && tokenizer_->is_special(id)) ||
-      (drops_repeats_ && id == previous_)) {
-    return;
+  const TokenTable& table = tables_->middle();
+  const uint32_t flags = table.flags(id);
+  const bool is_shown = (flags & TokenTable::kSpecial) == 0 || !skip_special_;
+  if (is_plain_ && (flags & TokenTable::kComplete) != 0 && is_shown) {
+    out.append(table.bytes(id));
+  } else if ((flags & TokenTable::kKnown) != 0 && is_shown &&
+             !(drops_repeats_ && id == previous_)) {
+    step_slowly(id, out);
+    is_plain_ = is_plain();
   }
+}
+
+void IncrementalDetokenizer::step_slowly(TokenId id, std::string& out) {
   previous_ = id;
   const bool is_first = std::exchange(at_start_, false);
   if (space_between_ && !is_first) {
     append(" ", out);
   }
-  const std::string_view spelled = tokenizer_->token_bytes(id, {.is_first = is_first});
+  const std::string_view spelled = tables_->bytes(id, {.is_first = is_first});
   if (last_is_special_) {
     append(std::exchange(middle_rest_, {}), out);
     hold_end_of(id, spelled, is_first, out);
@@ -63,8 +80,7 @@ void IncrementalDetokenizer::step(TokenId id, std::string& out) {
 /// Writes what the token has in common whether another one follows or not.
 void IncrementalDetokenizer::hold_end_of(TokenId id, std::string_view spelled, bool is_first,
                                          std::string& out) {
-  const std::string_view as_last =
-      tokenizer_->token_bytes(id, {.is_first = is_first, .is_last = true});
+  const std::string_view as_last = tables_->bytes(id, {.is_first = is_first, .is_last = true});
   const auto differs = std::ranges::mismatch(spelled, as_last).in1;
   const auto common = static_cast<size_t>(differs - spelled.begin());
   append(spelled.substr(0, common), out);
@@ -137,6 +153,7 @@ void IncrementalDetokenizer::finish(std::string& out) {
   middle_rest_ = {};
   finish_character(out);
   strip_end_held_ = 0;
+  is_plain_ = is_plain();
 }
 
 }  // namespace stator::tokenizer

@@ -10,6 +10,8 @@
 
 namespace stator::tokenizer {
 
+class TokenTables;
+
 /// Where the stream stands. Some decoders (Llama-2 style) drop one leading space, but only at the
 /// very start of a text: what is generated after a prompt keeps it.
 enum class StreamStart : uint8_t { kAfterPrompt, kStartOfText };
@@ -41,12 +43,14 @@ class IncrementalDetokenizer {
   uint32_t held_bytes() const { return held_count_; }
 
  private:
+  void step_slowly(TokenId id, std::string& out);
+  bool is_plain() const;
   void hold_end_of(TokenId id, std::string_view spelled, bool is_first, std::string& out);
   void append(std::string_view bytes, std::string& out);
   void finish_character(std::string& out);
   void append_text(std::string_view text, std::string& out);
 
-  const Tokenizer* tokenizer_;
+  const TokenTables* tables_;
   std::string_view middle_rest_;  // of the last token, if another one follows …
   std::string_view end_rest_;     // … and if none does; views of the tokenizer
   TokenId previous_ = UINT32_MAX;
@@ -61,6 +65,7 @@ class IncrementalDetokenizer {
   bool drops_repeats_;
   bool last_is_special_;
   bool at_start_ = true;
+  bool is_plain_ = false;  // complete tokens go straight to the text
 };
 
 static_assert(sizeof(IncrementalDetokenizer) <= 64, "tens of thousands of streams live at once");

@@ -249,4 +249,8 @@ Tokenizer::DecodeRules Tokenizer::decode_rules() const {
   return pipeline_->decode_rules;
 }
 
+const TokenTables& Tokenizer::token_tables() const {
+  return pipeline_->tokens;
+}
+
 }  // namespace stator::tokenizer

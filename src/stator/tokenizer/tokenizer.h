@@ -44,6 +44,7 @@ inline constexpr TokenId kMaxTokenId =
     (1U << 22) - 1;  ///< published vocabularies end below 300,000
 
 struct Pipeline;
+class TokenTables;
 class SafeCuts;
 
 /// Immutable after creation and thread-safe: share one per model. Encoding uses per-thread scratch
@@ -137,6 +138,9 @@ class Tokenizer {
     bool last_is_special = false;  ///< the last token is spelled differently
   };
   DecodeRules decode_rules() const;
+
+  /// The text of every token at every place; for IncrementalDetokenizer.
+  const TokenTables& token_tables() const;
 
   /// Where texts may be cut without changing their ids (split_text.h).
   const SafeCuts& safe_cuts() const { return *safe_cuts_; }
