@@ -114,6 +114,9 @@ ListData* Interpreter::iterate(const Value& value) {
     case Kind::kView:
       return &value.as_list();
     case Kind::kGenerator: {
+      if (value.is_failed_generator()) {
+        fail(std::string(value.as_list().items[0].text()));
+      }
       // A generator gives its elements once.
       auto* taken = arena_.make<ListData>(value.as_list());
       value.as_list().size = 0;
@@ -145,10 +148,22 @@ ListData* Interpreter::iterate(const Value& value) {
       if (value.as_object().type == Object::Type::kLoop) {
         return static_cast<LoopObject&>(value.as_object()).items;
       }
+      if (value.as_object().type == Object::Type::kRange) {
+        return list_range(static_cast<const RangeObject&>(value.as_object()));
+      }
       [[fallthrough]];
     default:
       fail("'" + std::string(type_name(value)) + "' object is not iterable");
   }
+}
+
+ListData* Interpreter::list_range(const RangeObject& range) {
+  charge(range.size / 16);
+  auto* items = ListData::make(arena_, range.size);
+  for (uint32_t i = 0; i < range.size; ++i) {
+    items->push(arena_, Value::integer(range.at(i)));
+  }
+  return items;
 }
 
 Value Interpreter::bind_method(const Value& self, std::string_view name, Method method) {
@@ -168,9 +183,25 @@ Value Interpreter::get_attribute(const Value& object, std::string_view name,
       }
       break;
     case Kind::kList:
-    case Kind::kTuple:
       if (methods.on_list != nullptr) {
         return bind_method(object, name, methods.on_list);
+      }
+      break;
+    case Kind::kTuple:
+      if (object.is_group() && (name == "grouper" || name == "list")) {
+        return object.as_list().items[name == "grouper" ? 0 : 1];
+      }
+      if (name == "index" || name == "count") {
+        return bind_method(object, name, methods.on_list);
+      }
+      break;
+    case Kind::kBool:
+    case Kind::kInt:
+      if (name == "real" || name == "numerator") {
+        return Value::integer(object.as_int());
+      }
+      if (name == "imag" || name == "denominator") {
+        return Value::integer(name == "imag" ? 0 : 1);
       }
       break;
     case Kind::kDict:
@@ -205,6 +236,12 @@ Value Interpreter::get_item(const Value& object, const Value& index) {
     return at >= 0 && at < int64_t{list.size} ? list.items[at]
                                               : Value::undefined("list index", object.kind());
   }
+  if (position && object.is_object() && object.as_object().type == Object::Type::kRange) {
+    const auto& range = static_cast<const RangeObject&>(object.as_object());
+    const int64_t at = *position < 0 ? *position + int64_t{range.size} : *position;
+    return at >= 0 && at < int64_t{range.size} ? Value::integer(range.at(at))
+                                               : Value::undefined("range index", Kind::kObject);
+  }
   if (position && object.is_string()) {
     const std::string_view text = object.text();
     const auto length = static_cast<int64_t>(count_code_points(text));
@@ -236,8 +273,11 @@ Value Interpreter::get_object_attribute(const Value& value, std::string_view nam
     case Object::Type::kLoop:
       return get_loop_attribute(static_cast<LoopObject&>(object), value, name);
     case Object::Type::kMacro:
-      if (name == "name") {
-        return Value::string(static_cast<MacroObject&>(object).declaration->name);
+      return get_macro_attribute(*static_cast<MacroObject&>(object).declaration, name);
+    case Object::Type::kFunction:
+      if (const Method method =
+              find_function_method(static_cast<const FunctionObject&>(object), name)) {
+        return bind_method(value, name, method);
       }
       break;
     case Object::Type::kCycler:
@@ -254,6 +294,29 @@ Value Interpreter::get_object_attribute(const Value& value, std::string_view nam
       break;
     default:
       break;
+  }
+  return Value::undefined(name, Kind::kObject);
+}
+
+Value Interpreter::get_macro_attribute(const MacroStmt& macro, std::string_view name) {
+  if (name == "name") {
+    return macro.name.empty() ? Value::none() : Value::string(macro.name);
+  }
+  if (name == "arguments") {
+    auto* names = ListData::make(arena_, macro.function.parameter_names.size());
+    for (const std::string_view parameter : macro.function.parameter_names) {
+      names->push(arena_, Value::string(parameter));
+    }
+    return Value::sequence(Kind::kTuple, names);
+  }
+  if (name == "catch_kwargs") {
+    return Value::boolean(macro.function.uses_kwargs);
+  }
+  if (name == "catch_varargs") {
+    return Value::boolean(macro.function.uses_varargs);
+  }
+  if (name == "caller") {
+    return Value::boolean(macro.function.uses_caller);
   }
   return Value::undefined(name, Kind::kObject);
 }
@@ -371,7 +434,7 @@ void Interpreter::bind_parameters(const MacroStmt& macro, const CallArguments& a
           arguments.positional.size()) {
         fail("macro '" + name + "' got multiple values for argument '" + std::string(given) + "'");
       }
-    } else if (given == "caller") {
+    } else if (given == "caller" && (function.uses_caller || !function.uses_kwargs)) {
       caller = arguments.named[i];
     } else if (function.uses_kwargs) {
       kwargs->set(arena_, Value::string(given), arguments.named[i]);

@@ -11,6 +11,7 @@
 #include "stator/chat_template/detail/failure.h"
 #include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/lexer.h"
+#include "stator/chat_template/detail/native.h"
 #include "stator/chat_template/detail/parser.h"
 #include "stator/chat_template/detail/traits.h"
 #include "stator/chat_template/value.h"
@@ -67,8 +68,11 @@ Result<std::string> to_error(detail::Failure& failure, uint32_t line) {
 Result<std::string> run(const Unit& unit, const Context& context, Arena& arena,
                         const RenderInput& input) {
   detail::Interpreter interpreter(unit.program, arena, input.limits, input.now);
+  // Most of a prompt is text of the request.
+  const size_t expected =
+      1024 + input.messages_json.size() + input.tools_json.size() + input.documents_json.size();
   try {
-    return interpreter.run(context.values());
+    return interpreter.run(context.values(), expected);
   } catch (detail::Failure& failure) {
     return to_error(failure, interpreter.line());
   }
@@ -157,6 +161,7 @@ Result<Unit> compile_unit(std::string_view text, const SpecialTokens& tokens, Ar
 struct ChatTemplate::Compiled {
   Arena arena{kProgramBytesMax};
   SpecialTokens special_tokens;
+  std::optional<NativeFormat> native;  // then the units are empty
   Unit chat;
   std::optional<Unit> tool_use;
 };
@@ -174,6 +179,16 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string source,
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(ChatTemplateSource source) {
   auto compiled = std::make_unique<Compiled>();
   compiled->special_tokens = std::move(source.special_tokens);
+  if (source.native) {
+    compiled->native = source.native;
+    compiled->chat.traits = {.content_parts = false,
+                             .text_content = true,
+                             .object_arguments = true,
+                             .mentions_developer = true,
+                             .uses_tools = true,
+                             .marks_data = true};
+    return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(compiled)));
+  }
   STATOR_TRY(compiled->chat, compile_unit(source.text, compiled->special_tokens, compiled->arena));
   if (source.tool_use_text) {
     STATOR_TRY(compiled->tool_use,
@@ -187,49 +202,102 @@ const TemplateTraits& ChatTemplate::traits() const {
   return compiled_->chat.traits;
 }
 
-Result<std::string> ChatTemplate::render(const RenderInput& input) const {
+/// The parts of a request as values, adapted to what `traits` ask for.
+struct ChatTemplate::Request {
+  Value messages;
+  Value tools = Value::missing();  // no tools = undefined
+  Value documents = Value::missing();
+  Value extra = Value::missing();
+};
+
+Result<ChatTemplate::Request> ChatTemplate::read_request(const RenderInput& input, Arena& arena) {
   if (input.add_generation_prompt && input.continue_final_message) {
     return Error(Code::kInvalidArgument,
                  "add_generation_prompt and continue_final_message exclude each other");
   }
+  Request request;
+  STATOR_TRY(request.messages, parse(input.messages_json, "messages", arena));
+  if (!input.tools_json.empty()) {
+    STATOR_TRY(request.tools, parse(input.tools_json, "tools", arena));
+    detail::adapt_tools(request.tools, arena);
+    request.tools = request.tools.truthy() ? request.tools : Value::missing();
+  }
+  if (!input.documents_json.empty()) {
+    STATOR_TRY(request.documents, parse(input.documents_json, "documents", arena));
+  }
+  if (!input.extra_json.empty()) {
+    STATOR_TRY(request.extra, parse_object(input.extra_json, "chat_template_kwargs", arena));
+  }
+  return request;
+}
+
+Result<std::string> ChatTemplate::render(const RenderInput& input) const {
+  STATOR_TRY(RenderedPrompt prompt, render_parts(input));
+  return std::move(prompt.text);
+}
+
+Result<RenderedPrompt> ChatTemplate::render_parts(const RenderInput& input) const {
   Arena arena(input.limits.memory_bytes_max);
-  Value tools = Value::missing();
   try {
-    STATOR_TRY(const Value messages, parse(input.messages_json, "messages", arena));
-    if (!input.tools_json.empty()) {
-      STATOR_TRY(tools, parse(input.tools_json, "tools", arena));
-      detail::adapt_tools(tools, arena);
-      tools = tools.truthy() ? tools : Value::missing();  // no tools = undefined
+    STATOR_TRY(const Request request, read_request(input, arena));
+    RenderInput timed = input;
+    if (!request.extra.is_missing()) {
+      timed.now = detail::overridden_time(request.extra, input.now);
     }
-    const bool use_tools = !tools.is_missing() && compiled_->tool_use.has_value();
+    const bool use_tools = !request.tools.is_missing() && compiled_->tool_use.has_value();
     const Unit& unit = use_tools ? *compiled_->tool_use : compiled_->chat;
-    detail::adapt_messages(messages, unit.traits, arena);
+    detail::adapt_messages(request.messages, unit.traits, arena);
+    const std::string_view final_text =
+        input.continue_final_message ? detail::mark_final_message(request.messages, arena) : "";
+    RenderedPrompt prompt;
+    if (compiled_->native) {
+      prompt = render_native(request, timed, arena);
+    } else {
+      STATOR_TRY(prompt.text, render_jinja(request, timed, arena, use_tools));
+    }
     if (input.continue_final_message) {
-      detail::mark_final_message(messages, arena);
+      detail::cut_at_mark(prompt, final_text);
     }
-    Context context(unit, arena);
-    for (const auto& [name, text] : compiled_->special_tokens) {
-      context.set(name, Value::string(text));
-    }
-    context.set("tools", tools);
-    context.set("add_generation_prompt", Value::boolean(input.add_generation_prompt));
-    if (!input.documents_json.empty()) {
-      STATOR_TRY(const Value documents, parse(input.documents_json, "documents", arena));
-      context.set("documents", documents);
-    }
-    if (!input.extra_json.empty()) {
-      STATOR_TRY(const Value extra, parse_object(input.extra_json, "chat_template_kwargs", arena));
-      context.set_members(extra, "messages");
-    }
-    context.set("messages", messages);
-    auto prompt = run(unit, context, arena, input);
-    if (!prompt || !input.continue_final_message) {
-      return prompt;
-    }
-    return detail::cut_at_mark(std::move(*prompt));
+    return prompt;
   } catch (detail::Failure& failure) {
     return Error(failure.code, std::move(failure.message));
   }
+}
+
+RenderedPrompt ChatTemplate::render_native(const Request& request, const RenderInput& input,
+                                           Arena& arena) const {
+  const detail::NativeInput native{request.messages, request.tools,
+                                   request.extra,    input.add_generation_prompt,
+                                   input.now,        arena};
+  detail::PromptWriter out(input.limits.output_bytes_max);
+  switch (*compiled_->native) {
+    case NativeFormat::kDeepseekV32:
+      detail::render_deepseek_v32(native, out);
+      break;
+    case NativeFormat::kDeepseekV4:
+      detail::render_deepseek_v4(native, out);
+      break;
+    case NativeFormat::kHarmony:
+      detail::render_harmony(native, out);
+  }
+  return out.take();
+}
+
+Result<std::string> ChatTemplate::render_jinja(const Request& request, const RenderInput& input,
+                                               Arena& arena, bool use_tools) const {
+  const Unit& unit = use_tools ? *compiled_->tool_use : compiled_->chat;
+  Context context(unit, arena);
+  for (const auto& [name, text] : compiled_->special_tokens) {
+    context.set(name, Value::string(text));
+  }
+  context.set("tools", request.tools);
+  context.set("add_generation_prompt", Value::boolean(input.add_generation_prompt));
+  context.set("documents", request.documents);
+  if (!request.extra.is_missing()) {
+    context.set_members(request.extra, "messages");
+  }
+  context.set("messages", request.messages);
+  return run(unit, context, arena, input);
 }
 
 Result<std::string> ChatTemplate::render_context(std::string_view context_json,
@@ -237,6 +305,9 @@ Result<std::string> ChatTemplate::render_context(std::string_view context_json,
   Arena arena(input.limits.memory_bytes_max);
   try {
     STATOR_TRY(const Value members, parse_object(context_json, "the context", arena));
+    if (compiled_->native) {
+      return Error(Code::kInvalidArgument, "a native format has no variables");
+    }
     Context context(compiled_->chat, arena);
     context.set_members(members, "");
     return run(compiled_->chat, context, arena, input);

@@ -16,6 +16,8 @@
 
 namespace stator::chat_template {
 
+class Arena;
+
 // Chat templates: from an OpenAI-style conversation to the prompt text a model was trained on. The
 // language is Jinja2 as Hugging Face's apply_chat_template sets it up, and output is byte-equal to
 // it: prompts that differ by one space miss every prefix cache.
@@ -29,19 +31,36 @@ namespace stator::chat_template {
 /// Name → text, such as {"bos_token", "<s>"}. Absent ones stay undefined in the template.
 using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
 
+/// Formats that are code: models published without a template, or better served without one.
+enum class NativeFormat : uint8_t {
+  kDeepseekV32,  ///< "deepseek_v3_2"
+  kDeepseekV4,   ///< "deepseek_v4"
+  kHarmony,      ///< "harmony", of gpt-oss
+};
+std::optional<NativeFormat> find_native_format(std::string_view name);
+
 /// What a model folder says about its chat template.
 struct ChatTemplateSource {
   std::string text;
   std::optional<std::string> tool_use_text;  ///< used instead when a request brings tools
   SpecialTokens special_tokens;
+  std::optional<NativeFormat> native;  ///< then the texts do not matter
 };
 
 /// Looks for `chat_template.jinja`, then `chat_template.json`, then `chat_template` in
 /// `tokenizer_config.json` (a string, or a list of {name, template} with "default" and "tool_use");
-/// special tokens come from tokenizer_config.json. None of them: an empty optional. Unreadable
+/// special tokens come from tokenizer_config.json. None of them, but a `model_type` in config.json
+/// that is served by a native format: that. Else an empty optional. Unreadable
 /// file: kIo; wrong content: kCorrupt, naming the file. Blocking reads, for start-up only.
 Result<std::optional<ChatTemplateSource>> find_chat_template(
     const std::filesystem::path& model_dir);
+
+/// What a person names: a native format ("deepseek_v3_2", "harmony"), a model folder, a Jinja file,
+/// or a JSON file with a `chat_template` (tokenizer_config.json, chat_template.json). kNotFound
+/// when there is no such file or no template in it; otherwise as find_chat_template.
+Result<ChatTemplateSource> load_chat_template(const std::filesystem::path& name_or_path);
+/// The special tokens of a tokenizer_config.json.
+Result<SpecialTokens> load_special_tokens(const std::filesystem::path& path);
 
 /// Bounds on one render, against hostile templates and hostile conversations.
 struct RenderLimits {
@@ -63,6 +82,17 @@ struct RenderInput {
   RenderLimits limits;
 };
 
+/// A prompt and, for native formats, which of its bytes came with the request: text in there that
+/// looks like a special token is data. Spans are sorted and do not touch.
+struct RenderedPrompt {
+  struct Span {
+    size_t begin;
+    size_t end;
+  };
+  std::string text;
+  std::vector<Span> data;
+};
+
 /// What the template was found to need. Decided once at compile time from its syntax tree.
 struct TemplateTraits {
   bool content_parts = false;       ///< walks message.content: gets part lists; else joined text
@@ -70,6 +100,7 @@ struct TemplateTraits {
   bool object_arguments = false;    ///< tool-call arguments must be objects, not JSON text
   bool mentions_developer = false;  ///< knows the role "developer"; else it is sent as "system"
   bool uses_tools = false;
+  bool marks_data = false;  ///< render_parts tells the request's bytes from the format's
 };
 
 /// A compiled chat template. Immutable and thread-safe.
@@ -92,6 +123,8 @@ class ChatTemplate {
   /// - both add_generation_prompt and continue_final_message, or a final message that the prompt
   ///   does not contain: kInvalidArgument.
   Result<std::string> render(const RenderInput& input) const;
+  /// The same with the request's bytes marked, where traits().marks_data.
+  Result<RenderedPrompt> render_parts(const RenderInput& input) const;
 
   /// The template as plain Jinja: every member of `context_json` (an object) is a variable, nothing
   /// is adapted. For tests, tools and templates that are not about chats.
@@ -101,6 +134,12 @@ class ChatTemplate {
 
  private:
   struct Compiled;
+  struct Request;
+  static Result<Request> read_request(const RenderInput& input, Arena& arena);
+  RenderedPrompt render_native(const Request& request, const RenderInput& input,
+                               Arena& arena) const;
+  Result<std::string> render_jinja(const Request& request, const RenderInput& input, Arena& arena,
+                                   bool use_tools) const;
   explicit ChatTemplate(std::unique_ptr<const Compiled> compiled);
   std::unique_ptr<const Compiled> compiled_;
 };

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/chat_template/detail/conversation.h"
 
+#include <algorithm>
+#include <chrono>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "stator/chat_template/detail/failure.h"
 #include "stator/chat_template/detail/format.h"
+#include "stator/chat_template/detail/strftime.h"
 #include "stator/chat_template/detail/text.h"
 
 namespace stator::chat_template::detail {
@@ -38,28 +43,55 @@ Value wrap_text(const Value& text, Arena& arena) {
   return Value::list(list);
 }
 
-void adapt_content(DictData& message, const TemplateTraits& traits, Arena& arena) {
-  Value* content = message.find("content");
-  if (content == nullptr) {
-    return;
+/// The members of a message that adaptation looks at; null when absent.
+struct MessageMembers {
+  Value* role = nullptr;
+  Value* content = nullptr;
+  Value* tool_calls = nullptr;
+  Value* reasoning_content = nullptr;
+  Value* thinking = nullptr;
+  Value* reasoning = nullptr;
+};
+
+MessageMembers find_members(DictData& message) {
+  MessageMembers found;
+  const std::pair<std::string_view, Value**> wanted[] = {
+      {"role", &found.role},
+      {"content", &found.content},
+      {"tool_calls", &found.tool_calls},
+      {"reasoning_content", &found.reasoning_content},
+      {"thinking", &found.thinking},
+      {"reasoning", &found.reasoning},
+  };
+  for (auto& entry : message.items()) {
+    for (const auto& [name, place] : wanted) {
+      if (entry.key.is_text(name)) {
+        *place = &entry.value;
+        break;
+      }
+    }
   }
-  if (content->is_list() && !traits.content_parts) {
-    *content = join_text_parts(content->as_list(), arena);
-  } else if (content->is_string() && traits.content_parts && !traits.text_content) {
-    *content = wrap_text(*content, arena);
+  return found;
+}
+
+void adapt_content(Value& content, const TemplateTraits& traits, Arena& arena) {
+  if (content.is_list() && !traits.content_parts) {
+    content = join_text_parts(content.as_list(), arena);
+  } else if (content.is_string() && traits.content_parts && !traits.text_content) {
+    content = wrap_text(content, arena);
   }
 }
 
 /// The newest name of a message's reasoning is what templates read; gpt-oss reads `thinking`.
-void adapt_reasoning(DictData& message, Arena& arena) {
-  for (const std::string_view name : {"reasoning_content", "thinking", "reasoning"}) {
-    const Value* found = message.find(name);
+void adapt_reasoning(DictData& message, const MessageMembers& members, Arena& arena) {
+  for (const Value* found : {members.reasoning_content, members.thinking, members.reasoning}) {
     if (found == nullptr || found->is_none()) {
       continue;
     }
     const Value reasoning = *found;
+    const bool has_thinking = members.thinking != nullptr;
     message.set(arena, Value::string("reasoning_content"), reasoning);
-    if (message.find("thinking") == nullptr) {
+    if (!has_thinking) {
       message.set(arena, Value::string("thinking"), reasoning);
     }
     return;
@@ -84,12 +116,11 @@ void adapt_arguments(Value& arguments, const TemplateTraits& traits, Arena& aren
   }
 }
 
-void adapt_tool_calls(DictData& message, const TemplateTraits& traits, Arena& arena) {
-  const Value* calls = message.find("tool_calls");
-  if (calls == nullptr || !calls->is_list()) {
+void adapt_tool_calls(const Value& calls, const TemplateTraits& traits, Arena& arena) {
+  if (!calls.is_list()) {
     return;
   }
-  for (const Value& call : calls->as_list().values()) {
+  for (const Value& call : calls.as_list().values()) {
     const Value* function = call.find("function");
     const Value& owner = function == nullptr ? call : *function;
     if (!owner.is_dict()) {
@@ -111,15 +142,18 @@ void adapt_messages(const Value& messages, const TemplateTraits& traits, Arena& 
     if (!message.is_dict()) {
       fail("every message must be an object");
     }
-    DictData& members = message.as_dict();
-    Value* role = members.find("role");
-    if (!traits.mentions_developer && role != nullptr && role->is_string() &&
-        role->text() == "developer") {
-      *role = Value::string("system");
+    const MessageMembers members = find_members(message.as_dict());
+    if (members.role != nullptr && !traits.mentions_developer &&
+        members.role->is_text("developer")) {
+      *members.role = Value::string("system");
     }
-    adapt_content(members, traits, arena);
-    adapt_reasoning(members, arena);
-    adapt_tool_calls(members, traits, arena);
+    if (members.content != nullptr) {
+      adapt_content(*members.content, traits, arena);
+    }
+    if (members.tool_calls != nullptr) {
+      adapt_tool_calls(*members.tool_calls, traits, arena);
+    }
+    adapt_reasoning(message.as_dict(), members, arena);  // may move the members
   }
 }
 
@@ -146,7 +180,7 @@ void adapt_tools(const Value& tools, Arena& arena) {
   }
 }
 
-void mark_final_message(const Value& messages, Arena& arena) {
+std::string_view mark_final_message(const Value& messages, Arena& arena) {
   const ListData& list = messages.as_list();
   if (list.size == 0) {
     fail("continue_final_message needs a message to continue");
@@ -165,22 +199,44 @@ void mark_final_message(const Value& messages, Arena& arena) {
   if (content == nullptr || !content->is_string()) {
     fail("continue_final_message needs a final message with text content");
   }
-  const std::string marked = std::string(content->text()) + std::string(kMark);
-  *content = Value::string(arena.copy(std::string_view(marked)));
+  const std::string_view text = content->text();
+  *content = Value::string(arena.copy(std::string_view(std::string(text) + std::string(kMark))));
+  return text;
 }
 
-std::string cut_at_mark(std::string prompt) {
-  const std::string_view bare = strip(kMark, Side::kRight);
-  const size_t at = prompt.rfind(bare);
-  if (at == std::string::npos) {
+void cut_at_mark(RenderedPrompt& prompt, std::string_view final_text) {
+  const std::string_view text = prompt.text;
+  const size_t at = text.rfind(strip(kMark, Side::kRight));
+  if (at == std::string_view::npos ||
+      text.find(strip(final_text, Side::kBoth)) == std::string_view::npos) {
     fail("continue_final_message: the chat template does not print the final message's content");
   }
-  const bool spacing_kept = std::string_view(prompt).substr(at).starts_with(kMark);
-  prompt.resize(at);
-  if (!spacing_kept) {
-    prompt.resize(strip(std::string_view(prompt), Side::kRight).size());
+  const bool spacing_kept = text.substr(at).starts_with(kMark);
+  const size_t end = spacing_kept ? at : strip(text.substr(0, at), Side::kRight).size();
+  prompt.text.resize(end);
+  std::erase_if(prompt.data, [end](const auto& span) { return span.begin >= end; });
+  if (!prompt.data.empty()) {
+    prompt.data.back().end = std::min(prompt.data.back().end, end);
   }
-  return prompt;
+}
+
+WallTime overridden_time(const Value& extra, WallTime now) {
+  const Value* given = extra.find("strftime_now_override");
+  if (given == nullptr || given->is_none()) {
+    return now;
+  }
+  // Beyond the year 2200 nanoseconds since 1970 leave 64 bits.
+  constexpr int64_t kSecondsMax = 7'258'118'400;
+  std::optional<int64_t> seconds;
+  if (given->is_int()) {
+    seconds = given->as_int();
+  } else if (given->is_string()) {
+    seconds = parse_rfc3339(given->text());
+  }
+  if (!seconds || *seconds < 0 || *seconds > kSecondsMax) {
+    fail("strftime_now_override must be a time such as \"2026-03-07T09:05:02Z\" or Unix seconds");
+  }
+  return WallTime(std::chrono::seconds(*seconds));
 }
 
 }  // namespace stator::chat_template::detail

@@ -14,21 +14,46 @@
 
 namespace stator::chat_template::detail {
 
-Value Interpreter::evaluate(const Expr& expr) {
+/// What the conditions of `if` are made of, without a value for every step.
+bool Interpreter::evaluate_truth(const Expr& expr) {
   switch (expr.kind) {
-    case ExprKind::kConst:
-      return static_cast<const ConstExpr&>(expr).value;
-    case ExprKind::kName:
-      return evaluate_name(static_cast<const NameExpr&>(expr));
-    default: {
+    case ExprKind::kNot: {
+      const Depth depth(*this);
+      return !evaluate_truth(*static_cast<const UnaryExpr&>(expr).operand);
+    }
+    case ExprKind::kAnd: {
+      const Depth depth(*this);
+      const auto& both = static_cast<const BinaryExpr&>(expr);
+      return evaluate_truth(*both.left) && evaluate_truth(*both.right);
+    }
+    case ExprKind::kOr: {
+      const Depth depth(*this);
+      const auto& either = static_cast<const BinaryExpr&>(expr);
+      return evaluate_truth(*either.left) || evaluate_truth(*either.right);
+    }
+    case ExprKind::kCompare: {
       const Depth depth(*this);
       charge(1);
-      return evaluate_compound(expr);
+      return evaluate_compare(static_cast<const CompareExpr&>(expr));
     }
+    case ExprKind::kTest: {
+      const Depth depth(*this);
+      charge(1);
+      return evaluate_test(static_cast<const TestExpr&>(expr));
+    }
+    default:
+      return evaluate(expr).truthy();
   }
 }
 
+Value Interpreter::evaluate_shallow(const Expr& expr) {
+  return expr.kind == ExprKind::kGetattr ? evaluate_getattr(static_cast<const GetattrExpr&>(expr))
+                                         : evaluate_getitem(static_cast<const GetitemExpr&>(expr));
+}
+
 Value Interpreter::evaluate_compound(const Expr& expr) {
+  const Depth depth(*this);
+  charge(1);
   switch (expr.kind) {
     case ExprKind::kGetattr:
       return evaluate_getattr(static_cast<const GetattrExpr&>(expr));
@@ -43,7 +68,7 @@ Value Interpreter::evaluate_compound(const Expr& expr) {
     case ExprKind::kCall:
       return evaluate_call(static_cast<const CallExpr&>(expr));
     case ExprKind::kNot:
-      return Value::boolean(!evaluate(*static_cast<const UnaryExpr&>(expr).operand).truthy());
+      return Value::boolean(!evaluate_truth(*static_cast<const UnaryExpr&>(expr).operand));
     case ExprKind::kAnd: {
       const auto& both = static_cast<const BinaryExpr&>(expr);
       const Value left = evaluate(*both.left);
@@ -64,12 +89,12 @@ Value Interpreter::evaluate_compound(const Expr& expr) {
       return compute(*this, binary.op, left, evaluate(*binary.right));
     }
     case ExprKind::kNegate:
-      return negate(evaluate(*static_cast<const UnaryExpr&>(expr).operand));
+      return negate(arena_, evaluate(*static_cast<const UnaryExpr&>(expr).operand));
     case ExprKind::kPlus:
       return plus(evaluate(*static_cast<const UnaryExpr&>(expr).operand));
     case ExprKind::kConditional: {
       const auto& choice = static_cast<const ConditionalExpr&>(expr);
-      if (evaluate(*choice.test).truthy()) {
+      if (evaluate_truth(*choice.test)) {
         return evaluate(*choice.yes);
       }
       return choice.no == nullptr ? Value::undefined("the inline if-expression")
@@ -149,6 +174,12 @@ Value Interpreter::evaluate_getattr(const GetattrExpr& expr) {
 
 Value Interpreter::evaluate_getitem(const GetitemExpr& expr) {
   const Value object = evaluate(*expr.object);
+  if (expr.key.data() != nullptr && object.is_dict()) {
+    if (const Value* found = object.as_dict().find(expr.key)) {
+      return *found;
+    }
+    return get_attribute(object, expr.key, expr.methods);
+  }
   if (expr.index->kind == ExprKind::kSlice) {
     return evaluate_slice(object, static_cast<const SliceExpr&>(*expr.index));
   }
@@ -175,8 +206,19 @@ Value Interpreter::evaluate_slice(const Value& object, const SliceExpr& slice) {
     charge(static_cast<uint64_t>(range.count) / 16);
     return Value::sequence(object.kind(), taken);
   }
+  if (object.is_object() && object.as_object().type == Object::Type::kRange) {
+    const auto& whole = static_cast<const RangeObject&>(object.as_object());
+    const SliceRange range = resolve_slice(start, stop, step, whole.size);
+    const int64_t stride = whole.step * range.step;
+    const int64_t first = whole.at(range.start);
+    return Value::object(arena_.make<RangeObject>(RangeObject{{Object::Type::kRange},
+                                                              first,
+                                                              first + stride * range.count,
+                                                              stride,
+                                                              static_cast<uint32_t>(range.count)}));
+  }
   if (!object.is_string()) {
-    return Value::undefined("slice", object.kind());
+    fail("'" + std::string(type_name(object)) + "' object cannot be sliced");
   }
   const std::string_view text = object.text();
   charge(text.size() / 64);
@@ -232,6 +274,9 @@ template <typename Body>
 auto Interpreter::with_arguments(const CallSyntax& syntax, Body body) {
   if (!syntax.is_simple()) {
     return body(spread_arguments(syntax));
+  }
+  if (syntax.positional.empty() && syntax.named.empty()) {
+    return body(CallArguments{});
   }
   std::array<Value, 4> room;
   std::array<Value, 4> named_room;
@@ -333,37 +378,40 @@ Value Interpreter::evaluate_concat(const ItemsExpr& expr) {
   return join_texts(parts);
 }
 
+namespace {
+
+bool compare(Interpreter& interpreter, CompareOperator op, const Value& left, const Value& right) {
+  switch (op) {
+    case CompareOperator::kEq:
+      return equals(left, right);
+    case CompareOperator::kNe:
+      return !equals(left, right);
+    case CompareOperator::kLt:
+      return less(left, right);
+    case CompareOperator::kLe:
+      return less_equal(left, right);
+    case CompareOperator::kGt:
+      return less(right, left);
+    case CompareOperator::kGe:
+      return less_equal(right, left);
+    case CompareOperator::kIn:
+      return contains(interpreter, right, left);
+    case CompareOperator::kNotIn:
+      return !contains(interpreter, right, left);
+  }
+  return false;
+}
+
+}  // namespace
+
 bool Interpreter::evaluate_compare(const CompareExpr& expr) {
   Value left = evaluate(*expr.first);
+  if (expr.text != nullptr) {
+    return left.is_text(expr.text->text());
+  }
   for (size_t i = 0; i < expr.operators.size(); ++i) {
     const Value right = evaluate(*expr.operands[i]);
-    bool holds = false;
-    switch (expr.operators[i]) {
-      case CompareOperator::kEq:
-        holds = equals(left, right);
-        break;
-      case CompareOperator::kNe:
-        holds = !equals(left, right);
-        break;
-      case CompareOperator::kLt:
-        holds = less(left, right);
-        break;
-      case CompareOperator::kLe:
-        holds = less(left, right) || equals(left, right);
-        break;
-      case CompareOperator::kGt:
-        holds = less(right, left);
-        break;
-      case CompareOperator::kGe:
-        holds = less(right, left) || equals(left, right);
-        break;
-      case CompareOperator::kIn:
-        holds = contains(*this, right, left);
-        break;
-      case CompareOperator::kNotIn:
-        holds = !contains(*this, right, left);
-    }
-    if (!holds) {
+    if (!compare(*this, expr.operators[i], left, right)) {
       return false;
     }
     left = right;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <charconv>
+#include <span>
 #include <vector>
 
 #include "stator/chat_template/detail/format.h"
@@ -73,10 +74,18 @@ std::vector<Keyed> with_keys(Interpreter& interpreter, const Value& input, const
   return keyed;
 }
 
+/// sort compares keys in lists, where two undefined ones are equal; groupby and dictsort do not.
+enum class UndefinedKeys : uint8_t { kFail, kEqual };
+
 /// Stable merge sort: `less` may throw, and NaN keys must not lead a library sort out of bounds.
-void sort_keyed(Interpreter& interpreter, std::vector<Keyed>& keyed, bool reverse) {
+void sort_keyed(Interpreter& interpreter, std::vector<Keyed>& keyed, bool reverse,
+                UndefinedKeys undefined_keys = UndefinedKeys::kFail) {
   interpreter.charge(keyed.size() * 4);
-  const auto precedes = [reverse](const Keyed& left, const Keyed& right) {
+  const auto precedes = [reverse, undefined_keys](const Keyed& left, const Keyed& right) {
+    if (undefined_keys == UndefinedKeys::kEqual && left.key.is_undefined() &&
+        right.key.is_undefined()) {
+      return false;
+    }
     return reverse ? less(right.key, left.key) : less(left.key, right.key);
   };
   std::vector<Keyed> merged(keyed.size());
@@ -133,7 +142,7 @@ Value filter_sort(Interpreter& interpreter, Value input, Args arguments) {
   } else {
     keyed = with_keys(interpreter, input, {attribute, nullptr, case_sensitive});
   }
-  sort_keyed(interpreter, keyed, reverse);
+  sort_keyed(interpreter, keyed, reverse, UndefinedKeys::kEqual);
   return to_list(interpreter, keyed);
 }
 
@@ -170,7 +179,7 @@ Value filter_groupby(Interpreter& interpreter, Value input, Args arguments) {
       auto* group = ListData::make(arena, 2);
       group->push(arena, exact.key_of(interpreter, keyed[i].item));
       group->push(arena, Value::list(members));
-      groups->push(arena, Value::sequence(Kind::kTuple, group));
+      groups->push(arena, Value::group(group));
     }
     members->push(arena, keyed[i].item);
   }
@@ -185,7 +194,7 @@ Value extreme(Interpreter& interpreter, const Value& input, Args arguments, bool
     return Value::undefined("an item of an empty sequence");
   }
   const Keyed* best = &keyed.front();
-  for (const Keyed& entry : keyed) {
+  for (const Keyed& entry : std::span(keyed).subspan(1)) {
     if (largest ? less(best->key, entry.key) : less(entry.key, best->key)) {
       best = &entry;
     }
@@ -355,6 +364,14 @@ Value filter_length(Interpreter& interpreter, Value input, Args) {
     case Kind::kTuple:
     case Kind::kView:
       return Value::integer(input.as_list().size);
+    case Kind::kObject:
+      if (input.as_object().type == Object::Type::kRange) {
+        return Value::integer(static_cast<const RangeObject&>(input.as_object()).size);
+      }
+      if (input.as_object().type == Object::Type::kLoop) {
+        return Value::integer(static_cast<const LoopObject&>(input.as_object()).items->size);
+      }
+      [[fallthrough]];
     default:
       fail("object of type '" + std::string(type_name(input)) + "' has no len()");
   }
@@ -440,28 +457,44 @@ Value filter_slice(Interpreter& interpreter, Value input, Args arguments) {
   return Value::sequence(Kind::kGenerator, parts);
 }
 
+/// Jinja's generator filters do nothing before their elements are taken: until then, neither does
+/// their failure.
+template <FilterFunction kFilter>
+Value lazily(Interpreter& interpreter, Value input, Args arguments) {
+  try {
+    return kFilter(interpreter, input, arguments);
+  } catch (const Failure& failure) {
+    if (failure.raised || failure.code != Code::kInvalidArgument) {
+      throw;
+    }
+    auto* reason = ListData::make(interpreter.arena(), 1);
+    reason->push(interpreter.arena(), interpreter.make_string(failure.message));
+    return Value::failed_generator(reason);
+  }
+}
+
 constexpr FilterEntry kFilters[] = {
-    {"batch", filter_batch},
+    {"batch", lazily<filter_batch>},
     {"count", filter_length},
     {"dictsort", filter_dictsort},
     {"first", filter_first},
     {"groupby", filter_groupby},
-    {"items", filter_items},
+    {"items", lazily<filter_items>},
     {"last", filter_last},
     {"length", filter_length},
     {"list", filter_list},
-    {"map", filter_map},
+    {"map", lazily<filter_map>},
     {"max", filter_max},
     {"min", filter_min},
-    {"reject", filter_reject},
-    {"rejectattr", filter_rejectattr},
+    {"reject", lazily<filter_reject>},
+    {"rejectattr", lazily<filter_rejectattr>},
     {"reverse", filter_reverse},
-    {"select", filter_select},
-    {"selectattr", filter_selectattr},
-    {"slice", filter_slice},
+    {"select", lazily<filter_select>},
+    {"selectattr", lazily<filter_selectattr>},
+    {"slice", lazily<filter_slice>},
     {"sort", filter_sort},
     {"sum", filter_sum},
-    {"unique", filter_unique},
+    {"unique", lazily<filter_unique>},
 };
 
 }  // namespace

@@ -112,10 +112,10 @@ Value filter_indent(Interpreter& interpreter, Value input, Args arguments) {
   }
   const bool first = arguments.get_bool(1, "first", false);
   const bool blank = arguments.get_bool(2, "blank", false);
-  if (input.is_undefined()) {
-    fail_undefined(input);
+  if (!input.is_string()) {
+    fail_operand("indent needs a string, not", input);
   }
-  const std::string with_end = std::string(interpreter.text_of(input)) + "\n";
+  const std::string with_end = std::string(input.text()) + "\n";
   const ListData& lines =
       *split_lines(interpreter, interpreter.arena().copy(std::string_view(with_end)));
   std::string out = first ? indention : "";
@@ -131,13 +131,42 @@ Value filter_indent(Interpreter& interpreter, Value input, Args arguments) {
   return like(input, interpreter.make_string(out));
 }
 
+Value filter_wordwrap(Interpreter& interpreter, Value input, Args arguments) {
+  if (!input.is_string()) {
+    fail_operand("wordwrap needs a string, not", input);
+  }
+  const std::string_view text = input.text();
+  const int64_t width = arguments.get_int(0, "width", 79);
+  if (width <= 0) {
+    fail("invalid width " + std::to_string(width) + " (must be > 0)");
+  }
+  const Value* given = arguments.get(2, "wrapstring");
+  const std::string_view separator =
+      given == nullptr || given->is_none() ? "\n" : interpreter.text_of(*given);
+  const WrapStyle style{static_cast<size_t>(width), arguments.get_bool(1, "break_long_words", true),
+                        arguments.get_bool(3, "break_on_hyphens", true)};
+  interpreter.charge(text.size() / 4);
+  std::string out;
+  bool first_line = true;
+  for (const Value& line : split_lines(interpreter, text)->values()) {
+    out += std::exchange(first_line, false) ? std::string_view() : separator;
+    bool first_row = true;
+    for (const std::string& row : wrap_line(line.text(), style)) {
+      out += std::exchange(first_row, false) ? std::string_view() : separator;
+      out += row;
+    }
+    check_text_size(out);
+  }
+  return interpreter.make_string(out);
+}
+
 Value filter_wordcount(Interpreter& interpreter, Value input, Args) {
   const std::string_view text = interpreter.text_of(input);
   int64_t words = 0;
   bool in_word = false;
   for (size_t at = 0; at < text.size();) {
     const char32_t point = next_code_point(text, at);
-    const bool word = is_alpha(point) || is_digit(point) || point == U'_';
+    const bool word = is_word(point);
     words += word && !in_word ? 1 : 0;
     in_word = word;
   }
@@ -145,7 +174,6 @@ Value filter_wordcount(Interpreter& interpreter, Value input, Args) {
 }
 
 Value filter_truncate(Interpreter& interpreter, Value input, Args arguments) {
-  const std::string_view text = interpreter.text_of(input);
   const int64_t length = arguments.get_int(0, "length", 255);
   const bool kill_words = arguments.get_bool(1, "killwords", false);
   const std::string_view end = arguments.get_text(2, "end", "...");
@@ -156,9 +184,15 @@ Value filter_truncate(Interpreter& interpreter, Value input, Args arguments) {
   if (length < end_length || leeway < 0 || length > INT64_MAX / 2 || leeway > INT64_MAX / 2) {
     fail("truncate needs a length of at least that of its end text");
   }
-  if (static_cast<int64_t>(count_code_points(text)) <= length + leeway) {
-    return input.is_string() ? input : Value::string(text);
+  // Anything with a length passes while it is short enough.
+  const Value size = find_filter("length")(interpreter, input, CallArguments{});
+  if (size.as_int() <= length + leeway) {
+    return input;
   }
+  if (!input.is_string()) {
+    fail_operand("truncate needs a string, not", input);
+  }
+  const std::string_view text = input.text();
   std::string_view kept =
       text.substr(0, byte_offset(text, static_cast<size_t>(length - end_length)));
   if (!kill_words) {
@@ -168,13 +202,17 @@ Value filter_truncate(Interpreter& interpreter, Value input, Args arguments) {
 }
 
 Value filter_urlencode(Interpreter& interpreter, Value input, Args) {
-  const auto encode = [](std::string_view text, std::string& out) {
-    static constexpr std::string_view kSafe = "_.-~/";
+  // In a query "/" is escaped and a space is "+".
+  const bool is_query = input.is_dict() || input.has_list() || input.is_object();
+  const auto encode = [is_query](std::string_view text, std::string& out) {
+    const std::string_view safe = is_query ? "_.-~" : "_.-~/";
     for (const char c : text) {
       const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                         (c >= '0' && c <= '9') || kSafe.find(c) != std::string_view::npos;
+                         (c >= '0' && c <= '9') || safe.find(c) != std::string_view::npos;
       if (plain) {
         out += c;
+      } else if (is_query && c == ' ') {
+        out += '+';
       } else {
         const auto byte = static_cast<unsigned char>(c);
         out += '%';
@@ -190,6 +228,17 @@ Value filter_urlencode(Interpreter& interpreter, Value input, Args) {
       encode(interpreter.text_of(entry.key), out);
       out += '=';
       encode(interpreter.text_of(entry.value), out);
+    }
+  } else if (is_query) {
+    for (const Value& pair : interpreter.iterate(input)->values()) {
+      const ListData& parts = *interpreter.iterate(pair);
+      if (parts.size != 2) {
+        fail("urlencode needs pairs of a key and a value");
+      }
+      out += out.empty() ? "" : "&";
+      encode(interpreter.text_of(parts.items[0]), out);
+      out += '=';
+      encode(interpreter.text_of(parts.items[1]), out);
     }
   } else {
     encode(interpreter.text_of(input), out);
@@ -230,11 +279,20 @@ Value filter_center(Interpreter& interpreter, Value input, Args arguments) {
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"capitalize", filter_capitalize}, {"center", filter_center}, {"format", filter_format},
-    {"indent", filter_indent},         {"join", filter_join},     {"lower", filter_lower},
-    {"replace", filter_replace},       {"title", filter_title},   {"trim", filter_trim},
-    {"truncate", filter_truncate},     {"upper", filter_upper},   {"urlencode", filter_urlencode},
+    {"capitalize", filter_capitalize},
+    {"center", filter_center},
+    {"format", filter_format},
+    {"indent", filter_indent},
+    {"join", filter_join},
+    {"lower", filter_lower},
+    {"replace", filter_replace},
+    {"title", filter_title},
+    {"trim", filter_trim},
+    {"truncate", filter_truncate},
+    {"upper", filter_upper},
+    {"urlencode", filter_urlencode},
     {"wordcount", filter_wordcount},
+    {"wordwrap", filter_wordwrap},
 };
 
 }  // namespace

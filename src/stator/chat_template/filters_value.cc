@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <utility>
 
+#include "stator/chat_template/detail/big_integer.h"
 #include "stator/chat_template/detail/format.h"
 #include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/library.h"
@@ -72,24 +75,26 @@ Value filter_string(Interpreter& interpreter, Value input, Args) {
   return input.is_string() ? input : Value::string(interpreter.text_of(input));
 }
 
-Value parse_integer(std::string_view text, int base, const Value& otherwise) {
+/// int(text, base): missing when the text is no integer.
+Value parse_integer(Arena& arena, std::string_view text, unsigned base) {
   text = strip(text, Side::kBoth);
-  std::string digits(text);
-  std::erase(digits, '_');
-  const char* begin = digits.data() + (digits.starts_with('+') ? 1 : 0);
-  const char* end = digits.data() + digits.size();
-  if (base == 16 && digits.starts_with("0x")) {
-    begin += 2;
+  std::string digits;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool separates = text[i] == '_' && i > 0 && i + 1 < text.size() && text[i - 1] != '_';
+    if (!separates) {
+      digits += text[i];
+    }
   }
-  int64_t value = 0;
-  const auto parsed = std::from_chars(begin, end, value, base);
-  if (parsed.ptr != end || begin == end) {
-    return otherwise;
+  const size_t sign = digits.starts_with('+') || digits.starts_with('-') ? 1 : 0;
+  static constexpr std::pair<unsigned, char> kPrefixes[] = {{16, 'x'}, {8, 'o'}, {2, 'b'}};
+  for (const auto& [prefix_base, letter] : kPrefixes) {
+    if (base == prefix_base && digits.size() > sign + 2 && digits[sign] == '0' &&
+        (digits[sign + 1] | 0x20) == letter) {
+      digits.erase(sign, 2);
+    }
   }
-  if (parsed.ec != std::errc{}) {
-    fail("integers beyond 64 bits cannot be computed with");
-  }
-  return Value::integer(value);
+  const auto value = BigInteger::parse(digits, base);
+  return value ? value->to_value(arena) : Value::missing();
 }
 
 std::optional<double> parse_real(std::string_view text) {
@@ -99,23 +104,25 @@ std::optional<double> parse_real(std::string_view text) {
   }
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || text.empty()) {
+  if (end != text.data() + text.size() || text.empty()) {
     return std::nullopt;
   }
-  return value;
+  return error == std::errc{} ? value : std::numeric_limits<double>::infinity();
 }
 
-Value truncate_real(double value, const Value& otherwise) {
+/// int(value) of a float; `otherwise` for infinity and NaN.
+Value truncate_real(Arena& arena, double value, const Value& otherwise) {
   if (!std::isfinite(value)) {
     return otherwise;
   }
-  if (std::fabs(value) >= 9.2e18) {
-    fail("integers beyond 64 bits cannot be computed with");
-  }
-  return Value::integer(static_cast<int64_t>(value));
+  char digits[400];
+  const auto written = std::to_chars(digits, digits + sizeof(digits), std::trunc(value),
+                                     std::chars_format::fixed, 0);
+  return BigInteger::parse({digits, written.ptr})->to_value(arena);
 }
 
-Value filter_int(Interpreter&, Value input, Args arguments) {
+Value filter_int(Interpreter& interpreter, Value input, Args arguments) {
+  Arena& arena = interpreter.arena();
   const Value* given = arguments.get(0, "default");
   const Value otherwise = given == nullptr ? Value::integer(0) : *given;
   const int64_t base = arguments.get_int(1, "base", 10);
@@ -131,14 +138,14 @@ Value filter_int(Interpreter&, Value input, Args arguments) {
     case Kind::kBigInt:
       return input;
     case Kind::kDouble:
-      return truncate_real(input.as_double(), otherwise);
+      return truncate_real(arena, input.as_double(), otherwise);
     case Kind::kString: {
-      const Value parsed = parse_integer(input.text(), static_cast<int>(base), Value::missing());
+      const Value parsed = parse_integer(arena, input.text(), static_cast<unsigned>(base));
       if (!parsed.is_missing()) {
         return parsed;
       }
       const auto real = parse_real(input.text());
-      return real ? truncate_real(*real, otherwise) : otherwise;
+      return real ? truncate_real(arena, *real, otherwise) : otherwise;
     }
     default:
       return otherwise;
@@ -161,9 +168,9 @@ Value filter_float(Interpreter&, Value input, Args arguments) {
   return otherwise;
 }
 
-Value filter_abs(Interpreter&, Value input, Args) {
-  if (const auto integer = as_integer(input)) {
-    return *integer < 0 ? negate(input) : Value::integer(*integer);
+Value filter_abs(Interpreter& interpreter, Value input, Args) {
+  if (const auto integer = BigInteger::from(input)) {
+    return (integer->is_negative() ? -*integer : *integer).to_value(interpreter.arena());
   }
   if (input.kind() == Kind::kDouble) {
     return Value::number(std::fabs(input.as_double()));
@@ -190,7 +197,19 @@ double round_common(double value, int64_t digits) {
   return rounded;
 }
 
-Value filter_round(Interpreter&, Value input, Args arguments) {
+/// round(integer, digits): to tens, hundreds …, halves to even.
+Value round_integer(Arena& arena, const BigInteger& value, int64_t digits) {
+  if (digits >= 0) {
+    return value.to_value(arena);
+  }
+  const BigInteger unit = BigInteger(10).power(static_cast<uint64_t>(-digits));
+  const auto [whole, rest] = value.divide_floor(unit);
+  const auto half = rest + rest <=> unit;
+  const bool up = half > 0 || (half == 0 && whole.is_odd());
+  return ((up ? whole + BigInteger(1) : whole) * unit).to_value(arena);
+}
+
+Value filter_round(Interpreter& interpreter, Value input, Args arguments) {
   const int64_t digits = arguments.get_int(0, "precision", 0);
   const std::string_view method = arguments.get_text(1, "method", "common");
   if (digits < -300 || digits > 50) {
@@ -201,9 +220,10 @@ Value filter_round(Interpreter&, Value input, Args arguments) {
     fail_operand("round needs a number, not", input);
   }
   if (method == "common") {
-    // round(int, 0) stays an int in Python.
-    return as_integer(input) && digits >= 0 ? Value::integer(*as_integer(input))
-                                            : Value::number(round_common(*number, digits));
+    if (const auto integer = BigInteger::from(input)) {  // stays an integer in Python
+      return round_integer(interpreter.arena(), *integer, digits);
+    }
+    return Value::number(round_common(*number, digits));
   }
   const double scale = std::pow(10.0, static_cast<double>(digits));
   if (method == "ceil") {
@@ -215,21 +235,10 @@ Value filter_round(Interpreter&, Value input, Args arguments) {
   fail("method must be common, ceil or floor");
 }
 
-Value filter_safe(Interpreter& interpreter, Value input, Args) {
-  return Value::markup(interpreter.text_of(input));
-}
-
-Value filter_escape(Interpreter& interpreter, Value input, Args) {
-  if (input.is_markup()) {
-    return input;
-  }
-  return Value::markup(
-      interpreter.arena().copy(std::string_view(escape_html(interpreter.text_of(input)))));
-}
-
 Value filter_pprint(Interpreter& interpreter, Value input, Args) {
+  // Sorts keys as Python's pprint does, but never breaks lines.
   std::string text;
-  write_repr(input, text);
+  write_repr(input, text, kTextBytesMax, KeyOrder::kSorted);
   interpreter.charge(text.size() / 64);
   return interpreter.make_string(text);
 }
@@ -245,11 +254,10 @@ Value filter_attr(Interpreter& interpreter, Value input, Args arguments) {
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"abs", filter_abs},         {"attr", filter_attr},          {"d", filter_default},
-    {"default", filter_default}, {"e", filter_escape},           {"escape", filter_escape},
-    {"float", filter_float},     {"from_json", filter_fromjson}, {"fromjson", filter_fromjson},
-    {"int", filter_int},         {"pprint", filter_pprint},      {"round", filter_round},
-    {"safe", filter_safe},       {"string", filter_string},      {"tojson", filter_tojson},
+    {"abs", filter_abs},           {"attr", filter_attr},     {"d", filter_default},
+    {"default", filter_default},   {"float", filter_float},   {"from_json", filter_fromjson},
+    {"fromjson", filter_fromjson}, {"int", filter_int},       {"pprint", filter_pprint},
+    {"round", filter_round},       {"string", filter_string}, {"tojson", filter_tojson},
 };
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <vector>
 
+#include "stator/chat_template/detail/ast.h"
 #include "stator/chat_template/detail/failure.h"
+#include "stator/chat_template/detail/json_scan.h"
 #include "stator/chat_template/detail/object.h"
 #include "stator/chat_template/detail/text.h"
 
@@ -15,12 +17,16 @@ namespace {
 
 constexpr int kDepthMax = 200;
 
-void check_bounds(const std::string& out, size_t bytes_max, int depth) {
+[[noreturn]] void fail_bounds(const std::string& out, size_t bytes_max) {
   if (out.size() > bytes_max) {
     fail("the text is longer than " + std::to_string(bytes_max) + " bytes", Code::kTooLarge);
   }
-  if (depth > kDepthMax) {
-    fail("a value is nested deeper than " + std::to_string(kDepthMax) + " levels");
+  fail("a value is nested deeper than " + std::to_string(kDepthMax) + " levels");
+}
+
+void check_bounds(const std::string& out, size_t bytes_max, int depth) {
+  if (out.size() > bytes_max || depth > kDepthMax) [[unlikely]] {
+    fail_bounds(out, bytes_max);
   }
 }
 
@@ -68,7 +74,8 @@ void write_string_repr(std::string_view text, std::string& out) {
 
 class ReprWriter {
  public:
-  ReprWriter(std::string& out, size_t bytes_max) : out_(out), bytes_max_(bytes_max) {}
+  ReprWriter(std::string& out, size_t bytes_max, KeyOrder key_order = KeyOrder::kInserted)
+      : out_(out), bytes_max_(bytes_max), key_order_(key_order) {}
   void write(const Value& value, int depth);
 
  private:
@@ -78,6 +85,7 @@ class ReprWriter {
 
   std::string& out_;
   size_t bytes_max_;
+  KeyOrder key_order_;
 };
 
 void ReprWriter::write_list(const ListData& list, std::string_view open, std::string_view close,
@@ -93,14 +101,20 @@ void ReprWriter::write_list(const ListData& list, std::string_view open, std::st
 }
 
 void ReprWriter::write_dict(const DictData& dict, int depth) {
+  std::vector<DictData::Entry> entries(dict.items().begin(), dict.items().end());
+  const bool all_text = std::ranges::all_of(
+      entries, [](const DictData::Entry& entry) { return entry.key.is_string(); });
+  if (key_order_ == KeyOrder::kSorted && all_text) {
+    std::ranges::sort(entries, {}, [](const DictData::Entry& entry) { return entry.key.text(); });
+  }
   out_ += '{';
-  for (uint32_t i = 0; i < dict.size; ++i) {
+  for (size_t i = 0; i < entries.size(); ++i) {
     if (i > 0) {
       out_ += ", ";
     }
-    write(dict.entries[i].key, depth + 1);
+    write(entries[i].key, depth + 1);
     out_ += ": ";
-    write(dict.entries[i].value, depth + 1);
+    write(entries[i].value, depth + 1);
   }
   out_ += '}';
 }
@@ -112,12 +126,23 @@ void ReprWriter::write_object(const Object& object, int depth) {
       write_dict(*static_cast<const NamespaceObject&>(object).attributes, depth);
       out_ += '>';
       break;
-    case Object::Type::kLoop:
-      out_ += "<LoopContext>";
+    case Object::Type::kLoop: {
+      const auto& loop = static_cast<const LoopObject&>(object);
+      out_ += "<LoopContext " + std::to_string(loop.index0 + 1) + "/" +
+              std::to_string(loop.items->size) + ">";
       break;
-    case Object::Type::kMacro:
-      out_ += "<Macro>";
+    }
+    case Object::Type::kMacro: {
+      const std::string_view name = static_cast<const MacroObject&>(object).declaration->name;
+      out_ += name.empty() ? "<Macro anonymous>" : "<Macro '" + std::string(name) + "'>";
       break;
+    }
+    case Object::Type::kRange: {
+      const auto& range = static_cast<const RangeObject&>(object);
+      out_ += "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop) +
+              (range.step == 1 ? ")" : ", " + std::to_string(range.step) + ")");
+      break;
+    }
     default:
       out_ += "<function>";
   }
@@ -140,7 +165,8 @@ void ReprWriter::write(const Value& value, int depth) {
       write_list(value.as_list(), "(", value.as_list().size == 1 ? ",)" : ")", depth);
       break;
     case Kind::kView:
-      write_list(value.as_list(), "dict_view([", "])", depth);
+      out_ += value.view_name();
+      write_list(value.as_list(), "([", "])", depth);
       break;
     case Kind::kGenerator:
       out_ += "<generator object>";
@@ -158,7 +184,10 @@ void ReprWriter::write(const Value& value, int depth) {
 
 class JsonWriter {
  public:
-  JsonWriter(const JsonStyle& style, std::string& out) : style_(style), out_(out) {}
+  JsonWriter(const JsonStyle& style, std::string& out)
+      : style_(style),
+        out_(out),
+        indent_is_spaces_(style.indent.find_first_not_of(' ') == std::string_view::npos) {}
   void write(const Value& value, int depth);
 
  private:
@@ -167,19 +196,26 @@ class JsonWriter {
   void write_member(const DictData::Entry& entry, int depth);
   void write_key(const Value& key);
   void write_string(std::string_view text);
+  size_t find_special(std::string_view text, size_t at) const;
   void write_escaped(std::string_view text, size_t& at);
   void new_line(int depth);
 
   const JsonStyle& style_;
   std::string& out_;
+  bool indent_is_spaces_;
 };
 
 void JsonWriter::new_line(int depth) {
-  if (style_.indented) {
-    out_ += '\n';
-    for (int i = 0; i < depth; ++i) {
-      out_ += style_.indent;
-    }
+  if (!style_.indented) {
+    return;
+  }
+  out_ += '\n';
+  if (indent_is_spaces_) {
+    out_.append(style_.indent.size() * static_cast<size_t>(depth), ' ');
+    return;
+  }
+  for (int i = 0; i < depth; ++i) {
+    out_ += style_.indent;
   }
 }
 
@@ -209,20 +245,28 @@ void JsonWriter::write_escaped(std::string_view text, size_t& at) {
 void JsonWriter::write_string(std::string_view text) {
   out_ += '"';
   size_t start = 0;
-  for (size_t at = 0; at < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    const bool special =
-        byte < 0x20 || byte == '"' || byte == '\\' || (style_.ensure_ascii && byte >= 0x80);
-    if (!special) {
-      ++at;
-      continue;
+  while (true) {
+    const size_t end = find_special(text, start);
+    out_ += text.substr(start, end - start);
+    if (end == text.size()) {
+      break;
     }
-    out_ += text.substr(start, at - start);
-    write_escaped(text, at);
-    start = at;
+    start = end;
+    write_escaped(text, start);
   }
-  out_ += text.substr(start);
   out_ += '"';
+}
+
+/// The first byte from `at` on that is not written as it is.
+size_t JsonWriter::find_special(std::string_view text, size_t at) const {
+  if (!style_.ensure_ascii) {
+    return plain_run_end(text, at);
+  }
+  while (at < text.size() && !is_json_special(text[at]) &&
+         static_cast<unsigned char>(text[at]) < 0x7F) {
+    ++at;
+  }
+  return at;
 }
 
 void JsonWriter::write_list(const ListData& list, int depth) {
@@ -393,8 +437,8 @@ void write_str(const Value& value, std::string& out, size_t bytes_max) {
   check_bounds(out, bytes_max, 0);
 }
 
-void write_repr(const Value& value, std::string& out, size_t bytes_max) {
-  ReprWriter(out, bytes_max).write(value, 0);
+void write_repr(const Value& value, std::string& out, size_t bytes_max, KeyOrder key_order) {
+  ReprWriter(out, bytes_max, key_order).write(value, 0);
 }
 
 void write_json(const Value& value, const JsonStyle& style, std::string& out) {
@@ -435,6 +479,9 @@ std::string_view type_name(Kind kind) {
 }
 
 std::string_view type_name(const Value& value) {
+  if (value.is_object() && value.as_object().type == Object::Type::kRange) {
+    return "range";
+  }
   return type_name(value.kind());
 }
 

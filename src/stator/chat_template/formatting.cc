@@ -2,8 +2,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <optional>
 
+#include "stator/chat_template/detail/big_integer.h"
 #include "stator/chat_template/detail/format.h"
+#include "stator/chat_template/detail/format_spec.h"
 #include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/library.h"
 #include "stator/chat_template/detail/operators.h"
@@ -12,130 +16,6 @@
 
 namespace stator::chat_template::detail {
 namespace {
-
-constexpr size_t kWidthMax = 10'000;
-
-/// What % and {} formatting share: how one value is written and padded.
-struct Spec {
-  std::string_view fill = " ";
-  char align = 0;  // '<', '>', '^' or by type
-  char sign = '-';
-  bool alternate = false;
-  bool zero = false;
-  bool grouped = false;
-  size_t width = 0;
-  int precision = -1;
-  char type = 0;
-};
-
-size_t read_count(std::string_view text, size_t& at) {
-  size_t value = 0;
-  while (at < text.size() && text[at] >= '0' && text[at] <= '9') {
-    value = std::min(kWidthMax + 1, value * 10 + static_cast<size_t>(text[at++] - '0'));
-  }
-  if (value > kWidthMax) {
-    fail("a format width is larger than 10000");
-  }
-  return value;
-}
-
-std::string format_real(double value, const Spec& spec) {
-  const char type = spec.type == 0 ? 'r' : static_cast<char>(spec.type | 0x20);
-  if (type == 'r' && spec.precision < 0) {
-    std::string out;
-    write_double(value, out);
-    return out;
-  }
-  const int precision = std::min(spec.precision < 0 ? 6 : spec.precision, 400);
-  const auto format = type == 'e'                  ? std::chars_format::scientific
-                      : type == 'f' || type == '%' ? std::chars_format::fixed
-                                                   : std::chars_format::general;
-  std::string buffer(800, '\0');
-  const double scaled = type == '%' || spec.type == '%' ? value * 100 : value;
-  const auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), scaled, format, precision).ptr;
-  buffer.resize(static_cast<size_t>(end - buffer.data()));
-  return spec.type == '%' ? buffer + "%" : buffer;
-}
-
-void group_thousands(std::string& digits) {
-  const size_t start = digits.starts_with('-') ? 1 : 0;
-  const size_t end = std::min(digits.find('.'), digits.size());
-  for (size_t at = end; at > start + 3;) {
-    at -= 3;
-    digits.insert(at, ",");
-  }
-}
-
-std::string format_integer(int64_t value, const Spec& spec) {
-  const int base = spec.type == 'x' || spec.type == 'X' ? 16
-                   : spec.type == 'o'                   ? 8
-                   : spec.type == 'b'                   ? 2
-                                                        : 10;
-  char buffer[72];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value, base).ptr;
-  std::string digits(buffer, end);
-  if (spec.type == 'X') {
-    digits = to_upper(digits);
-  }
-  if (spec.alternate && base != 10) {
-    digits.insert(digits.starts_with('-') ? 1 : 0, base == 16 ? "0x" : base == 8 ? "0o" : "0b");
-  }
-  return digits;
-}
-
-std::string pad(std::string text, const Spec& spec, bool is_number) {
-  if (is_number && spec.sign != '-' && !text.starts_with('-')) {
-    text.insert(0, 1, spec.sign);
-  }
-  const size_t length = count_code_points(text);
-  if (length >= spec.width) {
-    return text;
-  }
-  const size_t space = spec.width - length;
-  if (spec.zero && is_number && spec.align == 0) {
-    const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
-    return text.insert(sign, space, '0');
-  }
-  const char align = spec.align != 0 ? spec.align : is_number ? '>' : '<';
-  const size_t left = align == '<' ? 0 : align == '>' ? space : space / 2;
-  std::string out;
-  for (size_t i = 0; i < left; ++i) {
-    out += spec.fill;
-  }
-  out += text;
-  for (size_t i = left; i < space; ++i) {
-    out += spec.fill;
-  }
-  return out;
-}
-
-std::string cut(std::string_view text, int precision) {
-  return std::string(
-      precision < 0 ? text : text.substr(0, byte_offset(text, static_cast<size_t>(precision))));
-}
-
-std::string format_number(const Value& value, Spec spec) {
-  const bool real_type =
-      spec.type != 0 && std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos;
-  std::string digits;
-  const auto integer = as_integer(value);
-  if (integer && !real_type) {
-    digits = format_integer(*integer, spec);
-  } else if (value.kind() == Kind::kBigInt && !real_type) {
-    digits = value.text();
-  } else {
-    const auto number = as_number(value);
-    if (!number) {
-      fail_operand("a number is required, not", value);
-    }
-    digits = format_real(*number, spec);
-  }
-  if (spec.grouped) {
-    group_thousands(digits);
-  }
-  return pad(std::move(digits), spec, true);
-}
 
 /// The values of text % values, in the order asked for.
 class PercentArguments {
@@ -174,35 +54,101 @@ class PercentArguments {
   uint32_t used_ = 0;
 };
 
-std::string format_one_percent(const Value& value, const Spec& spec) {
+/// int(value) for %d, exact for whole floats of any size; others pass through.
+Value truncated(const Value& value, Arena& arena) {
+  if (value.kind() != Kind::kDouble) {
+    return value;
+  }
+  if (!std::isfinite(value.as_double())) {
+    fail("cannot convert float infinity or NaN to integer");
+  }
+  FormatSpec whole;
+  whole.type = 'f';
+  whole.precision = 0;
+  return BigInteger::parse(format_number(Value::number(std::trunc(value.as_double())), whole))
+      ->to_value(arena);
+}
+
+std::string format_character(const Value& value, const FormatSpec& spec) {
+  std::string text;
+  const auto integer = as_integer(value);
+  if (integer && *integer >= 0 && *integer < 0x110000) {
+    append_code_point(text, static_cast<char32_t>(*integer));
+  } else if (value.is_string() && count_code_points(value.text()) == 1) {
+    text = value.text();
+  } else {
+    fail("%c requires int or char");
+  }
+  return format_text(text, spec);
+}
+
+/// repr with \\x, \\u and \\U for everything beyond ASCII.
+std::string ascii_repr(const Value& value) {
+  std::string text;
+  write_repr(value, text);
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const char32_t point = next_code_point(text, at);
+    if (point < 0x80) {
+      out += static_cast<char>(point);
+      continue;
+    }
+    const int digits = point < 0x100 ? 2 : point < 0x10000 ? 4 : 8;
+    out += digits == 2 ? "\\x" : digits == 4 ? "\\u" : "\\U";
+    for (int shift = (digits - 1) * 4; shift >= 0; shift -= 4) {
+      out += "0123456789abcdef"[(point >> static_cast<unsigned>(shift)) & 15U];
+    }
+  }
+  return out;
+}
+
+std::string format_percent_integer(const Value& value, const FormatSpec& spec, Arena& arena) {
+  FormatSpec integer = spec;
+  integer.precision = -1;
+  const Value whole = spec.type == 'd' ? truncated(value, arena) : value;
+  if (whole.kind() == Kind::kDouble) {
+    fail_operand(std::string("%") + spec.type + " format: an integer is required, not", value);
+  }
+  if (spec.precision < 0) {
+    return format_number(whole, integer);
+  }
+  // %.5d: at least so many digits.
+  integer.width = 0;
+  std::string text = format_number(whole, integer);
+  const size_t sign = text.find_first_not_of("+- ");
+  const size_t digits = text.size() - sign;
+  const auto wanted = static_cast<size_t>(spec.precision);
+  text.insert(sign, wanted > digits ? wanted - digits : 0, '0');
+  FormatSpec padding = spec;
+  padding.precision = -1;
+  padding.align = spec.align == 0 ? '>' : spec.align;
+  return format_text(text, padding);
+}
+
+std::string format_one_percent(const Value& value, FormatSpec spec, Arena& arena) {
   std::string text;
   switch (spec.type) {
     case 's':
       write_str(value, text);
-      return pad(cut(text, spec.precision), spec, false);
+      break;
     case 'r':
-    case 'a':
       write_repr(value, text);
-      return pad(cut(text, spec.precision), spec, false);
-    case 'd':
+      break;
+    case 'a':
+      text = ascii_repr(value);
+      break;
     case 'i':
-    case 'u': {
-      Spec decimal = spec;
-      decimal.type = 'd';
-      const bool is_real = value.kind() == Kind::kDouble && std::fabs(value.as_double()) < 9e18;
-      return format_number(
-          is_real ? Value::integer(static_cast<int64_t>(value.as_double())) : value, decimal);
-    }
-    case 'c':
-      if (value.is_int() && value.as_int() >= 0 && value.as_int() < 0x110000) {
-        append_code_point(text, static_cast<char32_t>(value.as_int()));
-      } else {
-        write_str(value, text);
-      }
-      return pad(text, spec, false);
+    case 'u':
+      spec.type = 'd';
+      [[fallthrough]];
+    case 'd':
     case 'x':
     case 'X':
     case 'o':
+      return format_percent_integer(value, spec, arena);
+    case 'c':
+      spec.align = spec.align == 0 ? '>' : spec.align;
+      return format_character(value, spec);
     case 'e':
     case 'E':
     case 'f':
@@ -213,32 +159,53 @@ std::string format_one_percent(const Value& value, const Spec& spec) {
     default:
       fail(std::string("unsupported format character '") + spec.type + "'");
   }
+  spec.align = spec.align == 0 ? '>' : spec.align;
+  return format_text(text, spec);
 }
 
-/// Flags, width and precision of a % conversion up to its type.
-Spec parse_percent(std::string_view format, size_t& at) {
-  Spec spec;
-  spec.align = '>';
+bool is_length_modifier(char c) {
+  return c == 'h' || c == 'l' || c == 'L';
+}
+
+/// Flags, width and precision of a % conversion up to its type; `*` takes the next argument.
+FormatSpec parse_percent(std::string_view format, size_t& at, PercentArguments& arguments) {
+  FormatSpec spec;
+  bool left = false;
   for (; at < format.size(); ++at) {
     const char flag = format[at];
     if (flag == '-') {
-      spec.align = '<';
-    } else if (flag == '+' || flag == ' ') {
+      left = true;
+    } else if (flag == '+' || (flag == ' ' && spec.sign != '+')) {
       spec.sign = flag;
     } else if (flag == '0') {
       spec.zero = true;
     } else if (flag == '#') {
       spec.alternate = true;
-    } else {
+    } else if (flag != ' ') {
       break;
     }
   }
-  if (spec.zero && spec.align == '>') {
-    spec.align = 0;
-  }
-  spec.width = read_count(format, at);
+  const auto count = [&]() -> int64_t {
+    if (at < format.size() && format[at] == '*') {
+      ++at;
+      const auto given = as_integer(arguments.next());
+      if (!given || *given > 10'000 || *given < -10'000) {
+        fail("* wants an int of at most 10000");
+      }
+      return *given;
+    }
+    return static_cast<int64_t>(read_format_count(format, at));
+  };
+  const int64_t width = count();
+  left = left || width < 0;
+  spec.width = static_cast<size_t>(std::abs(width));
+  spec.align = left ? '<' : 0;
   if (at < format.size() && format[at] == '.') {
-    spec.precision = static_cast<int>(read_count(format, ++at));
+    ++at;
+    spec.precision = static_cast<int>(std::max<int64_t>(count(), 0));
+  }
+  if (at < format.size() && is_length_modifier(format[at])) {
+    ++at;
   }
   if (at >= format.size()) {
     fail("incomplete format");
@@ -247,85 +214,69 @@ Spec parse_percent(std::string_view format, size_t& at) {
   return spec;
 }
 
-/// [[fill]align][sign][#][0][width][,][.precision][type]
-Spec parse_brace_spec(std::string_view text) {
-  Spec spec;
-  size_t at = 0;
-  const auto is_align = [&](size_t i) {
-    return i < text.size() && (text[i] == '<' || text[i] == '>' || text[i] == '^');
-  };
-  size_t after_fill = 0;
-  if (!text.empty()) {
-    next_code_point(text, after_fill);
-  }
-  if (after_fill > 0 && is_align(after_fill)) {
-    spec.fill = text.substr(0, after_fill);
-    spec.align = text[after_fill];
-    at = after_fill + 1;
-  } else if (is_align(0)) {
-    spec.align = text[0];
-    at = 1;
-  }
-  if (at < text.size() && (text[at] == '+' || text[at] == '-' || text[at] == ' ')) {
-    spec.sign = text[at++];
-  }
-  if (at < text.size() && text[at] == '#') {
-    spec.alternate = true;
-    ++at;
-  }
-  if (at < text.size() && text[at] == '0') {
-    spec.zero = true;
-    ++at;
-  }
-  spec.width = read_count(text, at);
-  if (at < text.size() && text[at] == ',') {
-    spec.grouped = true;
-    ++at;
-  }
-  if (at < text.size() && text[at] == '.') {
-    spec.precision = static_cast<int>(read_count(text, ++at));
-  }
-  if (at < text.size()) {
-    spec.type = text[at++];
-  }
-  if (at != text.size()) {
-    fail("Invalid format specifier");
-  }
-  return spec;
-}
-
 class BraceFormatter {
  public:
   BraceFormatter(Interpreter& interpreter, const CallArguments& arguments)
       : interpreter_(interpreter), arguments_(arguments) {}
 
-  /// One replacement field, without its braces.
+  /// One replacement field, without its braces; its spec may hold fields of its own.
   std::string format_field(std::string_view field) {
-    const size_t colon = field.find(':');
+    const size_t colon = find_colon(field);
     std::string_view name = field.substr(0, colon);
-    const Spec spec =
-        parse_brace_spec(colon == std::string_view::npos ? "" : field.substr(colon + 1));
     char conversion = 0;
     if (name.size() >= 2 && name[name.size() - 2] == '!') {
       conversion = name.back();
       name.remove_suffix(2);
     }
     const Value value = look_up(name);
-    std::string text;
-    if (conversion == 'r' || conversion == 'a') {
-      write_repr(value, text);
-      return pad(cut(text, spec.precision), spec, false);
+    const std::string spec =
+        colon == std::string_view::npos ? "" : expand_spec(field.substr(colon + 1));
+    switch (conversion) {
+      case 0:
+        return format_value(value, spec);
+      case 's':
+        return format_value(Value::string(interpreter_.text_of(value)), spec);
+      case 'r': {
+        std::string text;
+        write_repr(value, text);
+        return format_value(Value::string(text), spec);
+      }
+      case 'a':
+        return format_value(Value::string(ascii_repr(value)), spec);
+      default:
+        fail("Unknown conversion specifier " + std::string(1, conversion));
     }
-    const bool is_number = value.is_int() || value.kind() == Kind::kDouble ||
-                           value.kind() == Kind::kBigInt || (value.is_bool() && spec.type != 0);
-    if (is_number && conversion == 0 && spec.type != 's') {
-      return format_number(value, spec);
-    }
-    write_str(value, text);
-    return pad(cut(text, spec.precision), spec, false);
   }
 
  private:
+  /// The ':' before the spec: not one inside brackets.
+  static size_t find_colon(std::string_view field) {
+    bool in_brackets = false;
+    for (size_t at = 0; at < field.size(); ++at) {
+      if (field[at] == '[' || field[at] == ']') {
+        in_brackets = field[at] == '[';
+      } else if (field[at] == ':' && !in_brackets) {
+        return at;
+      }
+    }
+    return std::string_view::npos;
+  }
+  std::string expand_spec(std::string_view spec) {
+    std::string out;
+    for (size_t at = 0; at < spec.size();) {
+      if (spec[at] != '{') {
+        out += spec[at++];
+        continue;
+      }
+      const size_t close = spec.find('}', at);
+      if (close == std::string_view::npos) {
+        fail("expected '}' before end of string");
+      }
+      out += interpreter_.text_of(look_up(spec.substr(at + 1, close - at - 1)));
+      at = close + 1;
+    }
+    return out;
+  }
   Value look_up(std::string_view name) {
     const size_t end = std::min(name.find_first_of(".["), name.size());
     Value value = first(name.substr(0, end));
@@ -351,6 +302,11 @@ class BraceFormatter {
   Value first(std::string_view name) {
     const Value index = name.empty() ? Value::integer(next_++) : index_of(name);
     if (index.is_int()) {
+      const Numbering numbering = name.empty() ? Numbering::kAutomatic : Numbering::kManual;
+      if (numbering_ != Numbering::kUnknown && numbering_ != numbering) {
+        fail("cannot switch between manual and automatic field numbering");
+      }
+      numbering_ = numbering;
       if (index.as_int() >= static_cast<int64_t>(arguments_.positional.size())) {
         fail("Replacement index " + std::to_string(index.as_int()) + " out of range");
       }
@@ -361,8 +317,22 @@ class BraceFormatter {
 
   Interpreter& interpreter_;
   const CallArguments& arguments_;
+  enum class Numbering : uint8_t { kUnknown, kAutomatic, kManual };
   int64_t next_ = 0;
+  Numbering numbering_ = Numbering::kUnknown;
 };
+
+/// The '}' that closes the field opened at `open`; npos when there is none.
+size_t find_field_end(std::string_view text, size_t open) {
+  int depth = 0;
+  for (size_t at = open; at < text.size(); ++at) {
+    depth += text[at] == '{' ? 1 : text[at] == '}' ? -1 : 0;
+    if (depth == 0) {
+      return at;
+    }
+  }
+  return std::string_view::npos;
+}
 
 }  // namespace
 
@@ -388,8 +358,8 @@ std::string format_percent(Interpreter& interpreter, std::string_view format, co
       named = arguments.named(format.substr(at + 1, close - at - 1));
       at = close + 1;
     }
-    const Spec spec = parse_percent(format, at);
-    out += format_one_percent(named ? *named : arguments.next(), spec);
+    const FormatSpec spec = parse_percent(format, at, arguments);
+    out += format_one_percent(named ? *named : arguments.next(), spec, interpreter.arena());
     interpreter.charge(1 + spec.width / 16);
     check_text_size(out);
   }
@@ -416,7 +386,7 @@ std::string format_braces(Interpreter& interpreter, std::string_view text,
       ++at;
       continue;
     }
-    const size_t close = text.find('}', at);
+    const size_t close = find_field_end(text, at);
     if (close == std::string_view::npos) {
       fail("Single '{' encountered in format string");
     }

@@ -42,14 +42,8 @@ Value global_range(Interpreter& interpreter, Args arguments) {
   if (length > kRangeMax) {
     fail("Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
   }
-  interpreter.charge(length / 16);
-  auto* list = ListData::make(interpreter.arena(), length);
-  for (uint64_t i = 0; i < length; ++i) {
-    list->push(interpreter.arena(),
-               Value::integer(static_cast<int64_t>(static_cast<uint64_t>(start) +
-                                                   i * static_cast<uint64_t>(step))));
-  }
-  return Value::list(list);
+  return Value::object(interpreter.arena().make<RangeObject>(
+      RangeObject{{Object::Type::kRange}, start, stop, step, static_cast<uint32_t>(length)}));
 }
 
 /// dict(mapping or pairs, key=value…), the arguments of namespace() too.
@@ -81,6 +75,21 @@ DictData* make_dict(Interpreter& interpreter, Args arguments) {
 
 Value global_dict(Interpreter& interpreter, Args arguments) {
   return Value::dict(make_dict(interpreter, arguments));
+}
+
+/// dict.fromkeys(keys, value)
+Value dict_from_keys(Interpreter& interpreter, Value, Args arguments) {
+  const ListData& keys = *interpreter.iterate(arguments.require(0, "iterable", "fromkeys"));
+  const Value* value = arguments.get(1, "value");
+  auto* dict = DictData::make(interpreter.arena(), keys.size);
+  interpreter.charge(keys.size / 4);
+  for (const Value& key : keys.values()) {
+    if (!hashable(key)) {
+      fail("unhashable type: '" + std::string(type_name(key)) + "'");
+    }
+    dict->set(interpreter.arena(), key, value == nullptr ? Value::none() : *value);
+  }
+  return Value::dict(dict);
 }
 
 Value global_namespace(Interpreter& interpreter, Args arguments) {
@@ -126,6 +135,10 @@ constexpr FunctionObject kGlobals[] = {
 };
 
 }  // namespace
+
+Method find_function_method(const FunctionObject& function, std::string_view name) {
+  return function.function == global_dict && name == "fromkeys" ? dict_from_keys : nullptr;
+}
 
 const FunctionObject* find_global(std::string_view name) {
   const auto* found = std::ranges::find(kGlobals, name, &FunctionObject::name);

@@ -11,29 +11,28 @@
 
 namespace stator::chat_template::detail {
 
-std::string Interpreter::run(std::span<const Value> context) {
+std::string Interpreter::run(std::span<const Value> context, size_t expected_bytes) {
   context_ = context;
   Frame root{nullptr, {arena_.array<Value>(program_.slot_count), program_.slot_count}};
   std::ranges::fill(root.slots, Value::missing());
   frame_ = &root;
-  out_.reserve(2048);
+  out_.reserve(std::min(expected_bytes, limits_.output_bytes_max));
   run_block(program_.body);
   return std::move(out_);
 }
 
-void Interpreter::charge(uint64_t steps) {
-  steps_ += steps;
-  if (steps_ > limits_.steps_max) [[unlikely]] {
-    fail("the template runs longer than " + std::to_string(limits_.steps_max) + " steps");
-  }
+void Interpreter::fail_steps() const {
+  fail("the template runs longer than " + std::to_string(limits_.steps_max) + " steps");
 }
 
-void Interpreter::append(std::string_view text) {
-  if (text.size() > limits_.output_bytes_max - std::min(limits_.output_bytes_max, out_.size())) {
-    fail("the prompt is longer than " + std::to_string(limits_.output_bytes_max) + " bytes",
-         Code::kTooLarge);
-  }
-  out_ += text;
+void Interpreter::fail_depth() {
+  --depth_;  // this level's guard is not there yet to count it off
+  fail("recursion deeper than " + std::to_string(limits_.depth_max) + " levels");
+}
+
+void Interpreter::fail_output() const {
+  fail("the prompt is longer than " + std::to_string(limits_.output_bytes_max) + " bytes",
+       Code::kTooLarge);
 }
 
 /// Runs `body`, taking what it printed as a value.
@@ -73,7 +72,7 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& statement) {
       append(static_cast<const TextStmt&>(statement).text);
       return Flow::kNext;
     case StmtKind::kOutput:
-      emit(*static_cast<const OutputStmt&>(statement).value);
+      run_output(static_cast<const OutputStmt&>(statement));
       return Flow::kNext;
     case StmtKind::kIf:
       return run_if(static_cast<const IfStmt&>(statement));
@@ -120,10 +119,19 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& statement) {
   return Flow::kNext;
 }
 
+void Interpreter::run_output(const OutputStmt& statement) {
+  if (!statement.escape) {
+    emit(*statement.value);
+    return;
+  }
+  const Value value = evaluate(*statement.value);
+  append(value.is_markup() ? std::string(value.text()) : escape_html(text_of(value)));
+}
+
 Interpreter::Flow Interpreter::run_if(const IfStmt& statement) {
   const Depth depth(*this);
   for (size_t i = 0; i < statement.tests.size(); ++i) {
-    if (evaluate(*statement.tests[i]).truthy()) {
+    if (evaluate_truth(*statement.tests[i])) {
       return run_block(statement.bodies[i]);
     }
   }
@@ -151,7 +159,7 @@ ListData* Interpreter::filter_items(const ForStmt& statement, ListData* items) {
     const Value item = items->items[i];
     enter(statement.scope);
     assign(statement.target, item);
-    if (evaluate(*statement.filter).truthy()) {
+    if (evaluate_truth(*statement.filter)) {
       kept->push(arena_, item);
     }
   }
@@ -256,19 +264,29 @@ void Interpreter::emit(const Expr& expr) {
 /// Printing a sum of texts, the commonest output, needs no joined copy of it.
 void Interpreter::emit_sum(const ItemsExpr& sum) {
   const Depth depth(*this);
-  std::array<Value, 12> room;
-  const std::span<Value> parts = evaluate_all(sum.items, room);
-  const bool plain = std::ranges::all_of(
-      parts, [](const Value& part) { return part.is_string() && !part.is_markup(); });
-  if (plain) {
-    for (const Value& part : parts) {
-      append(part.text());
+  const size_t start = out_.size();
+  for (size_t i = 0; i < sum.items.size(); ++i) {
+    const Value part = evaluate(*sum.items[i]);
+    if (!part.is_string() || part.is_markup()) {
+      emit_general_sum(sum, i, part, start);
+      return;
     }
-    return;
+    append(part.text());
   }
-  Value total = parts.front();
-  for (const Value& part : parts.subspan(1)) {
-    total = add(*this, total, part);
+}
+
+/// Takes over at the first part, number `at`, that is no plain text; what was printed of the sum
+/// since `start` is its left operand.
+void Interpreter::emit_general_sum(const ItemsExpr& sum, size_t at, const Value& part,
+                                   size_t start) {
+  Value total = part;
+  if (at > 0) {
+    const Value printed = make_string(std::string_view(out_).substr(start));
+    out_.resize(start);
+    total = add(*this, printed, part);
+  }
+  for (const Expr* item : sum.items.subspan(at + 1)) {
+    total = add(*this, total, evaluate(*item));
   }
   emit_value(total);
 }

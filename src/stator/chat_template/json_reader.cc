@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <limits>
 #include <string>
 
 #include "stator/chat_template/detail/failure.h"
+#include "stator/chat_template/detail/json_scan.h"
 #include "stator/chat_template/detail/text.h"
 #include "stator/chat_template/value.h"
 
@@ -15,15 +15,6 @@ namespace stator::chat_template {
 namespace {
 
 constexpr int kDepthMax = 128;
-
-/// True when one of the eight bytes ends or interrupts a plain string: quote, backslash, control.
-bool has_special(uint64_t word) {
-  constexpr uint64_t kOnes = 0x0101010101010101ULL;
-  constexpr uint64_t kHigh = 0x8080808080808080ULL;
-  const auto zero_byte = [](uint64_t x) { return (x - kOnes) & ~x & kHigh; };
-  const uint64_t control = (word - kOnes * 0x20) & ~word & kHigh;
-  return (control | zero_byte(word ^ (kOnes * '"')) | zero_byte(word ^ (kOnes * '\\'))) != 0;
-}
 
 /// One pass, recursive descent; strings without escapes are not copied.
 class Reader {
@@ -56,7 +47,6 @@ class Reader {
   Value read_list(int depth);
   Value read_dict(int depth);
   std::string_view read_string();
-  size_t find_string_end() const;
   std::string_view read_escaped(size_t start);
   void read_escape(std::string& text);
   char32_t read_hex4();
@@ -115,27 +105,10 @@ Value Reader::read_number() {
   return Value::number(value);
 }
 
-size_t Reader::find_string_end() const {
-  size_t at = at_;
-  while (json_.size() - at >= 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, json_.data() + at, 8);
-    if (has_special(word)) {
-      break;
-    }
-    at += 8;
-  }
-  while (at < json_.size() && json_[at] != '"' && json_[at] != '\\' &&
-         static_cast<unsigned char>(json_[at]) >= 0x20) {
-    ++at;
-  }
-  return at;
-}
-
 std::string_view Reader::read_string() {
   ++at_;  // the opening quote
   const size_t start = at_;
-  at_ = find_string_end();
+  at_ = detail::plain_run_end(json_, at_);
   if (peek() == '"') {
     return json_.substr(start, at_++ - start);
   }
@@ -154,7 +127,7 @@ std::string_view Reader::read_escaped(size_t start) {
     } else if (static_cast<unsigned char>(peek()) < 0x20) {
       fail_here("a control character in a string");
     }
-    const size_t end = find_string_end();
+    const size_t end = detail::plain_run_end(json_, at_);
     scratch_ += json_.substr(at_, end - at_);
     at_ = end;
   }

@@ -74,6 +74,16 @@ Value list_reverse(Interpreter& interpreter, Value self, Args) {
   return Value::none();
 }
 
+Value list_sort(Interpreter& interpreter, Value self, Args arguments) {
+  require_list(self, "sort");
+  const Value* reverse = arguments.get(SIZE_MAX, "reverse");
+  const Value order[] = {Value::boolean(reverse != nullptr && reverse->truthy()),
+                         Value::boolean(true)};  // case_sensitive
+  const Value sorted = find_filter("sort")(interpreter, self, CallArguments{order, {}, {}});
+  std::ranges::copy(sorted.as_list().values(), self.as_list().items);
+  return Value::none();
+}
+
 Value list_copy(Interpreter& interpreter, Value self, Args arguments) {
   require_list(self, "copy");
   return find_filter("list")(interpreter, self, arguments);
@@ -123,7 +133,8 @@ Value dict_view(Interpreter& interpreter, Value self, Args) {
     }
   }
   interpreter.charge(dict.size / 8);
-  return Value::sequence(Kind::kView, view);
+  static constexpr std::string_view kNames[] = {"keys", "values", "items"};
+  return Value::view(view, kNames[static_cast<size_t>(kPart)]);
 }
 
 const Value& require_key(Args arguments, std::string_view method) {
@@ -206,7 +217,7 @@ constexpr MethodEntry kListMethods[] = {
     {"append", list_append}, {"extend", list_extend}, {"insert", list_insert},
     {"pop", list_pop},       {"clear", list_clear},   {"reverse", list_reverse},
     {"copy", list_copy},     {"index", list_index},   {"remove", list_remove},
-    {"count", list_count},
+    {"count", list_count},   {"sort", list_sort},
 };
 
 constexpr MethodEntry kDictMethods[] = {

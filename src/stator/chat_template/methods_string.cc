@@ -32,8 +32,7 @@ ListData* split_at_space(Interpreter& interpreter, std::string_view text, int64_
   text = strip(text, near);
   while (!text.empty()) {
     if (limit >= 0 && static_cast<int64_t>(parts->size) == limit) {
-      const Side far = from_right ? Side::kLeft : Side::kRight;
-      parts->push(interpreter.arena(), Value::string(strip(text, far)));
+      parts->push(interpreter.arena(), Value::string(text));
       break;
     }
     size_t end = text.size();
@@ -99,10 +98,8 @@ Value method_split(Interpreter& interpreter, Value self, Args arguments) {
 }
 
 Value method_splitlines(Interpreter& interpreter, Value self, Args arguments) {
-  if (arguments.get_bool(0, "keepends", false)) {
-    fail("splitlines(keepends=true) is not supported");
-  }
-  return Value::list(split_lines(interpreter, self.text()));
+  const bool keep_ends = arguments.get_bool(0, "keepends", false);
+  return Value::list(split_lines(interpreter, self.text(), keep_ends));
 }
 
 template <bool kFromRight>
@@ -226,7 +223,8 @@ Value method_convert(Interpreter& interpreter, Value self, Args) {
   return interpreter.make_string(kConvert(self.text()));
 }
 
-template <bool (*kPredicate)(char32_t)>
+/// `kWhenEmpty`: the answer for the empty text.
+template <bool (*kPredicate)(char32_t), bool kWhenEmpty = false>
 Value method_all(Interpreter& interpreter, Value self, Args) {
   const std::string_view text = self.text();
   interpreter.charge(text.size() / 16);
@@ -235,12 +233,9 @@ Value method_all(Interpreter& interpreter, Value self, Args) {
       return Value::boolean(false);
     }
   }
-  return Value::boolean(!text.empty());
+  return Value::boolean(!text.empty() || kWhenEmpty);
 }
 
-bool is_alphanumeric(char32_t point) {
-  return is_alpha(point) || is_digit(point);
-}
 bool is_ascii(char32_t point) {
   return point < 0x80;
 }
@@ -248,6 +243,85 @@ bool is_ascii(char32_t point) {
 template <bool kUpper>
 Value method_is_cased(Interpreter& interpreter, Value self, Args arguments) {
   return Value::boolean(find_test(kUpper ? "upper" : "lower")(interpreter, self, arguments));
+}
+
+/// Upper or title case starts every word, and lower case only goes on in words.
+Value method_is_title(Interpreter& interpreter, Value self, Args) {
+  interpreter.charge(self.text().size() / 16);
+  bool any = false;
+  bool in_word = false;
+  for (size_t at = 0; at < self.text().size();) {
+    const char32_t point = next_code_point(self.text(), at);
+    const bool starts = is_upper(point) || is_title_letter(point);
+    if ((starts && in_word) || (is_lower(point) && !in_word)) {
+      return Value::boolean(false);
+    }
+    in_word = starts || is_lower(point);
+    any = any || in_word;
+  }
+  return Value::boolean(any);
+}
+
+Value method_is_identifier(Interpreter& interpreter, Value self, Args) {
+  interpreter.charge(self.text().size() / 16);
+  bool first = true;
+  for (size_t at = 0; at < self.text().size(); first = false) {
+    const char32_t point = next_code_point(self.text(), at);
+    if (!is_word(point) || (first && is_numeric(point))) {
+      return Value::boolean(false);
+    }
+  }
+  return Value::boolean(!first);
+}
+
+Value method_expand_tabs(Interpreter& interpreter, Value self, Args arguments) {
+  const int64_t size = arguments.get_int(0, "tabsize", 8);
+  if (size > 1000) {
+    fail("expandtabs needs a tabsize of at most 1000");
+  }
+  std::string out;
+  int64_t column = 0;
+  for (size_t at = 0; at < self.text().size();) {
+    const size_t start = at;
+    const char32_t point = next_code_point(self.text(), at);
+    if (point != U'\t') {
+      out += self.text().substr(start, at - start);
+      column = point == U'\n' || point == U'\r' ? 0 : column + 1;
+      continue;
+    }
+    const int64_t spaces = size > 0 ? size - column % size : 0;
+    out.append(static_cast<size_t>(spaces), ' ');
+    column += spaces;
+    check_text_size(out);
+  }
+  interpreter.charge(out.size() / 16);
+  return interpreter.make_string(out);
+}
+
+/// translate({code point: replacement text, code point or None})
+Value method_translate(Interpreter& interpreter, Value self, Args arguments) {
+  const Value& table = arguments.require(0, "table", "translate");
+  if (!table.is_dict()) {
+    fail_operand("translate needs a mapping, not", table);
+  }
+  std::string out;
+  for (size_t at = 0; at < self.text().size();) {
+    const size_t start = at;
+    const char32_t point = next_code_point(self.text(), at);
+    const Value* found = table.as_dict().find(Value::integer(static_cast<int64_t>(point)));
+    if (found == nullptr) {
+      out += self.text().substr(start, at - start);
+    } else if (found->is_string()) {
+      out += found->text();
+    } else if (found->is_int() && found->as_int() >= 0 && found->as_int() <= 0x10FFFF) {
+      append_code_point(out, static_cast<char32_t>(found->as_int()));
+    } else if (!found->is_none()) {
+      fail("character mapping must return integer, None or str");
+    }
+    check_text_size(out);
+  }
+  interpreter.charge(self.text().size() / 4);
+  return interpreter.make_string(out);
 }
 
 Value method_remove_prefix(Interpreter&, Value self, Args arguments) {
@@ -326,15 +400,21 @@ constexpr MethodEntry kMethods[] = {
     {"join", method_join},
     {"upper", method_convert<to_upper>},
     {"lower", method_convert<to_lower>},
-    {"casefold", method_convert<to_lower>},
+    {"casefold", method_convert<to_folded_case>},
     {"title", method_convert<to_title>},
     {"capitalize", method_convert<to_capitalized>},
     {"isdigit", method_all<is_digit>},
-    {"isdecimal", method_all<is_digit>},
-    {"isnumeric", method_all<is_digit>},
+    {"isdecimal", method_all<is_decimal>},
+    {"isnumeric", method_all<is_numeric>},
     {"isalpha", method_all<is_alpha>},
     {"isalnum", method_all<is_alphanumeric>},
-    {"isascii", method_all<is_ascii>},
+    {"isascii", method_all<is_ascii, true>},
+    {"isprintable", method_all<is_printable, true>},
+    {"istitle", method_is_title},
+    {"isidentifier", method_is_identifier},
+    {"swapcase", method_convert<to_swapped_case>},
+    {"expandtabs", method_expand_tabs},
+    {"translate", method_translate},
     {"isspace", method_all<is_space>},
     {"isupper", method_is_cased<true>},
     {"islower", method_is_cased<false>},
@@ -353,7 +433,7 @@ std::span<const MethodEntry> string_methods() {
   return kMethods;
 }
 
-ListData* split_lines(Interpreter& interpreter, std::string_view text) {
+ListData* split_lines(Interpreter& interpreter, std::string_view text, bool keep_ends) {
   auto* lines = ListData::make(interpreter.arena(), 4);
   interpreter.charge(text.size() / 16);
   size_t start = 0;
@@ -368,7 +448,8 @@ ListData* split_lines(Interpreter& interpreter, std::string_view text) {
     if (point == U'\r' && at < text.size() && text[at] == '\n') {
       ++at;
     }
-    lines->push(interpreter.arena(), Value::string(text.substr(start, end - start)));
+    lines->push(interpreter.arena(),
+                Value::string(text.substr(start, (keep_ends ? at : end) - start)));
     start = at;
   }
   if (start < text.size()) {

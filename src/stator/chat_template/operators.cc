@@ -2,8 +2,10 @@
 #include "stator/chat_template/detail/operators.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
+#include "stator/chat_template/detail/big_integer.h"
 #include "stator/chat_template/detail/format.h"
 #include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/text.h"
@@ -13,19 +15,12 @@ namespace {
 
 constexpr int kDepthMax = 100;
 
-[[noreturn]] void fail_overflow() {
-  fail("integers beyond 64 bits cannot be computed with");
-}
-
 [[noreturn]] void fail_operands(std::string_view op, const Value& left, const Value& right) {
   if (left.is_undefined()) {
     fail_undefined(left);
   }
   if (right.is_undefined()) {
     fail_undefined(right);
-  }
-  if (left.kind() == Kind::kBigInt || right.kind() == Kind::kBigInt) {
-    fail_overflow();
   }
   fail("unsupported operand type(s) for " + std::string(op) + ": '" + std::string(type_name(left)) +
        "' and '" + std::string(type_name(right)) + "'");
@@ -64,64 +59,106 @@ int64_t floor_divide(int64_t left, int64_t right) {
   return left % right != 0 && (left < 0) != (right < 0) ? quotient - 1 : quotient;
 }
 
-Value integer_power(int64_t base, int64_t exponent) {
-  if (exponent < 0) {
-    if (base == 0) {
-      fail("0.0 cannot be raised to a negative power");
-    }
-    return Value::number(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
-  }
+bool is_whole(const Value& value) {
+  return value.is_int() || value.is_bool() || value.kind() == Kind::kBigInt;
+}
+
+/// left / right of integers, rounded once.
+double divide_exactly(const Value& left, const Value& right) {
+  const auto wide = [](const Value& value) -> long double {
+    return value.kind() == Kind::kBigInt ? static_cast<long double>(*as_number(value))
+                                         : static_cast<long double>(value.as_int());
+  };
+  return static_cast<double>(wide(left) / wide(right));
+}
+
+std::optional<int64_t> integer_power(int64_t base, int64_t exponent) {
   int64_t result = 1;
   while (exponent > 0) {
     if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) {
-      fail_overflow();
+      return std::nullopt;
     }
     exponent >>= 1;
     if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) {
-      fail_overflow();
+      return std::nullopt;
     }
   }
-  return Value::integer(result);
+  return result;
 }
 
-Value compute_integers(BinaryOperator op, int64_t left, int64_t right) {
+/// What two 64-bit integers make when that is one, too; `right` is not zero where it divides.
+std::optional<int64_t> compute_integers(BinaryOperator op, int64_t left, int64_t right) {
   int64_t result = 0;
-  bool overflow = false;
   switch (op) {
     case BinaryOperator::kSubtract:
-      overflow = __builtin_sub_overflow(left, right, &result);
-      break;
+      return __builtin_sub_overflow(left, right, &result) ? std::nullopt : std::optional(result);
     case BinaryOperator::kMultiply:
-      overflow = __builtin_mul_overflow(left, right, &result);
-      break;
+      return __builtin_mul_overflow(left, right, &result) ? std::nullopt : std::optional(result);
     case BinaryOperator::kPower:
       return integer_power(left, right);
-    case BinaryOperator::kDivide:
-      if (right == 0) {
-        fail("division by zero");
-      }
-      return Value::number(static_cast<double>(left) / static_cast<double>(right));
     case BinaryOperator::kFloorDivide:
-    case BinaryOperator::kModulo:
-      if (right == 0) {
-        fail("integer division or modulo by zero");
-      }
       if (right == -1) {  // INT64_MIN / -1 traps
-        if (op == BinaryOperator::kModulo) {
-          return Value::integer(0);
-        }
-        overflow = __builtin_sub_overflow(int64_t{0}, left, &result);
-        break;
+        return compute_integers(BinaryOperator::kSubtract, 0, left);
       }
-      result = floor_divide(left, right);
-      if (op == BinaryOperator::kModulo) {
-        result = left - result * right;
-      }
+      return floor_divide(left, right);
+    case BinaryOperator::kModulo:
+      return right == -1 ? 0 : left - floor_divide(left, right) * right;
+    case BinaryOperator::kDivide:
+      break;
   }
-  if (overflow) {
-    fail_overflow();
+  return std::nullopt;
+}
+
+Value compute_big(Arena& arena, BinaryOperator op, const BigInteger& left,
+                  const BigInteger& right) {
+  switch (op) {
+    case BinaryOperator::kSubtract:
+      return (left - right).to_value(arena);
+    case BinaryOperator::kMultiply:
+      return (left * right).to_value(arena);
+    case BinaryOperator::kFloorDivide:
+      return left.divide_floor(right).first.to_value(arena);
+    case BinaryOperator::kModulo:
+      return left.divide_floor(right).second.to_value(arena);
+    default:
+      break;
   }
-  return Value::integer(result);
+  // Power: a base beyond ±1 soon outgrows every bound.
+  const Value exponent = right.to_value(arena);
+  const bool small_base = left <= BigInteger(1) && left >= BigInteger(-1);
+  if (!exponent.is_int() && !small_base) {
+    fail("an integer has more than " + std::to_string(BigInteger::kDigitsMax) + " digits");
+  }
+  const auto times = exponent.is_int() ? static_cast<uint64_t>(exponent.as_int())
+                                       : uint64_t{right.is_odd() ? 1U : 2U};
+  return left.power(times).to_value(arena);
+}
+
+/// Operators on integers of any size. Division makes a float, as does a negative power.
+Value compute_whole(Arena& arena, BinaryOperator op, const Value& left, const Value& right) {
+  const bool right_is_zero = right.kind() != Kind::kBigInt && right.as_int() == 0;
+  const bool divides = op == BinaryOperator::kDivide || op == BinaryOperator::kFloorDivide ||
+                       op == BinaryOperator::kModulo;
+  if (divides && right_is_zero) {
+    fail(op == BinaryOperator::kDivide ? "division by zero" : "integer division or modulo by zero");
+  }
+  if (op == BinaryOperator::kDivide) {
+    return Value::number(divide_exactly(left, right));
+  }
+  const auto exponent = as_integer(right);
+  if (op == BinaryOperator::kPower && exponent && *exponent < 0) {
+    if (!left.truthy()) {
+      fail("0.0 cannot be raised to a negative power");
+    }
+    return Value::number(std::pow(*as_number(left), static_cast<double>(*exponent)));
+  }
+  const auto base = as_integer(left);
+  if (base && exponent) {
+    if (const auto result = compute_integers(op, *base, *exponent)) {
+      return Value::integer(*result);
+    }
+  }
+  return compute_big(arena, op, *BigInteger::from(left), *BigInteger::from(right));
 }
 
 Value compute_reals(BinaryOperator op, double left, double right) {
@@ -131,6 +168,12 @@ Value compute_reals(BinaryOperator op, double left, double right) {
     case BinaryOperator::kMultiply:
       return Value::number(left * right);
     case BinaryOperator::kPower:
+      if (left == 0.0 && right < 0.0) {
+        fail("0.0 cannot be raised to a negative power");
+      }
+      if (left < 0.0 && right != std::floor(right)) {
+        fail("a negative number to a fractional power is a complex number");
+      }
       return Value::number(std::pow(left, right));
     default:
       break;
@@ -149,6 +192,30 @@ Value compute_reals(BinaryOperator op, double left, double right) {
                                                      : std::floor((left - rest) / right + 0.5));
 }
 
+/// What Markup % values formats: every text among them escaped.
+Value escape_texts(Arena& arena, const Value& values) {
+  const auto escape_one = [&](const Value& value) {
+    return value.is_string() && !value.is_markup()
+               ? Value::string(arena.copy(std::string_view(escape_html(value.text()))))
+               : value;
+  };
+  if (values.kind() == Kind::kTuple) {
+    auto* list = ListData::make(arena, values.as_list().size);
+    for (const Value& value : values.as_list().values()) {
+      list->push(arena, escape_one(value));
+    }
+    return Value::sequence(Kind::kTuple, list);
+  }
+  if (values.is_dict()) {
+    auto* dict = DictData::make(arena, values.as_dict().size);
+    for (const auto& entry : values.as_dict().items()) {
+      dict->set(arena, entry.key, escape_one(entry.value));
+    }
+    return Value::dict(dict);
+  }
+  return escape_one(values);
+}
+
 bool less_at(const Value& left, const Value& right, int depth) {
   if (depth > kDepthMax) {
     fail("comparing values that are nested too deeply");
@@ -157,6 +224,9 @@ bool less_at(const Value& left, const Value& right, int depth) {
   const auto right_integer = as_integer(right);
   if (left_integer && right_integer) {
     return *left_integer < *right_integer;
+  }
+  if (is_whole(left) && is_whole(right)) {
+    return *BigInteger::from(left) < *BigInteger::from(right);
   }
   const auto left_number = as_number(left);
   const auto right_number = as_number(right);
@@ -210,6 +280,15 @@ std::optional<double> as_number(const Value& value) {
       return static_cast<double>(value.as_int());
     case Kind::kDouble:
       return value.as_double();
+    case Kind::kBigInt: {
+      double number = 0;
+      const std::string_view digits = value.text();
+      const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+      if (parsed.ec != std::errc{}) {
+        fail("int too large to convert to float");
+      }
+      return number;
+    }
     default:
       return std::nullopt;
   }
@@ -238,10 +317,12 @@ Value add(Interpreter& interpreter, const Value& left, const Value& right) {
   const auto right_integer = as_integer(right);
   if (left_integer && right_integer) {
     int64_t sum = 0;
-    if (__builtin_add_overflow(*left_integer, *right_integer, &sum)) {
-      fail_overflow();
+    if (!__builtin_add_overflow(*left_integer, *right_integer, &sum)) {
+      return Value::integer(sum);
     }
-    return Value::integer(sum);
+  }
+  if (is_whole(left) && is_whole(right)) {
+    return (*BigInteger::from(left) + *BigInteger::from(right)).to_value(interpreter.arena());
   }
   const auto left_number = as_number(left);
   const auto right_number = as_number(right);
@@ -266,11 +347,12 @@ Value add(Interpreter& interpreter, const Value& left, const Value& right) {
 
 Value compute(Interpreter& interpreter, BinaryOperator op, const Value& left, const Value& right) {
   static constexpr std::string_view kNames[] = {"-", "*", "/", "//", "%", "**"};
+  if (is_whole(left) && is_whole(right)) {
+    interpreter.charge(1 + (left.kind() == Kind::kBigInt ? left.text().size() : 0));
+    return compute_whole(interpreter.arena(), op, left, right);
+  }
   const auto left_integer = as_integer(left);
   const auto right_integer = as_integer(right);
-  if (left_integer && right_integer) {
-    return compute_integers(op, *left_integer, *right_integer);
-  }
   const auto left_number = as_number(left);
   const auto right_number = as_number(right);
   if (left_number && right_number) {
@@ -283,14 +365,19 @@ Value compute(Interpreter& interpreter, BinaryOperator op, const Value& left, co
     return repeat(interpreter, right, *left_integer);
   }
   if (op == BinaryOperator::kModulo && left.is_string()) {
-    return interpreter.make_string(format_percent(interpreter, left.text(), right));
+    if (!left.is_markup()) {
+      return interpreter.make_string(format_percent(interpreter, left.text(), right));
+    }
+    const Value escaped = escape_texts(interpreter.arena(), right);
+    return Value::markup(
+        interpreter.make_string(format_percent(interpreter, left.text(), escaped)).text());
   }
   fail_operands(kNames[static_cast<size_t>(op)], left, right);
 }
 
-Value negate(const Value& value) {
-  if (const auto integer = as_integer(value)) {
-    return compute_integers(BinaryOperator::kSubtract, 0, *integer);
+Value negate(Arena& arena, const Value& value) {
+  if (is_whole(value)) {
+    return compute_whole(arena, BinaryOperator::kSubtract, Value::integer(0), value);
   }
   if (value.kind() == Kind::kDouble) {
     return Value::number(-value.as_double());
@@ -302,7 +389,7 @@ Value plus(const Value& value) {
   if (const auto integer = as_integer(value)) {
     return Value::integer(*integer);
   }
-  if (value.kind() == Kind::kDouble) {
+  if (value.kind() == Kind::kDouble || value.kind() == Kind::kBigInt) {
     return value;
   }
   fail_operand("bad operand type for unary +:", value);
@@ -310,6 +397,10 @@ Value plus(const Value& value) {
 
 bool less(const Value& left, const Value& right) {
   return less_at(left, right, 0);
+}
+
+bool less_equal(const Value& left, const Value& right) {
+  return less(left, right) || equals(left, right);
 }
 
 bool contains(Interpreter& interpreter, const Value& container, const Value& item) {
@@ -333,6 +424,12 @@ bool contains(Interpreter& interpreter, const Value& container, const Value& ite
       return std::ranges::any_of(list.values(),
                                  [&](const Value& value) { return equals(value, item); });
     }
+    case Kind::kObject:
+      if (container.as_object().type == Object::Type::kRange) {
+        return std::ranges::any_of(interpreter.iterate(container)->values(),
+                                   [&](const Value& value) { return equals(value, item); });
+      }
+      [[fallthrough]];
     default:
       fail("argument of type '" + std::string(type_name(container)) + "' is not iterable");
   }

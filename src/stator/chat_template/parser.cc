@@ -5,6 +5,7 @@
 #include <charconv>
 #include <string>
 
+#include "stator/chat_template/detail/big_integer.h"
 #include "stator/chat_template/detail/failure.h"
 #include "stator/chat_template/detail/library.h"
 
@@ -171,8 +172,17 @@ Expr* Parser::parse_compare() {
   if (operators.empty()) {
     return first;
   }
-  return make(CompareExpr{
-      {ExprKind::kCompare, first->line}, first, arena_.copy(operators), arena_.copy(operands)});
+  const Value* text = nullptr;
+  if (operators.size() == 1 && operators[0] == CompareOperator::kEq &&
+      operands[0]->kind == ExprKind::kConst) {
+    const Value& constant = static_cast<const ConstExpr*>(operands[0])->value;
+    text = constant.is_string() ? &constant : nullptr;
+  }
+  return make(CompareExpr{{ExprKind::kCompare, first->line},
+                          first,
+                          arena_.copy(operators),
+                          arena_.copy(operands),
+                          text});
 }
 
 Expr* Parser::parse_sum() {
@@ -253,21 +263,18 @@ Expr* Parser::parse_unary(bool with_filter) {
 }
 
 Expr* Parser::integer_constant(const Token& token) {
-  int base = 10;
+  unsigned base = 10;
   std::string_view digits = token.text;
   if (digits.size() > 2 && digits[0] == '0' && (digits[1] < '0' || digits[1] > '9')) {
     const char letter = static_cast<char>(digits[1] | 0x20);
     base = letter == 'x' ? 16 : letter == 'o' ? 8 : 2;
     digits.remove_prefix(2);
   }
-  int64_t value = 0;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (end != digits.data() + digits.size() || (error != std::errc{} && base != 10)) {
-    fail_at(token.line, "'" + std::string(token.text) + "' is not a number");
+  const auto value = BigInteger::parse(digits, base);
+  if (!value) {
+    fail_at(token.line, "'" + std::string(token.text.substr(0, 40)) + "' is not a number");
   }
-  const Value result = error == std::errc{} ? Value::integer(value) : Value::big_integer(digits);
-  return make(ConstExpr{{ExprKind::kConst, token.line}, result});
+  return make(ConstExpr{{ExprKind::kConst, token.line}, value->to_value(arena_)});
 }
 
 Expr* Parser::parse_name_or_constant(const Token& token) {
@@ -388,13 +395,15 @@ Expr* Parser::parse_filters(Expr* node) {
 Expr* Parser::parse_attribute(Expr* object) {
   const Token token = next();
   if (token.type == TokenType::kName) {
+    const bool shallow = object->kind == ExprKind::kName;
     return make(GetattrExpr{
-        {ExprKind::kGetattr, token.line}, object, token.text, find_methods(token.text)});
+        {ExprKind::kGetattr, token.line, shallow}, object, token.text, find_methods(token.text)});
   }
   if (token.type != TokenType::kInteger) {
     fail_at(token.line, "expected a name or a number after '.'");
   }
-  return make(GetitemExpr{{ExprKind::kGetitem, token.line}, object, integer_constant(token)});
+  return make(
+      GetitemExpr{{ExprKind::kGetitem, token.line}, object, integer_constant(token), {}, {}});
 }
 
 Expr* Parser::parse_subscript_part() {
@@ -429,7 +438,16 @@ Expr* Parser::parse_subscript(Expr* object) {
   if (parts.size() > 1) {
     index = make(ItemsExpr{{ExprKind::kTuple, line}, arena_.copy(parts)});
   }
-  return make(GetitemExpr{{ExprKind::kGetitem, line}, object, index});
+  GetitemExpr item{{ExprKind::kGetitem, line}, object, index, {}, {}};
+  if (index->kind == ExprKind::kConst) {
+    const Value& key = static_cast<const ConstExpr*>(index)->value;
+    if (key.is_string() && !key.text().empty()) {
+      item.key = key.text();
+      item.methods = find_methods(item.key);
+      item.shallow = object->kind == ExprKind::kName;
+    }
+  }
+  return make(item);
 }
 
 CallSyntax Parser::parse_call_arguments() {

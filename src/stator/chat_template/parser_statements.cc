@@ -41,7 +41,7 @@ Block Parser::parse_block(Names ends) {
     } else if (token.type == TokenType::kVariableBegin) {
       Expr* value = parse_tuple(true, {});
       expect(TokenType::kVariableEnd, "'}}'");
-      statements.push_back(make(OutputStmt{{StmtKind::kOutput, token.line}, value}));
+      statements.push_back(make(OutputStmt{{StmtKind::kOutput, token.line}, value, autoescape_}));
     } else {
       if (std::ranges::any_of(ends, [&](std::string_view end) { return at_name(end); })) {
         return arena_.copy(statements);
@@ -114,12 +114,23 @@ Stmt* Parser::parse_named_statement(const Token& tag) {
     return parse_scope(tag.line, "endgeneration");
   }
   if (name == "autoescape") {
-    parse_expression();
-    return parse_scope(tag.line, "endautoescape");
+    const Expr* on = parse_expression();
+    if (on->kind != ExprKind::kConst) {
+      fail_at(tag.line, "autoescape needs true or false");
+    }
+    const bool outer =
+        std::exchange(autoescape_, static_cast<const ConstExpr*>(on)->value.truthy());
+    Stmt* scope = parse_scope(tag.line, "endautoescape");
+    autoescape_ = outer;
+    return scope;
   }
   if (name == "block") {
     expect(TokenType::kName, "the name of the block");
     return parse_scope(tag.line, "endblock");
+  }
+  if (name == "include" || name == "import" || name == "from" || name == "extends") {
+    fail_at(tag.line,
+            "'" + std::string(name) + "' needs other templates; a chat template has none");
   }
   fail_at(tag.line, "unknown or misplaced tag '" + std::string(name) + "'");
 }
@@ -301,7 +312,6 @@ Stmt* Parser::parse_call_block(uint32_t line) {
   auto* caller = make(MacroStmt{});
   caller->kind = StmtKind::kMacro;
   caller->line = line;
-  caller->name = "caller";
   parse_function_body(*caller, "endcall", at_operator("("));
   // The call itself is outside of the function that its body becomes.
   Scopes::Scope* inner = scopes_.current();
@@ -372,7 +382,7 @@ Stmt* Parser::parse_print(uint32_t line) {
     }
   }
   Expr* joined = make(ItemsExpr{{ExprKind::kConcat, line}, arena_.copy(parts)});
-  return make(OutputStmt{{StmtKind::kOutput, line}, joined});
+  return make(OutputStmt{{StmtKind::kOutput, line}, joined, autoescape_});
 }
 
 }  // namespace stator::chat_template::detail

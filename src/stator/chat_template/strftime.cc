@@ -90,6 +90,10 @@ std::string directive(const Fields& fields, char name, bool unpadded) {
       return std::string(kMonths[static_cast<size_t>(fields.month - 1)].substr(0, 3));
     case 'w':
       return std::to_string(fields.weekday);
+    case 'U':  // weeks begin on Sundays, on Mondays for W
+      return padded((fields.yearday + 6 - fields.weekday) / 7, two);
+    case 'W':
+      return padded((fields.yearday + 6 - (fields.weekday + 6) % 7) / 7, two);
     case 'u':
       return std::to_string(fields.weekday == 0 ? 7 : fields.weekday);
     case 'F':
@@ -119,6 +123,59 @@ std::string directive(const Fields& fields, char name, bool unpadded) {
 }
 
 }  // namespace
+
+std::optional<int64_t> parse_rfc3339(std::string_view text) {
+  size_t at = 0;
+  bool valid = true;
+  const auto number = [&](size_t digits) {
+    int value = 0;
+    for (size_t i = 0; i < digits; ++i, ++at) {
+      valid = valid && at < text.size() && text[at] >= '0' && text[at] <= '9';
+      value = valid ? value * 10 + (text[at] - '0') : 0;
+    }
+    return value;
+  };
+  const auto skip = [&](std::string_view any_of) {
+    const bool found = at < text.size() && any_of.find(text[at]) != std::string_view::npos;
+    at += found ? 1 : 0;
+    return found;
+  };
+  const int year = number(4);
+  valid = skip("-") && valid;
+  const int month = number(2);
+  valid = skip("-") && valid;
+  const int day = number(2);
+  const std::chrono::year_month_day date{std::chrono::year(year),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day))};
+  if (!valid || !date.ok()) {
+    return std::nullopt;
+  }
+  int64_t seconds = int64_t{std::chrono::sys_days(date).time_since_epoch().count()} * 86'400;
+  if (at == text.size()) {
+    return seconds;
+  }
+  valid = skip("Tt ");
+  const int hour = number(2);
+  valid = skip(":") && valid;
+  const int minute = number(2);
+  valid = skip(":") && valid;
+  seconds += hour * 3600 + minute * 60 + number(2);
+  if (valid && skip(".")) {
+    while (skip("0123456789")) {
+    }
+  }
+  if (const bool east = at < text.size() && text[at] == '+'; valid && skip("+-")) {
+    const int offset_hours = number(2);
+    valid = skip(":") && valid;
+    const int offset = offset_hours * 3600 + number(2) * 60;
+    seconds += east ? -offset : offset;
+  } else {
+    skip("Zz");
+  }
+  return valid && at == text.size() && hour < 24 && minute < 60 ? std::optional(seconds)
+                                                                : std::nullopt;
+}
 
 std::string format_time(WallTime time, std::string_view format) {
   constexpr size_t kFormatBytesMax = 4096;

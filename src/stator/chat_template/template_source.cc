@@ -106,6 +106,18 @@ Result<bool> take_json_template(const fs::path& path, ChatTemplateSource& source
   return take_template(*member, path, source);
 }
 
+/// The native format of the model whose config.json this is.
+Result<std::optional<NativeFormat>> find_native_model(const fs::path& path) {
+  STATOR_TRY(const std::optional<std::string> text, read_optional(path));
+  if (!text) {
+    return std::optional<NativeFormat>();
+  }
+  Arena arena(kJsonBytesMax);
+  STATOR_TRY(const Value config, parse_file(path, *text, arena));
+  const Value* type = config.find("model_type");
+  return type == nullptr || !type->is_string() ? std::nullopt : find_native_format(type->text());
+}
+
 }  // namespace
 
 Result<std::optional<ChatTemplateSource>> find_chat_template(const fs::path& model_dir) {
@@ -132,7 +144,70 @@ Result<std::optional<ChatTemplateSource>> find_chat_template(const fs::path& mod
       STATOR_TRY(found, take_template(*member, config_path, source));
     }
   }
-  return found ? std::optional(std::move(source)) : std::nullopt;
+  if (!found) {
+    STATOR_TRY(source.native, find_native_model(model_dir / "config.json"));
+  }
+  return found || source.native ? std::optional(std::move(source)) : std::nullopt;
+}
+
+namespace {
+
+Result<std::string> read_required(const fs::path& path) {
+  STATOR_TRY(std::optional<std::string> text, read_optional(path));
+  if (!text) {
+    return Error(Code::kNotFound, "there is no file " + path.string());
+  }
+  return std::move(*text);
+}
+
+}  // namespace
+
+Result<ChatTemplateSource> load_chat_template(const fs::path& name_or_path) {
+  ChatTemplateSource source;
+  std::error_code error;
+  if (fs::is_directory(name_or_path, error)) {
+    STATOR_TRY(auto found, find_chat_template(name_or_path));
+    if (!found) {
+      return Error(Code::kNotFound, name_or_path.string() +
+                                        " has no chat_template.jinja, chat_template.json or "
+                                        "chat_template in tokenizer_config.json");
+    }
+    return std::move(*found);
+  }
+  if (!fs::exists(name_or_path, error)) {
+    source.native = find_native_format(name_or_path.string());
+    if (source.native) {
+      return source;
+    }
+  }
+  STATOR_TRY(source.text, read_required(name_or_path));
+  if (name_or_path.extension() != ".json") {
+    return source;
+  }
+  Arena arena(kJsonBytesMax);
+  const std::string json = std::move(source.text);
+  STATOR_TRY(const Value value, parse_file(name_or_path, json, arena));
+  const Value* member = value.is_dict() ? value.find("chat_template") : &value;
+  if (member == nullptr || member->is_none()) {
+    return Error(Code::kNotFound, name_or_path.string() + " has no member chat_template");
+  }
+  STATOR_CHECK(take_template(*member, name_or_path, source));
+  if (value.is_dict()) {
+    take_special_tokens(value, source.special_tokens);
+  }
+  return source;
+}
+
+Result<SpecialTokens> load_special_tokens(const fs::path& path) {
+  STATOR_TRY(const std::string text, read_required(path));
+  Arena arena(kJsonBytesMax);
+  STATOR_TRY(const Value config, parse_file(path, text, arena));
+  if (!config.is_dict()) {
+    return Error(Code::kCorrupt, path.string() + " must be a JSON object");
+  }
+  SpecialTokens tokens;
+  take_special_tokens(config, tokens);
+  return tokens;
 }
 
 }  // namespace stator::chat_template

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
+#include "stator/chat_template/detail/big_integer.h"
 #include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/library.h"
 #include "stator/chat_template/detail/operators.h"
@@ -19,26 +21,45 @@ bool is_integer(In value) {
 }
 
 bool is_callable(In value) {
-  return value.is_object() && value.as_object().type != Object::Type::kNamespace &&
-         value.as_object().type != Object::Type::kCycler;
+  if (!value.is_object()) {
+    return value.is_undefined();  // has a call operator, which fails
+  }
+  const Object::Type type = value.as_object().type;
+  return type != Object::Type::kNamespace && type != Object::Type::kCycler &&
+         type != Object::Type::kRange;
+}
+
+bool is_range(In value) {
+  return value.is_object() && value.as_object().type == Object::Type::kRange;
 }
 
 bool is_iterable(In value) {
   return value.has_list() || value.is_dict() || value.is_string() || value.is_undefined() ||
-         (value.is_object() && value.as_object().type == Object::Type::kLoop);
+         is_range(value) || (value.is_object() && value.as_object().type == Object::Type::kLoop);
 }
 
 bool is_sequence(In value) {
   return value.kind() == Kind::kList || value.kind() == Kind::kTuple || value.is_dict() ||
-         value.is_string() || value.is_undefined();
+         value.is_string() || value.is_undefined() || is_range(value);
+}
+
+/// What `is filter` and `is test` look up.
+std::string_view name_of(In value) {
+  if (!hashable(value)) {
+    fail_operand("unhashable type:", value);
+  }
+  return value.is_string() ? value.text() : std::string_view();
 }
 
 int64_t parity(In value) {
-  const auto integer = as_integer(value);
-  if (!integer) {
-    fail_operand("a number is needed, not", value);
+  if (const auto integer = BigInteger::from(value)) {
+    return integer->is_odd() ? 1 : 0;
   }
-  return *integer & 1;
+  if (value.kind() == Kind::kDouble) {
+    const double rest = std::fmod(value.as_double(), 2.0);
+    return rest == 0.0 ? 0 : (rest == 1.0 || rest == -1.0 ? 1 : 2);
+  }
+  fail_operand("a number is needed, not", value);
 }
 
 bool divisible_by(Interpreter& interpreter, In value, Args arguments) {
@@ -70,7 +91,7 @@ bool all_cased(Interpreter& interpreter, In value, bool upper) {
   bool any = false;
   for (size_t at = 0; at < text.size();) {
     const char32_t point = next_code_point(text, at);
-    if (upper ? is_lower(point) : is_upper(point)) {
+    if (is_title_letter(point) || (upper ? is_lower(point) : is_upper(point))) {
       return false;
     }
     any = any || (upper ? is_upper(point) : is_lower(point));
@@ -129,7 +150,7 @@ constexpr TestEntry kTests[] = {
     {"escaped", [](Interpreter&, In value, Args) { return value.is_markup(); }},
     {"even", [](Interpreter&, In value, Args) { return parity(value) == 0; }},
     {"false", [](Interpreter&, In value, Args) { return value.is_bool() && !value.as_bool(); }},
-    {"filter", [](Interpreter&, In value, Args) { return find_filter(value.is_string() ? value.text() : "") != nullptr; }},
+    {"filter", [](Interpreter&, In value, Args) { return find_filter(name_of(value)) != nullptr; }},
     {"float", [](Interpreter&, In value, Args) { return value.kind() == Kind::kDouble; }},
     {"ge", test_ge}, {"greaterthan", test_gt}, {"gt", test_gt}, {"in", test_in},
     {"integer", [](Interpreter&, In value, Args) { return is_integer(value); }},
@@ -146,7 +167,7 @@ constexpr TestEntry kTests[] = {
     {"sequence", [](Interpreter&, In value, Args) { return is_sequence(value); }},
     {"startingwith", starts_with},
     {"string", [](Interpreter&, In value, Args) { return value.is_string(); }},
-    {"test", [](Interpreter&, In value, Args) { return find_test(value.is_string() ? value.text() : "") != nullptr; }},
+    {"test", [](Interpreter&, In value, Args) { return find_test(name_of(value)) != nullptr; }},
     {"true", [](Interpreter&, In value, Args) { return value.is_bool() && value.as_bool(); }},
     {"undefined", [](Interpreter&, In value, Args) { return value.is_undefined(); }},
     {"upper", [](Interpreter& interpreter, In value, Args) { return all_cased(interpreter, value, true); }},
@@ -167,7 +188,7 @@ TestFunction find_test(std::string_view name) {
 }
 
 FilterFunction find_filter(std::string_view name) {
-  for (const auto table : {text_filters(), value_filters(), sequence_filters()}) {
+  for (const auto table : {text_filters(), value_filters(), sequence_filters(), html_filters()}) {
     if (const FilterFunction found = find_entry(table, name)) {
       return found;
     }

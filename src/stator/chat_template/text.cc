@@ -23,6 +23,11 @@ size_t previous_start(std::string_view text, size_t end) {
   return at == end ? start : end - 1;
 }
 
+char32_t next_code_point_before(std::string_view text, size_t end) {
+  size_t at = previous_start(text, end);
+  return next_code_point(text, at);
+}
+
 utf8proc_category_t category(char32_t point) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(point));
 }
@@ -51,16 +56,78 @@ std::string_view strip_if(std::string_view text, Side side, Predicate removed) {
   return text;
 }
 
+/// Letters whose upper or title case is more than one letter (Unicode's SpecialCasing).
+struct SpecialCase {
+  char32_t point;
+  std::string_view upper;
+  std::string_view title;
+};
+constexpr SpecialCase kSpecialCases[] = {
+    {0x00DF, "SS", "Ss"},
+    {0x0149, "\u02BCN", "\u02BCN"},
+    {0x01F0, "J\u030C", "J\u030C"},
+    {0x0390, "\u0399\u0308\u0301", "\u0399\u0308\u0301"},
+    {0x03B0, "\u03A5\u0308\u0301", "\u03A5\u0308\u0301"},
+    {0x0587, "\u0535\u0552", "\u0535\u0582"},
+    {0x1E96, "H\u0331", "H\u0331"},
+    {0x1E97, "T\u0308", "T\u0308"},
+    {0x1E98, "W\u030A", "W\u030A"},
+    {0x1E99, "Y\u030A", "Y\u030A"},
+    {0x1E9A, "A\u02BE", "A\u02BE"},
+    {0xFB00, "FF", "Ff"},
+    {0xFB01, "FI", "Fi"},
+    {0xFB02, "FL", "Fl"},
+    {0xFB03, "FFI", "Ffi"},
+    {0xFB04, "FFL", "Ffl"},
+    {0xFB05, "ST", "St"},
+    {0xFB06, "ST", "St"},
+};
+
+const SpecialCase* find_special_case(char32_t point) {
+  const auto* found = std::ranges::find(kSpecialCases, point, &SpecialCase::point);
+  return point < 0x80 || found == std::end(kSpecialCases) ? nullptr : found;
+}
+
 void append_upper(std::string& out, char32_t point) {
-  if (point == 0xDF) {  // the one full mapping seen in practice
-    out += "SS";
+  if (const SpecialCase* special = find_special_case(point)) {
+    out += special->upper;
     return;
   }
   append_code_point(out,
                     static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(point))));
 }
 
-void append_lower(std::string& out, char32_t point) {
+void append_title(std::string& out, char32_t point) {
+  if (const SpecialCase* special = find_special_case(point)) {
+    out += special->title;
+    return;
+  }
+  append_code_point(out,
+                    static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(point))));
+}
+
+bool is_cased(char32_t point) {
+  return is_upper(point) || is_lower(point) || is_title_letter(point);
+}
+
+/// A sigma that ends a word: behind a letter, and before none.
+bool is_final_sigma(std::string_view text, size_t start, size_t end) {
+  return start > 0 && is_cased(next_code_point_before(text, start)) &&
+         (end == text.size() || !is_cased(next_code_point(text, end)));
+}
+
+/// The letter at `at` in lower case; `at` moves past it.
+void append_lower(std::string& out, std::string_view text, size_t& at) {
+  const size_t start = at;
+  const char32_t point = next_code_point(text, at);
+  if (point == 0x130) {
+    out += "i\u0307";
+    return;
+  }
+  if (point == 0x3A3 && is_final_sigma(text, start, at)) {
+    out += "\u03C2";
+    return;
+  }
   append_code_point(out,
                     static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point))));
 }
@@ -167,16 +234,52 @@ bool is_alpha(char32_t point) {
   return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_digit(char32_t point) {
+bool is_decimal(char32_t point) {
   return category(point) == UTF8PROC_CATEGORY_ND;
 }
 
+bool is_digit(char32_t point) {
+  if (is_decimal(point)) {
+    return true;
+  }
+  // Superscripts, subscripts and circled digits.
+  return point == 0xB2 || point == 0xB3 || point == 0xB9 || point == 0x2070 ||
+         (point >= 0x2074 && point <= 0x2079) || (point >= 0x2080 && point <= 0x2089) ||
+         (point >= 0x2460 && point <= 0x2468);
+}
+
+bool is_numeric(char32_t point) {
+  const auto kind = category(point);
+  if (kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
+      kind == UTF8PROC_CATEGORY_NO) {
+    return true;
+  }
+  static constexpr std::u32string_view kIdeographs =
+      U"〇一二三四五六七八九十百千万亿億零壹贰叁肆伍陆柒捌玖拾佰仟萬两兩";
+  return point >= 0x3000 && kIdeographs.find(point) != std::u32string_view::npos;
+}
+
+bool is_alphanumeric(char32_t point) {
+  return is_alpha(point) || is_numeric(point);
+}
+
+bool is_word(char32_t point) {
+  return point == U'_' || is_alphanumeric(point);
+}
+
 bool is_upper(char32_t point) {
-  return category(point) == UTF8PROC_CATEGORY_LU;
+  return category(point) == UTF8PROC_CATEGORY_LU || (point >= 0x2160 && point <= 0x216F) ||
+         (point >= 0x24B6 && point <= 0x24CF);
 }
 
 bool is_lower(char32_t point) {
-  return category(point) == UTF8PROC_CATEGORY_LL;
+  return category(point) == UTF8PROC_CATEGORY_LL || point == 0xAA || point == 0xBA ||
+         (point >= 0x2B0 && point <= 0x2B8) || (point >= 0x2170 && point <= 0x217F) ||
+         (point >= 0x24D0 && point <= 0x24E9);
+}
+
+bool is_title_letter(char32_t point) {
+  return category(point) == UTF8PROC_CATEGORY_LT;
 }
 
 std::string_view strip(std::string_view text, Side side) {
@@ -205,7 +308,7 @@ std::string to_upper(std::string_view text) {
 std::string to_lower(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    append_lower(out, next_code_point(text, at));
+    append_lower(out, text, at);
   }
   return out;
 }
@@ -214,13 +317,15 @@ std::string to_title(std::string_view text) {
   std::string out;
   bool in_word = false;
   for (size_t at = 0; at < text.size();) {
-    const char32_t point = next_code_point(text, at);
+    size_t end = at;
+    const char32_t point = next_code_point(text, end);
     if (in_word) {
-      append_lower(out, point);
+      append_lower(out, text, at);
     } else {
-      append_upper(out, point);
+      append_title(out, point);
+      at = end;
     }
-    in_word = is_alpha(point);
+    in_word = is_cased(point);
   }
   return out;
 }
@@ -228,12 +333,46 @@ std::string to_title(std::string_view text) {
 std::string to_capitalized(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const bool first = at == 0;
-    const char32_t point = next_code_point(text, at);
-    if (first) {
+    if (at == 0) {
+      append_title(out, next_code_point(text, at));
+    } else {
+      append_lower(out, text, at);
+    }
+  }
+  return out;
+}
+
+std::string to_swapped_case(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    const char32_t point = next_code_point(text, end);
+    if (is_upper(point)) {
+      append_lower(out, text, at);
+      continue;
+    }
+    if (is_lower(point)) {
       append_upper(out, point);
     } else {
-      append_lower(out, point);
+      append_code_point(out, point);
+    }
+    at = end;
+  }
+  return out;
+}
+
+std::string to_folded_case(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const auto point = static_cast<utf8proc_int32_t>(next_code_point(text, at));
+    utf8proc_int32_t folded[8];
+    int boundary = 0;
+    const auto count = utf8proc_decompose_char(point, folded, 8, UTF8PROC_CASEFOLD, &boundary);
+    for (utf8proc_ssize_t i = 0; i < std::min<utf8proc_ssize_t>(count, 8); ++i) {
+      append_code_point(out, static_cast<char32_t>(folded[i]));
+    }
+    if (count < 0) {
+      append_code_point(out, static_cast<char32_t>(point));
     }
   }
   return out;

@@ -10,6 +10,7 @@
 #include "stator/chat_template/detail/failure.h"
 #include "stator/chat_template/detail/format.h"
 #include "stator/chat_template/detail/object.h"
+#include "stator/chat_template/detail/operators.h"
 
 namespace stator::chat_template {
 namespace {
@@ -24,7 +25,11 @@ bool is_number(const Value& value) {
 
 bool numbers_equal(const Value& left, const Value& right) {
   if (left.kind() == Kind::kBigInt || right.kind() == Kind::kBigInt) {
-    return left.kind() == right.kind() && left.text() == right.text();
+    const Value& other = left.kind() == Kind::kBigInt ? right : left;
+    if (other.kind() != Kind::kDouble) {  // a shorter integer has the other kind
+      return left.kind() == right.kind() && left.text() == right.text();
+    }
+    return detail::as_number(left) == detail::as_number(right);
   }
   if (left.kind() != Kind::kDouble && right.kind() != Kind::kDouble) {
     return left.as_int() == right.as_int();
@@ -74,6 +79,17 @@ bool Comparison::equal_dicts(const DictData& left, const DictData& right, int de
   });
 }
 
+/// Ranges are equal when their elements are; other objects are equal only to themselves.
+bool equal_objects(const Object& left, const Object& right) {
+  if (left.type != Object::Type::kRange || right.type != Object::Type::kRange) {
+    return &left == &right;
+  }
+  const auto& a = static_cast<const detail::RangeObject&>(left);
+  const auto& b = static_cast<const detail::RangeObject&>(right);
+  return a.size == b.size &&
+         (a.size == 0 || (a.start == b.start && (a.size == 1 || a.step == b.step)));
+}
+
 bool Comparison::equal(const Value& left, const Value& right, int depth) {
   if (++pairs_ > kPairsMax || depth > kDepthMax) {
     detail::fail("comparing values that are nested too deeply");
@@ -96,7 +112,7 @@ bool Comparison::equal(const Value& left, const Value& right, int depth) {
     case Kind::kDict:
       return equal_dicts(left.as_dict(), right.as_dict(), depth);
     case Kind::kObject:
-      return &left.as_object() == &right.as_object();
+      return equal_objects(left.as_object(), right.as_object());
     default:
       return true;  // undefined, none
   }
@@ -111,7 +127,7 @@ uint64_t mix(uint64_t value) {
 
 }  // namespace
 
-bool Value::truthy() const {
+bool Value::truthy_other() const {
   switch (kind_) {
     case Kind::kMissing:
     case Kind::kUndefined:
@@ -130,9 +146,11 @@ bool Value::truthy() const {
       return payload_.list->size != 0;
     case Kind::kDict:
       return payload_.dict->size != 0;
+    case Kind::kObject:
+      return payload_.object->type != Object::Type::kRange ||
+             static_cast<const detail::RangeObject*>(payload_.object)->size != 0;
     case Kind::kBigInt:
     case Kind::kGenerator:
-    case Kind::kObject:
       return true;
   }
   return false;
@@ -155,7 +173,7 @@ std::string Value::to_python_json() const {
 
 bool equals(const Value& left, const Value& right) {
   if (left.is_string() && right.is_string()) {
-    return left.text() == right.text();
+    return same_text(left.text(), right.text());
   }
   return Comparison().equal(left, right, 0);
 }
@@ -200,6 +218,9 @@ uint64_t hash_of(const Value& value) {
       return hash;
     }
     case Kind::kObject:
+      if (value.as_object().type == Object::Type::kRange) {
+        return static_cast<const detail::RangeObject&>(value.as_object()).size;
+      }
       return mix(reinterpret_cast<uintptr_t>(&value.as_object()));
     default:
       return static_cast<uint64_t>(value.kind());
@@ -280,7 +301,7 @@ Value* DictData::find(std::string_view key) const {
     return found == 0 ? nullptr : &entries[found - 1].value;
   }
   for (uint32_t i = 0; i < size; ++i) {
-    if (entries[i].key.is_string() && entries[i].key.text() == key) {
+    if (entries[i].key.is_text(key)) {
       return &entries[i].value;
     }
   }

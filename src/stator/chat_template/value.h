@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,37 @@ namespace stator::chat_template {
 struct ListData;
 struct DictData;
 struct Object;
+
+/// left == right, without a library call for the short texts that keys and roles are.
+inline bool same_text(std::string_view left, std::string_view right) {
+  const size_t size = left.size();
+  if (size != right.size()) {
+    return false;
+  }
+  if (size > 16) {
+    return std::memcmp(left.data(), right.data(), size) == 0;
+  }
+  const auto differ = [&]<typename Word>(Word, size_t at) {
+    Word a;
+    Word b;
+    std::memcpy(&a, left.data() + at, sizeof(Word));
+    std::memcpy(&b, right.data() + at, sizeof(Word));
+    return a ^ b;
+  };
+  // Two words that overlap in the middle cover any length between one and two of them.
+  if (size >= 8) {
+    return (differ(uint64_t{}, 0) | differ(uint64_t{}, size - 8)) == 0;
+  }
+  if (size >= 4) {
+    return (differ(uint32_t{}, 0) | differ(uint32_t{}, size - 4)) == 0;
+  }
+  for (size_t i = 0; i < size; ++i) {
+    if (left[i] != right[i]) {
+      return false;
+    }
+  }
+  return true;
+}
 
 enum class Kind : uint8_t {
   kMissing,    ///< "no such variable here": internal, never visible to a template
@@ -83,6 +115,27 @@ class Value {
     result.payload_.list = list;
     return result;
   }
+  /// A generator that fails with the text in `reason` when something takes its elements.
+  static Value failed_generator(ListData* reason) {
+    Value result = sequence(Kind::kGenerator, reason);
+    result.flag_ = 1;
+    return result;
+  }
+  /// dict.items() and its like; `what` is "items", "keys" or "values", for printing.
+  static Value view(ListData* list, std::string_view what) {
+    Value result = sequence(Kind::kView, list);
+    result.flag_ = static_cast<uint8_t>(what.front());
+    return result;
+  }
+  std::string_view view_name() const {
+    return flag_ == 'i' ? "dict_items" : flag_ == 'k' ? "dict_keys" : "dict_values";
+  }
+  /// A pair of groupby: a tuple whose elements are also .grouper and .list.
+  static Value group(ListData* pair) {
+    Value result = sequence(Kind::kTuple, pair);
+    result.flag_ = 1;
+    return result;
+  }
   static Value list(ListData* list) { return sequence(Kind::kList, list); }
   static Value dict(DictData* dict) {
     Value result(Kind::kDict);
@@ -110,7 +163,14 @@ class Value {
   bool is_bool() const { return kind_ == Kind::kBool; }
   bool is_int() const { return kind_ == Kind::kInt; }
   bool is_string() const { return kind_ == Kind::kString; }
+  /// A string equal to `text`.
+  bool is_text(std::string_view text) const {
+    return length_ == text.size() && kind_ == Kind::kString &&
+           same_text({payload_.text, length_}, text);
+  }
   bool is_markup() const { return kind_ == Kind::kString && flag_ == 1; }
+  bool is_failed_generator() const { return kind_ == Kind::kGenerator && flag_ == 1; }
+  bool is_group() const { return kind_ == Kind::kTuple && flag_ == 1; }
   bool is_list() const { return kind_ == Kind::kList; }
   bool is_dict() const { return kind_ == Kind::kDict; }
   bool is_object() const { return kind_ == Kind::kObject; }
@@ -129,12 +189,18 @@ class Value {
   Object& as_object() const { return *payload_.object; }
 
   /// Python's truth value.
-  bool truthy() const;
+  bool truthy() const {
+    if (kind_ == Kind::kBool || kind_ == Kind::kInt) {
+      return payload_.integer != 0;
+    }
+    return kind_ == Kind::kString ? length_ != 0 : truthy_other();
+  }
   /// Member of a dict by string key, or null: for conversation trees.
   const Value* find(std::string_view key) const;
 
  private:
   explicit Value(Kind kind) : kind_(kind) { payload_.integer = 0; }
+  bool truthy_other() const;
   static Value with_text(Kind kind, std::string_view text) {
     Value result(kind);
     result.length_ = static_cast<uint32_t>(text.size());

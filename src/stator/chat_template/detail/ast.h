@@ -44,6 +44,7 @@ enum class ExprKind : uint8_t {
 struct Expr {
   ExprKind kind;
   uint32_t line;
+  bool shallow = false;  ///< a named member of a variable: nothing below it can recurse
 };
 
 /// A variable's place: `hops` function frames outwards, then the slot there.
@@ -82,6 +83,8 @@ struct GetattrExpr : Expr {
 struct GetitemExpr : Expr {
   Expr* object;
   Expr* index;
+  std::string_view key;  ///< the index when it is a constant text, the usual case; else null
+  MethodSet methods;     ///< of that name
 };
 struct SliceExpr : Expr {  ///< parts may be null
   Expr* start;
@@ -134,6 +137,7 @@ struct CompareExpr : Expr {
   Expr* first;
   std::span<CompareOperator> operators;
   std::span<Expr*> operands;
+  const Value* text;  ///< of `first == 'text'`, the commonest condition; else null
 };
 struct ConditionalExpr : Expr {
   Expr* test;
@@ -185,6 +189,7 @@ struct TextStmt : Stmt {
 };
 struct OutputStmt : Stmt {
   Expr* value;
+  bool escape;  ///< inside {% autoescape true %}
 };
 struct IfStmt : Stmt {
   std::span<Expr*> tests;

@@ -20,7 +20,12 @@ void adapt_tools(const Value& tools, Arena& arena);
 
 /// continue_final_message as Hugging Face does it: a mark behind the last message's content shows
 /// where to cut the prompt.
-void mark_final_message(const Value& messages, Arena& arena);
-std::string cut_at_mark(std::string prompt);
+/// Answers the text that is continued.
+std::string_view mark_final_message(const Value& messages, Arena& arena);
+/// Throws when `prompt` does not contain `final_text` and the mark.
+void cut_at_mark(RenderedPrompt& prompt, std::string_view final_text);
+
+/// The time that the option strftime_now_override (RFC 3339 text or Unix seconds) sets; else `now`.
+WallTime overridden_time(const Value& extra, WallTime now);
 
 }  // namespace stator::chat_template::detail

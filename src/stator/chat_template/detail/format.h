@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -17,7 +18,9 @@ inline constexpr size_t kTextBytesMax = size_t{64} << 20U;
 /// str(value); `undefined` prints nothing.
 void write_str(const Value& value, std::string& out, size_t bytes_max = kTextBytesMax);
 /// repr(value).
-void write_repr(const Value& value, std::string& out, size_t bytes_max = kTextBytesMax);
+enum class KeyOrder : uint8_t { kInserted, kSorted };
+void write_repr(const Value& value, std::string& out, size_t bytes_max = kTextBytesMax,
+                KeyOrder key_order = KeyOrder::kInserted);
 /// repr(float): shortest digits that round-trip, exponent below 1e-4 and from 1e16.
 void write_double(double value, std::string& out);
 

@@ -45,7 +45,8 @@ class Interpreter {
       : program_(program), arena_(arena), limits_(limits), now_(now) {}
 
   /// `context` has one value per program.names, missing where there is no such variable.
-  std::string run(std::span<const Value> context);
+  /// `expected_bytes` of output are made room for at the start.
+  std::string run(std::span<const Value> context, size_t expected_bytes);
   /// Of the statement being run, for error messages.
   uint32_t line() const { return line_; }
 
@@ -53,7 +54,12 @@ class Interpreter {
   Arena& arena() { return arena_; }
   WallTime now() const { return now_; }
   /// Counts work that one step does in bulk.
-  void charge(uint64_t steps);
+  void charge(uint64_t steps) {
+    steps_ += steps;
+    if (steps_ > limits_.steps_max) [[unlikely]] {
+      fail_steps();
+    }
+  }
   Value make_string(std::string_view text) { return Value::string(arena_.copy(text)); }
   /// str(value), in the arena unless it is a string already.
   std::string_view text_of(const Value& value);
@@ -71,6 +77,7 @@ class Interpreter {
   // Statements (interpreter.cc).
   Flow run_block(Block block);
   Flow run_statement(const Stmt& statement);
+  void run_output(const OutputStmt& statement);
   Flow run_if(const IfStmt& statement);
   Flow run_for(const ForStmt& statement);
   Flow run_loop(const ForStmt& statement, ListData* items, uint32_t depth0);
@@ -83,12 +90,31 @@ class Interpreter {
   Value capture(Body body);
   void emit(const Expr& expr);
   void emit_sum(const ItemsExpr& sum);
+  void emit_general_sum(const ItemsExpr& sum, size_t at, const Value& part, size_t start);
   void emit_value(const Value& value);
-  void append(std::string_view text);
+  void append(std::string_view text) {
+    if (text.size() > limits_.output_bytes_max - out_.size()) [[unlikely]] {
+      fail_output();
+    }
+    out_ += text;
+  }
+  [[noreturn]] void fail_steps() const;
+  [[noreturn]] void fail_output() const;
+  [[noreturn]] void fail_depth();
   bool emit_json(const FilterExpr& filter);
 
   // Expressions (evaluate.cc).
-  Value evaluate(const Expr& expr);
+  Value evaluate(const Expr& expr) {
+    if (expr.kind == ExprKind::kConst) {
+      return static_cast<const ConstExpr&>(expr).value;
+    }
+    if (expr.kind == ExprKind::kName) {
+      return evaluate_name(static_cast<const NameExpr&>(expr));
+    }
+    return expr.shallow ? evaluate_shallow(expr) : evaluate_compound(expr);
+  }
+  bool evaluate_truth(const Expr& expr);
+  Value evaluate_shallow(const Expr& expr);
   Value evaluate_compound(const Expr& expr);
   Value evaluate_name(const NameExpr& expr);
   Value evaluate_items(const ItemsExpr& expr, Kind kind);
@@ -114,6 +140,8 @@ class Interpreter {
   Value call_loop(const LoopObject& loop, const CallArguments& arguments);
   Value call_object(Object& object, const CallArguments& arguments);
   Value get_object_attribute(const Value& value, std::string_view name);
+  Value get_macro_attribute(const MacroStmt& macro, std::string_view name);
+  ListData* list_range(const RangeObject& range);
   Value get_loop_attribute(LoopObject& loop, const Value& self, std::string_view name);
 
   const Program& program_;
@@ -133,8 +161,7 @@ class Interpreter::Depth {
  public:
   explicit Depth(Interpreter& interpreter) : interpreter_(interpreter) {
     if (++interpreter_.depth_ > interpreter_.limits_.depth_max) [[unlikely]] {
-      interpreter_.depth_ = 0;
-      fail("recursion deeper than " + std::to_string(interpreter_.limits_.depth_max) + " levels");
+      interpreter_.fail_depth();
     }
   }
   ~Depth() { --interpreter_.depth_; }

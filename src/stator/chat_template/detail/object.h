@@ -19,6 +19,7 @@ struct Object {
     kFunction,  ///< a global such as range
     kCycler,
     kJoiner,
+    kRange,
   };
   Type type;
 };
@@ -66,6 +67,16 @@ struct FunctionObject : Object {
 struct CyclerObject : Object {
   std::span<Value> items;
   uint32_t position;
+};
+
+/// range(): bounded, so its elements can be listed whenever they are walked.
+struct RangeObject : Object {
+  int64_t start;
+  int64_t stop;  ///< as given, for printing
+  int64_t step;
+  uint32_t size;
+
+  int64_t at(int64_t index) const { return start + index * step; }
 };
 
 struct JoinerObject : Object {

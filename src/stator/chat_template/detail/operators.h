@@ -17,13 +17,15 @@ class Interpreter;
 
 Value add(Interpreter& interpreter, const Value& left, const Value& right);
 Value compute(Interpreter& interpreter, BinaryOperator op, const Value& left, const Value& right);
-Value negate(const Value& value);
+Value negate(Arena& arena, const Value& value);
 Value plus(const Value& value);
 /// left < right.
 bool less(const Value& left, const Value& right);
+/// left <= right.
+bool less_equal(const Value& left, const Value& right);
 bool contains(Interpreter& interpreter, const Value& container, const Value& item);
 
-/// bool, int and float as double; nothing for other kinds.
+/// bool, int and float as double; nothing for other kinds. Throws for integers beyond a float.
 std::optional<double> as_number(const Value& value);
 /// bool and int.
 std::optional<int64_t> as_integer(const Value& value);

@@ -150,6 +150,7 @@ class Parser {
   int depth_ = 0;
   int conditional_depth_ = 0;  // inside `if`, an unknown filter is an error only when reached
   int loop_depth_ = 0;
+  bool autoescape_ = false;
 };
 
 }  // namespace stator::chat_template::detail

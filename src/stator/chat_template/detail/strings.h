@@ -4,13 +4,22 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "stator/chat_template/detail/interpreter.h"
 
 namespace stator::chat_template::detail {
 
-/// text.splitlines() as a list.
-ListData* split_lines(Interpreter& interpreter, std::string_view text);
+/// text.splitlines() as a list; `keep_ends` leaves the line ends on.
+ListData* split_lines(Interpreter& interpreter, std::string_view text, bool keep_ends = false);
+/// How wordwrap breaks lines.
+struct WrapStyle {
+  size_t width = 79;  ///< code points
+  bool break_long_words = true;
+  bool break_on_hyphens = true;
+};
+/// One line as Python's textwrap.wrap breaks it.
+std::vector<std::string> wrap_line(std::string_view line, const WrapStyle& style);
 /// text.replace(from, to, limit); a negative limit means all.
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to,
                         int64_t limit);

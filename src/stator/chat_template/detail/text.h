@@ -25,7 +25,12 @@ bool is_space(char32_t point);
 /// What repr() shows as is.
 bool is_printable(char32_t point);
 bool is_alpha(char32_t point);
+bool is_decimal(char32_t point);
 bool is_digit(char32_t point);
+bool is_numeric(char32_t point);
+bool is_alphanumeric(char32_t point);
+/// \w of Python's regular expressions.
+bool is_word(char32_t point);
 bool is_upper(char32_t point);
 bool is_lower(char32_t point);
 
@@ -39,5 +44,8 @@ std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 std::string to_title(std::string_view text);
 std::string to_capitalized(std::string_view text);
+std::string to_swapped_case(std::string_view text);
+std::string to_folded_case(std::string_view text);
+bool is_title_letter(char32_t point);
 
 }  // namespace stator::chat_template::detail

@@ -63,7 +63,9 @@ TEST(ChatTemplateLimits, MultiplicationBombsAreTooLarge) {
   expect_error("{{ 'a' * 10**9 }}", Code::kTooLarge, "repeated");
   expect_error("{{ 'ab' * 9223372036854775807 }}", Code::kTooLarge, "repeated");
   expect_error("{{ [1] * 10**12 }}", Code::kTooLarge, "repeated");
-  expect_error("{{ 2 ** 9999 }}", Code::kInvalidArgument, "64 bits");
+  expect_error("{{ 2 ** 99999 }}", Code::kInvalidArgument, "4300 digits");
+  expect_error("{{ 2 ** (10**18) }}", Code::kInvalidArgument, "4300 digits");
+  expect_error("{{ 2 ** (10 ** 40) }}", Code::kInvalidArgument, "4300 digits");
 }
 
 TEST(ChatTemplateLimits, DoublingTextEndsAtTheMemoryLimit) {
@@ -155,9 +157,9 @@ TEST(ChatTemplateLimits, WideFormatsAreErrors) {
 }
 
 TEST(ChatTemplateLimits, IntegerEdgesAreDefined) {
-  expect_error("{{ -9223372036854775807 - 2 }}", Code::kInvalidArgument, "64 bits");
-  expect_error("{{ (-9223372036854775807 - 1) // -1 }}", Code::kInvalidArgument, "64 bits");
-  expect_error("{{ 9223372036854775808 + 1 }}", Code::kInvalidArgument, "64 bits");
+  EXPECT_EQ(render("{{ -9223372036854775807 - 2 }}").value_or("?"), "-9223372036854775809");
+  EXPECT_EQ(render("{{ (-9223372036854775807 - 1) // -1 }}").value_or("?"), "9223372036854775808");
+  EXPECT_EQ(render("{{ 9223372036854775808 + 1 }}").value_or("?"), "9223372036854775809");
   EXPECT_EQ(render("{{ (-9223372036854775807 - 1) % -1 }}").value_or("?"), "0");
   EXPECT_EQ(
       render("{{ 'abc'[::-9223372036854775807] }}{{ 'abc'[-9223372036854775807:] }}").value_or("?"),

@@ -96,6 +96,25 @@ TEST(ChatTemplate, RendersEveryLanguageFeatureAsPythonDoes) {
   }
 }
 
+TEST(ChatTemplate, EveryFilterTestMethodAndOperatorDoesWhatPythonDoes) {
+  const std::string context = read_file(kTestdata / "matrix_context.json");
+  int differences = 0;
+  int templates = 0;
+  for (const std::string& line : read_lines(kTestdata / "matrix_goldens.jsonl")) {
+    Arena arena(size_t{1} << 20U);
+    const auto golden = Value::from_json(line, arena);
+    ASSERT_TRUE(golden);
+    const auto prompt = render_plain(text_member(*golden, "t"), context);
+    const Value* expected = golden->find("o");
+    const bool same = expected == nullptr ? !prompt : prompt && *prompt == expected->text();
+    EXPECT_TRUE(same) << line << "\n  got: " << (prompt ? *prompt : prompt.error().message());
+    differences += same ? 0 : 1;
+    ++templates;
+    ASSERT_LT(differences, 20);
+  }
+  EXPECT_GT(templates, 5000);
+}
+
 /// Compares one recorded render of a published template; empty when equal.
 std::string compare_model_render(const Value& golden, const Value& conversations) {
   const auto compiled = ChatTemplate::compile(read_file(kTemplates / text_member(golden, "t")), {});
