@@ -55,6 +55,7 @@ Status run_explain(Invocation& invocation);
 Status run_doctor(Invocation& invocation);
 Status run_parse(Invocation& invocation);
 Status run_tokenize(Invocation& invocation);
+Status run_render(Invocation& invocation);
 Status run_version(Invocation& invocation);
 Status run_completion(Invocation& invocation);
 Status run_config(Invocation& invocation);

@@ -78,6 +78,18 @@ const std::vector<Command> kCommands = {
                  {"--spec", "file with further families"},
                  {"--list", "print the families", true}},
      .run = run_parse},
+    {.name = "render",
+     .summary = "Show the prompt that a chat template makes of a request",
+     .description =
+         "Reads the body of a chat request from standard input; prints the prompt, nothing else.\n"
+         "FILE is a Jinja file, a tokenizer_config.json or chat_template.json, a model folder, or\n"
+         "the name of a built-in format: deepseek_v3_2, deepseek_v4, harmony.\n\n"
+         "  stator render --template models/demo < request.json",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--template", "FILE, folder or built-in format"},
+                 {"--tokenizer-config", "file with the special tokens (bos_token …)"}},
+     .run = run_render},
     {.name = "tokenize",
      .summary = "Show the token ids of texts, or the text of token ids",
      .description =
