@@ -58,8 +58,7 @@ class PreparationDeskTest : public ::testing::Test, public PreparationListener {
   /// Waits until the pool has done everything so far and the loop has heard of it.
   void settle() {
     std::latch done(1);
-    ASSERT_TRUE(pool_.submit({.priority = net::ComputePool::Priority::kBackground,
-                              .run = [&done] { done.count_down(); }}));
+    ASSERT_TRUE(pool_.submit({.run = [&done] { done.count_down(); }}));
     done.wait();
     on_loop([] {});
   }

@@ -31,11 +31,10 @@ class ComputePoolTest : public ::testing::Test {
                             order_.push_back(name);  // one thread: no lock
                           }});
   }
-  /// Waits until everything submitted so far has run.
+  /// Waits until every request submitted so far has run.
   void drain() {
     std::latch done(1);
-    ASSERT_TRUE(
-        pool_->submit({.priority = Priority::kBackground, .run = [&done] { done.count_down(); }}));
+    ASSERT_TRUE(pool_->submit({.run = [&done] { done.count_down(); }}));
     done.wait();
   }
 
