@@ -61,9 +61,24 @@ void AddedTokenMatcher::add_to_trie(int32_t index) {
     node = next;
   }
   if (!content.empty()) {
-    starts_[static_cast<unsigned char>(content[0])] = true;
+    bool& starts = starts_[static_cast<unsigned char>(content[0])];
+    if (!std::exchange(starts, true)) {
+      start_bytes_.push_back(content[0]);
+    }
     nodes_[node].token = index;
   }
+}
+
+/// The next byte from `from` on that starts a token. Most models have one such byte, '<', which the
+/// C library finds many bytes at a time.
+size_t AddedTokenMatcher::find_start(std::string_view text, size_t from) const {
+  if (start_bytes_.size() == 1) {
+    return std::min(text.find(start_bytes_.front(), from), text.size());
+  }
+  while (from < text.size() && !starts_[static_cast<unsigned char>(text[from])]) {
+    ++from;
+  }
+  return from;
 }
 
 AddedTokenMatcher::Match AddedTokenMatcher::longest_at(std::string_view text, size_t at) const {
@@ -97,11 +112,8 @@ void AddedTokenMatcher::split(std::string_view text, SpecialTokens special,
                               std::vector<Section>& sections) const {
   sections.clear();
   size_t done = 0;  // text before this is in sections
-  for (size_t at = 0; at < text.size() && !tokens_.empty();) {
-    if (!starts_[static_cast<unsigned char>(text[at])]) {
-      ++at;
-      continue;
-    }
+  for (size_t at = tokens_.empty() ? text.size() : find_start(text, 0); at < text.size();
+       at = find_start(text, at)) {
     const Match match = longest_at(text, at);
     if (match.token < 0) {
       ++at;

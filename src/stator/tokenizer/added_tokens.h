@@ -64,6 +64,7 @@ class AddedTokenMatcher {
   };
 
   void add_to_trie(int32_t index);
+  size_t find_start(std::string_view text, size_t from) const;
   Match longest_at(std::string_view text, size_t at) const;
   bool accepts(const AddedToken& token, std::string_view text, size_t begin,
                SpecialTokens special) const;
@@ -71,6 +72,7 @@ class AddedTokenMatcher {
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;
   std::array<bool, 256> starts_{};
+  std::string start_bytes_;  // the same as a list
 };
 
 }  // namespace stator::tokenizer

@@ -13,14 +13,14 @@ namespace stator::tokenizer {
 
 /// Ids of recently seen pieces. Words repeat, so most pieces of a text cost one cache line here
 /// instead of a merge. One cache per thread for all tokenizers (told apart by a process-wide
-/// number), hence no locks, no lifetime to manage and a fixed 4 MiB per encoding thread.
+/// number), hence no locks, no lifetime to manage and a fixed 2 MiB per encoding thread.
 /// Direct-mapped: a newer piece evicts the one in its slot. Pieces over 32 bytes or 6 ids are not
 /// kept.
 class PreTokenCache {
  public:
   static constexpr size_t kPieceBytesMax = 32;
   static constexpr size_t kIdsMax = 6;
-  static constexpr size_t kEntries = 65536;
+  static constexpr size_t kEntries = 32768;
 
   /// A piece of 1 to kPieceBytesMax bytes of tokenizer `instance`, ready for comparison:
   /// overlapping loads of its ends, which with the length determine it.

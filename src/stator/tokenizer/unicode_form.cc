@@ -7,6 +7,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 namespace stator::tokenizer {
@@ -100,15 +101,26 @@ void append_stretch(Form form, std::string_view text, std::vector<int32_t>& scra
   }
 }
 
+/// The first byte from `at` on that is not ASCII, or the end.
+size_t skip_ascii(std::string_view text, size_t at) {
+  uint64_t bytes = 0;
+  for (; at + sizeof(bytes) <= text.size(); at += sizeof(bytes)) {
+    std::memcpy(&bytes, text.data() + at, sizeof(bytes));
+    if ((bytes & 0x8080808080808080ULL) != 0) {
+      break;
+    }
+  }
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) {
+    ++at;
+  }
+  return at;
+}
+
 }  // namespace
 
 bool is_in_unicode_form(Form form, std::string_view text) {
   const UnicodeTable& table = UnicodeTable::get();
-  for (size_t at = 0; at < text.size();) {
-    if (static_cast<unsigned char>(text[at]) < 0x80) {
-      ++at;
-      continue;
-    }
+  for (size_t at = skip_ascii(text, 0); at < text.size(); at = skip_ascii(text, at)) {
     const CodePoint code_point = decode_at(text, at);
     if (is_active(form, code_point.value, table)) {
       return false;
