@@ -59,5 +59,6 @@ Status run_render(Invocation& invocation);
 Status run_version(Invocation& invocation);
 Status run_completion(Invocation& invocation);
 Status run_config(Invocation& invocation);
+Status run_index_bench(Invocation& invocation);
 
 }  // namespace stator::cli

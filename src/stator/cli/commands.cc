@@ -125,6 +125,21 @@ const std::vector<Command> kCommands = {
      .setting_prefixes = "",
      .options = {},
      .run = run_completion},
+    {.name = "index-bench",
+     .summary = "Measure the router's index on a request trace",
+     .description =
+         "TRACE is JSON Lines with hash_ids of 512-token blocks. Request i is stored by worker i mod\n"
+         "N as far as that worker does not hold it; then every request is looked up, third pass\n"
+         "timed.\n\n  stator index-bench conversation_trace.jsonl --tokens-per-block 64",
+     .positional = "TRACE",
+     .positional_required = true,
+     .setting_prefixes = "",
+     .options = {{"--tokens-per-block", "block size of the engine: 512, 256, … [512]"},
+                 {"--workers", "number of workers [16]"},
+                 {"--index", "chain or radix [chain]"},
+                 {"--opaque-names", "external block ids that differ from the sequence hashes", true},
+                 {"--json", "print one JSON object", true}},
+     .run = run_index_bench},
     {.name = "version",
      .summary = "Print the version",
      .description = "",
