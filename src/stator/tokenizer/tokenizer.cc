@@ -5,6 +5,7 @@
 #include "stator/tokenizer/incremental_detokenizer.h"
 #include "stator/tokenizer/piece_encoder.h"
 #include "stator/tokenizer/pipeline.h"
+#include "stator/tokenizer/split_text.h"
 #include "stator/tokenizer/unicode.h"
 
 #include <fmt/format.h>
