@@ -47,7 +47,7 @@ constexpr Expressions kQwen2 = {kQwen2Split};
 constexpr Expressions kQwen35 = {kQwen35Split};
 constexpr Expressions kO200k = {kO200kSplit};
 constexpr Expressions kTekken = {kTekkenSplit};
-constexpr Expressions kKimi = {kKimiK2Plain};
+constexpr Expressions kKimi = {kKimiK2Split};
 constexpr Expressions kStarcoder = {kDigit, kGpt2Split};
 constexpr Expressions kFalcon = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Split, kThreeDigits};
 constexpr Expressions kDefault = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Split, kDigits, kThreeDigits};

@@ -126,10 +126,7 @@ PipelineResult load_tiktoken(std::string_view file, std::string_view config_json
   if (family.composes) {
     parts.normalizer.steps.emplace_back(Normalizer::ToForm{Normalizer::UnicodeForm::kNfc});
   }
-  const bool has_scanner = find_scanner(family.split).has_value();
-  const bool is_kimi = family.split == kKimiK2Split;
-  STATOR_CHECK(add_byte_level_split(is_kimi && !has_scanner ? kKimiK2Plain : family.split,
-                                    parts.pre_tokenizer));
+  STATOR_CHECK(add_byte_level_split(family.split, parts.pre_tokenizer));
   parts.added_tokens = declared;
   add_reserved(family, vocabulary.size(), declared, parts.added_tokens);
   for (const auto& [content, id] : family.specials) {
