@@ -24,63 +24,72 @@ constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
 
 constexpr std::string_view kToolsV32 =
-    R"(## Tools
-
-You have access to a set of tools you can use to answer the user's question.
-You can invoke functions by writing a "<｜DSML｜function_calls>" block like the following as part of your reply to the user:
-<｜DSML｜function_calls>
-<｜DSML｜invoke name="$FUNCTION_NAME">
-<｜DSML｜parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE</｜DSML｜parameter>
-...
-</｜DSML｜invoke>
-<｜DSML｜invoke name="$FUNCTION_NAME2">
-...
-</｜DSML｜invoke>
-</｜DSML｜function_calls>
-
-String and scalar parameters should be specified as is without any escaping or quotes, while lists and objects should use JSON format. The "string" attribute should be set to "true" for string type parameters and "false" for other types (numbers, booleans, arrays, objects).
-
-If the thinking_mode is enabled, then after function results you should strongly consider outputting a thinking block. Here is an example:
-
-<｜DSML｜function_calls>
-...
-</｜DSML｜function_calls>
-
-<function_results>
-...
-</function_results>
-
-<think>...thinking about results</think>
-
-Here are the functions available in JSONSchema format:
-<functions>
-)";
+    "## Tools\n"
+    "\n"
+    "You have access to a set of tools you can use to answer the user's question.\n"
+    "You can invoke functions by writing a \"<｜DSML｜function_calls>\" block like the "
+    "following as part of your reply to the user:\n"
+    "<｜DSML｜function_calls>\n"
+    "<｜DSML｜invoke name=\"$FUNCTION_NAME\">\n"
+    "<｜DSML｜parameter name=\"$PARAMETER_NAME\" "
+    "string=\"true|false\">$PARAMETER_VALUE</｜DSML｜parameter>\n"
+    "...\n"
+    "</｜DSML｜invoke>\n"
+    "<｜DSML｜invoke name=\"$FUNCTION_NAME2\">\n"
+    "...\n"
+    "</｜DSML｜invoke>\n"
+    "</｜DSML｜function_calls>\n"
+    "\n"
+    "String and scalar parameters should be specified as is without any escaping or quotes, "
+    "while lists and objects should use JSON format. The \"string\" attribute should be set "
+    "to \"true\" for string type parameters and \"false\" for other types (numbers, "
+    "booleans, arrays, objects).\n"
+    "\n"
+    "If the thinking_mode is enabled, then after function results you should strongly "
+    "consider outputting a thinking block. Here is an example:\n"
+    "\n"
+    "<｜DSML｜function_calls>\n"
+    "...\n"
+    "</｜DSML｜function_calls>\n"
+    "\n"
+    "<function_results>\n"
+    "...\n"
+    "</function_results>\n"
+    "\n"
+    "<think>...thinking about results</think>\n"
+    "\n"
+    "Here are the functions available in JSONSchema format:\n"
+    "<functions>\n";
 constexpr std::string_view kToolsEndV32 = "\n</functions>\n";
 
 constexpr std::string_view kToolsV4 =
-    R"(## Tools
-
-You have access to a set of tools to help answer the user's question. You can invoke tools by writing a "<｜DSML｜tool_calls>" block like the following:
-
-<｜DSML｜tool_calls>
-<｜DSML｜invoke name="$TOOL_NAME">
-<｜DSML｜parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE</｜DSML｜parameter>
-...
-</｜DSML｜invoke>
-<｜DSML｜invoke name="$TOOL_NAME2">
-...
-</｜DSML｜invoke>
-</｜DSML｜tool_calls>
-
-String parameters should be specified as is and set `string="true"`. For all other types (numbers, booleans, arrays, objects), pass the value in JSON format and set `string="false"`.
-
-If thinking_mode is enabled (triggered by <think>), you MUST output your complete reasoning inside <think>...</think> BEFORE any tool calls or final response.
-
-Otherwise, output directly after </think> with tool calls or final response.
-
-### Available Tool Schemas
-
-)";
+    "## Tools\n"
+    "\n"
+    "You have access to a set of tools to help answer the user's question. You can invoke "
+    "tools by writing a \"<｜DSML｜tool_calls>\" block like the following:\n"
+    "\n"
+    "<｜DSML｜tool_calls>\n"
+    "<｜DSML｜invoke name=\"$TOOL_NAME\">\n"
+    "<｜DSML｜parameter name=\"$PARAMETER_NAME\" "
+    "string=\"true|false\">$PARAMETER_VALUE</｜DSML｜parameter>\n"
+    "...\n"
+    "</｜DSML｜invoke>\n"
+    "<｜DSML｜invoke name=\"$TOOL_NAME2\">\n"
+    "...\n"
+    "</｜DSML｜invoke>\n"
+    "</｜DSML｜tool_calls>\n"
+    "\n"
+    "String parameters should be specified as is and set `string=\"true\"`. For all other "
+    "types (numbers, booleans, arrays, objects), pass the value in JSON format and set "
+    "`string=\"false\"`.\n"
+    "\n"
+    "If thinking_mode is enabled (triggered by <think>), you MUST output your complete "
+    "reasoning inside <think>...</think> BEFORE any tool calls or final response.\n"
+    "\n"
+    "Otherwise, output directly after </think> with tool calls or final response.\n"
+    "\n"
+    "### Available Tool Schemas\n"
+    "\n";
 constexpr std::string_view kToolsEndV4 =
     "\n\nYou MUST strictly follow the above defined tool name and parameter schemas to invoke tool "
     "calls.\n";
