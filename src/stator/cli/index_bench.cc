@@ -75,6 +75,69 @@ uint64_t heap_bytes() {
   return info.uordblks + info.hblkhd;
 }
 
+struct Figures {
+  std::string_view kind;
+  uint64_t requests = 0;
+  uint64_t blocks = 0;
+  router::IndexBench::Lookups lookups;
+  router::IndexBench::Lookups contended;  ///< while a writer works; zeros where readers need a lock
+  double blocks_per_s = 0;
+  double bytes_per_holder_block = 0;
+};
+
+Figures measure(const router::IndexBench& bench, router::KvIndex& index, bool lock_free_readers,
+                uint64_t (*memory_bytes)(const router::KvIndex& index)) {
+  const SystemClock clock;
+  Figures figures;
+  figures.requests = bench.requests();
+  figures.blocks = bench.blocks();
+  const uint64_t before = memory_bytes(index);
+  const double seconds = bench.store_all(index, clock);
+  figures.blocks_per_s = static_cast<double>(bench.blocks()) / std::max(seconds, 1e-9);
+  figures.bytes_per_holder_block =
+      static_cast<double>(memory_bytes(index) - before) /
+      static_cast<double>(std::max<uint64_t>(1, index.holder_blocks()));
+  for (int pass = 0; pass < 3; ++pass) {
+    figures.lookups = bench.look_up_all(index, clock);
+  }
+  if (lock_free_readers) {
+    std::atomic<bool> stop{false};
+    const net::Thread writer("index-writer", [&] {
+      Random random(1);
+      while (!stop.load(std::memory_order_relaxed)) {
+        bench.churn(index, random, 16);
+      }
+    });
+    figures.contended = bench.look_up_all(index, clock);
+    stop = true;
+  }
+  return figures;
+}
+
+void print_json(const Figures& figures) {
+  print(fmt::format(
+      R"({{"index":"{}","requests":{},"blocks":{},"lookup_p50_ns":{:.0f},"lookup_p99_ns":{:.0f},)"
+      R"("contended_p50_ns":{:.0f},"contended_p99_ns":{:.0f},"apply_blocks_per_s":{:.0f},)"
+      R"("bytes_per_holder_block":{:.2f},"score_sum":{}}})"
+      "\n",
+      figures.kind, figures.requests, figures.blocks, figures.lookups.p50_ns,
+      figures.lookups.p99_ns, figures.contended.p50_ns, figures.contended.p99_ns,
+      figures.blocks_per_s, figures.bytes_per_holder_block, figures.lookups.score_sum));
+}
+
+void print_table(const Figures& figures) {
+  print(fmt::format("{} requests, {} blocks\n", figures.requests, figures.blocks));
+  print(fmt::format("apply    {:.1f} M blocks/s\n", figures.blocks_per_s / 1e6));
+  print(fmt::format("lookup   p50 {:.0f} ns, p99 {:.0f} ns\n", figures.lookups.p50_ns,
+                    figures.lookups.p99_ns));
+  if (figures.contended.p50_ns > 0) {
+    print(fmt::format("  while a writer works: p50 {:.0f} ns, p99 {:.0f} ns\n",
+                      figures.contended.p50_ns, figures.contended.p99_ns));
+  }
+  print(fmt::format("memory   {:.1f} bytes per (block, holder)\n", figures.bytes_per_holder_block));
+  print(fmt::format("score    {} matched blocks\n", figures.lookups.score_sum));
+}
+
 }  // namespace
 
 Status run_index_bench(Invocation& invocation) {
@@ -84,70 +147,27 @@ Status run_index_bench(Invocation& invocation) {
   if (kTokensPerHash % tokens != 0) {
     return Error(Code::kInvalidArgument, "--tokens-per-block must divide 512");
   }
-  const auto kind_option = invocation.options.find("--index");
-  const std::string kind = kind_option == invocation.options.end() ? "chain" : kind_option->second;
+  const auto option = invocation.options.find("--index");
+  const std::string kind = option == invocation.options.end() ? "chain" : option->second;
   STATOR_TRY(const auto prompts, read_prompts(invocation.positionals.front()));
   const router::IndexBench bench(prompts,
                                  {.workers = workers,
                                   .blocks_per_hash = kTokensPerHash / tokens,
                                   .opaque_names = invocation.options.contains("--opaque-names")});
-
-  const uint64_t heap_before = heap_bytes();
-  std::unique_ptr<router::KvIndex> index;
-  router::ChainIndex* chain_index = nullptr;
+  Figures figures;
   if (kind == "chain") {
-    STATOR_TRY(auto made, router::ChainIndex::create({.bytes_max = 4ULL << 30}));
-    chain_index = made.get();
-    index = std::move(made);
+    STATOR_TRY(const auto index, router::ChainIndex::create({.bytes_max = 4ULL << 30}));
+    figures = measure(bench, *index, true, [](const router::KvIndex& measured) -> uint64_t {
+      return static_cast<const router::ChainIndex&>(measured).memory_bytes();
+    });
   } else if (kind == "radix") {
-    index = std::make_unique<router::ExactIndex>();
+    router::ExactIndex index;
+    figures = measure(bench, index, false, [](const router::KvIndex&) { return heap_bytes(); });
   } else {
     return Error(Code::kInvalidArgument, "--index must be chain or radix, not '" + kind + "'");
   }
-  const SystemClock clock;
-  const double seconds = bench.store_all(*index, clock);
-  const uint64_t bytes =
-      chain_index != nullptr ? chain_index->memory_bytes() : heap_bytes() - heap_before;
-
-  router::IndexBench::Lookups lookups;
-  for (int pass = 0; pass < 3; ++pass) {
-    lookups = bench.look_up_all(*index, clock);
-  }
-  router::IndexBench::Lookups contended;
-  if (chain_index != nullptr) {
-    std::atomic<bool> stop{false};
-    const net::Thread writer("index-writer", [&] {
-      Random random(1);
-      while (!stop.load(std::memory_order_relaxed)) {
-        bench.churn(*index, random, 16);
-      }
-    });
-    contended = bench.look_up_all(*index, clock);
-    stop = true;
-  }
-  const double per_block = static_cast<double>(bytes) /
-                           static_cast<double>(std::max<uint64_t>(1, index->holder_blocks()));
-  const double rate = static_cast<double>(bench.blocks()) / std::max(seconds, 1e-9);
-  if (invocation.options.contains("--json")) {
-    print(fmt::format(
-        R"({{"index":"{}","requests":{},"blocks":{},"lookup_p50_ns":{:.0f},"lookup_p99_ns":{:.0f},)"
-        R"("contended_p50_ns":{:.0f},"contended_p99_ns":{:.0f},"apply_blocks_per_s":{:.0f},)"
-        R"("bytes_per_holder_block":{:.2f},"score_sum":{}}})"
-        "\n",
-        kind, bench.requests(), bench.blocks(), lookups.p50_ns, lookups.p99_ns, contended.p50_ns,
-        contended.p99_ns, rate, per_block, lookups.score_sum));
-    return {};
-  }
-  print(fmt::format("{} requests, {} blocks stored by {} workers\n", bench.requests(),
-                    bench.blocks(), workers));
-  print(fmt::format("apply    {:.1f} M blocks/s\n", rate / 1e6));
-  print(fmt::format("lookup   p50 {:.0f} ns, p99 {:.0f} ns\n", lookups.p50_ns, lookups.p99_ns));
-  if (chain_index != nullptr) {
-    print(fmt::format("  while a writer works: p50 {:.0f} ns, p99 {:.0f} ns\n", contended.p50_ns,
-                      contended.p99_ns));
-  }
-  print(fmt::format("memory   {:.1f} bytes per (block, holder)\n", per_block));
-  print(fmt::format("score    {} matched blocks\n", lookups.score_sum));
+  figures.kind = kind;
+  invocation.options.contains("--json") ? print_json(figures) : print_table(figures);
   return {};
 }
 
