@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "stator/chat_template/reasoning_args.h"
 #include "stator/parsers/reasoning_mode.h"
 #include "stator/structured/lower.h"
 #include "stator/structured/tool_constraint.h"
@@ -39,61 +40,35 @@ ToolMode tool_mode(const ModelParsers& parsers, const api::ChatRequest& request)
   return parsers.tools == nullptr ? ToolMode::kOff : ToolMode::kNative;
 }
 
-json::object read_object(std::string_view text) {
+/// The template's arguments with all dialects of the reasoning switch brought together.
+json::object template_arguments(const api::ChatInput& chat) {
+  const auto text =
+      chat_template::normalize_reasoning_args({.thinking_json = chat.thinking_json,
+                                               .reasoning_effort = chat.reasoning_effort,
+                                               .kwargs_json = chat.chat_template_kwargs_json,
+                                               .default_mode = {}});
+  if (!text || text->empty()) {  // what cannot be read has been refused with the prompt
+    return {};
+  }
   boost::system::error_code error;
-  json::value root = text.empty() ? json::object() : json::parse(text, error);
+  json::value root = json::parse(*text, error);
   return error || !root.is_object() ? json::object() : std::move(root.get_object());
 }
 
-/// "true", "1", "yes", "on", numbers but 0: what clients write for a switch.
-std::optional<bool> truth(const json::value* value) {
-  if (value == nullptr || value->is_null()) {
-    return std::nullopt;
-  }
-  if (value->is_bool()) {
-    return value->get_bool();
-  }
-  if (value->is_string()) {
-    const std::string_view word = value->get_string();
-    return word == "true" || word == "1" || word == "yes" || word == "on";
-  }
-  return value->is_number() && value->to_number<double>() != 0;
+std::optional<bool> switch_of(const json::object& arguments, std::string_view key) {
+  const json::value* value = arguments.if_contains(key);
+  return value != nullptr && value->is_bool() ? std::optional(value->get_bool()) : std::nullopt;
 }
 
-std::string text_of(const json::value* value) {
+std::string text_of(const json::object& arguments, std::string_view key) {
+  const json::value* value = arguments.if_contains(key);
   return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
 }
 
-/// What the request says about reasoning. The root's `thinking` wins over the template's arguments,
-/// a switch over a mode, both over the effort.
-parsers::ReasoningRequest reasoning_request(const api::ChatInput& chat,
-                                            const json::object& arguments) {
-  parsers::ReasoningRequest out;
-  out.thinking = truth(arguments.if_contains("thinking"));
-  if (!out.thinking) {
-    out.thinking = truth(arguments.if_contains("enable_thinking"));
-  }
-  out.thinking_mode = text_of(arguments.if_contains("thinking_mode"));
-  out.reasoning_effort = text_of(arguments.if_contains("reasoning_effort"));
-  if (!chat.reasoning_effort.empty()) {
-    out.reasoning_effort = chat.reasoning_effort;
-  }
-  boost::system::error_code error;
-  const json::value root = json::parse(chat.thinking_json, error);
-  if (!error && root.is_bool()) {
-    out.thinking = root.get_bool();
-  } else if (!error && root.is_object()) {
-    const std::string type = text_of(root.get_object().if_contains("type"));
-    out.thinking_mode = type;
-    out.thinking = type == "adaptive" ? std::nullopt : std::optional(type == "enabled");
-  }
-  if (!out.thinking && (out.thinking_mode == "enabled" || out.thinking_mode == "disabled")) {
-    out.thinking = out.thinking_mode == "enabled";
-  }
-  if (!out.thinking && out.thinking_mode.empty() && !out.reasoning_effort.empty()) {
-    out.thinking = out.reasoning_effort != "none";
-  }
-  return out;
+parsers::ReasoningRequest reasoning_request(const json::object& arguments) {
+  return {.thinking = switch_of(arguments, "thinking"),
+          .thinking_mode = text_of(arguments, "thinking_mode"),
+          .reasoning_effort = text_of(arguments, "reasoning_effort")};
 }
 
 /// Where the last of `markers` begins in `text`, plus one; 0 if there is none.
@@ -109,8 +84,7 @@ ReasoningMode reasoning_mode(const parsers::ReasoningSpec& spec, const OutputWis
                              const json::object& arguments) {
   const api::ChatInput& chat = wishes.request.chat;
   if (!chat.continue_final_message) {
-    return parsers::choose_reasoning_mode(spec, wishes.prompt_tail,
-                                          reasoning_request(chat, arguments));
+    return parsers::choose_reasoning_mode(spec, wishes.prompt_tail, reasoning_request(arguments));
   }
   // The message that is continued says where it stands, far back maybe.
   const bool open =
@@ -224,10 +198,9 @@ api::ApiResult<std::unique_ptr<const OutputFormat>> make_output_format(const Mod
   }
   if (parsers.reasoning != nullptr) {
     options.reasoning_family = parsers.reasoning;
-    const json::object arguments = read_object(request.chat.chat_template_kwargs_json);
+    const json::object arguments = template_arguments(request.chat);
     options.reasoning = reasoning_mode(*parsers.reasoning, wishes, arguments);
-    options.force_nonempty_content =
-        truth(arguments.if_contains("force_nonempty_content")).value_or(false);
+    options.force_nonempty_content = switch_of(arguments, "force_nonempty_content").value_or(false);
   }
   const bool strips_opener =
       parsers.reasoning != nullptr && parsers.reasoning->has_flag("strip_opener_when_off");
