@@ -64,6 +64,9 @@ StepResult load_replace(Json step) {
   if (text && !text->empty()) {
     return Decoder::Replace{std::string(*text), std::string(content)};
   }
+  if (!pattern) {
+    return Error(Code::kCorrupt, "a Replace decoder has no pattern");
+  }
   STATOR_TRY(const std::string_view expression, get_string(*pattern, "Regex"));
   STATOR_TRY(Regex regex, Regex::compile(expression));
   return Decoder::ReplaceMatches{std::move(regex), std::string(content)};

@@ -93,19 +93,15 @@ UnigramSpec make_unigram(const std::vector<Piece>& pieces) {
     }
   }
   spec.unk_score = least - kUnkPenalty;
-  const double never = *spec.unk_score - 1e6;  // the names of bytes are no text
+  const double never = *spec.unk_score - 1e6;  // names of bytes and control tokens are no text
   for (size_t id = 0; id < pieces.size(); ++id) {
     const Piece& piece = pieces[id];
     if (piece.type == Type::kUnknown) {
       spec.unk = static_cast<TokenId>(id);
     }
-    if (!is_mergeable(piece) && piece.type != Type::kByte) {
-      continue;
-    }
     double score = piece.type == Type::kUserDefined ? 0.0 : static_cast<double>(piece.score);
-    score = piece.type == Type::kByte ? never : score;
     spec.vocab.emplace_back(piece.text, static_cast<TokenId>(id));
-    spec.scores.push_back(score);
+    spec.scores.push_back(is_mergeable(piece) ? score : never);
   }
   return spec;
 }

@@ -170,6 +170,7 @@ TEST(Tokenizer, NamesWhatIsWrongInAFile) {
       {tiny(R"("post_processor":{"type":"TemplateProcessing","single":[]})"), Code::kUnsupported,
        "0 times"},
       {tiny(R"("decoder":{"type":"Odd"})"), Code::kUnsupported, "Odd"},
+      {tiny(R"("decoder":{"type":"Replace","content":""})"), Code::kCorrupt, "no pattern"},
       {tiny(R"("decoder":{"type":"Strip","content":" ","start":1000,"stop":0})"),
        Code::kUnsupported, "Strip"},
       {tiny(
