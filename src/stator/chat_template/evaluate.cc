@@ -213,7 +213,7 @@ Value Interpreter::evaluate_slice(const Value& object, const SliceExpr& slice) {
     const int64_t first = whole.at(range.start);
     return Value::object(arena_.make<RangeObject>(RangeObject{{Object::Type::kRange},
                                                               first,
-                                                              first + stride * range.count,
+                                                              whole.at(range.stop),
                                                               stride,
                                                               static_cast<uint32_t>(range.count)}));
   }

@@ -41,9 +41,10 @@ class PercentArguments {
     return *found;
   }
   void check_all_used() const {
-    const bool unused = values_.kind() == Kind::kTuple
-                            ? used_ < values_.as_list().size
-                            : used_ == 0 && !values_.is_dict() && !values_.is_list();
+    const bool unused =
+        values_.kind() == Kind::kTuple
+            ? used_ < values_.as_list().size
+            : used_ == 0 && !values_.is_dict() && !values_.is_list() && !values_.is_undefined();
     if (unused) {
       fail("not all arguments converted during string formatting");
     }

@@ -177,6 +177,7 @@ Interpreter::Flow Interpreter::run_loop(const ForStmt& statement, ListData* item
   }
   auto* loop = arena_.make<LoopObject>(
       LoopObject{{Object::Type::kLoop}, items, 0, depth0, Value::missing(), &statement, frame_});
+  bool completed = false;
   // The list may grow while it is walked, as in Python; the step limit ends that.
   for (uint32_t i = 0; i < items->size; ++i) {
     charge(1);
@@ -184,11 +185,14 @@ Interpreter::Flow Interpreter::run_loop(const ForStmt& statement, ListData* item
     enter(statement.scope);
     frame_->slots[statement.loop_slot] = Value::object(loop);
     assign(statement.target, items->items[i]);
-    if (run_block(statement.body) == Flow::kBreak) {
+    const Flow flow = run_block(statement.body);
+    completed = completed || flow == Flow::kNext;
+    if (flow == Flow::kBreak) {
       break;
     }
   }
-  return Flow::kNext;
+  // As in Jinja: `else` is for loops of which no pass reached its end, whatever cut them short.
+  return completed ? Flow::kNext : run_block(statement.otherwise);
 }
 
 void Interpreter::assign(const Target& target, const Value& value) {

@@ -412,6 +412,9 @@ bool contains(Interpreter& interpreter, const Value& container, const Value& ite
       interpreter.charge(container.text().size() / 64);
       return container.text().find(item.text()) != std::string_view::npos;
     case Kind::kDict:
+      if (!hashable(item)) {
+        fail_operand("unhashable type:", item);
+      }
       return container.as_dict().find(item) != nullptr;
     case Kind::kUndefined:
       return false;
@@ -461,7 +464,7 @@ SliceRange resolve_slice(const Value& start, const Value& stop, const Value& ste
   const uint64_t stride = by > 0 ? static_cast<uint64_t>(by) : 0 - static_cast<uint64_t>(by);
   const int64_t count =
       distance <= 0 ? 0 : static_cast<int64_t>((static_cast<uint64_t>(distance) - 1) / stride + 1);
-  return {from, by, count};
+  return {from, to, by, count};
 }
 
 std::string escape_html(std::string_view text) {

@@ -33,6 +33,7 @@ std::optional<int64_t> as_integer(const Value& value);
 /// Where a slice begins and how many elements it takes, clipped as Python clips.
 struct SliceRange {
   int64_t start;
+  int64_t stop;
   int64_t step;
   int64_t count;
 };

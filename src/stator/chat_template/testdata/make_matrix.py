@@ -164,6 +164,10 @@ def templates():
     for items in ("xs", "words if x != 'apple'", "d", "s", "missing", "el", "range(3)"):
         for body in LOOP_BODIES:
             yield "{% for x in " + items + " %}" + body + ",{% else %}none{% endfor %}{{ n }}"
+    for items in ("xs", "el", "[1]"):
+        for cut in ("{% break %}", "{% continue %}", "{% if x == 1 %}{% break %}{% endif %}",
+                    "{% if x > 1 %}{% continue %}{% endif %}"):
+            yield "{% for x in " + items + " %}" + cut + "{{ x }}{% else %}none{% endfor %}"
     for body in MACRO_BODIES:
         for call in MACRO_CALLS:
             yield "{% macro f(a, b=2, c=a) %}" + body + "{% endmacro %}" + call
