@@ -9,7 +9,8 @@ FOLDER holds published templates as NAME.jinja. Needs the Python packages jinja2
 One conversation of 50 messages and 8 tools (about 31 KB of prompt). All sides render the same
 conversation; the bytes must be equal to Jinja2's before anything is timed. Stator starts from the
 request's JSON text, the peers from Python objects that are already parsed. The sides take turns in
-every round, so that a busy machine slows all of them; medians of the rounds are printed.
+every round, so that a busy machine slows all of them; printed are the medians of the rounds, and as
+ratios the medians of the rounds' own ratios.
 
 minijinja's own tojson does not write what Hugging Face's does, so its bytes may differ; it is timed
 as it comes, and once more with a Python tojson that makes the bytes equal.
@@ -157,12 +158,14 @@ def race(name, options, folder):
             times[side].append(time_python(render, 20) / 1000)
     native.close()
     median = {side: statistics.median(values) for side, values in times.items()}
+    ratio = {side: statistics.median(theirs / ours for theirs, ours in zip(values, times["stator"]))
+             for side, values in times.items()}
     equal = sides["minijinja"]() == native.prompt
     print(f"{name:34} {len(native.prompt.encode()):7} {median['stator']:8.1f} {median['jinja2']:8.1f} "
           f"{median['minijinja']:8.1f} {median['minijinja+tojson']:8.1f} "
-          f"{median['jinja2'] / median['stator']:7.1f}x {median['minijinja'] / median['stator']:7.1f}x"
+          f"{ratio['jinja2']:7.1f}x {ratio['minijinja']:7.1f}x"
           f"  {'equal' if equal else 'minijinja differs'}")
-    return median["jinja2"] / median["stator"], median["minijinja"] / median["stator"]
+    return ratio["jinja2"], ratio["minijinja"]
 
 
 def main():

@@ -206,7 +206,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
         fail("cannot assign attribute on non-namespace object");
       }
       static_cast<NamespaceObject&>(space.as_object())
-          .attributes->set(arena_, Value::string(target.attribute), value);
+          .attributes->set_text(arena_, target.attribute, value);
       return;
     }
     case Target::Kind::kTuple: {

@@ -215,7 +215,8 @@ Value Reader::read_dict(int depth) {
       fail_here("expected ':'");
     }
     ++at_;
-    dict->set(arena_, Value::string(key), read_value(depth + 1));
+    const Value value = read_value(depth + 1);
+    dict->set_text(arena_, key, value);
     skip_space();
     const char next = peek();
     if (next != ',' && next != '}') {

@@ -295,17 +295,9 @@ Value* DictData::find(Value key) const {
   return nullptr;
 }
 
-Value* DictData::find(std::string_view key) const {
-  if (index != nullptr) {
-    const uint32_t found = find_entry(Value::string(key), hash_of(Value::string(key)));
-    return found == 0 ? nullptr : &entries[found - 1].value;
-  }
-  for (uint32_t i = 0; i < size; ++i) {
-    if (entries[i].key.is_text(key)) {
-      return &entries[i].value;
-    }
-  }
-  return nullptr;
+Value* DictData::find_indexed(std::string_view key) const {
+  const uint32_t found = find_entry(Value::string(key), hash_of(Value::string(key)));
+  return found == 0 ? nullptr : &entries[found - 1].value;
 }
 
 void DictData::set(Arena& arena, Value key, Value value) {
@@ -313,6 +305,10 @@ void DictData::set(Arena& arena, Value key, Value value) {
     *present = value;
     return;
   }
+  append(arena, key, value);
+}
+
+void DictData::append(Arena& arena, Value key, Value value) {
   if (size == capacity) [[unlikely]] {
     const uint32_t grown = capacity < 4 ? 4 : capacity * 2;
     auto* target = arena.array<Entry>(grown);

@@ -251,14 +251,36 @@ struct DictData {
   static DictData* make(Arena& arena, size_t capacity);
   /// Null when absent. Unhashable keys are never found.
   Value* find(Value key) const;
-  Value* find(std::string_view key) const;
+  Value* find(std::string_view key) const {
+    if (index != nullptr) {
+      return find_indexed(key);
+    }
+    for (Entry *entry = entries, *end = entries + size; entry != end; ++entry) {
+      if (entry->key.is_text(key)) {
+        return &entry->value;
+      }
+    }
+    return nullptr;
+  }
   /// Inserts or overwrites; an overwritten key keeps its place.
   void set(Arena& arena, Value key, Value value);
+  /// The same for a plain text key.
+  void set_text(Arena& arena, std::string_view key, Value value) {
+    if (Value* present = find(key)) {
+      *present = value;
+    } else if (size < capacity && size < kLinearMax) {
+      entries[size++] = Entry{Value::string(key), value};
+    } else {
+      append(arena, Value::string(key), value);
+    }
+  }
   /// False when absent. Linear time.
   bool erase(Arena& arena, Value key);
   std::span<Entry> items() const { return {entries, size}; }
 
  private:
+  Value* find_indexed(std::string_view key) const;
+  void append(Arena& arena, Value key, Value value);
   uint32_t find_entry(Value key, uint64_t hash) const;
   void reindex(Arena& arena);
 };

@@ -1,45 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/frontend/prompt_encoder.h"
 
+#include "stator/chat_template/reasoning_args.h"
+
 namespace stator::frontend {
 namespace {
 
 using api::ApiError;
 using api::ApiResult;
 using tokenizer::PromptIds;
-
-void append_member(std::string& json, std::string_view key, std::string_view value) {
-  json += json.empty() ? "{\"" : ",\"";
-  json += key;
-  json += "\":";
-  json += value;
-}
-
-/// chat_template_kwargs with the request's reasoning switches written into it; the kwargs win.
-std::string template_variables(const api::ChatInput& chat) {
-  std::string extra;
-  const std::string& thinking = chat.thinking_json;
-  if (!thinking.empty() && thinking.find("adaptive") == std::string::npos) {
-    const bool on =
-        thinking.find("true") != std::string::npos || thinking.find("enabled") != std::string::npos;
-    append_member(extra, "enable_thinking", on ? "true" : "false");
-    append_member(extra, "thinking", on ? "true" : "false");
-  }
-  if (!chat.reasoning_effort.empty()) {
-    append_member(extra, "reasoning_effort", "\"" + chat.reasoning_effort + "\"");
-    if (thinking.empty()) {
-      append_member(extra, "enable_thinking", chat.reasoning_effort == "none" ? "false" : "true");
-    }
-  }
-  const std::string& kwargs = chat.chat_template_kwargs_json;
-  const size_t body = kwargs.find_first_not_of(" \t\r\n", kwargs.find('{') + 1);
-  if (!kwargs.empty() && kwargs[body] != '}') {
-    extra += extra.empty() ? "{" : ",";
-    extra += std::string_view(kwargs).substr(body);
-    return extra;
-  }
-  return extra.empty() ? "" : extra + "}";
-}
 
 tokenizer::BlockScheme scheme_of(const ServedModel& model, std::string_view cache_salt) {
   return {.block_size = model.block_size, .seed = blocks::hash_seed("", cache_salt)};
@@ -77,12 +46,19 @@ ApiResult<std::string> PromptEncoder::render_chat(const api::ChatInput& chat,
                   "' has no chat template; use /v1/completions or add chat_template.jinja"),
         "model");
   }
-  const std::string extra = template_variables(chat);
+  auto extra = chat_template::normalize_reasoning_args(
+      {.thinking_json = chat.thinking_json,
+       .reasoning_effort = chat.reasoning_effort,
+       .kwargs_json = chat.chat_template_kwargs_json,
+       .default_mode = {}});
+  if (!extra) {
+    return ApiError(std::move(extra.error()), "chat_template_kwargs");
+  }
   chat_template::RenderInput input;
   input.messages_json = chat.messages_json;
   input.tools_json = chat.tools_json;
   input.documents_json = chat.documents_json;
-  input.extra_json = extra;
+  input.extra_json = *extra;
   input.add_generation_prompt = chat.add_generation_prompt;
   input.continue_final_message = chat.continue_final_message;
   input.now = now;
