@@ -19,6 +19,8 @@ constexpr uint32_t kEventsPerTick = 256;
 constexpr size_t kReclaimAt = 64;
 // How many table slots ahead are fetched: about as many misses as a core keeps in flight.
 constexpr uint32_t kPrefetch = 16;
+// Blocks of one event whose buffers are kept for the next (0.5 MB).
+constexpr size_t kScratchMax = 32 * 1024;
 
 }  // namespace
 
@@ -40,7 +42,7 @@ ChainIndex::ChainIndex(const Config& config, BlockArena arena, memory::Arena cha
       chain_memory_(std::move(chain_memory)),
       // Zeroed pages are empty chains: atomics of integers have no other representation.
       chains_(reinterpret_cast<Chain*>(chain_memory_.bytes().data())),
-      positions_(arena_),
+      positions_(arena_, config.bytes_max / kBytesPerRowMin),
       slots_(std::make_unique<SlotEntry[]>(kSlotsMax)),
       random_(config.seed) {}
 
@@ -127,24 +129,15 @@ void ChainIndex::remove_worker(WorkerKey worker) {
 Applied ChainIndex::store(Slot slot, const kv::BlocksStored& run) {
   for (uint32_t i = 0; i < kEvictionsMax && over_budget(0) && evict_one(); ++i) {
   }
-  Storing storing{.slot = slot, .blocks = run.blocks, .sequences = {}, .parent = std::nullopt};
   std::optional<uint32_t> parent;
-  uint64_t above = 0;
   if (run.parent) {
     parent = resolve(slot, run.parent->value());
     if (!parent || !holds(*parent, slot)) {
       return Applied::kUnknownParent;
     }
-    above = arena_.sequence(*parent);
   }
-  storing.sequences.reserve(run.blocks.size());
-  for (const kv::StoredBlock& block : run.blocks) {
-    const bool first = !run.parent && storing.sequences.empty();
-    above = (first ? blocks::chain(block.local)
-                   : blocks::chain(blocks::SequenceHash(above), block.local))
-                .value();
-    storing.sequences.push_back(above);
-  }
+  prepare(slot, run, parent ? arena_.sequence(*parent) : 0);
+  Storing& storing = storing_;
   drop_renamed(storing);
   if (parent) {
     if (!holds(*parent, slot)) {
@@ -160,6 +153,26 @@ Applied ChainIndex::store(Slot slot, const kv::BlocksStored& run) {
   const size_t placed = storing.sequences.size();
   stats_.refused_blocks += run.blocks.size() - placed;
   return placed == run.blocks.size() ? Applied::kOk : Applied::kOverBudget;
+}
+
+/// Hashes what is about to be stored below the block with sequence hash `above`, if there is one.
+void ChainIndex::prepare(Slot slot, const kv::BlocksStored& run, uint64_t above) {
+  if (storing_.sequences.capacity() > kScratchMax) {
+    storing_ = {};
+  }
+  storing_.slot = slot;
+  storing_.blocks = run.blocks;
+  storing_.parent.reset();
+  storing_.sequences.resize(run.blocks.size());
+  storing_.names.resize(run.blocks.size());
+  for (size_t i = 0; i < run.blocks.size(); ++i) {
+    const kv::StoredBlock& block = run.blocks[i];
+    above = (i == 0 && !run.parent ? blocks::chain(block.local)
+                                   : blocks::chain(blocks::SequenceHash(above), block.local))
+                .value();
+    storing_.sequences[i] = above;
+    storing_.names[i] = PositionTable::hash_of(block.external.value());
+  }
 }
 
 /// Blocks that the index has already get one more holder.
@@ -192,14 +205,19 @@ bool ChainIndex::place_known(Storing& storing, size_t& at) {
   return true;
 }
 
+/// Fetches the table entries of the next names as a group, so that their misses overlap.
+void ChainIndex::prefetch_names(const Storing& storing, size_t from) const {
+  for (size_t i = from; i < std::min(from + kPrefetch, storing.names.size()); ++i) {
+    positions_.prefetch(storing.names[i]);
+  }
+}
+
 /// Binds rows to names; a name given twice in one run cuts the run there. Returns the rows bound.
 uint32_t ChainIndex::bind_run(Storing& storing, size_t at, uint32_t row, uint32_t count) {
-  for (uint32_t i = 0; i < std::min(count, kPrefetch); ++i) {
-    positions_.prefetch(storing.blocks[at + i].external.value());
-  }
+  prefetch_names(storing, at);
   for (uint32_t i = 0; i < count; ++i) {
-    if (i + kPrefetch < count) {
-      positions_.prefetch(storing.blocks[at + i + kPrefetch].external.value());
+    if (i % kPrefetch == 0) {
+      prefetch_names(storing, at + i + kPrefetch);
     }
     arena_.set_sequence(row + i, storing.sequences[at + i]);
     if (!bind_new(storing, at + i, row + i, row)) {
@@ -216,8 +234,8 @@ uint32_t ChainIndex::count_new(const Storing& storing, size_t at) const {
   const auto all =
       static_cast<uint32_t>(std::min<size_t>(storing.sequences.size() - at, BlockArena::kRangeMax));
   for (uint32_t i = 1; i < all; ++i) {
-    heads_.prefetch(storing.sequences[std::min(at + i + kPrefetch, storing.sequences.size() - 1)]);
-    if (find_head(storing.sequences[at + i])) {
+    const uint64_t sequence = storing.sequences[at + i];
+    if (heads_.may_contain(sequence) && find_head(sequence)) {
       return i;
     }
   }
@@ -303,12 +321,16 @@ bool ChainIndex::append_to_parent(Storing& storing, size_t& at) {
 
 // ── Names: external ids ──
 
+std::optional<uint32_t> ChainIndex::find_shared(uint64_t name, uint64_t hash) const {
+  return PositionTable::is_reserved(name) ? std::nullopt : positions_.find(name, hash);
+}
+
 /// The row that the worker calls by this name, if any. Of a worker with shared names it may be one
 /// that only others hold.
 std::optional<uint32_t> ChainIndex::resolve(Slot slot, uint64_t name) const {
   const SlotEntry& entry = slots_[slot];
   if (!entry.has_own_names) {
-    return PositionTable::is_reserved(name) ? std::nullopt : positions_.find(name);
+    return find_shared(name, PositionTable::hash_of(name));
   }
   const auto found = entry.own_names.find(name);
   if (found == entry.own_names.end()) {
@@ -351,12 +373,19 @@ void ChainIndex::fork_names(Slot slot) {
 /// What the worker called by one of these names before, and was other content, is gone.
 void ChainIndex::drop_renamed(const Storing& storing) {
   const Slot slot = storing.slot;
+  const bool own = slots_[slot].has_own_names;
+  const auto is_content = [&](size_t i) {
+    return storing.blocks[i].external.value() == storing.sequences[i] && !own;
+  };
   for (size_t i = 0; i < storing.blocks.size(); ++i) {
-    const uint64_t name = storing.blocks[i].external.value();
-    if (name == storing.sequences[i] && !slots_[slot].has_own_names) {
+    if (i % kPrefetch == 0 && !is_content(i)) {
+      prefetch_names(storing, i);
+    }
+    if (is_content(i)) {
       continue;  // its name is its content
     }
-    const auto row = resolve(slot, name);
+    const uint64_t name = storing.blocks[i].external.value();
+    const auto row = own ? resolve(slot, name) : find_shared(name, storing.names[i]);
     if (!row || arena_.sequence(*row) == storing.sequences[i] || !holds(*row, slot)) {
       continue;
     }
@@ -378,10 +407,10 @@ bool ChainIndex::bind(const Storing& storing, size_t at, uint32_t row, uint32_t 
       return true;
     }
     const bool unnamed = arena_.external(row) == PositionTable::kUnnamed;
-    const auto taken = positions_.find(name);
+    const auto taken = positions_.find(name, storing.names[at]);
     if (unnamed && !taken) {
       arena_.set_external(row, name == storing.sequences[at] ? 0 : name);
-      positions_.insert(name, row);
+      positions_.find_or_insert(name, storing.names[at], row);
       return true;
     }
     if (taken && ((*taken >= first && *taken < row) || holds(*taken, storing.slot))) {
@@ -404,17 +433,18 @@ bool ChainIndex::bind(const Storing& storing, size_t at, uint32_t row, uint32_t 
   return true;
 }
 
+/// The same for a row that nobody has named yet.
 bool ChainIndex::bind_new(const Storing& storing, size_t at, uint32_t row, uint32_t first) {
-  const uint64_t name = storing.blocks[at].external.value();
-  const bool shared = !slots_[storing.slot].has_own_names && !PositionTable::is_reserved(name);
-  if (shared && !positions_.find(name)) {
-    const bool same = name == storing.sequences[at];
+  const uint64_t key = storing.blocks[at].external.value();
+  if (!slots_[storing.slot].has_own_names && !PositionTable::is_reserved(key)) {
+    const bool same = key == storing.sequences[at];
     any_external_ = any_external_ || !same;
     if (any_external_) {
-      arena_.set_external(row, same ? 0 : name);
+      arena_.set_external(row, same ? 0 : key);
     }
-    positions_.insert(name, row);
-    return true;
+    if (!positions_.find_or_insert(key, storing.names[at], row)) {
+      return true;
+    }
   }
   any_external_ = true;
   arena_.set_external(row, PositionTable::kUnnamed);

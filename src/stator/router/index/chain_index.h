@@ -129,9 +129,10 @@ class ChainIndex final : public KvIndex {
   };
   /// One stored event while it is being placed.
   struct Storing {
-    Slot slot;
+    Slot slot = 0;
     std::span<const kv::StoredBlock> blocks;
     std::vector<uint64_t> sequences;  ///< as many as blocks, or fewer after a refusal
+    std::vector<uint64_t> names;      ///< hashes of the blocks' names in the position table
     std::optional<Place> parent;
   };
   /// A chain as a query meets it: what matched, and who holds it.
@@ -145,6 +146,7 @@ class ChainIndex final : public KvIndex {
 
   // chain_index.cc: events
   Applied store(Slot slot, const kv::BlocksStored& run);
+  void prepare(Slot slot, const kv::BlocksStored& run, uint64_t above);
   Applied remove(Slot slot, const kv::BlocksRemoved& run);
   std::optional<Slot> slot_of(WorkerKey worker);
   void retire_slot(Slot slot);
@@ -159,6 +161,8 @@ class ChainIndex final : public KvIndex {
   void fork_names(Slot slot);
   void drop_renamed(const Storing& storing);
   uint32_t bind_run(Storing& storing, size_t at, uint32_t row, uint32_t count);
+  void prefetch_names(const Storing& storing, size_t from) const;
+  std::optional<uint32_t> find_shared(uint64_t name, uint64_t hash) const;
   std::optional<uint32_t> resolve(Slot slot, uint64_t name) const;
 
   // chain_edit.cc: one chain
@@ -216,6 +220,7 @@ class ChainIndex final : public KvIndex {
   std::vector<Slot> sweeping_slots_;
   uint32_t sweep_at_ = 0;
 
+  Storing storing_;  // of the event at hand; kept for its memory
   Random random_;
   std::atomic<uint32_t> tick_{1};
   uint32_t applied_ = 0;

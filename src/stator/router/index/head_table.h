@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace stator::router {
 
@@ -25,7 +26,10 @@ class HeadTable {
     size_t bytes() const { return (mask + 1) * sizeof(uint64_t); }
   };
 
-  HeadTable() : current_(std::make_unique<Slots>(kSmallest)) { published_.store(current_.get()); }
+  HeadTable()
+      : current_(std::make_unique<Slots>(kSmallest)), filter_(kSmallest * kFilterBits / 64) {
+    published_.store(current_.get());
+  }
 
   /// Calls `matches(chain)` for every candidate until one says true.
   template <typename Matches>
@@ -42,6 +46,13 @@ class HeadTable {
     }
   }
 
+  /// The writer's: false when no chain has that head, true when one may. A bit of a small table
+  /// instead of a probe, for the many blocks that head nothing.
+  bool may_contain(uint64_t sequence) const {
+    const uint64_t bit = filter_bit(sequence);
+    return (filter_[bit / 64] >> bit % 64 & 1) != 0;
+  }
+
   /// The writer's. A returned table is the old one: keep it until no reader can see it.
   [[nodiscard]] std::unique_ptr<Slots> insert(uint64_t sequence, uint32_t chain) {
     std::unique_ptr<Slots> old;
@@ -49,6 +60,7 @@ class HeadTable {
       old = rebuild();
     }
     place(*current_, value_of(sequence, chain));
+    note(tag_of(sequence));
     ++live_;
     return old;
   }
@@ -74,10 +86,11 @@ class HeadTable {
     __builtin_prefetch(&table.slots[tag_of(sequence) & table.mask]);
   }
 
-  size_t bytes() const { return current_->bytes(); }
+  size_t bytes() const { return current_->bytes() + filter_.size() * sizeof(uint64_t); }
 
  private:
   static constexpr size_t kSmallest = 64;
+  static constexpr size_t kFilterBits = 16;  // a slot: at most one bit of 23 is set
   static constexpr uint64_t kEmpty = 0;
   static constexpr uint64_t kTombstone = 1;
 
@@ -87,6 +100,17 @@ class HeadTable {
     return tag_of(sequence) << 32 | (uint64_t{chain} + 2);
   }
   static uint32_t chain_of(uint64_t slot) { return static_cast<uint32_t>(slot) - 2; }
+
+  // The filter's bits are as many times a power of two as the slots; its bit of a head is fixed by
+  // the same 32 bits, multiplied again so that neighbours in one do not meet in the other.
+  uint64_t filter_bit_of(uint64_t tag) const {
+    return (tag * 0x9E3779B97F4A7C15ULL >> 20) & (filter_.size() * 64 - 1);
+  }
+  uint64_t filter_bit(uint64_t sequence) const { return filter_bit_of(tag_of(sequence)); }
+  void note(uint64_t tag) {
+    const uint64_t bit = filter_bit_of(tag);
+    filter_[bit / 64] |= uint64_t{1} << bit % 64;
+  }
 
   void place(Slots& table, uint64_t value) {
     for (size_t i = (value >> 32) & table.mask;; i = (i + 1) & table.mask) {
@@ -104,10 +128,12 @@ class HeadTable {
         live_ * 2 > current_->mask ? (current_->mask + 1) * 2 : current_->mask + 1;
     auto grown = std::make_unique<Slots>(capacity);
     filled_ = 0;
+    filter_.assign(capacity * kFilterBits / 64, 0);
     for (size_t i = 0; i <= current_->mask; ++i) {
       const uint64_t slot = current_->slots[i].load(std::memory_order_relaxed);
       if (slot > kTombstone) {
         place(*grown, slot);
+        note(slot >> 32);
       }
     }
     std::swap(grown, current_);
@@ -117,7 +143,8 @@ class HeadTable {
 
   std::unique_ptr<Slots> current_;
   std::atomic<const Slots*> published_{nullptr};
-  size_t filled_ = 0;  // with chains or tombstones
+  std::vector<uint64_t> filter_;  // the writer's; bits of erased heads stay until the next rebuild
+  size_t filled_ = 0;             // with chains or tombstones
   size_t live_ = 0;
 };
 

@@ -10,20 +10,31 @@
 
 namespace stator::router {
 
-/// External block id → position, for the writer. Four bytes per slot: 28 bits of position and four
-/// of the key's hash; the key itself is read back from the arena. 64 segments grow one at a time,
-/// at staggered sizes, so the table as a whole is always about 70 % full and no insertion waits for
-/// more than 1/64 of it to move. One thread.
+/// External block id → position, for the writer. A cache line holds ten entries: 28 bits of
+/// position and 20 of the key's hash each, so that a search costs one miss and hardly a wrong
+/// branch; the key itself is read back from the arena. The table is cut into segments that grow one
+/// at a time, at staggered sizes, so that it is always about 70 % full as a whole (9 bytes per key)
+/// and no insertion waits for more than one segment to move, which fits into a core's own cache.
+/// One thread.
 class PositionTable {
  public:
-  explicit PositionTable(const BlockArena& arena);
+  /// `keys_max`: as many as the arena may hold; more segments for more.
+  PositionTable(const BlockArena& arena, uint64_t keys_max);
 
-  std::optional<uint32_t> find(uint64_t key) const;
-  /// The key must not be in the table; its row must already hold it.
-  void insert(uint64_t key, uint32_t position);
+  /// Where a key stands: computed once for all that is done with it.
+  static uint64_t hash_of(uint64_t key);
+
+  std::optional<uint32_t> find(uint64_t key) const { return find(key, hash_of(key)); }
+  std::optional<uint32_t> find(uint64_t key, uint64_t hash) const;
+  /// The row that has the key already; otherwise nothing, and the key is now that of `position`,
+  /// whose row must hold it. `hash` is hash_of(key).
+  std::optional<uint32_t> find_or_insert(uint64_t key, uint64_t hash, uint32_t position);
   /// Nothing happens if the key is not there or stands for another position.
   void erase(uint64_t key, uint32_t position);
-  void prefetch(uint64_t key) const;
+  void prefetch(uint64_t hash) const {
+    const Segment& segment = segments_[hash >> segment_shift_];
+    __builtin_prefetch(&segment.groups[home_of(tag_of(hash), segment)]);
+  }
 
   size_t bytes() const { return bytes_; }
   size_t size() const { return size_; }
@@ -40,22 +51,44 @@ class PositionTable {
   }
 
  private:
+  static constexpr uint32_t kLanes = 10;
+  /// One cache line. `low[i]` is kEmpty, kTombstone or the low bits of a tag; `high[i]` has the
+  /// tag's other four bits above the position.
+  struct alignas(64) Group {
+    std::array<uint16_t, kLanes> low;
+    std::array<uint32_t, kLanes> high;
+  };
+  static_assert(sizeof(Group) == 64);
   struct Segment {
-    std::vector<uint8_t> slots;  // of kSlotBytes each, and room to load a whole word at the last
-    uint32_t capacity = 0;
+    std::vector<Group> groups;
     uint32_t filled = 0;  // with positions or tombstones
     uint32_t live = 0;
   };
-  static constexpr size_t kSlotBytes = 6;
+  static constexpr uint16_t kEmpty = 0;
+  static constexpr uint16_t kTombstone = 1;
+  static constexpr uint32_t kTagBits = 20;
 
-  static uint64_t load(const Segment& segment, size_t index);
-  static void store(Segment& segment, size_t index, uint64_t slot);
-  static void place(Segment& segment, uint64_t slot);
-  void resize(Segment& segment, uint32_t capacity);
-  void rebuild(Segment& segment, uint32_t capacity);
+  /// 20 bits of the hash; those that the group stores are never those of a free lane.
+  static uint32_t tag_of(uint64_t hash) {
+    const auto tag = static_cast<uint32_t>(hash) & ((1U << kTagBits) - 1);
+    return (tag & 0xFFFF) > kTombstone ? tag : tag + 2;
+  }
+  /// Rises with the tag at any number of groups: a segment that grows keeps its order.
+  static size_t home_of(uint32_t tag, const Segment& segment) {
+    return (uint64_t{tag} * segment.groups.size()) >> kTagBits;
+  }
+  static uint32_t lanes_with(const Group& group, uint16_t low);
+  static void put(Group& group, uint32_t lane, uint32_t tag, uint32_t position);
+
+  Segment& segment_of(uint64_t hash) { return segments_[hash >> segment_shift_]; }
+  const Segment& segment_of(uint64_t hash) const { return segments_[hash >> segment_shift_]; }
+  std::optional<uint32_t> find_in(const Group& group, uint32_t tag, uint64_t key) const;
+  void make_room(uint64_t hash);
+  void rebuild(Segment& segment, size_t groups);
 
   const BlockArena& arena_;
-  std::array<Segment, 64> segments_;
+  uint32_t segment_shift_ = 0;  ///< of a hash: its other bits are the segment
+  std::vector<Segment> segments_;
   size_t bytes_ = 0;
   size_t size_ = 0;
 };

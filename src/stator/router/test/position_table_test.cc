@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/router/index/position_table.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "stator/core/random.h"
+
+namespace stator::router {
+namespace {
+
+constexpr uint32_t kRows = 1 << 16;
+
+/// Keys whose rows hold them, as the index keeps them.
+class Rows {
+ public:
+  explicit Rows(uint64_t (*key_of)(uint32_t row)) : arena_(*BlockArena::create(kRows)) {
+    for (uint32_t row = 0; row < kRows; ++row) {
+      arena_.set_sequence(row, key_of(row));
+    }
+  }
+  const BlockArena& arena() const { return arena_; }
+  uint64_t key(uint32_t row) const { return arena_.sequence(row); }
+
+ private:
+  BlockArena arena_;
+};
+
+TEST(PositionTable, FindsWhatIsInItAndNothingElseWhileItGrowsAndShrinks) {
+  // Hashes, and numbers counted from one as some engines name their blocks.
+  for (const auto key_of : {+[](uint32_t row) { return mix64(row + 1); },
+                            +[](uint32_t row) { return uint64_t{row} + 1; }}) {
+    const Rows rows(key_of);
+    PositionTable table(rows.arena(), kRows);
+    std::map<uint32_t, bool> held;
+    Random random(7);
+    for (int i = 0; i < 300'000; ++i) {
+      // Full for a while, then nearly empty, and again.
+      const bool fills = i / 50'000 % 2 == 0;
+      const auto row = static_cast<uint32_t>(random.below(kRows));
+      const uint64_t key = rows.key(row);
+      if (random.below(10) < (fills ? 9U : 1U)) {
+        const auto before = table.find_or_insert(key, PositionTable::hash_of(key), row);
+        ASSERT_EQ(before.has_value(), held[row]);
+        held[row] = true;
+      } else {
+        table.erase(key, row);
+        held[row] = false;
+      }
+      const auto other = static_cast<uint32_t>(random.below(kRows));
+      const auto found = table.find(rows.key(other));
+      ASSERT_EQ(found, held[other] ? std::optional(other) : std::nullopt) << i;
+    }
+    for (uint32_t row = 0; row < kRows; ++row) {
+      table.erase(rows.key(row), row);
+    }
+    EXPECT_EQ(table.size(), 0U);
+    EXPECT_LT(table.bytes(), 16U << 10);
+  }
+}
+
+TEST(PositionTable, TakesAboutNineBytesForAKey) {
+  const Rows rows([](uint32_t row) { return mix64(row + 1); });
+  PositionTable table(rows.arena(), kRows);
+  for (uint32_t row = 0; row < kRows; ++row) {
+    table.find_or_insert(rows.key(row), PositionTable::hash_of(rows.key(row)), row);
+  }
+  EXPECT_EQ(table.size(), kRows);
+  EXPECT_LT(table.bytes(), kRows * 10U);
+}
+
+TEST(PositionTable, ErasesOnlyThePositionThatWasMeant) {
+  const Rows rows([](uint32_t) { return uint64_t{42}; });
+  PositionTable table(rows.arena(), kRows);
+  table.find_or_insert(42, PositionTable::hash_of(42), 5);
+
+  table.erase(42, 6);
+
+  EXPECT_EQ(table.find(42), 5U);
+  EXPECT_EQ(table.find_or_insert(42, PositionTable::hash_of(42), 7), 5U);
+}
+
+}  // namespace
+}  // namespace stator::router
