@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/parsers/event_list.h"
 
-#include "stator/core/assert.h"
-
 namespace stator::parsers {
 
 std::string_view describe(Recovery recovery) {
@@ -36,20 +34,15 @@ void EventList::clear() {
   bytes_.clear();
 }
 
-void EventList::extend(EventKind kind, uint32_t index, std::string_view bytes) {
+void EventList::start(EventKind kind, uint32_t index, std::string_view bytes) {
   if (bytes.empty()) {
     return;
   }
-  STATOR_ASSERT(bytes_.size() + bytes.size() <= UINT32_MAX, "one batch of events is below 4 GiB");
-  const auto length_bytes = static_cast<uint32_t>(bytes.size());
-  if (!events_.empty() && events_.back().kind == kind && events_.back().call_index == index) {
-    events_.back().length_bytes += length_bytes;
-  } else {
-    events_.push_back({.kind = kind,
-                       .call_index = index,
-                       .offset = static_cast<uint32_t>(bytes_.size()),
-                       .length_bytes = length_bytes});
-  }
+  STATOR_ASSERT(bytes.size() <= kMaxBytes - bytes_.size(), kMaxBytesRule);
+  events_.push_back({.kind = kind,
+                     .call_index = index,
+                     .offset = static_cast<uint32_t>(bytes_.size()),
+                     .length_bytes = static_cast<uint32_t>(bytes.size())});
   bytes_.append(bytes);
 }
 

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/core/assert.h"
+
 namespace stator::parsers {
 
 /// What a generation consists of, as flat data: a list of events over one string of bytes.
@@ -84,7 +86,19 @@ class EventList {
   void add_recovery(Recovery recovery);
 
  private:
-  void extend(EventKind kind, uint32_t index, std::string_view bytes);
+  static constexpr size_t kMaxBytes = UINT32_MAX;
+  static constexpr const char* kMaxBytesRule = "one batch of events is below 4 GiB";
+
+  void extend(EventKind kind, uint32_t index, std::string_view bytes) {
+    if (events_.empty() || events_.back().kind != kind || events_.back().call_index != index) {
+      start(kind, index, bytes);
+      return;
+    }
+    STATOR_ASSERT(bytes.size() <= kMaxBytes - bytes_.size(), kMaxBytesRule);
+    events_.back().length_bytes += static_cast<uint32_t>(bytes.size());
+    bytes_.append(bytes);
+  }
+  void start(EventKind kind, uint32_t index, std::string_view bytes);
 
   std::vector<Event> events_;
   std::string bytes_;

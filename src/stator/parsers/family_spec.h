@@ -35,7 +35,7 @@ enum class BodyKind : uint8_t {
   kWholeJson,  ///< the whole output is one kJsonCalls value, or it is text
   kPythonic,   ///< [f(a=1), g()]
   kHarmony,    ///< channels and recipients
-  kInvoke,      ///< <invoke name="f"><parameter name="a" string="true">…: typed attributes
+  kInvoke,     ///< <invoke name="f"><parameter name="a" string="true">…: typed attributes
   kGemma4,     ///< call:name{key:<|"|>text<|"|>}
   kMinimaxM3,  ///< nested tags with a namespace token
 };

@@ -67,16 +67,9 @@ void CallWriter::begin_call(std::string_view name, std::string_view native_id) {
   } else {
     state_.muted = false;
     release_reasoning();
-    out_.begin_call(state_.next_index, native_id.empty() ? make_id() : std::string(native_id),
-                    name);
+    IdBuffer buffer;
+    out_.begin_call(state_.next_index, native_id.empty() ? make_id(buffer) : native_id, name);
     ++state_.next_index;
-  }
-}
-
-void CallWriter::arguments(std::string_view json) {
-  STATOR_ASSERT(state_.open, "W1: arguments belong to an open call");
-  if (!state_.muted) {
-    out_.add_arguments(state_.next_index - 1, json);
   }
 }
 
@@ -108,27 +101,30 @@ void CallWriter::finish() {
   state_.held_reasoning.clear();
 }
 
-std::string CallWriter::make_id() const {
+/// Every character comes from 16 bits of its own: none waits for the one before it, and each of the
+/// 62 is as likely as the others within 0.1 %.
+std::string_view CallWriter::make_id(IdBuffer& buffer) const {
   constexpr std::string_view kAlphabet =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-  const IdScheme scheme =
-      options_.tools_family == nullptr ? IdScheme::kCall24 : options_.tools_family->ids;
-  const bool short_form = scheme == IdScheme::kAlnum9;
-  std::string id = short_form ? "" : "call_";
+  constexpr std::string_view kPrefix = "call_";
+  constexpr size_t kBitsPerCharacter = 16;
+  constexpr size_t kCharactersPerWord = 64 / kBitsPerCharacter;
+  const bool short_form =
+      options_.tools_family != nullptr && options_.tools_family->ids == IdScheme::kAlnum9;
+  const size_t prefix = short_form ? 0 : kPrefix.size();
   const size_t length = short_form ? 9 : 24;
-  constexpr size_t kCharactersPerWord = 10;  // 62^10 < 2^64
-  uint64_t state =
-      options_.id_seed ^ mix64((uint64_t{state_.choice_index} << 32) | state_.next_index);
+  kPrefix.copy(buffer.data(), prefix);
+  const uint64_t seed =
+      mix64(options_.id_seed ^ mix64((uint64_t{state_.choice_index} << 32) | state_.next_index));
   uint64_t word = 0;
   for (size_t i = 0; i < length; ++i) {
     if (i % kCharactersPerWord == 0) {
-      state = mix64(state);
-      word = state;
+      word = mix64(seed + i);
     }
-    id += kAlphabet[word % kAlphabet.size()];
-    word /= kAlphabet.size();
+    buffer[prefix + i] = kAlphabet[((word & 0xFFFF) * kAlphabet.size()) >> kBitsPerCharacter];
+    word >>= kBitsPerCharacter;
   }
-  return id;
+  return {buffer.data(), prefix + length};
 }
 
 }  // namespace stator::parsers

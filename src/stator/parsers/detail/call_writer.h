@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "stator/core/assert.h"
 #include "stator/parsers/event_list.h"
 #include "stator/parsers/output_parser.h"
 
@@ -26,7 +28,11 @@ struct WriterState {
   std::string pending_space;
   bool reasoned = false;       ///< some reasoning has been sent
   std::string held_reasoning;  ///< with force_nonempty_content: it may have to become content
+  std::string scratch;         ///< of `CallWriter::scratch`: only its capacity is kept
 };
+
+/// Room for an id that is made here, the longest being "call_" and 24 characters.
+using IdBuffer = std::array<char, 32>;
 
 /// Turns what machines find into events, and applies the rules that hold for every family: indexes,
 /// ids, unknown tools, parallel calls, white space around calls. A short-lived view over its
@@ -50,11 +56,22 @@ class CallWriter {
   /// `native_id` empty: an id is made by the family's scheme. A name that is empty or too long
   /// drops the call: `arguments` and `end_call` then have no effect, so machines need not care.
   void begin_call(std::string_view name, std::string_view native_id = {});
-  void arguments(std::string_view json);
+  void arguments(std::string_view json) {
+    STATOR_ASSERT(state_.open, "W1: arguments belong to an open call");
+    if (!state_.muted) {
+      out_.add_arguments(state_.next_index - 1, json);
+    }
+  }
   void end_call();
   /// Ends an open call whose arguments will never be complete.
   void break_call(Recovery why);
   void recovered(Recovery recovery) { out_.add_recovery(recovery); }
+
+  /// An empty string for a machine to put a fragment together in; until it asks for it again.
+  std::string& scratch() {
+    state_.scratch.clear();
+    return state_.scratch;
+  }
 
   bool call_open() const { return state_.open; }
   bool text_started() const { return state_.text_started; }
@@ -64,7 +81,7 @@ class CallWriter {
   void finish();
 
  private:
-  std::string make_id() const;
+  std::string_view make_id(IdBuffer& buffer) const;
   void release_reasoning();
 
   const ParserOptions& options_;

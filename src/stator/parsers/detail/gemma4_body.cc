@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/json_stream.h"
 #include "stator/parsers/detail/python_literal.h"
 
@@ -303,7 +304,7 @@ Gemma4Body::Go Gemma4Body::string(Window& in, CallWriter& out) {
     return Go::kMore;  // what is left is half a marker
   }
   const MarkerSet::Hit hit = machine_.quotes.find(in);
-  std::string quoted;
+  std::string& quoted = out.scratch();
   append_json_string(quoted, in.rest().substr(0, hit.offset));
   out.arguments(std::string_view(quoted).substr(1, quoted.size() - 2));
   in.consume(hit.offset);
@@ -317,7 +318,9 @@ Gemma4Body::Go Gemma4Body::string(Window& in, CallWriter& out) {
 }
 
 Gemma4Body::Go Gemma4Body::bare(Window& in, CallWriter& out) {
-  const std::string_view stops = is_key_ ? ":,{}[]" : ",{}[]";
+  static constexpr ByteSet kKeyStops(":,{}[]");
+  static constexpr ByteSet kValueStops(",{}[]");
+  const ByteSet& stops = is_key_ ? kKeyStops : kValueStops;
   const std::string_view rest = in.rest();
   MarkerSet::Hit hit;
   auto match = MarkerSet::Match::kNo;
@@ -347,7 +350,7 @@ Gemma4Body::Go Gemma4Body::bare(Window& in, CallWriter& out) {
   if (is_key_ || stack_.back() == '[') {
     separate(out);
   }
-  std::string json;
+  std::string& json = out.scratch();
   if (is_key_) {
     append_json_string(json, word);
   } else {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/contains.h"
 #include "stator/parsers/detail/json_stream.h"
 
@@ -24,6 +25,8 @@ constexpr int kClose = 1;
 constexpr int kSkip = 2;
 /// Longest key, name or id with its quotes and escapes.
 constexpr size_t kMaxQuotedBytes = 2 * kMaxCallNameBytes;
+/// What may stand between calls without markers.
+constexpr ByteSet kSeparators(" \t\r\n,;");
 
 struct JsonCallsMachine final : BodyMachine {
   explicit JsonCallsMachine(const BodyContext& context);
@@ -283,15 +286,12 @@ Member JsonCallsBody::member_of(std::string_view key) const {
 
 /// Length of the JSON string at the front, with its quotes; 0 if it is not all there.
 size_t quoted_length(std::string_view text) {
-  for (size_t at = 1; at < text.size(); ++at) {
-    if (text[at] == '"') {
-      return at + 1;
-    }
-    if (text[at] == '\\') {
-      ++at;
-    }
+  constexpr ByteSet kStops("\"\\");
+  size_t at = kStops.find_in(text, 1);
+  while (at < text.size() && text[at] == '\\') {
+    at = kStops.find_in(text, at + 2);
   }
-  return 0;
+  return at < text.size() ? at + 1 : 0;
 }
 
 JsonCallsBody::Go JsonCallsBody::key(Window& in, CallWriter& out) {
@@ -321,7 +321,7 @@ JsonCallsBody::Go JsonCallsBody::key(Window& in, CallWriter& out) {
   if (length_bytes == 0) {
     return Go::kMore;
   }
-  std::string key_text;
+  std::string& key_text = out.scratch();
   append_unescaped(key_text, in.rest().substr(1, length_bytes - 2));
   member_ = member_of(key_text);
   if (machine_.name_is_key && !has_name_) {
@@ -502,8 +502,7 @@ JsonCallsBody::Go JsonCallsBody::quoted_malformed(CallWriter& out) {
 }
 
 JsonCallsBody::Go JsonCallsBody::other(Window& in, CallWriter& out) {
-  std::string ignored;
-  in.consume(json_.feed(in.rest(), ignored));
+  in.consume(json_.skip(in.rest()));
   if (json_.status() == JsonStream::Status::kMalformed) {
     return malformed(out);
   }
@@ -583,14 +582,14 @@ JsonCallsBody::Go JsonCallsBody::after(Window& in) {
     case MarkerSet::Match::kNo:
       break;
   }
-  const size_t call = in.rest().find_first_not_of(" \t\r\n,;", space);
-  if (std::min(call, in.rest().size()) > kMaxHeldSpaceBytes) {
+  const size_t call = kSeparators.skip_in(in.rest(), space);
+  if (call > kMaxHeldSpaceBytes) {
     return Go::kDone;
   }
-  if (call == std::string_view::npos && !in.ending()) {
+  if (call == in.rest().size() && !in.ending()) {
     return Go::kMore;
   }
-  if (call != std::string_view::npos && in.rest()[call] == '{') {
+  if (call < in.rest().size() && in.rest()[call] == '{') {
     at_ = At::kItem;
     return Go::kOn;
   }

@@ -2,6 +2,7 @@
 #include "stator/parsers/detail/json_stream.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "stator/parsers/detail/window.h"
@@ -29,6 +30,11 @@ constexpr bool is_control(char c) {
 constexpr bool is_plain(char c) {
   return c != '"' && c != '\\' && !is_control(c);
 }
+
+constexpr std::array<std::string_view, 3> kWords = {"true", "false", "null"};
+constexpr std::array<std::string_view, 3> kPythonWords = {"True", "False", "None"};
+/// What may stand behind a backslash, but for u.
+constexpr std::string_view kEscapes = "\"\\/bfnrt";
 
 /// Length of the longest prefix that a JSON string can hold as it is; 16 bytes at a time.
 size_t plain_prefix(std::string_view text) {
@@ -74,17 +80,31 @@ void append_escaped_control(std::string& out, char c) {
 
 }  // namespace
 
-size_t JsonStream::feed(std::string_view text, std::string& out) {
-  size_t at = 0;
-  while (at < text.size() && status_ == Status::kMore) {
-    const size_t taken = expect_ == Expect::kString ? string_run(text.substr(at), out)
-                                                    : structural(text.substr(at), out);
-    at += taken;
-    if (taken == 0 && status_ == Status::kMore && expect_ != Expect::kNext) {
-      break;
+size_t JsonStream::read(std::string_view text, std::string* out) {
+  Run run{.text = text, .out = out};
+  while (run.at < text.size() && status_ == Status::kMore) {
+    switch (expect_) {
+      case Expect::kString:
+        string(run);
+        break;
+      case Expect::kEscape:
+        escape(run);
+        break;
+      case Expect::kHex:
+        hex(run);
+        break;
+      case Expect::kNumber:
+        number(run);
+        break;
+      case Expect::kWord:
+        word(run);
+        break;
+      default:
+        structure(run);
     }
   }
-  return at;
+  run.leave_out(0);
+  return run.at;
 }
 
 void JsonStream::end(std::string& out) {
@@ -93,120 +113,139 @@ void JsonStream::end(std::string& out) {
   }
   if (expect_ == Expect::kNumber && number_may_end()) {
     value_ends();
-  } else if (expect_ == Expect::kWord && finish_word(out)) {
-    value_ends();
-  }
-}
-
-/// What stands outside the plain part of strings. Returns how many bytes were consumed; 0 if the
-/// first ended a number or word and must be looked at again, or was not consumed at all.
-size_t JsonStream::structural(std::string_view text, std::string& out) {
-  const char c = text[0];
-  switch (expect_) {
-    case Expect::kNumber:
-      if (number_goes_on(c)) {
-        out += c;
-        return 1;
-      }
-      number_may_end() ? value_ends() : fail();
-      return 0;
-    case Expect::kWord:
-      if (is_letter(c) && word_length_ < word_.size()) {
-        word_[word_length_++] = c;
-        return 1;
-      }
-      finish_word(out) ? value_ends() : fail();
-      return 0;
-    case Expect::kEscape:
-      escape(c, out);
-      return 1;
-    case Expect::kHex:
-      if (!is_hex(c)) {
-        fail();
-        return 0;
-      }
-      out += c;
-      expect_ = --hex_left_ == 0 ? Expect::kString : Expect::kHex;
-      return 1;
-    default:
-      break;
-  }
-  if (is_space(c)) {
-    const size_t space = leading_space(text);
-    if (depth_ > 0) {
-      out.append(text.substr(0, space));
+  } else if (expect_ == Expect::kWord) {
+    if (const std::string_view spelling = finish_word(); !spelling.empty()) {
+      out += spelling;
+      value_ends();
     }
-    return space;
   }
-  if (!value_begins(c, out)) {
-    fail();
-    return 0;
-  }
-  return 1;
 }
 
-/// A byte between tokens. False if it cannot stand here.
-bool JsonStream::value_begins(char c, std::string& out) {
-  const bool closes = (c == '}' && (expect_ == Expect::kFirstKey ||
-                                    (expect_ == Expect::kNext && depth_ > 0 && in_object()))) ||
-                      (c == ']' && (expect_ == Expect::kFirstElement ||
-                                    (expect_ == Expect::kNext && depth_ > 0 && !in_object())));
-  if (closes) {
-    out += c;
+bool JsonStream::closes(char c) const {
+  const bool is_object = c == '}';
+  if (!is_object && c != ']') {
+    return false;
+  }
+  if (expect_ == Expect::kNext) {
+    return depth_ > 0 && in_object() == is_object;
+  }
+  return expect_ == (is_object ? Expect::kFirstKey : Expect::kFirstElement);
+}
+
+/// Outside of strings, numbers and words. Consumes nothing where the value is malformed.
+void JsonStream::structure(Run& run) {
+  const char c = run.text[run.at];
+  if (is_space(c)) {
+    const size_t space = leading_space(run.text.substr(run.at));
+    if (depth_ > 0) {
+      run.at += space;
+    } else {
+      run.leave_out(space);
+    }
+    return;
+  }
+  if (closes(c)) {
+    ++run.at;
     --depth_;
     value_ends();
-    return true;
+    return;
   }
+  bool sound = false;
   switch (expect_) {
     case Expect::kNext:
-      if (c != ',' || depth_ == 0) {
-        return false;
-      }
-      out += c;
-      expect_ = in_object() ? Expect::kKey : Expect::kValue;
-      return true;
+      sound = c == ',' && depth_ > 0;
+      expect_ = sound && in_object() ? Expect::kKey : Expect::kValue;
+      break;
     case Expect::kColon:
-      if (c != ':') {
-        return false;
-      }
-      out += c;
+      sound = c == ':';
       expect_ = Expect::kValue;
-      return true;
+      break;
     case Expect::kFirstKey:
     case Expect::kKey:
-      if (c != '"') {
-        return false;
-      }
-      out += c;
+      sound = c == '"';
       string_is_key_ = true;
       expect_ = Expect::kString;
-      return true;
-    default:
       break;
+    default:
+      value_begins(run);
+      return;
   }
-  if (c == '{' || c == '[') {
-    out += c;
-    return open(c == '{');
+  if (sound) {
+    ++run.at;
+  } else {
+    fail();
   }
+}
+
+void JsonStream::value_begins(Run& run) {
+  const char c = run.text[run.at];
+  if (is_letter(c)) {
+    word_begins(run);
+    return;
+  }
+  bool sound = true;
   if (c == '"') {
-    out += c;
     string_is_key_ = false;
     expect_ = Expect::kString;
-    return true;
-  }
-  if (c == '-' || is_digit(c)) {
-    out += c;
+  } else if (c == '{' || c == '[') {
+    sound = open(c == '{');
+  } else if (c == '-' || is_digit(c)) {
     number_ = c == '-' ? Number::kSign : (c == '0' ? Number::kZero : Number::kInteger);
     expect_ = Expect::kNumber;
-    return true;
+  } else {
+    sound = false;
   }
-  if (is_letter(c)) {
-    word_[0] = c;
-    word_length_ = 1;
-    expect_ = Expect::kWord;
-    return true;
+  if (sound) {
+    ++run.at;
+  } else {
+    fail();
   }
-  return false;
+}
+
+/// JSON's own words go out as they are if all of one is there; other words wait for their end.
+void JsonStream::word_begins(Run& run) {
+  const std::string_view rest = run.text.substr(run.at);
+  for (const std::string_view known : kWords) {
+    if (rest.size() > known.size() && rest.starts_with(known) && !is_letter(rest[known.size()])) {
+      run.at += known.size();
+      value_ends();
+      return;
+    }
+  }
+  run.leave_out(0);
+  word_length_ = 0;
+  expect_ = Expect::kWord;
+}
+
+void JsonStream::word(Run& run) {
+  while (run.at < run.text.size() && is_letter(run.text[run.at]) && word_length_ < word_.size()) {
+    word_[word_length_++] = run.text[run.at++];
+  }
+  run.from = run.at;
+  if (run.at == run.text.size()) {
+    return;
+  }
+  const std::string_view spelling = finish_word();
+  run.write(spelling);
+  spelling.empty() ? fail() : value_ends();
+}
+
+void JsonStream::number(Run& run) {
+  while (run.at < run.text.size() && number_goes_on(run.text[run.at])) {
+    ++run.at;
+  }
+  if (run.at < run.text.size()) {
+    number_may_end() ? value_ends() : fail();
+  }
+}
+
+void JsonStream::hex(Run& run) {
+  if (!is_hex(run.text[run.at])) {
+    fail();
+    return;
+  }
+  ++run.at;
+  expect_ = --hex_left_ == 0 ? Expect::kString : Expect::kHex;
 }
 
 bool JsonStream::open(bool is_object) {
@@ -228,65 +267,55 @@ void JsonStream::value_ends() {
   }
 }
 
-size_t JsonStream::string_run(std::string_view text, std::string& out) {
-  const size_t plain = plain_prefix(text);
-  out.append(text.substr(0, plain));
-  if (plain == text.size()) {
-    return plain;
-  }
-  string_byte(text[plain], out);
-  return plain + 1;
-}
-
-void JsonStream::string_byte(char c, std::string& out) {
-  if (c == '\\') {  // written with what follows it, which may not be an escape
-    expect_ = Expect::kEscape;
+void JsonStream::string(Run& run) {
+  const std::string_view rest = run.text.substr(run.at);
+  const size_t plain = plain_prefix(rest);
+  run.at += plain;
+  if (plain == rest.size()) {
     return;
   }
-  if (c != '"') {
-    append_escaped_control(out, c);
+  const char c = rest[plain];
+  if (c == '"') {
+    ++run.at;
+    if (string_is_key_) {
+      expect_ = Expect::kColon;
+    } else {
+      value_ends();
+    }
+  } else if (c != '\\') {
+    run.leave_out(1);
+    if (run.out != nullptr) {
+      append_escaped_control(*run.out, c);
+    }
     repaired_ = true;
-    return;
-  }
-  out += c;
-  if (string_is_key_) {
-    expect_ = Expect::kColon;
-  } else {
-    value_ends();
+  } else if (plain + 1 < rest.size() && kEscapes.contains(rest[plain + 1])) {
+    run.at += 2;
+  } else {  // written with what follows it, which may not be an escape
+    run.leave_out(1);
+    expect_ = Expect::kEscape;
   }
 }
 
-void JsonStream::escape(char c, std::string& out) {
+void JsonStream::escape(Run& run) {
+  const char c = run.text[run.at];
   expect_ = Expect::kString;
-  switch (c) {
-    case '"':
-    case '\\':
-    case '/':
-    case 'b':
-    case 'f':
-    case 'n':
-    case 'r':
-    case 't':
-      out += '\\';
-      out += c;
-      return;
-    case 'u':
-      out += "\\u";
-      hex_left_ = 4;
-      expect_ = Expect::kHex;
-      return;
-    case '\'':  // JavaScript's and Python's
-      out += c;
-      break;
-    default:  // a backslash that was meant as one: "\d", "\ " or before a line break
-      out += "\\\\";
-      if (is_control(c)) {
-        append_escaped_control(out, c);
-      } else {
-        out += c;
-      }
+  run.leave_out(1);
+  if (c == 'u' || kEscapes.contains(c)) {
+    run.write("\\");
+    --run.from;  // c goes out as it is
+    hex_left_ = 4;
+    expect_ = c == 'u' ? Expect::kHex : Expect::kString;
+    return;
   }
   repaired_ = true;
+  if (c != '\'') {      // JavaScript's and Python's \' is a mere quote
+    run.write("\\\\");  // a backslash that was meant as one: "\d", "\ " or before a line break
+  }
+  if (!is_control(c)) {
+    --run.from;
+  } else if (run.out != nullptr) {
+    append_escaped_control(*run.out, c);
+  }
 }
 
 bool JsonStream::number_goes_on(char c) {
@@ -323,26 +352,24 @@ bool JsonStream::number_may_end() const {
          number_ == Number::kExponent;
 }
 
-bool JsonStream::finish_word(std::string& out) {
+/// What the word that has ended is in JSON; empty if it is none.
+std::string_view JsonStream::finish_word() {
   const std::string_view word(word_.data(), word_length_);
-  if (word == "true" || word == "false" || word == "null") {
-    out += word;
-    return true;
+  for (size_t i = 0; i < kWords.size(); ++i) {
+    if (word == kWords[i] || word == kPythonWords[i]) {
+      repaired_ = repaired_ || word == kPythonWords[i];
+      return kWords[i];
+    }
   }
-  if (word != "True" && word != "False" && word != "None") {
-    return false;
-  }
-  out += word == "True" ? "true" : (word == "False" ? "false" : "null");
-  repaired_ = true;
-  return true;
+  return {};
 }
 
 bool is_json(std::string_view text) {
   text = trim(text);
   JsonStream stream;
-  std::string copy;
-  const size_t used = stream.feed(text, copy);
-  stream.end(copy);
+  const size_t used = stream.skip(text);
+  std::string last_word;
+  stream.end(last_word);
   return used == text.size() && stream.status() == JsonStream::Status::kDone && !stream.repaired();
 }
 

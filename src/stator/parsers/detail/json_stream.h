@@ -16,7 +16,7 @@ inline constexpr uint32_t kMaxJsonDepth = 512;
 /// number spelling and escapes stay as they are. What models get wrong inside an otherwise sound
 /// value is spelled as JSON: raw control bytes in strings, escapes that do not exist, and Python's
 /// True, False and None. One byte at a time in effect, so cutting the input anywhere changes
-/// nothing; runs of string bytes are copied at once.
+/// nothing; what stays as it is is copied in runs as long as the input allows.
 ///
 /// J1: `out` so far is a prefix of a JSON text whenever the input so far is (after the repairs).
 /// J2: after kDone or kMalformed nothing more is consumed.
@@ -27,7 +27,9 @@ class JsonStream {
   /// Consumes from `text`, appends to `out`, and returns how many bytes were consumed. White space
   /// before the value is consumed and not written. The byte that shows a top-level number or
   /// word to be over is not consumed; nor is one that makes the value malformed.
-  size_t feed(std::string_view text, std::string& out);
+  size_t feed(std::string_view text, std::string& out) { return read(text, &out); }
+  /// The same for a value that nobody needs: nothing is written.
+  size_t skip(std::string_view text) { return read(text, nullptr); }
   /// No more text will come: a top-level number may be over now.
   void end(std::string& out);
 
@@ -50,14 +52,39 @@ class JsonStream {
   };
   enum class Number : uint8_t { kSign, kZero, kInteger, kDot, kFraction, kE, kESign, kExponent };
 
-  size_t structural(std::string_view text, std::string& out);
-  bool value_begins(char c, std::string& out);
-  size_t string_run(std::string_view text, std::string& out);
-  void string_byte(char c, std::string& out);
-  void escape(char c, std::string& out);
+  /// The input of one `read`. The bytes [from, at) go out as they are.
+  struct Run {
+    std::string_view text;
+    std::string* out;  ///< null: nothing is written
+    size_t from = 0;
+    size_t at = 0;
+
+    /// Writes what is to go out, and leaves out the `bytes` behind it.
+    void leave_out(size_t bytes) {
+      write(text.substr(from, at - from));
+      at += bytes;
+      from = at;
+    }
+    void write(std::string_view bytes) const {
+      if (out != nullptr) {
+        out->append(bytes);
+      }
+    }
+  };
+
+  size_t read(std::string_view text, std::string* out);
+  void string(Run& run);
+  void escape(Run& run);
+  void hex(Run& run);
+  void number(Run& run);
+  void word(Run& run);
+  void structure(Run& run);
+  void value_begins(Run& run);
+  void word_begins(Run& run);
+  bool closes(char c) const;
   bool number_goes_on(char c);
   bool number_may_end() const;
-  bool finish_word(std::string& out);
+  std::string_view finish_word();
   bool open(bool is_object);
   void value_ends();
   void fail() { status_ = Status::kMalformed; }

@@ -339,7 +339,7 @@ NamedJsonBody::Go NamedJsonBody::before_arguments(Window& in, CallWriter& out) {
 }
 
 NamedJsonBody::Go NamedJsonBody::arguments(Window& in, CallWriter& out) {
-  std::string fragment;
+  std::string& fragment = out.scratch();
   in.consume(json_.feed(in.rest(), fragment));
   out.arguments(fragment);
   if (json_.status() == JsonStream::Status::kMore) {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/json_stream.h"
 
 namespace stator::parsers {
@@ -12,10 +13,13 @@ namespace {
 constexpr bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
+constexpr ByteSet kNameBytes =
+    ByteSet("_").with('a', 'z').with('A', 'Z').with('0', '9').with(0x80, 0xFF);
 constexpr bool is_name_byte(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c) ||
-         static_cast<unsigned char>(c) >= 0x80;
+  return kNameBytes.contains(c);
 }
+constexpr ByteSet kSpace(" \t\r\n");
+constexpr ByteSet kStringPrefixes("rRuU");
 
 void append_utf8(std::string& out, uint32_t code) {
   const bool is_character = code < 0xD800 || (code > 0xDFFF && code <= 0x10FFFF);
@@ -44,26 +48,26 @@ enum class Quote : uint8_t { kEnd, kInside, kUnknown };
 /// only if what follows it can follow a string: a comma, a bracket, a colon or another string. Two
 /// quotes end it with the second one if that one can. kUnknown: too little text.
 Quote quote_at(std::string_view text, size_t at) {
-  constexpr std::string_view kFollowers = ",)]}:";
+  constexpr ByteSet kFollowers(",)]}:");
   const char quote = text[at];
-  const size_t next = text.find_first_not_of(" \t\r\n", at + 1);
-  if (next == std::string_view::npos) {
+  const size_t next = kSpace.skip_in(text, at + 1);
+  if (next == text.size()) {
     return Quote::kUnknown;
   }
   const char c = text[next];
   if (kFollowers.contains(c)) {
     return Quote::kEnd;
   }
-  const size_t after = text.find_first_not_of(" \t\r\n", next + 1);
   if (c == quote && next == at + 1) {
-    return after == std::string_view::npos    ? Quote::kUnknown
+    const size_t after = kSpace.skip_in(text, next + 1);
+    return after == text.size()               ? Quote::kUnknown
            : kFollowers.contains(text[after]) ? Quote::kInside
                                               : Quote::kEnd;
   }
   if (c == '\'' || c == '"') {
     return Quote::kEnd;
   }
-  if (!std::string_view("rRuU").contains(c)) {
+  if (!kStringPrefixes.contains(c)) {
     return Quote::kInside;
   }
   if (next + 1 == text.size()) {
@@ -128,9 +132,7 @@ class Reader {
 std::string_view Reader::take_name() {
   skip_space();
   const size_t begin = at_;
-  while (at_ < text_.size() && is_name_byte(text_[at_])) {
-    ++at_;
-  }
+  at_ = kNameBytes.skip_in(text_, at_);
   return text_.substr(begin, at_ - begin);
 }
 
@@ -182,7 +184,7 @@ bool Reader::value() {
 
 /// A quote, or the prefix of one: r and u, in both cases.
 bool Reader::string_begins() const {
-  const bool has_prefix = std::string_view("rRuU").contains(peek());
+  const bool has_prefix = kStringPrefixes.contains(peek());
   const size_t quote_at = at_ + (has_prefix && at_ < text_.size() ? 1 : 0);
   return quote_at < text_.size() && (text_[quote_at] == '\'' || text_[quote_at] == '"');
 }

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "stator/parsers/detail/body.h"
+#include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/python_literal.h"
 
 // Calls as Python writes them, in a list or one per line.
@@ -136,15 +137,12 @@ PythonicBody::Go PythonicBody::opening(Window& in) {
   return Go::kOn;
 }
 
-constexpr bool is_name_byte(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == '.' || c == '-' || static_cast<unsigned char>(c) >= 0x80;
-}
+constexpr ByteSet kSeparators(" \t\r\n,;");
+constexpr ByteSet kNameBytes =
+    ByteSet("_.-").with('a', 'z').with('A', 'Z').with('0', '9').with(0x80, 0xFF);
 
 PythonicBody::Go PythonicBody::call(Window& in, CallWriter& out) {
-  const std::string_view rest = in.rest();
-  const size_t begin = std::min(rest.find_first_not_of(" \t\r\n,;"), rest.size());
-  in.consume(begin);
+  in.consume(kSeparators.skip_in(in.rest()));
   in_name_ = false;
   if (in.empty()) {
     return Go::kMore;
@@ -163,10 +161,7 @@ PythonicBody::Go PythonicBody::call(Window& in, CallWriter& out) {
     at_ = At::kAfter;
     return Go::kOn;
   }
-  size_t length = 0;
-  while (length < in.rest().size() && is_name_byte(in.rest()[length])) {
-    ++length;
-  }
+  const size_t length = kNameBytes.skip_in(in.rest());
   if (length > kMaxCallNameBytes) {
     return malformed(out);
   }
@@ -194,7 +189,7 @@ PythonicBody::Go PythonicBody::arguments(Window& in, CallWriter& out) {
     out.recovered(Recovery::kTooLarge);
     return malformed(out);
   }
-  std::string json;
+  std::string& json = out.scratch();
   const bool sound = append_python_arguments(json, in.rest().substr(0, end));
   if (!sound && !marked_ && !committed_) {
     return Go::kNotACall;

@@ -27,7 +27,7 @@ class Window {
   Window(std::string_view text, std::span<const TokenSpan> tokens, Ending ending)
       : text_(text), tokens_(tokens), ending_(ending == Ending::kYes) {}
 
-  std::string_view rest() const { return text_.substr(at_); }
+  std::string_view rest() const { return {text_.data() + at_, text_.size() - at_}; }
   bool empty() const { return at_ == text_.size(); }
   /// No more text will come.
   bool ending() const { return ending_; }
