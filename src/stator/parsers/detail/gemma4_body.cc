@@ -40,6 +40,26 @@ struct Gemma4Machine final : BodyMachine {
   MarkerSet all;
 };
 
+/// What one step writes. The arguments are gathered: they come in bits of a byte or two.
+class StepWriter {
+ public:
+  explicit StepWriter(CallWriter& out) : out_(out), json_(out.scratch()) {}
+
+  std::string& json() { return json_; }
+  /// Hands the arguments on; before anything else is written.
+  CallWriter& flush() {
+    if (!json_.empty()) {
+      out_.arguments(json_);
+      json_.clear();
+    }
+    return out_;
+  }
+
+ private:
+  CallWriter& out_;
+  std::string& json_;
+};
+
 class Gemma4Body final : public Body {
  public:
   explicit Gemma4Body(const Gemma4Machine& machine) : machine_(machine) {}
@@ -61,19 +81,19 @@ class Gemma4Body final : public Body {
   };
   enum class Go : uint8_t { kOn, kMore, kDone };
 
-  Go opening(Window& in, CallWriter& out);
-  Go inside(Window& in, CallWriter& out);
-  Go structure(Window& in, CallWriter& out);
-  Go value(char c, Window& in, CallWriter& out);
-  Go string(Window& in, CallWriter& out);
-  Go bare(Window& in, CallWriter& out);
-  Go close_bracket(char c, CallWriter& out);
+  Go opening(Window& in, StepWriter& out);
+  Go inside(Window& in, StepWriter& out);
+  Go structure(Window& in, StepWriter& out);
+  Go value(char c, Window& in, StepWriter& out);
+  Go string(Window& in, StepWriter& out);
+  Go bare(Window& in, StepWriter& out);
+  Go close_bracket(char c, StepWriter& out);
   Go closed(Window& in) const;
   Go garbage(Window& in) const;
-  Go cut_off(CallWriter& out);
-  Go malformed(CallWriter& out);
-  void open(char c, CallWriter& out);
-  void separate(CallWriter& out);
+  Go cut_off(StepWriter& out);
+  Go malformed(StepWriter& out);
+  void open(char c, StepWriter& out);
+  void separate(StepWriter& out);
 
   const Gemma4Machine& machine_;
   At at_ = At::kOpening;
@@ -106,7 +126,8 @@ std::unique_ptr<Body> Gemma4Machine::start() const {
   return std::make_unique<Gemma4Body>(*this);
 }
 
-Progress Gemma4Body::step(Window& in, CallWriter& out) {
+Progress Gemma4Body::step(Window& in, CallWriter& writer) {
+  StepWriter out(writer);
   Go go = Go::kOn;
   while (go == Go::kOn) {
     switch (at_) {
@@ -133,21 +154,23 @@ Progress Gemma4Body::step(Window& in, CallWriter& out) {
         break;
     }
   }
+  out.flush();
   return go == Go::kMore ? Progress::kMore : Progress::kDone;
 }
 
-Gemma4Body::Go Gemma4Body::malformed(CallWriter& out) {
-  if (out.call_open()) {
-    out.break_call(Recovery::kMalformedBody);
+Gemma4Body::Go Gemma4Body::malformed(StepWriter& out) {
+  CallWriter& writer = out.flush();
+  if (writer.call_open()) {
+    writer.break_call(Recovery::kMalformedBody);
   } else {
-    out.recovered(Recovery::kMalformedBody);
+    writer.recovered(Recovery::kMalformedBody);
   }
   at_ = At::kGarbage;
   return Go::kOn;
 }
 
 /// `<|tool_call>call:NAME{`
-Gemma4Body::Go Gemma4Body::opening(Window& in, CallWriter& out) {
+Gemma4Body::Go Gemma4Body::opening(Window& in, StepWriter& out) {
   constexpr std::string_view kPrefix = "call:";
   MarkerSet::Hit hit;
   if (machine_.framing.match_at(in, 0, hit) == MarkerSet::Match::kYes && hit.role == kOpen) {
@@ -169,14 +192,14 @@ Gemma4Body::Go Gemma4Body::opening(Window& in, CallWriter& out) {
   if (name.starts_with(kPrefix)) {
     name.remove_prefix(kPrefix.size());
   }
-  out.begin_call(name);
+  out.flush().begin_call(name);
   open('{', out);
   in.consume(brace + 1);
   return Go::kOn;
 }
 
-void Gemma4Body::open(char c, CallWriter& out) {
-  out.arguments(std::string_view(&c, 1));
+void Gemma4Body::open(char c, StepWriter& out) {
+  out.json() += c;
   stack_ += c;
   at_ = c == '{' ? At::kKey : At::kValue;
   is_empty_ = true;
@@ -184,16 +207,16 @@ void Gemma4Body::open(char c, CallWriter& out) {
 }
 
 /// A key, or the value of an array, follows.
-void Gemma4Body::separate(CallWriter& out) {
+void Gemma4Body::separate(StepWriter& out) {
   if (comma_) {
-    out.arguments(",");
+    out.json() += ',';
   }
   comma_ = false;
   is_empty_ = false;
 }
 
 /// Between words: the closing marker may come at any time.
-Gemma4Body::Go Gemma4Body::inside(Window& in, CallWriter& out) {
+Gemma4Body::Go Gemma4Body::inside(Window& in, StepWriter& out) {
   in.consume(leading_space(in.rest()));
   if (in.empty()) {
     return Go::kMore;
@@ -221,12 +244,12 @@ Gemma4Body::Go Gemma4Body::inside(Window& in, CallWriter& out) {
   if (is_key_ || stack_.back() == '[') {
     separate(out);
   }
-  out.arguments("\"");
+  out.json() += '"';
   at_ = At::kString;
   return Go::kOn;
 }
 
-Gemma4Body::Go Gemma4Body::structure(Window& in, CallWriter& out) {
+Gemma4Body::Go Gemma4Body::structure(Window& in, StepWriter& out) {
   const char c = in.rest()[0];
   switch (at_) {
     case At::kColon:
@@ -234,7 +257,7 @@ Gemma4Body::Go Gemma4Body::structure(Window& in, CallWriter& out) {
         return malformed(out);
       }
       in.consume(1);
-      out.arguments(":");
+      out.json() += ':';
       at_ = At::kValue;
       return Go::kOn;
     case At::kKey:
@@ -259,11 +282,11 @@ Gemma4Body::Go Gemma4Body::structure(Window& in, CallWriter& out) {
   return Go::kOn;
 }
 
-Gemma4Body::Go Gemma4Body::value(char c, Window& in, CallWriter& out) {
+Gemma4Body::Go Gemma4Body::value(char c, Window& in, StepWriter& out) {
   const bool in_array = stack_.back() == '[';
   if (c == ',' || c == '}' || c == ']') {
     if (!in_array) {
-      out.arguments("\"\"");  // `key:` stands for an empty string
+      out.json() += "\"\"";  // `key:` stands for an empty string
     }
     at_ = At::kNext;
     return Go::kOn;
@@ -284,40 +307,38 @@ Gemma4Body::Go Gemma4Body::value(char c, Window& in, CallWriter& out) {
   return Go::kOn;
 }
 
-Gemma4Body::Go Gemma4Body::close_bracket(char c, CallWriter& out) {
+Gemma4Body::Go Gemma4Body::close_bracket(char c, StepWriter& out) {
   if ((c != '}' && c != ']') || stack_.back() != (c == '}' ? '{' : '[')) {
     return malformed(out);
   }
-  out.arguments(std::string_view(&c, 1));
+  out.json() += c;
   stack_.pop_back();
   is_empty_ = comma_ = false;
   at_ = stack_.empty() ? At::kClosed : At::kNext;
   if (stack_.empty()) {
-    out.end_call();
+    out.flush().end_call();
   }
   return Go::kOn;
 }
 
 /// A string ends at the next quote token and nowhere else.
-Gemma4Body::Go Gemma4Body::string(Window& in, CallWriter& out) {
+Gemma4Body::Go Gemma4Body::string(Window& in, StepWriter& out) {
   if (in.ending()) {
     return Go::kMore;  // what is left is half a marker
   }
   const MarkerSet::Hit hit = machine_.quotes.find(in);
-  std::string& quoted = out.scratch();
-  append_json_string(quoted, in.rest().substr(0, hit.offset));
-  out.arguments(std::string_view(quoted).substr(1, quoted.size() - 2));
+  append_json_string_body(out.json(), in.rest().substr(0, hit.offset));
   in.consume(hit.offset);
   if (!hit) {
     return Go::kMore;
   }
   in.consume(hit.length_bytes);
-  out.arguments("\"");
+  out.json() += '"';
   at_ = is_key_ ? At::kColon : At::kNext;
   return Go::kOn;
 }
 
-Gemma4Body::Go Gemma4Body::bare(Window& in, CallWriter& out) {
+Gemma4Body::Go Gemma4Body::bare(Window& in, StepWriter& out) {
   static constexpr ByteSet kKeyStops(":,{}[]");
   static constexpr ByteSet kValueStops(",{}[]");
   const ByteSet& stops = is_key_ ? kKeyStops : kValueStops;
@@ -350,31 +371,29 @@ Gemma4Body::Go Gemma4Body::bare(Window& in, CallWriter& out) {
   if (is_key_ || stack_.back() == '[') {
     separate(out);
   }
-  std::string& json = out.scratch();
   if (is_key_) {
-    append_json_string(json, word);
+    append_json_string(out.json(), word);
   } else {
-    append_bare(json, word);
+    append_bare(out.json(), word);
   }
-  out.arguments(json);
   in.consume(length);
   at_ = is_key_ ? At::kColon : At::kNext;
   return Go::kOn;
 }
 
 /// The closing marker came with brackets open: they are closed for the model.
-Gemma4Body::Go Gemma4Body::cut_off(CallWriter& out) {
+Gemma4Body::Go Gemma4Body::cut_off(StepWriter& out) {
   if (at_ == At::kColon) {
     return malformed(out);
   }
   if (at_ == At::kValue && stack_.back() == '{') {
-    out.arguments("\"\"");
+    out.json() += "\"\"";
   }
   for (; !stack_.empty(); stack_.pop_back()) {
-    out.arguments(stack_.back() == '{' ? "}" : "]");
+    out.json() += stack_.back() == '{' ? '}' : ']';
   }
-  out.recovered(Recovery::kRepairedArguments);
-  out.end_call();
+  out.flush().recovered(Recovery::kRepairedArguments);
+  out.flush().end_call();
   at_ = At::kClosed;
   return Go::kOn;
 }

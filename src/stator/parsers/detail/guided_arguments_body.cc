@@ -29,7 +29,7 @@ Progress GuidedArgumentsBody::step(Window& in, CallWriter& out) {
     out.begin_call(out.options().named_tool);
     begun_ = true;
   }
-  std::string fragment;
+  std::string& fragment = out.scratch();
   in.consume(json_.feed(in.rest(), fragment));
   out.arguments(fragment);
   switch (json_.status()) {

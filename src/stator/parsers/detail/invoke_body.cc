@@ -290,7 +290,7 @@ InvokeBody::Go InvokeBody::invoke(Window& in, CallWriter& out) {
   const std::string_view before = in.rest().substr(0, hit.offset);
   const size_t space = leading_space(before);
   if (space < before.size() && before[space] == '{' && parameters_ == 0 && !is_json_done_ &&
-      !is_noisy_ && !is_noisy_) {
+      !is_noisy_) {
     at_ = At::kJson;
     return Go::kOn;
   }
@@ -321,7 +321,7 @@ InvokeBody::Go InvokeBody::invoke(Window& in, CallWriter& out) {
 }
 
 InvokeBody::Go InvokeBody::json(Window& in, CallWriter& out) {
-  std::string fragment;
+  std::string& fragment = out.scratch();
   in.consume(json_.feed(in.rest(), fragment));
   out.arguments(fragment);
   if (json_.status() == JsonStream::Status::kMore) {
@@ -346,7 +346,8 @@ InvokeBody::Go InvokeBody::parameter_tag(Window& in, CallWriter& out) {
   const bool is_text = !type.empty() && type == machine_.text_value;
   is_json_value_ = !type.empty() && !is_text;
   in.consume(end.offset + end.length_bytes);
-  std::string prefix = parameters_ == 0 ? "{" : ",";
+  std::string& prefix = out.scratch();
+  prefix += parameters_ == 0 ? '{' : ',';
   append_json_string(prefix, key_);
   prefix += ':';
   ++parameters_;
@@ -366,9 +367,9 @@ InvokeBody::Go InvokeBody::text(Window& in, CallWriter& out) {
     return Go::kMore;  // what is left is half a marker
   }
   const MarkerSet::Hit hit = machine_.markers.find(in);
-  std::string quoted;
-  append_json_string(quoted, in.rest().substr(0, hit.offset));
-  out.arguments(std::string_view(quoted).substr(1, quoted.size() - 2));
+  std::string& quoted = out.scratch();
+  append_json_string_body(quoted, in.rest().substr(0, hit.offset));
+  out.arguments(quoted);
   in.consume(hit.offset);
   if (!hit) {
     return Go::kMore;
@@ -388,7 +389,7 @@ InvokeBody::Go InvokeBody::value(Window& in, CallWriter& out) {
     return Go::kMore;
   }
   const std::string_view text = in.rest().substr(0, hit.offset);
-  std::string json;
+  std::string& json = out.scratch();
   if (is_json_value_ && is_json(text)) {
     json = trim(text);
   } else if (is_json_value_) {

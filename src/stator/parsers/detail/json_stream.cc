@@ -375,12 +375,15 @@ bool is_json(std::string_view text) {
 
 void append_json_string(std::string& out, std::string_view text) {
   out += '"';
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t plain = at + plain_prefix(text.substr(at));
-    out.append(text.substr(at, plain - at));
+  append_json_string_body(out, text);
+  out += '"';
+}
+
+void append_json_string_body(std::string& out, std::string_view text) {
+  for (size_t plain = plain_prefix(text);; plain = plain_prefix(text)) {
+    out.append(text.substr(0, plain));
     if (plain == text.size()) {
-      break;
+      return;
     }
     const char c = text[plain];
     if (is_control(c)) {
@@ -389,9 +392,8 @@ void append_json_string(std::string& out, std::string_view text) {
       out += '\\';
       out += c;
     }
-    at = plain + 1;
+    text.remove_prefix(plain + 1);
   }
-  out += '"';
 }
 
 namespace {

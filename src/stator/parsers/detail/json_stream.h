@@ -108,6 +108,9 @@ bool is_json(std::string_view text);
 /// Appends `text` as a JSON string with its quotes. Bytes from 0x80 on stay as they are.
 void append_json_string(std::string& out, std::string_view text);
 
+/// The same without the quotes.
+void append_json_string_body(std::string& out, std::string_view text);
+
 /// Appends what the body of a JSON string (without its quotes) stands for. Lone surrogates become
 /// U+FFFD. False if an escape is broken; `out` then has what came before.
 bool append_unescaped(std::string& out, std::string_view body);

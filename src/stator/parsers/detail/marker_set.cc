@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/parsers/detail/marker_set.h"
-#include "stator/parsers/detail/contains.h"
 
 #include <algorithm>
+
+#include "stator/parsers/detail/contains.h"
 
 namespace stator::parsers {
 
@@ -16,22 +17,22 @@ void MarkerSet::add(const Marker& marker, int role) {
   if (marker.text.empty() || contains(entries_, marker.text, &Entry::text)) {
     return;
   }
-  starts_[static_cast<unsigned char>(marker.text[0])] = true;
+  if (!may_begin(marker.text[0])) {
+    starts_[static_cast<unsigned char>(marker.text[0])] = true;
+    first_bytes_ += marker.text[0];
+  }
   entries_.push_back({.text = marker.text,
                       .role = role,
                       .is_bound = marker.special && contains(bound_, marker.text)});
 }
 
-MarkerSet::Match MarkerSet::match_at(const Window& window, size_t at, Hit& hit) const {
+MarkerSet::Match MarkerSet::compare_at(const Window& window, size_t at, Hit& hit) const {
   const std::string_view text = window.rest().substr(at);
   const bool waits = holds_at_end_ || !window.ending();
   size_t longest_maybe = 0;
   hit = {.offset = at};
   if (text.empty()) {
     return !waits || entries_.empty() ? Match::kNo : Match::kMaybe;
-  }
-  if (!starts_[static_cast<unsigned char>(text[0])]) {
-    return Match::kNo;
   }
   for (const Entry& entry : entries_) {
     if (entry.text[0] != text[0] ||
@@ -66,14 +67,22 @@ bool MarkerSet::is_cut_off(const Window& window, size_t at) const {
          });
 }
 
+/// The next byte at or behind `at` that begins a marker, or the text's end.
+size_t MarkerSet::find_start(std::string_view text, size_t at) const {
+  if (first_bytes_.size() == 1) {
+    return std::min(text.find(first_bytes_[0], at), text.size());
+  }
+  while (at < text.size() && !may_begin(text[at])) {
+    ++at;
+  }
+  return at;
+}
+
 MarkerSet::Hit MarkerSet::find(const Window& window, size_t from) const {
   const std::string_view text = window.rest();
   Hit hit;
-  for (size_t at = from; at < text.size(); ++at) {
-    while (at < text.size() && !starts_[static_cast<unsigned char>(text[at])]) {
-      ++at;
-    }
-    if (at < text.size() && match_at(window, at, hit) != Match::kNo) {
+  for (size_t at = find_start(text, from); at < text.size(); at = find_start(text, at + 1)) {
+    if (compare_at(window, at, hit) != Match::kNo) {
       return hit;
     }
   }
