@@ -32,9 +32,9 @@ void close_body(ChoiceState& state) {
 /// to the user.
 void give_back(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
   if (state.raw.size() < state.opener_bytes) {  // or it would open the same body again
-    in.record_into(&state.raw);
+    const size_t from = in.consumed();
     in.consume(state.opener_bytes - state.raw.size());
-    in.record_into(nullptr);
+    state.raw.append(in.consumed_since(from));
   }
   std::string_view text = state.raw;
   if (plan.keeps_opener) {
@@ -49,13 +49,15 @@ void give_back(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
 }
 
 bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
-  in.record_into(state.may_be_text ? &state.raw : nullptr);
+  const size_t from = in.consumed();
   const Progress progress = state.body->step(in, out);
-  in.record_into(nullptr);
-  if (state.body->committed()) {
+  if (state.may_be_text && state.body->committed()) {
     state.may_be_text = false;
     state.raw.clear();
-  } else if (state.raw.size() > kMaxHeldBytes) {
+  } else if (state.may_be_text) {
+    state.raw.append(in.consumed_since(from));
+  }
+  if (state.raw.size() > kMaxHeldBytes) {
     out.recovered(Recovery::kTooLarge);
     state.may_be_text = false;
     state.opener_bytes = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/parsers/detail/call_writer.h"
 
-#include <bit>
+#include <cstring>
 
 #include "stator/core/assert.h"
 #include "stator/core/random.h"
@@ -12,6 +12,17 @@ namespace {
 
 /// White space that may still be dropped; a longer run is text.
 constexpr size_t kMaxPendingSpaceBytes = 4096;
+
+/// Every two characters that may stand in an id.
+constexpr auto kIdPairs = [] {
+  constexpr std::string_view kAlphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+  std::array<std::array<char, 2>, kAlphabet.size() * kAlphabet.size()> pairs{};
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    pairs[i] = {kAlphabet[i / kAlphabet.size()], kAlphabet[i % kAlphabet.size()]};
+  }
+  return pairs;
+}();
 
 }  // namespace
 
@@ -103,28 +114,28 @@ void CallWriter::finish() {
   state_.held_reasoning.clear();
 }
 
-/// Every character comes from 16 bits of its own, so that the compiler makes many at once; each of
-/// the 62 is as likely as the others within 0.1 %.
+/// Every pair of characters comes from 32 bits of its own: no step waits for the one before it.
 std::string_view CallWriter::make_id(IdBuffer& buffer) const {
   constexpr std::string_view kPrefix = "call_";
-  constexpr size_t kCharacters = 24;
-  const bool short_form =
+  constexpr size_t kShort = 9;
+  constexpr size_t kLong = 24;
+  const bool is_short =
       options_.tools_family != nullptr && options_.tools_family->ids == IdScheme::kAlnum9;
-  const size_t prefix = short_form ? 0 : kPrefix.size();
+  const std::string_view prefix = is_short ? "" : kPrefix;
+  char* const begin = buffer.data() + prefix.size();
+  prefix.copy(buffer.data(), prefix.size());
   const uint64_t seed =
       mix64(options_.id_seed ^ mix64((uint64_t{state_.choice_index} << 32) | state_.next_index));
-  std::array<uint64_t, kCharacters / 4> words;
-  for (size_t i = 0; i < words.size(); ++i) {
-    words[i] = mix64(seed + i);
+  for (size_t at = 0; at < kLong; at += 4) {
+    const uint64_t random = mix64(seed + at);
+    const auto put = [begin](size_t where, uint64_t bits) {
+      const auto& pair = kIdPairs[(bits * kIdPairs.size()) >> 32];
+      std::memcpy(begin + where, pair.data(), pair.size());
+    };
+    put(at, random & UINT32_MAX);
+    put(at + 2, random >> 32);
   }
-  const auto random = std::bit_cast<std::array<uint16_t, kCharacters>>(words);
-  kPrefix.copy(buffer.data(), prefix);
-  for (size_t i = 0; i < kCharacters; ++i) {
-    const uint32_t digit = (uint32_t{random[i]} * 62) >> 16;  // A-Z, a-z, 0-9
-    const uint32_t base = digit < 26 ? 'A' : (digit < 52 ? 'a' - 26U : '0' - 52U);
-    buffer[prefix + i] = static_cast<char>(base + digit);
-  }
-  return {buffer.data(), prefix + (short_form ? 9 : kCharacters)};
+  return {buffer.data(), prefix.size() + (is_short ? kShort : kLong)};
 }
 
 }  // namespace stator::parsers

@@ -2,6 +2,7 @@
 #include "stator/parsers/detail/marker_set.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "stator/parsers/detail/contains.h"
 
@@ -35,22 +36,20 @@ MarkerSet::Match MarkerSet::compare_at(const Window& window, size_t at, Hit& hit
     return !waits || entries_.empty() ? Match::kNo : Match::kMaybe;
   }
   for (const Entry& entry : entries_) {
-    if (entry.text[0] != text[0] ||
-        (text.size() > 1 && entry.text.size() > 1 && entry.text[1] != text[1])) {
-      continue;  // most candidates end here, without a call
+    const std::string_view marker = entry.text;
+    const size_t common = std::min(marker.size(), text.size());
+    if (marker[common - 1] != text[common - 1] || marker[0] != text[0] ||
+        std::memcmp(marker.data(), text.data(), common) != 0) {
+      continue;  // most candidates end at one byte, without a call
     }
-    if (text.starts_with(entry.text)) {
-      if (entry.text.size() > hit.length_bytes &&
-          (!entry.is_bound || window.is_token(at, entry.text.size()))) {
-        hit.length_bytes = entry.text.size();
+    if (common == marker.size()) {
+      if (common > hit.length_bytes && (!entry.is_bound || window.is_token(at, common))) {
+        hit.length_bytes = common;
         hit.role = entry.role;
       }
-      continue;
-    }
-    // A special token arrives whole, so only markers made of letters can be half there.
-    if (!entry.is_bound && waits && text.size() < entry.text.size() &&
-        std::string_view(entry.text).starts_with(text)) {
-      longest_maybe = std::max(longest_maybe, entry.text.size());
+    } else if (!entry.is_bound && waits) {
+      // A special token arrives whole, so only markers made of letters can be half there.
+      longest_maybe = std::max(longest_maybe, marker.size());
     }
   }
   if (longest_maybe > hit.length_bytes) {

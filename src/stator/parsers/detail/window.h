@@ -33,12 +33,9 @@ class Window {
   bool ending() const { return ending_; }
   size_t consumed() const { return at_; }
 
-  void consume(size_t bytes) {
-    if (record_ != nullptr) {
-      record_->append(text_, at_, bytes);
-    }
-    at_ += bytes;
-  }
+  void consume(size_t bytes) { at_ += bytes; }
+  /// What has been consumed since `consumed()` was `from`.
+  std::string_view consumed_since(size_t from) const { return text_.substr(from, at_ - from); }
 
   /// Whether the bytes [offset, offset + length) of `rest` are exactly one special token.
   bool is_token(size_t offset, size_t length_bytes) const {
@@ -47,19 +44,18 @@ class Window {
     });
   }
 
-  /// While set, consumed text is appended to `record`, too: what may have to be given back.
-  void record_into(std::string* record) { record_ = record; }
-
  private:
   std::string_view text_;
   std::span<const TokenSpan> tokens_;
   size_t at_ = 0;
   bool ending_;
-  std::string* record_ = nullptr;
 };
 
 /// White space as the formats know it.
 constexpr bool is_space(char c) {
+  if (static_cast<unsigned char>(c) > ' ') {  // one comparison for nearly all
+    return false;
+  }
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 /// White space that is held until what follows it is known; a longer run decides by itself. Keeps
