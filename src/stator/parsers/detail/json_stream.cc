@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 
+#include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/window.h"
 
 #if defined(__SSE2__)
@@ -26,10 +27,8 @@ constexpr bool is_hex(char c) {
 constexpr bool is_control(char c) {
   return static_cast<unsigned char>(c) < 0x20;
 }
-/// Bytes of a string that are copied without a look.
-constexpr bool is_plain(char c) {
-  return c != '"' && c != '\\' && !is_control(c);
-}
+/// Bytes of a string that are not copied without a look.
+constexpr ByteSet kLookedAt = ByteSet("\"\\").with(0, 0x1F);
 
 constexpr std::array<std::string_view, 3> kWords = {"true", "false", "null"};
 constexpr std::array<std::string_view, 3> kPythonWords = {"True", "False", "None"};
@@ -53,10 +52,7 @@ size_t plain_prefix(std::string_view text) {
     }
   }
 #endif
-  while (at < text.size() && is_plain(text[at])) {
-    ++at;
-  }
-  return at;
+  return kLookedAt.find_in(text, at);
 }
 
 void append_escaped_control(std::string& out, char c) {

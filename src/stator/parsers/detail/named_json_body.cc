@@ -238,8 +238,8 @@ NamedJsonBody::Go NamedJsonBody::call_begins(Window& in, const MarkerSet::Hit& h
   return Go::kOn;
 }
 
+/// Of white space at its ends, `text` is free.
 void NamedJsonBody::set_name(std::string_view text) {
-  text = trim(text);
   const std::string_view whole = text;
   for (const std::string& prefix : machine_.name_prefixes) {
     if (text.starts_with(prefix)) {
@@ -264,25 +264,24 @@ NamedJsonBody::Go NamedJsonBody::name(Window& in, CallWriter& out) {
   if (hit.offset > kMaxCallNameBytes) {
     return malformed(out);
   }
-  const std::string_view text = in.rest().substr(0, hit.offset);
+  const std::string_view text = trim(in.rest().substr(0, hit.offset));
   if (!hit) {  // prose shows early, and need not wait
-    const bool prose =
-        !machine_.has_closer && !trim(text).empty() && !is_plausible_name(trim(text));
+    const bool prose = !machine_.has_closer && !text.empty() && !is_plausible_name(text);
     return prose ? malformed(out) : Go::kMore;
   }
-  if (hit.role == kNameEnd && contains(machine_.text_names, trim(text))) {
+  if (hit.role == kNameEnd && contains(machine_.text_names, text)) {
     in.consume(hit.offset + hit.length_bytes);
     return Go::kDone;
   }
   set_name(text);
   const bool ends_well = hit.role == kNameEnd || hit.role == kNameStop || hit.role == kIdBegin;
-  if (!is_plausible_name(name_) && ends_well && trim(text).empty() && machine_.has_closer) {
+  if (!ends_well || !is_plausible_name(name_)) {
+    if (!ends_well || !text.empty() || !machine_.has_closer) {
+      return malformed(out);
+    }
     out.recovered(Recovery::kMissingName);
     at_ = At::kGarbage;
     return Go::kOn;
-  }
-  if (!is_plausible_name(name_) || !ends_well) {
-    return malformed(out);
   }
   in.consume(hit.offset + (hit.role == kNameStop ? 0 : hit.length_bytes));
   at_ = hit.role == kIdBegin ? At::kId : At::kBeforeArguments;
@@ -381,10 +380,14 @@ NamedJsonBody::Go NamedJsonBody::after_arguments(Window& in) {
     in.consume(space + hit.length_bytes);
     return Go::kOn;
   }
+  at_ = At::kBetween;
+  if (hit.role == kCallBegin) {
+    in.consume(space);
+    return call_begins(in, hit);
+  }
   if (hit.role == kCallEnd) {
     in.consume(space + hit.length_bytes);
   }
-  at_ = At::kBetween;
   return Go::kOn;
 }
 

@@ -20,6 +20,9 @@ constexpr bool is_name_byte(char c) {
 }
 constexpr ByteSet kSpace(" \t\r\n");
 constexpr ByteSet kStringPrefixes("rRuU");
+/// What may end or change a string.
+constexpr ByteSet kSingleQuoted("'\\");
+constexpr ByteSet kDoubleQuoted("\"\\");
 
 void append_utf8(std::string& out, uint32_t code) {
   const bool is_character = code < 0xD800 || (code > 0xDFFF && code <= 0x10FFFF);
@@ -147,9 +150,9 @@ bool Reader::arguments() {
     if (name.empty() || is_digit(name.front()) || !take('=')) {
       return false;
     }
-    out_ += first ? "" : ",";
-    append_json_string(out_, name);
-    out_ += ':';
+    out_.append(first ? "\"" : ",\"", first ? 1 : 2);
+    out_ += name;  // of bytes that need no escape
+    out_ += "\":";
     skip_space();
     if (!value()) {
       return false;
@@ -223,7 +226,9 @@ bool Reader::number() {
     negative ^= peek() == '-';
     ++at_;
   }
-  out_ += negative ? "-" : "";
+  if (negative) {
+    out_ += '-';
+  }
   const char marker = text_.size() - at_ > 2 && peek() == '0' ? text_[at_ + 1] : '\0';
   if (marker == 'x' || marker == 'X' || marker == 'o' || marker == 'b') {
     at_ += 2;
@@ -274,7 +279,9 @@ bool Reader::sequence(char close) {
     if (!comma) {
       return false;
     }
-    out_ += count == 0 ? "" : ",";
+    if (count > 0) {
+      out_ += ',';
+    }
     skip_space();
     if (!value()) {
       return false;
@@ -299,7 +306,9 @@ bool Reader::dict_or_set() {
     if (!comma) {
       return false;
     }
-    out_ += count == 0 ? "" : ",";
+    if (count > 0) {
+      out_ += ',';
+    }
     skip_space();
     const size_t key_at = out_.size();
     if (!value()) {
@@ -400,17 +409,22 @@ bool Reader::one_string(std::string& to) {
   if (quote != '\'' && quote != '"') {
     return false;
   }
-  size_t count = 1;
-  if (text_.substr(at_).starts_with(std::string(3, quote))) {
-    count = 3;
-  }
+  const std::string_view rest = text_.substr(at_);
+  const size_t count = rest.size() >= 3 && rest[1] == quote && rest[2] == quote ? 3 : 1;
   const std::string_view quotes = text_.substr(at_, count);
   at_ += count;
   return string_body(quotes, raw, to);
 }
 
 bool Reader::string_body(std::string_view quotes, bool raw, std::string& to) {
+  const ByteSet& stops = quotes[0] == '"' ? kDoubleQuoted : kSingleQuoted;
   while (at_ < text_.size()) {
+    const size_t stop = stops.find_in(text_, at_);
+    to.append(text_, at_, stop - at_);
+    at_ = stop;
+    if (at_ == text_.size()) {
+      return false;
+    }
     const bool is_quote = text_.substr(at_).starts_with(quotes);
     if (is_quote && (quotes.size() > 1 || quote_at(text_, at_) != Quote::kInside)) {
       at_ += quotes.size();
@@ -545,15 +559,18 @@ size_t PythonCallScanner::find_end(std::string_view text, Window::Ending ending)
 
 /// From inside a string to behind its end, or to where more text is needed to go on.
 size_t PythonCallScanner::skip_string(std::string_view text, Window::Ending ending) {
+  const ByteSet& stops = quote_ == '"' ? kDoubleQuoted : kSingleQuoted;
   size_t at = at_;
   while (at < text.size()) {
+    at = stops.find_in(text, at);
+    if (at == text.size()) {
+      return at;
+    }
     if (text[at] == '\\') {
       if (at + 1 == text.size()) {
         return at;
       }
       at += 2;
-    } else if (text[at] != quote_) {
-      ++at;
     } else if (!triple_) {
       const Quote kind = quote_at(text, at);
       if (kind == Quote::kUnknown && ending == Window::Ending::kNo) {
