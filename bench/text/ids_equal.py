@@ -3,16 +3,18 @@
 """Compares Stator's token ids with those of the Hugging Face tokenizers library.
 
     ids_equal.py --driver BUILD/src/stator/tokenizer/stator_encode_driver_bench \\
-        --corpora DIR [--megabytes 20] TOKENIZER_JSON...
+        [--corpora DIR] [--megabytes 20] TOKENIZER_JSON...
 
-needs `pip install tokenizers`. The texts: everything in DIR/*.txt cut at random lengths, then
-emoji, Arabic, Hangul and other scripts, random strings from all planes, random bytes that form
-valid UTF-8, white space and contractions in all arrangements, and chats with the tokenizer's own
-added tokens. The seed is printed; exit 1 and the first differences if there are any.
+needs `pip install tokenizers`. The texts: prose and code (this repository's documents and sources,
+and DIR/*.txt) cut at random lengths, words of every script, emoji sequences, sentences that mix
+scripts, random strings from all planes, random bytes that form valid UTF-8, white space and
+contractions in all arrangements, long runs, and chats with the tokenizer's own added tokens. A table
+of what was compared is printed; exit 1 and the first differences if there are any.
 """
 import argparse
 import glob
 import os
+import pathlib
 import random
 import struct
 import subprocess
@@ -33,6 +35,18 @@ GLUE = [" ", "  ", "\n", "\n\n", "\r\n", "\t", " \n ", "\u00a0", "\u3000", "\u20
         "B", "aB", "Ab", "\u00e9", "e\u0301", "\u4e2d", "\u3042", "\U0001f600", "\u200d", "\ufe0f", "-", "_", "\x00", "\x1c"]
 
 
+# What people write: [first, last] of the letters, the word lengths, what stands between words, full stops.
+LANGUAGES = [
+    ([(0x61, 0x7A), (0xDF, 0xF6), (0xF8, 0xFF)], 8, " ", ". "), ([(0x430, 0x44F)], 8, " ", ". "), ([(0x3B1, 0x3C9)], 7, " ", ". "),
+    ([(0x627, 0x63A), (0x641, 0x64A), (0x64B, 0x652)], 6, " ", "\u060c "), ([(0x5D0, 0x5EA), (0x5B0, 0x5BC)], 6, " ", ". "),
+    ([(0x4E00, 0x9FA5)], 20, "\uff0c", "\u3002"), ([(0x3041, 0x3096), (0x30A1, 0x30FC), (0x4E00, 0x9FA5)], 25, "\u3001", "\u3002\n"),
+    ([(0xAC00, 0xD7A3)], 5, " ", ". "), ([(0x0E01, 0x0E3A), (0x0E40, 0x0E4E)], 30, " ", " "),
+    ([(0x905, 0x939), (0x93E, 0x94D)], 7, " ", "\u0964 "), ([(0x1F300, 0x1F64F), (0x1F680, 0x1F6FF), (0x1F900, 0x1F9FF)], 2, " ", "!\n"),
+]
+EMOJI = ["\U0001F600", "\U0001F468\u200d\U0001F469\u200d\U0001F467", "\U0001F44D\U0001F3FD", "\U0001F1E9\U0001F1EA", "\u2764\ufe0f", "1\ufe0f\u20e3"]
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+
+
 def character(rng, first, last):
     while True:
         c = rng.randint(first, last)
@@ -48,6 +62,24 @@ def script_text(rng):
         parts.append("".join(character(rng, first, last) for _ in range(rng.randint(1, 12))))
         parts.append(rng.choice(GLUE) if rng.random() < 0.5 else " ")
     return "".join(parts)
+
+
+def language_text(rng):
+    """Sentences, most in one language, some with another's words, numbers and emoji in them."""
+    main = rng.choice(LANGUAGES)
+    parts = []
+    for _ in range(rng.randint(5, 120)):
+        ranges, length_max, gap, stop = main if rng.random() < 0.85 else rng.choice(LANGUAGES)
+        parts.append("".join(character(rng, *rng.choice(ranges)) for _ in range(rng.randint(1, length_max))))
+        kind = rng.random()
+        parts.append(gap if kind < 0.75 else stop if kind < 0.9 else rng.choice((str(rng.randrange(10 ** rng.randint(1, 9))), rng.choice(EMOJI), "(", ")", "\n")))
+    return "".join(parts)
+
+
+def run_text(rng):
+    """A character or two over and over, between others."""
+    unit = rng.choice(GLUE) + (rng.choice(GLUE) if rng.random() < 0.3 else "")
+    return rng.choice(GLUE) + unit * rng.randint(1, 300) + rng.choice(GLUE)
 
 
 def glue_text(rng):
@@ -76,8 +108,8 @@ def corpus_text(rng, corpora, length_max=6000):
 
 
 def make_texts(rng, corpora, added, size):
-    makers = [lambda: corpus_text(rng, corpora)] * 4 + [lambda: script_text(rng)] * 3 + [
-        lambda: glue_text(rng), lambda: byte_text(rng), lambda: chat_text(rng, added, corpora)]
+    makers = [lambda: corpus_text(rng, corpora)] * 4 + [lambda: script_text(rng)] * 3 + [lambda: language_text(rng)] * 3 + [
+        lambda: glue_text(rng), lambda: run_text(rng), lambda: byte_text(rng), lambda: chat_text(rng, added, corpora)]
     texts, total = [], 0
     while total < size:
         text = makers[len(texts) % len(makers)]()
@@ -117,23 +149,31 @@ def compare(options, path, corpora):
                 at = next((i for i, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]), min(len(ours), len(theirs)))
                 print(f"  differs at token {at}: {ours[at:at + 6]} and {theirs[at:at + 6]} after "
                       f"{reference.decode(theirs[max(0, at - 4):at])!r} in a text of {len(text)} characters")
-    print(f"{path}: {len(texts)} texts, {size / 1e6:.1f} MB, {count} ids, {different} texts differ", flush=True)
+    print(f"{different:5} of {len(texts):6} texts differ, {size / 1e6:5.1f} MB, {count:9} ids  {path}", flush=True)
     return different
+
+
+def read_corpora(folder):
+    """Prose and code: a few megabytes of it are in the repository."""
+    paths = [path for pattern in ("*.md", "docs/**/*.md", "src/**/*.md", "src/**/*.cc", "src/**/*.h", "bench/**/*.py")
+             for path in sorted(REPOSITORY.glob(pattern))]
+    texts = ["\n".join(path.read_text(encoding="utf-8") for path in paths)]
+    for path in sorted(glob.glob(f"{folder}/*.txt")) if folder else []:
+        with open(path, encoding="utf-8", newline="") as file:
+            texts.append(file.read())
+    return texts
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--driver", required=True)
-    parser.add_argument("--corpora", required=True)
+    parser.add_argument("--corpora", help="a folder with more texts")
     parser.add_argument("--megabytes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("tokenizers", nargs="+")
     options = parser.parse_args()
     print(f"tokenizers {tokenizers.__version__}, seed {options.seed}")
-    corpora = []
-    for path in sorted(glob.glob(f"{options.corpora}/*.txt")):
-        with open(path, encoding="utf-8", newline="") as file:
-            corpora.append(file.read())
+    corpora = read_corpora(options.corpora)
     return 1 if sum(compare(options, path, corpora) for path in options.tokenizers) else 0
 
 

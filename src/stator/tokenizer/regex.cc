@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/regex.h"
 
+#include "stator/tokenizer/detail/regex_classes.h"
 #include "stator/tokenizer/unicode.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -24,9 +25,13 @@ constexpr std::string_view kNotSpaces =
     R"(\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{d7ff})"
     R"(\x{e000}-\x{10ffff})";
 // Letters, marks, digits, connectors and the circled or squared letters.
-constexpr std::string_view kWordMembers =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169})"
-    R"(\x{1f170}-\x{1f189})";
+constexpr CategorySet kWordCategories =
+    as_set(GeneralCategory::kLu) | as_set(GeneralCategory::kLl) | as_set(GeneralCategory::kLt) |
+    as_set(GeneralCategory::kLm) | as_set(GeneralCategory::kLo) | as_set(GeneralCategory::kMn) |
+    as_set(GeneralCategory::kMc) | as_set(GeneralCategory::kMe) | as_set(GeneralCategory::kNd) |
+    as_set(GeneralCategory::kNl) | as_set(GeneralCategory::kPc);
+constexpr std::string_view kWordSymbols =
+    R"(\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
 constexpr std::string_view kHexMembers = "0-9a-fA-F";
 
 /// The characters of the script Han, as members of a class.
@@ -49,6 +54,19 @@ const std::string& han_members() {
   }();
   return members;
 }
+
+const std::string& word_members() {
+  static const std::string members =
+      class_members(kWordCategories, Members::kThese) + std::string(kWordSymbols);
+  return members;
+}
+
+/// Scripts as PCRE2 takes them by name, it would count the characters shared between scripts.
+constexpr std::string_view kScripts[] = {
+    "Arabic",   "Armenian", "Bengali",  "Bopomofo", "Cyrillic", "Devanagari", "Ethiopic",
+    "Georgian", "Greek",    "Gujarati", "Gurmukhi", "Hangul",   "Hebrew",     "Hiragana",
+    "Kannada",  "Katakana", "Khmer",    "Lao",      "Latin",    "Malayalam",  "Mongolian",
+    "Myanmar",  "Sinhala",  "Tamil",    "Telugu",   "Thai",     "Tibetan"};
 
 /// Walks an Oniguruma pattern once and writes the PCRE2 one.
 class Translator {
@@ -151,6 +169,36 @@ class Translator {
     }
   }
 
+  void emit_categories(CategorySet categories, bool negated) {
+    const bool spell_others = in_class_ && negated;
+    emit_set(class_members(categories, spell_others ? Members::kAllOthers : Members::kThese),
+             negated);
+  }
+
+  /// `\p{…}`, `\p{^…}`, `\P{…}`.
+  Status property() {
+    const size_t end = pattern_.find('}', at_);
+    if (end == std::string_view::npos || pattern_.size() <= at_ + 2 || pattern_[at_ + 2] != '{') {
+      return unsupported("a \\p without a name in braces");
+    }
+    std::string_view name = pattern_.substr(at_ + 3, end - at_ - 3);
+    bool negated = pattern_[at_ + 1] == 'P';
+    if (name.starts_with('^')) {
+      name.remove_prefix(1);
+      negated = !negated;
+    }
+    at_ = end + 1;
+    if (const auto categories = find_categories(name)) {
+      emit_categories(*categories, negated);
+    } else if (name == "Han" && !(negated && in_class_)) {
+      emit_set(han_members(), negated);
+    } else {
+      const bool is_script = std::ranges::find(kScripts, name) != std::end(kScripts);
+      out_ += fmt::format("\\{}{{{}{}}}", negated ? 'P' : 'p', is_script ? "sc:" : "", name);
+    }
+    return {};
+  }
+
   Status escape() {
     if (at_ + 1 >= pattern_.size()) {
       return unsupported("a trailing backslash");
@@ -164,7 +212,11 @@ class Translator {
         emit_set(in_class_ ? kNotSpaces : kSpaces, true);
         break;
       case 'w':
-        emit_set(kWordMembers, false);
+        emit_set(word_members(), false);
+        break;
+      case 'd':
+      case 'D':
+        emit_categories(as_set(GeneralCategory::kNd), c == 'D');
         break;
       case 'h':
         emit_set(kHexMembers, false);
@@ -174,17 +226,11 @@ class Translator {
         if (in_class_) {
           return unsupported("a negated shorthand (\\W, \\H) inside a class");
         }
-        emit_set(c == 'W' ? kWordMembers : kHexMembers, true);
+        emit_set(c == 'W' ? std::string_view(word_members()) : kHexMembers, true);
         break;
       case 'p':
-        if (const std::string_view name = "\\p{Han}"; next_is(name)) {
-          // PCRE2 would take the characters that Han shares with other scripts, too.
-          emit_set(han_members(), false);
-          at_ += name.size();
-          return {};
-        }
-        out_.append("\\p");
-        break;
+      case 'P':
+        return property();
       case 'b':
       case 'B':
         if (!in_class_) {

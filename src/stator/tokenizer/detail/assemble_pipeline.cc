@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 namespace stator::tokenizer {
@@ -16,10 +17,15 @@ constexpr size_t kAddedTokensMax = 65536;  // published models have at most a fe
 /// text.
 class AddedTokenList {
  public:
-  AddedTokenList(const Model& model, TokenId largest_vocab_id)
-      : model_(model), next_free_(largest_vocab_id + 1) {}
+  /// Tokens without an id get those from `first_free` on.
+  AddedTokenList(const Model& model, TokenId first_free) : model_(model), next_free_(first_free) {}
 
   bool contains(std::string_view content) const { return index_.contains(content); }
+
+  std::optional<TokenId> find_id(std::string_view content) const {
+    const auto at = index_.find(content);
+    return at == index_.end() ? std::nullopt : std::optional(tokens_[at->second].id);
+  }
 
   Status add(AddedToken token) {
     if (token.content.empty()) {
@@ -169,8 +175,11 @@ Result<std::unique_ptr<const Pipeline>> assemble_pipeline(PipelineParts parts) {
   pipeline->pre_tokenizer = std::move(parts.pre_tokenizer);
   pipeline->post_processor = std::move(parts.post_processor);
 
-  AddedTokenList added(pipeline->model, largest_id(vocab));
+  const bool numbers = parts.numbers_added_tokens;
+  const auto vocab_tokens = static_cast<TokenId>(vocab.size());
+  AddedTokenList added(pipeline->model, numbers ? vocab_tokens : largest_id(vocab) + 1);
   for (AddedToken& token : parts.added_tokens) {
+    token.id = numbers ? added.find_id(token.content).value_or(kNoDeclaredId) : token.id;
     STATOR_CHECK(added.add(std::move(token)));
   }
   STATOR_CHECK(add_declared(parts.declared_tokens, vocab, added));

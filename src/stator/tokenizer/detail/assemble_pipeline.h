@@ -17,7 +17,10 @@ struct PipelineParts {
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
   Decoder decoder;
-  std::vector<AddedToken> added_tokens;     ///< of equal contents the last counts
+  std::vector<AddedToken> added_tokens;  ///< of equal contents the last counts
+  /// Added tokens that the vocabulary does not have are numbered behind it in order, whatever ids
+  /// they declare: the reference does so with a tokenizer.json.
+  bool numbers_added_tokens = false;
   std::vector<AddedToken> declared_tokens;  ///< from files beside; added if their content is not
   uint64_t fingerprint = 0;
 };

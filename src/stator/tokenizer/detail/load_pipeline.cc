@@ -135,6 +135,7 @@ Result<std::unique_ptr<const Pipeline>> load_pipeline(std::string_view tokenizer
   STATOR_TRY(parts.post_processor, load_post_processor(root));
   STATOR_TRY(parts.decoder, load_decoder(root));
   STATOR_TRY(parts.added_tokens, load_added_tokens(root));
+  parts.numbers_added_tokens = true;
   parts.declared_tokens = more_tokens;
   parts.fingerprint = compute_fingerprint(tokenizer_json, more_tokens);
   return assemble_pipeline(std::move(parts));

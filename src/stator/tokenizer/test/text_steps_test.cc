@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps before the model, where the golden files do not reach: bounds, costs and error exits.
 #include "stator/core/random.h"
+#include "stator/tokenizer/general_category.h"
 #include "stator/tokenizer/normalizer.h"
 #include "stator/tokenizer/pre_token_cache.h"
 #include "stator/tokenizer/pre_tokenizer.h"
@@ -8,6 +9,8 @@
 #include "stator/tokenizer/unicode.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 namespace stator::tokenizer {
 namespace {
@@ -26,6 +29,11 @@ PreTokenizer regex_split(std::string_view pattern) {
   auto regex = Regex::compile(pattern);
   EXPECT_TRUE(regex.has_value()) << pattern;
   return {{PreTokenizer::Split{*std::move(regex), PreTokenizer::Behavior::kIsolated}}};
+}
+
+size_t count_characters(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 // One expression per family, as published.
@@ -91,6 +99,52 @@ TEST(Regex, UsesTheClassesOfTheReference) {
   EXPECT_EQ(cut(regex_split(R"(\w+)"), "a\u0301_\u24b6-"),
             (std::vector<std::string>{"a\u0301_\u24b6", "-"}));
   EXPECT_EQ(cut(regex_split(R"(^b)"), "a\nb"), (std::vector<std::string>{"a\n", "b"}));
+}
+
+TEST(Regex, KnowsCharactersThatAreNewerThanPcre2) {
+  // Letters and digits of Unicode 15 and 16.
+  EXPECT_EQ(cut(regex_split(R"(\p{L}+)"), "a\u1c89\U000105c0-"),
+            (std::vector<std::string>{"a\u1c89\U000105c0", "-"}));
+  EXPECT_EQ(cut(regex_split(R"([^\p{L}\s]+)"), "-\u1c89-"),
+            (std::vector<std::string>{"-", "\u1c89", "-"}));
+  EXPECT_EQ(cut(regex_split(R"(\d+)"), "1\U00010d40a"),
+            (std::vector<std::string>{"1\U00010d40", "a"}));
+  EXPECT_EQ(cut(regex_split(R"([\P{Lu}]+)"), "a\u1c89a"),
+            (std::vector<std::string>{"a", "\u1c89", "a"}));
+}
+
+TEST(Regex, ClassesHoldWhatTheTableSays) {
+  std::string text;
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    if (c < 0xD800 || c > 0xDFFF) {
+      append_utf8(c, text);
+    }
+  }
+  const auto runs = category_runs();
+  for (const std::string_view name :
+       {"L", "M", "N", "P", "S", "Z", "C", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "Cn"}) {
+    const CategorySet set = find_categories(name).value();
+    const auto in_set = [&](const CategoryRun& run) { return (set & as_set(run.category)) != 0; };
+    size_t expected = 0;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const char32_t end = i + 1 < runs.size() ? runs[i + 1].first : 0x110000;
+      expected += in_set(runs[i]) && runs[i].first != 0xD800 ? end - runs[i].first : 0;
+    }
+    for (const std::string form : {R"(\p{*})", R"([\p{*}])", R"([\p{^*}])", R"(\P{*})"}) {
+      std::string pattern = form;
+      pattern.replace(pattern.find('*'), 1, name);
+      const bool negated = form.contains('^') || form.contains('P');
+      auto regex = Regex::compile(pattern);
+      ASSERT_TRUE(regex.has_value()) << pattern;
+      std::string left;
+      const auto removed =
+          normalize({{Normalizer::ReplaceMatches{*std::move(regex), ""}}}, text, left);
+
+      ASSERT_TRUE(removed.has_value()) << pattern;
+      EXPECT_EQ(count_characters(removed->text), negated ? expected : 0x110000 - 0x800 - expected)
+          << pattern;
+    }
+  }
 }
 
 TEST(Regex, RefusesWhatTheEnginesUnderstandDifferently) {

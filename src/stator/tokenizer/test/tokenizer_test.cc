@@ -227,13 +227,15 @@ TEST(Tokenizer, AcceptsIntegersBeyond64BitsInItsConfiguration) {
   EXPECT_TRUE((*tokenizer)->find("<\"9>").has_value());
 }
 
-TEST(Tokenizer, KeepsTheIdsThatTheFileDeclares) {
+TEST(Tokenizer, NumbersAddedTokensAsTheReferenceDoes) {
+  // Behind the vocabulary's three, whatever the file says; a token of the vocabulary keeps its id.
   const auto tokenizer =
-      *Tokenizer::from_json(tiny(R"("added_tokens":[{"id":100,"content":"<s>","special":true}])"));
+      *Tokenizer::from_json(tiny(R"("added_tokens":[{"id":100,"content":"<s>","special":true},
+                                    {"id":7,"content":"b"},{"id":50,"content":"<e>"},
+                                    {"id":60,"content":"<s>","special":true,"lstrip":true}])"));
 
-  EXPECT_EQ(encode(*tokenizer, "a<s>"), (std::vector<TokenId>{0, 100}));
-  EXPECT_EQ(tokenizer->vocab_size(), 101);
-  EXPECT_FALSE(tokenizer->contains(50));
+  EXPECT_EQ(encode(*tokenizer, "a<s>b<e>"), (std::vector<TokenId>{0, 3, 1, 4}));
+  EXPECT_EQ(tokenizer->vocab_size(), 5);
 }
 
 TEST(Tokenizer, LoadsAModelFolder) {
