@@ -246,6 +246,11 @@ PieceScanner::FindStarts PieceScanner::starts_of(ScannerFamily family) {
     case ScannerFamily::kKimiK2:
       return find_starts<BlockRules{
           .contractions = Contractions::kSuffix, .digits_in_threes = true, .cased = true}>;
+    case ScannerFamily::kStarcoder:
+    case ScannerFamily::kDeepseek3:
+    case ScannerFamily::kDeepseekCoder:
+    case ScannerFamily::kSeedCoder:
+      break;
   }
   return nullptr;
 }

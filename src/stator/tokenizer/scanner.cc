@@ -3,61 +3,25 @@
 
 #include "stator/tokenizer/unicode.h"
 
-#include <array>
-#include <utility>
-
 namespace stator::tokenizer {
 namespace {
 
-constexpr std::array kPatterns = {
-    std::pair{ScannerFamily::kGpt2,
-              std::string_view(
-                  R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)")},
-    std::pair{
-        ScannerFamily::kCl100k,
-        std::string_view(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-                         R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
-    std::pair{ScannerFamily::kQwen2,
-              std::string_view(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-                               R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
-    std::pair{
-        ScannerFamily::kQwen35,
-        std::string_view(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
-                         R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
-    std::pair{
-        ScannerFamily::kO200k,
-        std::string_view(R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*)"
-                         R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-                         R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
-                         R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|)"
-                         R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
-    std::pair{ScannerFamily::kTekken,
-              std::string_view(R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*)"
-                               R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?)"
-                               R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
-                               R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
-    std::pair{ScannerFamily::kKimiK2,
-              std::string_view(
-                  R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
-                  R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-                  R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
-                  R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-                  R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
-    std::pair{ScannerFamily::kKimiK2,  // without class intersections
-              std::string_view(
-                  R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*)"
-                  R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-                  R"([^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])+)"
-                  R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-                  R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)")},
-};
-
 enum class Case : uint8_t { kSensitive, kInsensitive };
 
-/// A position in valid UTF-8 text with the classes of the character there.
+/// The end of the text is the only end.
+struct NoBounds {
+  static bool ends(const UnicodeTable&, CodePoint, uint32_t) { return false; }
+};
+
+/// A position in valid UTF-8 text with the classes of the character there. The text is over where
+/// `Bounds` says, as where an earlier expression has cut.
+template <typename Bounds = NoBounds>
 class Cursor {
  public:
-  Cursor(std::string_view text, size_t at) : text_(text), at_(at) { load(); }
+  Cursor(std::string_view text, size_t at, Bounds bounds = {})
+      : text_(text), at_(at), bounds_(bounds) {
+    load();
+  }
 
   bool done() const { return at_ >= text_.size(); }
   size_t at() const { return at_; }
@@ -68,37 +32,47 @@ class Cursor {
   /// None of `mask`; false at the end.
   bool is_not(uint32_t mask) const { return !done() && (flags_ & mask) == 0; }
   bool is_byte(char byte) const { return !done() && text_[at_] == byte; }
+  bool is_ascii() const { return !done() && bytes_ == 1; }
 
   void advance() {
     at_ += bytes_;
     load();
   }
-  void skip_while(uint32_t mask) {
+  [[gnu::always_inline]] void skip_while(uint32_t mask) {
     while (is(mask)) {
       advance();
     }
   }
-  void skip_while_not(uint32_t mask) {
+  [[gnu::always_inline]] void skip_while_not(uint32_t mask) {
     while (is_not(mask)) {
       advance();
     }
   }
+  Cursor next() const {
+    Cursor next = *this;
+    next.advance();
+    return next;
+  }
 
  private:
-  void load() {
+  [[gnu::always_inline]] void load() {
     if (done()) {
       flags_ = 0;
       return;
     }
     const auto byte = static_cast<unsigned char>(text_[at_]);
+    CodePoint code_point{byte, 1};
     if (byte < 0x80) [[likely]] {
-      bytes_ = 1;
       flags_ = table_.ascii_flags(byte);
-      return;
+    } else {
+      code_point = decode_at(text_, at_);
+      flags_ = table_.flags(code_point.value);
     }
-    const CodePoint code_point = decode_at(text_, at_);
     bytes_ = code_point.bytes;
-    flags_ = table_.flags(code_point.value);
+    if (bounds_.ends(table_, code_point, flags_)) {
+      text_ = text_.substr(0, at_);
+      flags_ = 0;
+    }
   }
 
   const UnicodeTable& table_ = UnicodeTable::get();
@@ -106,6 +80,7 @@ class Cursor {
   size_t at_;
   uint32_t flags_ = 0;
   uint32_t bytes_ = 0;
+  [[no_unique_address]] Bounds bounds_;
 };
 
 /// Bytes of a contraction ('s 't 're 've 'm 'll 'd) at `at`, or 0. Ignoring case, U+017F is an s.
@@ -131,8 +106,9 @@ size_t contraction_bytes(std::string_view text, size_t at, Case sensitivity) {
 }
 
 /// `\s+(?!\S)|\s+`: a run of white space leaves its last character to the word that follows.
-size_t scan_space(std::string_view text, size_t at) {
-  Cursor cursor(text, at);
+template <typename Bounds>
+size_t scan_space(std::string_view text, Cursor<Bounds> cursor) {
+  const size_t at = cursor.at();
   cursor.skip_while(kSpace);
   if (cursor.done()) {
     return cursor.at();
@@ -142,8 +118,9 @@ size_t scan_space(std::string_view text, size_t at) {
 }
 
 /// `\s*[\r\n]+|\s+(?!\S)|\s+`: a run of white space ends after its last line break.
-size_t scan_space_and_lines(std::string_view text, size_t at) {
-  Cursor cursor(text, at);
+template <typename Bounds>
+size_t scan_space_and_lines(std::string_view text, Cursor<Bounds> cursor) {
+  const size_t at = cursor.at();
   size_t after_line = 0;
   while (cursor.is(kSpace)) {
     const bool line = cursor.is(kNewline);
@@ -160,11 +137,12 @@ size_t scan_space_and_lines(std::string_view text, size_t at) {
   return last > at ? last : cursor.at();
 }
 
-size_t scan_gpt2(std::string_view text, size_t at) {
-  if (const size_t bytes = contraction_bytes(text, at, Case::kSensitive)) {
-    return at + bytes;
+template <typename Bounds>
+size_t scan_gpt2(std::string_view text, Cursor<Bounds> cursor) {
+  const Cursor<Bounds> start = cursor;
+  if (const size_t bytes = contraction_bytes(text, cursor.at(), Case::kSensitive)) {
+    return cursor.at() + bytes;
   }
-  Cursor cursor(text, at);
   if (cursor.is_byte(' ')) {
     cursor.advance();
   }
@@ -175,21 +153,24 @@ size_t scan_gpt2(std::string_view text, size_t at) {
   } else if (cursor.is_not(kSpace)) {
     cursor.skip_while_not(kSpace | kLetter | kNumber);
   } else {
-    return scan_space(text, at);
+    return scan_space(text, start);
   }
   return cursor.at();
 }
 
-size_t scan_digits(Cursor cursor, int digits_max) {
+size_t scan_digits(Cursor<> cursor, int digits_max) {
   for (int i = 0; i < digits_max && cursor.is(kNumber); ++i) {
     cursor.advance();
   }
   return cursor.at();
 }
 
-/// ` ?[^\s…]+[\r\n…]*`: returns `at` if there is no symbol. `slash` also swallows '/' in the tail.
-size_t scan_symbols(std::string_view text, size_t at, uint32_t not_symbol, bool slash) {
-  Cursor cursor(text, at);
+/// What goes on with a run of symbols behind it.
+enum class SymbolTail : uint8_t { kNone, kLines, kLinesAndSlashes };
+
+/// ` ?[^\s…]+[\r\n…]*`: returns where `cursor` is if there is no symbol.
+size_t scan_symbols(Cursor<> cursor, uint32_t not_symbol, SymbolTail tail) {
+  const size_t at = cursor.at();
   if (cursor.is_byte(' ')) {
     cursor.advance();
   }
@@ -197,7 +178,8 @@ size_t scan_symbols(std::string_view text, size_t at, uint32_t not_symbol, bool 
     return at;
   }
   cursor.skip_while_not(not_symbol);
-  while (cursor.is(kNewline) || (slash && cursor.is_byte('/'))) {
+  const uint32_t line = tail == SymbolTail::kNone ? 0U : kNewline;
+  while (cursor.is(line) || (tail == SymbolTail::kLinesAndSlashes && cursor.is_byte('/'))) {
     cursor.advance();
   }
   return cursor.at();
@@ -207,13 +189,16 @@ struct WordRules {
   uint32_t letter;      // classes of the characters of a word
   uint32_t not_symbol;  // classes that a run of symbols stops at
   int digits_max;
+  SymbolTail symbol_tail = SymbolTail::kLines;
 };
 
-size_t scan_cl100k(std::string_view text, size_t at, const WordRules& rules) {
+[[gnu::always_inline]] inline size_t scan_cl100k(std::string_view text, size_t at,
+                                                 const WordRules& rules) {
   if (const size_t bytes = contraction_bytes(text, at, Case::kInsensitive)) {
     return at + bytes;
   }
-  Cursor cursor(text, at);
+  const Cursor start(text, at);
+  Cursor cursor = start;
   if (cursor.is(rules.letter)) {
     cursor.skip_while(rules.letter);
     return cursor.at();
@@ -222,15 +207,14 @@ size_t scan_cl100k(std::string_view text, size_t at, const WordRules& rules) {
     return scan_digits(cursor, rules.digits_max);
   }
   if (!cursor.is(kNewline)) {
-    Cursor word = cursor;
-    word.advance();
-    if (word.is(rules.letter)) {
-      word.skip_while(rules.letter);
-      return word.at();
+    cursor.advance();
+    if (cursor.is(rules.letter)) {
+      cursor.skip_while(rules.letter);
+      return cursor.at();
     }
   }
-  const size_t symbols_end = scan_symbols(text, at, rules.not_symbol, /*slash=*/false);
-  return symbols_end != at ? symbols_end : scan_space_and_lines(text, at);
+  const size_t symbols_end = scan_symbols(start, rules.not_symbol, rules.symbol_tail);
+  return symbols_end != at ? symbols_end : scan_space_and_lines(text, start);
 }
 
 /// Ends of the two word alternatives of o200k; equal to the start where one does not match.
@@ -295,8 +279,9 @@ size_t scan_o200k(std::string_view text, size_t at, const CasedRules& rules) {
   if (cursor.is(kNumber)) {
     return scan_digits(cursor, rules.digits_max);
   }
-  const size_t symbols_end = scan_symbols(text, at, kSpace | kLetter | kNumber, rules.slash);
-  return symbols_end != at ? symbols_end : scan_space_and_lines(text, at);
+  const auto tail = rules.slash ? SymbolTail::kLinesAndSlashes : SymbolTail::kLines;
+  const size_t symbols_end = scan_symbols(cursor, kSpace | kLetter | kNumber, tail);
+  return symbols_end != at ? symbols_end : scan_space_and_lines(text, cursor);
 }
 
 size_t scan_kimi_k2(std::string_view text, size_t at) {
@@ -308,21 +293,123 @@ size_t scan_kimi_k2(std::string_view text, size_t at) {
   return scan_o200k(text, at, {.slash = false, .not_letter = kHan});
 }
 
-}  // namespace
+/// Digits are cut out one by one.
+struct BetweenDigits {
+  static bool ends(const UnicodeTable&, CodePoint, uint32_t flags) { return (flags & kDigit) != 0; }
+};
 
-std::optional<ScannerFamily> find_scanner(std::string_view pattern) {
-  for (const auto& [family, known] : kPatterns) {
-    if (pattern == known) {
-      return family;
-    }
+size_t scan_starcoder(std::string_view text, size_t at) {
+  const Cursor here(text, at);
+  if (here.is(kDigit)) {
+    return here.next().at();
   }
-  return std::nullopt;
+  return scan_gpt2(text, Cursor(text, at, BetweenDigits{}));
 }
+
+/// Numbers are cut out and stretches of some script set apart, whatever they hold.
+template <bool (*kIsApart)(char32_t), uint32_t kCut>
+struct Stretch {
+  bool apart;
+  bool ends(const UnicodeTable&, CodePoint code_point, uint32_t flags) const {
+    return (flags & kCut) != 0 || kIsApart(code_point.value) != apart;
+  }
+};
+
+bool is_in(char32_t c, char32_t first, char32_t last) {
+  return c >= first && c <= last;
+}
+
+/// `[一-龥぀-ゟ゠-ヿ]`
+bool is_chinese_or_kana(char32_t c) {
+  return is_in(c, 0x4E00, 0x9FA5) || is_in(c, 0x3040, 0x30FF);
+}
+
+/// DeepSeek V3's third expression, in a stretch that the first two have cut out.
+template <typename Bounds>
+size_t scan_deepseek3_stretch(std::string_view text, Cursor<Bounds> cursor) {
+  constexpr uint32_t kWordPart = kLetter | kMark;
+  constexpr uint32_t kSign = kPunctuation | kSymbol;
+  const Cursor<Bounds> start = cursor;
+  if (cursor.is(kWordPart)) {
+    cursor.skip_while(kWordPart);
+    return cursor.at();
+  }
+  cursor.advance();
+  if (start.is(kSign)) {
+    const auto is_ascii_letter = [&] { return cursor.is_ascii() && cursor.is(kLetter); };
+    if (start.is_ascii() && is_ascii_letter()) {
+      while (is_ascii_letter()) {
+        cursor.advance();
+      }
+      return cursor.at();
+    }
+  } else if (!start.is(kNewline) && cursor.is(kWordPart)) {
+    cursor.skip_while(kWordPart);
+    return cursor.at();
+  }
+  if (start.is(kSign) || (start.is_byte(' ') && cursor.is(kSign))) {
+    cursor.skip_while(kSign);
+    cursor.skip_while(kNewline);
+    return cursor.at();
+  }
+  if (start.is(kSpace)) {
+    return scan_space_and_lines(text, start);
+  }
+  // Nothing matches a control character unless it leads a word.
+  while (cursor.is_not(kWordPart | kSign | kSpace) && !cursor.next().is(kWordPart)) {
+    cursor.advance();
+  }
+  return cursor.at();
+}
+
+size_t scan_deepseek3(std::string_view text, size_t at) {
+  const Cursor here(text, at);
+  if (here.is(kNumber)) {
+    return scan_digits(here, 3);
+  }
+  const Stretch<is_chinese_or_kana, kNumber> stretch{is_chinese_or_kana(decode_at(text, at).value)};
+  return scan_deepseek3_stretch(text, Cursor(text, at, stretch));
+}
+
+/// `[一-龥ࠀ-一가-\x{d7ff}]`
+bool is_east_of_arabic(char32_t c) {
+  return is_in(c, 0x800, 0x9FA5) || is_in(c, 0xAC00, 0xD7FF);
+}
+
+/// Line breaks, then words, then punctuation, each with a space before it, then stretches of
+/// eastern scripts in all of that, then digits are cut out one after the other.
+size_t scan_deepseek_coder(std::string_view text, size_t at) {
+  constexpr uint32_t kCut = kNewline | kNumber;
+  const Cursor here(text, at);
+  if (here.is(kCut)) {
+    return here.next().at();
+  }
+  const Stretch<is_east_of_arabic, kCut> stretch{is_east_of_arabic(decode_at(text, at).value)};
+  Cursor cursor(text, at, stretch);
+  // The space belongs to what follows even if that is cut off from it later.
+  const auto leads = [text](size_t from) {
+    const Cursor space(text, from);
+    return space.is(kSpace) && !space.is(kNewline) && space.next().is(kLetter | kPunctuation);
+  };
+  if (cursor.is(kLetter | kPunctuation) || leads(at)) {
+    if (cursor.is(kSpace)) {
+      cursor.advance();
+    }
+    cursor.skip_while(cursor.is(kLetter) ? kLetter : kPunctuation);
+    return cursor.at();
+  }
+  do {
+    cursor.advance();
+  } while (cursor.is_not(kLetter | kPunctuation) && !leads(cursor.at()));
+  return cursor.at();
+}
+
+}  // namespace
 
 size_t scan_piece(ScannerFamily family, std::string_view text, size_t at) {
   switch (family) {
     case ScannerFamily::kGpt2:
-      return scan_gpt2(text, at);
+      return scan_gpt2(text, Cursor(text, at));
     case ScannerFamily::kCl100k:
       return scan_cl100k(text, at, {kLetter, kSpace | kLetter | kNumber, 3});
     case ScannerFamily::kQwen2:
@@ -335,6 +422,14 @@ size_t scan_piece(ScannerFamily family, std::string_view text, size_t at) {
       return scan_o200k(text, at, {.contractions = false, .digits_max = 1});
     case ScannerFamily::kKimiK2:
       return scan_kimi_k2(text, at);
+    case ScannerFamily::kStarcoder:
+      return scan_starcoder(text, at);
+    case ScannerFamily::kDeepseek3:
+      return scan_deepseek3(text, at);
+    case ScannerFamily::kDeepseekCoder:
+      return scan_deepseek_coder(text, at);
+    case ScannerFamily::kSeedCoder:
+      return scan_cl100k(text, at, {kLetter, kSpace | kLetter | kNumber, 1, SymbolTail::kNone});
   }
   return text.size();
 }

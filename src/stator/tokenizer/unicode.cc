@@ -5,7 +5,7 @@
 
 #include <simdjson.h>
 
-#include <algorithm>
+#include <map>
 
 namespace stator::tokenizer {
 namespace {
@@ -26,25 +26,23 @@ const UnicodeTable& UnicodeTable::get() {
   return table;
 }
 
-UnicodeTable::UnicodeTable() : class_of_(0x110000) {
+UnicodeTable::UnicodeTable() {
+  std::map<Page, uint16_t> known;
+  Page page{};
   uint32_t at = 0;
-  uint32_t classes = 0;
   for (const Run& run : kRuns) {
-    const auto known = std::find(flags_.begin(), flags_.begin() + classes, run.flags);
-    const auto index = static_cast<uint32_t>(known - flags_.begin());
-    if (index == classes) {
-      STATOR_ASSERT(classes < 250,
-                    "the generated table has more distinct classes than a byte counts");
-      flags_[classes++] = run.flags;
+    for (uint32_t left = run.length; left > 0; --left, ++at) {
+      page[at % kPageCodePoints] = run.flags | (at == '\r' || at == '\n' ? kNewline : 0);
+      if (at % kPageCodePoints == kPageCodePoints - 1) {
+        const auto [entry, is_new] = known.try_emplace(page, static_cast<uint16_t>(pages_.size()));
+        if (is_new) {
+          pages_.push_back(page);
+        }
+        page_of_[at / kPageCodePoints] = entry->second;
+      }
     }
-    std::fill_n(class_of_.begin() + at, run.length, static_cast<uint8_t>(index));
-    at += run.length;
   }
   STATOR_ASSERT(at == 0x110000, "the generated table covers all code points");
-  for (const char32_t newline : {U'\r', U'\n'}) {
-    flags_[classes] = flags_[class_of_[newline]] | kNewline;
-    class_of_[newline] = static_cast<uint8_t>(classes++);
-  }
   for (uint32_t byte = 0; byte < 128; ++byte) {
     ascii_[byte] = flags(byte);
   }

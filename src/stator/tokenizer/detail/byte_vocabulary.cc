@@ -4,6 +4,7 @@
 #include "stator/tokenizer/byte_alphabet.h"
 #include "stator/tokenizer/detail/base64.h"
 #include "stator/tokenizer/detail/rank_merges.h"
+#include "stator/tokenizer/detail/split_collector.h"
 
 #include <fmt/format.h>
 
@@ -48,21 +49,10 @@ Status ByteVocabulary::fill(PipelineParts& parts) {
   return {};
 }
 
-Status add_split(std::string_view expression, PreTokenizer& pre_tokenizer) {
-  if (const auto family = find_scanner(expression)) {
-    pre_tokenizer.steps.emplace_back(PreTokenizer::Scan{*family});
-    return {};
-  }
-  STATOR_TRY(Regex regex, Regex::compile(expression));
-  pre_tokenizer.steps.emplace_back(
-      PreTokenizer::Split{std::move(regex), PreTokenizer::Behavior::kIsolated});
-  return {};
-}
-
 Status add_byte_level_split(std::string_view expression, PreTokenizer& pre_tokenizer) {
-  STATOR_CHECK(add_split(expression, pre_tokenizer));
-  pre_tokenizer.steps.emplace_back(PreTokenizer::MapBytes{});
-  return {};
+  SplitCollector splits(pre_tokenizer);
+  splits.isolate(expression);
+  return splits.add(PreTokenizer::MapBytes{});
 }
 
 }  // namespace stator::tokenizer

@@ -37,7 +37,4 @@ class ByteVocabulary {
 /// bytes in the byte alphabet. kUnsupported or kCorrupt: the expression cannot be compiled.
 Status add_byte_level_split(std::string_view expression, PreTokenizer& pre_tokenizer);
 
-/// One Split step that isolates what the expression matches. Errors as above.
-Status add_split(std::string_view expression, PreTokenizer& pre_tokenizer);
-
 }  // namespace stator::tokenizer

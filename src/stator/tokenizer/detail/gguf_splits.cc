@@ -56,15 +56,12 @@ constexpr Expressions kDeepseekLlm = {kNewline,  kDeepseekLetters, kDeepseekPunc
 constexpr Expressions kDeepseekCoder = {kNewline, R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekCjk,
                                         kDigit};
 constexpr Expressions kDeepseek3 = {
-    R"(\p{N}{1,3})", R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)",
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+    R"(\p{N}{1,3})", R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)", kDeepseek3Split};
 constexpr Expressions kBloom = {
     R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)"};
 constexpr Expressions kViking = {kBloom[0], kDigit};
-constexpr Expressions kBailing = {
-    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"};
-constexpr Expressions kSeedCoder = {
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr Expressions kBailing = {kBailingSplit};
+constexpr Expressions kSeedCoder = {kSeedCoderSplit};
 constexpr Expressions kExaoneMoe = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"};
 constexpr Expressions kSuperBpe = {kDigits, R"((?=(\d{3})+(?!\d)))"};

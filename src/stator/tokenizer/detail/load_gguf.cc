@@ -7,6 +7,7 @@
 #include "stator/tokenizer/detail/gguf_splits.h"
 #include "stator/tokenizer/detail/rank_merges.h"
 #include "stator/tokenizer/detail/sentencepiece_vocabulary.h"
+#include "stator/tokenizer/detail/split_collector.h"
 #include "stator/tokenizer/unicode.h"
 
 #include <fmt/format.h>
@@ -136,10 +137,11 @@ PipelineResult load_byte_level(const GgufMetadata& metadata, std::vector<Piece> 
     spec.vocab.emplace_back(pieces[id].text, static_cast<TokenId>(id));
   }
   STATOR_CHECK(read_merges(metadata, spec));
+  SplitCollector splits(parts.pre_tokenizer);
   for (const std::string_view expression : split->expressions) {
-    STATOR_CHECK(add_split(expression, parts.pre_tokenizer));
+    splits.isolate(expression);
   }
-  parts.pre_tokenizer.steps.emplace_back(PreTokenizer::MapBytes{});
+  STATOR_CHECK(splits.add(PreTokenizer::MapBytes{}));
   parts.decoder.steps.emplace_back(Decoder::ByteLevel{});
   STATOR_TRY(parts.post_processor,
              read_bos_and_eos(metadata, pieces.size(), split->adds_bos, false));

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/detail/load_steps.h"
 
+#include "stator/tokenizer/detail/split_collector.h"
+#include "stator/tokenizer/detail/split_expressions.h"
 #include "stator/tokenizer/unicode.h"
 
 #include <fmt/format.h>
 
+#include <span>
 #include <utility>
 
 namespace stator::tokenizer {
@@ -29,7 +32,7 @@ Result<Behavior> get_behavior(Json step) {
   return Error(Code::kUnsupported, fmt::format("unknown split behavior '{}'", name));
 }
 
-Result<PreTokenizer::Step> load_split(Json step) {
+Status load_split(Json step, SplitCollector& splits) {
   STATOR_TRY(const Behavior behavior, get_behavior(step));
   STATOR_TRY(const bool invert, get_bool(step, "invert", false));
   const auto pattern = find_field(step, "pattern");
@@ -38,18 +41,20 @@ Result<PreTokenizer::Step> load_split(Json step) {
   }
   STATOR_TRY(const auto text, find_string(*pattern, "String"));
   if (text) {
-    return PreTokenizer::Split{PreTokenizer::SplitText{std::string(*text)}, behavior, invert};
+    return splits.add(
+        PreTokenizer::Split{PreTokenizer::SplitText{std::string(*text)}, behavior, invert});
   }
   STATOR_TRY(const std::string_view expression, get_string(*pattern, "Regex"));
-  // The known expressions match everything, so keeping the matches or removing the gaps is the
-  // same.
+  // A known expression matches everything, so keeping the matches or removing the gaps is the same.
   const bool keeps_matches =
-      invert ? behavior == Behavior::kRemoved : behavior == Behavior::kIsolated;
-  if (const auto family = find_scanner(expression); family && keeps_matches) {
-    return PreTokenizer::Scan{*family};
+      invert ? behavior == Behavior::kRemoved && find_scanner(std::span(&expression, 1))
+             : behavior == Behavior::kIsolated;
+  if (keeps_matches) {
+    splits.isolate(expression);
+    return {};
   }
   STATOR_TRY(Regex regex, Regex::compile(expression));
-  return PreTokenizer::Split{std::move(regex), behavior, invert};
+  return splits.add(PreTokenizer::Split{std::move(regex), behavior, invert});
 }
 
 /// A string that must be one character.
@@ -66,17 +71,16 @@ Result<PreTokenizer::Step> load_char_delimiter(Json step) {
   return PreTokenizer::Split{PreTokenizer::SplitText{std::string(delimiter)}, Behavior::kRemoved};
 }
 
-Status load_byte_level(Json step, PreTokenizer& pre_tokenizer) {
+Status load_byte_level(Json step, SplitCollector& splits) {
   STATOR_TRY(const bool add_prefix_space, get_bool(step, "add_prefix_space", true));
   STATOR_TRY(const bool use_regex, get_bool(step, "use_regex", true));
   if (add_prefix_space) {
-    pre_tokenizer.steps.emplace_back(PreTokenizer::AddPrefixSpace{});
+    STATOR_CHECK(splits.add(PreTokenizer::AddPrefixSpace{}));
   }
   if (use_regex) {
-    pre_tokenizer.steps.emplace_back(PreTokenizer::Scan{ScannerFamily::kGpt2});
+    splits.isolate(kGpt2Split);
   }
-  pre_tokenizer.steps.emplace_back(PreTokenizer::MapBytes{});
-  return {};
+  return splits.add(PreTokenizer::MapBytes{});
 }
 
 /// Old files say "add_prefix_space" instead of "prepend_scheme".
@@ -102,16 +106,16 @@ Result<PreTokenizer::MapSpaces::Prepend> get_prepend_scheme(Json step) {
   return Error(Code::kUnsupported, fmt::format("unknown prepend_scheme '{}'", scheme));
 }
 
-Status load_metaspace(Json step, PreTokenizer& pre_tokenizer) {
+Status load_metaspace(Json step, SplitCollector& splits) {
   STATOR_TRY(const std::string_view replacement, get_character(step, "replacement"));
   STATOR_TRY(const auto prepend, get_prepend_scheme(step));
   STATOR_TRY(const bool split, get_bool(step, "split", true));
-  pre_tokenizer.steps.emplace_back(PreTokenizer::MapSpaces{std::string(replacement), prepend});
-  if (split) {
-    pre_tokenizer.steps.emplace_back(PreTokenizer::Split{
-        PreTokenizer::SplitText{std::string(replacement)}, Behavior::kMergedWithNext});
+  STATOR_CHECK(splits.add(PreTokenizer::MapSpaces{std::string(replacement), prepend}));
+  if (!split) {
+    return {};
   }
-  return {};
+  return splits.add(PreTokenizer::Split{PreTokenizer::SplitText{std::string(replacement)},
+                                        Behavior::kMergedWithNext});
 }
 
 Result<PreTokenizer::Step> load_fixed_length(Json step) {
@@ -122,20 +126,14 @@ Result<PreTokenizer::Step> load_fixed_length(Json step) {
   return PreTokenizer::SplitLength{chars};
 }
 
-void add_bert(PreTokenizer& pre_tokenizer) {
-  pre_tokenizer.steps.emplace_back(
-      PreTokenizer::Split{PreTokenizer::SplitClass{kSpace}, Behavior::kRemoved});
-  pre_tokenizer.steps.emplace_back(
-      PreTokenizer::Split{PreTokenizer::SplitClass{kPunctuationSplit}});
+Status add_bert(SplitCollector& splits) {
+  STATOR_CHECK(
+      splits.add(PreTokenizer::Split{PreTokenizer::SplitClass{kSpace}, Behavior::kRemoved}));
+  return splits.add(PreTokenizer::Split{PreTokenizer::SplitClass{kPunctuationSplit}});
 }
 
 /// The steps that are one split by a class of characters.
 Result<PreTokenizer::Step> load_class_split(Json step, std::string_view type) {
-  if (type == "Digits") {
-    STATOR_TRY(const bool individual, get_bool(step, "individual_digits", false));
-    return PreTokenizer::Split{PreTokenizer::SplitClass{kDigit},
-                               individual ? Behavior::kIsolated : Behavior::kContiguous};
-  }
   if (type == "Punctuation") {
     PreTokenizer::Split split{PreTokenizer::SplitClass{kPunctuationSplit}};
     if (find_field(step, "behavior")) {
@@ -152,10 +150,16 @@ Result<PreTokenizer::Step> load_class_split(Json step, std::string_view type) {
   return unsupported_step("pre-tokenizer", type);
 }
 
-Result<PreTokenizer::Step> load_one(Json step, std::string_view type) {
-  if (type == "Split") {
-    return load_split(step);
+Status load_digits(Json step, SplitCollector& splits) {
+  STATOR_TRY(const bool individual, get_bool(step, "individual_digits", false));
+  if (individual) {
+    splits.isolate_digits();
+    return {};
   }
+  return splits.add(PreTokenizer::Split{PreTokenizer::SplitClass{kDigit}, Behavior::kContiguous});
+}
+
+Result<PreTokenizer::Step> load_one(Json step, std::string_view type) {
   if (type == "CharDelimiterSplit") {
     return load_char_delimiter(step);
   }
@@ -165,7 +169,7 @@ Result<PreTokenizer::Step> load_one(Json step, std::string_view type) {
   return type == "FixedLength" ? load_fixed_length(step) : load_class_split(step, type);
 }
 
-Status load_into(Json step, int nesting, PreTokenizer& pre_tokenizer) {
+Status load_into(Json step, int nesting, SplitCollector& splits) {
   STATOR_TRY(const std::string_view type, get_type(step), "pre-tokenizer");
   if (type == "Sequence") {
     if (nesting >= kMaxNesting) {
@@ -174,23 +178,27 @@ Status load_into(Json step, int nesting, PreTokenizer& pre_tokenizer) {
     }
     STATOR_TRY(const auto steps, get_array(step, "pretokenizers"));
     for (const Json inner : steps) {
-      STATOR_CHECK(load_into(inner, nesting + 1, pre_tokenizer));
+      STATOR_CHECK(load_into(inner, nesting + 1, splits));
     }
     return {};
   }
   if (type == "ByteLevel") {
-    return load_byte_level(step, pre_tokenizer);
+    return load_byte_level(step, splits);
   }
   if (type == "Metaspace") {
-    return load_metaspace(step, pre_tokenizer);
+    return load_metaspace(step, splits);
   }
   if (type == "BertPreTokenizer") {
-    add_bert(pre_tokenizer);
-    return {};
+    return add_bert(splits);
+  }
+  if (type == "Split") {
+    return load_split(step, splits);
+  }
+  if (type == "Digits") {
+    return load_digits(step, splits);
   }
   STATOR_TRY(PreTokenizer::Step loaded, load_one(step, type));
-  pre_tokenizer.steps.push_back(std::move(loaded));
-  return {};
+  return splits.add(std::move(loaded));
 }
 
 }  // namespace
@@ -198,7 +206,9 @@ Status load_into(Json step, int nesting, PreTokenizer& pre_tokenizer) {
 Result<PreTokenizer> load_pre_tokenizer(Json root) {
   PreTokenizer pre_tokenizer;
   if (const auto step = find_field(root, "pre_tokenizer")) {
-    STATOR_CHECK(load_into(*step, 0, pre_tokenizer));
+    SplitCollector splits(pre_tokenizer);
+    STATOR_CHECK(load_into(*step, 0, splits));
+    STATOR_CHECK(splits.flush());
   }
   return pre_tokenizer;
 }
