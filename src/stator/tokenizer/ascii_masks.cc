@@ -22,6 +22,7 @@ void classify_portable(const char* text, AsciiMasks& masks) {
     masks.newline |= byte == '\r' || byte == '\n' ? bit : 0;
     masks.blank |= byte == ' ' ? bit : 0;
     masks.quote |= byte == '\'' ? bit : 0;
+    masks.control |= between(0, 8) || between(0x0E, 0x1F) || byte == 0x7F ? bit : 0;
     masks.other |= byte >= 0x80 ? bit : 0;
   }
 }
@@ -45,7 +46,10 @@ void classify_sse2(const char* text, AsciiMasks& masks) {
     const __m128i blank = _mm_cmpeq_epi8(bytes, set1(' '));
     put(masks.letter, between(_mm_or_si128(bytes, set1(0x20)), 'a', 'z'));
     put(masks.digit, between(bytes, '0', '9'));
-    put(masks.space, _mm_or_si128(blank, between(bytes, '\t', '\r')));
+    const __m128i lines = between(bytes, '\t', '\r');
+    put(masks.space, _mm_or_si128(blank, lines));
+    put(masks.control, _mm_andnot_si128(lines, _mm_or_si128(between(bytes, '\0', 0x1F),
+                                                            _mm_cmpeq_epi8(bytes, set1(0x7F)))));
     put(masks.newline,
         _mm_or_si128(_mm_cmpeq_epi8(bytes, set1('\r')), _mm_cmpeq_epi8(bytes, set1('\n'))));
     put(masks.blank, blank);
@@ -72,7 +76,10 @@ __attribute__((target("avx2"))) void classify_avx2(const char* text, AsciiMasks&
     const __m256i blank = is(' ');
     put(masks.letter, between(_mm256_or_si256(bytes, _mm256_set1_epi8(0x20)), 'a', 'z'));
     put(masks.digit, between(bytes, '0', '9'));
-    put(masks.space, _mm256_or_si256(blank, between(bytes, '\t', '\r')));
+    const __m256i lines = between(bytes, '\t', '\r');
+    put(masks.space, _mm256_or_si256(blank, lines));
+    put(masks.control,
+        _mm256_andnot_si256(lines, _mm256_or_si256(between(bytes, '\0', 0x1F), is(0x7F))));
     put(masks.newline, _mm256_or_si256(is('\r'), is('\n')));
     put(masks.blank, blank);
     put(masks.quote, is('\''));
@@ -90,7 +97,10 @@ __attribute__((target("avx512f,avx512bw"))) void classify_avx512(const char* tex
   masks.letter = _mm512_cmplt_epu8_mask(from_letter, _mm512_set1_epi8(26));
   masks.digit = _mm512_cmplt_epu8_mask(from_digit, _mm512_set1_epi8(10));
   masks.blank = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(' '));
-  masks.space = masks.blank | _mm512_cmplt_epu8_mask(from_tab, _mm512_set1_epi8(5));
+  const __mmask64 lines = _mm512_cmplt_epu8_mask(from_tab, _mm512_set1_epi8(5));
+  masks.space = masks.blank | lines;
+  masks.control = ~lines & (_mm512_cmplt_epu8_mask(bytes, _mm512_set1_epi8(0x20)) |
+                            _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(0x7F)));
   masks.newline = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\r')) |
                   _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\n'));
   masks.quote = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\''));

@@ -15,6 +15,7 @@ struct AsciiMasks {
   uint64_t newline;  ///< CR and LF
   uint64_t blank;    ///< ' ' only
   uint64_t quote;    ///< '\''
+  uint64_t control;  ///< control characters that are not white space
   uint64_t other;    ///< not ASCII
   bool operator==(const AsciiMasks&) const = default;
 };

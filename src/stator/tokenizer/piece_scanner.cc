@@ -2,6 +2,7 @@
 #include "stator/tokenizer/piece_scanner.h"
 
 #include "stator/core/assert.h"
+#include "stator/tokenizer/unicode.h"
 
 #include <bit>
 
@@ -18,16 +19,21 @@ struct BlockRules {
   };
   Contractions contractions;
   bool digits_in_threes = false;
-  bool lines = true;   // line breaks end runs of white space, one symbol may lead a word
-  bool cased = false;  // words end before a capital that follows a small letter
-  bool slash = false;  // '/' goes on with the line breaks after symbols
+  bool lines = true;          // line breaks end runs of white space, one symbol may lead a word
+  bool cased = false;         // words end before a capital that follows a small letter
+  bool slash = false;         // '/' goes on with the line breaks after symbols
+  bool digits_apart = false;  // digits are cut out first, so that they end runs of white space
+  bool tail = true;           // line breaks go on with the symbols before them
+  bool controls = true;       // control characters are symbols
 };
 
-/// The masks cut off before the first byte that is not ASCII, and what follows from them.
+/// The masks cut off before the first byte that the rules say nothing about, and what follows from
+/// them.
 struct Block {
-  explicit Block(const AsciiMasks& masks)
-      : bytes(masks.other == 0 ? kMaskBytes : static_cast<size_t>(std::countr_zero(masks.other))),
-        valid(masks.other == 0 ? ~uint64_t{0} : (masks.other & (~masks.other + 1)) - 1),
+  /// `stop`: bytes that the block ends before.
+  Block(const AsciiMasks& masks, uint64_t stop)
+      : bytes(static_cast<size_t>(std::countr_zero(stop))),
+        valid(stop == 0 ? ~uint64_t{0} : (stop & (~stop + 1)) - 1),
         letter(masks.letter & valid),
         digit(masks.digit & valid),
         space(masks.space & valid),
@@ -85,10 +91,12 @@ uint64_t starts_of_threes(uint64_t digit) {
 
 /// Starts within white space for `\s*[\r\n]+|\s+(?!\S)|\s+` after ` ?symbols+[\r\n]*`. `swallowed`
 /// are the line breaks that belong to the symbols before them.
+template <BlockRules kRules>
 uint64_t starts_of_space_and_lines(const Block& block, uint64_t swallowed) {
   const uint64_t gap = block.space & ~block.newline;
   const uint64_t first = block.space & ~(block.space << 1) & ~swallowed;
-  const uint64_t last = gap & ~(block.space >> 1);
+  const uint64_t goes_on = kRules.digits_apart ? block.space | block.digit : block.space;
+  const uint64_t last = gap & ~(goes_on >> 1);
   // White space after a line break is a piece of its own, unless another line break ends it.
   uint64_t indent = gap & ~(gap << 1) & (block.newline << 1);
   if ((gap & (block.newline >> 1)) != 0) [[unlikely]] {
@@ -154,7 +162,8 @@ uint64_t find_starts_with_lines(const Block& block, const char* text) {
   // A single symbol, not after a blank, leads the word behind it.
   const uint64_t leader = block.symbol & ~((block.symbol | block.blank) << 1) & (block.letter >> 1);
   const uint64_t after_symbol = block.newline & (block.symbol << 1);
-  const uint64_t swallowed = block.newline & ~(block.newline + after_symbol);
+  const uint64_t swallowed =
+      kRules.tail ? block.newline & ~(block.newline + after_symbol) : uint64_t{0};
   uint64_t starts = block.letter & ~((block.letter | gap | leader) << 1);
   if constexpr (kRules.cased) {
     uint64_t capital = 0;
@@ -166,7 +175,7 @@ uint64_t find_starts_with_lines(const Block& block, const char* text) {
   }
   starts |= kRules.digits_in_threes ? starts_of_threes(block.digit) : block.digit;
   starts |= block.symbol & ~((block.symbol | block.blank) << 1);
-  starts |= starts_of_space_and_lines(block, swallowed);
+  starts |= starts_of_space_and_lines<kRules>(block, swallowed);
   if constexpr (kRules.contractions == Contractions::kFirst) {
     // With one letter only behind the quote, the piece ends there anyway.
     const uint64_t quotes = block.quote & leader & (block.letter >> 2);
@@ -184,13 +193,15 @@ uint64_t find_starts_with_lines(const Block& block, const char* text) {
 }
 
 /// The expression of GPT-2.
+template <BlockRules kRules>
 uint64_t find_starts_without_lines(const Block& block, const char* text) {
   const uint64_t blank = block.blank;
   uint64_t starts = block.letter & ~((block.letter | blank) << 1);
-  starts |= block.digit & ~((block.digit | blank) << 1);
+  starts |= kRules.digits_apart ? block.digit : block.digit & ~((block.digit | blank) << 1);
   const uint64_t symbols = block.symbol & ~((block.symbol | blank) << 1);
   starts |= symbols;
-  starts |= block.space & ~((block.space << 1) & (block.space >> 1));
+  const uint64_t goes_on = kRules.digits_apart ? block.space | block.digit : block.space;
+  starts |= block.space & ~((block.space << 1) & (goes_on >> 1));
   const uint64_t quotes = block.quote & symbols & (block.letter >> 1);
   if (quotes != 0) {
     // A contraction may reach behind the block.
@@ -205,7 +216,7 @@ uint64_t find_starts_without_lines(const Block& block, const char* text) {
 
 template <BlockRules kRules>
 uint64_t find_starts(const AsciiMasks& masks, const char* text) {
-  const Block block(masks);
+  const Block block(masks, kRules.controls ? masks.other : masks.other | masks.control);
   if (block.bytes == 0) {
     return 0;
   }
@@ -213,9 +224,46 @@ uint64_t find_starts(const AsciiMasks& masks, const char* text) {
   if constexpr (kRules.lines) {
     starts = find_starts_with_lines<kRules>(block, text);
   } else {
-    starts = find_starts_without_lines(block, text);
+    starts = find_starts_without_lines<kRules>(block, text);
   }
   return keep_certain(starts, block) & ~uint64_t{1};
+}
+
+/// Adds the letters that are not ASCII, up to the first character that is none, to the masks of the
+/// block at `text`.
+void add_letters(uint32_t letters, std::string_view text, AsciiMasks& masks) {
+  constexpr char32_t kLongS = 0x17F;  // the second half of a contraction
+  const UnicodeTable& table = UnicodeTable::get();
+  while (masks.other != 0) {
+    const auto at = static_cast<size_t>(std::countr_zero(masks.other));
+    if (at + 4 > kMaskBytes) {
+      return;
+    }
+    const CodePoint code_point = decode_at(text, at);
+    if ((table.flags(code_point.value) & letters) == 0 || code_point.value == kLongS) {
+      return;
+    }
+    const uint64_t bytes = below(code_point.bytes) << at;
+    masks.letter |= bytes;
+    masks.other &= ~bytes;
+  }
+}
+
+/// Classes of the letters in expressions that do not tell upper from lower case: what a block may
+/// hold besides ASCII.
+uint32_t letters_of(ScannerFamily family) {
+  switch (family) {
+    case ScannerFamily::kGpt2:
+    case ScannerFamily::kCl100k:
+    case ScannerFamily::kQwen2:
+    case ScannerFamily::kStarcoder:
+    case ScannerFamily::kSeedCoder:
+      return kLetter;
+    case ScannerFamily::kQwen35:
+      return kLetter | kMark;
+    default:
+      return 0;
+  }
 }
 
 bool is_ascii(char c) {
@@ -247,16 +295,26 @@ PieceScanner::FindStarts PieceScanner::starts_of(ScannerFamily family) {
       return find_starts<BlockRules{
           .contractions = Contractions::kSuffix, .digits_in_threes = true, .cased = true}>;
     case ScannerFamily::kStarcoder:
+      return find_starts<BlockRules{
+          .contractions = Contractions::kLowerFirst, .lines = false, .digits_apart = true}>;
     case ScannerFamily::kDeepseek3:
-    case ScannerFamily::kDeepseekCoder:
+      return find_starts<BlockRules{.contractions = Contractions::kNone,
+                                    .digits_in_threes = true,
+                                    .digits_apart = true,
+                                    .controls = false}>;
     case ScannerFamily::kSeedCoder:
+      return find_starts<BlockRules{.contractions = Contractions::kFirst, .tail = false}>;
+    case ScannerFamily::kDeepseekCoder:
       break;
   }
   return nullptr;
 }
 
 PieceScanner::PieceScanner(ScannerFamily family, SimdLevel level)
-    : family_(family), classify_(ascii_classifier(level)), find_starts_(starts_of(family)) {}
+    : family_(family),
+      letters_(letters_of(family)),
+      classify_(ascii_classifier(level)),
+      find_starts_(starts_of(family)) {}
 
 size_t PieceScanner::scan(std::string_view text, size_t& at, std::span<uint32_t> ends) const {
   STATOR_ASSERT(ends.size() >= kEndsMin, "there is room for the pieces of a block");
@@ -265,6 +323,9 @@ size_t PieceScanner::scan(std::string_view text, size_t& at, std::span<uint32_t>
     if (find_starts_ != nullptr && at + kMaskBytes <= text.size() && is_ascii(text[at])) {
       AsciiMasks masks;
       classify_(text.data() + at, masks);
+      if (masks.other != 0 && letters_ != 0) {
+        add_letters(letters_, text.substr(at), masks);
+      }
       const uint64_t starts = find_starts_(masks, text.data() + at);
       for (uint64_t left = starts; left != 0; left &= left - 1) {
         ends[count++] = static_cast<uint32_t>(at + static_cast<size_t>(std::countr_zero(left)));

@@ -34,6 +34,7 @@ class PieceScanner {
   static FindStarts starts_of(ScannerFamily family);
 
   ScannerFamily family_;
+  uint32_t letters_;  // UnicodeClass bits
   ClassifyAscii classify_;
   FindStarts find_starts_;
 };

@@ -11,8 +11,9 @@ namespace stator::tokenizer {
 
 /// A regular expression from a tokenizer.json: written for Oniguruma (Ruby syntax), run by PCRE2
 /// with JIT. The differences that matter are translated at compile time: `\s`, `\w`, `\d` and `\p`
-/// are the reference's sets (PCRE2's differ), `\h` is a hex digit, `^` and `$` work per line. What has
-/// no equivalent (class intersection, nested classes, inline options other than i) is kUnsupported.
+/// are the reference's sets (PCRE2's differ), `\h` is a hex digit, `^` and `$` work per line. What
+/// has no equivalent (class intersection, nested classes, inline options other than i) is
+/// kUnsupported.
 ///
 /// Immutable and thread-safe; match data and JIT stack are per thread.
 class Regex {

@@ -71,7 +71,15 @@ BENCHMARK_CAPTURE(scan, gpt2, ScannerFamily::kGpt2);
 BENCHMARK_CAPTURE(scan, cl100k, ScannerFamily::kCl100k);
 BENCHMARK_CAPTURE(scan, qwen35, ScannerFamily::kQwen35);
 BENCHMARK_CAPTURE(scan, o200k, ScannerFamily::kO200k);
+BENCHMARK_CAPTURE(scan, starcoder, ScannerFamily::kStarcoder);
+BENCHMARK_CAPTURE(scan, deepseek3, ScannerFamily::kDeepseek3);
+BENCHMARK_CAPTURE(scan, deepseek_coder, ScannerFamily::kDeepseekCoder);
+BENCHMARK_CAPTURE(scan, seed_coder, ScannerFamily::kSeedCoder);
 BENCHMARK_CAPTURE(split_by_expressions, cl100k, ScannerFamily::kCl100k);
+BENCHMARK_CAPTURE(split_by_expressions, starcoder, ScannerFamily::kStarcoder);
+BENCHMARK_CAPTURE(split_by_expressions, deepseek3, ScannerFamily::kDeepseek3);
+BENCHMARK_CAPTURE(split_by_expressions, deepseek_coder, ScannerFamily::kDeepseekCoder);
+BENCHMARK_CAPTURE(split_by_expressions, seed_coder, ScannerFamily::kSeedCoder);
 
 }  // namespace
 }  // namespace stator::tokenizer
