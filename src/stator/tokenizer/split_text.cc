@@ -45,11 +45,13 @@ struct TextCuts {
 TextCuts cuts_of(ScannerFamily family) {
   switch (family) {
     case ScannerFamily::kGpt2:
+    case ScannerFamily::kStarcoder:
       return {.before_spaces = true, .after_lines = false};
     case ScannerFamily::kCl100k:
     case ScannerFamily::kQwen2:
     case ScannerFamily::kQwen35:
     case ScannerFamily::kO200k:
+    case ScannerFamily::kDeepseek3:
       return {.before_spaces = true, .after_lines = true};
     default:
       return {};  // a family counts only once somebody has proven it
