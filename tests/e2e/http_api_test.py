@@ -41,6 +41,32 @@ class HttpApi:
         status, _, body = self.http.request("HEAD", "/v1/models")
         self.assertEqual((status, body), (200, b""))
 
+    def test_a_wrong_method_is_told_the_right_one(self):
+        status, headers, _ = self.http.request("GET", CHAT)
+        self.assertEqual((status, headers["allow"]), (405, "POST"))
+        status, headers, _ = self.http.request("DELETE", "/v1/models")
+        self.assertEqual((status, headers["allow"]), (405, "GET, HEAD"))
+
+    # Annotations
+
+    def test_annotations_stand_before_a_streams_first_chunk(self):
+        names = ["request_id", "formatted_prompt", "token_ids", "worker_instance_id"]
+        status, _, body = self.http.request("POST", CHAT, chat_body(stream=True, nvext={"annotations": names}))
+        self.assertEqual(status, 200)
+        frames = body.decode().split("\n\n")
+        events = {}
+        while frames[0].startswith("event: "):
+            name, data = frames.pop(0).split("\n")
+            events[name.removeprefix("event: ")] = json.loads(data.removeprefix("data: "))
+        self.assertEqual(set(events), set(names))
+        chunk = json.loads(frames[0].removeprefix("data: "))
+        self.assertEqual(chunk["id"], "chatcmpl-" + events["request_id"])
+        self.assertIn("What is a KV cache?", events["formatted_prompt"])
+        _, tokens = self.http.post("/tokenize", {"model": MODEL, "messages": chat_body()["messages"]})
+        self.assertEqual(events["token_ids"], tokens["tokens"])
+        self.assertIn(events["worker_instance_id"], self.deployment.worker_ids())
+        self.assertFalse(any(frame.startswith("event:") for frame in frames))
+
     # Tokens
 
     def test_tokenize_and_detokenize_are_each_others_inverse(self):

@@ -97,6 +97,12 @@ class StreamAnswer final : public Answer {
     return true;
   }
 
+  void annotate(std::string_view name, std::string_view json) override {
+    if (!started_) {
+      api::append_sse_annotation(spec_.annotations, name, json);
+    }
+  }
+
   void finish(const api::Usage& usage, std::string_view nvext_json) override {
     std::string& out = scratch();
     if (spec_.options.include_usage || !nvext_json.empty()) {
@@ -187,6 +193,7 @@ class StreamAnswer final : public Answer {
       headers.list.push_back({"cache-control", "no-cache"});
       headers.list.push_back({"x-accel-buffering", "no"});
       exchange_.start_stream(200, kEventStream, headers.list);
+      exchange_.write(std::exchange(spec_.annotations, {}));
     }
     exchange_.write(bytes);
   }

@@ -33,6 +33,7 @@ struct AnswerSpec {
   uint32_t choices = 1;
   api::ResponseOptions options;
   bool logprobs = false;
+  std::string annotations;  ///< event frames before the first chunk of a stream
   api::ErrorStyle error_style;
   Duration retry_after{};
 };
@@ -60,6 +61,8 @@ class Answer {
   /// Whether something left for the client. A piece in which there is nothing to see sends
   /// nothing; its log-probabilities go with the next piece of its choice.
   virtual bool add(const AnswerPiece& piece) = 0;
+  /// Adds a frame to those before a stream's first chunk; nothing for bodies and started streams.
+  virtual void annotate(std::string_view /*name*/, std::string_view /*json*/) {}
   /// Ends the exchange.
   virtual void finish(const api::Usage& usage, std::string_view nvext_json) = 0;
   /// Ends the exchange.

@@ -131,6 +131,18 @@ bool path_matches(const Route& route, std::string_view path) {
                          : path == route.path;
 }
 
+/// For the Allow header, "GET, HEAD"; empty for a path nobody knows.
+std::string allowed_methods(std::string_view path) {
+  std::string methods;
+  for (const Route& route : kRoutes) {
+    if (path_matches(route, path)) {
+      methods += methods.empty() ? "" : ", ";
+      methods += route.method == "GET" ? "GET, HEAD" : route.method;
+    }
+  }
+  return methods;
+}
+
 }  // namespace
 
 bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context) {
@@ -147,15 +159,16 @@ bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context
 
 void answer_unknown_route(net::HttpExchange& exchange, const api::ErrorStyle& style) {
   const net::HttpRequest& request = exchange.request();
-  const bool known = std::ranges::any_of(
-      kRoutes, [&](const Route& route) { return path_matches(route, request.path()); });
+  const std::string methods = allowed_methods(request.path());
   std::string body;
-  if (known) {
-    append_method_not_allowed(body, request.method(), request.path(), style);
-  } else {
+  if (methods.empty()) {
     append_route_not_found(body, request.method(), request.path(), style);
+    exchange.respond(404, kJson, body);
+    return;
   }
-  exchange.respond(known ? 405 : 404, kJson, body);
+  append_method_not_allowed(body, request.method(), request.path(), style);
+  const net::HttpHeader allow{"allow", methods};
+  exchange.respond(405, kJson, body, std::span(&allow, 1));
 }
 
 bool is_json_content_type(const net::HttpRequest& request) {

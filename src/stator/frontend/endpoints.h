@@ -27,7 +27,7 @@ struct EndpointContext {
 /// Answers the exchange and returns true, or returns false for a path that is not one of them.
 bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context);
 
-/// 404, or 405 for a known path with another method.
+/// 404, or 405 with the header Allow for a known path with another method.
 void answer_unknown_route(net::HttpExchange& exchange, const api::ErrorStyle& style);
 
 /// True for application/json and application/*+json.

@@ -124,6 +124,9 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
   last_activity_ = now;
   if (!first_token_ && delta.token_count > 0) {
     first_token_ = now;
+    if (plan_.announce_worker) {
+      answer_->annotate("worker_instance_id", std::to_string(choice.worker.worker.value()));
+    }
   }
   if (delta.offset == 0 && delta.token_count > 0) {
     choice.lease.mark_prefill_completed();

@@ -42,6 +42,7 @@ struct GenerationPlan {
   int32_t priority = 0;
   std::optional<Duration> timeout;  ///< from arrival to the end of the answer; the client's wish
   bool want_worker_id = false;
+  bool announce_worker = false;  ///< with the frame `worker_instance_id`
   bool want_timing = false;
   AnswerSpec answer;
 };

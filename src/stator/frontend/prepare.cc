@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "stator/api/chunk_encoder.h"
+#include "stator/api/json_writer.h"
 #include "stator/api/request_parser.h"
 #include "stator/core/hash.h"
 #include "stator/frontend/output_format.h"
@@ -73,6 +75,36 @@ void apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
 std::string cache_salt_of(const api::GenerateOptions& options, const net::HttpRequest& http) {
   const auto tenant = http.header("x-tenant-id");
   return tenant && !tenant->empty() ? std::string(*tenant) : options.cache_salt;
+}
+
+/// What nvext.annotations asked for and is known by now, for streams only. Unknown names are none
+/// of our business; the worker's frame follows when there is one.
+void annotate(GenerationPlan& plan, const api::Nvext& nvext) {
+  if (!plan.answer.stream) {
+    plan.answer.annotations.clear();
+    return;
+  }
+  std::string json;
+  if (nvext.wants_annotation("request_id")) {
+    api::append_json_string(json, plan.answer.request_id);
+    api::append_sse_annotation(plan.answer.annotations, "request_id", json);
+  }
+  if (nvext.wants_annotation("token_ids")) {
+    for (const auto& prompt : plan.prompts) {
+      api::append_sse_annotation(plan.answer.annotations, "token_ids",
+                                 fmt::format("[{}]", fmt::join(prompt, ",")));
+    }
+  }
+  plan.announce_worker = nvext.wants_annotation("worker_instance_id");
+}
+
+/// The text of the next prompt, if nvext.annotations asked for it.
+void annotate_prompt(GenerationPlan& plan, const api::Nvext& nvext, std::string_view text) {
+  if (nvext.wants_annotation("formatted_prompt")) {
+    std::string json;
+    api::append_json_string(json, text);
+    api::append_sse_annotation(plan.answer.annotations, "formatted_prompt", json);
+  }
 }
 
 void add_prompt(GenerationPlan& plan, tokenizer::PromptIds prompt) {
@@ -158,6 +190,7 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.choices = static_cast<uint32_t>(plan.prompts.size()) * options.n;
   answer.error_style.overload_status = context.config.overload_status;
   answer.retry_after = context.config.retry_after;
+  annotate(plan, options.nvext);
   return {};
 }
 
@@ -180,7 +213,6 @@ ApiStatus apply_format(GenerationPlan& plan, const api::ChatRequest& request,
              make_output_format(parsers, {.request = request,
                                           .prompt_tail = tail,
                                           .answers_json = !plan.structured_outputs.empty(),
-
                                           .unknown_tools = unknown_tools(context.config),
                                           .id_seed = xxh3_64(context.request_id)}));
   plan.require_reasoning =
@@ -203,6 +235,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, std::shared_ptr
   if (!nvext.token_data.empty()) {
     add_prompt(plan, std::move(nvext.token_data));
   } else if (nvext.use_raw_prompt) {
+    annotate_prompt(plan, nvext, request.chat.last_user_text);
     STATOR_CHECK(add_prompt(plan, std::move(request.chat.last_user_text),
                             tokenizer::AddSpecial::kYes, context));
   } else {
@@ -210,6 +243,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, std::shared_ptr
       request.chat.tools_json.clear();
     }
     STATOR_TRY(auto text, context.encoder.render_chat(request.chat, *plan.model, context.wall_now));
+    annotate_prompt(plan, nvext, text);
     STATOR_CHECK(add_prompt(plan, std::move(text), tokenizer::AddSpecial::kNo, context));
   }
   STATOR_CHECK(apply_options(plan, request.options, context));
@@ -238,6 +272,7 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request,
         add_prompt(plan, std::move(*tokens));
         continue;
       }
+      annotate_prompt(plan, request.options.nvext, std::get<std::string>(prompt));
       STATOR_CHECK(add_prompt(plan, std::move(std::get<std::string>(prompt)),
                               tokenizer::AddSpecial::kYes, context));
     }

@@ -161,6 +161,7 @@ Result<std::shared_ptr<const ToolSchemas>> ToolSchemas::parse(std::string_view t
       return Error(Code::kInvalidArgument, fmt::format("tools[{}] has no name", i));
     }
     ValueSchema& schema = schemas->tools_[std::string(name->as_string())];
+    schema = {};  // clients let a later tool of the same name hide the earlier one
     if (const json::value* parameters = function->if_contains("parameters")) {
       SchemaReader(*parameters).read(*parameters, 0, schema);
     }

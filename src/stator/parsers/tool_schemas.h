@@ -46,7 +46,8 @@ inline constexpr uint32_t kMaxSchemaNodes = 16384;
 class ToolSchemas {
  public:
   /// `tools_json` is the request's array of {"type":"function","function":{"name",…,"parameters"}};
-  /// the flat form {"name",…,"parameters"} is read, too. kInvalidArgument for anything else.
+  /// the flat form {"name",…,"parameters"} is read, too. Of two tools with one name the last
+  /// counts. kInvalidArgument for anything else.
   static Result<std::shared_ptr<const ToolSchemas>> parse(std::string_view tools_json);
 
   bool contains(std::string_view tool) const { return tools_.contains(tool); }

@@ -250,6 +250,9 @@ Outcome<std::optional<StructuredOutput>> join_constraints(
     return from_tools;
   }
   if (from_tools && from_tools->origin == Origin::kToolChoice) {
+    if (from_fields->origin == Origin::kResponseFormat) {
+      return from_tools;
+    }
     return Refusal{Code::kInvalidArgument, "tool_choice",
                    fmt::format("cannot require a call together with {}: keep one of them",
                                from_fields->field)};

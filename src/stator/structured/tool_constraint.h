@@ -62,8 +62,9 @@ Outcome<std::optional<StructuredOutput>> constrain_tools(const std::vector<ToolF
                                                          const ToolPolicy& policy,
                                                          const ToolCallFormat* format);
 
-/// Joins what fields asked for and what tools ask for. An automatic choice gives way to the fields;
-/// a required call and a field are refused, naming both.
+/// Joins what fields asked for and what tools ask for. An automatic choice gives way to the fields.
+/// A required call leaves no content, so response_format has nothing to say, as with OpenAI; other
+/// fields constrain the whole output, and are refused, naming both.
 Outcome<std::optional<StructuredOutput>> join_constraints(
     std::optional<StructuredOutput> from_fields, std::optional<StructuredOutput> from_tools);
 

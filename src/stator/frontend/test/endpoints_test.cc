@@ -116,10 +116,17 @@ TEST_F(EndpointsTest, OtherPathsAreLeftToTheShard) {
   EXPECT_FALSE(ask(wrong_method));
   answer_unknown_route(wrong_method, {});
   EXPECT_EQ(wrong_method.status, 405);
+  EXPECT_EQ(wrong_method.header("allow"), "GET, HEAD");
+  FakeExchange get_chat(net::HttpRequest("GET", "/v1/chat/completions"));
+  EXPECT_FALSE(ask(get_chat));
+  answer_unknown_route(get_chat, {});
+  EXPECT_EQ(get_chat.status, 405);
+  EXPECT_EQ(get_chat.header("allow"), "POST");
   FakeExchange unknown(net::HttpRequest("GET", "/v2"));
   EXPECT_FALSE(ask(unknown));
   answer_unknown_route(unknown, {});
   EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.header("allow"), "");
 }
 
 TEST(JsonContentType, IsRecognisedWithParametersAndSuffixes) {

@@ -89,6 +89,56 @@ TEST_F(GenerationTest, AStreamSendsNothingBeforeItsFirstToken) {
   EXPECT_TRUE(exchange_.ended);
 }
 
+TEST_F(GenerationTest, AnnotationsStandBeforeAStreamsFirstChunk) {
+  constexpr std::string_view kAsked =
+      R"(,"nvext":{"annotations":["worker_instance_id","token_ids","formatted_prompt","request_id","x"]})";
+  auto generation = start_chat(std::string(R"(,"stream":true)") + std::string(kAsked));
+  generation->choices()[0].worker.worker = WorkerId(7);
+  const size_t prompt_tokens = generation->prompt_tokens();
+  EXPECT_FALSE(exchange_.started);
+  feed(*generation, 0, "Hello");
+  feed(*generation, 0, "!", FinishReason::kLength);
+  generation->finish(TimePoint{});
+
+  std::vector<std::pair<std::string, boost::json::value>> frames;
+  const std::string& text = exchange_.text;
+  size_t at = 0;
+  while (text.substr(at).starts_with("event: ")) {
+    const size_t name_end = text.find("\ndata: ", at);
+    const size_t end = text.find("\n\n", at);
+    ASSERT_LT(name_end, end);
+    frames.emplace_back(text.substr(at + 7, name_end - at - 7),
+                        boost::json::parse(text.substr(name_end + 7, end - name_end - 7)));
+    at = end + 2;
+  }
+  EXPECT_TRUE(text.substr(at).starts_with("data: {"));
+  EXPECT_EQ(text.find("event: ", at), std::string::npos);
+  ASSERT_EQ(frames.size(), 4U);
+  EXPECT_EQ(frames[0].first, "formatted_prompt");
+  EXPECT_THAT(std::string(frames[0].second.as_string()), HasSubstr("Hi"));
+  EXPECT_EQ(frames[1].first, "request_id");
+  EXPECT_EQ(frames[1].second, "11111111-2222-4333-8444-555555555555");
+  EXPECT_EQ(frames[2].first, "token_ids");
+  EXPECT_EQ(frames[2].second.as_array().size(), prompt_tokens);
+  EXPECT_EQ(frames[3].first, "worker_instance_id");
+  EXPECT_EQ(frames[3].second, 7);
+}
+
+TEST_F(GenerationTest, AnnotationsAreForStreamsThatAskedOnly) {
+  auto unary = start_chat(R"(,"nvext":{"annotations":["formatted_prompt","worker_instance_id"]})");
+  feed(*unary, 0, "Hello", FinishReason::kLength);
+  unary->finish(TimePoint{});
+  EXPECT_TRUE(exchange_.text.starts_with("{"));
+  EXPECT_THAT(exchange_.text, Not(HasSubstr("event: ")));
+}
+
+TEST_F(GenerationTest, AStreamThatFailsBeforeItsFirstTokenHasNoAnnotations) {
+  auto generation = start_chat(R"(,"stream":true,"nvext":{"annotations":["request_id"]})");
+  generation->fail(Error(Code::kUnavailable, "no worker is left"));
+  expect_unavailable();
+  EXPECT_THAT(exchange_.text, Not(HasSubstr("event: ")));
+}
+
 TEST_F(GenerationTest, AQuietStreamGetsOneCommentPerInterval) {
   auto generation = start_chat(R"(,"stream":true)");
   feed(*generation, 0, "Hello");

@@ -100,6 +100,30 @@ TEST_F(OutputFormatTest, AFamilyThatFramesEverythingIsAlwaysOn) {
             "Yes.");
 }
 
+TEST_F(OutputFormatTest, WithToolChoiceNoneWhatLooksLikeACallIsNone) {
+  const std::string none = std::string(kTools) + R"(,"tool_choice":"none")";
+  for (const auto& [family, call] : std::vector<std::pair<const char*, std::string>>{
+           {"hermes", std::string(kCall)},
+           {"mistral", R"([TOOL_CALLS]f{"a":1})"},
+           {"qwen3_coder",
+            "<tool_call><function=f><parameter=a>1</parameter></function></tool_call>"},
+           {"pythonic", "[f(a=1)]"},
+           {"llama3_json", R"({"name":"f","parameters":{"a":1}})"}}) {
+    use(family, "none");
+    EXPECT_EQ(read(kTools, call).calls.size(), 1U) << family;
+    const auto message = read(none, call);
+    EXPECT_TRUE(message.calls.empty()) << family;
+    EXPECT_EQ(message.content, call) << family;
+  }
+  use("harmony", "auto");
+  constexpr std::string_view kChannels =
+      "<|channel|>commentary "
+      "to=functions.f<|message|>{\"a\":1}<|call|><|start|>assistant<|channel|>"
+      "final<|message|>Yes.";
+  EXPECT_EQ(read(kTools, kChannels).calls.size(), 1U);
+  EXPECT_TRUE(read(none, kChannels).calls.empty());
+}
+
 TEST_F(OutputFormatTest, ReasoningThatThePromptOpenedIsReasoningFromTheStart) {
   use("none", "basic");
   EXPECT_EQ(read("", "Hm.</think>Yes.", "<|im_start|>assistant\n<think>\n").reasoning, "Hm.");

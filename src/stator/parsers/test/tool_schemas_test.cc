@@ -24,6 +24,15 @@ std::vector<ValueKind> kinds(const std::string& schema) {
   return parameter == nullptr ? std::vector<ValueKind>{} : parameter->kinds;
 }
 
+TEST(ToolSchemas, OfTwoToolsWithOneNameTheLastCounts) {
+  const auto schemas = ToolSchemas::parse(
+      R"([{"name":"f","parameters":{"properties":{"a":{"type":"string"},"b":{"type":"string"}}}},)"
+      R"({"name":"f","parameters":{"properties":{"a":{"type":"integer"}}}}])");
+  ASSERT_TRUE(schemas);
+  EXPECT_THAT((*schemas)->find_parameter("f", "a")->kinds, ElementsAre(ValueKind::kInteger));
+  EXPECT_EQ((*schemas)->find_parameter("f", "b"), nullptr);
+}
+
 TEST(ToolSchemas, ReadsTypes) {
   EXPECT_THAT(kinds(R"({"type":"string"})"), ElementsAre(ValueKind::kString));
   EXPECT_THAT(kinds(R"({"type":["integer","null"]})"),

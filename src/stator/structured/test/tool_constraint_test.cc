@@ -218,5 +218,15 @@ TEST(JoinConstraints, LetsFieldsWinOverAnAutomaticChoiceOnly) {
             "tool_choice| cannot require a call together with guided_regex: keep one of them");
 }
 
+TEST(JoinConstraints, ARequiredCallLeavesNothingForResponseFormat) {
+  const StructuredOutput format{
+      .constraint = Regex{"a"}, .field = "response_format", .origin = Origin::kResponseFormat};
+  const StructuredOutput call{
+      .constraint = JsonObject{}, .field = "tool_choice", .origin = Origin::kToolChoice};
+
+  EXPECT_EQ((*join_constraints(format, call))->field, "tool_choice");
+  EXPECT_EQ((*join_constraints(format, std::nullopt))->field, "response_format");
+}
+
 }  // namespace
 }  // namespace stator::structured
