@@ -173,7 +173,11 @@ Gemma4Body::Go Gemma4Body::malformed(StepWriter& out) {
 Gemma4Body::Go Gemma4Body::opening(Window& in, StepWriter& out) {
   constexpr std::string_view kPrefix = "call:";
   MarkerSet::Hit hit;
-  if (machine_.framing.match_at(in, 0, hit) == MarkerSet::Match::kYes && hit.role == kOpen) {
+  const auto match = machine_.framing.match_at(in, 0, hit);
+  if (match == MarkerSet::Match::kMaybe) {
+    return Go::kMore;
+  }
+  if (match == MarkerSet::Match::kYes && hit.role == kOpen) {
     in.consume(hit.length_bytes);
     return Go::kOn;
   }
