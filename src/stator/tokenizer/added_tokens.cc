@@ -4,6 +4,7 @@
 #include "stator/tokenizer/unicode.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace stator::tokenizer {
@@ -34,6 +35,26 @@ size_t space_end(std::string_view text, size_t at) {
     at += decode_at(text, at).bytes;
   }
   return at;
+}
+
+/// A place at or before the first of `bytes` in `text` from `from` on, less than 16 bytes before it
+/// or before the end.
+size_t skip_without(std::string_view bytes, std::string_view text, size_t from) {
+  using Vector = unsigned char __attribute__((vector_size(16)));
+  for (; from + sizeof(Vector) <= text.size(); from += sizeof(Vector)) {
+    Vector block;
+    std::memcpy(&block, text.data() + from, sizeof(block));
+    Vector found{};
+    for (const char byte : bytes) {
+      found |= reinterpret_cast<Vector>(block == static_cast<unsigned char>(byte));
+    }
+    std::array<uint64_t, 2> halves;
+    std::memcpy(halves.data(), &found, sizeof(found));
+    if ((halves[0] | halves[1]) != 0) {
+      break;
+    }
+  }
+  return from;
 }
 
 }  // namespace
@@ -70,10 +91,14 @@ void AddedTokenMatcher::add_to_trie(int32_t index) {
 }
 
 /// The next byte from `from` on that starts a token. Most models have one such byte, '<', which the
-/// C library finds many bytes at a time.
+/// C library finds many bytes at a time; a few are looked for in 16 bytes at a time.
 size_t AddedTokenMatcher::find_start(std::string_view text, size_t from) const {
+  constexpr size_t kFewBytes = 6;
   if (start_bytes_.size() == 1) {
     return std::min(text.find(start_bytes_.front(), from), text.size());
+  }
+  if (start_bytes_.size() <= kFewBytes) {
+    from = skip_without(start_bytes_, text, from);
   }
   while (from < text.size() && !starts_[static_cast<unsigned char>(text[from])]) {
     ++from;

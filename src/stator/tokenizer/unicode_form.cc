@@ -7,6 +7,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -22,21 +23,23 @@ bool composes(Form form) {
   return form == Form::kNfc || form == Form::kNfkc;
 }
 
-/// Below this every code point is its own NFC, and so is the text.
-constexpr char32_t kFirstNfcActive = 0x300;
-
-bool is_active(Form form, char32_t code_point, const UnicodeTable& table) {
+/// The class of the code points that the form may change.
+uint32_t active_class(Form form) {
   switch (form) {
     case Form::kNfc:
-      return code_point >= kFirstNfcActive && (table.flags(code_point) & kNfcActive) != 0;
+      return kNfcActive;
     case Form::kNfd:
-      return (table.flags(code_point) & kNfdActive) != 0;
+      return kNfdActive;
     case Form::kNfkc:
-      return (table.flags(code_point) & kNfkcActive) != 0;
+      return kNfkcActive;
     case Form::kNfkd:
-      return (table.flags(code_point) & kNfkdActive) != 0;
+      return kNfkdActive;
   }
-  return true;
+  return 0;
+}
+
+bool is_active(Form form, char32_t code_point, const UnicodeTable& table) {
+  return (table.flags(code_point) & active_class(form)) != 0;
 }
 
 int combining_class(int32_t code_point) {
@@ -106,8 +109,10 @@ size_t skip_ascii(std::string_view text, size_t at) {
   uint64_t bytes = 0;
   for (; at + sizeof(bytes) <= text.size(); at += sizeof(bytes)) {
     std::memcpy(&bytes, text.data() + at, sizeof(bytes));
-    if ((bytes & 0x8080808080808080ULL) != 0) {
-      break;
+    bytes &= 0x8080808080808080ULL;
+    if (bytes != 0) {
+      static_assert(std::endian::native == std::endian::little);
+      return at + static_cast<size_t>(std::countr_zero(bytes)) / 8;
     }
   }
   while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) {
@@ -120,12 +125,15 @@ size_t skip_ascii(std::string_view text, size_t at) {
 
 bool is_in_unicode_form(Form form, std::string_view text) {
   const UnicodeTable& table = UnicodeTable::get();
+  const uint32_t active = active_class(form);
   for (size_t at = skip_ascii(text, 0); at < text.size(); at = skip_ascii(text, at)) {
-    const CodePoint code_point = decode_at(text, at);
-    if (is_active(form, code_point.value, table)) {
-      return false;
-    }
-    at += code_point.bytes;
+    do {
+      const CodePoint code_point = decode_at(text, at);
+      if ((table.flags(code_point.value) & active) != 0) {
+        return false;
+      }
+      at += code_point.bytes;
+    } while (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x80);
   }
   return true;
 }

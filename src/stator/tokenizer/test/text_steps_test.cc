@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps before the model, where the golden files do not reach: bounds, costs and error exits.
 #include "stator/core/random.h"
+#include "stator/tokenizer/added_tokens.h"
 #include "stator/tokenizer/general_category.h"
 #include "stator/tokenizer/normalizer.h"
 #include "stator/tokenizer/pre_token_cache.h"
@@ -186,6 +187,29 @@ TEST(Regex, RefusesWhatTheEnginesUnderstandDifferently) {
 
     ASSERT_FALSE(regex.has_value()) << pattern;
     EXPECT_EQ(regex.error().code(), Code::kUnsupported) << pattern;
+  }
+}
+
+TEST(AddedTokenMatcher, FindsTokensAtEveryPlaceWhateverBytesTheyStartWith) {
+  const std::string contents[] = {"<x>", "[y]", "\n\n", "\u4e2d", "{", "q", "~~", "|z|"};
+  for (size_t count = 1; count <= std::size(contents); ++count) {
+    std::vector<AddedToken> tokens;
+    for (size_t i = 0; i < count; ++i) {
+      tokens.push_back({.id = static_cast<TokenId>(i), .content = contents[i]});
+    }
+    const AddedTokenMatcher matcher(tokens);
+    for (size_t at = 0; at < 50; ++at) {
+      const std::string& content = contents[at % count];
+      const std::string text =
+          std::string(at, 'a') + content + std::string(at % 20, 'b') + "\u00e9";
+      std::vector<Section> sections;
+
+      matcher.split(text, SpecialTokens::kParse, sections);
+
+      ASSERT_EQ(sections.size(), at == 0 ? 2U : 3U);
+      EXPECT_EQ(sections[at == 0 ? 0 : 1].id, at % count);
+      EXPECT_EQ(sections[at == 0 ? 0 : 1].text, content);
+    }
   }
 }
 
