@@ -17,6 +17,7 @@ void classify_portable(const char* text, AsciiMasks& masks) {
       return byte >= first && byte <= last;
     };
     masks.letter |= between('a', 'z') || between('A', 'Z') ? bit : 0;
+    masks.capital |= between('A', 'Z') ? bit : 0;
     masks.digit |= between('0', '9') ? bit : 0;
     masks.space |= byte == ' ' || between('\t', '\r') ? bit : 0;
     masks.newline |= byte == '\r' || byte == '\n' ? bit : 0;
@@ -45,6 +46,7 @@ void classify_sse2(const char* text, AsciiMasks& masks) {
     };
     const __m128i blank = _mm_cmpeq_epi8(bytes, set1(' '));
     put(masks.letter, between(_mm_or_si128(bytes, set1(0x20)), 'a', 'z'));
+    put(masks.capital, between(bytes, 'A', 'Z'));
     put(masks.digit, between(bytes, '0', '9'));
     const __m128i lines = between(bytes, '\t', '\r');
     put(masks.space, _mm_or_si128(blank, lines));
@@ -75,6 +77,7 @@ __attribute__((target("avx2"))) void classify_avx2(const char* text, AsciiMasks&
     };
     const __m256i blank = is(' ');
     put(masks.letter, between(_mm256_or_si256(bytes, _mm256_set1_epi8(0x20)), 'a', 'z'));
+    put(masks.capital, between(bytes, 'A', 'Z'));
     put(masks.digit, between(bytes, '0', '9'));
     const __m256i lines = between(bytes, '\t', '\r');
     put(masks.space, _mm256_or_si256(blank, lines));
@@ -92,9 +95,11 @@ __attribute__((target("avx512f,avx512bw"))) void classify_avx512(const char* tex
   const __m512i bytes = _mm512_loadu_si512(text);
   const __m512i from_letter =
       _mm512_sub_epi8(_mm512_or_si512(bytes, _mm512_set1_epi8(0x20)), _mm512_set1_epi8('a'));
+  const __m512i from_capital = _mm512_sub_epi8(bytes, _mm512_set1_epi8('A'));
   const __m512i from_digit = _mm512_sub_epi8(bytes, _mm512_set1_epi8('0'));
   const __m512i from_tab = _mm512_sub_epi8(bytes, _mm512_set1_epi8('\t'));
   masks.letter = _mm512_cmplt_epu8_mask(from_letter, _mm512_set1_epi8(26));
+  masks.capital = _mm512_cmplt_epu8_mask(from_capital, _mm512_set1_epi8(26));
   masks.digit = _mm512_cmplt_epu8_mask(from_digit, _mm512_set1_epi8(10));
   masks.blank = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(' '));
   const __mmask64 lines = _mm512_cmplt_epu8_mask(from_tab, _mm512_set1_epi8(5));

@@ -10,6 +10,7 @@ namespace stator::tokenizer {
 /// in `other` only.
 struct AsciiMasks {
   uint64_t letter;
+  uint64_t capital;
   uint64_t digit;
   uint64_t space;    ///< white space: ' ' and U+0009 … U+000D
   uint64_t newline;  ///< CR and LF

@@ -35,6 +35,7 @@ struct Block {
       : bytes(static_cast<size_t>(std::countr_zero(stop))),
         valid(stop == 0 ? ~uint64_t{0} : (stop & (~stop + 1)) - 1),
         letter(masks.letter & valid),
+        capital(masks.capital & valid),
         digit(masks.digit & valid),
         space(masks.space & valid),
         newline(masks.newline & valid),
@@ -45,6 +46,7 @@ struct Block {
   size_t bytes;
   uint64_t valid;
   uint64_t letter;
+  uint64_t capital;
   uint64_t digit;
   uint64_t space;
   uint64_t newline;
@@ -166,12 +168,8 @@ uint64_t find_starts_with_lines(const Block& block, const char* text) {
       kRules.tail ? block.newline & ~(block.newline + after_symbol) : uint64_t{0};
   uint64_t starts = block.letter & ~((block.letter | gap | leader) << 1);
   if constexpr (kRules.cased) {
-    uint64_t capital = 0;
-    for (uint64_t left = block.letter & (block.letter << 1); left != 0; left &= left - 1) {
-      const auto at = static_cast<size_t>(std::countr_zero(left));
-      capital |= (text[at] & 0x20) == 0 && (text[at - 1] & 0x20) != 0 ? bit(at) : 0;
-    }
-    starts |= capital;
+    const uint64_t small = block.letter & ~block.capital;
+    starts |= block.capital & (small << 1);
   }
   starts |= kRules.digits_in_threes ? starts_of_threes(block.digit) : block.digit;
   starts |= block.symbol & ~((block.symbol | block.blank) << 1);
@@ -240,17 +238,19 @@ void add_letters(uint32_t letters, std::string_view text, AsciiMasks& masks) {
       return;
     }
     const CodePoint code_point = decode_at(text, at);
-    if ((table.flags(code_point.value) & letters) == 0 || code_point.value == kLongS) {
+    const uint32_t flags = table.flags(code_point.value);
+    if ((flags & letters) == 0 || code_point.value == kLongS) {
       return;
     }
     const uint64_t bytes = below(code_point.bytes) << at;
     masks.letter |= bytes;
+    masks.capital |= (flags & kUpper) != 0 ? bytes : 0;
     masks.other &= ~bytes;
   }
 }
 
-/// Classes of the letters in expressions that do not tell upper from lower case: what a block may
-/// hold besides ASCII.
+/// Classes of the letters that a block may hold besides ASCII. Where case counts, letters without
+/// one are left out: they go on with both.
 uint32_t letters_of(ScannerFamily family) {
   switch (family) {
     case ScannerFamily::kGpt2:
@@ -261,9 +261,15 @@ uint32_t letters_of(ScannerFamily family) {
       return kLetter;
     case ScannerFamily::kQwen35:
       return kLetter | kMark;
-    default:
-      return 0;
+    case ScannerFamily::kO200k:
+    case ScannerFamily::kTekken:
+    case ScannerFamily::kKimiK2:
+      return kUpper | kLower;
+    case ScannerFamily::kDeepseek3:
+    case ScannerFamily::kDeepseekCoder:
+      break;
   }
+  return 0;
 }
 
 bool is_ascii(char c) {

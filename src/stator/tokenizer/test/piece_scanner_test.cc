@@ -56,11 +56,17 @@ std::string random_text(Random& random, size_t parts) {
       "\n",  "\n\n", "\r\n", "\t",         " \n",   "\n ",     ";\n",  "'s",   "'S",  "'re", "'LL",
       "'ve", "'sun", "'",    "''",         "don't", "it's're", "(",    "((",   "...", "/",   "\n/",
       "!",   "=",    "1",    "12",         "345",   "6789",    "\x1c", "\x0b", "\x7f"};
-  static const std::string kRare[] = {
-      "\u00e9",     "\u4e2d\u6587",  "\u017f",  "\u0301",     "\u00a0",
-      "\u3000",     "\u201c",        "\u0661",  "\U0001F600", "\u0441\u043b\u043e\u0432\u043e",
-      "na\u00efve", "\u00e9t\u00e9", "'\u017f", "\u30fb",     "\uac00",
-      "\u0967",     "\u02b0"};
+  static const std::string kRare[] = {"\u00e9",       "\u4e2d\u6587",
+                                      "\u017f",       "\u0301",
+                                      "\u00a0",       "\u3000",
+                                      "\u201c",       "\u0661",
+                                      "\U0001F600",   "\u0441\u043b\u043e\u0432\u043e",
+                                      "na\u00efve",   "\u00e9t\u00e9",
+                                      "\u00c9cole",   "\u0421\u0421\u0421\u0420",
+                                      "\u0438\u041c", "\u01c5",
+                                      "i\u00c9",      "'\u017f",
+                                      "\u30fb",       "\uac00",
+                                      "\u0967",       "\u02b0"};
   std::string text;
   const uint64_t rare_percent = random.below(5) * 6;
   for (size_t i = 0; i < parts; ++i) {
