@@ -29,7 +29,8 @@ double quantile(std::vector<double>& samples, double q) {
 }  // namespace
 
 IndexBench::IndexBench(std::span<const std::vector<uint64_t>> prompts,
-                       const IndexBenchConfig& config) {
+                       const IndexBenchConfig& config)
+    : workers_(config.workers) {
   prompts_.reserve(prompts.size());
   for (const auto& ids : prompts) {
     Prompt prompt;
@@ -77,6 +78,14 @@ double IndexBench::store_all(KvIndex& index, const Clock& clock) const {
   const TimePoint start = clock.now();
   for (const Update& update : updates_) {
     index.apply(update.worker, update.event);
+  }
+  return nanoseconds(clock.now() - start) / 1e9;
+}
+
+double IndexBench::route_all(TtlIndex& index, const Clock& clock) const {
+  const TimePoint start = clock.now();
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    index.record({WorkerId(i % workers_ + 1), 0}, prompts_[i].sequences, start);
   }
   return nanoseconds(clock.now() - start) / 1e9;
 }

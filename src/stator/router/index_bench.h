@@ -7,6 +7,7 @@
 
 #include "stator/core/clock.h"
 #include "stator/core/random.h"
+#include "stator/router/index/ttl_index.h"
 #include "stator/router/kv_index.h"
 
 namespace stator::router {
@@ -36,6 +37,8 @@ class IndexBench {
 
   /// Stores everything; returns the seconds it took, all of it applied.
   double store_all(KvIndex& index, const Clock& clock) const;
+  /// The same for an index that learns from decisions: request i was sent to worker i mod N.
+  double route_all(TtlIndex& index, const Clock& clock) const;
   /// Looks every request up once, each timed.
   Lookups look_up_all(const KvIndex& index, const Clock& clock) const;
   /// Takes the blocks of `runs` random events away and stores them again: what a writer does while
@@ -54,6 +57,7 @@ class IndexBench {
 
   std::vector<Prompt> prompts_;
   std::vector<Update> updates_;
+  uint32_t workers_ = 1;
   uint64_t blocks_ = 0;
 };
 

@@ -13,10 +13,14 @@
 
 namespace stator::router {
 
-/// How many leading blocks of one request a worker holds.
+/// How many leading blocks of one request a worker holds: `blocks` on its device, and behind them
+/// as many more in slower tiers, each going on where the one before ends.
 struct Overlap {
   WorkerKey worker;
   uint32_t blocks = 0;
+  uint32_t host_blocks = 0;
+  uint32_t disk_blocks = 0;
+  uint32_t external_blocks = 0;
   friend bool operator==(const Overlap&, const Overlap&) = default;
 };
 
@@ -27,7 +31,18 @@ enum class Applied : uint8_t {
   kUnknownBlock,   ///< removal of something we did not know; harmless
   kIgnoredTier,    ///< not the device tier
   kOverBudget,     ///< the index is full: the run was not stored
+  kNotFollowed,    ///< the index does not learn from events
 };
+inline constexpr size_t kAppliedCount = 6;
+
+/// How far what an index says about one worker can be believed. It never says too much about an
+/// exact or degraded one; of an approximate one it only guesses.
+enum class Trust : uint8_t {
+  kExact,        ///< every event was applied
+  kDegraded,     ///< some could not be: the worker holds more than is known, until it starts over
+  kApproximate,  ///< told by our own decisions, not by the worker
+};
+inline constexpr size_t kTrustCount = 3;
 
 /// Which worker holds which blocks, fed by the workers' own events.
 ///
@@ -38,7 +53,13 @@ enum class Applied : uint8_t {
 class KvIndex {
  public:
   virtual ~KvIndex() = default;
+  /// Events of this worker are welcome from now on. Indexes that take any need not be told.
+  virtual void add_worker(WorkerKey /*worker*/) {}
   virtual Applied apply(WorkerKey worker, const kv::KvEvent& event) = 0;
+  /// A request with these blocks was sent there: the worker will hold them soon. Ignored by indexes
+  /// that wait for the event.
+  virtual void on_routed(WorkerKey /*worker*/,
+                         std::span<const blocks::SequenceHash> /*sequences*/) {}
   virtual void remove_worker(WorkerKey worker) = 0;
   /// Longest cached prefix per worker, in no particular order, into `out` (cleared first, so that
   /// its memory is reused). `sequences` are the chained hashes of the request's blocks in order;

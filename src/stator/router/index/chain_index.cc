@@ -55,12 +55,17 @@ ChainIndex::~ChainIndex() {
   }
 }
 
-Applied ChainIndex::apply(WorkerKey worker, const kv::KvEvent& event) {
+/// What is due at every change.
+void ChainIndex::begin() {
   if (++applied_ % kEventsPerTick == 0) {
     tick_.fetch_add(1, std::memory_order_relaxed);
   }
   sweep();
   reclaim(kReclaimAt);
+}
+
+Applied ChainIndex::apply(WorkerKey worker, const kv::KvEvent& event) {
+  begin();
   if (std::holds_alternative<kv::AllCleared>(event.data)) {
     remove_worker(worker);
     return Applied::kOk;
@@ -137,22 +142,70 @@ Applied ChainIndex::store(Slot slot, const kv::BlocksStored& run) {
     }
   }
   prepare(slot, run, parent ? arena_.sequence(*parent) : 0);
-  Storing& storing = storing_;
-  drop_renamed(storing);
+  drop_renamed(storing_);
   if (parent) {
     if (!holds(*parent, slot)) {
       return Applied::kUnknownParent;  // a block of the run has its parent's name
     }
-    storing.parent = place_of(*parent);
+    storing_.parent = place_of(*parent);
   }
+  return place_all();
+}
+
+/// Stores what has been prepared.
+Applied ChainIndex::place_all() {
+  Storing& storing = storing_;
+  const size_t wanted = storing.blocks.size();
   for (size_t at = 0; at < storing.sequences.size();) {
     if (!place_known(storing, at) && !place_new(storing, at)) {
       break;
     }
   }
   const size_t placed = storing.sequences.size();
-  stats_.refused_blocks += run.blocks.size() - placed;
-  return placed == run.blocks.size() ? Applied::kOk : Applied::kOverBudget;
+  storing.blocks = {};
+  stats_.refused_blocks += wanted - placed;
+  return placed == wanted ? Applied::kOk : Applied::kOverBudget;
+}
+
+Applied ChainIndex::store_prefix(WorkerKey worker,
+                                 std::span<const blocks::SequenceHash> sequences) {
+  begin();
+  const std::optional<Slot> slot = slot_of(worker);
+  if (!slot) {
+    stats_.refused_blocks += sequences.size();
+    return Applied::kOverBudget;
+  }
+  for (uint32_t i = 0; i < kEvictionsMax && over_budget(0) && evict_one(); ++i) {
+  }
+  if (prefix_.capacity() > kScratchMax) {
+    prefix_ = {};
+    storing_ = {};
+  }
+  prefix_.clear();
+  storing_.sequences.clear();
+  storing_.names.clear();
+  for (const blocks::SequenceHash sequence : sequences) {
+    prefix_.push_back({.external = blocks::ExternalHash(sequence.value()), .local = {}});
+    storing_.sequences.push_back(sequence.value());
+    storing_.names.push_back(PositionTable::hash_of(sequence.value()));
+  }
+  storing_.slot = *slot;
+  storing_.blocks = prefix_;
+  storing_.parent.reset();
+  drop_renamed(storing_);
+  return place_all();
+}
+
+std::optional<blocks::SequenceHash> ChainIndex::find_held(WorkerKey worker,
+                                                          blocks::ExternalHash name) const {
+  const auto slot = slot_by_worker_.find(worker);
+  if (slot == slot_by_worker_.end()) {
+    return std::nullopt;
+  }
+  const auto row = resolve(slot->second, name.value());
+  return row && holds(*row, slot->second)
+             ? std::optional(blocks::SequenceHash(arena_.sequence(*row)))
+             : std::nullopt;
 }
 
 /// Hashes what is about to be stored below the block with sequence hash `above`, if there is one.

@@ -57,6 +57,10 @@ class ChainIndex final : public KvIndex {
   // Writer.
   Applied apply(WorkerKey worker, const kv::KvEvent& event) override;
   void remove_worker(WorkerKey worker) override;
+  /// A whole prefix of blocks that are named by their sequence hashes.
+  Applied store_prefix(WorkerKey worker, std::span<const blocks::SequenceHash> sequences);
+  /// What the worker calls by this name and holds, if anything.
+  std::optional<blocks::SequenceHash> find_held(WorkerKey worker, blocks::ExternalHash name) const;
   const Stats& stats() const { return stats_; }
   uint64_t holder_blocks() const override { return holder_blocks_; }
   size_t memory_bytes() const;
@@ -145,7 +149,9 @@ class ChainIndex final : public KvIndex {
   ChainIndex(const Config& config, BlockArena arena, memory::Arena chain_memory);
 
   // chain_index.cc: events
+  void begin();
   Applied store(Slot slot, const kv::BlocksStored& run);
+  Applied place_all();
   void prepare(Slot slot, const kv::BlocksStored& run, uint64_t above);
   Applied remove(Slot slot, const kv::BlocksRemoved& run);
   std::optional<Slot> slot_of(WorkerKey worker);
@@ -221,6 +227,7 @@ class ChainIndex final : public KvIndex {
   uint32_t sweep_at_ = 0;
 
   Storing storing_;  // of the event at hand; kept for its memory
+  std::vector<kv::StoredBlock> prefix_;
   Random random_;
   std::atomic<uint32_t> tick_{1};
   uint32_t applied_ = 0;

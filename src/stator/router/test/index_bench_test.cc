@@ -22,9 +22,14 @@ TEST(IndexBench, EveryIndexFindsTheSameBlocks) {
     bench.store_all(oracle, clock);
     EXPECT_EQ((*chains)->holder_blocks(), bench.blocks());
     EXPECT_EQ(oracle.holder_blocks(), bench.blocks());
+    const auto routed = TtlIndex::create({.bytes_max = 1 << 20});
+    ASSERT_TRUE(routed);
+    bench.route_all(**routed, clock);
+    EXPECT_EQ((*routed)->holder_blocks(), bench.blocks());
     const uint64_t expected = bench.look_up_all(oracle, clock).score_sum;
     EXPECT_GT(expected, 0U);
     EXPECT_EQ(bench.look_up_all(**chains, clock).score_sum, expected);
+    EXPECT_EQ(bench.look_up_all(**routed, clock).score_sum, expected);
   }
 }
 

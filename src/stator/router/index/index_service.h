@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/flat_map.h"
+#include "stator/core/metrics.h"
+#include "stator/core/mutex.h"
+#include "stator/router/index/chain_index.h"
+#include "stator/router/index/index_config.h"
+#include "stator/router/index/tier_index.h"
+#include "stator/router/index/ttl_index.h"
+
+namespace stator::router {
+
+/// What of a prompt each worker of one model holds, from all there is to know it by: a ChainIndex
+/// fed by events and a TierIndex behind it, or a TtlIndex fed by decisions, or both. Adds the lock
+/// of the writers, the clock, the metrics and how far each worker can be trusted.
+///
+/// Thread-safe. An event is applied on the thread that brings it, under a lock that only writers
+/// take: decisions are never kept waiting by events. Lookups take no lock unless some worker holds
+/// blocks in a lower tier.
+class IndexService final : public KvIndex {
+ public:
+  /// kInvalidArgument for an unknown kind or a time to live that is too short.
+  static Result<std::unique_ptr<IndexService>> create(const IndexConfig& config, const Clock& clock,
+                                                      Metrics& metrics);
+  ~IndexService() override;
+
+  /// Only known workers' events are taken, so that none leaves blocks behind when it is gone.
+  void add_worker(WorkerKey worker) override;
+  void remove_worker(WorkerKey worker) override;
+  Applied apply(WorkerKey worker, const kv::KvEvent& event) override;
+  void on_routed(WorkerKey worker, std::span<const blocks::SequenceHash> sequences) override;
+  void find_longest_match(std::span<const blocks::SequenceHash> sequences,
+                          std::vector<Overlap>& out) const override;
+  using KvIndex::find_longest_match;
+  uint64_t holder_blocks() const override;
+
+  /// kApproximate for a worker that is not known.
+  Trust trust(WorkerKey worker) const;
+
+ private:
+  /// This model's part of a gauge that all models of the process share.
+  class Level {
+   public:
+    explicit Level(Gauge gauge) : gauge_(gauge) {}
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+    ~Level() { gauge_.add(-static_cast<double>(value_)); }
+    void set(uint64_t value) {
+      gauge_.add(static_cast<double>(value) - static_cast<double>(value_));
+      value_ = value;
+    }
+
+   private:
+    Gauge gauge_;
+    uint64_t value_ = 0;
+  };
+  struct Instruments {
+    explicit Instruments(Metrics& metrics);
+    std::array<std::array<Counter, kAppliedCount>, 3> applied;  ///< by event, by what became of it
+    std::array<Gauge, kTrustCount> workers;
+    Level blocks;
+    Level tier_blocks;
+    Level bytes;
+    Level private_names;
+    Counter evicted;
+    Counter expired;
+    Counter pruned;
+    Histogram find_ms;
+  };
+
+  IndexService(const IndexConfig& config, const Clock& clock, Metrics& metrics);
+  Applied apply_locked(WorkerKey worker, const kv::KvEvent& event) STATOR_REQUIRES(mutex_);
+  void set_trust(WorkerKey worker, Trust trust) STATOR_REQUIRES(mutex_);
+  void report() STATOR_REQUIRES(mutex_);
+  void expire(TimePoint now) const STATOR_EXCLUDES(mutex_);
+
+  const IndexConfig config_;
+  const Clock& clock_;
+  Instruments instruments_;
+
+  mutable Mutex mutex_;
+  // Looked up by any thread, changed under the lock. Null where the configuration has none.
+  std::unique_ptr<ChainIndex> chains_;
+  std::unique_ptr<TtlIndex> routed_;
+  TierIndex tiers_ STATOR_GUARDED_BY(mutex_);
+  std::atomic<bool> has_tiers_{false};
+  mutable std::atomic<int64_t> expired_at_{0};  ///< the last tick at which `routed_` was asked to
+  FlatMap<WorkerKey, Trust> trust_ STATOR_GUARDED_BY(mutex_);
+  uint64_t evicted_ STATOR_GUARDED_BY(mutex_) = 0;  // as far as counted
+  TtlIndex::Stats ttl_counted_ STATOR_GUARDED_BY(mutex_);
+};
+
+}  // namespace stator::router

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/router/index/index_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stator/core/random.h"
+
+namespace stator::router {
+namespace {
+
+using blocks::SequenceHash;
+using kv::StorageTier;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+constexpr WorkerKey kA{WorkerId(1), 0};
+constexpr WorkerKey kB{WorkerId(2), 0};
+
+/// A service with two workers, and a prompt of ten blocks.
+struct Fixture {
+  explicit Fixture(const IndexConfig& config = {}) {
+    for (uint64_t i = 0; i < 10; ++i) {
+      locals.emplace_back(mix64(i + 1));
+      prompt.push_back(prompt.empty() ? blocks::chain(locals.back())
+                                      : blocks::chain(prompt.back(), locals.back()));
+    }
+    auto made = IndexService::create(config, clock, metrics);
+    EXPECT_TRUE(made) << made.error().message();
+    index = std::move(*made);
+    index->add_worker(kA);
+    index->add_worker(kB);
+  }
+  kv::KvEvent stored(size_t from, size_t to, StorageTier tier = StorageTier::kDevice) const {
+    kv::BlocksStored run;
+    if (from > 0) {
+      run.parent = blocks::ExternalHash(prompt[from - 1].value());
+    }
+    for (size_t i = from; i < to; ++i) {
+      run.blocks.push_back({blocks::ExternalHash(prompt[i].value()), locals[i]});
+    }
+    return {.event_id = 1, .tier = tier, .data = std::move(run)};
+  }
+  Overlap overlap(WorkerKey worker) const {
+    for (const Overlap& found : index->find_longest_match(prompt)) {
+      if (found.worker == worker) {
+        return found;
+      }
+    }
+    return {.worker = worker};
+  }
+
+  SimClock clock;
+  Metrics metrics;
+  std::vector<blocks::LocalHash> locals;
+  std::vector<SequenceHash> prompt;
+  std::unique_ptr<IndexService> index;
+};
+
+TEST(IndexService, FollowsTheEventsOfWorkersItKnows) {
+  Fixture test;
+  EXPECT_EQ(test.index->apply(kA, test.stored(0, 6)), Applied::kOk);
+  EXPECT_EQ(test.index->apply({WorkerId(3), 0}, test.stored(0, 6)), Applied::kUnknownBlock);
+  test.index->on_routed(kB, test.prompt);  // says nothing about what B holds now
+
+  EXPECT_EQ(test.overlap(kA).blocks, 6U);
+  EXPECT_EQ(test.index->find_longest_match(test.prompt).size(), 1U);
+  test.index->remove_worker(kA);
+  EXPECT_EQ(test.index->holder_blocks(), 0U);
+  EXPECT_EQ(test.index->apply(kA, test.stored(0, 6)), Applied::kUnknownBlock);
+}
+
+TEST(IndexService, LowerTiersGoOnBehindTheDevice) {
+  Fixture test;
+  test.index->apply(kA, test.stored(0, 4));
+  EXPECT_EQ(test.index->apply(kA, test.stored(4, 7, StorageTier::kHostPinned)), Applied::kOk);
+  EXPECT_EQ(test.index->apply(kA, test.stored(7, 9, StorageTier::kDisk)), Applied::kOk);
+
+  EXPECT_EQ(test.overlap(kA),
+            (Overlap{.worker = kA, .blocks = 4, .host_blocks = 3, .disk_blocks = 2}));
+  test.index->apply(kA, {.event_id = 2, .data = kv::AllCleared{}});
+  EXPECT_EQ(test.overlap(kA), Overlap{.worker = kA});
+}
+
+TEST(IndexService, AWorkerWhoseEventsWereLostIsDegradedUntilItStartsOver) {
+  Fixture test;
+  EXPECT_EQ(test.index->trust(kA), Trust::kExact);
+  EXPECT_EQ(test.index->apply(kA, test.stored(4, 6)), Applied::kUnknownParent);
+  EXPECT_EQ(test.index->trust(kA), Trust::kDegraded);
+  EXPECT_EQ(test.index->trust(kB), Trust::kExact);
+  EXPECT_THAT(test.metrics.render(),
+              HasSubstr("stator_router_index_workers{trust=\"degraded\"} 1"));
+  test.index->apply(kA, {.event_id = 2, .data = kv::AllCleared{}});
+  EXPECT_EQ(test.index->trust(kA), Trust::kExact);
+}
+
+TEST(IndexService, WithoutEventsItGuessesFromDecisionsForAWhile) {
+  Fixture test({.kind = "ttl", .ttl = seconds(60)});
+  EXPECT_EQ(test.index->trust(kA), Trust::kApproximate);
+  EXPECT_EQ(test.index->apply(kA, test.stored(0, 6)), Applied::kNotFollowed);
+  test.index->on_routed(kA, test.prompt);
+  EXPECT_EQ(test.overlap(kA).blocks, 10U);
+  test.clock.advance(seconds(61));  // and nothing else happens: the lookup itself must notice
+  EXPECT_EQ(test.overlap(kA).blocks, 0U);
+  test.index->on_routed({WorkerId(3), 0}, test.prompt);
+  EXPECT_EQ(test.index->holder_blocks(), 0U);
+}
+
+TEST(IndexService, APredictionBridgesTheTimeUntilTheEvent) {
+  Fixture test({.predicted_ttl = seconds(2)});
+  test.index->apply(kA, test.stored(0, 4));
+  test.index->on_routed(kA, test.prompt);
+  test.index->on_routed(kB, std::span(test.prompt).first(3));
+  EXPECT_EQ(test.overlap(kA).blocks, 10U);
+  EXPECT_EQ(test.overlap(kB).blocks, 3U);
+  test.clock.advance(seconds(3));
+  EXPECT_EQ(test.overlap(kA).blocks, 4U);
+  EXPECT_EQ(test.overlap(kB).blocks, 0U);
+}
+
+TEST(IndexService, CountsEventsUnderTheNamesOthersUse) {
+  Fixture test;
+  test.index->apply(kA, test.stored(0, 6));
+  test.index->apply(kA, test.stored(8, 9));
+  const std::string text = test.metrics.render();
+  EXPECT_THAT(text, HasSubstr("dynamo_component_kv_cache_events_applied{event_type=\"stored\","
+                              "status=\"ok\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("dynamo_component_kv_cache_events_applied{event_type=\"stored\","
+                              "status=\"parent_block_not_found\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("stator_router_index_blocks 6\n"));
+}
+
+TEST(IndexService, TwoModelsShareTheGauges) {
+  Fixture test;
+  test.index->apply(kA, test.stored(0, 6));
+  {
+    auto other = IndexService::create({}, test.clock, test.metrics);
+    (*other)->add_worker(kA);
+    (*other)->apply(kA, test.stored(0, 3));
+    EXPECT_THAT(test.metrics.render(), HasSubstr("stator_router_index_blocks 9\n"));
+    EXPECT_THAT(test.metrics.render(),
+                HasSubstr("stator_router_index_workers{trust=\"exact\"} 3\n"));
+  }
+  EXPECT_THAT(test.metrics.render(), HasSubstr("stator_router_index_blocks 6\n"));
+  EXPECT_THAT(test.metrics.render(), HasSubstr("stator_router_index_workers{trust=\"exact\"} 2\n"));
+}
+
+TEST(IndexService, RefusesWhatItDoesNotKnow) {
+  SimClock clock;
+  Metrics metrics;
+  EXPECT_EQ(IndexService::create({.kind = "guess"}, clock, metrics).error().code(),
+            Code::kInvalidArgument);
+  const auto error = IndexService::create({.predicted_ttl = Duration(1)}, clock, metrics).error();
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(error.message()), HasSubstr("router.predicted_ttl"));
+}
+
+}  // namespace
+}  // namespace stator::router
