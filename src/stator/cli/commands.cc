@@ -136,7 +136,7 @@ const std::vector<Command> kCommands = {
      .setting_prefixes = "",
      .options = {{"--tokens-per-block", "block size of the engine: 512, 256, … [512]"},
                  {"--workers", "number of workers [16]"},
-                 {"--index", "chain or radix [chain]"},
+                 {"--index", "chain, ttl or radix [chain]"},
                  {"--opaque-names", "external block ids that differ from the sequence hashes", true},
                  {"--json", "print one JSON object", true}},
      .run = run_index_bench},

@@ -12,6 +12,7 @@
 #include "stator/cli/terminal.h"
 #include "stator/net/thread.h"
 #include "stator/router/index/chain_index.h"
+#include "stator/router/index/ttl_index.h"
 #include "stator/router/index_bench.h"
 
 namespace stator::cli {
@@ -19,6 +20,7 @@ namespace {
 
 constexpr uint32_t kTokensPerHash = 512;  // of the published traces
 constexpr size_t kLineBytesMax = 16 << 20;
+constexpr uint64_t kIndexBytes = 4ULL << 30;
 
 Result<std::vector<std::vector<uint64_t>>> read_prompts(const std::string& path) {
   std::ifstream file(path);
@@ -85,33 +87,67 @@ struct Figures {
   double bytes_per_holder_block = 0;
 };
 
-Figures measure(const router::IndexBench& bench, router::KvIndex& index, bool lock_free_readers,
-                uint64_t (*memory_bytes)(const router::KvIndex& index)) {
-  const SystemClock clock;
+/// Figures of an index that has just taken everything in, in `seconds`.
+Figures measure_lookups(const router::IndexBench& bench, const router::KvIndex& index,
+                        double seconds, uint64_t bytes) {
   Figures figures;
   figures.requests = bench.requests();
   figures.blocks = bench.blocks();
-  const uint64_t before = memory_bytes(index);
-  const double seconds = bench.store_all(index, clock);
   figures.blocks_per_s = static_cast<double>(bench.blocks()) / std::max(seconds, 1e-9);
   figures.bytes_per_holder_block =
-      static_cast<double>(memory_bytes(index) - before) /
+      static_cast<double>(bytes) /
       static_cast<double>(std::max<uint64_t>(1, index.holder_blocks()));
   for (int pass = 0; pass < 3; ++pass) {
-    figures.lookups = bench.look_up_all(index, clock);
-  }
-  if (lock_free_readers) {
-    std::atomic<bool> stop{false};
-    const net::Thread writer("index-writer", [&] {
-      Random random(1);
-      while (!stop.load(std::memory_order_relaxed)) {
-        bench.churn(index, random, 16);
-      }
-    });
-    figures.contended = bench.look_up_all(index, clock);
-    stop = true;
+    figures.lookups = bench.look_up_all(index, SystemClock());
   }
   return figures;
+}
+
+Result<Figures> measure_chains(const router::IndexBench& bench) {
+  const SystemClock clock;
+  STATOR_TRY(const auto index, router::ChainIndex::create({.bytes_max = kIndexBytes}));
+  const uint64_t before = index->memory_bytes();
+  const double seconds = bench.store_all(*index, clock);
+  Figures figures = measure_lookups(bench, *index, seconds, index->memory_bytes() - before);
+  std::atomic<bool> stop{false};
+  const net::Thread writer("index-writer", [&] {
+    Random random(1);
+    while (!stop.load(std::memory_order_relaxed)) {
+      bench.churn(*index, random, 16);
+    }
+  });
+  figures.contended = bench.look_up_all(*index, clock);
+  stop = true;
+  return figures;
+}
+
+Figures measure_oracle(const router::IndexBench& bench) {
+  router::ExactIndex index;
+  const uint64_t before = heap_bytes();
+  const double seconds = bench.store_all(index, SystemClock());
+  return measure_lookups(bench, index, seconds, heap_bytes() - before);
+}
+
+Result<Figures> measure_routed(const router::IndexBench& bench) {
+  STATOR_TRY(const auto index, router::TtlIndex::create({.blocks_per_worker_max = UINT32_MAX,
+                                                         .bytes_max = kIndexBytes}));
+  const uint64_t before = index->memory_bytes();
+  const double seconds = bench.route_all(*index, SystemClock());
+  return measure_lookups(bench, *index, seconds, index->memory_bytes() - before);
+}
+
+Result<Figures> measure(const router::IndexBench& bench, std::string_view kind) {
+  if (kind == "chain") {
+    return measure_chains(bench);
+  }
+  if (kind == "ttl") {
+    return measure_routed(bench);
+  }
+  if (kind == "radix") {
+    return measure_oracle(bench);
+  }
+  return Error(Code::kInvalidArgument,
+               fmt::format("--index must be chain, ttl or radix, not '{}'", kind));
 }
 
 void print_json(const Figures& figures) {
@@ -154,18 +190,7 @@ Status run_index_bench(Invocation& invocation) {
                                  {.workers = workers,
                                   .blocks_per_hash = kTokensPerHash / tokens,
                                   .opaque_names = invocation.options.contains("--opaque-names")});
-  Figures figures;
-  if (kind == "chain") {
-    STATOR_TRY(const auto index, router::ChainIndex::create({.bytes_max = 4ULL << 30}));
-    figures = measure(bench, *index, true, [](const router::KvIndex& measured) -> uint64_t {
-      return static_cast<const router::ChainIndex&>(measured).memory_bytes();
-    });
-  } else if (kind == "radix") {
-    router::ExactIndex index;
-    figures = measure(bench, index, false, [](const router::KvIndex&) { return heap_bytes(); });
-  } else {
-    return Error(Code::kInvalidArgument, "--index must be chain or radix, not '" + kind + "'");
-  }
+  STATOR_TRY(Figures figures, measure(bench, kind));
   figures.kind = kind;
   invocation.options.contains("--json") ? print_json(figures) : print_table(figures);
   return {};

@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "stator/router/index/chain_index.h"
 
 namespace stator::router {
 
-Result<std::unique_ptr<Router>> Router::create(const RouterConfig& config, Random random) {
+Result<std::unique_ptr<Router>> Router::create(const RouterConfig& config, Random random,
+                                               std::unique_ptr<KvIndex> index) {
   const CostConfig& cost = config.cost;
   for (const double weight : {cost.overlap_credit, cost.overlap_credit_decay,
                               cost.prefill_load_scale, cost.active_request_weight, cost.host_weight,
@@ -23,14 +27,16 @@ Result<std::unique_ptr<Router>> Router::create(const RouterConfig& config, Rando
     return Error(Code::kInvalidArgument, fmt::format("router mode '{}' is not one of {}",
                                                      config.mode, fmt::join(policy_names(), ", ")));
   }
-  return std::unique_ptr<Router>(new Router(std::move(policy), config, random));
+  if (index == nullptr) {
+    STATOR_TRY(index, ChainIndex::create({.bytes_max = config.index.bytes_max}));
+  }
+  return std::unique_ptr<Router>(
+      new Router(std::move(policy), config.cost, random, std::move(index)));
 }
 
-Router::Router(std::unique_ptr<Policy> policy, const RouterConfig& config, Random random)
-    : policy_(std::move(policy)),
-      cost_(config.cost),
-      random_(random),
-      index_(config.index_blocks_max) {}
+Router::Router(std::unique_ptr<Policy> policy, const CostConfig& cost, Random random,
+               std::unique_ptr<KvIndex> index)
+    : policy_(std::move(policy)), cost_(cost), random_(random), index_(std::move(index)) {}
 
 Router::Worker* Router::find(WorkerKey worker) {
   const auto it = std::ranges::find(workers_, worker, &Worker::key);
@@ -45,11 +51,12 @@ void Router::add_worker(WorkerKey worker) {
   workers_.push_back({worker, std::make_shared<WorkerLoad>(), false});
   // Order must not depend on who joined first: round robin and receipts stay comparable.
   std::ranges::sort(workers_, {}, &Worker::key);
+  index_->add_worker(worker);
 }
 
 void Router::remove_worker(WorkerKey worker) {
   std::erase_if(workers_, [&](const Worker& known) { return known.key == worker; });
-  index_.remove_worker(worker);
+  index_->remove_worker(worker);
 }
 
 void Router::set_draining(WorkerKey worker, bool draining) {
@@ -60,7 +67,7 @@ void Router::set_draining(WorkerKey worker, bool draining) {
 
 Applied Router::apply(WorkerKey worker, const kv::KvEvent& event) {
   // Events of a worker that already left must not leave blocks behind that nobody will remove.
-  return find(worker) == nullptr ? Applied::kUnknownBlock : index_.apply(worker, event);
+  return find(worker) == nullptr ? Applied::kUnknownBlock : index_->apply(worker, event);
 }
 
 int64_t Router::active_requests() const {
@@ -74,7 +81,7 @@ int64_t Router::active_requests() const {
 std::vector<ReceiptCandidate> Router::make_candidates(const RouteRequest& request) const {
   std::vector<Overlap> overlaps;
   if (policy_->needs_overlap()) {
-    overlaps = index_.find_longest_match(request.sequences);
+    overlaps = index_->find_longest_match(request.sequences);
   }
   std::vector<ReceiptCandidate> candidates;
   candidates.reserve(workers_.size());

@@ -15,6 +15,7 @@
 #include "stator/core/random.h"
 #include "stator/core/result.h"
 #include "stator/kv/event.h"
+#include "stator/router/index/index_config.h"
 #include "stator/router/kv_index.h"
 #include "stator/router/load_lease.h"
 #include "stator/router/policy.h"
@@ -25,7 +26,7 @@ namespace stator::router {
 struct RouterConfig {
   std::string mode = "kv";
   CostConfig cost;
-  uint64_t index_blocks_max = 16ULL << 20;  ///< (block, holder) pairs
+  IndexConfig index;
 };
 
 /// What the router needs to know about one request.
@@ -55,8 +56,10 @@ struct Decision {
 ///   // decision.lease now lives in the response stream
 class Router {
  public:
-  /// kInvalidArgument for an unknown mode or a weight that is not a finite number.
-  static Result<std::unique_ptr<Router>> create(const RouterConfig& config, Random random);
+  /// kInvalidArgument for an unknown mode or a weight that is not a finite number. Without an index
+  /// the router makes itself one that follows events.
+  static Result<std::unique_ptr<Router>> create(const RouterConfig& config, Random random,
+                                                std::unique_ptr<KvIndex> index = nullptr);
 
   void add_worker(WorkerKey worker);
   /// Forgets the worker and its blocks; leases that are alive end harmlessly.
@@ -70,7 +73,7 @@ class Router {
   Result<Decision> route(const RouteRequest& request, WallTime now);
 
   size_t worker_count() const { return workers_.size(); }
-  const KvIndex& index() const { return index_; }
+  const KvIndex& index() const { return *index_; }
   /// Sum over all workers of requests booked by live leases; 0 when idle.
   int64_t active_requests() const;
   std::string_view mode() const { return policy_->name(); }
@@ -82,7 +85,8 @@ class Router {
     bool draining = false;
   };
 
-  Router(std::unique_ptr<Policy> policy, const RouterConfig& config, Random random);
+  Router(std::unique_ptr<Policy> policy, const CostConfig& cost, Random random,
+         std::unique_ptr<KvIndex> index);
   Worker* find(WorkerKey worker);
   std::vector<ReceiptCandidate> make_candidates(const RouteRequest& request) const;
   Error nobody(const RouteRequest& request) const;
@@ -90,7 +94,7 @@ class Router {
   std::unique_ptr<Policy> policy_;
   CostConfig cost_;
   Random random_;
-  ExactIndex index_;
+  std::unique_ptr<KvIndex> index_;
   std::vector<Worker> workers_;
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/router/router_service.h"
 
-#include <array>
+#include <utility>
+
+#include "stator/router/index/index_service.h"
 
 namespace stator::router {
 
@@ -17,38 +19,31 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
                 "weight of prompt tokens that must be computed");
   schema.number("router.active_request_weight", config.cost.active_request_weight, 0, 1000,
                 "extra cost of a worker per running request, in blocks");
-  schema.integer("router.index_blocks_max", config.index_blocks_max, 1024, 1ULL << 32,
-                 "bound of the KV index in (block, holder) pairs, about 100 bytes each");
+  describe(schema, config.index);
 }
 
 Result<std::unique_ptr<RouterService>> RouterService::create(const RouterConfig& config,
                                                              const Clock& clock, Metrics& metrics,
                                                              ReceiptLog& receipts) {
-  STATOR_TRY(auto router, Router::create(config, Random::from_entropy()));
+  STATOR_TRY(std::unique_ptr<KvIndex> index, IndexService::create(config.index, clock, metrics));
+  KvIndex& shared = *index;
+  STATOR_TRY(auto router, Router::create(config, Random::from_entropy(), std::move(index)));
   return std::unique_ptr<RouterService>(
-      new RouterService(std::move(router), clock, metrics, receipts));
+      new RouterService(std::move(router), shared, clock, metrics, receipts));
 }
 
-RouterService::RouterService(std::unique_ptr<Router> router, const Clock& clock, Metrics& metrics,
-                             ReceiptLog& receipts)
+RouterService::RouterService(std::unique_ptr<Router> router, KvIndex& index, const Clock& clock,
+                             Metrics& metrics, ReceiptLog& receipts)
     : clock_(clock),
       receipts_(receipts),
+      index_(index),
       router_(std::move(router)),
       decisions_(metrics.counter("stator_router_decisions_total", "requests routed to a worker")),
       refusals_(metrics.counter("stator_router_refusals_total", "requests no worker could take")),
       overlap_blocks_(metrics.counter("stator_router_overlap_blocks_total",
                                       "prompt blocks already cached on the chosen worker")),
       prompt_blocks_(
-          metrics.counter("stator_router_prompt_blocks_total", "full prompt blocks routed")),
-      index_blocks_(
-          metrics.gauge("stator_router_index_blocks", "(block, holder) pairs in the KV index")) {
-  static constexpr std::array<const char*, 5> kStatus = {
-      "ok", "parent_block_not_found", "block_not_found", "ignored_tier", "over_budget"};
-  for (size_t i = 0; i < kStatus.size(); ++i) {
-    applied_[i] = metrics.counter("stator_router_kv_events_total",
-                                  "KV events by what became of them", {{"status", kStatus[i]}});
-  }
-}
+          metrics.counter("stator_router_prompt_blocks_total", "full prompt blocks routed")) {}
 
 void RouterService::add_worker(WorkerKey worker) {
   const MutexLock lock(mutex_);
@@ -58,7 +53,6 @@ void RouterService::add_worker(WorkerKey worker) {
 void RouterService::remove_worker(WorkerKey worker) {
   const MutexLock lock(mutex_);
   router_->remove_worker(worker);
-  index_blocks_.set(static_cast<double>(router_->index().holder_blocks()));
 }
 
 void RouterService::set_draining(WorkerKey worker, bool draining) {
@@ -67,9 +61,7 @@ void RouterService::set_draining(WorkerKey worker, bool draining) {
 }
 
 void RouterService::apply(WorkerKey worker, const kv::KvEvent& event) {
-  const MutexLock lock(mutex_);
-  applied_[static_cast<size_t>(router_->apply(worker, event))].add();
-  index_blocks_.set(static_cast<double>(router_->index().holder_blocks()));
+  (void)index_.apply(worker, event);
 }
 
 Result<Decision> RouterService::route(const RouteRequest& request) {

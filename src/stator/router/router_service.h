@@ -17,6 +17,7 @@ void describe(ConfigSchema& schema, RouterConfig& config);
 
 /// A Router shared by all shards of a process: a lock, a clock, metrics and the receipts around the
 /// pure core. Thread-safe; a call holds the lock for the length of one decision (microseconds).
+/// Events do not take that lock: the index has its own for those who write to it.
 class RouterService {
  public:
   static Result<std::unique_ptr<RouterService>> create(const RouterConfig& config,
@@ -33,19 +34,18 @@ class RouterService {
   size_t worker_count() const;
 
  private:
-  RouterService(std::unique_ptr<Router> router, const Clock& clock, Metrics& metrics,
-                ReceiptLog& receipts);
+  RouterService(std::unique_ptr<Router> router, KvIndex& index, const Clock& clock,
+                Metrics& metrics, ReceiptLog& receipts);
 
   const Clock& clock_;
   ReceiptLog& receipts_;
+  KvIndex& index_;  // an IndexService, the router's
   mutable Mutex mutex_;
   std::unique_ptr<Router> router_ STATOR_GUARDED_BY(mutex_);
   Counter decisions_;
   Counter refusals_;
   Counter overlap_blocks_;
   Counter prompt_blocks_;
-  Counter applied_[5];
-  Gauge index_blocks_;
 };
 
 }  // namespace stator::router

@@ -231,7 +231,10 @@ TEST(RouterService, CountsDecisionsRefusalsAndEvents) {
   EXPECT_THAT(text, HasSubstr("stator_router_decisions_total 1\n"));
   EXPECT_THAT(text, HasSubstr("stator_router_refusals_total 1\n"));
   EXPECT_THAT(text, HasSubstr("stator_router_overlap_blocks_total 2\n"));
-  EXPECT_THAT(text, HasSubstr("stator_router_kv_events_total{status=\"ok\"} 1\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "dynamo_component_kv_cache_events_applied{event_type=\"stored\",status=\"ok\"} 1\n"));
   EXPECT_EQ(receipts.find("last")->request_id, "r1");
 }
 
