@@ -210,14 +210,18 @@ struct ChatTemplate::Request {
   Value extra = Value::missing();
 };
 
-Result<ChatTemplate::Request> ChatTemplate::read_request(const RenderInput& input, Arena& arena) {
+/// Tools take as long to read as a short conversation, so a template that does not name them is not
+/// made to wait for that.
+Result<ChatTemplate::Request> ChatTemplate::read_request(const RenderInput& input,
+                                                         Arena& arena) const {
   if (input.add_generation_prompt && input.continue_final_message) {
     return Error(Code::kInvalidArgument,
                  "add_generation_prompt and continue_final_message exclude each other");
   }
   Request request;
   STATOR_TRY(request.messages, parse(input.messages_json, "messages", arena));
-  if (!input.tools_json.empty()) {
+  const bool reads_tools = compiled_->chat.traits.uses_tools || compiled_->tool_use.has_value();
+  if (reads_tools && !input.tools_json.empty()) {
     STATOR_TRY(request.tools, parse(input.tools_json, "tools", arena));
     detail::adapt_tools(request.tools, arena);
     request.tools = request.tools.truthy() ? request.tools : Value::missing();

@@ -72,8 +72,9 @@ struct RenderLimits {
 
 /// One conversation. The JSON texts must outlive the call. Empty text = undefined in the template.
 struct RenderInput {
-  std::string_view messages_json;   ///< array of message objects; required
-  std::string_view tools_json;      ///< array of OpenAI tool objects
+  std::string_view messages_json;  ///< array of message objects; required
+  /// Array of OpenAI tool objects. Not even read if the template has no use for tools.
+  std::string_view tools_json;
   std::string_view documents_json;  ///< array
   std::string_view extra_json;  ///< object: chat_template_kwargs; wins over everything but messages
   bool add_generation_prompt = true;
@@ -135,7 +136,7 @@ class ChatTemplate {
  private:
   struct Compiled;
   struct Request;
-  static Result<Request> read_request(const RenderInput& input, Arena& arena);
+  Result<Request> read_request(const RenderInput& input, Arena& arena) const;
   RenderedPrompt render_native(const Request& request, const RenderInput& input,
                                Arena& arena) const;
   Result<std::string> render_jinja(const Request& request, const RenderInput& input, Arena& arena,

@@ -114,6 +114,13 @@ TEST(Conversation, ToolsWithoutParametersGetAnEmptySchemaAndNoToolsAreUndefined)
   EXPECT_EQ(render(source, input).value_or("?"), "none");
 }
 
+TEST(Conversation, ToolsThatTheTemplateHasNoUseForAreNotRead) {
+  RenderInput input = messages("[]");
+  input.tools_json = "[broken";
+  EXPECT_EQ(render("plain", input).value_or("?"), "plain");
+  EXPECT_FALSE(render("{% if tools %}x{% endif %}", input));
+}
+
 TEST(Conversation, ToolUseTemplateServesRequestsWithTools) {
   auto chat = ChatTemplate::compile(ChatTemplateSource{"plain", "with tools", {}});
   ASSERT_TRUE(chat);
@@ -172,7 +179,7 @@ TEST(Conversation, SyntaxErrorsNameTheLine) {
 }
 
 TEST(Conversation, WrongShapesAreErrors) {
-  const std::string source(kPlain);
+  const std::string source = std::string(kPlain) + "{{ tools }}";
   RenderInput tools = messages("[]");
   tools.tools_json = "{}";
   RenderInput extra = messages("[]");
