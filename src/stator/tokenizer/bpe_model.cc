@@ -156,7 +156,7 @@ void BpeModel::index_pairs(std::span<const TokenPairs::Merge> merges) {
     return;
   }
   std::erase_if(entries, [&](const auto& entry) { return !pairs->is_formed(entry.second); });
-  byte_bpe_.emplace(*std::move(pairs), entries);
+  byte_bpe_.emplace(*std::move(pairs), single_byte_ids_, entries);
   merges_ = MergeTable();
 }
 
@@ -187,11 +187,16 @@ std::optional<TokenId> BpeModel::find(std::string_view token_text) const {
   return id == kNone ? std::nullopt : std::optional(id);
 }
 
+TokenId BpeModel::find_whole(std::string_view piece) const {
+  if (piece.size() <= PieceTable::kBytesMax) {
+    return whole_pieces_.find(piece);
+  }
+  return ignore_merges_ ? lookup(piece) : kNone;
+}
+
 void BpeModel::encode(std::string_view piece, BpeScratch& scratch,
                       std::vector<TokenId>& out) const {
-  const TokenId id = piece.size() <= PieceTable::kBytesMax ? whole_pieces_.find(piece)
-                     : ignore_merges_                      ? lookup(piece)
-                                                           : kNone;
+  const TokenId id = find_whole(piece);
   if (id != kNone) {
     out.push_back(id);
     return;
@@ -218,6 +223,19 @@ void BpeModel::encode_divided(std::string_view piece, BpeScratch& scratch,
     merge_short(scratch, out);
   } else {
     merge_long(scratch, out);
+  }
+}
+
+void BpeModel::encode_divided(std::span<WordToEncode> words, BpeScratch& scratch) const {
+  if (byte_bpe_) {
+    byte_bpe_->encode_short(words);
+    return;
+  }
+  for (WordToEncode& next : words) {
+    scratch.word_ids.clear();
+    encode_divided(next.word, scratch, scratch.word_ids);
+    std::ranges::copy(scratch.word_ids, next.ids);
+    next.count = static_cast<uint32_t>(scratch.word_ids.size());
   }
 }
 

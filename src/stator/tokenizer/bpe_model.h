@@ -42,6 +42,9 @@ struct BpeScratch {
     uint32_t next;
   };
   std::vector<TokenId> ids;
+  std::vector<TokenId> word_ids;
+  std::vector<WordToEncode> words;
+  std::vector<TokenId> ids_of_words;
   std::vector<MergeRule> rules;  // of ids[i] and ids[i + 1]
   std::vector<Symbol> symbols;   // doubly linked list, in place
   std::vector<uint64_t> queue;   // heap of (rank << 32 | position of the left symbol)
@@ -76,8 +79,14 @@ class BpeModel {
   /// The pieces of up to PieceTable::kBytesMax bytes that are one token.
   const PieceTable& whole_pieces() const { return whole_pieces_; }
 
+  /// The token that is all of a piece, or PieceTable::kNone.
+  TokenId find_whole(std::string_view piece) const;
+
   /// `encode` for a piece that is not one of `whole_pieces`.
   void encode_divided(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
+
+  /// The same for several pieces of up to WordMerger::kBytesMax bytes, faster than one by one.
+  void encode_divided(std::span<WordToEncode> words, BpeScratch& scratch) const;
 
   /// End of the part of `piece` from `at` that can be encoded by itself without changing the
   /// result: SentencePiece-style models have no tokens across "x▁", so that their texts, which come

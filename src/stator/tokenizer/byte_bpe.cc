@@ -11,8 +11,6 @@
 namespace stator::tokenizer {
 namespace {
 
-constexpr size_t kShortWordBytes = 63;  // positions 0 … 63 are the bits of one word
-
 uint64_t next_serial() {
   static std::atomic<uint64_t> last = 0;
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -20,8 +18,9 @@ uint64_t next_serial() {
 
 }  // namespace
 
-ByteBpe::ByteBpe(TokenPairs pairs, std::span<TokenTrie::Entry> entries)
-    : pairs_(std::move(pairs)), trie_(entries), serial_(next_serial()) {
+ByteBpe::ByteBpe(TokenPairs pairs, std::span<const TokenId, 256> single_bytes,
+                 std::span<TokenTrie::Entry> entries)
+    : pairs_(std::move(pairs)), merger_(single_bytes, pairs_.list_merges()), trie_(entries), serial_(next_serial()) {
   for (const auto& [bytes, token] : entries) {
     if (token >= tokens_.size()) {
       tokens_.resize(std::max<size_t>(token + 1, 2 * tokens_.size()));
@@ -34,16 +33,16 @@ ByteBpe::ByteBpe(TokenPairs pairs, std::span<TokenTrie::Entry> entries)
 
 void ByteBpe::encode(std::string_view word, ByteBpeScratch& scratch,
                      std::vector<TokenId>& out) const {
+  if (word.size() <= WordMerger::kBytesMax) {
+    std::array<TokenId, WordMerger::kBytesMax + WordMerger::kSpareIds> ids;
+    WordToEncode one{.word = word, .ids = ids.data()};
+    encode_short({&one, 1});
+    out.insert(out.end(), ids.data(), ids.data() + one.count);
+    return;
+  }
   if (scratch.answers_owner != serial_) {
     scratch.answers.assign(ByteBpeScratch::kAnswers, UINT64_MAX);
     scratch.answers_owner = serial_;
-  }
-  if (word.size() <= kShortWordBytes) {
-    std::array<TokenId, kShortWordBytes> tokens;
-    uint64_t dead = 0;
-    const size_t count = fill(word, {tokens.data(), &dead}, scratch);
-    out.insert(out.end(), tokens.data(), tokens.data() + count);
-    return;
   }
   scratch.tokens.resize(std::max(scratch.tokens.size(), word.size()));
   scratch.dead.assign(word.size() / 64 + 1, 0);

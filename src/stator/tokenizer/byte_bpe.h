@@ -12,6 +12,7 @@
 #include "stator/core/ids.h"
 #include "stator/tokenizer/token_pairs.h"
 #include "stator/tokenizer/token_trie.h"
+#include "stator/tokenizer/word_merger.h"
 
 namespace stator::tokenizer {
 
@@ -26,7 +27,7 @@ struct ByteBpeScratch {
   uint64_t steps = 0;          // counts work: tokens tried
 };
 
-/// Byte-pair encoding of words without merging: takes the longest token at each position that may
+/// Byte-pair encoding of words: short ones by merging (WordMerger), long ones without: takes the longest token at each position that may
 /// stand next to the one before (TokenPairs) and goes back where that leads nowhere. The result is
 /// unique, so it is what merging gives. A position is left for good at most once: O(n) tokens are
 /// tried times the number of tokens that are prefixes of each other; usually as many as the result
@@ -35,12 +36,16 @@ class ByteBpe {
  public:
   /// Every byte alone must be among the formed tokens of `pairs`; `entries` are (bytes, token) of
   /// all formed tokens.
-  ByteBpe(TokenPairs pairs, std::span<TokenTrie::Entry> entries);
+  ByteBpe(TokenPairs pairs, std::span<const TokenId, 256> single_bytes,
+          std::span<TokenTrie::Entry> entries);
 
   bool is_formed(TokenId token) const { return pairs_.is_formed(token); }
 
   /// Appends the ids of one non-empty word.
   void encode(std::string_view word, ByteBpeScratch& scratch, std::vector<TokenId>& out) const;
+
+  /// The same for several words of up to WordMerger::kBytesMax bytes at once.
+  void encode_short(std::span<WordToEncode> words) const { merger_.encode(words); }
 
  private:
   static constexpr TokenId kNone = UINT32_MAX;
@@ -58,8 +63,9 @@ class ByteBpe {
   bool may_touch(TokenId left, TokenId right, ByteBpeScratch& scratch) const;
 
   TokenPairs pairs_;
+  WordMerger merger_;
   TokenTrie trie_;
-  std::vector<Token> tokens_;  // by id
+  HugeVector<Token> tokens_;  // by id
   uint64_t serial_;            // unique in the process
 };
 

@@ -3,10 +3,10 @@
 
 #include "stator/tokenizer/piece_scanner.h"
 #include "stator/tokenizer/piece_table.h"
-#include "stator/tokenizer/pre_token_cache.h"
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 namespace stator::tokenizer {
 namespace {
@@ -14,31 +14,42 @@ namespace {
 // Enough to hide memory latency, few enough to stay in the first-level cache.
 constexpr size_t kBatchPieces = 256;
 
-/// Places of the short pieces in the table, on their way into the cache; tail 0 for the others.
-void find_keys(const PieceTable& table, std::string_view text, size_t begin,
-               std::span<const uint32_t> ends, PieceTable::ShortKey* keys) {
-  for (const uint32_t end : ends) {
-    const size_t bytes = end - begin;
-    if (bytes <= PieceTable::kShortBytesMax && begin + PieceTable::kReadBytes <= text.size())
-        [[likely]] {
-      *keys = table.make_key(text.data() + begin, bytes);
-      table.prefetch(*keys);
-    } else {
-      *keys = {};
-    }
-    begin = end;
-    ++keys;
-  }
-}
+}  // namespace
 
-/// A piece of more than one token.
-struct Divided {
-  std::string_view piece;
-  size_t index;            // in its batch
-  PreTokenCache::Key key;  // if it is short enough
+/// A piece that the short part of the cache does not tell.
+struct PieceEncoder::Open {
+  const char* text;
+  size_t bytes;
+  PieceKey key;                     // none: a long piece
+  uint32_t place;                   // in the cache
+  PieceTable::ShortKey table_key;   // if it is short enough for that
+  PreTokenCache::LongKey long_key;  // if it is long and short enough for that
+  // The result: up to three ids, or where they are.
+  PreTokenCache::Ids few;
+  const TokenId* ids;
+  uint32_t count;  // 0: not known
+  bool is_known;   // to the cache
+
+  std::string_view piece() const { return {text, bytes}; }
+
+  void set(const TokenId* all, size_t number) {
+    ids = all;
+    count = static_cast<uint32_t>(number);
+    if (number <= PreTokenCache::kShortIdsMax) {
+      std::copy_n(all, number, few.ids.begin());
+      few.owner = count;
+    }
+  }
 };
 
-}  // namespace
+/// Working memory of one batch; on the stack.
+struct PieceEncoder::Batch {
+  std::array<PieceKey, kBatchPieces> keys;
+  std::array<uint32_t, kBatchPieces> places;
+  std::array<const PreTokenCache::Ids*, kBatchPieces> ids;  // count 0: what an open piece says
+  std::array<Open, kBatchPieces> open;
+  size_t open_count;
+};
 
 void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
                                std::vector<TokenId>& out) {
@@ -51,69 +62,169 @@ void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
   }
 }
 
-/// Three passes, so that the memory accesses of many pieces overlap: places in the table, ids, and
-/// then what is not one token.
-void PieceEncoder::encode_pieces(std::string_view text, size_t begin,
-                                 std::span<const uint32_t> ends, std::vector<TokenId>& out) {
+/// Keys of the short pieces and their places in the cache, on their way into the processor's cache.
+void PieceEncoder::find_places(std::string_view text, size_t begin, std::span<const uint32_t> ends,
+                               Batch& batch) const {
+  const bool is_inside = ends.back() + PieceKey::kReadBytes <= text.size();
+  size_t i = 0;
+  for (const uint32_t end : ends) {
+    const size_t bytes = end - begin;
+    const char* piece = text.data() + begin;
+    PieceKey key{0, 0};
+    if (bytes <= PieceKey::kBytesMax) [[likely]] {
+      key = is_inside ? PieceKey::read(piece, bytes) : PieceKey::of({piece, bytes});
+    } else if (PreTokenCache::is_long(bytes)) {
+      cache_.prefetch(PreTokenCache::make_long_key({piece, bytes}, instance_));
+    }
+    const uint32_t place = PreTokenCache::place_of(key);
+    cache_.prefetch(place);
+    batch.keys[i] = key;
+    batch.places[i] = place;
+    begin = end;
+    ++i;
+  }
+}
+
+void PieceEncoder::take_known(std::string_view text, size_t begin, std::span<const uint32_t> ends,
+                              Batch& batch) const {
   const PieceTable& table = model_.whole_pieces();
-  std::array<PieceTable::ShortKey, kBatchPieces> keys;
-  find_keys(table, text, begin, ends, keys.data());
-  const PreTokenCache& cache = PreTokenCache::of_this_thread();
-  std::array<TokenId, kBatchPieces> ids;
-  std::array<Divided, kBatchPieces> divided;
-  size_t divided_count = 0;
+  Open* open = batch.open.data();
   for (size_t i = 0; i < ends.size(); ++i) {
-    const std::string_view piece = text.substr(begin, ends[i] - begin);
+    const PieceKey& key = batch.keys[i];
+    const uint32_t place = batch.places[i];
+    batch.ids[i] = cache_.find(key, place, instance_);
+    if (batch.ids[i] == nullptr) [[unlikely]] {
+      batch.ids[i] = &open->few;
+      open->few.owner = 0;
+      open->text = text.data() + begin;
+      open->bytes = ends[i] - begin;
+      open->key = key;
+      open->place = place;
+      if (open->bytes <= PieceTable::kShortBytesMax) {
+        open->table_key = table.make_key(key);
+        table.prefetch(open->table_key);
+      }
+      ++open;
+    }
     begin = ends[i];
-    ids[i] = keys[i].tail != 0 ? table.find(keys[i]) : table.find(piece);
-    if (ids[i] == PieceTable::kNone) [[unlikely]] {
-      Divided& next = divided[divided_count++];
-      next = {.piece = piece, .index = i};
-      if (piece.size() <= PreTokenCache::kPieceBytesMax) {
-        next.key = PreTokenCache::make_key(piece, instance_);
-        cache.prefetch(next.key);
+  }
+  batch.open_count = static_cast<size_t>(open - batch.open.data());
+}
+
+/// Long pieces in the cache, and all in the table.
+void PieceEncoder::look_up(std::span<Open> open) const {
+  const PieceTable& table = model_.whole_pieces();
+  for (Open& next : open) {
+    next.count = 0;
+    next.is_known = false;
+    if (PreTokenCache::is_long(next.bytes)) {
+      next.long_key = PreTokenCache::make_long_key(next.piece(), instance_);
+      if (const auto known = cache_.find(next.long_key); !known.empty()) {
+        next.set(known.data(), known.size());
+        next.is_known = true;
+        continue;
       }
     }
+    const TokenId whole = next.bytes <= PieceTable::kShortBytesMax
+                              ? table.find(next.table_key)
+                              : model_.find_whole(next.piece());
+    if (whole != PieceTable::kNone) {
+      next.set(&whole, 1);
+      next.ids = next.few.ids.data();
+    }
   }
-  size_t done = 0;
-  for (const Divided& next : std::span(divided).first(divided_count)) {
-    out.insert(out.end(), ids.data() + done, ids.data() + next.index);
-    done = next.index + 1;
-    encode_divided(next.piece, next.key, out);
+}
+
+/// What is left, but for pieces over WordMerger::kBytesMax.
+void PieceEncoder::merge(std::span<Open> open) {
+  const auto is_left = [](const Open& next) {
+    return next.count == 0 && next.bytes <= WordMerger::kBytesMax;
+  };
+  std::vector<WordToEncode>& words = scratch_.words;
+  words.clear();
+  size_t bytes = 0;
+  for (const Open& next : open) {
+    if (is_left(next)) {
+      words.push_back({.word = next.piece()});
+      bytes += next.bytes + WordMerger::kSpareIds;
+    }
   }
-  out.insert(out.end(), ids.data() + done, ids.data() + ends.size());
+  if (words.empty()) {
+    return;
+  }
+  scratch_.ids_of_words.resize(std::max(scratch_.ids_of_words.size(), bytes));
+  TokenId* ids = scratch_.ids_of_words.data();
+  for (WordToEncode& word : words) {
+    word.ids = ids;
+    ids += word.word.size() + WordMerger::kSpareIds;
+  }
+  model_.encode_divided(words, scratch_);
+  const WordToEncode* word = words.data();
+  for (Open& next : open) {
+    if (is_left(next)) {
+      next.set(word->ids, word->count);
+      ++word;
+    }
+  }
+}
+
+void PieceEncoder::write(Batch& batch, size_t pieces, std::vector<TokenId>& out) {
+  constexpr size_t kIdsCopied = PreTokenCache::kShortIdsMax + 1;
+  size_t size = out.size();
+  out.resize(size + pieces * kIdsCopied);
+  const Open* open = batch.open.data();
+  for (size_t i = 0; i < pieces; ++i) {
+    const PreTokenCache::Ids* ids = batch.ids[i];
+    static_assert(sizeof(*ids) == kIdsCopied * sizeof(TokenId));
+    std::memcpy(out.data() + size, ids, sizeof(*ids));
+    size += ids->count();
+    if (ids->count() == 0) [[unlikely]] {
+      while (&open->few != ids) {
+        ++open;
+      }
+      out.resize(size);
+      if (open->count != 0) {
+        out.insert(out.end(), open->ids, open->ids + open->count);
+      } else {
+        model_.encode_divided(open->piece(), scratch_, out);
+      }
+      size = out.size();
+      out.resize(size + (pieces - i) * kIdsCopied);
+    }
+  }
+  out.resize(size);
+}
+
+void PieceEncoder::keep(std::span<const Open> open) {
+  for (const Open& next : open) {
+    if (next.is_known) {
+      continue;
+    }
+    if (next.key.high != 0) {
+      cache_.insert(next.key, next.place, instance_, {next.ids, next.count});
+    } else if (PreTokenCache::is_long(next.bytes)) {
+      cache_.insert(next.long_key, {next.ids, next.count});
+    }
+  }
+}
+
+/// Passes over the batch, so that the memory accesses of many pieces overlap: places in the cache,
+/// what is there, then the rest.
+void PieceEncoder::encode_pieces(std::string_view text, size_t begin,
+                                 std::span<const uint32_t> ends, std::vector<TokenId>& out) {
+  Batch batch;
+  find_places(text, begin, ends, batch);
+  take_known(text, begin, ends, batch);
+  const auto open = std::span(batch.open).first(batch.open_count);
+  look_up(open);
+  merge(open);
+  write(batch, ends.size(), out);
+  keep(open);
 }
 
 void PieceEncoder::encode_piece(std::string_view piece, std::vector<TokenId>& out) {
-  if (const TokenId id = model_.whole_pieces().find(piece); id != PieceTable::kNone) {
-    out.push_back(id);
-    return;
-  }
-  PreTokenCache::Key key{};
-  if (piece.size() <= PreTokenCache::kPieceBytesMax) {
-    key = PreTokenCache::make_key(piece, instance_);
-  }
-  encode_divided(piece, key, out);
-}
-
-void PieceEncoder::encode_divided(std::string_view piece, const PreTokenCache::Key& key,
-                                  std::vector<TokenId>& out) {
-  if (piece.size() > PreTokenCache::kPieceBytesMax) {
-    model_.encode(piece, scratch_, out);
-    return;
-  }
-  PreTokenCache& cache = PreTokenCache::of_this_thread();
-  if (const auto known = cache.find(key); !known.empty()) {
-    out.insert(out.end(), known.begin(), known.end());
-    return;
-  }
-  const size_t begin = out.size();
-  if (piece.size() <= PieceTable::kBytesMax) {
-    model_.encode_divided(piece, scratch_, out);
-  } else {
-    model_.encode(piece, scratch_, out);
-  }
-  cache.insert(key, std::span(out).subspan(begin));
+  const auto end = static_cast<uint32_t>(piece.size());
+  encode_pieces(piece, 0, {&end, 1}, out);
 }
 
 }  // namespace stator::tokenizer

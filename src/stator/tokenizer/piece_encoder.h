@@ -14,14 +14,17 @@
 
 namespace stator::tokenizer {
 
-/// Encodes pieces with a BpeModel: looks up those that are one token, many at a time, so that the
-/// memory accesses overlap; takes the others from the thread's PreTokenCache or, the first time,
-/// from the model. Made per call; keeps nothing.
+/// Encodes pieces with a BpeModel: takes those seen before from the thread's PreTokenCache, many at
+/// a time, so that the memory accesses overlap, and the others from the model. Made per call; keeps
+/// nothing.
 class PieceEncoder {
  public:
   /// `instance` tells the model's entries in the cache apart.
   PieceEncoder(const BpeModel& model, uint32_t instance, BpeScratch& scratch)
-      : model_(model), instance_(instance), scratch_(scratch) {}
+      : model_(model),
+        instance_(instance),
+        scratch_(scratch),
+        cache_(PreTokenCache::of_this_thread()) {}
 
   /// Appends the ids of `text` (valid UTF-8, under 4 GiB), cut by the expression of `family`.
   void encode_text(ScannerFamily family, std::string_view text, std::vector<TokenId>& out);
@@ -30,15 +33,25 @@ class PieceEncoder {
   void encode_piece(std::string_view piece, std::vector<TokenId>& out);
 
  private:
+  struct Open;
+  struct Batch;
+
   /// The pieces of `text` from `begin` on that end at `ends`.
   void encode_pieces(std::string_view text, size_t begin, std::span<const uint32_t> ends,
                      std::vector<TokenId>& out);
-  void encode_divided(std::string_view piece, const PreTokenCache::Key& key,
-                      std::vector<TokenId>& out);
+  void find_places(std::string_view text, size_t begin, std::span<const uint32_t> ends,
+                   Batch& batch) const;
+  void take_known(std::string_view text, size_t begin, std::span<const uint32_t> ends,
+                  Batch& batch) const;
+  void look_up(std::span<Open> open) const;
+  void merge(std::span<Open> open);
+  void write(Batch& batch, size_t pieces, std::vector<TokenId>& out);
+  void keep(std::span<const Open> open);
 
   const BpeModel& model_;
   uint32_t instance_;
   BpeScratch& scratch_;
+  PreTokenCache& cache_;
 };
 
 }  // namespace stator::tokenizer

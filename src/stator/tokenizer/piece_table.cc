@@ -39,9 +39,7 @@ PieceTable::PieceTable(std::span<Entry> entries) {
 
 void PieceTable::insert(std::string_view piece, TokenId id) {
   if (piece.size() <= kShortBytesMax) {
-    char bytes[kReadBytes] = {};
-    std::ranges::copy(piece, bytes);
-    const ShortKey key = make_key(bytes, piece.size());
+    const ShortKey key = make_key(PieceKey::of(piece));
     size_t i = key.slot;
     while (short_slots_[i].tail != 0) {
       i = (i + 1) & (short_slots_.size() - 1);
@@ -72,9 +70,7 @@ PieceTable::LongKey PieceTable::make_long_key(std::string_view piece) const {
 
 TokenId PieceTable::find(std::string_view piece) const {
   if (piece.size() <= kShortBytesMax) {
-    char bytes[kReadBytes] = {};
-    std::memcpy(bytes, piece.data(), piece.size());
-    return find(make_key(bytes, piece.size()));
+    return find(make_key(PieceKey::of(piece)));
   }
   if (piece.size() > kBytesMax) {
     return kNone;

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "stator/core/ids.h"
+#include "stator/tokenizer/huge_pages.h"
+#include "stator/tokenizer/piece_key.h"
 
 namespace stator::tokenizer {
 
@@ -23,8 +25,6 @@ class PieceTable {
  public:
   static constexpr size_t kBytesMax = 24;
   static constexpr TokenId kNone = UINT32_MAX;
-  /// Bytes that may be read from the start of a short piece on.
-  static constexpr size_t kReadBytes = 16;
 
   using Entry = std::pair<std::string_view, TokenId>;
 
@@ -33,23 +33,19 @@ class PieceTable {
   /// Sorts `entries`; those over kBytesMax are left out, ids are below 2^22.
   explicit PieceTable(std::span<Entry> entries);
 
-  /// A short piece, ready to be looked up.
+  static constexpr size_t kShortBytesMax = 12;
+
+  /// Where a short piece may be, and its bytes as they are stored.
   struct ShortKey {
     uint64_t low;   // bytes 0 … 7
     uint64_t tail;  // bytes 8 … 11, length
     size_t slot;
   };
-  static constexpr size_t kShortBytesMax = 12;
 
-  /// The key of the `bytes` ≤ kShortBytesMax bytes at `piece`, of which kReadBytes can be read.
-  ShortKey make_key(const char* piece, size_t bytes) const {
-    uint64_t words[2];
-    std::memcpy(words, piece, sizeof(words));
-    ShortKey key{words[0] & kLowMasks[bytes],
-                 (words[1] & kHighMasks[bytes]) | (static_cast<uint64_t>(bytes) << kBytesShift), 0};
-    const uint64_t hash = (key.low ^ (key.tail * kMultiplier)) * kMultiplier;
-    key.slot = static_cast<size_t>((hash ^ (hash >> 32)) * kMultiplier >> short_shift_);
-    return key;
+  /// For a piece of up to kShortBytesMax bytes.
+  ShortKey make_key(const PieceKey& piece) const {
+    const uint64_t tail = (piece.high & UINT32_MAX) | (piece.bytes() << kBytesShift);
+    return {piece.low, tail, static_cast<size_t>(piece.hash() >> short_shift_)};
   }
 
   void prefetch(const ShortKey& key) const { __builtin_prefetch(&short_slots_[key.slot]); }
@@ -76,23 +72,6 @@ class PieceTable {
   static constexpr int kIdShift = 40;
   static constexpr uint64_t kTailMask = (uint64_t{1} << kIdShift) - 1;
 
-  using Masks = std::array<uint64_t, kShortBytesMax + 1>;
-  /// By length of the piece: the bits of bytes 0 … 7 that are in it, and of 8 … 15.
-  static constexpr Masks kLowMasks = [] {
-    Masks masks{};
-    for (size_t bytes = 1; bytes <= kShortBytesMax; ++bytes) {
-      masks[bytes] = UINT64_MAX >> (bytes < 8 ? 64 - 8 * bytes : 0);
-    }
-    return masks;
-  }();
-  static constexpr Masks kHighMasks = [] {
-    Masks masks{};
-    for (size_t bytes = 9; bytes <= kShortBytesMax; ++bytes) {
-      masks[bytes] = UINT64_MAX >> (128 - 8 * bytes);
-    }
-    return masks;
-  }();
-
   struct ShortSlot {
     uint64_t low = 0;
     uint64_t tail = 0;  // bytes 8 … 11, length, id; 0: free
@@ -109,8 +88,8 @@ class PieceTable {
   LongKey make_long_key(std::string_view piece) const;
   void insert(std::string_view piece, TokenId id);
 
-  std::vector<ShortSlot> short_slots_;  // powers of two
-  std::vector<LongSlot> long_slots_;
+  HugeVector<ShortSlot> short_slots_;  // powers of two
+  HugeVector<LongSlot> long_slots_;
   int short_shift_ = 63;
   int long_shift_ = 63;
 };

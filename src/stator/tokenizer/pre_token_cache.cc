@@ -10,9 +10,8 @@
 namespace stator::tokenizer {
 namespace {
 
-template <typename Word>
 uint64_t load(const char* at) {
-  Word word;
+  uint64_t word;
   std::memcpy(&word, at, sizeof(word));
   return word;
 }
@@ -24,57 +23,65 @@ PreTokenCache& PreTokenCache::of_this_thread() {
   return cache;
 }
 
-PreTokenCache::Key PreTokenCache::make_key(std::string_view piece, uint32_t instance) {
-  const size_t n = piece.size();
-  STATOR_ASSERT(n >= 1 && n <= kPieceBytesMax, "only short pieces have a key");
-  const char* first = piece.data();
-  const char* end = first + n;
-  Key key{{}, instance, static_cast<uint32_t>(n)};
-  if (n >= 16) {
-    key.words = {load<uint64_t>(first), load<uint64_t>(first + 8), load<uint64_t>(end - 16),
-                 load<uint64_t>(end - 8)};
-  } else if (n >= 8) {
-    key.words = {load<uint64_t>(first), load<uint64_t>(end - 8)};
-  } else if (n >= 4) {
-    key.words = {load<uint32_t>(first), load<uint32_t>(end - 4)};
-  } else if (n >= 2) {
-    key.words = {load<uint16_t>(first), load<uint16_t>(end - 2)};
-  } else {
-    key.words = {static_cast<unsigned char>(*first)};
+void PreTokenCache::insert(const PieceKey& key, uint32_t place, uint32_t instance,
+                           std::span<const TokenId> ids) {
+  if (ids.empty() || ids.size() > kShortIdsMax) {
+    return;
   }
-  return key;
+  // An older piece stays where it is found first: frequent ones come early.
+  const bool is_taken = short_entries_[place].ids.owner != 0;
+  const bool is_other_taken = short_entries_[place ^ 1].ids.owner != 0;
+  const bool goes_here = !is_taken || (is_other_taken && (next_way_++ & 1) != 0);
+  ShortEntry& entry = short_entries_[goes_here ? place : place ^ 1];
+  entry.key = key;
+  entry.ids.owner = instance << kCountBits | static_cast<uint32_t>(ids.size());
+  std::ranges::copy(ids, entry.ids.ids.begin());
 }
 
-size_t PreTokenCache::slot_of(const Key& key) {
+PreTokenCache::LongKey PreTokenCache::make_long_key(std::string_view piece, uint32_t instance) {
+  STATOR_ASSERT(is_long(piece.size()), "other pieces have no such key");
+  const char* first = piece.data();
+  const char* end = first + piece.size();
+  LongKey key{{load(first), load(first + 8), load(end - 16), load(end - 8)},
+              instance,
+              static_cast<uint32_t>(piece.size()),
+              0};
   // Multiply-and-fold per word; the constants are odd 64-bit fractions of the golden ratio and of
   // pi.
   constexpr uint64_t kA = 0x9E3779B97F4A7C15ULL;
   constexpr uint64_t kB = 0x243F6A8885A308D3ULL;
   const uint64_t low = (key.words[0] ^ kB) * kA ^ std::rotl(key.words[1] * kB, 32);
   const uint64_t high = (key.words[2] ^ kA) * kB ^ std::rotl(key.words[3] * kA, 32);
-  const uint64_t tag = (static_cast<uint64_t>(key.instance) << 8 | key.bytes) * kB;
-  uint64_t hash = (low ^ std::rotl(high, 17) ^ tag) * kA;
+  uint64_t hash = (low ^ std::rotl(high, 17) ^ key.bytes) * kA;
   hash ^= hash >> 29;
-  return static_cast<size_t>((hash * kB) >> (64 - std::countr_zero(kEntries)));
+  key.place = static_cast<uint32_t>((hash * kB) >> (64 - kLongEntriesLog2));
+  return key;
 }
 
-std::span<const TokenId> PreTokenCache::find(const Key& key) const {
-  const Entry& entry = entries_[slot_of(key)];
-  if (entry.words == key.words && entry.bytes == key.bytes && entry.instance == key.instance) {
-    return {entry.ids.data(), entry.count};
+std::span<const TokenId> PreTokenCache::find(const LongKey& key) const {
+  for (const uint32_t place : {key.place, key.place ^ 1}) {
+    const LongEntry& entry = long_entries_[place];
+    if (holds(entry, key)) {
+      return {entry.ids.data(), entry.count};
+    }
   }
   return {};
 }
 
-void PreTokenCache::insert(const Key& key, std::span<const TokenId> ids) {
-  if (ids.empty() || ids.size() > kIdsMax) {
+void PreTokenCache::insert(const LongKey& key, std::span<const TokenId> ids) {
+  if (ids.empty() || ids.size() > kLongIdsMax) {
     return;
   }
-  Entry& entry = entries_[slot_of(key)];
+  LongEntry& near = long_entries_[key.place];
+  LongEntry& neighbour = long_entries_[key.place ^ 1];
+  LongEntry& entry = near.is_newer != 0 ? neighbour : near;
+  near.is_newer = 0;
+  neighbour.is_newer = 0;
   entry.words = key.words;
   entry.instance = key.instance;
   entry.bytes = static_cast<uint8_t>(key.bytes);
   entry.count = static_cast<uint8_t>(ids.size());
+  entry.is_newer = 1;
   std::ranges::copy(ids, entry.ids.begin());
 }
 

@@ -2,61 +2,126 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "stator/core/ids.h"
+#include "stator/tokenizer/huge_pages.h"
+#include "stator/tokenizer/piece_key.h"
 
 namespace stator::tokenizer {
 
-/// Ids of recently seen pieces. Words repeat, so most pieces of a text cost one cache line here
-/// instead of a merge. One cache per thread for all tokenizers (told apart by a process-wide
-/// number), hence no locks, no lifetime to manage and a fixed 2 MiB per encoding thread.
-/// Direct-mapped: a newer piece evicts the one in its slot. Pieces over 32 bytes or 6 ids are not
-/// kept.
+/// Ids of recently seen pieces. Words repeat, so most pieces of a text cost one cache line here,
+/// and the lines of the frequent ones stay in the processor's cache, where the tables of a whole
+/// vocabulary do not fit. One cache per thread for all tokenizers (told apart by a process-wide
+/// number), hence no locks, no lifetime to manage and a fixed 6 MiB per encoding thread, touched
+/// as needed. Two-way: a newer piece evicts the older of the two in its place.
+///
+/// Short pieces (PieceKey) of up to three ids take 32 bytes; longer ones, up to 32 bytes and 6 ids,
+/// take 64. What exceeds that is not kept.
 class PreTokenCache {
  public:
-  static constexpr size_t kPieceBytesMax = 32;
-  static constexpr size_t kIdsMax = 6;
-  static constexpr size_t kEntries = 32768;
-
-  /// A piece of 1 to kPieceBytesMax bytes of tokenizer `instance`, ready for comparison:
-  /// overlapping loads of its ends, which with the length determine it.
-  struct Key {
-    std::array<uint64_t, 4> words;
-    uint32_t instance;
-    uint32_t bytes;
-    bool operator==(const Key&) const = default;
-  };
-  static Key make_key(std::string_view piece, uint32_t instance);
+  static constexpr size_t kShortIdsMax = 3;
+  static constexpr int kCountBits = 2;
+  static constexpr size_t kLongBytesMax = 32;
+  static constexpr size_t kLongIdsMax = 6;
 
   static PreTokenCache& of_this_thread();
 
-  /// Fetches the entry of `key` into the processor's cache.
-  void prefetch(const Key& key) const { __builtin_prefetch(&entries_[slot_of(key)]); }
+  // Short pieces.
+
+  /// Up to three ids. Copied as 16 bytes, whatever their number.
+  struct Ids {
+    std::array<TokenId, kShortIdsMax> ids;
+    uint32_t owner;  // tokenizer << kCountBits | number of ids
+
+    uint32_t count() const { return owner & ((1U << kCountBits) - 1); }
+  };
+
+  /// Where a piece is if no other one came first; otherwise it is in the other half of the line.
+  static uint32_t place_of(const PieceKey& key) {
+    return static_cast<uint32_t>(key.hash() >> (64 - kShortEntriesLog2));
+  }
+
+  /// Fetches the place into the processor's cache.
+  void prefetch(uint32_t place) const { __builtin_prefetch(&short_entries_[place]); }
+
+  /// Null if the piece is not there. Valid until the next insert.
+  const Ids* find(const PieceKey& key, uint32_t place, uint32_t instance) const {
+    const ShortEntry& entry = short_entries_[place];
+    if (holds(entry, key, instance)) [[likely]] {
+      return &entry.ids;
+    }
+    const ShortEntry& neighbour = short_entries_[place ^ 1];
+    return holds(neighbour, key, instance) ? &neighbour.ids : nullptr;
+  }
+
+  /// Keeps `ids` if they are 1 to kShortIdsMax.
+  void insert(const PieceKey& key, uint32_t place, uint32_t instance,
+              std::span<const TokenId> ids);
+
+  // Longer pieces.
+
+  /// A piece of more than PieceKey::kBytesMax and up to kLongBytesMax bytes: overlapping loads of
+  /// its ends, which with the length determine it.
+  struct LongKey {
+    std::array<uint64_t, 4> words;
+    uint32_t instance;
+    uint32_t bytes;
+    uint32_t place;
+  };
+  static bool is_long(size_t bytes) {
+    return bytes > PieceKey::kBytesMax && bytes <= kLongBytesMax;
+  }
+  static LongKey make_long_key(std::string_view piece, uint32_t instance);
+
+  void prefetch(const LongKey& key) const {
+    __builtin_prefetch(&long_entries_[key.place]);
+    __builtin_prefetch(&long_entries_[key.place ^ 1]);
+  }
 
   /// The ids kept for `key`; empty if there are none. Valid until the next insert.
-  std::span<const TokenId> find(const Key& key) const;
+  std::span<const TokenId> find(const LongKey& key) const;
 
-  /// Keeps `ids` if they are 1 to kIdsMax.
-  void insert(const Key& key, std::span<const TokenId> ids);
+  /// Keeps `ids` if they are 1 to kLongIdsMax.
+  void insert(const LongKey& key, std::span<const TokenId> ids);
 
  private:
-  struct alignas(64) Entry {
+  static constexpr int kShortEntriesLog2 = 17;  // 4 MiB
+  static constexpr int kLongEntriesLog2 = 15;  // 2 MiB
+
+  struct alignas(32) ShortEntry {
+    PieceKey key{0, 0};
+    Ids ids{};
+  };
+  static_assert(sizeof(ShortEntry) == 32, "half a cache line");
+
+  struct alignas(64) LongEntry {
     std::array<uint64_t, 4> words{};
     uint32_t instance = 0;
     uint8_t bytes = 0;
     uint8_t count = 0;
-    std::array<TokenId, kIdsMax> ids{};
+    uint8_t is_newer = 0;  // than its neighbour
+    std::array<TokenId, kLongIdsMax> ids{};
   };
-  static_assert(sizeof(Entry) == 64, "one cache line per entry");
+  static_assert(sizeof(LongEntry) == 64, "one cache line");
 
-  PreTokenCache() : entries_(kEntries) {}
-  static size_t slot_of(const Key& key);
+  static bool holds(const ShortEntry& entry, const PieceKey& key, uint32_t instance) {
+    return ((entry.key.low ^ key.low) | (entry.key.high ^ key.high) |
+            ((entry.ids.owner >> kCountBits) ^ instance)) == 0;
+  }
+  static bool holds(const LongEntry& entry, const LongKey& key) {
+    return entry.words == key.words && entry.bytes == key.bytes && entry.instance == key.instance;
+  }
 
-  std::vector<Entry> entries_;
+  PreTokenCache()
+      : short_entries_(size_t{1} << kShortEntriesLog2), long_entries_(size_t{1} << kLongEntriesLog2) {}
+
+  HugeVector<ShortEntry> short_entries_;
+  HugeVector<LongEntry> long_entries_;
+  uint32_t next_way_ = 0;
 };
 
 }  // namespace stator::tokenizer

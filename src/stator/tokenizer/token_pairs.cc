@@ -200,6 +200,24 @@ bool TokenPairs::may_touch(TokenId left, TokenId right) const {
   }
 }
 
+std::vector<PairRanks::Rule> TokenPairs::list_merges() const {
+  std::vector<TokenId> tokens;
+  for (TokenId token = 0; token < formations_.size(); ++token) {
+    if (formations_[token].rank != kByteRank && is_formed(token)) {
+      tokens.push_back(token);
+    }
+  }
+  std::ranges::sort(tokens, {}, [this](TokenId token) {
+    return formations_[token].rank & ~kIrregular;
+  });
+  std::vector<PairRanks::Rule> rules;
+  rules.reserve(tokens.size());
+  for (const TokenId token : tokens) {
+    rules.push_back({formations_[token].left, formations_[token].right, token});
+  }
+  return rules;
+}
+
 void TokenPairs::append_bytes(TokenId token, std::vector<TokenId>& out) const {
   std::vector<TokenId> open = {token};
   while (!open.empty()) {

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "stator/core/ids.h"
+#include "stator/tokenizer/huge_pages.h"
 #include "stator/tokenizer/merge_table.h"
+#include "stator/tokenizer/pair_ranks.h"
 
 namespace stator::tokenizer {
 
@@ -47,7 +49,7 @@ class TokenPairs {
   /// single byte, or merges of equal rank that make different tokens.
   static std::optional<TokenPairs> create(const Vocabulary& vocabulary);
 
-  static constexpr size_t kTokensMax = size_t{1} << 22;
+  static constexpr size_t kTokensMax = PairRanks::kTokensMax;
   static constexpr size_t kRanksMax = (size_t{1} << 20) - 2;
 
   /// Whether the encoding of the token's own bytes is the token.
@@ -55,6 +57,10 @@ class TokenPairs {
 
   /// Whether the encoding of the bytes of both is `left`, `right`. Both are formed.
   bool may_touch(TokenId left, TokenId right) const;
+
+  /// The last merges of all formed tokens but single bytes, in order of rank: no other merge
+  /// happens in any text.
+  std::vector<PairRanks::Rule> list_merges() const;
 
  private:
   static constexpr uint32_t kUnformed = UINT32_MAX;
@@ -87,10 +93,10 @@ class TokenPairs {
     return uint64_t{1} << (hash >> 20 & 63) | uint64_t{1} << (hash >> 26 & 63);
   }
 
-  std::vector<Formation> formations_;  // by token
-  std::vector<uint64_t> slots_;        // open addressing: pair << kRankBits | rank
+  HugeVector<Formation> formations_;  // by token
+  HugeVector<uint64_t> slots_;        // open addressing: pair << kRankBits | rank
   int shift_ = 63;
-  std::vector<uint64_t> filter_;  // most pairs asked for do not merge: one byte per pair tells
+  HugeVector<uint64_t> filter_;  // most pairs asked for do not merge: one byte per pair tells
   int filter_shift_ = 63;
   std::vector<TokenId> merged_;  // by rank; only if there are irregular tokens
 };

@@ -15,7 +15,7 @@ namespace stator::tokenizer {
 /// for room: older ones are as good as full.
 class TokenTrie::Builder {
  public:
-  Builder(std::span<const Entry> entries, std::vector<Unit>& units)
+  Builder(std::span<const Entry> entries, HugeVector<Unit>& units)
       : entries_(entries), units_(units) {
     add_block();  // holds no unit, so that no base is 0
     add_block();
@@ -140,7 +140,7 @@ class TokenTrie::Builder {
   }
 
   std::span<const Entry> entries_;
-  std::vector<Unit>& units_;
+  HugeVector<Unit>& units_;
   std::vector<uint64_t> free_;
   std::vector<uint64_t> used_bases_;
   std::vector<Node> open_;  // heap

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "stator/core/ids.h"
+#include "stator/tokenizer/huge_pages.h"
 
 namespace stator::tokenizer {
 
@@ -63,7 +64,7 @@ class TokenTrie {
   static_assert(sizeof(Unit) == 8);
 
   class Builder;
-  std::vector<Unit> units_ = std::vector<Unit>(2 * kBlock, Unit{0, 0, 1, kNone});
+  HugeVector<Unit> units_ = HugeVector<Unit>(2 * kBlock, Unit{0, 0, 1, kNone});
 };
 
 }  // namespace stator::tokenizer

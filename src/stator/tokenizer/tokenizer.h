@@ -41,7 +41,7 @@ struct EncodeOptions {
 inline constexpr size_t kMaxTextBytes = size_t{256} << 20;
 inline constexpr size_t kMaxTokenizerJsonBytes = size_t{256} << 20;
 inline constexpr TokenId kMaxTokenId =
-    (1U << 22) - 1;  ///< published vocabularies end below 300,000
+    (1U << 21) - 1;  ///< published vocabularies end below 300,000
 
 struct Pipeline;
 class TokenTables;

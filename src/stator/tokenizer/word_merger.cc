@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/tokenizer/word_merger.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace stator::tokenizer {
+namespace {
+
+// Enough words to hide the latency of the second-level cache.
+constexpr size_t kTurns = 8;
+
+// Words that are sorted by length at a time.
+constexpr size_t kChunkWords = 64;
+
+using Quad = PairRanks::Quad;
+
+// Stands before and behind every word; merges with nothing.
+constexpr TokenId kBorder = PairRanks::kTokensMax;
+
+uint32_t lowest(uint64_t places) {
+  return static_cast<uint32_t>(__builtin_ctzll(places));
+}
+
+uint32_t highest(uint64_t places) {
+  return static_cast<uint32_t>(63 ^ __builtin_clzll(places));
+}
+
+}  // namespace
+
+/// A word of up to kPlaces - 2 bytes on its way. The byte at i has the place i + 1; the borders have
+/// the places before and behind.
+template <size_t kPlaces>
+struct WordMerger::Turn {
+  static constexpr size_t kBytesMax = kPlaces - 2;
+
+  static constexpr uint32_t kNowhere = kPlaces;
+  static constexpr uint64_t kBorderPlace = uint64_t{1} << (kPlaces - 1);
+
+  alignas(64) std::array<uint32_t, kPlaces + 1> pairs;  // the last one is not looked at
+  std::array<TokenId, kPlaces> ids;
+  uint64_t starts;  // places where tokens start, and both borders
+  WordToEncode* word;
+  // The last merge, and where the ranks of its new pairs are.
+  uint32_t at;
+  uint32_t previous;
+  PairRanks::Place with_next;
+  PairRanks::Place with_previous;
+  uint32_t best;  // the next merge
+
+  /// Four lanes, each the least of a quarter of the pairs.
+  Quad least_pairs() const {
+    Quad least;
+    std::memcpy(&least, pairs.data(), sizeof(least));
+    for (size_t i = 4; i < kPlaces; i += 4) {
+      Quad next;
+      std::memcpy(&next, pairs.data() + i, sizeof(next));
+      least = __builtin_elementwise_min(least, next);
+    }
+    return least;
+  }
+
+  void finish() const {
+    // Four at once, without a branch on their number; the lowest start is the border's.
+    constexpr int kAtOnce = WordMerger::kSpareIds + 1;
+    TokenId* out = word->ids;
+    uint64_t left = starts & (starts - 1);
+    for (int count = std::popcount(left) - 1; count > 0; count -= kAtOnce) {
+      for (int i = 0; i < kAtOnce; ++i) {
+        out[i] = ids[lowest(left | kBorderPlace)];
+        left &= left - 1;
+      }
+      out += std::min(count, kAtOnce);
+    }
+    word->count = static_cast<uint32_t>(out - word->ids);
+  }
+};
+
+WordMerger::WordMerger(std::span<const TokenId, 256> bytes,
+                       std::span<const PairRanks::Rule> rules)
+    : ranks_(rules), byte_pairs_(size_t{1} << 16) {
+  std::ranges::copy(bytes, bytes_.begin());
+  for (size_t both = 0; both < byte_pairs_.size(); ++both) {
+    byte_pairs_[both] = ranks_.find_exactly(bytes_[both >> 8], bytes_[both & 255]) << kPlaceBits;
+  }
+}
+
+template <size_t kPlaces>
+void WordMerger::begin(WordToEncode& word, Turn<kPlaces>& turn) const {
+  const size_t bytes = word.word.size();
+  const auto* text = reinterpret_cast<const unsigned char*>(word.word.data());
+  turn.word = &word;
+  turn.starts = UINT64_MAX >> (kBytesMax - bytes);
+  turn.pairs.fill(kNoMerge);
+  turn.ids.back() = kBorder;
+  turn.at = turn.kNowhere;
+  turn.previous = turn.kNowhere;
+  turn.with_next = PairRanks::kNowhere;
+  turn.with_previous = PairRanks::kNowhere;
+  turn.ids[0] = kBorder;
+  turn.ids[bytes + 1] = kBorder;
+  turn.ids[1] = bytes_[text[0]];
+  for (size_t i = 1; i < bytes; ++i) {
+    const size_t both = static_cast<size_t>(text[i - 1]) << 8 | text[i];
+    turn.ids[i + 1] = bytes_[text[i]];
+    turn.pairs[i] = byte_pairs_[both] | static_cast<uint32_t>(i);
+  }
+}
+
+/// The next merge, or false if there is none. Reads what the last one asked for.
+template <size_t kPlaces>
+bool WordMerger::choose(Turn<kPlaces>& turn) const {
+  // Without the new ones, which are not there yet: a wide load waits for narrow stores before it.
+  Quad least = turn.least_pairs();
+  Quad fresh = ranks_.find(turn.with_next, turn.with_previous) << kPlaceBits |
+                     Quad{turn.at, turn.previous, turn.at, turn.previous};
+  turn.pairs[turn.at] = fresh[0];
+  turn.pairs[turn.previous] = fresh[1];
+  turn.best = __builtin_reduce_min(__builtin_elementwise_min(least, fresh));
+  ranks_.prefetch_rule(turn.best >> kPlaceBits);
+  return turn.best < kNoMerge;
+}
+
+/// Merges, and asks for the ranks of the new pairs. Hardly a branch depends on the text.
+template <size_t kPlaces>
+void WordMerger::merge(Turn<kPlaces>& turn) const {
+  const uint32_t at = turn.best & ((1U << kPlaceBits) - 1);
+  uint64_t after = turn.starts & (UINT64_MAX << at << 1);
+  const uint32_t joined = lowest(after);
+  const PairRanks::PackedRule rule = ranks_.rule(turn.best >> kPlaceBits);
+  const TokenId merged = rule.merged();
+  if (!rule.is_of(turn.ids[at], turn.ids[joined])) [[unlikely]] {
+    turn.pairs[at] = ranks_.find_exactly(turn.ids[at], turn.ids[joined]) << kPlaceBits | at;
+    turn.at = turn.kNowhere;
+    turn.previous = turn.kNowhere;
+    turn.with_next = PairRanks::kNowhere;
+    turn.with_previous = PairRanks::kNowhere;
+    return;
+  }
+  after &= after - 1;
+  turn.at = at;
+  turn.previous = highest(turn.starts & ~(UINT64_MAX << at));
+  turn.with_next = ranks_.place_of(merged, turn.ids[lowest(after)]);
+  turn.with_previous = ranks_.place_of(turn.ids[turn.previous], merged);
+  ranks_.prefetch(turn.with_next);
+  ranks_.prefetch(turn.with_previous);
+  turn.starts &= ~(uint64_t{1} << joined);
+  turn.ids[at] = merged;
+  turn.pairs[joined] = kNoMerge;
+  turn.pairs[at] = kNoMerge;
+  turn.pairs[turn.previous] = kNoMerge;
+}
+
+/// The words that fit kPlaces.
+template <size_t kPlaces>
+void WordMerger::encode_class(std::span<WordToEncode* const> words) const {
+  std::array<Turn<kPlaces>, kTurns> turns;
+  std::array<Turn<kPlaces>*, kTurns> active;
+  size_t count = std::min(kTurns, words.size());
+  for (size_t i = 0; i < count; ++i) {
+    active[i] = &turns[i];
+    begin(*words[i], turns[i]);
+  }
+  for (size_t next = count; count > 0;) {
+    for (size_t i = 0; i < count; ++i) {
+      if (choose(*active[i])) [[likely]] {
+        continue;
+      }
+      active[i]->finish();
+      if (next < words.size()) {
+        begin(*words[next++], *active[i--]);
+      } else {
+        active[i--] = active[--count];
+      }
+    }
+    for (size_t i = 0; i < count; ++i) {
+      merge(*active[i]);
+    }
+  }
+}
+
+void WordMerger::encode(std::span<WordToEncode> words) const {
+  while (!words.empty()) {
+    // By length, so that words in turn take the same way through the code.
+    std::array<WordToEncode*, kChunkWords> small;
+    std::array<WordToEncode*, kChunkWords> middle;
+    std::array<WordToEncode*, kChunkWords> large;
+    size_t smalls = 0;
+    size_t middles = 0;
+    size_t larges = 0;
+    for (WordToEncode& word : words.first(std::min(words.size(), kChunkWords))) {
+      if (word.word.size() <= Turn<16>::kBytesMax) {
+        small[smalls++] = &word;
+      } else if (word.word.size() <= Turn<32>::kBytesMax) {
+        middle[middles++] = &word;
+      } else {
+        large[larges++] = &word;
+      }
+    }
+    encode_class<16>(std::span(small).first(smalls));
+    encode_class<32>(std::span(middle).first(middles));
+    encode_class<64>(std::span(large).first(larges));
+    words = words.subspan(std::min(words.size(), kChunkWords));
+  }
+}
+
+}  // namespace stator::tokenizer

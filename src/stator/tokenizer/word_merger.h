@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "stator/core/ids.h"
+#include "stator/tokenizer/huge_pages.h"
+#include "stator/tokenizer/pair_ranks.h"
+
+namespace stator::tokenizer {
+
+/// A word to encode and its result.
+struct WordToEncode {
+  std::string_view word;   ///< not empty
+  TokenId* ids = nullptr;  ///< written: room for one per byte and WordMerger::kSpareIds
+  uint32_t count = 0;      ///< written
+};
+
+/// Byte-pair encoding of short words by the definition: the pair of lowest rank merges, the leftmost
+/// of equals. Several words take turns, so that one's memory accesses overlap with the work on the
+/// others. Quadratic in the length of a word, hence only for short ones. Immutable and thread-safe;
+/// 3 MiB for 128,000 merges.
+class WordMerger {
+ public:
+  static constexpr size_t kBytesMax = 62;
+  static constexpr size_t kSpareIds = 3;  ///< may be written behind the result
+
+  /// `bytes` are the tokens of single bytes, `rules` all merges in order of rank.
+  WordMerger(std::span<const TokenId, 256> bytes, std::span<const PairRanks::Rule> rules);
+
+  /// For words of up to kBytesMax bytes.
+  void encode(std::span<WordToEncode> words) const;
+
+ private:
+  template <size_t kPlaces>
+  struct Turn;
+  template <size_t kPlaces>
+  void begin(WordToEncode& word, Turn<kPlaces>& turn) const;
+  template <size_t kPlaces>
+  bool choose(Turn<kPlaces>& turn) const;
+  template <size_t kPlaces>
+  void merge(Turn<kPlaces>& turn) const;
+  template <size_t kPlaces>
+  void encode_class(std::span<WordToEncode* const> words) const;
+
+  // Pairs of neighbours as rank << kPlaceBits | place of the left one: the least is the next merge.
+  static constexpr int kPlaceBits = 6;
+  static constexpr uint32_t kNoMerge = PairRanks::kNone << kPlaceBits;
+  static_assert(PairRanks::kRankBits + kPlaceBits <= 32);
+
+  std::array<TokenId, 256> bytes_;
+  PairRanks ranks_;
+  HugeVector<uint32_t> byte_pairs_;  // by first byte << 8 | second: rank << kPlaceBits
+};
+
+}  // namespace stator::tokenizer
