@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <set>
 #include <string>
 
 namespace stator::tokenizer {
@@ -60,7 +61,7 @@ class Words {
     auto formed = entries_;
     std::erase_if(formed,
                   [&](const auto& entry) { return !formed_pairs->is_formed(entry.second); });
-    return ByteBpe(*std::move(formed_pairs), formed);
+    return ByteBpe(*std::move(formed_pairs), bytes_, formed);
   }
 
   std::vector<TokenPairs::Merge>& merges() { return merges_; }
@@ -151,10 +152,112 @@ TEST(ByteBpe, ScratchServesSeveralModels) {
   const ByteBpe first = joined.make();
   const ByteBpe second = apart.make();
   ByteBpeScratch scratch;
+  const std::string rest(WordMerger::kBytesMax, 'x');  // too long for merging
+  const std::vector<TokenId> rest_ids(rest.size(), 'x');
+  const auto with_rest = [&](std::vector<TokenId> ids) {
+    ids.insert(ids.end(), rest_ids.begin(), rest_ids.end());
+    return ids;
+  };
 
   for (int round = 0; round < 2; ++round) {
-    EXPECT_EQ(encode(first, "abc", scratch), (std::vector<TokenId>{256, 'c'}));
-    EXPECT_EQ(encode(second, "abc", scratch), (std::vector<TokenId>{'a', 256}));
+    EXPECT_EQ(encode(first, "abc" + rest, scratch), with_rest({256, 'c'}));
+    EXPECT_EQ(encode(second, "abc" + rest, scratch), with_rest({'a', 256}));
+  }
+}
+
+/// Random vocabularies over few letters, so that merges compete.
+Words make_random_words(Random& random) {
+  Words words;
+  std::vector<std::string> texts = {"a", "b", "c", "d"};
+  for (int i = 0; i < 60; ++i) {
+    const std::string left = texts[random.below(texts.size())];
+    const std::string right = texts[random.below(texts.size())];
+    if (left.size() + right.size() <= 12 && words.find(left + right) == UINT32_MAX) {
+      words.merge(left, right);
+      texts.push_back(left + right);
+    }
+  }
+  return words;
+}
+
+TEST(WordMerger, EncodesAsTheBacktrackingEncoderDoes) {
+  Random random(7);
+  for (int round = 0; round < 40; ++round) {
+    const Words words = make_random_words(random);
+    const ByteBpe model = words.make();
+    std::deque<std::string> texts;
+    std::vector<WordToEncode> turns;
+    std::vector<TokenId> ids(300 * (WordMerger::kBytesMax + WordMerger::kSpareIds));
+    for (size_t i = 0; i < 300; ++i) {
+      std::string text;
+      for (uint64_t left = 1 + random.below(WordMerger::kBytesMax); left > 0; --left) {
+        text += static_cast<char>('a' + random.below(5));
+      }
+      texts.push_back(text);
+      turns.push_back({.word = texts.back(),
+                       .ids = ids.data() + i * (WordMerger::kBytesMax + WordMerger::kSpareIds)});
+    }
+
+    model.encode_short(turns);
+
+    ByteBpeScratch scratch;
+    for (const WordToEncode& turn : turns) {
+      // What follows cannot merge with the word, and makes it too long for merging.
+      const std::string longer = std::string(turn.word) + std::string(WordMerger::kBytesMax, 'x');
+      std::vector<TokenId> expected = encode(model, longer, scratch);
+      expected.resize(expected.size() - WordMerger::kBytesMax);
+      ASSERT_EQ(std::vector<TokenId>(turn.ids, turn.ids + turn.count), expected) << turn.word;
+    }
+  }
+}
+
+TEST(PairRanks, FindsEveryPairAndHardlyAnyOther) {
+  Random random(8);
+  std::vector<PairRanks::Rule> rules;
+  std::set<std::pair<TokenId, TokenId>> pairs;
+  while (rules.size() < 20'000) {
+    const auto left = static_cast<TokenId>(random.below(30'000));
+    const auto right = static_cast<TokenId>(random.below(30'000));
+    if (pairs.emplace(left, right).second) {
+      rules.push_back({left, right, static_cast<TokenId>(30'000 + rules.size())});
+    }
+  }
+  const PairRanks ranks(rules);
+  int above = 0;
+  int missed = 0;
+  for (uint32_t rank = 0; rank < rules.size(); ++rank) {
+    const auto& [left, right, merged] = rules[rank];
+    const auto place = ranks.place_of(left, right);
+    above += ranks.find(place, PairRanks::kNowhere)[0] > rank ? 1 : 0;
+    missed += ranks.find(place, PairRanks::kNowhere)[0] != rank ? 1 : 0;
+    ASSERT_EQ(ranks.find_exactly(left, right), rank);
+    ASSERT_EQ(ranks.rule(rank).merged(), merged);
+    ASSERT_TRUE(ranks.rule(rank).is_of(left, right));
+    ASSERT_EQ(ranks.find(PairRanks::kNowhere, place)[0], PairRanks::kNone);
+  }
+  EXPECT_EQ(above, 0);
+  EXPECT_LE(missed, 100);  // another pair with the same mark in one of the two buckets
+
+  int false_ones = 0;
+  for (TokenId left = 0; left < 20'000; ++left) {
+    const TokenId right = 30'000 + left;
+    EXPECT_EQ(ranks.find_exactly(left, right), PairRanks::kNone);
+    false_ones += ranks.find(ranks.place_of(left, right), PairRanks::kNowhere)[0] != PairRanks::kNone;
+  }
+  EXPECT_LE(false_ones, 100);
+}
+
+TEST(PairRanks, TakesAnyNumberOfRules) {
+  for (const size_t count : {0U, 1U, 2U, 3U, 7U, 100U, 5000U}) {
+    std::vector<PairRanks::Rule> rules;
+    for (TokenId i = 0; i < count; ++i) {
+      rules.push_back({i, i, i + 1});
+    }
+    const PairRanks ranks(rules);
+    for (uint32_t i = 0; i < count; ++i) {
+      ASSERT_EQ(ranks.find_exactly(i, i), i);
+    }
+    EXPECT_EQ(ranks.find_exactly(1, 2), PairRanks::kNone);
   }
 }
 

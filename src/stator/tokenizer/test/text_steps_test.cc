@@ -284,30 +284,72 @@ TEST(Unicode, ClassifiesEveryKindOfPrefix) {
   EXPECT_TRUE(is("\xF0\x9F\x98", Kind::kIncomplete, 3));
 }
 
-TEST(PreTokenCache, FindsWhatWasInserted) {
+constexpr uint32_t kInstance = 400'000'000;  // no tokenizer of this test has it
+
+std::vector<TokenId> find(std::string_view piece, uint32_t instance = kInstance) {
   PreTokenCache& cache = PreTokenCache::of_this_thread();
-  const std::string longest(PreTokenCache::kPieceBytesMax, 'x');
-  constexpr uint32_t kInstance = 4'000'000'000;  // no tokenizer of this test has it
-  for (size_t bytes = 1; bytes <= longest.size(); ++bytes) {
-    const auto key = PreTokenCache::make_key(std::string_view(longest).substr(0, bytes), kInstance);
-    const std::vector<TokenId> ids(1 + bytes % PreTokenCache::kIdsMax, static_cast<TokenId>(bytes));
+  if (PreTokenCache::is_long(piece.size())) {
+    const auto known = cache.find(PreTokenCache::make_long_key(piece, instance));
+    return {known.begin(), known.end()};
+  }
+  const PieceKey key = PieceKey::of(piece);
+  const auto* ids = cache.find(key, PreTokenCache::place_of(key), instance);
+  return ids == nullptr ? std::vector<TokenId>()
+                        : std::vector(ids->ids.begin(), ids->ids.begin() + ids->count());
+}
 
-    cache.insert(key, ids);
+void insert(std::string_view piece, const std::vector<TokenId>& ids) {
+  PreTokenCache& cache = PreTokenCache::of_this_thread();
+  if (PreTokenCache::is_long(piece.size())) {
+    cache.insert(PreTokenCache::make_long_key(piece, kInstance), ids);
+    return;
+  }
+  const PieceKey key = PieceKey::of(piece);
+  cache.insert(key, PreTokenCache::place_of(key), kInstance, ids);
+}
 
-    EXPECT_TRUE(std::ranges::equal(cache.find(key), ids));
-    const auto other =
-        PreTokenCache::make_key(std::string_view(longest).substr(0, bytes), kInstance + 1);
-    EXPECT_TRUE(cache.find(other).empty());
+size_t ids_max(std::string_view piece) {
+  return PreTokenCache::is_long(piece.size()) ? PreTokenCache::kLongIdsMax
+                                              : PreTokenCache::kShortIdsMax;
+}
+
+TEST(PreTokenCache, FindsWhatWasInserted) {
+  for (size_t bytes = 1; bytes <= PreTokenCache::kLongBytesMax; ++bytes) {
+    const std::string piece(bytes, 'x');
+    const std::vector<TokenId> ids(1 + bytes % ids_max(piece), static_cast<TokenId>(bytes));
+
+    insert(piece, ids);
+
+    EXPECT_EQ(find(piece), ids);
+    EXPECT_EQ(find(piece, kInstance + 1), std::vector<TokenId>());
+    EXPECT_EQ(find(std::string(bytes, 'y')), std::vector<TokenId>());
   }
 }
 
 TEST(PreTokenCache, DoesNotKeepManyIds) {
-  PreTokenCache& cache = PreTokenCache::of_this_thread();
-  const auto key = PreTokenCache::make_key("many", 4'000'000'002);
+  for (const std::string piece : {"many", "many ids of a longer piece"}) {
+    insert(piece, std::vector<TokenId>(ids_max(piece) + 1, 5));
 
-  cache.insert(key, std::vector<TokenId>(PreTokenCache::kIdsMax + 1, 5));
+    EXPECT_TRUE(find(piece).empty());
+  }
+}
 
-  EXPECT_TRUE(cache.find(key).empty());
+TEST(PreTokenCache, NewPiecesTakeThePlaceOfOlderOnes) {
+  constexpr size_t kPieces = 400'000;  // three times as many as there are places
+  size_t kept = 0;
+  for (const size_t suffix : {0U, 12U}) {
+    const auto piece = [suffix](size_t i) { return std::to_string(i) + std::string(suffix, '-'); };
+    for (size_t i = 0; i < kPieces; ++i) {
+      insert(piece(i), {static_cast<TokenId>(i)});
+      ASSERT_EQ(find(piece(i)), std::vector<TokenId>{static_cast<TokenId>(i)});
+    }
+    for (size_t i = 0; i < kPieces; ++i) {
+      const auto ids = find(piece(i));
+      kept += ids.empty() ? 0 : 1;
+      ASSERT_TRUE(ids.empty() || ids.front() == i);
+    }
+  }
+  EXPECT_LE(kept, 200'000U);
 }
 
 }  // namespace
