@@ -27,10 +27,16 @@ struct PieceEncoder::Open {
   // The result: up to three ids, or where they are.
   PreTokenCache::Ids few;
   const TokenId* ids;
-  uint32_t count;  // 0: not known
-  bool is_known;   // to the cache
+  uint32_t count;      // 0: not known
+  bool is_known;       // to the cache
+  size_t out_begin;    // of the ids, where they are not known before they are written
+  uint64_t wide_hash;  // if it is to be looked for among the wide ones
 
   std::string_view piece() const { return {text, bytes}; }
+  // Short pieces with many ids are rare: looking for new ones among the wide ones would cost more.
+  bool is_wide() const {
+    return bytes > PieceKey::kBytesMax && bytes <= PreTokenCache::kWideBytesMax;
+  }
 
   void set(const TokenId* all, size_t number) {
     ids = all;
@@ -135,6 +141,24 @@ void PieceEncoder::look_up(std::span<Open> open) const {
   }
 }
 
+/// Wide pieces in the cache.
+void PieceEncoder::look_up_wide(std::span<Open> open) const {
+  for (Open& next : open) {
+    if (next.count == 0 && next.is_wide()) {
+      const auto key = PreTokenCache::make_wide_key(next.piece(), instance_);
+      next.wide_hash = key.hash;
+      cache_.prefetch(key);
+    }
+  }
+  for (Open& next : open) {
+    if (next.count == 0 && next.is_wide()) {
+      const auto known = cache_.find({next.piece(), next.wide_hash, instance_});
+      next.set(known.data(), known.size());
+      next.is_known = !known.empty();
+    }
+  }
+}
+
 /// What is left, but for pieces over WordMerger::kBytesMax.
 void PieceEncoder::merge(std::span<Open> open) {
   const auto is_left = [](const Open& next) {
@@ -172,7 +196,7 @@ void PieceEncoder::write(Batch& batch, size_t pieces, std::vector<TokenId>& out)
   constexpr size_t kIdsCopied = PreTokenCache::kShortIdsMax + 1;
   size_t size = out.size();
   out.resize(size + pieces * kIdsCopied);
-  const Open* open = batch.open.data();
+  Open* open = batch.open.data();
   for (size_t i = 0; i < pieces; ++i) {
     const PreTokenCache::Ids* ids = batch.ids[i];
     static_assert(sizeof(*ids) == kIdsCopied * sizeof(TokenId));
@@ -187,6 +211,9 @@ void PieceEncoder::write(Batch& batch, size_t pieces, std::vector<TokenId>& out)
         out.insert(out.end(), open->ids, open->ids + open->count);
       } else {
         model_.encode_divided(open->piece(), scratch_, out);
+        open->out_begin = size;
+        open->count = static_cast<uint32_t>(out.size() - size);
+        open->ids = nullptr;
       }
       size = out.size();
       out.resize(size + (pieces - i) * kIdsCopied);
@@ -195,15 +222,19 @@ void PieceEncoder::write(Batch& batch, size_t pieces, std::vector<TokenId>& out)
   out.resize(size);
 }
 
-void PieceEncoder::keep(std::span<const Open> open) {
+/// Keeps in the cache what was not there; `out` has just been written.
+void PieceEncoder::keep(std::span<const Open> open, std::span<const TokenId> out) {
   for (const Open& next : open) {
     if (next.is_known) {
       continue;
     }
-    if (next.key.high != 0) {
-      cache_.insert(next.key, next.place, instance_, {next.ids, next.count});
-    } else if (PreTokenCache::is_long(next.bytes)) {
-      cache_.insert(next.long_key, {next.ids, next.count});
+    const std::span ids(next.ids != nullptr ? next.ids : out.data() + next.out_begin, next.count);
+    if (next.key.high != 0 && ids.size() <= PreTokenCache::kShortIdsMax) {
+      cache_.insert(next.key, next.place, instance_, ids);
+    } else if (PreTokenCache::is_long(next.bytes) && ids.size() <= PreTokenCache::kLongIdsMax) {
+      cache_.insert(next.long_key, ids);
+    } else if (next.is_wide()) {
+      cache_.insert(PreTokenCache::make_wide_key(next.piece(), instance_), ids);
     }
   }
 }
@@ -217,9 +248,10 @@ void PieceEncoder::encode_pieces(std::string_view text, size_t begin,
   take_known(text, begin, ends, batch);
   const auto open = std::span(batch.open).first(batch.open_count);
   look_up(open);
+  look_up_wide(open);
   merge(open);
   write(batch, ends.size(), out);
-  keep(open);
+  keep(open, out);
 }
 
 void PieceEncoder::encode_piece(std::string_view piece, std::vector<TokenId>& out) {

@@ -44,9 +44,10 @@ class PieceEncoder {
   void take_known(std::string_view text, size_t begin, std::span<const uint32_t> ends,
                   Batch& batch) const;
   void look_up(std::span<Open> open) const;
+  void look_up_wide(std::span<Open> open) const;
   void merge(std::span<Open> open);
   void write(Batch& batch, size_t pieces, std::vector<TokenId>& out);
-  void keep(std::span<const Open> open);
+  void keep(std::span<const Open> open, std::span<const TokenId> out);
 
   const BpeModel& model_;
   uint32_t instance_;

@@ -2,6 +2,7 @@
 #include "stator/tokenizer/pre_token_cache.h"
 
 #include "stator/core/assert.h"
+#include "stator/core/hash.h"
 
 #include <algorithm>
 #include <bit>
@@ -83,6 +84,31 @@ void PreTokenCache::insert(const LongKey& key, std::span<const TokenId> ids) {
   entry.count = static_cast<uint8_t>(ids.size());
   entry.is_newer = 1;
   std::ranges::copy(ids, entry.ids.begin());
+}
+
+PreTokenCache::WideKey PreTokenCache::make_wide_key(std::string_view piece, uint32_t instance) {
+  STATOR_ASSERT(piece.size() <= kWideBytesMax, "longer pieces have no key");
+  return {piece, xxh3_64(piece, instance), instance};
+}
+
+std::span<const TokenId> PreTokenCache::find(const WideKey& key) const {
+  const WideEntry& entry = wide_entries_[place_of(key)];
+  const bool is_same = entry.hash == key.hash && entry.instance == key.instance &&
+                       std::string_view(entry.text.data(), entry.bytes) == key.piece;
+  return is_same ? std::span(entry.ids).first(entry.count) : std::span<const TokenId>();
+}
+
+void PreTokenCache::insert(const WideKey& key, std::span<const TokenId> ids) {
+  if (ids.empty() || ids.size() > kWideIdsMax) {
+    return;
+  }
+  WideEntry& entry = wide_entries_[place_of(key)];
+  entry.hash = key.hash;
+  entry.instance = key.instance;
+  entry.bytes = static_cast<uint16_t>(key.piece.size());
+  entry.count = static_cast<uint16_t>(ids.size());
+  std::ranges::copy(ids, entry.ids.begin());
+  std::ranges::copy(key.piece, entry.text.begin());
 }
 
 }  // namespace stator::tokenizer

@@ -16,17 +16,20 @@ namespace stator::tokenizer {
 /// Ids of recently seen pieces. Words repeat, so most pieces of a text cost one cache line here,
 /// and the lines of the frequent ones stay in the processor's cache, where the tables of a whole
 /// vocabulary do not fit. One cache per thread for all tokenizers (told apart by a process-wide
-/// number), hence no locks, no lifetime to manage and a fixed 6 MiB per encoding thread, touched
-/// as needed. Two-way: a newer piece evicts the older of the two in its place.
+/// number), hence no locks, no lifetime to manage and a fixed 7 MiB per encoding thread. A newer
+/// piece evicts an older one in its place.
 ///
-/// Short pieces (PieceKey) of up to three ids take 32 bytes; longer ones, up to 32 bytes and 6 ids,
-/// take 64. What exceeds that is not kept.
+/// Three sizes of entries: pieces of up to 15 bytes (PieceKey) and three ids take 32 bytes; longer
+/// ones, up to 32 bytes and six ids, take 64; still longer ones, up to 128 bytes and twelve ids,
+/// take 192. The rest is not kept.
 class PreTokenCache {
  public:
   static constexpr size_t kShortIdsMax = 3;
   static constexpr int kCountBits = 2;
   static constexpr size_t kLongBytesMax = 32;
   static constexpr size_t kLongIdsMax = 6;
+  static constexpr size_t kWideBytesMax = 128;
+  static constexpr size_t kWideIdsMax = 12;
 
   static PreTokenCache& of_this_thread();
 
@@ -88,9 +91,27 @@ class PreTokenCache {
   /// Keeps `ids` if they are 1 to kLongIdsMax.
   void insert(const LongKey& key, std::span<const TokenId> ids);
 
+  // Pieces that are too long for that, or have too many ids: lines of a table, Chinese sentences.
+
+  struct WideKey {
+    std::string_view piece;
+    uint64_t hash;
+    uint32_t instance;
+  };
+  static WideKey make_wide_key(std::string_view piece, uint32_t instance);
+
+  void prefetch(const WideKey& key) const { __builtin_prefetch(&wide_entries_[place_of(key)]); }
+
+  /// The ids kept for `key`; empty if there are none. Valid until the next insert.
+  std::span<const TokenId> find(const WideKey& key) const;
+
+  /// Keeps `ids` if they are 1 to kWideIdsMax.
+  void insert(const WideKey& key, std::span<const TokenId> ids);
+
  private:
   static constexpr int kShortEntriesLog2 = 17;  // 4 MiB
   static constexpr int kLongEntriesLog2 = 15;  // 2 MiB
+  static constexpr int kWideEntriesLog2 = 12;  // 0.75 MiB
 
   struct alignas(32) ShortEntry {
     PieceKey key{0, 0};
@@ -108,6 +129,19 @@ class PreTokenCache {
   };
   static_assert(sizeof(LongEntry) == 64, "one cache line");
 
+  struct alignas(64) WideEntry {
+    uint64_t hash = 0;
+    uint32_t instance = 0;
+    uint16_t bytes = 0;
+    uint16_t count = 0;
+    std::array<TokenId, kWideIdsMax> ids{};
+    std::array<char, kWideBytesMax> text{};
+  };
+  static_assert(sizeof(WideEntry) == 192, "three cache lines");
+  static size_t place_of(const WideKey& key) {
+    return static_cast<size_t>(key.hash >> (64 - kWideEntriesLog2));
+  }
+
   static bool holds(const ShortEntry& entry, const PieceKey& key, uint32_t instance) {
     return ((entry.key.low ^ key.low) | (entry.key.high ^ key.high) |
             ((entry.ids.owner >> kCountBits) ^ instance)) == 0;
@@ -117,10 +151,12 @@ class PreTokenCache {
   }
 
   PreTokenCache()
-      : short_entries_(size_t{1} << kShortEntriesLog2), long_entries_(size_t{1} << kLongEntriesLog2) {}
+      : short_entries_(size_t{1} << kShortEntriesLog2), long_entries_(size_t{1} << kLongEntriesLog2),
+        wide_entries_(size_t{1} << kWideEntriesLog2) {}
 
   HugeVector<ShortEntry> short_entries_;
   HugeVector<LongEntry> long_entries_;
+  HugeVector<WideEntry> wide_entries_;
   uint32_t next_way_ = 0;
 };
 
