@@ -20,7 +20,10 @@ uint64_t next_serial() {
 
 ByteBpe::ByteBpe(TokenPairs pairs, std::span<const TokenId, 256> single_bytes,
                  std::span<TokenTrie::Entry> entries)
-    : pairs_(std::move(pairs)), merger_(single_bytes, pairs_.list_merges()), trie_(entries), serial_(next_serial()) {
+    : pairs_(std::move(pairs)),
+      merger_(single_bytes, pairs_.list_merges()),
+      trie_(entries),
+      serial_(next_serial()) {
   for (const auto& [bytes, token] : entries) {
     if (token >= tokens_.size()) {
       tokens_.resize(std::max<size_t>(token + 1, 2 * tokens_.size()));

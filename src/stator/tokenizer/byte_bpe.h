@@ -27,11 +27,11 @@ struct ByteBpeScratch {
   uint64_t steps = 0;          // counts work: tokens tried
 };
 
-/// Byte-pair encoding of words: short ones by merging (WordMerger), long ones without: takes the longest token at each position that may
-/// stand next to the one before (TokenPairs) and goes back where that leads nowhere. The result is
-/// unique, so it is what merging gives. A position is left for good at most once: O(n) tokens are
-/// tried times the number of tokens that are prefixes of each other; usually as many as the result
-/// has. Immutable and thread-safe.
+/// Byte-pair encoding of words: short ones by merging (WordMerger), long ones without: takes the
+/// longest token at each position that may stand next to the one before (TokenPairs) and goes back
+/// where that leads nowhere. The result is unique, so it is what merging gives. A position is left
+/// for good at most once: O(n) tokens are tried times the number of tokens that are prefixes of
+/// each other; usually as many as the result has. Immutable and thread-safe.
 class ByteBpe {
  public:
   /// Every byte alone must be among the formed tokens of `pairs`; `entries` are (bytes, token) of
@@ -66,7 +66,7 @@ class ByteBpe {
   WordMerger merger_;
   TokenTrie trie_;
   HugeVector<Token> tokens_;  // by id
-  uint64_t serial_;            // unique in the process
+  uint64_t serial_;           // unique in the process
 };
 
 }  // namespace stator::tokenizer

@@ -3,7 +3,6 @@
 
 #include "stator/core/assert.h"
 
-#include <bit>
 #include <utility>
 
 namespace stator::tokenizer {
@@ -16,16 +15,15 @@ constexpr int kMovesMax = 500;
 
 PairRanks::PairRanks(std::span<const Rule> rules) : rules_(rules.begin(), rules.end()) {
   STATOR_ASSERT(rules.size() < kNone, "ranks fit their bits");
-  // 40 to 80 % full; beyond 89 % it cannot be built.
-  int bits = std::max(1, static_cast<int>(std::bit_width(rules.size() * 5 / 8)));
-  while (!build(bits)) {
-    ++bits;
+  // 80 % full; beyond 89 % it cannot be built.
+  bucket_count_ = static_cast<uint32_t>(rules.size() * 5 / 8 + 1);
+  while (!build()) {
+    bucket_count_ += bucket_count_ / 8 + 1;
   }
 }
 
-bool PairRanks::build(int bucket_bits) {
-  buckets_.assign((size_t{1} << bucket_bits) + 1, Bucket{UINT64_MAX});
-  mask_ = (uint32_t{1} << bucket_bits) - 1;
+bool PairRanks::build() {
+  buckets_.assign(bucket_count_ + size_t{1}, Bucket{UINT64_MAX});
   for (uint32_t rank = 0; rank < rules_.size(); ++rank) {
     if (!insert(rank)) {
       return false;

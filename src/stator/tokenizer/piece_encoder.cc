@@ -194,32 +194,31 @@ void PieceEncoder::merge(std::span<Open> open) {
 
 void PieceEncoder::write(Batch& batch, size_t pieces, std::vector<TokenId>& out) {
   constexpr size_t kIdsCopied = PreTokenCache::kShortIdsMax + 1;
-  size_t size = out.size();
-  out.resize(size + pieces * kIdsCopied);
+  std::array<TokenId, kBatchPieces * kIdsCopied> buffer;
+  TokenId* to = buffer.data();
   Open* open = batch.open.data();
   for (size_t i = 0; i < pieces; ++i) {
     const PreTokenCache::Ids* ids = batch.ids[i];
     static_assert(sizeof(*ids) == kIdsCopied * sizeof(TokenId));
-    std::memcpy(out.data() + size, ids, sizeof(*ids));
-    size += ids->count();
+    std::memcpy(to, ids, sizeof(*ids));
+    to += ids->count();
     if (ids->count() == 0) [[unlikely]] {
       while (&open->few != ids) {
         ++open;
       }
-      out.resize(size);
+      out.insert(out.end(), buffer.data(), to);
+      to = buffer.data();
+      open->out_begin = out.size();
       if (open->count != 0) {
         out.insert(out.end(), open->ids, open->ids + open->count);
       } else {
         model_.encode_divided(open->piece(), scratch_, out);
-        open->out_begin = size;
-        open->count = static_cast<uint32_t>(out.size() - size);
+        open->count = static_cast<uint32_t>(out.size() - open->out_begin);
         open->ids = nullptr;
       }
-      size = out.size();
-      out.resize(size + (pieces - i) * kIdsCopied);
     }
   }
-  out.resize(size);
+  out.insert(out.end(), buffer.data(), to);
 }
 
 /// Keeps in the cache what was not there; `out` has just been written.

@@ -38,9 +38,7 @@ struct PieceKey {
   size_t bytes() const { return static_cast<size_t>(high >> kBytesShift); }
 
   /// The highest bits are the best ones: they depend on all bytes.
-  uint64_t hash() const {
-    return (low * 0x9E3779B97F4A7C15ULL) ^ (high * 0xD6E8FEB86659FD93ULL);
-  }
+  uint64_t hash() const { return (low * 0x9E3779B97F4A7C15ULL) ^ (high * 0xD6E8FEB86659FD93ULL); }
 
   bool operator==(const PieceKey&) const = default;
 

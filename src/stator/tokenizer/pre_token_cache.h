@@ -62,8 +62,7 @@ class PreTokenCache {
   }
 
   /// Keeps `ids` if they are 1 to kShortIdsMax.
-  void insert(const PieceKey& key, uint32_t place, uint32_t instance,
-              std::span<const TokenId> ids);
+  void insert(const PieceKey& key, uint32_t place, uint32_t instance, std::span<const TokenId> ids);
 
   // Longer pieces.
 
@@ -110,8 +109,8 @@ class PreTokenCache {
 
  private:
   static constexpr int kShortEntriesLog2 = 17;  // 4 MiB
-  static constexpr int kLongEntriesLog2 = 15;  // 2 MiB
-  static constexpr int kWideEntriesLog2 = 12;  // 0.75 MiB
+  static constexpr int kLongEntriesLog2 = 15;   // 2 MiB
+  static constexpr int kWideEntriesLog2 = 12;   // 0.75 MiB
 
   struct alignas(32) ShortEntry {
     PieceKey key{0, 0};
@@ -151,7 +150,8 @@ class PreTokenCache {
   }
 
   PreTokenCache()
-      : short_entries_(size_t{1} << kShortEntriesLog2), long_entries_(size_t{1} << kLongEntriesLog2),
+      : short_entries_(size_t{1} << kShortEntriesLog2),
+        long_entries_(size_t{1} << kLongEntriesLog2),
         wide_entries_(size_t{1} << kWideEntriesLog2) {}
 
   HugeVector<ShortEntry> short_entries_;

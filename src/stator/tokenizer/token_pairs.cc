@@ -207,9 +207,8 @@ std::vector<PairRanks::Rule> TokenPairs::list_merges() const {
       tokens.push_back(token);
     }
   }
-  std::ranges::sort(tokens, {}, [this](TokenId token) {
-    return formations_[token].rank & ~kIrregular;
-  });
+  std::ranges::sort(tokens, {},
+                    [this](TokenId token) { return formations_[token].rank & ~kIrregular; });
   std::vector<PairRanks::Rule> rules;
   rules.reserve(tokens.size());
   for (const TokenId token : tokens) {

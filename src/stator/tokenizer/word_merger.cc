@@ -29,8 +29,8 @@ uint32_t highest(uint64_t places) {
 
 }  // namespace
 
-/// A word of up to kPlaces - 2 bytes on its way. The byte at i has the place i + 1; the borders have
-/// the places before and behind.
+/// A word of up to kPlaces - 2 bytes on its way. The byte at i has the place i + 1; the borders
+/// have the places before and behind.
 template <size_t kPlaces>
 struct WordMerger::Turn {
   static constexpr size_t kBytesMax = kPlaces - 2;
@@ -77,8 +77,7 @@ struct WordMerger::Turn {
   }
 };
 
-WordMerger::WordMerger(std::span<const TokenId, 256> bytes,
-                       std::span<const PairRanks::Rule> rules)
+WordMerger::WordMerger(std::span<const TokenId, 256> bytes, std::span<const PairRanks::Rule> rules)
     : ranks_(rules), byte_pairs_(size_t{1} << 16) {
   std::ranges::copy(bytes, bytes_.begin());
   for (size_t both = 0; both < byte_pairs_.size(); ++both) {
@@ -114,7 +113,7 @@ bool WordMerger::choose(Turn<kPlaces>& turn) const {
   // Without the new ones, which are not there yet: a wide load waits for narrow stores before it.
   Quad least = turn.least_pairs();
   Quad fresh = ranks_.find(turn.with_next, turn.with_previous) << kPlaceBits |
-                     Quad{turn.at, turn.previous, turn.at, turn.previous};
+               Quad{turn.at, turn.previous, turn.at, turn.previous};
   turn.pairs[turn.at] = fresh[0];
   turn.pairs[turn.previous] = fresh[1];
   turn.best = __builtin_reduce_min(__builtin_elementwise_min(least, fresh));

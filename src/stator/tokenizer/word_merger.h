@@ -20,10 +20,10 @@ struct WordToEncode {
   uint32_t count = 0;      ///< written
 };
 
-/// Byte-pair encoding of short words by the definition: the pair of lowest rank merges, the leftmost
-/// of equals. Several words take turns, so that one's memory accesses overlap with the work on the
-/// others. Quadratic in the length of a word, hence only for short ones. Immutable and thread-safe;
-/// 3 MiB for 128,000 merges.
+/// Byte-pair encoding of short words by the definition: the pair of lowest rank merges, the
+/// leftmost of equals. Several words take turns, so that one's memory accesses overlap with the
+/// work on the others. Quadratic in the length of a word, hence only for short ones. Immutable and
+/// thread-safe; 3 MiB for 128,000 merges.
 class WordMerger {
  public:
   static constexpr size_t kBytesMax = 62;

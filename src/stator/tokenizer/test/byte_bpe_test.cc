@@ -242,7 +242,8 @@ TEST(PairRanks, FindsEveryPairAndHardlyAnyOther) {
   for (TokenId left = 0; left < 20'000; ++left) {
     const TokenId right = 30'000 + left;
     EXPECT_EQ(ranks.find_exactly(left, right), PairRanks::kNone);
-    false_ones += ranks.find(ranks.place_of(left, right), PairRanks::kNowhere)[0] != PairRanks::kNone;
+    false_ones +=
+        ranks.find(ranks.place_of(left, right), PairRanks::kNowhere)[0] != PairRanks::kNone;
   }
   EXPECT_LE(false_ones, 100);
 }
