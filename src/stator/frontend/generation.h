@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stator/api/generation.h"
@@ -19,9 +20,23 @@
 #include "stator/frontend/output_pipeline.h"
 #include "stator/net/http_server.h"
 #include "stator/parsers/stop_matcher.h"
-#include "stator/router/load_lease.h"
+#include "stator/router/router_service.h"
 
 namespace stator::frontend {
+
+/// What the client said about where its request should go, and when.
+struct RoutingWish {
+  std::optional<WorkerId> pinned;
+  std::optional<uint32_t> pinned_rank;
+  std::vector<WorkerId> allowed;  ///< empty = all
+  std::vector<std::string> required_taints;
+  std::vector<std::pair<std::string, float>> preferred_taints;
+  router::CostOverride override;
+  std::optional<uint32_t> expected_output_tokens;
+  uint32_t strict_priority = 0;
+  std::string tenant;
+  std::string session;  ///< empty = none
+};
 
 /// A request after validation, rendering and tokenization: what is left is to run it.
 struct GenerationPlan {
@@ -38,7 +53,7 @@ struct GenerationPlan {
   bool require_reasoning = false;              ///< the same
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
   std::string cache_salt;
-  std::optional<WorkerId> pinned;
+  RoutingWish routing;
   int32_t priority = 0;
   std::optional<Duration> timeout;  ///< from arrival to the end of the answer; the client's wish
   bool want_worker_id = false;
@@ -51,6 +66,7 @@ struct GenerationPlan {
 ///
 /// I1  `next_offset` is the number of tokens taken; output with another offset or attempt is
 /// refused. I2  The lease is alive exactly while the choice has work at `worker`.
+/// I3  It has a lease, or a ticket, or neither; never both.
 struct Choice {
   RequestId id;
   uint32_t index = 0;   ///< in the answer
@@ -59,6 +75,7 @@ struct Choice {
   WorkerKey worker;
   std::vector<WorkerKey> tried;
   router::LoadLease lease;
+  router::QueueTicket ticket;  ///< while the router lets it wait for a worker
   OutputPipeline pipeline;
   uint32_t next_offset = 0;
   uint32_t cached_tokens = 0;

@@ -59,7 +59,7 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
   auto model = std::make_shared<ServedModel>();
   STATOR_TRY(model->assets, load_model_assets(dir));
   STATOR_TRY(model->router,
-             router::RouterService::create(router_config_, clock_, metrics_, receipts_));
+             router::RouterService::create(router_config_, card.name, clock_, metrics_, receipts_));
   model->name = card.name;
   model->created_s = unix_seconds(clock_.wall_now());
   model->context_length = card.context_length;
@@ -108,7 +108,10 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
     return;
   }
   workers_[record.key.worker] = model;
-  model->router->add_worker(key_of(record.key.worker));
+  model->router->add_worker(key_of(record.key.worker),
+                            {.total_kv_blocks = card.total_kv_blocks,
+                             .max_num_batched_tokens = card.max_num_batched_tokens,
+                             .accelerated = card.engine_kind != "cpu"});
 }
 
 void ModelCatalog::set_draining(WorkerId worker) {
@@ -167,6 +170,21 @@ int64_t ModelCatalog::active_requests() const {
     total += model->router->active_requests();
   }
   return total;
+}
+
+void ModelCatalog::tick() {
+  std::vector<std::shared_ptr<ServedModel>> waited_for;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, model] : models_) {
+      if (model->router->waiting() > 0) {
+        waited_for.push_back(model);
+      }
+    }
+  }
+  for (const auto& model : waited_for) {
+    model->router->tick();
+  }
 }
 
 std::shared_ptr<ServedModel> ModelCatalog::model_of(WorkerId worker) const {

@@ -35,8 +35,8 @@ struct ServedModel {
   std::vector<TokenId> eos_token_ids;
   bool structured_output = false;  ///< its workers can be given a grammar
   ModelParsers parsers;
-  std::shared_ptr<const ModelAssets> assets;  // shared with requests that outlive a reload
-  std::unique_ptr<router::RouterService> router;
+  std::shared_ptr<const ModelAssets> assets;      // shared with requests that outlive a reload
+  std::shared_ptr<router::RouterService> router;  // shared with tickets of its queue
 };
 
 /// Where a catalog finds what a model card only names.
@@ -76,6 +76,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
     WorkerId worker;
   };
   std::vector<Instance> instances() const;
+  /// Gives every model's queue a look at the time; see RouterService::tick.
+  void tick();
   /// Sum of live leases over all models; 0 when idle.
   int64_t active_requests() const;
 

@@ -51,16 +51,61 @@ parsers::UnknownTools unknown_tools(const FrontendConfig& config) {
                                         : parsers::UnknownTools::kKeep;
 }
 
-void apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
-                   const net::HttpRequest& http) {
-  const api::Nvext& nvext = options.nvext;
+/// "1,2,3". A list that is none must not widen who may serve the request: it is refused.
+ApiResult<std::vector<WorkerId>> parse_worker_list(std::string_view text) {
+  std::vector<WorkerId> workers;
+  while (!text.empty()) {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    const size_t next = std::min(text.find_first_not_of(", "), text.size());
+    if (error != std::errc() || (next == 0 && !text.empty())) {
+      return api::validation_error("x-stator-allowed-worker-ids",
+                                   "must be worker ids with commas between them");
+    }
+    workers.emplace_back(value);
+    text.remove_prefix(next);
+  }
+  return workers;
+}
+
+router::CostOverride override_of(const api::RouterOverrides& given) {
+  return {.overlap_credit = given.overlap_score_credit,
+          .prefill_load_scale = given.prefill_load_scale,
+          .temperature = given.router_temperature,
+          .shared_multiplier = given.shared_cache_multiplier,
+          .ttft_target_ms = given.ttft_target_ms,
+          .assume_kv_reuse = given.assume_kv_reuse,
+          .track_prefill_tokens = given.track_prefill_tokens};
+}
+
+ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const net::HttpRequest& http) {
+  RoutingWish wish;
   auto pinned = parse_header<uint64_t>(http, "worker-instance-id");
   if (!pinned) {
     pinned = nvext.backend_instance_id ? nvext.backend_instance_id : nvext.decode_worker_id;
   }
   if (pinned) {
-    plan.pinned = WorkerId(*pinned);
+    wish.pinned = WorkerId(*pinned);
+    const auto rank = parse_header<uint32_t>(http, "dp-rank");
+    wish.pinned_rank = rank ? rank : nvext.dp_rank;
   }
+  STATOR_TRY(wish.allowed, parse_worker_list(find_header(http, "allowed-worker-ids").value_or("")));
+  wish.required_taints = nvext.routing_constraints.required_taints;
+  wish.preferred_taints = nvext.routing_constraints.preferred_taints;
+  wish.override = override_of(nvext.router_overrides);
+  wish.expected_output_tokens = nvext.agent_hints.expected_output_tokens;
+  wish.strict_priority = parse_header<uint32_t>(http, "request-strict-priority")
+                             .value_or(nvext.agent_hints.strict_priority.value_or(0));
+  wish.tenant = http.header("x-tenant-id").value_or("");
+  wish.session = find_header(http, "session-id").value_or("");
+  return wish;
+}
+
+ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
+                        const net::HttpRequest& http) {
+  const api::Nvext& nvext = options.nvext;
+  STATOR_TRY(plan.routing, read_routing(nvext, http));
   plan.priority = parse_header<int32_t>(http, "request-priority")
                       .value_or(nvext.agent_hints.priority.value_or(0));
   const uint32_t timeout_ms = parse_header<uint32_t>(http, "request-timeout-ms").value_or(0);
@@ -69,6 +114,7 @@ void apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
   }
   plan.want_worker_id = nvext.wants_extra_field("worker_id");
   plan.want_timing = nvext.wants_extra_field("timing");
+  return {};
 }
 
 /// Tenants are told apart by header, conversations by field.
@@ -169,7 +215,7 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
                                  ? tokenizer::SkipSpecial::kYes
                                  : tokenizer::SkipSpecial::kNo;
   plan.decode.min_tokens = options.min_tokens.value_or(0);
-  apply_routing(plan, options, context.http);
+  STATOR_CHECK(apply_routing(plan, options, context.http));
 
   AnswerSpec& answer = plan.answer;
   answer.stream = options.stream;

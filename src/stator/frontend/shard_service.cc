@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 
 // How often quiet and stuck streams are looked for; both limits are tens of seconds.
 constexpr Duration kSweepInterval = 1s;
+// How often routers' queues look for requests that waited too long.
+constexpr Duration kTickInterval = 100ms;
 
 constexpr std::array kTextRoutes = {
     std::pair{std::string_view("/v1/chat/completions"), TextRequest::kChat},
@@ -71,7 +73,8 @@ ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
             {.config = environment.config,
              .catalog = environment.catalog,
              .encoder = environment.encoder},
-            *this) {}
+            *this),
+      routed_(std::make_shared<RoutedInbox>(shard, *this)) {}
 
 ShardService::~ShardService() {
   STATOR_ASSERT(active_.empty(), "F1: stop() ends every generation before the service goes");
@@ -83,10 +86,13 @@ void ShardService::start(runtime::WorkerPoolOptions options, runtime::Discovery&
       std::move(options), runtime::WorkerPool::Wiring{discovery, connector, shard_, *this, *this},
       environment_.metrics);
   schedule_sweep();
+  schedule_tick();
 }
 
 void ShardService::stop() {
   sweep_timer_.cancel();
+  tick_timer_.cancel();
+  routed_->close();
   const Error stopping(Code::kUnavailable, "the server is shutting down, retry");
   desk_.fail_all(stopping);
   while (!active_.empty()) {
@@ -221,29 +227,86 @@ void ShardService::watch_deadline(Active& active) {
 
 Status ShardService::dispatch(Active& active, Choice& choice) {
   const GenerationPlan& plan = active.generation.plan();
+  const RoutingWish& wish = plan.routing;
   const auto& prompt = plan.prompts[choice.prompt];
   const std::string& request_id = plan.answer.request_id;
+  const std::string receipt_id =
+      choice.index == 0 ? request_id : fmt::format("{}-{}", request_id, choice.index);
+  const TimePoint received = active.generation.received();
+  router::QueueHints hints{.arrival = received,
+                           .strict_priority = wish.strict_priority,
+                           .priority_jump = static_cast<double>(plan.priority),
+                           .tenant = wish.tenant,
+                           .held_bytes = prompt.size() * sizeof(TokenId)};
+  if (plan.timeout) {
+    hints.deadline = received + *plan.timeout;
+  }
   while (true) {
-    const std::string receipt_id =
-        choice.index == 0 ? request_id : fmt::format("{}-{}", request_id, choice.index);
-    STATOR_TRY(router::Decision decision,
-               plan.model->router->route({.request_id = receipt_id,
-                                          .model = plan.model->name,
-                                          .prompt_tokens = static_cast<uint32_t>(prompt.size()),
-                                          .block_size = plan.model->block_size,
-                                          .sequences = plan.sequences[choice.prompt],
-                                          .pinned = plan.pinned,
-                                          .excluded = choice.tried}));
-    runtime::WorkerSession* session = pool_->find_session(decision.worker.worker);
-    if (session == nullptr) {
-      // Another shard reaches it, this one not yet: as good as absent.
-      choice.tried.push_back(decision.worker);
-      continue;
+    const router::RouteRequest request{.request_id = receipt_id,
+                                       .model = plan.model->name,
+                                       .prompt_tokens = static_cast<uint32_t>(prompt.size()),
+                                       .block_size = plan.model->block_size,
+                                       .sequences = plan.sequences[choice.prompt],
+                                       .constraints = {.pinned = wish.pinned,
+                                                       .pinned_rank = wish.pinned_rank,
+                                                       .allowed = wish.allowed,
+                                                       .excluded = choice.tried,
+                                                       .required_taints = wish.required_taints,
+                                                       .preferred_taints = wish.preferred_taints},
+                                       .override = wish.override,
+                                       .expected_output_tokens = wish.expected_output_tokens,
+                                       .session = wish.session};
+    STATOR_TRY(router::RouterService::Routed routed,
+               plan.model->router->route_or_wait(
+                   request, hints,
+                   [inbox = routed_, id = choice.id,
+                    attempt = choice.attempt](Result<router::Decision> decision) {
+                     inbox->put({id, attempt, std::move(decision)});
+                   }));
+    if (!routed.decision) {
+      choice.worker = {};
+      choice.ticket = std::move(routed.ticket);
+      return {};
     }
-    choice.worker = decision.worker;
-    choice.lease = std::move(decision.lease);
-    session->submit(active.generation.make_engine_request(choice));
-    return {};
+    if (submit(active, choice, std::move(*routed.decision))) {
+      return {};
+    }
+  }
+}
+
+/// False when this shard cannot reach the chosen worker: it is as good as absent, though another
+/// shard may reach it.
+bool ShardService::submit(Active& active, Choice& choice, router::Decision decision) {
+  runtime::WorkerSession* session = pool_->find_session(decision.worker.worker);
+  if (session == nullptr) {
+    choice.tried.push_back(decision.worker);
+    return false;
+  }
+  choice.worker = decision.worker;
+  choice.lease = std::move(decision.lease);
+  session->submit(active.generation.make_engine_request(choice));
+  return true;
+}
+
+void ShardService::on_routed(RoutedInbox::Arrival arrival) {
+  const auto known = choices_.find(arrival.choice);
+  if (known == choices_.end()) {
+    return;  // given up while this was on its way
+  }
+  Active& active = *known->second.active;
+  Choice& choice = active.generation.choices()[known->second.choice];
+  if (choice.attempt != arrival.attempt || !choice.lease.empty()) {
+    return;
+  }
+  choice.ticket = {};
+  if (!arrival.decision) {
+    fail(active, std::move(arrival.decision.error()));
+    return;
+  }
+  if (!submit(active, choice, std::move(*arrival.decision))) {
+    if (Status sent = dispatch(active, choice); !sent) {
+      fail(active, std::move(sent.error()));
+    }
   }
 }
 
@@ -307,16 +370,7 @@ void ShardService::observe(Active& active, Choice& choice, const engine::Delta& 
   }
   choice.last_token = now;
   // The lease follows the output into new KV blocks, so later decisions see it.
-  const uint32_t block = active.generation.plan().model->block_size;
-  const auto prompt = active.generation.plan().prompts[choice.prompt].size();
-  const auto blocks_of = [&](size_t tokens) {
-    return static_cast<int64_t>((tokens + block - 1) / block);
-  };
-  const int64_t grown =
-      blocks_of(prompt + delta.offset + delta.token_count) - blocks_of(prompt + delta.offset);
-  if (grown > 0) {
-    choice.lease.add_blocks(grown);
-  }
+  choice.lease.add_output_tokens(delta.token_count);
 }
 
 void ShardService::on_rejected(WorkerId, engine::RequestKey key, Error error) {
@@ -331,6 +385,7 @@ void ShardService::on_rejected(WorkerId, engine::RequestKey key, Error error) {
 void ShardService::retry_or_fail(ChoiceRef ref, Error error) {
   Active& active = *ref.active;
   Choice& choice = active.generation.choices()[ref.choice];
+  choice.lease.mark_failed();
   choice.lease.release();
   choice.tried.push_back(choice.worker);
   const bool another_may_help = error.info().retry != Retry::kNever;
@@ -450,6 +505,14 @@ void ShardService::schedule_sweep() {
   sweep_timer_ = shard_.after(kSweepInterval, [this] {
     sweep();
     schedule_sweep();
+  });
+}
+
+void ShardService::schedule_tick() {
+  tick_timer_ = shard_.after(kTickInterval, [this] {
+    routed_->take();
+    environment_.catalog.tick();
+    schedule_tick();
   });
 }
 

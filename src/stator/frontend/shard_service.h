@@ -16,6 +16,7 @@
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/preparation_desk.h"
 #include "stator/frontend/prompt_encoder.h"
+#include "stator/frontend/routed_inbox.h"
 #include "stator/net/compute_pool.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
@@ -39,17 +40,19 @@ struct ShardEnvironment {
 /// The frontend of one shard: answers HTTP requests by running them on workers.
 ///
 ///   on_request → PreparationDesk (parse, template, tokenizer) → route → submit ──► worker
+///                                    (all workers busy: wait → on_routed ┘)
 ///   worker ──► on_step → journal check → detokenize, stop strings → Answer → exchange
 ///
 /// F1  Every generation in `active_` has an exchange that is not answered yet; when the answer ends
 ///     or the client leaves, the generation goes, its leases with it, and its work is cancelled.
 /// F2  A request that has produced no token may be tried on another worker (attempts_max); one that
 ///     has is failed with a retryable error when its worker is lost.
-/// F3  Idle means: no active generation, no choice registered, leases sum to zero.
+/// F3  Idle means: no active generation, no choice registered, leases sum to zero, nobody waits.
 ///
 /// Home loop: the shard's, for every method.
 class ShardService final : public net::HttpHandler,
                            public PreparationListener,
+                           public RoutedInbox::Owner,
                            public runtime::SessionEvents,
                            public runtime::WorkerPoolListener {
  public:
@@ -67,6 +70,8 @@ class ShardService final : public net::HttpHandler,
 
   void on_prepared(net::HttpExchange& exchange, PrepareJob& job) override;
   void on_client_left(const PrepareJob& job) override;
+
+  void on_routed(RoutedInbox::Arrival arrival) override;
 
   void on_rejected(WorkerId worker, engine::RequestKey key, Error error) override;
   void on_accepted(WorkerId, engine::RequestKey) override {}
@@ -101,6 +106,7 @@ class ShardService final : public net::HttpHandler,
   void run(net::HttpExchange& exchange, GenerationPlan plan, TimePoint received);
   void watch_deadline(Active& active);
   Status dispatch(Active& active, Choice& choice);
+  bool submit(Active& active, Choice& choice, router::Decision decision);
   void retry_or_fail(ChoiceRef ref, Error error);
   void fail(Active& active, Error error);
   void complete(Active& active);
@@ -111,6 +117,7 @@ class ShardService final : public net::HttpHandler,
   std::string make_request_id(const net::HttpRequest& request);
   void sweep();
   void schedule_sweep();
+  void schedule_tick();
 
   net::Shard& shard_;
   ShardEnvironment environment_;
@@ -122,6 +129,8 @@ class ShardService final : public net::HttpHandler,
   FlatMap<Active*, std::unique_ptr<Active>> active_;  // bounded by config.inflight_max
   std::unique_ptr<runtime::WorkerPool> pool_;
   net::Timer sweep_timer_;
+  net::Timer tick_timer_;
+  std::shared_ptr<RoutedInbox> routed_;  // shared with those who wait in routers' queues
 };
 
 }  // namespace stator::frontend

@@ -8,37 +8,22 @@
 #include "stator/core/assert.h"
 
 namespace stator::router {
-namespace {
 
-double effective_overlap(const CostConfig& config, const CostInputs& worker) {
-  return worker.device_overlap + config.host_weight * worker.host_extension +
-         config.disk_weight * worker.disk_extension;
+CostConfig apply(const CostConfig& config, const CostOverride& override) {
+  CostConfig result = config;
+  result.overlap_credit = override.overlap_credit.value_or(config.overlap_credit);
+  result.prefill_load_scale = override.prefill_load_scale.value_or(config.prefill_load_scale);
+  result.temperature = override.temperature.value_or(config.temperature);
+  result.shared_multiplier = override.shared_multiplier.value_or(config.shared_multiplier);
+  result.ttft_target_ms = override.ttft_target_ms.value_or(config.ttft_target_ms);
+  return result;
 }
 
-}  // namespace
-
-double cached_tokens(const CostConfig& config, const CostInputs& worker,
-                     const CostRequest& request) {
-  return std::round(effective_overlap(config, worker) * request.block_size);
-}
-
-double compute_cost(const CostConfig& config, const CostInputs& worker, const CostRequest& request,
-                    double min_active_prefill_tokens) {
-  const double block = request.block_size;
-  const double request_blocks = std::max(1.0, std::ceil(request.prompt_tokens / block));
-  const double cached = cached_tokens(config, worker, request);
-  const double raw_tokens =
-      worker.active_prefill_tokens + std::max(0.0, request.prompt_tokens - cached) + cached;
-  const double excess =
-      (worker.active_prefill_tokens - min_active_prefill_tokens) / block / request_blocks;
-  const double decay =
-      config.overlap_credit_decay == 0 ? 1.0 : 1.0 / (1.0 + config.overlap_credit_decay * excess);
-  const double credit = config.overlap_credit * decay * worker.device_overlap +
+double compute_decode_cost(const CostConfig& config, const CostInputs& worker) {
+  const double credit = config.overlap_credit * worker.device_overlap +
                         config.host_weight * worker.host_extension +
-                        config.disk_weight * worker.disk_extension +
-                        config.shared_multiplier * worker.shared_beyond;
-  const double adjusted = std::max(0.0, raw_tokens / block - credit);
-  return config.prefill_load_scale * adjusted + worker.decode_blocks +
+                        config.disk_weight * worker.disk_extension;
+  return std::max(0.0, worker.decode_blocks - credit) +
          config.active_request_weight * worker.active_requests;
 }
 
@@ -60,7 +45,7 @@ std::vector<double> softmax_of_costs(std::span<const double> costs, double tempe
   return weights;
 }
 
-size_t pick_by_cost(std::span<const double> costs, double temperature, Random& random) {
+Pick pick_by_cost(std::span<const double> costs, double temperature, Random& random) {
   STATOR_ASSERT(!costs.empty(), "picking needs a candidate");
   if (temperature > 0) {
     const std::vector<double> probabilities = softmax_of_costs(costs, temperature);
@@ -68,23 +53,24 @@ size_t pick_by_cost(std::span<const double> costs, double temperature, Random& r
     for (size_t i = 0; i < probabilities.size(); ++i) {
       draw -= probabilities[i];
       if (draw < 0) {
-        return i;
+        return {i, false};
       }
     }
-    return probabilities.size() - 1;
+    return {probabilities.size() - 1, false};
   }
-  size_t best = 0;
+  Pick best;
   double best_cost = std::numeric_limits<double>::infinity();
   uint64_t equal = 0;
   for (size_t i = 0; i < costs.size(); ++i) {
     if (costs[i] < best_cost) {
-      best = i;
+      best.row = i;
       best_cost = costs[i];
       equal = 1;
     } else if (costs[i] == best_cost && random.below(++equal) == 0) {
-      best = i;  // reservoir: each of the equal ones with the same probability
+      best.row = i;  // reservoir: each of the equal ones with the same probability
     }
   }
+  best.tied = equal > 1;
   return best;
 }
 

@@ -6,30 +6,133 @@
 #include "stator/core/assert.h"
 
 namespace stator::router {
-namespace {
 
-void give_back(std::atomic<int64_t>& counter, int64_t amount) noexcept {
-  const int64_t before = counter.fetch_sub(amount, std::memory_order_relaxed);
-  STATOR_ASSERT(before >= amount, "L1: a worker's load dropped below what its leases hold");
+std::shared_ptr<LoadBook> LoadBook::make(const Clock& clock) {
+  return std::shared_ptr<LoadBook>(new LoadBook(clock));
 }
 
-}  // namespace
-
-LoadLease::LoadLease(std::shared_ptr<WorkerLoad> load, Amount amount) noexcept
-    : load_(std::move(load)), amount_(amount) {
-  load_->requests.fetch_add(1, std::memory_order_relaxed);
-  load_->prefill_tokens.fetch_add(amount_.prefill_tokens, std::memory_order_relaxed);
-  load_->blocks.fetch_add(amount_.blocks, std::memory_order_relaxed);
+LoadSlot LoadBook::add_worker() {
+  const MutexLock lock(mutex_);
+  return core_.add_worker();
 }
+
+void LoadBook::remove_worker(LoadSlot slot) {
+  const MutexLock lock(mutex_);
+  core_.remove_worker(slot);
+}
+
+LoadLease LoadBook::take(const Booking& booking) {
+  const TimePoint now = clock_.now();
+  ActiveSequences::Ticket ticket;
+  {
+    const MutexLock lock(mutex_);
+    ticket = core_.add(booking, now);
+  }
+  return {shared_from_this(), ticket, booking};
+}
+
+void LoadBook::read(std::span<const LoadSlot> slots, std::span<LoadRow> rows) const {
+  const TimePoint now = clock_.now();
+  const MutexLock lock(mutex_);
+  core_.read(slots, now, rows);
+}
+
+void LoadBook::read_held(std::span<const blocks::SequenceHash> prompt,
+                         std::vector<uint32_t>& depths) const {
+  const MutexLock lock(mutex_);
+  core_.find_held(prompt, depths);
+}
+
+void LoadBook::read_rates(std::span<const LoadSlot> slots,
+                          std::span<WorkerRates::Rates> rates) const {
+  const MutexLock lock(mutex_);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    rates[i] = core_.rates().of(slots[i]);
+  }
+}
+
+WorkerRates::Rates LoadBook::rates_of(LoadSlot slot) const {
+  const MutexLock lock(mutex_);
+  return core_.rates().of(slot);
+}
+
+int64_t LoadBook::total_requests() const {
+  const MutexLock lock(mutex_);
+  return core_.total_requests();
+}
+
+void LoadBook::set_listener(std::function<void()> listener) {
+  auto shared = std::make_shared<const std::function<void()>>(std::move(listener));
+  const MutexLock lock(mutex_);
+  listener_ = std::move(shared);
+}
+
+void LoadBook::tell() noexcept {
+  if (!watched_.load(std::memory_order_seq_cst)) {
+    return;
+  }
+  std::shared_ptr<const std::function<void()>> listener;
+  {
+    const MutexLock lock(mutex_);
+    listener = listener_;
+  }
+  if (listener != nullptr && *listener) {
+    (*listener)();
+  }
+}
+
+void LoadBook::first_token(ActiveSequences::Ticket ticket) noexcept {
+  const TimePoint now = clock_.now();
+  {
+    const MutexLock lock(mutex_);
+    core_.first_token(ticket, now);
+  }
+  tell();
+}
+
+void LoadBook::output_grew(ActiveSequences::Ticket ticket, uint32_t tokens,
+                           uint32_t new_blocks) noexcept {
+  const TimePoint now = clock_.now();
+  const MutexLock lock(mutex_);
+  core_.output_grew(ticket, tokens, new_blocks, now);
+}
+
+void LoadBook::free(ActiveSequences::Ticket ticket) noexcept {
+  const TimePoint now = clock_.now();
+  {
+    const MutexLock lock(mutex_);
+    core_.free(ticket, now);
+  }
+  tell();
+}
+
+LoadLease::LoadLease(std::shared_ptr<LoadBook> book, ActiveSequences::Ticket ticket,
+                     const Booking& booking) noexcept
+    : book_(std::move(book)),
+      ticket_(ticket),
+      prompt_tokens_(booking.prompt_tokens),
+      block_size_(booking.block_size),
+      prefilling_(true) {}
 
 LoadLease::LoadLease(LoadLease&& other) noexcept
-    : load_(std::move(other.load_)), amount_(std::exchange(other.amount_, {})) {}
+    : book_(std::move(other.book_)),
+      session_(std::move(other.session_)),
+      ticket_(other.ticket_),
+      prompt_tokens_(other.prompt_tokens_),
+      block_size_(other.block_size_),
+      output_tokens_(other.output_tokens_),
+      prefilling_(other.prefilling_) {}
 
 LoadLease& LoadLease::operator=(LoadLease&& other) noexcept {
   if (this != &other) {
     release();
-    load_ = std::move(other.load_);
-    amount_ = std::exchange(other.amount_, {});
+    book_ = std::move(other.book_);
+    session_ = std::move(other.session_);
+    ticket_ = other.ticket_;
+    prompt_tokens_ = other.prompt_tokens_;
+    block_size_ = other.block_size_;
+    output_tokens_ = other.output_tokens_;
+    prefilling_ = other.prefilling_;
   }
   return *this;
 }
@@ -39,27 +142,44 @@ LoadLease::~LoadLease() {
 }
 
 void LoadLease::mark_prefill_completed() noexcept {
-  if (load_ != nullptr) {
-    give_back(load_->prefill_tokens, std::exchange(amount_.prefill_tokens, 0));
+  if (book_ != nullptr && std::exchange(prefilling_, false)) {
+    book_->first_token(ticket_);
   }
 }
 
-void LoadLease::add_blocks(int64_t count) noexcept {
-  if (load_ != nullptr) {
-    load_->blocks.fetch_add(count, std::memory_order_relaxed);
-    amount_.blocks += count;
+uint32_t LoadLease::blocks_of(uint32_t output_tokens) const noexcept {
+  const uint64_t tokens = uint64_t{prompt_tokens_} + output_tokens;
+  return static_cast<uint32_t>((tokens + block_size_ - 1) / block_size_);
+}
+
+void LoadLease::add_output_tokens(uint32_t count) noexcept {
+  if (book_ == nullptr) {
+    return;
+  }
+  const uint32_t before = blocks_of(output_tokens_);
+  output_tokens_ += count;
+  const uint32_t after = blocks_of(output_tokens_);
+  if (after > before) {
+    book_->output_grew(ticket_, output_tokens_, after - before);
+  }
+}
+
+void LoadLease::mark_failed() noexcept {
+  if (session_ != nullptr) {
+    session_->failed.store(true, std::memory_order_relaxed);
   }
 }
 
 void LoadLease::release() noexcept {
-  if (load_ == nullptr) {
-    return;
+  if (book_ != nullptr) {
+    const std::shared_ptr<LoadBook> book = std::move(book_);
+    if (session_ != nullptr) {
+      session_->idle_since_ns.store(book->now().time_since_epoch().count(),
+                                    std::memory_order_relaxed);
+      session_.reset();
+    }
+    book->free(ticket_);
   }
-  give_back(load_->prefill_tokens, amount_.prefill_tokens);
-  give_back(load_->blocks, amount_.blocks);
-  give_back(load_->requests, 1);
-  load_.reset();
-  amount_ = {};
 }
 
 }  // namespace stator::router

@@ -3,19 +3,62 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/mutex.h"
+#include "stator/router/load/active_sequences.h"
+#include "stator/router/session_table.h"
 
 namespace stator::router {
 
-/// What our own requests cost one (worker, rank) right now. Written only by leases, from any shard;
-/// read by selection, which may see another request half applied, never a torn number.
-///
-/// L1  A load never drops below what the leases that are alive have taken.
-/// L2  When no lease is alive, every number is zero.
-struct WorkerLoad {
-  std::atomic<int64_t> requests{0};
-  std::atomic<int64_t> prefill_tokens{0};  ///< of requests that have not produced a token yet
-  std::atomic<int64_t> blocks{0};          ///< KV blocks held or soon to be held
+class LoadLease;
+
+/// ActiveSequences for all shards: a lock and a clock around the core. Thread-safe; shared by the
+/// router and by every lease, so that streams may outlive the router. The clock outlives both.
+class LoadBook : public std::enable_shared_from_this<LoadBook> {
+ public:
+  static std::shared_ptr<LoadBook> make(const Clock& clock);
+
+  LoadSlot add_worker();
+  void remove_worker(LoadSlot slot);
+
+  /// Books and returns what gives it back.
+  LoadLease take(const Booking& booking);
+
+  /// The rows of `slots` in that order, as they are now.
+  void read(std::span<const LoadSlot> slots, std::span<LoadRow> rows) const;
+  /// Leading blocks of the prompt that requests on each slot hold already.
+  void read_held(std::span<const blocks::SequenceHash> prompt, std::vector<uint32_t>& depths) const;
+  void read_rates(std::span<const LoadSlot> slots, std::span<WorkerRates::Rates> rates) const;
+  WorkerRates::Rates rates_of(LoadSlot slot) const;
+  TimePoint now() const { return clock_.now(); }
+  /// Requests booked by live leases; 0 when idle.
+  int64_t total_requests() const;
+
+  /// Called on whichever thread ended a booking or its prefill, without a lock held, while
+  /// `set_watched(true)`: somebody waits for capacity. May be called once more after it was reset,
+  /// so it must not rely on its owner being there.
+  void set_listener(std::function<void()> listener);
+  void set_watched(bool watched) { watched_.store(watched, std::memory_order_seq_cst); }
+
+ private:
+  friend class LoadLease;
+  explicit LoadBook(const Clock& clock) : clock_(clock) {}
+  void first_token(ActiveSequences::Ticket ticket) noexcept;
+  void output_grew(ActiveSequences::Ticket ticket, uint32_t tokens, uint32_t new_blocks) noexcept;
+  void free(ActiveSequences::Ticket ticket) noexcept;
+  void tell() noexcept;
+
+  const Clock& clock_;
+  std::atomic<bool> watched_{false};
+  mutable Mutex mutex_;
+  ActiveSequences core_ STATOR_GUARDED_BY(mutex_);
+  // Shared with a call under way, which runs without the lock.
+  std::shared_ptr<const std::function<void()>> listener_ STATOR_GUARDED_BY(mutex_);
 };
 
 /// One request's share of a worker's load: taken at selection, lives in the response stream, given
@@ -23,14 +66,7 @@ struct WorkerLoad {
 /// is cancelled, retried or dropped cannot leak load. Move-only; use on one thread at a time.
 class LoadLease {
  public:
-  struct Amount {
-    int64_t prefill_tokens = 0;
-    int64_t blocks = 0;
-  };
-
   LoadLease() noexcept = default;
-  /// The load is shared because a worker may leave the router while its last streams still end.
-  LoadLease(std::shared_ptr<WorkerLoad> load, Amount amount) noexcept;
   LoadLease(LoadLease&& other) noexcept;
   LoadLease& operator=(LoadLease&& other) noexcept;
   LoadLease(const LoadLease&) = delete;
@@ -39,15 +75,32 @@ class LoadLease {
 
   /// The first output token arrived: the prompt is no longer work to come. Idempotent.
   void mark_prefill_completed() noexcept;
-  /// The output grew by this many blocks.
-  void add_blocks(int64_t count) noexcept;
+  /// So many more output tokens; the worker's blocks follow when they fill one. Takes the lock only
+  /// then.
+  void add_output_tokens(uint32_t count) noexcept;
+  /// Keeps the request's session bound while the lease lives.
+  void hold_session(std::shared_ptr<SessionBinding> session) noexcept {
+    session_ = std::move(session);
+  }
+  /// The worker failed the request: its session, if any, chooses anew.
+  void mark_failed() noexcept;
   /// Gives everything back now; the lease is empty afterwards.
   void release() noexcept;
-  bool empty() const noexcept { return load_ == nullptr; }
+  bool empty() const noexcept { return book_ == nullptr; }
 
  private:
-  std::shared_ptr<WorkerLoad> load_;
-  Amount amount_;
+  friend class LoadBook;
+  LoadLease(std::shared_ptr<LoadBook> book, ActiveSequences::Ticket ticket,
+            const Booking& booking) noexcept;
+  uint32_t blocks_of(uint32_t output_tokens) const noexcept;
+
+  std::shared_ptr<LoadBook> book_;           // shared: see LoadBook
+  std::shared_ptr<SessionBinding> session_;  // shared with the table of sessions
+  ActiveSequences::Ticket ticket_;
+  uint32_t prompt_tokens_ = 0;
+  uint32_t block_size_ = 1;
+  uint32_t output_tokens_ = 0;
+  bool prefilling_ = false;
 };
 
 }  // namespace stator::router

@@ -51,16 +51,22 @@ std::string render_json(const Receipt& receipt) {
       {"chosen",
        {{"worker_id", to_string(receipt.chosen.worker)}, {"dp_rank", receipt.chosen.dp_rank}}},
       {"reason", json::string_view(receipt.reason)},
+      {"workers", receipt.workers},
+      {"eligible", receipt.eligible},
+      {"queued_ms", std::chrono::duration<double, std::milli>(receipt.queued).count()},
       {"candidates", std::move(candidates)}});
 }
 
 std::string render_text(const Receipt& receipt) {
   std::string out = fmt::format(
       "request  {}\nmodel    {}\nprompt   {} tokens, {} full blocks of {}\nmode     {}\n"
-      "chosen   worker {}: {}\n\n{:<20} {:>8} {:>9} {:>8} {:>9} {:>8}\n",
+      "waited   {:.1f} ms in the queue\nchosen   worker {}, of {} eligible among {}: {}\n\n"
+      "{:<20} {:>8} {:>9} {:>8} {:>9} {:>8}\n",
       receipt.request_id, receipt.model, receipt.prompt_tokens, receipt.prompt_blocks,
-      receipt.block_size, receipt.mode, name_of(receipt.chosen), receipt.reason, "worker", "cached",
-      "prefill", "blocks", "requests", "cost");
+      receipt.block_size, receipt.mode,
+      std::chrono::duration<double, std::milli>(receipt.queued).count(), name_of(receipt.chosen),
+      receipt.eligible, receipt.workers, receipt.reason, "worker", "cached", "prefill", "blocks",
+      "requests", "cost");
   for (const ReceiptCandidate& candidate : receipt.candidates) {
     const bool chosen = candidate.worker == receipt.chosen;
     fmt::format_to(std::back_inserter(out), "{:<20} {:>8} {:>9} {:>8} {:>9} {:>8.2f} {}\n",

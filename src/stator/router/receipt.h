@@ -21,7 +21,7 @@ struct ReceiptCandidate {
   int64_t active_prefill_tokens = 0;
   int64_t active_blocks = 0;
   int64_t active_requests = 0;
-  double cost = 0;              ///< kv mode only
+  double cost = 0;              ///< of modes that have one
   std::string_view excluded{};  ///< why it could not be chosen; empty = eligible
 };
 
@@ -38,8 +38,16 @@ struct Receipt {
   double temperature = 0;
   WorkerKey chosen;
   std::string_view reason;
-  std::vector<ReceiptCandidate> candidates;
+  uint32_t workers = 0;                      ///< of the model
+  uint32_t eligible = 0;                     ///< of them, when the decision was made
+  Duration queued{};                         ///< how long the request waited in the router's queue
+  std::vector<ReceiptCandidate> candidates;  ///< all of a small fleet, else the best ones
 };
+
+/// A fleet up to this size is shown in full, of a larger one only so many of the cheapest: a
+/// decision must not cost more to write down than to make.
+inline constexpr size_t kReceiptFleetMax = 64;
+inline constexpr size_t kReceiptCandidatesMax = 16;
 
 /// JSON of one receipt. Worker ids are decimal strings (they may exceed 2^53 in other stacks).
 std::string render_json(const Receipt& receipt);

@@ -5,25 +5,46 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "stator/router/index/chain_index.h"
 
 namespace stator::router {
 
-Result<std::unique_ptr<Router>> Router::create(const RouterConfig& config, Random random,
+bool BusyThresholds::exceeded(const LoadRow& load, const WorkerFacts& facts) const {
+  // What the reference assumes of a worker that did not say.
+  constexpr double kBatchedTokensUnknown = 10'000'000;
+  const double batched =
+      facts.max_num_batched_tokens > 0 ? facts.max_num_batched_tokens : kBatchedTokensUnknown;
+  return (prefill_tokens >= 0 && load.prefill_tokens > prefill_tokens) ||
+         (prefill_fraction >= 0 && load.prefill_tokens > prefill_fraction * batched) ||
+         (kv_fraction >= 0 && facts.total_kv_blocks > 0 &&
+          load.active_blocks > kv_fraction * facts.total_kv_blocks);
+}
+
+std::string_view describe(Refusal refusal) {
+  static constexpr std::array<std::string_view, kRefusalCount> kNames = {
+      "no_workers", "pinned_unknown", "pin_missing", "all_filtered", "pinned_busy", "all_busy"};
+  return kNames[static_cast<size_t>(refusal)];
+}
+
+Result<std::unique_ptr<Router>> Router::create(const RouterConfig& config,
+                                               std::shared_ptr<LoadBook> book, Random random,
                                                std::unique_ptr<KvIndex> index) {
   const CostConfig& cost = config.cost;
-  for (const double weight : {cost.overlap_credit, cost.overlap_credit_decay,
-                              cost.prefill_load_scale, cost.active_request_weight, cost.host_weight,
-                              cost.disk_weight, cost.shared_multiplier, cost.temperature}) {
+  for (const double weight :
+       {cost.overlap_credit, cost.overlap_credit_decay, cost.prefill_load_scale,
+        cost.active_request_weight, cost.host_weight, cost.disk_weight, cost.shared_multiplier,
+        cost.temperature, cost.accelerator_weight, cost.residents_weight, cost.ttft_target_ms}) {
     if (!std::isfinite(weight) || weight < 0) {
       return Error(Code::kInvalidArgument, "router weights must be finite and not negative");
     }
   }
-  auto policy = make_policy(config.mode, cost);
-  if (policy == nullptr) {
+  const PolicyInfo* info = find_policy(config.mode);
+  if (info == nullptr) {
     return Error(Code::kInvalidArgument, fmt::format("router mode '{}' is not one of {}",
                                                      config.mode, fmt::join(policy_names(), ", ")));
   }
@@ -31,136 +52,351 @@ Result<std::unique_ptr<Router>> Router::create(const RouterConfig& config, Rando
     STATOR_TRY(index, ChainIndex::create({.bytes_max = config.index.bytes_max}));
   }
   return std::unique_ptr<Router>(
-      new Router(std::move(policy), config.cost, random, std::move(index)));
+      new Router(*info, config, std::move(book), random, std::move(index)));
 }
 
-Router::Router(std::unique_ptr<Policy> policy, const CostConfig& cost, Random random,
-               std::unique_ptr<KvIndex> index)
-    : policy_(std::move(policy)), cost_(cost), random_(random), index_(std::move(index)) {}
+Router::Router(const PolicyInfo& info, const RouterConfig& config, std::shared_ptr<LoadBook> book,
+               Random random, std::unique_ptr<KvIndex> index)
+    : info_(info),
+      policy_(info.make()),
+      config_(config),
+      book_(std::move(book)),
+      random_(random),
+      index_(std::move(index)),
+      sessions_(config.sessions) {}
 
-Router::Worker* Router::find(WorkerKey worker) {
-  const auto it = std::ranges::find(workers_, worker, &Worker::key);
-  return it == workers_.end() ? nullptr : &*it;
-}
-
-void Router::add_worker(WorkerKey worker) {
-  if (Worker* known = find(worker)) {
-    known->draining = false;
+void Router::add_worker(WorkerKey worker, WorkerFacts facts) {
+  if (WorkerTable::Worker* known = table_.find(worker)) {
+    known->facts = std::move(facts);
+    table_.set_draining(worker, false);
     return;
   }
-  workers_.push_back({worker, std::make_shared<WorkerLoad>(), false});
-  // Order must not depend on who joined first: round robin and receipts stay comparable.
-  std::ranges::sort(workers_, {}, &Worker::key);
+  table_.add(worker, book_->add_worker(), std::move(facts));
   index_->add_worker(worker);
 }
 
 void Router::remove_worker(WorkerKey worker) {
-  std::erase_if(workers_, [&](const Worker& known) { return known.key == worker; });
+  if (const auto slot = table_.remove(worker)) {
+    book_->remove_worker(*slot);
+  }
   index_->remove_worker(worker);
 }
 
 void Router::set_draining(WorkerKey worker, bool draining) {
-  if (Worker* known = find(worker)) {
-    known->draining = draining;
-  }
+  table_.set_draining(worker, draining);
 }
 
 Applied Router::apply(WorkerKey worker, const kv::KvEvent& event) {
   // Events of a worker that already left must not leave blocks behind that nobody will remove.
-  return find(worker) == nullptr ? Applied::kUnknownBlock : index_->apply(worker, event);
+  return table_.position(worker) ? index_->apply(worker, event) : Applied::kUnknownBlock;
 }
 
-int64_t Router::active_requests() const {
-  int64_t total = 0;
-  for (const Worker& worker : workers_) {
-    total += worker.load->requests.load(std::memory_order_relaxed);
-  }
-  return total;
+Error Router::refuse(Refusal refusal, Code code, std::string message) {
+  last_refusal_ = refusal;
+  return {code, std::move(message)};
 }
 
-std::vector<ReceiptCandidate> Router::make_candidates(const RouteRequest& request) const {
-  std::vector<Overlap> overlaps;
-  if (policy_->needs_overlap()) {
-    overlaps = index_->find_longest_match(request.sequences);
+Error Router::nobody(const RouteRequest& request) {
+  const auto& pinned = request.constraints.pinned;
+  const size_t count = table_.all().size();
+  if (pinned && std::ranges::none_of(table_.all(), [&](const auto& worker) {
+        return worker.key.worker == *pinned;
+      })) {
+    return refuse(Refusal::kPinnedUnknown, Code::kNotFound,
+                  fmt::format("worker {} named by the request does not serve model '{}'",
+                              pinned->value(), request.model));
   }
-  std::vector<ReceiptCandidate> candidates;
-  candidates.reserve(workers_.size());
-  for (const Worker& worker : workers_) {
-    ReceiptCandidate& candidate = candidates.emplace_back();
-    candidate.worker = worker.key;
-    candidate.active_prefill_tokens = worker.load->prefill_tokens.load(std::memory_order_relaxed);
-    candidate.active_blocks = worker.load->blocks.load(std::memory_order_relaxed);
-    candidate.active_requests = worker.load->requests.load(std::memory_order_relaxed);
-    const auto overlap = std::ranges::find(overlaps, worker.key, &Overlap::worker);
-    candidate.overlap_blocks = overlap == overlaps.end() ? 0 : overlap->blocks;
-    if (request.pinned && *request.pinned != worker.key.worker) {
-      candidate.excluded = "request names another worker";
-    } else if (std::ranges::find(request.excluded, worker.key) != request.excluded.end()) {
-      candidate.excluded = "tried already";
-    } else if (worker.draining) {
-      candidate.excluded = "draining";
+  if (count == 0) {
+    return refuse(
+        Refusal::kNoWorkers, Code::kUnavailable,
+        fmt::format("no worker serves model '{}' right now, retry shortly", request.model));
+  }
+  const bool can_take_work = !table_.ready().workers.empty();
+  if (can_take_work && request.constraints.excluded.empty()) {
+    return refuse(Refusal::kAllFiltered, Code::kUnavailable,
+                  fmt::format("none of the {} workers of model '{}' meets what the request demands "
+                              "(worker, allowed workers, required taints)",
+                              count, request.model));
+  }
+  return refuse(Refusal::kAllFiltered, Code::kUnavailable,
+                fmt::format("all {} workers of model '{}' are draining or failed, retry shortly",
+                            count, request.model));
+}
+
+bool Router::drop_busy() {
+  size_t kept = 0;
+  WorkerTable::Rows left;
+  for (size_t i = 0; i < rows_->workers.size(); ++i) {
+    if (!config_.reject.exceeded(load_[i], table_.all()[rows_->workers[i]].facts)) {
+      load_[kept++] = load_[i];
+      left.push(rows_->workers[i], rows_->slots[i]);
     }
+  }
+  own_rows_ = std::move(left);
+  rows_ = &own_rows_;
+  load_.resize(kept);
+  return kept > 0;
+}
+
+Result<Router::Readiness> Router::consider(const RouteRequest& request) {
+  if (policy_->needs_pin() && !request.constraints.pinned) {
+    return refuse(
+        Refusal::kPinMissing, Code::kInvalidArgument,
+        "router mode 'direct' needs the worker: set the header x-stator-worker-instance-id");
+  }
+  rows_ = &table_.ready();
+  if (!request.constraints.none()) {
+    table_.filter(request.constraints, own_rows_);
+    rows_ = &own_rows_;
+  }
+  if (rows_->workers.empty()) {
+    return nobody(request);
+  }
+  load_.resize(rows_->slots.size());
+  book_->read(rows_->slots, load_);
+  if (config_.reject.any() && !drop_busy()) {
+    const bool pinned = request.constraints.pinned.has_value();
+    return refuse(pinned ? Refusal::kPinnedBusy : Refusal::kAllBusy, Code::kOverloaded,
+                  fmt::format("{} of model '{}' {} beyond the busy thresholds, retry shortly",
+                              pinned ? "the worker named by the request" : "all workers",
+                              request.model, pinned ? "is" : "are"));
+  }
+  if (config_.wait.any()) {
+    for (size_t i = 0; i < load_.size(); ++i) {
+      if (!config_.wait.exceeded(load_[i], table_.all()[rows_->workers[i]].facts)) {
+        return Readiness::kReady;
+      }
+    }
+    return Readiness::kBusy;
+  }
+  return Readiness::kReady;
+}
+
+std::optional<size_t> Router::find_row(WorkerKey worker) const {
+  const auto position = table_.position(worker);
+  if (!position || rows_->workers.size() == table_.all().size()) {
+    return position;
+  }
+  const auto at = std::ranges::lower_bound(rows_->workers, *position);
+  return at == rows_->workers.end() || *at != *position
+             ? std::nullopt
+             : std::optional(static_cast<size_t>(at - rows_->workers.begin()));
+}
+
+void Router::read_columns(const RouteRequest& request, const PolicyNeeds& needs) {
+  const size_t count = rows_->workers.size();
+  overlap_blocks_.assign(needs.overlap ? count : 0, 0);
+  lower_tiers_.clear();
+  if (needs.overlap && !request.sequences.empty()) {
+    index_->find_longest_match(request.sequences, overlaps_);
+    for (const Overlap& overlap : overlaps_) {
+      const auto row = find_row(overlap.worker);
+      if (!row) {
+        continue;
+      }
+      overlap_blocks_[*row] = overlap.blocks;
+      const LowerTiers tiers{.host_blocks = overlap.host_blocks,
+                             .disk_blocks = overlap.disk_blocks + overlap.external_blocks};
+      if (tiers.host_blocks + tiers.disk_blocks > 0) {
+        lower_tiers_.resize(count);
+        lower_tiers_[*row] = tiers;
+      }
+    }
+  }
+  held_blocks_.assign(needs.held ? count : 0, 0);
+  if (needs.held && request.override.assume_kv_reuse.value_or(true)) {
+    book_->read_held(request.sequences, depths_);
+    for (size_t i = 0; i < count; ++i) {
+      held_blocks_[i] = depths_[rows_->slots[i]];
+    }
+  }
+  if (needs.rates) {
+    rates_.resize(count);
+    book_->read_rates(rows_->slots, rates_);
+  }
+  taint_factors_.clear();
+  if (!request.constraints.preferred_taints.empty()) {
+    for (const uint32_t worker : rows_->workers) {
+      taint_factors_.push_back(
+          taint_factor(table_.all()[worker].facts.taints, request.constraints.preferred_taints));
+    }
+  }
+  costs_.assign(policy_->prices() ? count : 0, 0);
+}
+
+uint32_t Router::overlap_of(size_t row) const {
+  return overlap_blocks_.empty() ? 0 : overlap_blocks_[row];
+}
+
+/// A block in a slower tier saves only a part of its prefill.
+uint32_t Router::cached_tokens_of(const RouteRequest& request, size_t row) const {
+  CostInputs inputs{.device_overlap = static_cast<double>(overlap_of(row))};
+  if (!lower_tiers_.empty()) {
+    inputs.host_extension = lower_tiers_[row].host_blocks;
+    inputs.disk_extension = lower_tiers_[row].disk_blocks;
+  }
+  const double tokens = cached_tokens(config_.cost, inputs, {.block_size = request.block_size});
+  return static_cast<uint32_t>(std::min<double>(request.prompt_tokens, tokens));
+}
+
+Router::Outlook Router::look_ahead(const RouteRequest& request) {
+  read_columns(request, {.overlap = true, .rates = true});
+  Outlook outlook;
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < rates_.size(); ++i) {
+    const uint32_t cached = cached_tokens_of(request, i);
+    outlook.cached_tokens = std::max(outlook.cached_tokens, cached);
+    best_ms = std::min(best_ms, rates_[i].ttft_base_ms +
+                                    rates_[i].ttft_ms_per_token * (request.prompt_tokens - cached));
+  }
+  outlook.first_token = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double, std::milli>(std::min(best_ms, 3.6e6)));
+  return outlook;
+}
+
+Booking Router::make_booking(const RouteRequest& request, size_t row) const {
+  const uint32_t cached = cached_tokens_of(request, row);
+  Booking booking{.slot = rows_->slots[row],
+                  .prompt_tokens = request.prompt_tokens,
+                  .block_size = request.block_size,
+                  .prefill_tokens = request.prompt_tokens - cached,
+                  .prompt = request.sequences,
+                  .expected_output_tokens = request.expected_output_tokens,
+                  .shares_prefix = request.override.assume_kv_reuse.value_or(true)};
+  if (!request.override.track_prefill_tokens.value_or(true)) {
+    booking.prefill_tokens = 0;
+  }
+  if (config_.prefill_load_model == "learned") {
+    const WorkerRates::Rates rates = book_->rates_of(booking.slot);
+    booking.predicted_prefill =
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(
+            rates.ttft_base_ms + rates.ttft_ms_per_token * booking.prefill_tokens));
+  }
+  return booking;
+}
+
+ReceiptCandidate Router::make_candidate(size_t row) const {
+  return {.worker = table_.all()[rows_->workers[row]].key,
+          .overlap_blocks = overlap_of(row),
+          .active_prefill_tokens = static_cast<int64_t>(load_[row].prefill_tokens),
+          .active_blocks = static_cast<int64_t>(load_[row].active_blocks),
+          .active_requests = static_cast<int64_t>(load_[row].active_requests),
+          .cost = costs_.empty() ? 0 : costs_[row]};
+}
+
+std::vector<ReceiptCandidate> Router::make_candidates(const RouteRequest& request,
+                                                      size_t chosen) const {
+  std::vector<ReceiptCandidate> candidates;
+  const auto all = table_.all();
+  if (all.size() <= kReceiptFleetMax) {
+    candidates.reserve(all.size());
+    size_t row = 0;
+    for (uint32_t i = 0; i < all.size(); ++i) {
+      if (row < rows_->workers.size() && rows_->workers[row] == i) {
+        candidates.push_back(make_candidate(row++));
+        continue;
+      }
+      const std::string_view why = WorkerTable::exclusion(all[i], request.constraints);
+      candidates.push_back(
+          {.worker = all[i].key, .excluded = why.empty() ? "beyond the busy thresholds" : why});
+    }
+    return candidates;
+  }
+  candidates.reserve(kReceiptCandidatesMax);
+  candidates.push_back(make_candidate(chosen));
+  // The cheapest others, in one pass: the most expensive of those kept is on top of the heap.
+  std::vector<std::pair<double, size_t>> cheapest;
+  cheapest.reserve(kReceiptCandidatesMax);
+  for (size_t i = 0; i < costs_.size(); ++i) {
+    const bool full = cheapest.size() == kReceiptCandidatesMax - 1;
+    if ((full && costs_[i] >= cheapest.front().first) || i == chosen) {
+      continue;
+    }
+    if (full) {
+      std::ranges::pop_heap(cheapest);
+      cheapest.pop_back();
+    }
+    cheapest.emplace_back(costs_[i], i);
+    std::ranges::push_heap(cheapest);
+  }
+  std::ranges::sort(cheapest);
+  for (const auto& [cost, row] : cheapest) {
+    candidates.push_back(make_candidate(row));
   }
   return candidates;
 }
 
-Error Router::nobody(const RouteRequest& request) const {
-  if (request.pinned && std::ranges::none_of(workers_, [&](const Worker& worker) {
-        return worker.key.worker == *request.pinned;
-      })) {
-    return {Code::kNotFound, fmt::format("worker {} named by the request does not serve model '{}'",
-                                         request.pinned->value(), request.model)};
-  }
-  if (workers_.empty()) {
-    return {Code::kUnavailable,
-            fmt::format("no worker serves model '{}' right now, retry shortly", request.model)};
-  }
-  return {Code::kUnavailable,
-          fmt::format("all {} workers of model '{}' are draining or failed, retry shortly",
-                      workers_.size(), request.model)};
-}
-
-Result<Decision> Router::route(const RouteRequest& request, WallTime now) {
-  if (policy_->name() == "direct" && !request.pinned) {
-    return Error(
-        Code::kInvalidArgument,
-        "router mode 'direct' needs the worker: set the header x-stator-worker-instance-id");
-  }
-  std::vector<ReceiptCandidate> candidates = make_candidates(request);
-  std::vector<size_t> eligible;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].excluded.empty()) {
-      eligible.push_back(i);
+Choice Router::choose(const RouteRequest& request, const PolicyRequest& shape) {
+  if (sessions_.enabled() && !request.session.empty()) {
+    const auto session = sessions_.find(request.session, book_->now());
+    const auto row = session == nullptr ? std::nullopt : find_row(session->worker);
+    if (row) {
+      return {*row, "where its session is"};
     }
   }
-  if (eligible.empty()) {
-    return nobody(request);
-  }
-  const CostRequest cost_request{request.prompt_tokens, request.block_size};
-  const Choice choice = policy_->choose({candidates, eligible, cost_request}, random_);
-  const ReceiptCandidate& chosen = candidates[choice.candidate];
+  return policy_->choose({.request = shape,
+                          .workers = table_.all(),
+                          .rows = rows_->workers,
+                          .load = load_,
+                          .overlap_blocks = overlap_blocks_,
+                          .lower_tiers = lower_tiers_,
+                          .held_blocks = held_blocks_,
+                          .rates = rates_,
+                          .taint_factors = taint_factors_,
+                          .costs = costs_},
+                         random_);
+}
 
-  const uint32_t blocks = (request.prompt_tokens + request.block_size - 1) / request.block_size;
-  const uint32_t cached =
-      std::min(request.prompt_tokens, chosen.overlap_blocks * request.block_size);
+Decision Router::decide(const RouteRequest& request, WallTime now) {
+  read_columns(request, policy_->needs());
+  PolicyRequest shape{
+      .shape = {.prompt_tokens = request.prompt_tokens,
+                .block_size = request.block_size,
+                .track_prefill = request.override.track_prefill_tokens.value_or(true)},
+      .prompt_blocks = (request.prompt_tokens + request.block_size - 1) / request.block_size,
+      .sequences = request.sequences,
+      .expected_output_tokens = request.expected_output_tokens.value_or(0),
+      .cost = router::apply(config_.cost, request.override)};
+  const bool pinned = request.constraints.pinned.has_value();
+  if (pinned) {
+    shape.cost.temperature = 0;  // between the ranks of one worker there is nothing to explore
+    taint_factors_.clear();
+  }
+  const Choice choice = choose(request, shape);
+  const WorkerKey chosen = table_.all()[rows_->workers[choice.row]].key;
   Decision decision;
-  decision.worker = chosen.worker;
-  decision.overlap_blocks = chosen.overlap_blocks;
-  decision.lease = LoadLease(workers_[choice.candidate].load,
-                             {.prefill_tokens = request.prompt_tokens - cached,
-                              .blocks = static_cast<int64_t>(blocks) - chosen.overlap_blocks});
+  decision.worker = chosen;
+  decision.overlap_blocks = overlap_of(choice.row);
+  decision.lease = book_->take(make_booking(request, choice.row));
+  index_->on_routed(chosen, request.sequences);
+  if (sessions_.enabled() && !request.session.empty()) {
+    const TimePoint time = book_->now();
+    auto session = sessions_.find(request.session, time);
+    if (session == nullptr || session->worker != chosen) {
+      session = sessions_.bind(request.session, chosen, time);
+    }
+    decision.lease.hold_session(std::move(session));
+  }
   decision.receipt = {.request_id = std::string(request.request_id),
                       .model = std::string(request.model),
-                      .mode = policy_->name(),
+                      .mode = info_.name,
                       .time = now,
                       .prompt_tokens = request.prompt_tokens,
                       .prompt_blocks = static_cast<uint32_t>(request.sequences.size()),
                       .block_size = request.block_size,
-                      .temperature = cost_.temperature,
-                      .chosen = chosen.worker,
-                      .reason = request.pinned ? "named by the request" : choice.reason,
-                      .candidates = std::move(candidates)};
+                      .temperature = shape.cost.temperature,
+                      .chosen = chosen,
+                      .reason = pinned ? "named by the request" : choice.reason,
+                      .workers = static_cast<uint32_t>(table_.all().size()),
+                      .eligible = static_cast<uint32_t>(rows_->workers.size()),
+                      .queued = request.queued,
+                      .candidates = make_candidates(request, choice.row)};
   return decision;
+}
+
+Result<Decision> Router::route(const RouteRequest& request, WallTime now) {
+  STATOR_TRY([[maybe_unused]] const Readiness readiness, consider(request));
+  return decide(request, now);
 }
 
 }  // namespace stator::router

@@ -19,14 +19,33 @@
 #include "stator/router/kv_index.h"
 #include "stator/router/load_lease.h"
 #include "stator/router/policy.h"
+#include "stator/router/queue/request_queue.h"
 #include "stator/router/receipt.h"
+#include "stator/router/session_table.h"
+#include "stator/router/worker_table.h"
 
 namespace stator::router {
+
+/// When a worker is too busy for more; negative values are unset. Strict: more than, not equal to.
+struct BusyThresholds {
+  double prefill_tokens = -1;    ///< prompt tokens waiting to be computed there
+  double prefill_fraction = -1;  ///< the same, as a part of its max_num_batched_tokens
+  double kv_fraction = -1;       ///< KV blocks in use, as a part of its total
+
+  bool any() const { return prefill_tokens >= 0 || prefill_fraction >= 0 || kv_fraction >= 0; }
+  bool exceeded(const LoadRow& load, const WorkerFacts& facts) const;
+};
 
 struct RouterConfig {
   std::string mode = "kv";
   CostConfig cost;
   IndexConfig index;
+  BusyThresholds reject;  ///< workers beyond it get nothing; when all are: kOverloaded
+  BusyThresholds wait;    ///< when all workers are beyond it, requests wait; unset = nobody waits
+  QueueConfig queue;      ///< where they wait
+  SessionConfig sessions;
+  /// Whether queued prompts shrink with time by the speeds learned: "none" or "learned".
+  std::string prefill_load_model = "none";
 };
 
 /// What the router needs to know about one request.
@@ -36,8 +55,11 @@ struct RouteRequest {
   uint32_t prompt_tokens = 0;
   uint32_t block_size = 16;
   std::span<const blocks::SequenceHash> sequences;  ///< of the prompt's full blocks
-  std::optional<WorkerId> pinned;                   ///< only this worker will do
-  std::span<const WorkerKey> excluded;              ///< tried already
+  RouteConstraints constraints;
+  CostOverride override;
+  std::optional<uint32_t> expected_output_tokens;
+  std::string_view session{};  ///< requests of one session go to one worker; empty = none
+  Duration queued{};           ///< how long it has waited, for the receipt
 };
 
 /// The chosen worker with its load already booked.
@@ -48,8 +70,21 @@ struct Decision {
   Receipt receipt;
 };
 
-/// Routes the requests of one model to its workers. A pure core: no I/O, lock or clock; one thread
-/// at a time (RouterService puts a lock around it). Leases may outlive it and end on any thread.
+/// Why a request could not be routed; the label of the refusal counter.
+enum class Refusal : uint8_t {
+  kNoWorkers,      ///< nobody serves the model
+  kPinnedUnknown,  ///< the worker it names is not there
+  kPinMissing,     ///< mode direct without a name
+  kAllFiltered,    ///< constraints, draining and earlier attempts leave nobody
+  kPinnedBusy,     ///< the worker it names is beyond the thresholds
+  kAllBusy,        ///< all that are left are
+};
+inline constexpr size_t kRefusalCount = 6;
+std::string_view describe(Refusal refusal);
+
+/// Routes the requests of one model to its workers. A pure core: no I/O or lock of its own; one
+/// thread at a time (RouterService puts a lock around it). Leases may outlive it and end on any
+/// thread.
 ///
 ///   router.add_worker(key);  router.apply(key, event);
 ///   STATOR_TRY(Decision decision, router.route(request, wall_now));
@@ -58,44 +93,86 @@ class Router {
  public:
   /// kInvalidArgument for an unknown mode or a weight that is not a finite number. Without an index
   /// the router makes itself one that follows events.
-  static Result<std::unique_ptr<Router>> create(const RouterConfig& config, Random random,
+  static Result<std::unique_ptr<Router>> create(const RouterConfig& config,
+                                                std::shared_ptr<LoadBook> book, Random random,
                                                 std::unique_ptr<KvIndex> index = nullptr);
 
-  void add_worker(WorkerKey worker);
+  /// A worker that is known already takes new work again, with these facts.
+  void add_worker(WorkerKey worker, WorkerFacts facts = {});
   /// Forgets the worker and its blocks; leases that are alive end harmlessly.
   void remove_worker(WorkerKey worker);
   /// A draining worker gets nothing new but keeps its index entries.
   void set_draining(WorkerKey worker, bool draining);
   Applied apply(WorkerKey worker, const kv::KvEvent& event);
 
-  /// kUnavailable: no worker at all, all are draining or were tried; kNotFound: the pinned worker
-  /// is not there; kInvalidArgument: mode `direct` without a pin. Books before it answers.
+  /// consider() and decide(), whether or not the workers are busy.
   Result<Decision> route(const RouteRequest& request, WallTime now);
 
-  size_t worker_count() const { return workers_.size(); }
+  enum class Readiness : uint8_t { kReady, kBusy };
+  /// Finds the workers the request may go to. kBusy: all of them are beyond `wait`.
+  /// kUnavailable: no worker at all, all are draining or were tried; kOverloaded: all beyond
+  /// `reject`; kNotFound: the pinned worker is not there; kInvalidArgument: mode `direct` without a
+  /// pin. After an error last_refusal() says which.
+  Result<Readiness> consider(const RouteRequest& request);
+  /// Chooses among them and books. Right after consider() of the same request.
+  Decision decide(const RouteRequest& request, WallTime now);
+
+  /// The best a request may hope for among the workers just considered.
+  struct Outlook {
+    uint32_t cached_tokens = 0;
+    Duration first_token{};  ///< on an idle worker, by the speeds learned
+  };
+  Outlook look_ahead(const RouteRequest& request);
+
+  Refusal last_refusal() const { return last_refusal_; }
+  const SessionTable& sessions() const { return sessions_; }
+  size_t worker_count() const { return table_.all().size(); }
   const KvIndex& index() const { return *index_; }
   /// Sum over all workers of requests booked by live leases; 0 when idle.
-  int64_t active_requests() const;
-  std::string_view mode() const { return policy_->name(); }
+  int64_t active_requests() const { return book_->total_requests(); }
+  std::string_view mode() const { return info_.name; }
+  /// Replaces the thresholds from the next decision on.
+  void set_reject_thresholds(const BusyThresholds& thresholds) { config_.reject = thresholds; }
+  const RouterConfig& config() const { return config_; }
 
  private:
-  struct Worker {
-    WorkerKey key;
-    std::shared_ptr<WorkerLoad> load;  // shared with leases, see LoadLease
-    bool draining = false;
-  };
+  Router(const PolicyInfo& info, const RouterConfig& config, std::shared_ptr<LoadBook> book,
+         Random random, std::unique_ptr<KvIndex> index);
+  Error refuse(Refusal refusal, Code code, std::string message);
+  Error nobody(const RouteRequest& request);
+  /// Takes the rows that are beyond the thresholds out; whether any is left.
+  bool drop_busy();
+  void read_columns(const RouteRequest& request, const PolicyNeeds& needs);
+  uint32_t overlap_of(size_t row) const;
+  uint32_t cached_tokens_of(const RouteRequest& request, size_t row) const;
+  Booking make_booking(const RouteRequest& request, size_t row) const;
+  Choice choose(const RouteRequest& request, const PolicyRequest& shape);
+  std::optional<size_t> find_row(WorkerKey worker) const;
+  std::vector<ReceiptCandidate> make_candidates(const RouteRequest& request, size_t chosen) const;
+  ReceiptCandidate make_candidate(size_t row) const;
 
-  Router(std::unique_ptr<Policy> policy, const CostConfig& cost, Random random,
-         std::unique_ptr<KvIndex> index);
-  Worker* find(WorkerKey worker);
-  std::vector<ReceiptCandidate> make_candidates(const RouteRequest& request) const;
-  Error nobody(const RouteRequest& request) const;
-
+  const PolicyInfo& info_;  // static
   std::unique_ptr<Policy> policy_;
-  CostConfig cost_;
+  RouterConfig config_;
+  std::shared_ptr<LoadBook> book_;  // shared with leases
   Random random_;
   std::unique_ptr<KvIndex> index_;
-  std::vector<Worker> workers_;
+  WorkerTable table_;
+  SessionTable sessions_;
+  Refusal last_refusal_ = Refusal::kNoWorkers;
+
+  // The request under consideration; kept for their memory.
+  const WorkerTable::Rows* rows_ = nullptr;
+  WorkerTable::Rows own_rows_;
+  std::vector<LoadRow> load_;
+  std::vector<Overlap> overlaps_;
+  std::vector<uint32_t> overlap_blocks_;
+  std::vector<LowerTiers> lower_tiers_;  // empty unless some worker has blocks there
+  std::vector<uint32_t> depths_;
+  std::vector<uint32_t> held_blocks_;
+  std::vector<WorkerRates::Rates> rates_;
+  std::vector<double> taint_factors_;
+  std::vector<double> costs_;
 };
 
 }  // namespace stator::router

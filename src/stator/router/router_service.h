@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
-#include <string>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "stator/core/clock.h"
 #include "stator/core/config.h"
+#include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
+#include "stator/router/dispatcher.h"
 #include "stator/router/router.h"
 
 namespace stator::router {
@@ -15,37 +21,107 @@ namespace stator::router {
 /// Declares the router's settings.
 void describe(ConfigSchema& schema, RouterConfig& config);
 
-/// A Router shared by all shards of a process: a lock, a clock, metrics and the receipts around the
-/// pure core. Thread-safe; a call holds the lock for the length of one decision (microseconds).
-/// Events do not take that lock: the index has its own for those who write to it.
-class RouterService {
- public:
-  static Result<std::unique_ptr<RouterService>> create(const RouterConfig& config,
-                                                       const Clock& clock, Metrics& metrics,
-                                                       ReceiptLog& receipts);
+class RouterService;
 
-  void add_worker(WorkerKey worker);
+/// A place in the queue; leaving it is giving the ticket up. Move-only, any thread.
+class QueueTicket {
+ public:
+  QueueTicket() noexcept = default;
+  QueueTicket(std::weak_ptr<RouterService> service, Dispatcher::Id id) noexcept
+      : service_(std::move(service)), id_(id) {}
+  QueueTicket(QueueTicket&& other) noexcept
+      : service_(std::move(other.service_)), id_(std::exchange(other.id_, 0)) {}
+  QueueTicket& operator=(QueueTicket&& other) noexcept;
+  QueueTicket(const QueueTicket&) = delete;
+  QueueTicket& operator=(const QueueTicket&) = delete;
+  ~QueueTicket() { cancel(); }
+
+  /// Nothing is delivered afterwards, unless it is on its way already.
+  void cancel() noexcept;
+  bool empty() const noexcept { return id_ == 0; }
+
+ private:
+  std::weak_ptr<RouterService> service_;
+  Dispatcher::Id id_ = 0;
+};
+
+/// Dispatcher (router and queue) shared by all shards of a process: a lock, a clock, metrics and
+/// the receipts around the pure core. Thread-safe; a call holds the lock for the length of one
+/// decision (microseconds). Events do not take that lock: the index has its own for those who write
+/// to it.
+class RouterService : public std::enable_shared_from_this<RouterService> {
+ public:
+  /// Gets the decision of a request that waited, on whichever thread made room, without a lock.
+  using Waiter = std::move_only_function<void(Result<Decision>)>;
+
+  /// `model` is the label of its metrics.
+  static Result<std::shared_ptr<RouterService>> create(const RouterConfig& config,
+                                                       std::string_view model, const Clock& clock,
+                                                       Metrics& metrics, ReceiptLog& receipts);
+  ~RouterService();
+
+  void add_worker(WorkerKey worker, WorkerFacts facts = {});
   void remove_worker(WorkerKey worker);
   void set_draining(WorkerKey worker, bool draining);
   void apply(WorkerKey worker, const kv::KvEvent& event);
-  /// As Router::route; on success the receipt has been moved into the log.
+
+  /// As Router::route, whoever waits; on success the receipt has been moved into the log.
   Result<Decision> route(const RouteRequest& request);
+
+  /// Exactly one of the two is set.
+  struct Routed {
+    std::optional<Decision> decision;
+    QueueTicket ticket;  ///< it waits: `waiter` will be called once, unless the ticket goes first
+  };
+  /// Errors as of Dispatcher::submit.
+  Result<Routed> route_or_wait(const RouteRequest& request, const QueueHints& hints, Waiter waiter);
+  /// Sheds those who waited too long and looks for room that time made. Cheap when nobody waits;
+  /// every 100 ms to a second.
+  void tick();
+
   int64_t active_requests() const;
   size_t worker_count() const;
+  size_t waiting() const;
 
  private:
-  RouterService(std::unique_ptr<Router> router, KvIndex& index, const Clock& clock,
-                Metrics& metrics, ReceiptLog& receipts);
+  friend class QueueTicket;
+  struct Series {
+    explicit Series(Metrics& metrics, std::string_view model);
+    Counter started, decisions, finished, overlap_blocks, prompt_blocks, rejections;
+    Counter refusals[kRefusalCount];
+    Counter sheds[kShedCount];
+    Gauge pending_requests, pending_tokens, pending_cached, pending_bytes, sessions;
+    Histogram hit_rate, prompt_tokens, scheduling_ms, wait_seconds;
+  };
+  struct Delivery {
+    Waiter waiter;
+    Result<Decision> decision;
+  };
+
+  struct Parts {
+    std::unique_ptr<Router> router;
+    KvIndex& index;
+    std::shared_ptr<LoadBook> book;
+    QueueOrder order;
+  };
+  RouterService(Parts parts, Series series, const Clock& clock, ReceiptLog& receipts);
+  void cancel(Dispatcher::Id id) noexcept;
+  /// Routes whoever can run now and tells them.
+  void pump();
+  Delivery make_delivery(Dispatcher::Outcome outcome) STATOR_REQUIRES(mutex_);
+  void refresh_gauges() STATOR_REQUIRES(mutex_);
+  void count_refusal(const Error& error, std::optional<Shed> shed) STATOR_REQUIRES(mutex_);
+  void count(Decision& decision);
 
   const Clock& clock_;
   ReceiptLog& receipts_;
-  KvIndex& index_;  // an IndexService, the router's
+  KvIndex& index_;                        // an IndexService, the router's
+  const std::shared_ptr<LoadBook> book_;  // shared with leases
+  const Series series_;
   mutable Mutex mutex_;
-  std::unique_ptr<Router> router_ STATOR_GUARDED_BY(mutex_);
-  Counter decisions_;
-  Counter refusals_;
-  Counter overlap_blocks_;
-  Counter prompt_blocks_;
+  Dispatcher dispatcher_ STATOR_GUARDED_BY(mutex_);
+  FlatMap<Dispatcher::Id, Waiter> waiters_ STATOR_GUARDED_BY(mutex_);  // of those in the queue
+  std::atomic<size_t> waiting_{0};
 };
 
 }  // namespace stator::router

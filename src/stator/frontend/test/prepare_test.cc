@@ -166,15 +166,42 @@ TEST_F(PrepareTest, RoutingHeadersWinOverTheBody) {
   const std::string body = chat_body(R"(,"nvext":{"backend_instance_id":5})");
   const auto by_body = chat(body);
   ASSERT_TRUE(by_body.has_value()) << by_body.error().message();
-  EXPECT_EQ(by_body->pinned, WorkerId(5));
+  EXPECT_EQ(by_body->routing.pinned, WorkerId(5));
   http_.add_header("X-Stator-Worker-Instance-Id", "7");
   http_.add_header("x-stator-request-priority", "-3");
   http_.add_header("x-tenant-id", "blue");
   const auto by_header = chat(body);
   ASSERT_TRUE(by_header.has_value());
-  EXPECT_EQ(by_header->pinned, WorkerId(7));
+  EXPECT_EQ(by_header->routing.pinned, WorkerId(7));
   EXPECT_EQ(by_header->priority, -3);
   EXPECT_EQ(by_header->cache_salt, "blue");
+}
+
+TEST_F(PrepareTest, RoutingWishesComeFromHeadersAndHints) {
+  http_.add_header("x-dynamo-allowed-worker-ids", "3, 5");
+  http_.add_header("x-stator-request-strict-priority", "2");
+  http_.add_header("x-tenant-id", "acme");
+  const auto plan = chat(chat_body(
+      R"(,"nvext":{"agent_hints":{"osl":77},"router_config_override":{"router_temperature":0.5},)"
+      R"("routing_constraints":{"required_taints":["zone=a"]}})"));
+  ASSERT_TRUE(plan.has_value());
+  const RoutingWish& wish = plan->routing;
+  EXPECT_EQ(wish.allowed, (std::vector<WorkerId>{WorkerId(3), WorkerId(5)}));
+  EXPECT_EQ(wish.strict_priority, 2U);
+  EXPECT_EQ(wish.tenant, "acme");
+  EXPECT_EQ(wish.expected_output_tokens, 77U);
+  EXPECT_EQ(wish.override.temperature, 0.5);
+  EXPECT_EQ(wish.required_taints, std::vector<std::string>{"zone=a"});
+}
+
+TEST_F(PrepareTest, AWorkerListThatIsNoneIsRefused) {
+  for (const char* list : {"x", "3,x", "3x", "3,-1", ",3"}) {
+    http_ = net::HttpRequest("POST", "/v1/chat/completions");
+    http_.add_header("x-stator-allowed-worker-ids", list);
+    const auto plan = chat(chat_body());
+    ASSERT_FALSE(plan.has_value()) << list;
+    EXPECT_EQ(plan.error().code(), Code::kInvalidArgument);
+  }
 }
 
 TEST_F(PrepareTest, EchoIsTheTextOfThePrompt) {

@@ -12,6 +12,11 @@ namespace {
 constexpr double kExact = 1e-9;
 constexpr CostRequest kTenBlocks{.prompt_tokens = 160, .block_size = 16};
 
+double compute_cost(const CostConfig& config, const CostInputs& worker, const CostRequest& request,
+                    double min_active_prefill_tokens) {
+  return CostTerms(config, request, min_active_prefill_tokens).cost(worker);
+}
+
 // The worked examples of the reference router's documentation.
 
 TEST(Cost, PlainOverlapAgainstDecodeLoad) {
@@ -60,6 +65,27 @@ TEST(Cost, CreditMixesAllSources) {
   EXPECT_NEAR(compute_cost(config, worker, kTenBlocks, 0), 10 - 2.45, kExact);
 }
 
+TEST(Cost, ADecodeWorkerPaysForBlocksNotForThePrompt) {
+  const CostInputs worker{.device_overlap = 6, .decode_blocks = 20};
+  EXPECT_NEAR(compute_decode_cost({}, worker), 14, kExact);
+}
+
+TEST(Cost, AnUntrackedPromptCostsNothing) {
+  CostRequest elsewhere = kTenBlocks;
+  elsewhere.track_prefill = false;
+  const CostInputs worker{.active_prefill_tokens = 320, .decode_blocks = 40};
+  EXPECT_NEAR(compute_cost({}, worker, elsewhere, 0), 40, kExact);
+}
+
+TEST(Cost, OverridesReplaceOnlyWhatTheySet) {
+  CostConfig config;
+  config.temperature = 0.3;
+  const CostConfig result = apply(config, {.overlap_credit = 0.0, .prefill_load_scale = 2.0});
+  EXPECT_EQ(result.overlap_credit, 0);
+  EXPECT_EQ(result.prefill_load_scale, 2);
+  EXPECT_EQ(result.temperature, 0.3);
+}
+
 TEST(Cost, SoftmaxGivesTheDocumentedProbabilities) {
   constexpr std::array kCosts = {18.0, 10.0, 11.0};
   const auto probabilities = softmax_of_costs(kCosts, 0.5);
@@ -73,7 +99,7 @@ TEST(Cost, SoftmaxDrawsFollowTheProbabilities) {
   std::array<int, 3> counts{};
   Random random(3);
   for (int i = 0; i < 30'000; ++i) {
-    ++counts[pick_by_cost(kCosts, 0.5, random)];
+    ++counts[pick_by_cost(kCosts, 0.5, random).row];
   }
   EXPECT_NEAR(counts[0] / 30'000.0, 0.0707, 0.01);
   EXPECT_NEAR(counts[1] / 30'000.0, 0.5225, 0.01);
@@ -85,7 +111,7 @@ TEST(Cost, TiesAreBrokenUniformly) {
   Random random(4);
   constexpr int kDraws = 30'000;
   for (int i = 0; i < kDraws; ++i) {
-    ++counts[pick_by_cost(kCosts, 0, random)];
+    ++counts[pick_by_cost(kCosts, 0, random).row];
   }
   EXPECT_EQ(counts[1], 0);
   double chi_square = 0;
@@ -99,7 +125,7 @@ TEST(Cost, NotANumberNeverWins) {
   const std::array costs = {std::nan(""), 5.0, std::nan("")};
   Random random(5);
   for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(pick_by_cost(costs, 0, random), 1U);
+    EXPECT_EQ(pick_by_cost(costs, 0, random).row, 1U);
   }
 }
 

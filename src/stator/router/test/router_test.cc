@@ -4,10 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <boost/json.hpp>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "stator/router/router_service.h"
 
@@ -20,10 +25,15 @@ constexpr WorkerKey kA{WorkerId(1), 0};
 constexpr WorkerKey kB{WorkerId(2), 0};
 constexpr WallTime kNow{};
 
-std::unique_ptr<Router> make_router(const std::string& mode) {
-  RouterConfig config;
+// Time stands still for all of these.
+const SimClock& clock() {
+  static const SimClock clock;
+  return clock;
+}
+
+std::unique_ptr<Router> make_router(const std::string& mode, RouterConfig config = {}) {
   config.mode = mode;
-  auto router = Router::create(config, Random(9));
+  auto router = Router::create(config, LoadBook::make(clock()), Random(9));
   EXPECT_TRUE(router.has_value());
   (*router)->add_worker(kA);
   (*router)->add_worker(kB);
@@ -74,7 +84,7 @@ TEST(Router, KvPrefersAnIdleWorkerOverABusyOneWithLittleCache) {
   router->apply(kB, shared.stored());
   std::vector<Decision> running;
   RouteRequest pinned = prompt.request();
-  pinned.pinned = kB.worker;
+  pinned.constraints.pinned = kB.worker;
   for (int i = 0; i < 3; ++i) {
     running.push_back(std::move(*router->route(pinned, kNow)));
   }
@@ -114,7 +124,7 @@ TEST(Router, RandomReachesEveryWorker) {
 TEST(Router, LeastLoadedCountsRequestsInFlight) {
   const auto router = make_router("least_loaded");
   RouteRequest pinned = Prompt(16).request();
-  pinned.pinned = kA.worker;
+  pinned.constraints.pinned = kA.worker;
   const auto busy = router->route(pinned, kNow);
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(router->route(Prompt(16).request(), kNow)->worker, kB);
@@ -127,14 +137,14 @@ TEST(Router, DirectNeedsAWorker) {
   ASSERT_FALSE(decision.has_value());
   EXPECT_EQ(decision.error().code(), Code::kInvalidArgument);
   RouteRequest pinned = Prompt(16).request();
-  pinned.pinned = kB.worker;
+  pinned.constraints.pinned = kB.worker;
   EXPECT_EQ(router->route(pinned, kNow)->worker, kB);
 }
 
 TEST(Router, AnUnknownPinIsNotFound) {
   const auto router = make_router("kv");
   RouteRequest pinned = Prompt(16).request();
-  pinned.pinned = WorkerId(77);
+  pinned.constraints.pinned = WorkerId(77);
   EXPECT_EQ(router->route(pinned, kNow).error().code(), Code::kNotFound);
 }
 
@@ -144,7 +154,7 @@ TEST(Router, DrainingAndTriedWorkersGetNothingNew) {
   RouteRequest request = Prompt(16).request();
   EXPECT_EQ(router->route(request, kNow)->worker, kB);
   const std::array tried = {kB};
-  request.excluded = tried;
+  request.constraints.excluded = tried;
   const auto nobody = router->route(request, kNow);
   ASSERT_FALSE(nobody.has_value());
   EXPECT_EQ(nobody.error().code(), Code::kUnavailable);
@@ -177,10 +187,12 @@ TEST(Router, EventsOfAWorkerThatLeftAreIgnored) {
 TEST(Router, BadConfigurationIsRefused) {
   RouterConfig config;
   config.mode = "psychic";
-  EXPECT_THAT(Router::create(config, Random(1)).error().message(), HasSubstr("kv, round_robin"));
+  EXPECT_THAT(Router::create(config, LoadBook::make(clock()), Random(1)).error().message(),
+              HasSubstr("kv, round_robin"));
   config = {};
   config.cost.temperature = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(Router::create(config, Random(1)).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Router::create(config, LoadBook::make(clock()), Random(1)).error().code(),
+            Code::kInvalidArgument);
 }
 
 TEST(Receipt, TellsWhatTheDecisionSaw) {
@@ -216,10 +228,10 @@ TEST(ReceiptLog, KeepsTheNewestUpToItsCapacity) {
 }
 
 TEST(RouterService, CountsDecisionsRefusalsAndEvents) {
-  const SimClock clock;
+  const SimClock sim_clock;
   Metrics metrics;
   ReceiptLog receipts;
-  auto service = RouterService::create({}, clock, metrics, receipts);
+  auto service = RouterService::create({}, "m", sim_clock, metrics, receipts);
   ASSERT_TRUE(service.has_value());
   const Prompt prompt(32);
   EXPECT_FALSE((*service)->route(prompt.request()).has_value());
@@ -229,13 +241,258 @@ TEST(RouterService, CountsDecisionsRefusalsAndEvents) {
   EXPECT_EQ((*service)->active_requests(), 0);
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr("stator_router_decisions_total 1\n"));
-  EXPECT_THAT(text, HasSubstr("stator_router_refusals_total 1\n"));
+  EXPECT_THAT(text, HasSubstr("stator_router_refusals_total{reason=\"no_workers\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("stator_router_overlap_blocks_total 2\n"));
   EXPECT_THAT(
       text,
       HasSubstr(
           "dynamo_component_kv_cache_events_applied{event_type=\"stored\",status=\"ok\"} 1\n"));
   EXPECT_EQ(receipts.find("last")->request_id, "r1");
+}
+
+TEST(Router, ConstraintsNarrowWhoMayTakeARequest) {
+  const auto router = make_router("kv");
+  router->add_worker(kB, {.taints = {"zone=b"}});
+  RouteRequest request = Prompt(16).request();
+  const std::array allowed = {kB.worker};
+  request.constraints.allowed = allowed;
+  EXPECT_EQ(router->route(request, kNow)->worker, kB);
+  request.constraints.pinned = kA.worker;
+  EXPECT_EQ(router->route(request, kNow).error().code(), Code::kUnavailable);
+  EXPECT_EQ(router->last_refusal(), Refusal::kAllFiltered);
+
+  RouteRequest tainted = Prompt(16).request();
+  const std::array<std::string, 1> zone = {"zone=b"};
+  tainted.constraints.required_taints = zone;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(router->route(tainted, kNow)->worker, kB);
+  }
+  const std::array<std::string, 1> nowhere = {"zone=c"};
+  tainted.constraints.required_taints = nowhere;
+  EXPECT_THAT(router->route(tainted, kNow).error().message(), HasSubstr("required taints"));
+}
+
+TEST(Router, APinMayNameTheRank) {
+  const auto router = make_router("kv");
+  router->add_worker({kB.worker, 1});
+  RouteRequest request = Prompt(16).request();
+  request.constraints.pinned = kB.worker;
+  request.constraints.pinned_rank = 1;
+  EXPECT_EQ(router->route(request, kNow)->worker, (WorkerKey{kB.worker, 1}));
+  request.constraints.pinned_rank = 2;
+  EXPECT_EQ(router->route(request, kNow).error().code(), Code::kUnavailable);
+}
+
+TEST(Router, PreferredTaintsWeighTheCost) {
+  EXPECT_NEAR(12 * taint_factor(std::array<std::string, 2>{"a", "b"},
+                                std::array<std::pair<std::string, float>, 3>{
+                                    {{"a", 0.5F}, {"b", 0.3F}, {"c", 9.0F}}}),
+              12 * std::exp(-std::tanh(0.8)), 1e-6);
+  const auto router = make_router("kv");
+  router->add_worker(kB, {.taints = {"near"}});
+  const std::array<std::pair<std::string, float>, 1> near = {{{"near", 1.0F}}};
+  RouteRequest request = Prompt(160).request();
+  request.constraints.preferred_taints = near;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(router->route(request, kNow)->worker, kB);
+  }
+  const std::array<std::pair<std::string, float>, 1> far = {{{"near", -1.0F}}};
+  request.constraints.preferred_taints = far;
+  EXPECT_EQ(router->route(request, kNow)->worker, kA);
+}
+
+TEST(Router, WorkersBeyondTheThresholdsGetNothing) {
+  for (const std::string& mode : {"kv", "round_robin", "random", "least_loaded"}) {
+    RouterConfig config;
+    config.reject.prefill_tokens = 100;
+    const auto router = make_router(mode, config);
+    RouteRequest to_a = Prompt(150).request();
+    to_a.constraints.pinned = kA.worker;
+    const auto busy = router->route(to_a, kNow);
+    EXPECT_EQ(router->route(to_a, kNow).error().code(), Code::kOverloaded);
+    EXPECT_EQ(router->last_refusal(), Refusal::kPinnedBusy);
+    const auto other = router->route(Prompt(101).request(), kNow);
+    EXPECT_EQ(other->worker, kB) << mode;
+    const auto refused = router->route(Prompt(16).request(), kNow);
+    ASSERT_FALSE(refused.has_value()) << mode;
+    EXPECT_EQ(refused.error().code(), Code::kOverloaded);
+    EXPECT_EQ(router->last_refusal(), Refusal::kAllBusy);
+  }
+}
+
+TEST(Router, ThresholdsAreStrictAndKnowTheWorkersSize) {
+  BusyThresholds thresholds;
+  EXPECT_FALSE(thresholds.exceeded({.prefill_tokens = 1e9, .active_blocks = 1e9}, {}));
+  thresholds = {.prefill_fraction = 0.5};
+  const WorkerFacts facts{.total_kv_blocks = 100, .max_num_batched_tokens = 2000};
+  EXPECT_FALSE(thresholds.exceeded({.prefill_tokens = 1000}, facts));
+  EXPECT_TRUE(thresholds.exceeded({.prefill_tokens = 1001}, facts));
+  thresholds = {.kv_fraction = 0.9};
+  EXPECT_FALSE(thresholds.exceeded({.active_blocks = 90}, facts));
+  EXPECT_TRUE(thresholds.exceeded({.active_blocks = 91}, facts));
+  EXPECT_FALSE(thresholds.exceeded({.active_blocks = 91}, {})) << "its size is not known";
+}
+
+TEST(Router, OneRequestMayOverrideTheWeights) {
+  const auto router = make_router("kv");
+  const Prompt prompt(160);
+  router->apply(kB, prompt.stored());
+  RouteRequest busy = Prompt(16).request();
+  busy.constraints.pinned = kB.worker;
+  const auto running = router->route(busy, kNow);
+  RouteRequest request = prompt.request();
+  EXPECT_EQ(router->route(request, kNow)->worker, kB) << "its cache is worth the wait";
+  request.override.overlap_credit = 0;
+  EXPECT_EQ(router->route(request, kNow)->worker, kA);
+  request.override.track_prefill_tokens = false;
+  const auto untracked = router->route(request, kNow);
+  EXPECT_EQ(untracked->receipt.temperature, 0);
+  request.override.temperature = 0.7;
+  EXPECT_EQ(router->route(request, kNow)->receipt.temperature, 0.7);
+}
+
+TEST(Router, ReceiptsOfALargeFleetStaySmall) {
+  const auto router = make_router("kv");
+  for (uint64_t i = 10; i < 200; ++i) {
+    router->add_worker({WorkerId(i), 0});
+  }
+  const Prompt prompt(160);
+  router->apply({WorkerId(150), 0}, prompt.stored());
+  const auto decision = router->route(prompt.request(), kNow);
+  EXPECT_EQ(decision->worker.worker, WorkerId(150));
+  const Receipt& receipt = decision->receipt;
+  EXPECT_EQ(receipt.workers, 192U);
+  EXPECT_EQ(receipt.eligible, 192U);
+  ASSERT_EQ(receipt.candidates.size(), kReceiptCandidatesMax);
+  EXPECT_EQ(receipt.candidates.front().worker, decision->worker);
+  EXPECT_TRUE(std::ranges::is_sorted(receipt.candidates, {}, &ReceiptCandidate::cost));
+}
+
+TEST(RouterService, WhoWaitsIsToldWhenAWorkerHasRoom) {
+  SimClock sim_clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  RouterConfig config;
+  config.wait.prefill_fraction = 0;
+  auto service = *RouterService::create(config, "m", sim_clock, metrics, receipts);
+  service->add_worker(kA);
+  const Prompt prompt(32);
+  std::vector<Result<Decision>> told;
+  const auto wait = [&] {
+    return *service->route_or_wait(
+        prompt.request(), {.arrival = sim_clock.now()},
+        [&](Result<Decision> decision) { told.push_back(std::move(decision)); });
+  };
+  auto first = wait();
+  ASSERT_TRUE(first.decision.has_value());
+  auto second = wait();
+  auto given_up = wait();
+  EXPECT_FALSE(second.decision.has_value());
+  EXPECT_EQ(service->waiting(), 2U);
+  EXPECT_THAT(metrics.render(), HasSubstr("router_queue_pending_requests{model=\"m\","
+                                          "worker_type=\"decode\",policy_class=\"default\"} 2\n"));
+  given_up.ticket.cancel();
+  EXPECT_EQ(service->waiting(), 1U);
+
+  first.decision->lease.mark_prefill_completed();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0]->worker, kA);
+  EXPECT_EQ(service->waiting(), 0U);
+
+  auto third = wait();
+  sim_clock.advance(std::chrono::minutes(2));
+  service->tick();
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[1].error().code(), Code::kOverloaded);
+  EXPECT_THAT(metrics.render(), HasSubstr("reason=\"wait_limit\"} 1\n"));
+  told.clear();
+  first.decision.reset();
+  EXPECT_EQ(service->active_requests(), 0);
+}
+
+TEST(RouterService, ThreadsWaitForEachOtherAndNobodyIsForgotten) {
+  const SimClock sim_clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  RouterConfig config;
+  config.wait.prefill_fraction = 0;
+  auto service = *RouterService::create(config, "m", sim_clock, metrics, receipts);
+  service->add_worker(kA);
+  service->add_worker(kB);
+  constexpr int kThreads = 4;
+  constexpr int kRequests = 500;
+  std::mutex mutex;
+  // Of requests that waited, for any thread to end; at first both workers are busy.
+  std::vector<LoadLease> came;
+  for (int i = 0; i < 2; ++i) {
+    came.push_back(std::move(service->route(Prompt(32).request())->lease));
+  }
+  std::atomic<int> told{0};
+  std::atomic<int> at_once{0};
+  const auto take_one = [&] {
+    LoadLease lease;
+    const std::lock_guard lock(mutex);
+    if (!came.empty()) {
+      lease = std::move(came.back());
+      came.pop_back();
+    }
+    return lease;
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const Prompt prompt(32);
+      std::vector<QueueTicket> tickets;
+      for (int i = 0; i < kRequests; ++i) {
+        auto routed =
+            service->route_or_wait(prompt.request(), {.tenant = t % 2 == 0 ? "even" : "odd"},
+                                   [&](Result<Decision> decision) {
+                                     ASSERT_TRUE(decision.has_value());
+                                     ++told;
+                                     const std::lock_guard lock(mutex);
+                                     came.push_back(std::move(decision->lease));
+                                   });
+        ASSERT_TRUE(routed.has_value());
+        if (routed->decision) {
+          ++at_once;
+          routed->decision->lease.mark_prefill_completed();
+        } else if (i % 7 == 3) {
+          routed->ticket.cancel();
+        } else {
+          tickets.push_back(std::move(routed->ticket));
+        }
+        take_one().release();
+      }
+      while (service->waiting() > 0) {
+        take_one().release();
+        std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  came.clear();
+  EXPECT_EQ(service->waiting(), 0U);
+  EXPECT_EQ(service->active_requests(), 0);
+  EXPECT_GT(told, 0);
+  EXPECT_LE(at_once + told, kThreads * kRequests);
+}
+
+TEST(RouterService, ALeaseMayEndAfterItsRouterIsGone) {
+  SimClock sim_clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  RouterConfig config;
+  config.wait.prefill_fraction = 0;
+  auto service = *RouterService::create(config, "m", sim_clock, metrics, receipts);
+  service->add_worker(kA);
+  const Prompt prompt(32);
+  auto first = service->route_or_wait(prompt.request(), {}, {});
+  auto second = service->route_or_wait(prompt.request(), {}, [](auto) { FAIL(); });
+  service.reset();
+  first->decision->lease.release();
+  second->ticket.cancel();
 }
 
 }  // namespace

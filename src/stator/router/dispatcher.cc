@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/router/dispatcher.h"
+
+#include <fmt/format.h>
+
+#include "stator/core/hash.h"
+
+namespace stator::router {
+namespace {
+
+/// Equal for requests that may go to the same workers; 0 for those that may go to any.
+uint64_t lane_of(const RouteConstraints& constraints) {
+  if (constraints.none()) {
+    return 0;
+  }
+  uint64_t lane = mix64(constraints.pinned ? constraints.pinned->value() : 0);
+  const auto add = [&](uint64_t value) { lane = mix64(lane ^ value); };
+  add(constraints.pinned_rank.value_or(~0U));
+  for (const WorkerId worker : constraints.allowed) {
+    add(worker.value());
+  }
+  add(constraints.excluded.size());
+  for (const WorkerKey& worker : constraints.excluded) {
+    add(worker.worker.value() ^ (uint64_t{worker.dp_rank} << 56));
+  }
+  for (const std::string& taint : constraints.required_taints) {
+    add(xxh3_64(taint));
+  }
+  return lane | 1;
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(std::unique_ptr<Router> router, QueueOrder order)
+    : router_(std::move(router)), queue_(router_->config().queue, order) {}
+
+RouteRequest Dispatcher::Waiting::view() const {
+  RouteRequest request{.request_id = request_id,
+                       .model = model,
+                       .prompt_tokens = prompt_tokens,
+                       .block_size = block_size,
+                       .sequences = sequences,
+                       .constraints = constraints,
+                       .override = override,
+                       .expected_output_tokens = expected_output_tokens,
+                       .session = session};
+  request.constraints.allowed = allowed;
+  request.constraints.excluded = excluded;
+  request.constraints.required_taints = required_taints;
+  request.constraints.preferred_taints = preferred_taints;
+  return request;
+}
+
+uint64_t Dispatcher::Waiting::bytes() const {
+  uint64_t bytes = sizeof(Waiting) + request_id.size() + model.size() + session.size() +
+                   sequences.size() * sizeof(blocks::SequenceHash) +
+                   allowed.size() * sizeof(WorkerId) + excluded.size() * sizeof(WorkerKey);
+  for (const std::string& taint : required_taints) {
+    bytes += sizeof(taint) + taint.size();
+  }
+  for (const auto& [taint, weight] : preferred_taints) {
+    bytes += sizeof(taint) + taint.size() + sizeof(weight);
+  }
+  return bytes;
+}
+
+Dispatcher::Waiting Dispatcher::own(const RouteRequest& request, const QueueHints& hints) {
+  const RouteConstraints& constraints = request.constraints;
+  return {
+      .request_id = std::string(request.request_id),
+      .model = std::string(request.model),
+      .prompt_tokens = request.prompt_tokens,
+      .block_size = request.block_size,
+      .sequences = {request.sequences.begin(), request.sequences.end()},
+      .constraints = constraints,
+      .allowed = {constraints.allowed.begin(), constraints.allowed.end()},
+      .excluded = {constraints.excluded.begin(), constraints.excluded.end()},
+      .required_taints = {constraints.required_taints.begin(), constraints.required_taints.end()},
+      .preferred_taints = {constraints.preferred_taints.begin(),
+                           constraints.preferred_taints.end()},
+      .override = request.override,
+      .expected_output_tokens = request.expected_output_tokens,
+      .arrival = hints.arrival};
+}
+
+Result<Dispatcher::Id> Dispatcher::wait(const RouteRequest& request, const QueueHints& hints) {
+  const Router::Outlook outlook = router_->look_ahead(request);
+  auto waiting = std::make_unique<Waiting>(own(request, hints));
+  const auto pushed = queue_.push({.arrival = hints.arrival,
+                                   .strict_priority = hints.strict_priority,
+                                   .priority_jump = hints.priority_jump,
+                                   .prompt_tokens = request.prompt_tokens,
+                                   .cached_tokens = outlook.cached_tokens,
+                                   .bytes = waiting->bytes() + hints.held_bytes,
+                                   .tenant = hints.tenant,
+                                   .lane = lane_of(request.constraints),
+                                   .deadline = hints.deadline,
+                                   .predicted_work = outlook.first_token});
+  if (!pushed) {
+    last_shed_ = pushed.error();
+    return Error(
+        Code::kOverloaded,
+        fmt::format("all workers of model '{}' are busy and the router's queue is full "
+                    "({}: {} requests, {} bytes wait), retry shortly",
+                    request.model, describe(pushed.error()), queue_.size(), queue_.bytes()));
+  }
+  waiting_.emplace(*pushed, std::move(waiting));
+  return *pushed;
+}
+
+Result<std::variant<Decision, Dispatcher::Id>> Dispatcher::submit(const RouteRequest& request,
+                                                                  const QueueHints& hints,
+                                                                  WallTime wall) {
+  last_shed_.reset();
+  STATOR_TRY(const Router::Readiness readiness, router_->consider(request));
+  if (readiness == Router::Readiness::kReady && queue_.empty()) {
+    return router_->decide(request, wall);
+  }
+  STATOR_TRY(const Id id, wait(request, hints));
+  return id;
+}
+
+std::optional<Dispatcher::Outcome> Dispatcher::next(TimePoint now, WallTime wall) {
+  if (queue_.empty()) {
+    return std::nullopt;
+  }
+  const auto id = queue_.pop([&](Id head) {
+    const auto readiness = router_->consider(waiting_.at(head)->view());
+    // One that can never run goes out with its error; one whose workers are too busy waits on.
+    return readiness ? *readiness == Router::Readiness::kReady
+                     : readiness.error().code() != Code::kOverloaded;
+  });
+  if (!id) {
+    return std::nullopt;
+  }
+  const auto known = waiting_.find(*id);
+  const std::unique_ptr<Waiting> waiting = std::move(known->second);
+  waiting_.erase(known);
+  RouteRequest request = waiting->view();
+  request.queued = now - waiting->arrival;
+  return Outcome{*id, router_->route(request, wall)};
+}
+
+std::vector<Dispatcher::Outcome> Dispatcher::expire(TimePoint now) {
+  std::vector<Outcome> late;
+  for (const Id id : queue_.expire(now)) {
+    const auto known = waiting_.find(id);
+    late.push_back({id, Error(Code::kOverloaded,
+                              fmt::format("all workers of model '{}' stayed busy for longer than "
+                                          "router.queue_wait_max, retry shortly",
+                                          known->second->model))});
+    waiting_.erase(known);
+  }
+  return late;
+}
+
+bool Dispatcher::remove(Id id) {
+  waiting_.erase(id);
+  return queue_.remove(id);
+}
+
+}  // namespace stator::router

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/router/queue/request_queue.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "stator/core/assert.h"
+
+namespace stator::router {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, QueueOrder>, 4> kOrders = {{
+    {"fcfs", QueueOrder::kFcfs},
+    {"lcfs", QueueOrder::kLcfs},
+    {"wspt", QueueOrder::kWspt},
+    {"deadline", QueueOrder::kDeadline},
+}};
+// Tenants beyond the bound.
+constexpr std::string_view kOthers = "\x01others";
+
+double seconds(TimePoint time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+double uncached(uint32_t prompt_tokens, uint32_t cached_tokens) {
+  return std::max(1.0, static_cast<double>(prompt_tokens) - cached_tokens);
+}
+
+}  // namespace
+
+std::vector<std::string> queue_order_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, order] : kOrders) {
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+Result<QueueOrder> parse_queue_order(std::string_view name) {
+  for (const auto& [known, order] : kOrders) {
+    if (known == name) {
+      return order;
+    }
+  }
+  return Error(Code::kInvalidArgument, fmt::format("router queue order '{}' is not one of {}", name,
+                                                   fmt::join(queue_order_names(), ", ")));
+}
+
+std::string_view describe(Shed shed) {
+  static constexpr std::array<std::string_view, kShedCount> kNames = {
+      "request_limit", "byte_limit", "raw_isl_token_limit", "cached_token_limit", "wait_limit"};
+  return kNames[static_cast<size_t>(shed)];
+}
+
+std::optional<Shed> RequestQueue::limit_reached(const QueueItem& item) const {
+  if (entries_.size() >= config_.requests_max) {
+    return Shed::kRequests;
+  }
+  if (bytes_ + item.bytes > config_.bytes_max) {
+    return Shed::kBytes;
+  }
+  // As in the reference, token limits are looked at before adding: the crossing request is kept.
+  if (config_.prompt_tokens_max > 0 && prompt_tokens_ >= config_.prompt_tokens_max) {
+    return Shed::kPromptTokens;
+  }
+  if (config_.cached_tokens_max > 0 && cached_tokens_ >= config_.cached_tokens_max) {
+    return Shed::kCachedTokens;
+  }
+  return std::nullopt;
+}
+
+double RequestQueue::score_of(const QueueItem& item) const {
+  const double jump = std::isfinite(item.priority_jump) ? std::max(0.0, item.priority_jump) : 0;
+  const double arrival = seconds(item.arrival);
+  switch (order_) {
+    case QueueOrder::kFcfs:
+      return jump - arrival;
+    case QueueOrder::kLcfs:
+      return jump + arrival;
+    case QueueOrder::kWspt:
+      return (1 + jump) / uncached(item.prompt_tokens, item.cached_tokens);
+    case QueueOrder::kDeadline: {
+      const TimePoint deadline = item.deadline.value_or(item.arrival + config_.ttft_target);
+      return jump - seconds(deadline - item.predicted_work);
+    }
+  }
+  return 0;
+}
+
+std::expected<RequestQueue::Id, Shed> RequestQueue::push(const QueueItem& item) {
+  if (const auto reached = limit_reached(item)) {
+    return std::unexpected(*reached);
+  }
+  const Id id = next_id_++;
+  const Key key{item.strict_priority, score_of(item), id};
+  auto flow = std::ranges::find(flows_, item.tenant, &Flow::tenant);
+  if (flow == flows_.end() && flows_.size() >= config_.tenants_max) {
+    flow = std::ranges::find(flows_, kOthers, &Flow::tenant);
+  }
+  if (flow == flows_.end()) {
+    const bool full = flows_.size() >= config_.tenants_max;
+    flows_.push_back({.tenant = std::string(full ? kOthers : item.tenant)});
+    flow = flows_.end() - 1;
+  }
+  flow->lanes[item.lane].insert(key);
+  entries_.emplace(id, Entry{.key = key,
+                             .tenant = flow->tenant,
+                             .lane = item.lane,
+                             .arrival = item.arrival,
+                             .prompt_tokens = item.prompt_tokens,
+                             .cached_tokens = item.cached_tokens,
+                             .bytes = item.bytes});
+  by_arrival_.emplace(item.arrival, id);
+  bytes_ += item.bytes;
+  prompt_tokens_ += item.prompt_tokens;
+  cached_tokens_ += item.cached_tokens;
+  return id;
+}
+
+std::optional<RequestQueue::Key> RequestQueue::runnable_head(const Flow& flow,
+                                                             const std::function<bool(Id)>& can_run,
+                                                             Answers& answers) const {
+  std::optional<Key> best;
+  for (const auto& [lane, keys] : flow.lanes) {
+    const Key& head = *keys.begin();
+    if (best && !(head < *best)) {
+      continue;
+    }
+    auto answer = answers.find(lane);
+    if (answer == answers.end()) {
+      answer = answers.emplace(lane, can_run(head.id)).first;
+    }
+    if (answer->second) {
+      best = head;
+    }
+  }
+  return best;
+}
+
+double RequestQueue::cost_of(Id id) const {
+  const Entry& entry = entries_.at(id);
+  return uncached(entry.prompt_tokens, entry.cached_tokens);
+}
+
+std::optional<RequestQueue::Id> RequestQueue::pop(const std::function<bool(Id)>& can_run) {
+  const double quantum = config_.quantum_tokens;
+  Answers answers;
+  std::vector<std::optional<Key>> heads(flows_.size());
+  double rounds = -1;  // whole rounds without a dispatch that can be given at once
+  for (size_t i = 0; i < flows_.size(); ++i) {
+    heads[i] = runnable_head(flows_[i], can_run, answers);
+    if (heads[i]) {
+      const double missing = cost_of(heads[i]->id) - flows_[i].deficit;
+      const double needed = std::max(0.0, std::ceil(missing / quantum));
+      rounds = rounds < 0 ? needed : std::min(rounds, needed);
+    }
+  }
+  if (rounds < 0) {
+    return std::nullopt;
+  }
+  // All but the last of those rounds change nothing but deficits; a blocked tenant gains nothing.
+  for (size_t i = 0; rounds > 1 && i < flows_.size(); ++i) {
+    flows_[i].deficit += heads[i] ? (rounds - 1) * quantum : 0;
+  }
+  for (size_t visited = 0; visited <= 2 * flows_.size(); ++visited) {
+    turn_ %= flows_.size();
+    Flow& flow = flows_[turn_];
+    if (heads[turn_]) {
+      if (!turn_began_) {
+        flow.deficit += quantum;
+        turn_began_ = true;
+      }
+      const Id id = heads[turn_]->id;
+      const double cost = cost_of(id);
+      if (flow.deficit >= cost) {
+        flow.deficit -= cost;
+        take_out(id);
+        return id;
+      }
+    }
+    ++turn_;
+    turn_began_ = false;
+  }
+  STATOR_ASSERT(false, "Q2: a tenant that can run is served within one round");
+  return std::nullopt;
+}
+
+void RequestQueue::take_out(Id id) {
+  const auto known = entries_.find(id);
+  const Entry& entry = known->second;
+  bytes_ -= entry.bytes;
+  prompt_tokens_ -= entry.prompt_tokens;
+  cached_tokens_ -= entry.cached_tokens;
+  by_arrival_.erase({entry.arrival, id});
+  const auto flow = std::ranges::find(flows_, entry.tenant, &Flow::tenant);
+  const auto lane = flow->lanes.find(entry.lane);
+  lane->second.erase(entry.key);
+  if (lane->second.empty()) {
+    flow->lanes.erase(lane);
+  }
+  if (flow->lanes.empty()) {
+    const auto index = static_cast<size_t>(flow - flows_.begin());
+    flows_.erase(flow);
+    if (index < turn_) {
+      --turn_;
+    } else if (index == turn_) {
+      turn_began_ = false;
+    }
+  }
+  entries_.erase(known);
+}
+
+bool RequestQueue::remove(Id id) {
+  if (!entries_.contains(id)) {
+    return false;
+  }
+  take_out(id);
+  return true;
+}
+
+std::vector<RequestQueue::Id> RequestQueue::expire(TimePoint now) {
+  std::vector<Id> late;
+  while (config_.wait_max > Duration::zero() && !by_arrival_.empty() &&
+         now - by_arrival_.begin()->first > config_.wait_max) {
+    late.push_back(by_arrival_.begin()->second);
+    take_out(late.back());
+  }
+  return late;
+}
+
+}  // namespace stator::router

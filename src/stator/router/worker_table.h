@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "stator/core/flat_map.h"
+#include "stator/core/ids.h"
+#include "stator/router/load/prompt_trie.h"
+
+namespace stator::router {
+
+/// What a worker said about itself that matters for choosing it; zeros are unknown.
+struct WorkerFacts {
+  uint32_t total_kv_blocks = 0;
+  uint32_t max_num_batched_tokens = 0;
+  bool accelerated = true;          ///< not a plain CPU
+  std::vector<std::string> taints;  ///< e.g. "dynamo.topology/zone=a"
+};
+
+/// Which workers a request may go to at all.
+struct RouteConstraints {
+  std::optional<WorkerId> pinned;  ///< only this worker will do
+  std::optional<uint32_t> pinned_rank;
+  std::span<const WorkerId> allowed{};    ///< empty: all
+  std::span<const WorkerKey> excluded{};  ///< tried already
+  std::span<const std::string> required_taints{};
+  std::span<const std::pair<std::string, float>>
+      preferred_taints{};  ///< only weigh, see taint_factor
+
+  /// No worker is ruled out beforehand.
+  bool none() const {
+    return !pinned && allowed.empty() && excluded.empty() && required_taints.empty();
+  }
+};
+
+/// The workers of one model, in the order of their keys. A pure core.
+class WorkerTable {
+ public:
+  struct Worker {
+    WorkerKey key;
+    LoadSlot slot = 0;
+    bool draining = false;
+    WorkerFacts facts;
+  };
+  /// Indexes into all(), and the slots there; in step.
+  struct Rows {
+    std::vector<uint32_t> workers;
+    std::vector<LoadSlot> slots;
+    void clear() {
+      workers.clear();
+      slots.clear();
+    }
+    void push(uint32_t worker, LoadSlot slot) {
+      workers.push_back(worker);
+      slots.push_back(slot);
+    }
+  };
+
+  /// The key must not be in the table.
+  void add(WorkerKey key, LoadSlot slot, WorkerFacts facts);
+  /// Its slot, or none when unknown.
+  std::optional<LoadSlot> remove(WorkerKey key);
+  Worker* find(WorkerKey key);
+  /// Marks every rank of a draining state.
+  void set_draining(WorkerKey key, bool draining);
+
+  std::span<const Worker> all() const { return workers_; }
+  /// Position in all(); none when unknown. O(1).
+  std::optional<uint32_t> position(WorkerKey key) const;
+  /// Those that take new work. Valid until the table changes.
+  const Rows& ready() const;
+  /// Those of them that the constraints allow.
+  void filter(const RouteConstraints& constraints, Rows& out) const;
+  /// Why `worker` may not be chosen; empty if it may.
+  static std::string_view exclusion(const Worker& worker, const RouteConstraints& constraints);
+
+ private:
+  void refresh() const;
+
+  std::vector<Worker> workers_;  // sorted by key
+  // Derived from workers_ when first needed after a change: ten thousand joins cost one rebuild.
+  mutable bool stale_ = true;
+  mutable Rows ready_;
+  mutable FlatMap<WorkerKey, uint32_t> positions_;
+};
+
+/// exp(−tanh(Σ weights of the preferred taints that the worker has)): what its cost is multiplied
+/// by. Below 1 attracts, above 1 (negative weights) repels.
+double taint_factor(std::span<const std::string> taints,
+                    std::span<const std::pair<std::string, float>> preferred);
+
+}  // namespace stator::router

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The router under more load than its workers take: waiting, order, shedding, busy thresholds, who may serve what."""
+
+import concurrent.futures
+import json
+import socket
+import unittest
+
+from stator_process import MODEL, DeploymentTest, Serve, Split, eventually
+
+CHAT = "/v1/chat/completions"
+QUEUE_LENGTH = 2
+# About two seconds of prefill per request, so that requests overlap on any machine.
+SLOW_PREFILL = (
+    "--sim-prefill-token-us", "30000", "--engine-prefix-caching", "false", "--max-num-batched-tokens", "4096")
+PENDING = "dynamo_frontend_router_queue_pending_requests"
+SHED = "dynamo_frontend_router_queue_backpressure_total"
+
+
+def chat_body(text: str = "What is a KV cache, and why would anybody want more than one of them?", **fields) -> dict:
+    return {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 2, "temperature": 0} | fields
+
+
+class QueueTest(DeploymentTest):
+    def setUp(self):
+        self.pool = concurrent.futures.ThreadPoolExecutor(16)
+        self.addCleanup(self.pool.shutdown)
+
+    def send(self, headers: dict | None = None, **fields) -> concurrent.futures.Future:
+        """One chat in the background: (status, headers, body)."""
+        return self.pool.submit(self.http.request, "POST", CHAT, chat_body(**fields), headers)
+
+    def wait_until_busy(self):
+        eventually(lambda: self.http.metric("stator_router_active_requests") > 0, "a request runs")
+
+    def wait_for_pending(self, count: int):
+        eventually(lambda: self.http.metric(PENDING) == count, f"{count} requests wait")
+
+    def assert_shed(self, answer: tuple, reason: str):
+        status, headers, body = answer
+        self.assertEqual(status, 503, body)
+        self.assertTrue(headers["Retry-After"])
+        self.assertIn(reason, json.loads(body)["error"]["message"])
+
+
+class FullQueue(QueueTest):
+    @classmethod
+    def deploy(cls):
+        return Serve("--workers", "1", "--shards", "2", "--router-queue-threshold", "0",
+                     "--router-queue-requests-max", str(QUEUE_LENGTH), *SLOW_PREFILL)
+
+    def test_requests_wait_then_are_served_and_those_beyond_the_queue_are_shed(self):
+        shed_before = self.http.metric(SHED, reason="request_limit")
+        first = self.send()
+        self.wait_until_busy()
+        waiting = []
+        for count in range(1, QUEUE_LENGTH + 1):
+            waiting.append(self.send())
+            self.wait_for_pending(count)
+        self.assertGreater(self.http.metric("dynamo_frontend_router_queue_pending_isl_tokens"), 0)
+        self.assertGreater(self.http.metric("stator_router_queue_pending_bytes"), 0)
+        self.assert_shed(self.send().result(), "request_limit")
+        for answer in [first, *waiting]:
+            self.assertEqual(answer.result()[0], 200, answer.result()[2])
+        self.assertEqual(self.http.metric(SHED, reason="request_limit"), shed_before + 1)
+        self.assertEqual(self.http.metric(PENDING), 0)
+        _, receipt = self.http.get("/receipts/" + json.loads(waiting[-1].result()[2])["id"])
+        self.assertGreater(receipt["queued_ms"], 0)
+
+    def test_a_client_that_leaves_the_queue_frees_its_place(self):
+        first = self.send()
+        self.wait_until_busy()
+        body = json.dumps(chat_body()).encode()
+        with socket.create_connection(("127.0.0.1", self.deployment.frontend.port)) as leaver:
+            leaver.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+                           % (CHAT.encode(), len(body), body))
+            self.wait_for_pending(1)
+        self.wait_for_pending(0)
+        self.assertEqual(first.result()[0], 200)
+
+    def test_a_higher_priority_overtakes(self):
+        order = []
+        first = self.send()
+        self.wait_until_busy()
+        futures = []
+        for name, priority in (("late", "0"), ("urgent", "1")):
+            future = self.send({"x-stator-request-strict-priority": priority})
+            future.add_done_callback(lambda _, name=name: order.append(name))
+            futures.append(future)
+            self.wait_for_pending(len(futures))
+        for future in [first, *futures]:
+            self.assertEqual(future.result()[0], 200)
+        self.assertEqual(order, ["urgent", "late"])
+
+    def test_the_clients_own_deadline_ends_the_wait(self):
+        first = self.send()
+        self.wait_until_busy()
+        status, _, _ = self.send({"x-request-timeout-ms": "50"}).result()
+        self.assertEqual(status, 504)
+        self.assertEqual(first.result()[0], 200)
+
+
+class LongWait(QueueTest):
+    @classmethod
+    def deploy(cls):
+        return Serve("--workers", "1", "--router-queue-threshold", "0", "--router-queue-wait-max", "200ms", *SLOW_PREFILL)
+
+    def test_who_waits_too_long_is_shed(self):
+        first = self.send()
+        self.wait_until_busy()
+        self.assert_shed(self.send().result(), "queue_wait_max")
+        self.assertEqual(self.http.metric(SHED, reason="wait_limit"), 1)
+        self.assertEqual(self.http.metric("dynamo_frontend_model_rejection_total", model=MODEL), 1)
+        self.assertEqual(first.result()[0], 200)
+
+
+class BusyThreshold(QueueTest):
+    """Thresholds hold in modes that look at no cache, too."""
+
+    @classmethod
+    def deploy(cls):
+        return Serve("--workers", "2", "--router", "round_robin", "--router-active-prefill-tokens-threshold", "0", *SLOW_PREFILL)
+
+    def test_when_all_workers_are_beyond_it_requests_are_refused(self):
+        running = []
+        for count in (1, 2):
+            running.append(self.send())
+            eventually(lambda count=count: self.http.metric("stator_router_active_requests") == count, "it runs")
+        self.assert_shed(self.send().result(), "busy thresholds")
+        self.assertEqual(self.http.metric("stator_router_refusals_total", reason="all_busy"), 1)
+        for answer in running:
+            self.assertEqual(answer.result()[0], 200)
+
+    def test_the_request_may_say_which_workers(self):
+        for worker in self.deployment.worker_ids():
+            for header in ("x-stator-allowed-worker-ids", "x-dynamo-allowed-worker-ids"):
+                status, _, body = self.http.request(
+                    "POST", CHAT, chat_body(nvext={"extra_fields": ["worker_id"]}), {header: f"{worker}"})
+                self.assertEqual(status, 200, body)
+                self.assertEqual(json.loads(body)["nvext"]["worker_id"]["decode_worker_id"], worker)
+        self.assertEqual(self.http.request("POST", CHAT, chat_body(), {"x-stator-allowed-worker-ids": "77"})[0], 503)
+        self.assertEqual(self.http.request("POST", CHAT, chat_body(), {"x-stator-allowed-worker-ids": "all"})[0], 400)
+
+
+class LostWorker(QueueTest):
+    @classmethod
+    def deploy(cls):
+        return Split("--router-queue-threshold", "0", workers=1, worker_arguments=SLOW_PREFILL)
+
+    def test_nobody_waits_for_a_worker_that_died(self):
+        first = self.send()
+        self.wait_until_busy()
+        second = self.send()
+        self.wait_for_pending(1)
+        self.deployment.workers[0].kill()
+        for answer in (first, second):
+            self.assertEqual(answer.result()[0], 503, answer.result()[2])
+        self.assertEqual(self.http.metric(PENDING), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
