@@ -65,6 +65,12 @@ struct Prompt {
   blocks::BlockHasher hasher;
 };
 
+/// For requests that outlive the statement that makes them: they only point at their prompt.
+const Prompt& prompt_of(uint32_t count) {
+  static std::map<uint32_t, Prompt> prompts;
+  return prompts.try_emplace(count, count).first->second;
+}
+
 TEST(Router, KvSendsThePrefixToWhoHoldsIt) {
   const auto router = make_router("kv");
   const Prompt prompt(160);
@@ -123,7 +129,7 @@ TEST(Router, RandomReachesEveryWorker) {
 
 TEST(Router, LeastLoadedCountsRequestsInFlight) {
   const auto router = make_router("least_loaded");
-  RouteRequest pinned = Prompt(16).request();
+  RouteRequest pinned = prompt_of(16).request();
   pinned.constraints.pinned = kA.worker;
   const auto busy = router->route(pinned, kNow);
   for (int i = 0; i < 5; ++i) {
@@ -136,14 +142,14 @@ TEST(Router, DirectNeedsAWorker) {
   const auto decision = router->route(Prompt(16).request(), kNow);
   ASSERT_FALSE(decision.has_value());
   EXPECT_EQ(decision.error().code(), Code::kInvalidArgument);
-  RouteRequest pinned = Prompt(16).request();
+  RouteRequest pinned = prompt_of(16).request();
   pinned.constraints.pinned = kB.worker;
   EXPECT_EQ(router->route(pinned, kNow)->worker, kB);
 }
 
 TEST(Router, AnUnknownPinIsNotFound) {
   const auto router = make_router("kv");
-  RouteRequest pinned = Prompt(16).request();
+  RouteRequest pinned = prompt_of(16).request();
   pinned.constraints.pinned = WorkerId(77);
   EXPECT_EQ(router->route(pinned, kNow).error().code(), Code::kNotFound);
 }
@@ -151,7 +157,7 @@ TEST(Router, AnUnknownPinIsNotFound) {
 TEST(Router, DrainingAndTriedWorkersGetNothingNew) {
   const auto router = make_router("kv");
   router->set_draining(kA, true);
-  RouteRequest request = Prompt(16).request();
+  RouteRequest request = prompt_of(16).request();
   EXPECT_EQ(router->route(request, kNow)->worker, kB);
   const std::array tried = {kB};
   request.constraints.excluded = tried;
@@ -253,7 +259,7 @@ TEST(RouterService, CountsDecisionsRefusalsAndEvents) {
 TEST(Router, ConstraintsNarrowWhoMayTakeARequest) {
   const auto router = make_router("kv");
   router->add_worker(kB, {.taints = {"zone=b"}});
-  RouteRequest request = Prompt(16).request();
+  RouteRequest request = prompt_of(16).request();
   const std::array allowed = {kB.worker};
   request.constraints.allowed = allowed;
   EXPECT_EQ(router->route(request, kNow)->worker, kB);
@@ -261,7 +267,7 @@ TEST(Router, ConstraintsNarrowWhoMayTakeARequest) {
   EXPECT_EQ(router->route(request, kNow).error().code(), Code::kUnavailable);
   EXPECT_EQ(router->last_refusal(), Refusal::kAllFiltered);
 
-  RouteRequest tainted = Prompt(16).request();
+  RouteRequest tainted = prompt_of(16).request();
   const std::array<std::string, 1> zone = {"zone=b"};
   tainted.constraints.required_taints = zone;
   for (int i = 0; i < 10; ++i) {
@@ -275,7 +281,7 @@ TEST(Router, ConstraintsNarrowWhoMayTakeARequest) {
 TEST(Router, APinMayNameTheRank) {
   const auto router = make_router("kv");
   router->add_worker({kB.worker, 1});
-  RouteRequest request = Prompt(16).request();
+  RouteRequest request = prompt_of(16).request();
   request.constraints.pinned = kB.worker;
   request.constraints.pinned_rank = 1;
   EXPECT_EQ(router->route(request, kNow)->worker, (WorkerKey{kB.worker, 1}));
@@ -291,7 +297,7 @@ TEST(Router, PreferredTaintsWeighTheCost) {
   const auto router = make_router("kv");
   router->add_worker(kB, {.taints = {"near"}});
   const std::array<std::pair<std::string, float>, 1> near = {{{"near", 1.0F}}};
-  RouteRequest request = Prompt(160).request();
+  RouteRequest request = prompt_of(160).request();
   request.constraints.preferred_taints = near;
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(router->route(request, kNow)->worker, kB);
@@ -306,7 +312,7 @@ TEST(Router, WorkersBeyondTheThresholdsGetNothing) {
     RouterConfig config;
     config.reject.prefill_tokens = 100;
     const auto router = make_router(mode, config);
-    RouteRequest to_a = Prompt(150).request();
+    RouteRequest to_a = prompt_of(150).request();
     to_a.constraints.pinned = kA.worker;
     const auto busy = router->route(to_a, kNow);
     EXPECT_EQ(router->route(to_a, kNow).error().code(), Code::kOverloaded);
@@ -337,8 +343,9 @@ TEST(Router, OneRequestMayOverrideTheWeights) {
   const auto router = make_router("kv");
   const Prompt prompt(160);
   router->apply(kB, prompt.stored());
-  RouteRequest busy = Prompt(16).request();
+  RouteRequest busy = prompt_of(16).request();
   busy.constraints.pinned = kB.worker;
+  busy.override.assume_kv_reuse = false;  // its block is not one of the prompt's
   const auto running = router->route(busy, kNow);
   RouteRequest request = prompt.request();
   EXPECT_EQ(router->route(request, kNow)->worker, kB) << "its cache is worth the wait";
