@@ -91,30 +91,33 @@ void PieceEncoder::find_places(std::string_view text, size_t begin, std::span<co
   }
 }
 
+/// What the cache tells; the others are the open ones.
 void PieceEncoder::take_known(std::string_view text, size_t begin, std::span<const uint32_t> ends,
                               Batch& batch) const {
-  const PieceTable& table = model_.whole_pieces();
-  Open* open = batch.open.data();
+  std::array<uint32_t, kBatchPieces> open;
+  size_t count = 0;
   for (size_t i = 0; i < ends.size(); ++i) {
-    const PieceKey& key = batch.keys[i];
-    const uint32_t place = batch.places[i];
-    batch.ids[i] = cache_.find(key, place, instance_);
-    if (batch.ids[i] == nullptr) [[unlikely]] {
-      batch.ids[i] = &open->few;
-      open->few.owner = 0;
-      open->text = text.data() + begin;
-      open->bytes = ends[i] - begin;
-      open->key = key;
-      open->place = place;
-      if (open->bytes <= PieceTable::kShortBytesMax) {
-        open->table_key = table.make_key(key);
-        table.prefetch(open->table_key);
-      }
-      ++open;
-    }
-    begin = ends[i];
+    const auto* ids = cache_.find(batch.keys[i], batch.places[i], instance_);
+    batch.ids[i] = ids != nullptr ? ids : &batch.open[count].few;
+    open[count] = static_cast<uint32_t>(i);
+    count += ids == nullptr ? 1 : 0;
   }
-  batch.open_count = static_cast<size_t>(open - batch.open.data());
+  batch.open_count = count;
+  const PieceTable& table = model_.whole_pieces();
+  for (size_t n = 0; n < count; ++n) {
+    Open& next = batch.open[n];
+    const size_t i = open[n];
+    const size_t from = i == 0 ? begin : ends[i - 1];
+    next.few.owner = 0;
+    next.text = text.data() + from;
+    next.bytes = ends[i] - from;
+    next.key = batch.keys[i];
+    next.place = batch.places[i];
+    if (next.bytes <= PieceTable::kShortBytesMax) {
+      next.table_key = table.make_key(next.key);
+      table.prefetch(next.table_key);
+    }
+  }
 }
 
 /// Long pieces in the cache, and all in the table.
@@ -143,14 +146,16 @@ void PieceEncoder::look_up(std::span<Open> open) const {
 
 /// Wide pieces in the cache.
 void PieceEncoder::look_up_wide(std::span<Open> open) const {
+  bool is_any_wide = false;
   for (Open& next : open) {
     if (next.count == 0 && next.is_wide()) {
+      is_any_wide = true;
       const auto key = PreTokenCache::make_wide_key(next.piece(), instance_);
       next.wide_hash = key.hash;
       cache_.prefetch(key);
     }
   }
-  for (Open& next : open) {
+  for (Open& next : is_any_wide ? open : std::span<Open>()) {
     if (next.count == 0 && next.is_wide()) {
       const auto known = cache_.find({next.piece(), next.wide_hash, instance_});
       next.set(known.data(), known.size());

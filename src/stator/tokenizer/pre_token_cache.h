@@ -51,14 +51,13 @@ class PreTokenCache {
   /// Fetches the place into the processor's cache.
   void prefetch(uint32_t place) const { __builtin_prefetch(&short_entries_[place]); }
 
-  /// Null if the piece is not there. Valid until the next insert.
+  /// Null if the piece is not there. Valid until the next insert. Without a branch: whether a piece
+  /// is known cannot be foretold.
   const Ids* find(const PieceKey& key, uint32_t place, uint32_t instance) const {
     const ShortEntry& entry = short_entries_[place];
-    if (holds(entry, key, instance)) [[likely]] {
-      return &entry.ids;
-    }
     const ShortEntry& neighbour = short_entries_[place ^ 1];
-    return holds(neighbour, key, instance) ? &neighbour.ids : nullptr;
+    const Ids* ids = difference(neighbour, key, instance) == 0 ? &neighbour.ids : nullptr;
+    return difference(entry, key, instance) == 0 ? &entry.ids : ids;
   }
 
   /// Keeps `ids` if they are 1 to kShortIdsMax.
@@ -141,9 +140,9 @@ class PreTokenCache {
     return static_cast<size_t>(key.hash >> (64 - kWideEntriesLog2));
   }
 
-  static bool holds(const ShortEntry& entry, const PieceKey& key, uint32_t instance) {
-    return ((entry.key.low ^ key.low) | (entry.key.high ^ key.high) |
-            ((entry.ids.owner >> kCountBits) ^ instance)) == 0;
+  static uint64_t difference(const ShortEntry& entry, const PieceKey& key, uint32_t instance) {
+    return (entry.key.low ^ key.low) | (entry.key.high ^ key.high) |
+           ((entry.ids.owner >> kCountBits) ^ instance);
   }
   static bool holds(const LongEntry& entry, const LongKey& key) {
     return entry.words == key.words && entry.bytes == key.bytes && entry.instance == key.instance;
