@@ -7,12 +7,38 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace stator::tokenizer {
 namespace {
 
-// Enough to hide memory latency, few enough to stay in the first-level cache.
+// Pieces that are looked for together: enough to hide memory latency, few enough to stay in the
+// first-level cache.
 constexpr size_t kBatchPieces = 256;
+
+// Pieces whose unknown words are merged together, so that these can take turns.
+constexpr size_t kChunkPieces = 1024;
+
+/// Keys of pieces and their places in the cache.
+struct Batch {
+  std::array<PieceKey, kBatchPieces> keys;
+  std::array<uint32_t, kBatchPieces> places;
+};
+
+/// Takes a slot per piece; the last piece of it that was put in, or kNone. Tells repeated new words
+/// of a chunk apart from new ones; forgets some.
+class RecentWords {
+ public:
+  static constexpr uint16_t kNone = UINT16_MAX;
+
+  RecentWords() { slots_.fill(kNone); }
+  uint16_t exchange(uint32_t place, size_t index) {
+    return std::exchange(slots_[place % slots_.size()], static_cast<uint16_t>(index));
+  }
+
+ private:
+  std::array<uint16_t, 256> slots_;
+};
 
 }  // namespace
 
@@ -20,10 +46,9 @@ constexpr size_t kBatchPieces = 256;
 struct PieceEncoder::Open {
   const char* text;
   size_t bytes;
-  PieceKey key;                     // none: a long piece
-  uint32_t place;                   // in the cache
-  PieceTable::ShortKey table_key;   // if it is short enough for that
-  PreTokenCache::LongKey long_key;  // if it is long and short enough for that
+  PieceKey key;    // none: a long piece
+  uint32_t place;  // in the cache
+  uint32_t index;  // in the chunk
   // The result: up to three ids, or where they are.
   PreTokenCache::Ids few;
   const TokenId* ids;
@@ -48,76 +73,94 @@ struct PieceEncoder::Open {
   }
 };
 
-/// Working memory of one batch; on the stack.
-struct PieceEncoder::Batch {
-  std::array<PieceKey, kBatchPieces> keys;
-  std::array<uint32_t, kBatchPieces> places;
-  std::array<const PreTokenCache::Ids*, kBatchPieces> ids;  // count 0: what an open piece says
-  std::array<Open, kBatchPieces> open;
-  size_t open_count;
+/// Working memory of one chunk; on the stack.
+struct PieceEncoder::Chunk {
+  std::array<PreTokenCache::Ids, kChunkPieces> ids;  // count 0: an open piece has more, or none
+  size_t count = 0;
+  std::array<Open, kChunkPieces> open;
+  size_t open_count = 0;
 };
 
 void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
                                std::vector<TokenId>& out) {
   const PieceScanner scanner(family);
   std::array<uint32_t, kBatchPieces> ends;
+  Chunk chunk;
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
     const size_t count = scanner.scan(text, at, ends);
-    encode_pieces(text, begin, std::span(ends).first(count), out);
+    add_pieces(text, begin, std::span(ends).first(count), chunk);
+    if (chunk.count + kBatchPieces > kChunkPieces) {
+      finish(chunk, out);
+    }
   }
+  finish(chunk, out);
 }
 
-/// Keys of the short pieces and their places in the cache, on their way into the processor's cache.
-void PieceEncoder::find_places(std::string_view text, size_t begin, std::span<const uint32_t> ends,
-                               Batch& batch) const {
+void PieceEncoder::encode_piece(std::string_view piece, std::vector<TokenId>& out) {
+  const auto end = static_cast<uint32_t>(piece.size());
+  Chunk chunk;
+  add_pieces(piece, 0, {&end, 1}, chunk);
+  finish(chunk, out);
+}
+
+/// Two passes, so that the memory accesses of many pieces overlap: places in the cache, and what is
+/// there. What is not there is open.
+void PieceEncoder::add_pieces(std::string_view text, size_t begin, std::span<const uint32_t> ends,
+                              Chunk& chunk) const {
+  Batch batch;
   const bool is_inside = ends.back() + PieceKey::kReadBytes <= text.size();
-  size_t i = 0;
-  for (const uint32_t end : ends) {
-    const size_t bytes = end - begin;
-    const char* piece = text.data() + begin;
+  size_t from = begin;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const size_t bytes = ends[i] - from;
+    const char* piece = text.data() + from;
     PieceKey key{0, 0};
     if (bytes <= PieceKey::kBytesMax) [[likely]] {
       key = is_inside ? PieceKey::read(piece, bytes) : PieceKey::of({piece, bytes});
     } else if (PreTokenCache::is_long(bytes)) {
       cache_.prefetch(PreTokenCache::make_long_key({piece, bytes}, instance_));
     }
-    const uint32_t place = PreTokenCache::place_of(key);
-    cache_.prefetch(place);
     batch.keys[i] = key;
-    batch.places[i] = place;
-    begin = end;
-    ++i;
+    batch.places[i] = PreTokenCache::place_of(key);
+    cache_.prefetch(batch.places[i]);
+    from = ends[i];
   }
-}
-
-/// What the cache tells; the others are the open ones.
-void PieceEncoder::take_known(std::string_view text, size_t begin, std::span<const uint32_t> ends,
-                              Batch& batch) const {
   std::array<uint32_t, kBatchPieces> open;
-  size_t count = 0;
+  size_t open_count = 0;
+  PreTokenCache::Ids* ids = chunk.ids.data() + chunk.count;
   for (size_t i = 0; i < ends.size(); ++i) {
-    const auto* ids = cache_.find(batch.keys[i], batch.places[i], instance_);
-    batch.ids[i] = ids != nullptr ? ids : &batch.open[count].few;
-    open[count] = static_cast<uint32_t>(i);
-    count += ids == nullptr ? 1 : 0;
+    open[open_count] = static_cast<uint32_t>(i);
+    open_count += cache_.find(batch.keys[i], batch.places[i], instance_, ids[i]) ? 0 : 1;
   }
-  batch.open_count = count;
   const PieceTable& table = model_.whole_pieces();
-  for (size_t n = 0; n < count; ++n) {
-    Open& next = batch.open[n];
-    const size_t i = open[n];
-    const size_t from = i == 0 ? begin : ends[i - 1];
-    next.few.owner = 0;
+  for (const uint32_t i : std::span(open).first(open_count)) {
+    Open& next = chunk.open[chunk.open_count++];
+    from = i == 0 ? begin : ends[i - 1];
     next.text = text.data() + from;
     next.bytes = ends[i] - from;
     next.key = batch.keys[i];
     next.place = batch.places[i];
+    next.index = static_cast<uint32_t>(chunk.count + i);
     if (next.bytes <= PieceTable::kShortBytesMax) {
-      next.table_key = table.make_key(next.key);
-      table.prefetch(next.table_key);
+      table.prefetch(table.make_key(next.key));
     }
   }
+  chunk.count += ends.size();
+}
+
+/// Appends the ids of the chunk and empties it.
+void PieceEncoder::finish(Chunk& chunk, std::vector<TokenId>& out) {
+  const auto open = std::span(chunk.open).first(chunk.open_count);
+  look_up(open);
+  look_up_wide(open);
+  merge(open);
+  for (const Open& next : open) {
+    chunk.ids[next.index] = next.few;
+  }
+  write(chunk, out);
+  keep(open, out);
+  chunk.count = 0;
+  chunk.open_count = 0;
 }
 
 /// Long pieces in the cache, and all in the table.
@@ -125,17 +168,18 @@ void PieceEncoder::look_up(std::span<Open> open) const {
   const PieceTable& table = model_.whole_pieces();
   for (Open& next : open) {
     next.count = 0;
+    next.few.owner = 0;
     next.is_known = false;
     if (PreTokenCache::is_long(next.bytes)) {
-      next.long_key = PreTokenCache::make_long_key(next.piece(), instance_);
-      if (const auto known = cache_.find(next.long_key); !known.empty()) {
+      const auto key = PreTokenCache::make_long_key(next.piece(), instance_);
+      if (const auto known = cache_.find(key); !known.empty()) {
         next.set(known.data(), known.size());
         next.is_known = true;
         continue;
       }
     }
     const TokenId whole = next.bytes <= PieceTable::kShortBytesMax
-                              ? table.find(next.table_key)
+                              ? table.find(table.make_key(next.key))
                               : model_.find_whole(next.piece());
     if (whole != PieceTable::kNone) {
       next.set(&whole, 1);
@@ -164,19 +208,30 @@ void PieceEncoder::look_up_wide(std::span<Open> open) const {
   }
 }
 
-/// What is left, but for pieces over WordMerger::kBytesMax.
+/// What is left, but for pieces over WordMerger::kBytesMax. A word that comes again is merged once.
 void PieceEncoder::merge(std::span<Open> open) {
-  const auto is_left = [](const Open& next) {
-    return next.count == 0 && next.bytes <= WordMerger::kBytesMax;
-  };
+  constexpr uint32_t kNoWord = UINT32_MAX;
   std::vector<WordToEncode>& words = scratch_.words;
   words.clear();
+  RecentWords recent;
+  std::array<uint32_t, kChunkPieces> word_of;
   size_t bytes = 0;
-  for (const Open& next : open) {
-    if (is_left(next)) {
-      words.push_back({.word = next.piece()});
-      bytes += next.bytes + WordMerger::kSpareIds;
+  for (size_t i = 0; i < open.size(); ++i) {
+    const Open& next = open[i];
+    word_of[i] = kNoWord;
+    if (next.count != 0 || next.bytes > WordMerger::kBytesMax) {
+      continue;
     }
+    if (next.key.high != 0) {
+      const uint16_t same = recent.exchange(next.place, i);
+      if (same != RecentWords::kNone && open[same].key == next.key) {
+        word_of[i] = word_of[same];
+        continue;
+      }
+    }
+    word_of[i] = static_cast<uint32_t>(words.size());
+    words.push_back({.word = next.piece()});
+    bytes += next.bytes + WordMerger::kSpareIds;
   }
   if (words.empty()) {
     return;
@@ -188,27 +243,25 @@ void PieceEncoder::merge(std::span<Open> open) {
     ids += word.word.size() + WordMerger::kSpareIds;
   }
   model_.encode_divided(words, scratch_);
-  const WordToEncode* word = words.data();
-  for (Open& next : open) {
-    if (is_left(next)) {
-      next.set(word->ids, word->count);
-      ++word;
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (word_of[i] != kNoWord) {
+      open[i].set(words[word_of[i]].ids, words[word_of[i]].count);
     }
   }
 }
 
-void PieceEncoder::write(Batch& batch, size_t pieces, std::vector<TokenId>& out) {
+void PieceEncoder::write(Chunk& chunk, std::vector<TokenId>& out) {
   constexpr size_t kIdsCopied = PreTokenCache::kShortIdsMax + 1;
-  std::array<TokenId, kBatchPieces * kIdsCopied> buffer;
+  static_assert(sizeof(PreTokenCache::Ids) == kIdsCopied * sizeof(TokenId));
+  std::array<TokenId, kChunkPieces * kIdsCopied> buffer;
   TokenId* to = buffer.data();
-  Open* open = batch.open.data();
-  for (size_t i = 0; i < pieces; ++i) {
-    const PreTokenCache::Ids* ids = batch.ids[i];
-    static_assert(sizeof(*ids) == kIdsCopied * sizeof(TokenId));
-    std::memcpy(to, ids, sizeof(*ids));
-    to += ids->count();
-    if (ids->count() == 0) [[unlikely]] {
-      while (&open->few != ids) {
+  Open* open = chunk.open.data();
+  for (uint32_t i = 0; i < chunk.count; ++i) {
+    const PreTokenCache::Ids& ids = chunk.ids[i];
+    std::memcpy(to, &ids, sizeof(ids));
+    to += ids.count();
+    if (ids.count() == 0) [[unlikely]] {
+      while (open->index != i) {
         ++open;
       }
       out.insert(out.end(), buffer.data(), to);
@@ -236,31 +289,11 @@ void PieceEncoder::keep(std::span<const Open> open, std::span<const TokenId> out
     if (next.key.high != 0 && ids.size() <= PreTokenCache::kShortIdsMax) {
       cache_.insert(next.key, next.place, instance_, ids);
     } else if (PreTokenCache::is_long(next.bytes) && ids.size() <= PreTokenCache::kLongIdsMax) {
-      cache_.insert(next.long_key, ids);
+      cache_.insert(PreTokenCache::make_long_key(next.piece(), instance_), ids);
     } else if (next.is_wide()) {
       cache_.insert(PreTokenCache::make_wide_key(next.piece(), instance_), ids);
     }
   }
-}
-
-/// Passes over the batch, so that the memory accesses of many pieces overlap: places in the cache,
-/// what is there, then the rest.
-void PieceEncoder::encode_pieces(std::string_view text, size_t begin,
-                                 std::span<const uint32_t> ends, std::vector<TokenId>& out) {
-  Batch batch;
-  find_places(text, begin, ends, batch);
-  take_known(text, begin, ends, batch);
-  const auto open = std::span(batch.open).first(batch.open_count);
-  look_up(open);
-  look_up_wide(open);
-  merge(open);
-  write(batch, ends.size(), out);
-  keep(open, out);
-}
-
-void PieceEncoder::encode_piece(std::string_view piece, std::vector<TokenId>& out) {
-  const auto end = static_cast<uint32_t>(piece.size());
-  encode_pieces(piece, 0, {&end, 1}, out);
 }
 
 }  // namespace stator::tokenizer

@@ -34,19 +34,16 @@ class PieceEncoder {
 
  private:
   struct Open;
-  struct Batch;
+  struct Chunk;
 
   /// The pieces of `text` from `begin` on that end at `ends`.
-  void encode_pieces(std::string_view text, size_t begin, std::span<const uint32_t> ends,
-                     std::vector<TokenId>& out);
-  void find_places(std::string_view text, size_t begin, std::span<const uint32_t> ends,
-                   Batch& batch) const;
-  void take_known(std::string_view text, size_t begin, std::span<const uint32_t> ends,
-                  Batch& batch) const;
+  void add_pieces(std::string_view text, size_t begin, std::span<const uint32_t> ends,
+                  Chunk& chunk) const;
+  void finish(Chunk& chunk, std::vector<TokenId>& out);
   void look_up(std::span<Open> open) const;
   void look_up_wide(std::span<Open> open) const;
   void merge(std::span<Open> open);
-  void write(Batch& batch, size_t pieces, std::vector<TokenId>& out);
+  void write(Chunk& chunk, std::vector<TokenId>& out);
   void keep(std::span<const Open> open, std::span<const TokenId> out);
 
   const BpeModel& model_;

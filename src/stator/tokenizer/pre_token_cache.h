@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -51,13 +52,17 @@ class PreTokenCache {
   /// Fetches the place into the processor's cache.
   void prefetch(uint32_t place) const { __builtin_prefetch(&short_entries_[place]); }
 
-  /// Null if the piece is not there. Valid until the next insert. Without a branch: whether a piece
-  /// is known cannot be foretold.
-  const Ids* find(const PieceKey& key, uint32_t place, uint32_t instance) const {
-    const ShortEntry& entry = short_entries_[place];
-    const ShortEntry& neighbour = short_entries_[place ^ 1];
-    const Ids* ids = difference(neighbour, key, instance) == 0 ? &neighbour.ids : nullptr;
-    return difference(entry, key, instance) == 0 ? &entry.ids : ids;
+  /// Writes `ids`, and whether the piece is there, or else no ids. Without a branch: whether a
+  /// piece is known cannot be foretold.
+  bool find(const PieceKey& key, uint32_t place, uint32_t instance, Ids& ids) const {
+    const auto is_here =
+        static_cast<uint32_t>(difference(short_entries_[place], key, instance) == 0);
+    const auto is_beside =
+        static_cast<uint32_t>(difference(short_entries_[place ^ 1], key, instance) == 0);
+    std::memcpy(&ids, &short_entries_[place ^ 1 ^ is_here].ids, sizeof(ids));
+    const uint32_t is_known = is_here | is_beside;
+    ids.owner &= 0 - is_known;
+    return is_known != 0;
   }
 
   /// Keeps `ids` if they are 1 to kShortIdsMax.

@@ -293,9 +293,9 @@ std::vector<TokenId> find(std::string_view piece, uint32_t instance = kInstance)
     return {known.begin(), known.end()};
   }
   const PieceKey key = PieceKey::of(piece);
-  const auto* ids = cache.find(key, PreTokenCache::place_of(key), instance);
-  return ids == nullptr ? std::vector<TokenId>()
-                        : std::vector(ids->ids.begin(), ids->ids.begin() + ids->count());
+  PreTokenCache::Ids ids;
+  EXPECT_EQ(cache.find(key, PreTokenCache::place_of(key), instance, ids), ids.count() != 0);
+  return {ids.ids.begin(), ids.ids.begin() + ids.count()};
 }
 
 void insert(std::string_view piece, const std::vector<TokenId>& ids) {
