@@ -93,21 +93,24 @@ const std::vector<Command> kCommands = {
     {.name = "tokenize",
      .summary = "Show the token ids of texts, or the text of token ids",
      .description =
-         "Reads one text from standard input, or one JSON string per line; prints {\"tokens\":[…]} for\n"
-         "each. PATH is a model folder, a tokenizer.json, a tekken.json, a tiktoken or GGUF file or a\n"
+         "Reads one text from standard input, or one JSON string per line; prints {\"tokens\":[…]} "
+         "for\n"
+         "each. PATH is a model folder, a tokenizer.json, a tekken.json, a tiktoken or GGUF file "
+         "or a\n"
          "SentencePiece model. BOS and EOS are added and special tokens in the text count as such\n"
          "unless --no-special is given.\n\n"
          "  printf 'Hello world' | stator tokenize --tokenizer models/demo\n"
          "  echo '[9906, 1917]' | stator tokenize --tokenizer models/demo --decode",
      .positional = "",
      .setting_prefixes = "",
-     .options = {{"--tokenizer", "model folder or vocabulary file"},
-                 {"--jsonl", "every input line is a text, written as a JSON string", true},
-                 {"--no-special", "no BOS or EOS; special tokens in the text are plain text", true},
-                 {"--decode",
-                  "input lines are [ids] or {\"tokens\":[ids]}; prints {\"text\":…}, without special "
-                  "tokens if --no-special is given",
-                  true}},
+     .options =
+         {{"--tokenizer", "model folder or vocabulary file"},
+          {"--jsonl", "every input line is a text, written as a JSON string", true},
+          {"--no-special", "no BOS or EOS; special tokens in the text are plain text", true},
+          {"--decode",
+           "input lines are [ids] or {\"tokens\":[ids]}; prints {\"text\":…}, without special "
+           "tokens if --no-special is given",
+           true}},
      .run = run_tokenize},
     {.name = "config",
      .summary = "Print the effective settings as YAML, or their documentation",
@@ -128,7 +131,8 @@ const std::vector<Command> kCommands = {
     {.name = "index-bench",
      .summary = "Measure the router's index on a request trace",
      .description =
-         "TRACE is JSON Lines with hash_ids of 512-token blocks. Request i is stored by worker i mod\n"
+         "TRACE is JSON Lines with hash_ids of 512-token blocks. Request i is stored by worker i "
+         "mod\n"
          "N as far as that worker does not hold it; then every request is looked up, third pass\n"
          "timed.\n\n  stator index-bench conversation_trace.jsonl --tokens-per-block 64",
      .positional = "TRACE",
@@ -137,9 +141,21 @@ const std::vector<Command> kCommands = {
      .options = {{"--tokens-per-block", "block size of the engine: 512, 256, … [512]"},
                  {"--workers", "number of workers [16]"},
                  {"--index", "chain, ttl or radix [chain]"},
-                 {"--opaque-names", "external block ids that differ from the sequence hashes", true},
+                 {"--opaque-names", "external block ids that differ from the sequence hashes",
+                  true},
                  {"--json", "print one JSON object", true}},
      .run = run_index_bench},
+    {.name = "index-trial",
+     .summary = "Try the router's index on random events against a naive one",
+     .description = "Stops at the first disagreement. A perfect link, one that loses, repeats and "
+                    "reorders, and\n"
+                    "an index with too little memory take turns.\n\n  stator index-trial "
+                    "--operations 100000000",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--operations", "events and lookups [1000000]"},
+                 {"--seed", "of the first round [1]"}},
+     .run = run_index_trial},
     {.name = "version",
      .summary = "Print the version",
      .description = "",

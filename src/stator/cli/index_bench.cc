@@ -14,6 +14,7 @@
 #include "stator/router/index/chain_index.h"
 #include "stator/router/index/ttl_index.h"
 #include "stator/router/index_bench.h"
+#include "stator/router/index_trial.h"
 
 namespace stator::cli {
 namespace {
@@ -193,6 +194,20 @@ Status run_index_bench(Invocation& invocation) {
   STATOR_TRY(Figures figures, measure(bench, kind));
   figures.kind = kind;
   invocation.options.contains("--json") ? print_json(figures) : print_table(figures);
+  return {};
+}
+
+Status run_index_trial(Invocation& invocation) {
+  STATOR_TRY(const uint32_t operations,
+             number_option(invocation, "--operations", 1'000'000, 1, UINT32_MAX));
+  STATOR_TRY(const uint32_t seed, number_option(invocation, "--seed", 1, 0, UINT32_MAX));
+  STATOR_TRY(const auto tally, router::run_index_trial({.operations = operations, .seed = seed}));
+  print(fmt::format(
+      R"({{"seed":{},"operations":{},"events":{},"lookups":{},"event_blocks":{},)"
+      R"("matched_blocks":{},"oracle_blocks":{},"evicted_blocks":{},"disagreements":0}})"
+      "\n",
+      seed, tally.operations, tally.events, tally.lookups, tally.event_blocks, tally.matched_blocks,
+      tally.oracle_blocks, tally.evicted_blocks));
   return {};
 }
 

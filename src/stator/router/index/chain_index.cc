@@ -524,6 +524,7 @@ Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
   };
   for (const blocks::ExternalHash external : run.blocks) {
     const auto row = resolve(slot, external.value());
+    drop_own_name(slot, external.value());  // whatever it was, the name is free again
     if (!row || !holds(*row, slot)) {
       applied = Applied::kUnknownBlock;
       continue;
@@ -538,7 +539,6 @@ Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
       low = std::min(low, *row);
       high = std::max(high, *row + 1);
     }
-    drop_own_name(slot, external.value());
   }
   flush();
   return applied;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "stator/core/random.h"
+#include "stator/router/index/pretend_engine.h"
 
 namespace stator::router {
 namespace {
@@ -27,107 +28,9 @@ std::unique_ptr<ChainIndex> make_index(uint64_t bytes_max = 64 << 20) {
   return std::move(*index);
 }
 
-std::vector<SequenceHash> chain_of(std::span<const uint64_t> locals) {
-  std::vector<SequenceHash> out;
-  for (const uint64_t local : locals) {
-    out.push_back(out.empty() ? blocks::chain(LocalHash(local))
-                              : blocks::chain(out.back(), LocalHash(local)));
-  }
-  return out;
-}
-
-/// How a simulated engine names its blocks.
-enum class Naming : uint8_t { kSequenceHash, kSharedOpaque, kPrivateOpaque, kCounter };
-
-/// A make-believe engine with a prefix cache: emits the events a real one would.
-class FakeEngine {
- public:
-  FakeEngine(WorkerKey key, Naming naming) : key_(key), naming_(naming) {}
-
-  WorkerKey key() const { return key_; }
-
-  /// Stores what of the sequence is not held yet; nothing if all is.
-  std::optional<kv::KvEvent> store(std::span<const uint64_t> locals) {
-    const auto sequences = chain_of(locals);
-    size_t held = 0;
-    while (held < sequences.size() && names_.contains(sequences[held])) {
-      ++held;
-    }
-    if (held == sequences.size()) {
-      return std::nullopt;
-    }
-    kv::BlocksStored run;
-    if (held > 0) {
-      run.parent = names_.at(sequences[held - 1]);
-    }
-    for (size_t i = held; i < sequences.size(); ++i) {
-      // Beyond a hole it may hold blocks still: they are reported again.
-      const auto [name, fresh] = names_.try_emplace(sequences[i]);
-      if (fresh) {
-        name->second = next_name(sequences[i]);
-        order_.push_back(sequences[i]);
-      }
-      run.blocks.push_back({name->second, LocalHash(locals[i])});
-    }
-    return kv::KvEvent{.event_id = 1, .data = std::move(run)};
-  }
-
-  /// Frees up to `count` blocks that nothing later depends on, newest first or at random.
-  std::optional<kv::KvEvent> evict(size_t count, Random& random) {
-    kv::BlocksRemoved run;
-    while (count-- > 0 && !order_.empty()) {
-      const size_t at = random.below(4) == 0 ? random.below(order_.size()) : order_.size() - 1;
-      const SequenceHash gone = order_[at];
-      order_.erase(order_.begin() + static_cast<ptrdiff_t>(at));
-      run.blocks.push_back(names_.at(gone));
-      names_.erase(gone);
-    }
-    return run.blocks.empty() ? std::nullopt
-                              : std::optional(kv::KvEvent{.event_id = 1, .data = std::move(run)});
-  }
-
-  void clear() {
-    names_.clear();
-    order_.clear();
-  }
-
- private:
-  ExternalHash next_name(SequenceHash content) {
-    switch (naming_) {
-      case Naming::kSequenceHash:
-        return ExternalHash(content.value());
-      case Naming::kSharedOpaque:
-        return ExternalHash(mix64(content.value()));
-      case Naming::kPrivateOpaque:
-        return ExternalHash(mix64(content.value() ^ key_.worker.value()));
-      case Naming::kCounter:
-        return ExternalHash(counter_++);
-    }
-    return {};
-  }
-
-  WorkerKey key_;
-  Naming naming_;
-  uint64_t counter_ = 0;
-  std::map<SequenceHash, ExternalHash> names_;
-  std::vector<SequenceHash> order_;
-};
-
 std::vector<Overlap> sorted(std::vector<Overlap> overlaps) {
   std::ranges::sort(overlaps, {}, &Overlap::worker);
   return overlaps;
-}
-
-/// Prompts that share prefixes the way conversations do.
-std::vector<uint64_t> random_prompt(Random& random) {
-  std::vector<uint64_t> locals;
-  uint64_t node = 1;
-  const size_t length = 1 + random.below(random.below(8) == 0 ? 400 : 24);
-  for (size_t i = 0; i < length; ++i) {
-    node = mix64(node * 4 + (random.below(6) == 0 ? random.below(3) : 0));
-    locals.push_back(node);
-  }
-  return locals;
 }
 
 class ChainIndexAgainstOracle : public testing::TestWithParam<Naming> {};
@@ -137,7 +40,7 @@ TEST_P(ChainIndexAgainstOracle, GivesTheSameOverlapsAfterEveryEvent) {
     Random random(seed);
     const auto index = make_index();
     ExactIndex oracle;
-    std::vector<FakeEngine> engines;
+    std::vector<PretendEngine> engines;
     for (uint64_t id = 1; id <= 5; ++id) {
       // One engine of each kind among those under test, so that names meet.
       engines.emplace_back(worker(id), id == 5 ? Naming::kCounter : GetParam());
@@ -146,7 +49,7 @@ TEST_P(ChainIndexAgainstOracle, GivesTheSameOverlapsAfterEveryEvent) {
       EXPECT_EQ(index->apply(key, event), oracle.apply(key, event)) << "seed " << seed;
     };
     for (int step = 0; step < 1500; ++step) {
-      FakeEngine& engine = engines[random.below(engines.size())];
+      PretendEngine& engine = engines[random.below(engines.size())];
       const auto prompt = random_prompt(random);
       const uint64_t what = random.below(100);
       if (what < 60) {
@@ -166,7 +69,7 @@ TEST_P(ChainIndexAgainstOracle, GivesTheSameOverlapsAfterEveryEvent) {
         engine.clear();
       }
       ASSERT_EQ(index->holder_blocks(), oracle.holder_blocks()) << "seed " << seed << ' ' << step;
-      const auto query = chain_of(random_prompt(random));
+      const auto query = sequences_of(random_prompt(random));
       ASSERT_EQ(sorted(index->find_longest_match(query)), sorted(oracle.find_longest_match(query)))
           << "seed " << seed << ' ' << step;
     }
@@ -178,13 +81,13 @@ TEST_P(ChainIndexAgainstOracle, LostDuplicatedAndReorderedEventsNeverOverCount) 
     Random random(seed);
     const auto index = make_index();
     ExactIndex oracle;  // sees the same damaged link
-    std::vector<FakeEngine> engines;
+    std::vector<PretendEngine> engines;
     for (uint64_t id = 1; id <= 4; ++id) {
       engines.emplace_back(worker(id), GetParam());
     }
     std::vector<std::pair<WorkerKey, kv::KvEvent>> link;
     for (int step = 0; step < 1500; ++step) {
-      FakeEngine& engine = engines[random.below(engines.size())];
+      PretendEngine& engine = engines[random.below(engines.size())];
       const auto event = random.below(3) != 0 ? engine.store(random_prompt(random))
                                               : engine.evict(1 + random.below(20), random);
       if (!event || random.below(10) == 0) {
@@ -200,7 +103,7 @@ TEST_P(ChainIndexAgainstOracle, LostDuplicatedAndReorderedEventsNeverOverCount) 
         oracle.apply(link[at].first, link[at].second);
         link.erase(link.begin() + static_cast<ptrdiff_t>(at));
       }
-      const auto query = chain_of(random_prompt(random));
+      const auto query = sequences_of(random_prompt(random));
       std::map<WorkerKey, uint32_t> reported;
       for (const Overlap& overlap : oracle.find_longest_match(query)) {
         reported[overlap.worker] = overlap.blocks;
@@ -221,38 +124,38 @@ TEST(ChainIndex, ForgetsLeastRecentlyUsedChainsAtItsBudget) {
   const auto index = make_index(kBudget);
   Random random(1);
   const std::vector<uint64_t> hot = {1, 2, 3, 4, 5, 6, 7, 8};
-  FakeEngine engine(worker(1), Naming::kSequenceHash);
+  PretendEngine engine(worker(1), Naming::kSequenceHash);
   index->apply(engine.key(), *engine.store(hot));
   for (int i = 0; i < 60'000; ++i) {
     const std::vector<uint64_t> cold = {random.next(), random.next(), random.next()};
-    FakeEngine once(worker(2 + random.below(9)), Naming::kSharedOpaque);
+    PretendEngine once(worker(2 + random.below(9)), Naming::kSharedOpaque);
     index->apply(once.key(), *once.store(cold));
     ASSERT_LE(index->memory_bytes(), kBudget + (64 << 10)) << i;
     if (i % 16 == 0) {
-      index->find_longest_match(chain_of(hot));
+      index->find_longest_match(sequences_of(hot));
     }
   }
   EXPECT_GT(index->stats().evicted_blocks, 50'000U);
   EXPECT_GT(index->holder_blocks(), 10'000U);
-  EXPECT_EQ(index->find_longest_match(chain_of(hot)).size(), 1U);
+  EXPECT_EQ(index->find_longest_match(sequences_of(hot)).size(), 1U);
 }
 
 TEST(ChainIndex, GivesMemoryBackWhenEverythingIsRemoved) {
   const auto index = make_index();
   Random random(3);
-  std::vector<FakeEngine> engines;
+  std::vector<PretendEngine> engines;
   for (uint64_t id = 1; id <= 8; ++id) {
     engines.emplace_back(worker(id), Naming::kSharedOpaque);
   }
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 4000; ++i) {
-      FakeEngine& engine = engines[random.below(engines.size())];
+      PretendEngine& engine = engines[random.below(engines.size())];
       if (const auto event = engine.store(random_prompt(random))) {
         index->apply(engine.key(), *event);
       }
     }
     EXPECT_GT(index->holder_blocks(), 10'000U);
-    for (FakeEngine& engine : engines) {
+    for (PretendEngine& engine : engines) {
       while (const auto event = engine.evict(100, random)) {
         index->apply(engine.key(), *event);
       }
@@ -268,14 +171,14 @@ TEST(ChainIndex, TenThousandWorkersMayJoinAndLeave) {
   Random random(5);
   const std::vector<uint64_t> shared = {1, 2, 3, 4};
   for (uint64_t id = 1; id <= 10'000; ++id) {
-    FakeEngine engine(worker(id), Naming::kSequenceHash);
+    PretendEngine engine(worker(id), Naming::kSequenceHash);
     index->apply(engine.key(), *engine.store(shared));
     index->apply(engine.key(), *engine.store(std::vector<uint64_t>{random.next()}));
     if (id > 50) {
       index->remove_worker(worker(id - 50));
     }
   }
-  EXPECT_EQ(index->find_longest_match(chain_of(shared)).size(), 50U);
+  EXPECT_EQ(index->find_longest_match(sequences_of(shared)).size(), 50U);
   EXPECT_EQ(index->holder_blocks(), 50U * 5);
   EXPECT_LE(index->memory_bytes(), 4U << 20);
 }
@@ -295,6 +198,31 @@ TEST(ChainIndex, OneNameForTwoBlocksOfOneRunCutsTheRun) {
   EXPECT_EQ(index->holder_blocks(), 0U);
 }
 
+TEST(ChainIndex, ARemovedNameIsForgottenEvenIfItsBlockWasGoneAlready) {
+  const auto index = make_index();
+  const auto store = [&](WorkerKey key, std::optional<uint64_t> parent,
+                         std::vector<kv::StoredBlock> blocks) {
+    kv::BlocksStored run{.parent = std::nullopt, .blocks = std::move(blocks)};
+    if (parent) {
+      run.parent = ExternalHash(*parent);
+    }
+    return index->apply(key, {.event_id = 1, .data = std::move(run)});
+  };
+  const auto remove = [&](uint64_t name) {
+    return index->apply(worker(5),
+                        {.event_id = 1, .data = kv::BlocksRemoved{{ExternalHash(name)}}});
+  };
+  store(worker(5), std::nullopt, {{ExternalHash(11), LocalHash(1)}});
+  store(worker(5), std::nullopt, {{ExternalHash(12), LocalHash(1)}});  // a lost removal between
+  store(worker(1), std::nullopt, {{ExternalHash(91), LocalHash(1)}});
+  EXPECT_EQ(remove(11), Applied::kOk);
+  EXPECT_EQ(remove(12), Applied::kUnknownBlock);
+  EXPECT_EQ(index->stats().private_names, 1U);  // that of the other worker
+  store(worker(5), std::nullopt, {{ExternalHash(13), LocalHash(1)}});
+
+  EXPECT_EQ(store(worker(5), 12, {{ExternalHash(14), LocalHash(2)}}), Applied::kUnknownParent);
+}
+
 TEST(ChainIndex, ReadersNeverSeeMoreThanTheWriterEverGave) {
   // Worker w holds prompt p only while phase(p) names it; blocks of a prompt always grow and shrink
   // as a whole, so a reader may see any number of blocks up to the prompt's length, of a worker
@@ -308,7 +236,7 @@ TEST(ChainIndex, ReadersNeverSeeMoreThanTheWriterEverGave) {
     for (uint64_t i = 1; i < 12; ++i) {
       locals.push_back(mix64(p * 100 + i));
     }
-    queries.push_back(chain_of(locals));
+    queries.push_back(sequences_of(locals));
     prompts.push_back(std::move(locals));
   }
   std::atomic<bool> stop{false};
@@ -331,11 +259,12 @@ TEST(ChainIndex, ReadersNeverSeeMoreThanTheWriterEverGave) {
     });
   }
   Random random(1);
-  std::map<uint64_t, FakeEngine> engines;
+  std::map<uint64_t, PretendEngine> engines;
   for (int i = 0; i < 30'000; ++i) {
     const uint64_t p = random.below(kPrompts);
     const uint64_t id = p + 1 + (random.below(2) == 0 ? 0 : 1000);
-    FakeEngine& engine = engines.try_emplace(id, worker(id), Naming::kSharedOpaque).first->second;
+    PretendEngine& engine =
+        engines.try_emplace(id, worker(id), Naming::kSharedOpaque).first->second;
     if (const auto event = engine.store(prompts[p]); event && random.below(2) == 0) {
       index->apply(engine.key(), *event);
     } else if (event) {
