@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Races Stator's encoder against fastokens on the same texts, alternating in one run.
+"""Races Stator's encoder against fastokens on the same texts, in turns in one run.
 
     encode_race.py --driver BUILD/src/stator/tokenizer/stator_encode_driver_bench \\
         --corpora DIR --vocabulary llama3=DIR/tokenizer.json --vocabulary qwen2=DIR/tokenizer.json
@@ -9,7 +9,7 @@ needs `pip install fastokens`; corpora come from make_corpora.py beside this fil
 processor time of the process, so that other work on the machine disturbs both sides less.
 
 unseen: the first half of a corpus as warm-up, then ten slices never seen before, in documents of
-        8 KB, each slice timed once by either side, in turn. The figure is the median.
+        8 KB, each slice timed once. The figure is the median; the sides take turns in every round.
 cold:   the first megabyte in a fresh process, after loading the tokenizer.
 chat:   one prompt of about 60,000 tokens as one text: in a fresh process, and again in a process
         that has encoded the corpora but not this text.
@@ -120,24 +120,20 @@ def child(options):
 
 
 def race_unseen(options, vocabulary, path):
-    """Median MB/s per side, the ratio, and whether both made as many ids."""
-    racers = [make(options, vocabulary) for make in SIDES.values()]
-    counts = {racer.open(path, whole=False) for racer in racers}
-    assert len(counts) == 1, counts
-    count = counts.pop()
-    half, rates, ids = count // 2, {r.name: [] for r in racers}, {r.name: 0 for r in racers}
-    for racer in racers:
+    """Median MB/s per side and whether both made as many ids; one after the other, each alone, as
+    two processes in turns would only measure how they empty each other's processor cache."""
+    rates, ids = {}, {}
+    for make in SIDES.values():
+        racer = make(options, vocabulary)
+        count = racer.open(path, whole=False)
+        half = count // 2
         racer.time(0, half)
-    step = max(1, (count - half) // SLICES)
-    for index, begin in enumerate(range(half, count - step + 1, step)):
-        for racer in racers if index % 2 == 0 else reversed(racers):
-            size, seconds, made = racer.time(begin, begin + step)
-            rates[racer.name].append(size / 1e6 / seconds)
-            ids[racer.name] += made
-    for racer in racers:
+        step = max(1, (count - half) // SLICES)
+        slices = [racer.time(begin, begin + step) for begin in range(half, count - step + 1, step)]
+        rates[racer.name] = statistics.median(size / 1e6 / seconds for size, seconds, _ in slices)
+        ids[racer.name] = sum(made for _, _, made in slices)
         racer.close()
-    ours, theirs = (statistics.median(rates[name]) for name in SIDES)
-    return ours, theirs, ids["stator"], ids["fastokens"]
+    return rates["stator"], rates["fastokens"], ids["stator"], ids["fastokens"]
 
 
 def warm_chat(options, vocabulary, corpora, prompt):
@@ -162,7 +158,7 @@ def main():
     parser.add_argument("--driver", required=True)
     parser.add_argument("--corpora")
     parser.add_argument("--vocabulary", action="append", default=[], help="NAME=PATH of a tokenizer.json")
-    parser.add_argument("--rounds", type=int, default=3, help="the median of so many")
+    parser.add_argument("--rounds", type=int, default=5, help="the median of so many")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
