@@ -53,7 +53,7 @@ struct BpeScratch {
 };
 
 /// Byte-pair encoding of one piece: merges the adjacent pair of lowest rank, leftmost on ties,
-/// until no pair has a rule. Pieces of bytes go without merging (ByteBpe) where the vocabulary
+/// until no pair has a rule. Pieces of bytes go to ByteBpe, which is linear, where the vocabulary
 /// allows it. Otherwise short words scan for the lowest rank and long ones keep a heap over a
 /// linked list: O(n log n) for any word. Immutable and thread-safe.
 class BpeModel {
