@@ -96,7 +96,11 @@ class PairRanks {
     uint64_t bits_;
   };
   const PackedRule& rule(uint32_t rank) const { return rules_[rank]; }
-  void prefetch_rule(uint32_t rank) const { __builtin_prefetch(&rules_[rank]); }
+  /// Any rank, also kNone: hence by address, not by element.
+  void prefetch_rule(uint32_t rank) const {
+    const auto begin = reinterpret_cast<uintptr_t>(rules_.data());
+    __builtin_prefetch(reinterpret_cast<const void*>(begin + rank * sizeof(PackedRule)));
+  }
 
  private:
   // 12 bits of the hash, rank. An empty entry gives kNone or more with every mark.
