@@ -98,10 +98,20 @@ void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
 }
 
 void PieceEncoder::encode_piece(std::string_view piece, std::vector<TokenId>& out) {
-  const auto end = static_cast<uint32_t>(piece.size());
-  Chunk chunk;
-  add_pieces(piece, 0, {&end, 1}, chunk);
-  finish(chunk, out);
+  Open one;
+  one.text = piece.data();
+  one.bytes = piece.size();
+  one.key = piece.size() <= PieceKey::kBytesMax ? PieceKey::of(piece) : PieceKey{0, 0};
+  one.place = PreTokenCache::place_of(one.key);
+  if (cache_.find(one.key, one.place, instance_, one.few)) {
+    out.insert(out.end(), one.few.ids.data(), one.few.ids.data() + one.few.count());
+    return;
+  }
+  const std::span open(&one, 1);
+  look_up(open);
+  look_up_wide(open);
+  append(one, out);
+  keep(open, out);
 }
 
 /// Two passes, so that the memory accesses of many pieces overlap: places in the cache, and what is
@@ -250,6 +260,18 @@ void PieceEncoder::merge(std::span<Open> open) {
   }
 }
 
+/// What is known of the piece, or else what the model says.
+void PieceEncoder::append(Open& open, std::vector<TokenId>& out) {
+  if (open.count != 0) {
+    out.insert(out.end(), open.ids, open.ids + open.count);
+    return;
+  }
+  open.out_begin = out.size();
+  model_.encode_divided(open.piece(), scratch_, out);
+  open.count = static_cast<uint32_t>(out.size() - open.out_begin);
+  open.ids = nullptr;
+}
+
 void PieceEncoder::write(Chunk& chunk, std::vector<TokenId>& out) {
   constexpr size_t kIdsCopied = PreTokenCache::kShortIdsMax + 1;
   static_assert(sizeof(PreTokenCache::Ids) == kIdsCopied * sizeof(TokenId));
@@ -266,14 +288,7 @@ void PieceEncoder::write(Chunk& chunk, std::vector<TokenId>& out) {
       }
       out.insert(out.end(), buffer.data(), to);
       to = buffer.data();
-      open->out_begin = out.size();
-      if (open->count != 0) {
-        out.insert(out.end(), open->ids, open->ids + open->count);
-      } else {
-        model_.encode_divided(open->piece(), scratch_, out);
-        open->count = static_cast<uint32_t>(out.size() - open->out_begin);
-        open->ids = nullptr;
-      }
+      append(*open, out);
     }
   }
   out.insert(out.end(), buffer.data(), to);

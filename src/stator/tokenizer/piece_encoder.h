@@ -43,6 +43,7 @@ class PieceEncoder {
   void look_up(std::span<Open> open) const;
   void look_up_wide(std::span<Open> open) const;
   void merge(std::span<Open> open);
+  void append(Open& open, std::vector<TokenId>& out);
   void write(Chunk& chunk, std::vector<TokenId>& out);
   void keep(std::span<const Open> open, std::span<const TokenId> out);
 

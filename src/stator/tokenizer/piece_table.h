@@ -30,7 +30,7 @@ class PieceTable {
 
   PieceTable() : PieceTable(std::span<Entry>()) {}
 
-  /// Sorts `entries`; those over kBytesMax are left out, ids are below 2^22.
+  /// Sorts `entries`; those over kBytesMax are left out, ids are below 2^24.
   explicit PieceTable(std::span<Entry> entries);
 
   static constexpr size_t kShortBytesMax = 12;

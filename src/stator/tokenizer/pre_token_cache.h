@@ -94,7 +94,7 @@ class PreTokenCache {
   /// Keeps `ids` if they are 1 to kLongIdsMax.
   void insert(const LongKey& key, std::span<const TokenId> ids);
 
-  // Pieces that are too long for that, or have too many ids: lines of a table, Chinese sentences.
+  // Long pieces that do not fit there: lines of a table, Chinese sentences.
 
   struct WideKey {
     std::string_view piece;

@@ -23,7 +23,7 @@ struct WordToEncode {
 /// Byte-pair encoding of short words by the definition: the pair of lowest rank merges, the
 /// leftmost of equals. Several words take turns, so that one's memory accesses overlap with the
 /// work on the others. Quadratic in the length of a word, hence only for short ones. Immutable and
-/// thread-safe; 3 MiB for 128,000 merges.
+/// thread-safe; 2 MiB for 128,000 merges.
 class WordMerger {
  public:
   static constexpr size_t kBytesMax = 62;
