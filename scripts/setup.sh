@@ -11,10 +11,11 @@ build_packages=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libsimdjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libabsl-dev
   libyaml-cpp-dev libcli11-dev libfmt-dev libdnnl-dev libcurl4-openssl-dev
+  libzmq3-dev cppzmq-dev libnats-dev
 )
 test_packages=(
   libclang-rt-19-dev llvm-19 clang-format-19 libgtest-dev libgmock-dev libbenchmark-dev
-  python3 python3-venv nodejs npm curl procps
+  python3 python3-venv nodejs npm curl procps nats-server etcd-server etcd-client
 )
 # Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
 python_clients=(openai==3.52.0)
