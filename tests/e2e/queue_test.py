@@ -132,6 +132,21 @@ class BusyThreshold(QueueTest):
         for answer in running:
             self.assertEqual(answer.result()[0], 200)
 
+    def test_they_change_while_the_frontend_runs(self):
+        status, all_models = self.http.get("/busy_threshold")
+        self.assertEqual((status, all_models["thresholds"][0]["active_prefill_tokens_threshold"]), (200, 0))
+        self.addCleanup(self.http.post, "/busy_threshold", {"model": MODEL, "active_prefill_tokens_threshold": 0})
+        status, changed = self.http.post("/busy_threshold", {"model": MODEL, "active_prefill_tokens_threshold": -1})
+        self.assertEqual((status, changed["active_prefill_tokens_threshold"]), (200, None))
+        running = [self.send() for _ in range(3)]
+        eventually(lambda: self.http.metric("stator_router_active_requests") == 3, "all three run on two workers")
+        for worker in self.deployment.worker_ids():
+            self.assertGreater(
+                self.http.metric("dynamo_frontend_worker_active_prefill_tokens", worker_id=f"{worker}"), 0)
+        for answer in running:
+            self.assertEqual(answer.result()[0], 200)
+        self.assertEqual(self.http.post("/busy_threshold", {"model": "nobody"})[0], 404)
+
     def test_the_request_may_say_which_workers(self):
         for worker in self.deployment.worker_ids():
             for header in ("x-stator-allowed-worker-ids", "x-dynamo-allowed-worker-ids"):

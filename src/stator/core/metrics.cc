@@ -8,6 +8,7 @@
 #include <deque>
 
 #include "stator/core/assert.h"
+#include "stator/core/flat_map.h"
 
 namespace stator {
 namespace {
@@ -64,6 +65,13 @@ struct Metrics::Series {
   std::atomic<double> gauge{0};
   std::function<double()> read;
   bool fresh = true;
+  bool removed = false;
+};
+
+/// Text, and behind it what a callback will say.
+struct Metrics::Chunk {
+  std::string text;
+  std::function<double()> read;
 };
 
 struct Metrics::Family {
@@ -71,6 +79,8 @@ struct Metrics::Family {
   std::string help;
   std::string type;
   std::deque<Series> series;  // deque: handles point into it
+  FlatMap<std::string, Series*> shown;
+  std::vector<Series*> free;  // removed, for reuse; in `series` all the same
 };
 
 Metrics::Metrics() = default;
@@ -128,14 +138,53 @@ Metrics::Family& Metrics::family(std::string_view name, std::string_view help,
 
 Metrics::Series& Metrics::series(Family& family, const MetricLabels& labels) {
   std::string rendered = render_labels(labels);
-  for (Series& series : family.series) {
-    if (series.labels == rendered) {
-      return series;
+  if (const auto known = family.shown.find(rendered); known != family.shown.end()) {
+    return *known->second;
+  }
+  Series* made = nullptr;
+  if (family.free.empty()) {
+    made = &family.series.emplace_back();
+  } else {
+    made = family.free.back();
+    family.free.pop_back();
+    made->removed = false;
+  }
+  made->labels = rendered;
+  family.shown.emplace(std::move(rendered), made);
+  return *made;
+}
+
+void Metrics::clear_slots(uint32_t first, uint32_t count) {
+  for (const auto& cell : blocks_) {
+    if (SlotBlock* block = cell.load(std::memory_order_acquire)) {
+      for (uint32_t i = 0; i < count; ++i) {
+        block->slots[first + i].store(0, std::memory_order_relaxed);
+      }
     }
   }
-  Series& made = family.series.emplace_back();
-  made.labels = std::move(rendered);
-  return made;
+}
+
+void Metrics::remove(std::string_view name, const MetricLabels& labels) {
+  const MutexLock lock(mutex_);
+  const auto family = std::ranges::find(
+      families_, name, [](const auto& each) { return std::string_view(each->name); });
+  if (family == families_.end()) {
+    return;
+  }
+  const auto known = (*family)->shown.find(render_labels(labels));
+  if (known == (*family)->shown.end()) {
+    return;
+  }
+  Series& gone = *known->second;
+  (*family)->shown.erase(known);
+  (*family)->free.push_back(&gone);
+  gone.removed = true;
+  gone.read = nullptr;
+  gone.gauge.store(0, std::memory_order_relaxed);
+  if (!gone.fresh) {
+    const bool is_counter = (*family)->type == "counter";
+    clear_slots(gone.slot, is_counter ? 1 : static_cast<uint32_t>(gone.bounds.size()) + 2);
+  }
 }
 
 Counter Metrics::counter(std::string_view name, std::string_view help, const MetricLabels& labels) {
@@ -171,35 +220,65 @@ void Metrics::gauge_callback(std::string_view name, std::string_view help,
   series(family(name, help, "gauge"), labels).read = std::move(read);
 }
 
-std::string Metrics::render() const {
-  std::string out;
+void Metrics::render_series(std::string& out, const Family& family, const Series& series) const {
   auto sink = std::back_inserter(out);
-  const MutexLock lock(mutex_);
+  const std::string braces = series.labels.empty() ? "" : "{" + series.labels + "}";
+  if (family.type == "counter") {
+    fmt::format_to(sink, "{}{} {}\n", family.name, braces, sum(series.slot));
+    return;
+  }
+  if (family.type == "gauge") {
+    fmt::format_to(sink, "{}{} ", family.name, braces);
+    if (!series.read) {
+      out += render_number(series.gauge.load()) + "\n";
+    }
+    return;
+  }
+  const std::string_view comma = series.labels.empty() ? "" : ",";
+  uint64_t cumulative = 0;
+  for (size_t i = 0; i <= series.bounds.size(); ++i) {
+    cumulative += sum(series.slot + static_cast<uint32_t>(i));
+    const std::string bound = i < series.bounds.size() ? render_number(series.bounds[i]) : "+Inf";
+    fmt::format_to(sink, "{}_bucket{{{}{}le=\"{}\"}} {}\n", family.name, series.labels, comma,
+                   bound, cumulative);
+  }
+  const auto sum_slot = series.slot + static_cast<uint32_t>(series.bounds.size()) + 1;
+  fmt::format_to(sink, "{}_sum{} {}\n", family.name, braces,
+                 render_number(static_cast<double>(sum(sum_slot)) / 1e6));
+  fmt::format_to(sink, "{}_count{} {}\n", family.name, braces, cumulative);
+}
+
+std::vector<Metrics::Chunk> Metrics::render_chunks() const {
+  std::vector<Chunk> chunks(1);
   for (const auto& family : families_) {
-    fmt::format_to(sink, "# HELP {} {}\n# TYPE {} {}\n", family->name, family->help, family->name,
-                   family->type);
+    fmt::format_to(std::back_inserter(chunks.back().text), "# HELP {} {}\n# TYPE {} {}\n",
+                   family->name, family->help, family->name, family->type);
     for (const Series& series : family->series) {
-      const std::string braces = series.labels.empty() ? "" : "{" + series.labels + "}";
-      if (family->type == "counter") {
-        fmt::format_to(sink, "{}{} {}\n", family->name, braces, sum(series.slot));
-      } else if (family->type == "gauge") {
-        const double value = series.read ? series.read() : series.gauge.load();
-        fmt::format_to(sink, "{}{} {}\n", family->name, braces, render_number(value));
-      } else {
-        const std::string_view comma = series.labels.empty() ? "" : ",";
-        uint64_t cumulative = 0;
-        for (size_t i = 0; i <= series.bounds.size(); ++i) {
-          cumulative += sum(series.slot + static_cast<uint32_t>(i));
-          const std::string bound =
-              i < series.bounds.size() ? render_number(series.bounds[i]) : "+Inf";
-          fmt::format_to(sink, "{}_bucket{{{}{}le=\"{}\"}} {}\n", family->name, series.labels,
-                         comma, bound, cumulative);
-        }
-        const auto sum_slot = series.slot + static_cast<uint32_t>(series.bounds.size()) + 1;
-        fmt::format_to(sink, "{}_sum{} {}\n", family->name, braces,
-                       render_number(static_cast<double>(sum(sum_slot)) / 1e6));
-        fmt::format_to(sink, "{}_count{} {}\n", family->name, braces, cumulative);
+      if (series.removed) {
+        continue;
       }
+      render_series(chunks.back().text, *family, series);
+      if (series.read) {
+        chunks.back().read = series.read;
+        chunks.emplace_back();
+      }
+    }
+  }
+  return chunks;
+}
+
+std::string Metrics::render() const {
+  std::vector<Chunk> chunks;
+  {
+    const MutexLock lock(mutex_);
+    chunks = render_chunks();
+  }
+  // Callbacks take locks of their own, under which series may be registered: not under ours.
+  std::string out;
+  for (const Chunk& chunk : chunks) {
+    out += chunk.text;
+    if (chunk.read) {
+      out += render_number(chunk.read()) + "\n";
     }
   }
   return out;

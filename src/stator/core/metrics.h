@@ -86,9 +86,16 @@ class Metrics {
   Gauge gauge(std::string_view name, std::string_view help, const MetricLabels& labels = {});
   Histogram histogram(std::string_view name, std::string_view help, std::span<const double> bounds,
                       const MetricLabels& labels = {});
-  /// A gauge computed at scrape time; `read` runs on the scraping thread and must be thread-safe.
+  /// A gauge computed at scrape time; `read` runs on the scraping thread, without the registration
+  /// lock, and must be thread-safe.
   void gauge_callback(std::string_view name, std::string_view help, const MetricLabels& labels,
                       std::function<double()> read);
+
+  /// The series is no longer shown: what it counted is gone. Its place is taken by the next new
+  /// series of that name, so a name costs what it needed at most at once. Handles to it must not be
+  /// used any more. A scrape under way may still call `read` of a gauge_callback: it should own
+  /// what it reads. Unknown ones are ignored.
+  void remove(std::string_view name, const MetricLabels& labels);
 
   /// The exposition text. Takes the registration lock; safe while other threads count.
   std::string render() const;
@@ -101,6 +108,7 @@ class Metrics {
   struct Series;
   struct Family;
   struct SlotBlock;
+  struct Chunk;
   // Per process, not per registry: a thread's index. Beyond kThreadsMax threads share a block,
   // which stays correct because increments are atomic.
   static constexpr uint32_t kThreadsMax = 64;
@@ -111,6 +119,10 @@ class Metrics {
   Family& family(std::string_view name, std::string_view help, std::string_view type)
       STATOR_REQUIRES(mutex_);
   Series& series(Family& family, const MetricLabels& labels) STATOR_REQUIRES(mutex_);
+  void render_series(std::string& out, const Family& family, const Series& series) const
+      STATOR_REQUIRES(mutex_);
+  std::vector<Chunk> render_chunks() const STATOR_REQUIRES(mutex_);
+  void clear_slots(uint32_t first, uint32_t count) STATOR_REQUIRES(mutex_);
   uint32_t take_slots(uint32_t count) STATOR_REQUIRES(mutex_);
 
   mutable Mutex mutex_;

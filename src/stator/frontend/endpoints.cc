@@ -8,6 +8,7 @@
 #include "stator/api/error_body.h"
 #include "stator/api/response_body.h"
 #include "stator/frontend/answer.h"
+#include "stator/frontend/busy_threshold.h"
 
 namespace stator::frontend {
 namespace {
@@ -105,6 +106,19 @@ void answer_receipt(net::HttpExchange& exchange, const EndpointContext& context)
                    as_text ? render_text(*receipt) : render_json(*receipt));
 }
 
+void answer_get_thresholds(net::HttpExchange& exchange, const EndpointContext& context) {
+  exchange.respond(200, kJson, render_busy_thresholds(context.catalog));
+}
+
+void answer_set_thresholds(net::HttpExchange& exchange, const EndpointContext& context) {
+  auto body = set_busy_thresholds(context.catalog, exchange.request().body());
+  if (!body) {
+    refuse(exchange, context, std::move(body.error()));
+    return;
+  }
+  exchange.respond(200, kJson, *body);
+}
+
 struct Route {
   std::string_view method;
   std::string_view path;
@@ -112,13 +126,17 @@ struct Route {
   void (*answer)(net::HttpExchange&, const EndpointContext&);
 };
 
-constexpr std::array<Route, 10> kRoutes = {{
+constexpr std::string_view kBusyThreshold = "/busy_threshold";
+
+constexpr std::array<Route, 12> kRoutes = {{
     {"GET", "/v1/models", false, answer_models},
     {"GET", kModelsPrefix, true, answer_model},
     {"GET", "/health", false, answer_health},
     {"GET", "/live", false, answer_live},
     {"GET", "/metrics", false, answer_metrics},
     {"GET", kReceiptsPrefix, true, answer_receipt},
+    {"GET", kBusyThreshold, false, answer_get_thresholds},
+    {"POST", kBusyThreshold, false, answer_set_thresholds},
     // These work on text and are the shard's; listed so that another method on them is a 405.
     {"POST", "/tokenize", false, nullptr},
     {"POST", "/detokenize", false, nullptr},
@@ -148,6 +166,12 @@ std::string allowed_methods(std::string_view path) {
 bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context) {
   const net::HttpRequest& request = exchange.request();
   const std::string_view method = request.method() == "HEAD" ? "GET" : request.method();
+  if (context.config.disable_admin_api && request.path() == kBusyThreshold) {
+    std::string body;
+    append_route_not_found(body, request.method(), request.path(), style_of(context));
+    exchange.respond(404, kJson, body);
+    return true;
+  }
   for (const Route& route : kRoutes) {
     if (route.answer != nullptr && route.method == method && path_matches(route, request.path())) {
       route.answer(exchange, context);

@@ -23,7 +23,8 @@ struct EndpointContext {
   bool draining = false;
 };
 
-/// /v1/models, /v1/models/{id}, /health, /live, /metrics, /receipts/{id}.
+/// /v1/models, /v1/models/{id}, /health, /live, /metrics, /receipts/{id}, and, unless
+/// the configuration hides it, /busy_threshold.
 /// Answers the exchange and returns true, or returns false for a path that is not one of them.
 bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context);
 

@@ -70,6 +70,9 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
   schema.bytes("frontend.tokenizer_cache_bytes", config.tokenizer_cache_bytes,
                "memory for that, for all models together",
                {.env_peer = "DYN_TOKENIZER_CACHE_BYTES"});
+  schema.boolean("frontend.disable_admin_api", config.disable_admin_api,
+                 "no /busy_threshold: the thresholds stay as configured",
+                 {.env_peer = "DYN_DISABLE_FRONTEND_ADMIN_API"});
   schema.text("frontend.metrics_prefix", config.metrics_prefix, "prefix of the frontend's metrics",
               {.flag = "metrics-prefix", .env_peer = "DYN_METRICS_PREFIX"});
 }

@@ -24,7 +24,8 @@ struct FrontendConfig {
   Duration stream_idle_timeout =
       std::chrono::seconds(600);  ///< no token for this long: failed; 0 = off
   Duration drain_timeout = std::chrono::seconds(30);
-  bool strict_fields = false;  ///< unknown request fields are a 400 instead of being ignored
+  bool strict_fields = false;      ///< unknown request fields are a 400 instead of being ignored
+  bool disable_admin_api = false;  ///< no /busy_threshold
   std::string metrics_prefix = "dynamo_frontend";
   /// Larger bodies are parsed, rendered and tokenized by the compute pool, not on the loop.
   uint64_t inline_body_bytes_max = 4096;

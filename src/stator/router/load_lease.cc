@@ -7,8 +7,16 @@
 
 namespace stator::router {
 
-std::shared_ptr<LoadBook> LoadBook::make(const Clock& clock) {
-  return std::shared_ptr<LoadBook>(new LoadBook(clock));
+namespace {
+
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+std::shared_ptr<LoadBook> LoadBook::make(const Clock& clock, LoadInstruments instruments) {
+  return std::shared_ptr<LoadBook>(new LoadBook(clock, instruments));
 }
 
 LoadSlot LoadBook::add_worker() {
@@ -83,9 +91,13 @@ void LoadBook::tell() noexcept {
 
 void LoadBook::first_token(ActiveSequences::Ticket ticket) noexcept {
   const TimePoint now = clock_.now();
+  std::optional<Duration> waited;
   {
     const MutexLock lock(mutex_);
-    core_.first_token(ticket, now);
+    waited = core_.first_token(ticket, now);
+  }
+  if (waited) {
+    instruments_.first_token_seconds.observe(seconds(*waited));
   }
   tell();
 }
@@ -93,16 +105,23 @@ void LoadBook::first_token(ActiveSequences::Ticket ticket) noexcept {
 void LoadBook::output_grew(ActiveSequences::Ticket ticket, uint32_t tokens,
                            uint32_t new_blocks) noexcept {
   const TimePoint now = clock_.now();
-  const MutexLock lock(mutex_);
-  core_.output_grew(ticket, tokens, new_blocks, now);
+  std::optional<Duration> per_token;
+  {
+    const MutexLock lock(mutex_);
+    per_token = core_.output_grew(ticket, tokens, new_blocks, now);
+  }
+  if (per_token) {
+    instruments_.inter_token_seconds.observe(seconds(*per_token));
+  }
 }
 
-void LoadBook::free(ActiveSequences::Ticket ticket) noexcept {
+void LoadBook::free(ActiveSequences::Ticket ticket, uint32_t output_tokens) noexcept {
   const TimePoint now = clock_.now();
   {
     const MutexLock lock(mutex_);
     core_.free(ticket, now);
   }
+  instruments_.output_tokens.observe(output_tokens);
   tell();
 }
 
@@ -178,7 +197,7 @@ void LoadLease::release() noexcept {
                                     std::memory_order_relaxed);
       session_.reset();
     }
-    book->free(ticket_);
+    book->free(ticket_, output_tokens_);
   }
 }
 

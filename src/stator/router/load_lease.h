@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "stator/core/clock.h"
+#include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/router/load/active_sequences.h"
 #include "stator/router/session_table.h"
@@ -17,11 +18,18 @@ namespace stator::router {
 
 class LoadLease;
 
+/// What a LoadBook observes of the requests booked in it; default-made ones observe nothing.
+struct LoadInstruments {
+  Histogram first_token_seconds;  ///< from the booking
+  Histogram inter_token_seconds;
+  Histogram output_tokens;  ///< per booking
+};
+
 /// ActiveSequences for all shards: a lock and a clock around the core. Thread-safe; shared by the
 /// router and by every lease, so that streams may outlive the router. The clock outlives both.
 class LoadBook : public std::enable_shared_from_this<LoadBook> {
  public:
-  static std::shared_ptr<LoadBook> make(const Clock& clock);
+  static std::shared_ptr<LoadBook> make(const Clock& clock, LoadInstruments instruments = {});
 
   LoadSlot add_worker();
   void remove_worker(LoadSlot slot);
@@ -47,13 +55,15 @@ class LoadBook : public std::enable_shared_from_this<LoadBook> {
 
  private:
   friend class LoadLease;
-  explicit LoadBook(const Clock& clock) : clock_(clock) {}
+  LoadBook(const Clock& clock, LoadInstruments instruments)
+      : clock_(clock), instruments_(instruments) {}
   void first_token(ActiveSequences::Ticket ticket) noexcept;
   void output_grew(ActiveSequences::Ticket ticket, uint32_t tokens, uint32_t new_blocks) noexcept;
-  void free(ActiveSequences::Ticket ticket) noexcept;
+  void free(ActiveSequences::Ticket ticket, uint32_t output_tokens) noexcept;
   void tell() noexcept;
 
   const Clock& clock_;
+  const LoadInstruments instruments_;
   std::atomic<bool> watched_{false};
   mutable Mutex mutex_;
   ActiveSequences core_ STATOR_GUARDED_BY(mutex_);

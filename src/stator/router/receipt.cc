@@ -47,6 +47,7 @@ std::string render_json(const Receipt& receipt) {
       {"prompt_tokens", receipt.prompt_tokens},
       {"prompt_blocks", receipt.prompt_blocks},
       {"block_size", receipt.block_size},
+      {"best_overlap_blocks", receipt.best_overlap_blocks},
       {"temperature", receipt.temperature},
       {"chosen",
        {{"worker_id", to_string(receipt.chosen.worker)}, {"dp_rank", receipt.chosen.dp_rank}}},

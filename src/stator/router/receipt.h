@@ -35,6 +35,7 @@ struct Receipt {
   uint32_t prompt_tokens = 0;
   uint32_t prompt_blocks = 0;
   uint32_t block_size = 0;
+  uint32_t best_overlap_blocks = 0;  ///< the longest cached prefix among the eligible workers
   double temperature = 0;
   WorkerKey chosen;
   std::string_view reason;

@@ -86,6 +86,11 @@ void Router::set_draining(WorkerKey worker, bool draining) {
   table_.set_draining(worker, draining);
 }
 
+std::optional<LoadSlot> Router::load_slot(WorkerKey worker) const {
+  const auto position = table_.position(worker);
+  return position ? std::optional(table_.all()[*position].slot) : std::nullopt;
+}
+
 Applied Router::apply(WorkerKey worker, const kv::KvEvent& event) {
   // Events of a worker that already left must not leave blocks behind that nobody will remove.
   return table_.position(worker) ? index_->apply(worker, event) : Applied::kUnknownBlock;
@@ -377,20 +382,22 @@ Decision Router::decide(const RouteRequest& request, WallTime now) {
     }
     decision.lease.hold_session(std::move(session));
   }
-  decision.receipt = {.request_id = std::string(request.request_id),
-                      .model = std::string(request.model),
-                      .mode = info_.name,
-                      .time = now,
-                      .prompt_tokens = request.prompt_tokens,
-                      .prompt_blocks = static_cast<uint32_t>(request.sequences.size()),
-                      .block_size = request.block_size,
-                      .temperature = shape.cost.temperature,
-                      .chosen = chosen,
-                      .reason = pinned ? "named by the request" : choice.reason,
-                      .workers = static_cast<uint32_t>(table_.all().size()),
-                      .eligible = static_cast<uint32_t>(rows_->workers.size()),
-                      .queued = request.queued,
-                      .candidates = make_candidates(request, choice.row)};
+  decision.receipt = {
+      .request_id = std::string(request.request_id),
+      .model = std::string(request.model),
+      .mode = info_.name,
+      .time = now,
+      .prompt_tokens = request.prompt_tokens,
+      .prompt_blocks = static_cast<uint32_t>(request.sequences.size()),
+      .block_size = request.block_size,
+      .best_overlap_blocks = overlap_blocks_.empty() ? 0 : std::ranges::max(overlap_blocks_),
+      .temperature = shape.cost.temperature,
+      .chosen = chosen,
+      .reason = pinned ? "named by the request" : choice.reason,
+      .workers = static_cast<uint32_t>(table_.all().size()),
+      .eligible = static_cast<uint32_t>(rows_->workers.size()),
+      .queued = request.queued,
+      .candidates = make_candidates(request, choice.row)};
   return decision;
 }
 

@@ -127,6 +127,9 @@ class Router {
   Refusal last_refusal() const { return last_refusal_; }
   const SessionTable& sessions() const { return sessions_; }
   size_t worker_count() const { return table_.all().size(); }
+  std::span<const WorkerTable::Worker> workers() const { return table_.all(); }
+  /// Where its load is booked; none for an unknown worker.
+  std::optional<LoadSlot> load_slot(WorkerKey worker) const;
   const KvIndex& index() const { return *index_; }
   /// Sum over all workers of requests booked by live leases; 0 when idle.
   int64_t active_requests() const { return book_->total_requests(); }

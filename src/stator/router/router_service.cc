@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/router/router_service.h"
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
 #include "stator/router/index/index_service.h"
 
 namespace stator::router {
 namespace {
-
-constexpr std::array<double, 20> kHitRates = {0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5,
-                                              0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1};
-constexpr std::array<double, 12> kPromptTokens = {50,   102,  208,   424,   865,   1764,
-                                                  3598, 7338, 14966, 30523, 62252, 128000};
-constexpr std::array<double, 15> kOverheadMs = {0.001, 0.002, 0.004, 0.008, 0.016,
-                                                0.032, 0.064, 0.128, 0.256, 0.512,
-                                                1.024, 2.048, 4.096, 8.192, 16.384};
-constexpr std::array<double, 12> kWaitSeconds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3,
-                                                 1,     3,     10,   30,   60,  120};
 
 /// When workers count as busy, and what waits for them.
 void describe_limits(ConfigSchema& schema, RouterConfig& config) {
@@ -103,48 +91,6 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
   describe_limits(schema, config);
 }
 
-RouterService::Series::Series(Metrics& metrics, std::string_view model) {
-  const MetricLabels by_model = {{"model", std::string(model)}};
-  // Dashboards and the planner expect these labels and values.
-  const MetricLabels by_class = {
-      {"model", std::string(model)}, {"worker_type", "decode"}, {"policy_class", "default"}};
-  started = metrics.counter("dynamo_component_router_requests_started_total",
-                            "requests that came to the router");
-  finished = metrics.counter("dynamo_component_router_requests_total", "requests sent to a worker");
-  hit_rate =
-      metrics.histogram("dynamo_component_router_kv_hit_rate",
-                        "part of the prompt's blocks cached on the chosen worker", kHitRates);
-  prompt_tokens = metrics.histogram("dynamo_component_router_input_sequence_tokens",
-                                    "prompt tokens per request", kPromptTokens);
-  scheduling_ms = metrics.histogram("dynamo_router_overhead_scheduling_ms",
-                                    "milliseconds to choose a worker", kOverheadMs);
-  wait_seconds = metrics.histogram("stator_router_queue_wait_seconds",
-                                   "how long requests waited that had to", kWaitSeconds, by_model);
-  decisions = metrics.counter("stator_router_decisions_total", "requests routed to a worker");
-  overlap_blocks = metrics.counter("stator_router_overlap_blocks_total",
-                                   "prompt blocks already cached on the chosen worker");
-  prompt_blocks = metrics.counter("stator_router_prompt_blocks_total", "full prompt blocks routed");
-  rejections = metrics.counter("dynamo_frontend_model_rejection_total",
-                               "requests refused because all workers are busy", by_model);
-  pending_requests = metrics.gauge("dynamo_frontend_router_queue_pending_requests",
-                                   "requests that wait for a worker", by_class);
-  pending_tokens = metrics.gauge("dynamo_frontend_router_queue_pending_isl_tokens",
-                                 "their prompt tokens", by_class);
-  pending_cached = metrics.gauge("dynamo_frontend_router_queue_pending_cached_tokens",
-                                 "of those, cached on some worker", by_class);
-  pending_bytes = metrics.gauge("stator_router_queue_pending_bytes", "memory they hold", by_model);
-  for (size_t i = 0; i < kShedCount; ++i) {
-    MetricLabels labels = by_class;
-    labels.emplace_back("reason", describe(static_cast<Shed>(i)));
-    sheds[i] = metrics.counter("dynamo_frontend_router_queue_backpressure_total",
-                               "requests the queue refused or gave up", labels);
-  }
-  for (size_t i = 0; i < kRefusalCount; ++i) {
-    refusals[i] = metrics.counter("stator_router_refusals_total", "requests no worker could take",
-                                  {{"reason", std::string(describe(static_cast<Refusal>(i)))}});
-  }
-}
-
 QueueTicket& QueueTicket::operator=(QueueTicket&& other) noexcept {
   if (this != &other) {
     cancel();
@@ -168,12 +114,13 @@ Result<std::shared_ptr<RouterService>> RouterService::create(const RouterConfig&
                                                              const Clock& clock, Metrics& metrics,
                                                              ReceiptLog& receipts) {
   STATOR_TRY(const QueueOrder order, parse_queue_order(config.queue.order));
-  auto book = LoadBook::make(clock);
+  RouterMetrics instruments(metrics, model);
+  auto book = LoadBook::make(clock, instruments.load());
   STATOR_TRY(std::unique_ptr<KvIndex> index, IndexService::create(config.index, clock, metrics));
   KvIndex& shared = *index;
   STATOR_TRY(auto router, Router::create(config, book, Random::from_entropy(), std::move(index)));
   std::shared_ptr<RouterService> service(new RouterService(
-      {std::move(router), shared, book, order}, Series(metrics, model), clock, receipts));
+      {std::move(router), shared, book, order}, std::move(instruments), clock, receipts));
   book->set_listener([weak = std::weak_ptr(service)] {
     if (const auto self = weak.lock()) {
       self->pump();
@@ -182,12 +129,13 @@ Result<std::shared_ptr<RouterService>> RouterService::create(const RouterConfig&
   return service;
 }
 
-RouterService::RouterService(Parts parts, Series series, const Clock& clock, ReceiptLog& receipts)
+RouterService::RouterService(Parts parts, RouterMetrics metrics, const Clock& clock,
+                             ReceiptLog& receipts)
     : clock_(clock),
       receipts_(receipts),
       index_(parts.index),
       book_(std::move(parts.book)),
-      series_(std::move(series)),
+      metrics_(std::move(metrics)),
       dispatcher_(std::move(parts.router), parts.order) {}
 
 RouterService::~RouterService() {
@@ -198,6 +146,7 @@ void RouterService::add_worker(WorkerKey worker, WorkerFacts facts) {
   {
     const MutexLock lock(mutex_);
     dispatcher_.router().add_worker(worker, std::move(facts));
+    metrics_.add_worker(worker, dispatcher_.router().load_slot(worker).value(), book_);
   }
   pump();
 }
@@ -206,6 +155,7 @@ void RouterService::remove_worker(WorkerKey worker) {
   {
     const MutexLock lock(mutex_);
     dispatcher_.router().remove_worker(worker);
+    metrics_.remove_worker(worker);
   }
   pump();
 }
@@ -224,29 +174,22 @@ void RouterService::apply(WorkerKey worker, const kv::KvEvent& event) {
 
 void RouterService::count_refusal(const Error& error, std::optional<Shed> shed) {
   if (shed) {
-    series_.sheds[static_cast<size_t>(*shed)].add();
+    metrics_.shed(*shed);
   } else {
-    series_.refusals[static_cast<size_t>(dispatcher_.router().last_refusal())].add();
+    metrics_.refused(dispatcher_.router().last_refusal());
   }
   if (error.code() == Code::kOverloaded) {
-    series_.rejections.add();
+    metrics_.rejected();
   }
 }
 
 void RouterService::count(Decision& decision) {
-  const Receipt& receipt = decision.receipt;
-  series_.decisions.add();
-  series_.finished.add();
-  series_.overlap_blocks.add(decision.overlap_blocks);
-  series_.prompt_blocks.add(receipt.prompt_blocks);
-  series_.prompt_tokens.observe(receipt.prompt_tokens);
-  series_.hit_rate.observe(static_cast<double>(decision.overlap_blocks) /
-                           std::max(1U, receipt.prompt_blocks));
+  metrics_.decided(decision.receipt, decision.overlap_blocks);
   receipts_.add(std::move(decision.receipt));
 }
 
 Result<Decision> RouterService::route(const RouteRequest& request) {
-  series_.started.add();
+  metrics_.started();
   Result<Decision> decision = [&]() -> Result<Decision> {
     const MutexLock lock(mutex_);
     auto routed = dispatcher_.router().route(request, clock_.wall_now());
@@ -263,7 +206,7 @@ Result<Decision> RouterService::route(const RouteRequest& request) {
 
 Result<RouterService::Routed> RouterService::route_or_wait(const RouteRequest& request,
                                                            const QueueHints& hints, Waiter waiter) {
-  series_.started.add();
+  metrics_.started();
   const TimePoint begin = clock_.now();
   Routed routed;
   {
@@ -273,7 +216,7 @@ Result<RouterService::Routed> RouterService::route_or_wait(const RouteRequest& r
       count_refusal(submitted.error(), dispatcher_.last_shed());
       return std::move(submitted.error());
     }
-    series_.sessions.set(static_cast<double>(dispatcher_.router().sessions().size()));
+    metrics_.set_sessions(dispatcher_.router().sessions().size());
     if (auto* decision = std::get_if<Decision>(&*submitted)) {
       routed.decision = std::move(*decision);
     } else {
@@ -283,8 +226,7 @@ Result<RouterService::Routed> RouterService::route_or_wait(const RouteRequest& r
       refresh_gauges();
     }
   }
-  series_.scheduling_ms.observe(
-      std::chrono::duration<double, std::milli>(clock_.now() - begin).count());
+  metrics_.scheduled(clock_.now() - begin);
   if (routed.decision) {
     count(*routed.decision);
   } else {
@@ -309,10 +251,7 @@ void RouterService::refresh_gauges() {
   const RequestQueue& queue = dispatcher_.queue();
   waiting_.store(queue.size(), std::memory_order_relaxed);
   book_->set_watched(!queue.empty());
-  series_.pending_requests.set(static_cast<double>(queue.size()));
-  series_.pending_tokens.set(static_cast<double>(queue.prompt_tokens()));
-  series_.pending_cached.set(static_cast<double>(queue.cached_tokens()));
-  series_.pending_bytes.set(static_cast<double>(queue.bytes()));
+  metrics_.set_queue(queue);
 }
 
 RouterService::Delivery RouterService::make_delivery(Dispatcher::Outcome outcome) {
@@ -331,8 +270,8 @@ void RouterService::pump() {
     const MutexLock lock(mutex_);
     const TimePoint now = clock_.now();
     for (Dispatcher::Outcome& late : dispatcher_.expire(now)) {
-      series_.sheds[static_cast<size_t>(Shed::kWait)].add();
-      series_.rejections.add();
+      metrics_.shed(Shed::kWait);
+      metrics_.rejected();
       deliveries.push_back(make_delivery(std::move(late)));
     }
     while (auto outcome = dispatcher_.next(now, clock_.wall_now())) {
@@ -345,8 +284,7 @@ void RouterService::pump() {
   }
   for (Delivery& delivery : deliveries) {
     if (delivery.decision) {
-      series_.wait_seconds.observe(
-          std::chrono::duration<double>(delivery.decision->receipt.queued).count());
+      metrics_.waited(delivery.decision->receipt.queued);
       count(*delivery.decision);
     }
     delivery.waiter(std::move(delivery.decision));
@@ -355,6 +293,16 @@ void RouterService::pump() {
 
 void RouterService::tick() {
   pump();
+}
+
+BusyThresholds RouterService::reject_thresholds() const {
+  const MutexLock lock(mutex_);
+  return dispatcher_.router().config().reject;
+}
+
+void RouterService::set_reject_thresholds(const BusyThresholds& thresholds) {
+  const MutexLock lock(mutex_);
+  dispatcher_.router().set_reject_thresholds(thresholds);
 }
 
 int64_t RouterService::active_requests() const {

@@ -15,6 +15,7 @@
 #include "stator/core/mutex.h"
 #include "stator/router/dispatcher.h"
 #include "stator/router/router.h"
+#include "stator/router/router_metrics.h"
 
 namespace stator::router {
 
@@ -79,20 +80,16 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   /// every 100 ms to a second.
   void tick();
 
+  /// When a worker counts as too busy for more; from the next decision on.
+  BusyThresholds reject_thresholds() const;
+  void set_reject_thresholds(const BusyThresholds& thresholds);
+
   int64_t active_requests() const;
   size_t worker_count() const;
   size_t waiting() const;
 
  private:
   friend class QueueTicket;
-  struct Series {
-    explicit Series(Metrics& metrics, std::string_view model);
-    Counter started, decisions, finished, overlap_blocks, prompt_blocks, rejections;
-    Counter refusals[kRefusalCount];
-    Counter sheds[kShedCount];
-    Gauge pending_requests, pending_tokens, pending_cached, pending_bytes, sessions;
-    Histogram hit_rate, prompt_tokens, scheduling_ms, wait_seconds;
-  };
   struct Delivery {
     Waiter waiter;
     Result<Decision> decision;
@@ -104,7 +101,7 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
     std::shared_ptr<LoadBook> book;
     QueueOrder order;
   };
-  RouterService(Parts parts, Series series, const Clock& clock, ReceiptLog& receipts);
+  RouterService(Parts parts, RouterMetrics metrics, const Clock& clock, ReceiptLog& receipts);
   void cancel(Dispatcher::Id id) noexcept;
   /// Routes whoever can run now and tells them.
   void pump();
@@ -117,7 +114,7 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   ReceiptLog& receipts_;
   KvIndex& index_;                        // an IndexService, the router's
   const std::shared_ptr<LoadBook> book_;  // shared with leases
-  const Series series_;
+  RouterMetrics metrics_;
   mutable Mutex mutex_;
   Dispatcher dispatcher_ STATOR_GUARDED_BY(mutex_);
   FlatMap<Dispatcher::Id, Waiter> waiters_ STATOR_GUARDED_BY(mutex_);  // of those in the queue

@@ -11,6 +11,7 @@ namespace stator {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Metrics, SumsTheCountsOfAllThreads) {
   Metrics metrics;
@@ -65,6 +66,38 @@ TEST(Metrics, ACallbackGaugeIsReadAtScrapeTime) {
   metrics.gauge_callback("depth", "queue", {}, [&value] { return value; });
   value = 7;
   EXPECT_THAT(metrics.render(), HasSubstr("depth 7\n"));
+}
+
+TEST(Metrics, ARemovedSeriesIsNotShownAndItsPlaceIsReused) {
+  Metrics metrics;
+  constexpr std::array kBounds = {1.0};
+  for (int i = 0; i < 100'000; ++i) {  // more than there are slots
+    const MetricLabels labels = {{"worker", std::to_string(i)}};
+    const Counter counter = metrics.counter("x_total", "things", labels);
+    const Histogram histogram = metrics.histogram("seconds", "time", kBounds, labels);
+    metrics.gauge_callback("depth", "queue", labels, [] { return 5.0; });
+    ASSERT_EQ(counter.value(), 0U);
+    ASSERT_EQ(histogram.count(), 0U);
+    counter.add();
+    histogram.observe(0.5);
+    for (const char* name : {"x_total", "seconds", "depth"}) {
+      metrics.remove(name, labels);
+    }
+  }
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("worker=")));
+}
+
+TEST(Metrics, RemovingASeriesLeavesTheOthersAlone) {
+  Metrics metrics;
+  const Gauge kept = metrics.gauge("depth", "queue", {{"k", "a"}});
+  kept.set(3);
+  metrics.gauge("depth", "queue", {{"k", "b"}}).set(4);
+  metrics.remove("depth", {{"k", "b"}});
+  metrics.remove("depth", {{"k", "c"}});
+  metrics.remove("unknown", {});
+  EXPECT_THAT(metrics.render(), HasSubstr("depth{k=\"a\"} 3\n"));
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("k=\"b\"")));
+  EXPECT_EQ(metrics.gauge("depth", "queue", {{"k", "b"}}).value(), 0);
 }
 
 TEST(Metrics, ADefaultHandleCountsIntoNothing) {

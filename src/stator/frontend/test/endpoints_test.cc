@@ -144,5 +144,39 @@ TEST(JsonContentType, IsRecognisedWithParametersAndSuffixes) {
   EXPECT_FALSE(is_json_content_type(net::HttpRequest("POST", "/")));
 }
 
+TEST_F(EndpointsTest, BusyThresholdsAreShownAndSetPerModel) {
+  add_worker();
+  EXPECT_THAT(get("/busy_threshold").second,
+              HasSubstr(R"({"model":"demo","active_decode_blocks_threshold":null,)"));
+  const auto post = [this](std::string_view body) {
+    net::HttpRequest request("POST", "/busy_threshold");
+    request.mutable_body() = body;
+    FakeExchange exchange(std::move(request));
+    EXPECT_TRUE(ask(exchange));
+    return std::pair(exchange.status, exchange.text);
+  };
+  const auto [status, answer] = post(
+      R"({"model":"demo","active_decode_blocks_threshold":0.5,"active_prefill_tokens_threshold":0})");
+  EXPECT_EQ(status, 200);
+  EXPECT_THAT(answer, HasSubstr("\"active_prefill_tokens_threshold_frac\":null"));
+  const auto thresholds = catalog_.find("demo")->router->reject_thresholds();
+  EXPECT_EQ(thresholds.kv_fraction, 0.5);
+  EXPECT_EQ(thresholds.prefill_tokens, 0);
+  EXPECT_LT(thresholds.prefill_fraction, 0);
+
+  EXPECT_EQ(post(R"({"model":"demo","active_decode_blocks_threshold":-1})").first, 200);
+  EXPECT_LT(catalog_.find("demo")->router->reject_thresholds().kv_fraction, 0);
+  EXPECT_EQ(catalog_.find("demo")->router->reject_thresholds().prefill_tokens, 0);
+
+  EXPECT_EQ(post(R"({"model":"other"})").first, 404);
+  for (const char* bad :
+       {"[]", "{", R"({"model":3})", R"({"model":"demo","active_decode_blocks_threshold":"much"})",
+        R"({"model":"demo","active_prefill_tokens_threshold":-2})"}) {
+    EXPECT_EQ(post(bad).first, 400) << bad;
+  }
+  config_.disable_admin_api = true;
+  EXPECT_EQ(get("/busy_threshold").first, 404);
+}
+
 }  // namespace
 }  // namespace stator::frontend

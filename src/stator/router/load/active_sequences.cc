@@ -80,16 +80,19 @@ ActiveSequences::Ticket ActiveSequences::add(const Booking& booking, TimePoint n
   return {index};
 }
 
-void ActiveSequences::first_token(Ticket ticket, TimePoint now) {
+std::optional<Duration> ActiveSequences::first_token(Ticket ticket, TimePoint now) {
   Request& request = bookings_[ticket.index];
+  std::optional<Duration> waited;
   if (!request.started) {
-    rates_.first_token(request.slot, request.tokens_ahead, milliseconds(now - request.last_news));
+    waited = now - request.last_news;
+    rates_.first_token(request.slot, request.tokens_ahead, milliseconds(*waited));
     request.started = true;
     request.output_tokens = std::max(1U, request.output_tokens);
     request.last_news = now;
   }
   end_prefill(request, ticket.index, now);
   refresh(request.slot);
+  return waited;
 }
 
 void ActiveSequences::end_prefill(Request& request, uint32_t index, TimePoint now) {
@@ -122,13 +125,14 @@ void ActiveSequences::apply(std::span<const PromptTrie::Change> changes) {
   }
 }
 
-void ActiveSequences::output_grew(Ticket ticket, uint32_t output_tokens, uint32_t new_blocks,
-                                  TimePoint now) {
+std::optional<Duration> ActiveSequences::output_grew(Ticket ticket, uint32_t output_tokens,
+                                                     uint32_t new_blocks, TimePoint now) {
   Request& request = bookings_[ticket.index];
+  std::optional<Duration> per_token;
   if (request.started && output_tokens > request.output_tokens) {
-    rates_.next_tokens(
-        request.slot, static_cast<double>(workers_[request.slot].requests),
-        milliseconds(now - request.last_news) / (output_tokens - request.output_tokens));
+    per_token = (now - request.last_news) / (output_tokens - request.output_tokens);
+    rates_.next_tokens(request.slot, static_cast<double>(workers_[request.slot].requests),
+                       milliseconds(*per_token));
   }
   request.output_tokens = std::max(request.output_tokens, output_tokens);
   request.last_news = request.started ? now : request.last_news;
@@ -139,6 +143,7 @@ void ActiveSequences::output_grew(Ticket ticket, uint32_t output_tokens, uint32_
     discount(request, std::min(kWhole, kWhole * output_tokens / request.expected_output_tokens));
   }
   refresh(request.slot);
+  return per_token;
 }
 
 void ActiveSequences::free(Ticket ticket, TimePoint now) {

@@ -60,10 +60,13 @@ class ActiveSequences {
   size_t slot_count() const { return workers_.size(); }
 
   Ticket add(const Booking& booking, TimePoint now);
-  /// The prompt is no longer work to come. Idempotent.
-  void first_token(Ticket ticket, TimePoint now);
+  /// The prompt is no longer work to come. Idempotent; the first time it returns how long that took
+  /// since the booking.
+  std::optional<Duration> first_token(Ticket ticket, TimePoint now);
   /// The answer is now this long and covers `new_blocks` more KV blocks than when last told.
-  void output_grew(Ticket ticket, uint32_t output_tokens, uint32_t new_blocks, TimePoint now);
+  /// Returns the time per token since then, once the first token was told.
+  std::optional<Duration> output_grew(Ticket ticket, uint32_t output_tokens, uint32_t new_blocks,
+                                      TimePoint now);
   /// Ends the booking; the ticket is invalid afterwards.
   void free(Ticket ticket, TimePoint now);
 

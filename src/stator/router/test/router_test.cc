@@ -20,6 +20,7 @@ namespace stator::router {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr WorkerKey kA{WorkerId(1), 0};
 constexpr WorkerKey kB{WorkerId(2), 0};
@@ -254,6 +255,62 @@ TEST(RouterService, CountsDecisionsRefusalsAndEvents) {
       HasSubstr(
           "dynamo_component_kv_cache_events_applied{event_type=\"stored\",status=\"ok\"} 1\n"));
   EXPECT_EQ(receipts.find("last")->request_id, "r1");
+}
+
+TEST(RouterService, ShowsAWorkersLoadWhileItIsThere) {
+  SimClock sim_clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  auto service = *RouterService::create({}, "m", sim_clock, metrics, receipts);
+  service->add_worker(kA, {});
+  service->add_worker(kA, {});
+  const Prompt prompt(160);
+  auto decision = service->route(prompt.request());
+  ASSERT_TRUE(decision.has_value());
+  constexpr const char* kLabels = R"({model="m",worker_id="1",dp_rank="0",worker_type="decode"} )";
+  std::string text = metrics.render();
+  EXPECT_THAT(text, HasSubstr(std::string("worker_active_prefill_tokens") + kLabels + "160\n"));
+  EXPECT_THAT(text, HasSubstr(std::string("worker_active_decode_blocks") + kLabels + "10\n"));
+  EXPECT_THAT(text, HasSubstr("dynamo_component_router_worker_registered{model=\"m\"} 1\n"));
+
+  sim_clock.advance(std::chrono::milliseconds(300));
+  decision->lease.mark_prefill_completed();
+  sim_clock.advance(std::chrono::milliseconds(170));
+  decision->lease.add_output_tokens(17);
+  decision->lease.release();
+  text = metrics.render();
+  EXPECT_THAT(text, HasSubstr("dynamo_component_router_time_to_first_token_seconds_sum 0.3\n"));
+  EXPECT_THAT(text, HasSubstr("dynamo_component_router_output_sequence_tokens_sum 17\n"));
+  EXPECT_THAT(text, HasSubstr("dynamo_component_router_inter_token_latency_seconds_count 1\n"));
+
+  service->remove_worker(kA);
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("worker_id=")));
+  service->add_worker(kB, {});
+  service.reset();
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("worker_id=")));
+}
+
+TEST(RouterService, CountsDecisionsThatPassALongerPrefixOver) {
+  const SimClock sim_clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  auto service = *RouterService::create({.mode = "kv"}, "m", sim_clock, metrics, receipts);
+  service->add_worker(kA, {});
+  service->add_worker(kB, {});
+  const Prompt prompt(160);
+  service->apply(kB, prompt.stored());
+  RouteRequest request = prompt.request();
+  request.constraints.preferred_taints = {};
+  request.override.overlap_credit = 0;
+  std::vector<Result<Decision>> alive;
+  while (alive.empty() || alive.back()->worker != kA) {
+    alive.push_back(service->route(request));
+    ASSERT_TRUE(alive.back().has_value());
+    ASSERT_LT(alive.size(), 8U);
+  }
+  const std::string text = metrics.render();
+  EXPECT_THAT(text, HasSubstr("non_max_overlap_selections_total{worker_type=\"decode\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("overlap_blocks_lost_sum{worker_type=\"decode\"} 10\n"));
 }
 
 TEST(Router, ConstraintsNarrowWhoMayTakeARequest) {

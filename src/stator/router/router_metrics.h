@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "stator/core/flat_map.h"
+#include "stator/core/metrics.h"
+#include "stator/router/load_lease.h"
+#include "stator/router/queue/request_queue.h"
+#include "stator/router/router.h"
+
+namespace stator::router {
+
+/// The metrics of one model's router; names and labels are those that dashboards and planners of
+/// the reference system read. Series of a worker go with the worker, so a fleet that changes for
+/// ever costs what it needed at most at once. Not thread-safe where it says so; the handles are.
+class RouterMetrics {
+ public:
+  RouterMetrics(Metrics& metrics, std::string_view model);
+  RouterMetrics(RouterMetrics&&) noexcept = default;
+  RouterMetrics& operator=(RouterMetrics&&) = delete;
+  ~RouterMetrics();
+
+  /// What the load book observes.
+  const LoadInstruments& load() const { return load_; }
+
+  void started() const { started_.add(); }
+  void decided(const Receipt& receipt, uint32_t overlap_blocks) const;
+  void scheduled(Duration took) const;
+  void waited(Duration queued) const;
+  void shed(Shed shed) const { sheds_[static_cast<size_t>(shed)].add(); }
+  void refused(Refusal refusal) const { refusals_[static_cast<size_t>(refusal)].add(); }
+  /// Because everybody is busy.
+  void rejected() const { rejections_.add(); }
+  void set_queue(const RequestQueue& queue) const;
+  void set_sessions(size_t count) const { sessions_.set(static_cast<double>(count)); }
+
+  /// Shows the worker's load as long as it is there. One thread at a time.
+  void add_worker(WorkerKey worker, LoadSlot slot, const std::shared_ptr<LoadBook>& book);
+  void remove_worker(WorkerKey worker);
+
+ private:
+  MetricLabels labels_of(WorkerKey worker) const;
+
+  Metrics* metrics_;
+  std::string model_;
+  LoadInstruments load_;
+  Counter started_, decisions_, finished_, overlap_blocks_, prompt_blocks_, rejections_, non_max_;
+  Counter refusals_[kRefusalCount];
+  Counter sheds_[kShedCount];
+  Gauge pending_requests_, pending_tokens_, pending_cached_, pending_bytes_, sessions_, registered_;
+  Histogram hit_rate_, prompt_tokens_, scheduling_ms_, total_ms_, wait_seconds_, overlap_lost_;
+  FlatSet<WorkerKey> shown_;
+};
+
+}  // namespace stator::router
