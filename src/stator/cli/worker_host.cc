@@ -165,6 +165,7 @@ Result<WorkerHost::Worker> WorkerHost::make_worker() {
                          .tool_call_parser = settings_.worker.tool_call_parser,
                          .reasoning_parser = settings_.worker.reasoning_parser,
                          .structured_output = info.structured_output,
+                         .structured_replay = info.structured_replay,
                          .checksum = assets_->checksum};
   return worker;
 }

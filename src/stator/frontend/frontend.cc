@@ -40,7 +40,8 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
                                           .metrics = environment_.metrics,
                                           .encoder = encoder_,
                                           .compute = compute_,
-                                          .draining = draining_}));
+                                          .draining = draining_,
+                                          .fleet = fleet_}));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
+#include "stator/frontend/fleet_service.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/prompt_encoder.h"
@@ -63,6 +64,7 @@ class Frontend {
   net::ComputePool compute_;
   PromptEncoder encoder_;
   std::atomic<bool> draining_{false};
+  FleetService fleet_;
   bool stopped_ = false;
   std::vector<std::unique_ptr<ShardService>> services_;
   std::vector<std::unique_ptr<net::HttpServer>> servers_;

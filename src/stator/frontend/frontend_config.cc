@@ -34,8 +34,21 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
                  "event-loop threads, 0 = cores − 1, at least 1", {.flag = "shards"});
   schema.integer("frontend.inflight_max", config.inflight_max, 1, 1 << 24,
                  "requests in flight per shard, beyond: overload status");
-  schema.integer("frontend.attempts_max", config.attempts_max, 1, 100,
-                 "workers tried for a request that has not produced a token");
+  schema.integer("frontend.migration_limit", config.migration_limit, 0, 100,
+                 "how often a request whose worker is lost goes on at another one, 0 = never",
+                 {.flag = "migration-limit", .env_peer = "DYN_MIGRATION_LIMIT"});
+  schema.integer("frontend.migration_max_seq_len", config.migration_max_seq_len, 0, 1 << 30,
+                 "requests with more tokens, prompt and output, are not moved, 0 = no limit",
+                 {.flag = "migration-max-seq-len", .env_peer = "DYN_MIGRATION_MAX_SEQ_LEN"});
+  schema.duration("frontend.migration_wait", config.migration_wait,
+                  "how long a request that lost its worker waits for another one");
+  schema.integer("frontend.refusals_max", config.refusals_max, 0, 100,
+                 "busy or draining workers asked for one request, after the first");
+  schema.integer("frontend.poison_workers", config.poison_workers, 0, 100,
+                 "a request under which so many workers died is refused for a minute, 0 = never");
+  schema.duration("frontend.stall_timeout", config.stall_timeout,
+                  "a worker silent for this long in mid-answer loses it to another one (four times "
+                  "as long before the first token), 0 = never");
   schema.integer("frontend.overload_status", config.overload_status, 200, 999,
                  "HTTP status when all workers are busy",
                  {.env_peer = "DYN_HTTP_OVERLOAD_STATUS_CODE"});

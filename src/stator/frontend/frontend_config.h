@@ -14,10 +14,17 @@ namespace stator::frontend {
 /// Settings of the HTTP front door.
 struct FrontendConfig {
   net::HttpServerConfig http;
-  uint32_t shards = 0;            ///< 0: cores − 1, at least 1
-  uint32_t inflight_max = 65536;  ///< requests per shard; beyond: overload status
-  uint32_t attempts_max = 3;      ///< workers tried for a request that produced no token yet
-  int overload_status = 503;      ///< sent with Retry-After when everybody is busy
+  uint32_t shards = 0;                 ///< 0: cores − 1, at least 1
+  uint32_t inflight_max = 65536;       ///< requests per shard; beyond: overload status
+  uint32_t migration_limit = 3;        ///< workers lost by one request before it fails
+  uint32_t migration_max_seq_len = 0;  ///< longer prompts and outputs are not moved; 0 = no limit
+  uint32_t refusals_max = 8;           ///< busy or draining workers asked for one request
+  Duration migration_wait = std::chrono::seconds(10);  ///< for a worker, once the own one is lost
+  uint32_t poison_workers =
+      4;  ///< workers that died under one request until it is refused; 0 = off
+  Duration stall_timeout =
+      std::chrono::seconds(30);  ///< silence of a worker with work, then it is given up; 0 = off
+  int overload_status = 503;     ///< sent with Retry-After when everybody is busy
   Duration retry_after = std::chrono::seconds(1);
   Duration keep_alive_interval =
       std::chrono::seconds(15);  ///< SSE comment on quiet streams; 0 = off

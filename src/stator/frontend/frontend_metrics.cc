@@ -12,6 +12,8 @@ constexpr std::array kTtftBounds = {0.0, .0022, .0047, .01, .022, .047, .1,   .2
                                     1.0, 2.2,   4.7,   10., 22.,  48.,  100., 220., 480.};
 constexpr std::array kItlBounds = {0.0,  .0019, .0035, .0067, .013, .024, .045,
                                    .084, .16,   .3,    .56,   1.1,  2.0};
+constexpr std::array kMigrationBounds = {.001, .0025, .005, .01, .025, .05, .1,
+                                         .25,  .5,    1.0,  2.5, 5.0,  10.};
 constexpr std::array kInputBounds = {0.0,   100.,  210.,   430.,   870.,   1800.,
                                      3600., 7400., 15000., 31000., 63000., 130000.};
 constexpr std::array kOutputBounds = {0.0,   100.,  210.,  430.,   880.,
@@ -19,6 +21,10 @@ constexpr std::array kOutputBounds = {0.0,   100.,  210.,  430.,   880.,
 
 std::string_view name_of(Endpoint endpoint) {
   return endpoint == Endpoint::kChat ? "chat_completions" : "completions";
+}
+
+std::string_view name_of(MigrationKind kind) {
+  return kind == MigrationKind::kNewRequest ? "new_request" : "ongoing_request";
 }
 
 std::string series_key(std::string_view model, Endpoint endpoint, bool stream) {
@@ -39,6 +45,14 @@ FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
                                   "worker output whose offset was not the next one")),
       retried_requests(metrics.counter("stator_frontend_retried_requests_total",
                                        "requests sent to another worker before their first token")),
+      drain_handoffs(metrics.counter("stator_frontend_drain_handoffs_total",
+                                     "running requests taken over from draining workers")),
+      stalls(metrics.counter("stator_frontend_stalls_total",
+                             "requests taken from workers that had gone silent")),
+      poisoned(metrics.counter("stator_frontend_poisoned_requests_total",
+                               "requests given up because workers kept dying under them")),
+      quarantined(metrics.counter("stator_frontend_quarantined_requests_total",
+                                  "requests refused because an equal one was poisonous")),
       metrics_(metrics),
       prefix_(std::move(prefix)) {}
 
@@ -105,6 +119,44 @@ void FrontendMetrics::recovered(std::string_view parser, std::string_view kind, 
         {{"parser", std::string(parser)}, {"kind", std::string(kind)}});
   }
   entry->second.add(count);
+}
+
+void FrontendMetrics::migrated(std::string_view model, MigrationKind kind) {
+  std::string key(model);
+  key += static_cast<char>(kind);
+  const auto [entry, fresh] = migrations_.try_emplace(std::move(key));
+  if (fresh) {
+    entry->second = metrics_.counter(
+        prefix_ + "_model_migration_total", "requests that went on at another worker",
+        {{"model", std::string(model)}, {"migration_type", std::string(name_of(kind))}});
+  }
+  entry->second.add();
+}
+
+void FrontendMetrics::migration_ended(std::string_view model, MigrationKind kind,
+                                      MigrationOutcome outcome, Duration took) {
+  constexpr std::array<std::string_view, 3> kOutcomes = {"success", "failure", "cancelled"};
+  std::string key(model);
+  key += static_cast<char>(kind);
+  key += static_cast<char>(outcome);
+  const auto [entry, fresh] = migration_times_.try_emplace(std::move(key));
+  if (fresh) {
+    entry->second =
+        metrics_.histogram(prefix_ + "_model_migration_duration_seconds",
+                           "loss of the worker to the next token", kMigrationBounds,
+                           {{"model", std::string(model)},
+                            {"migration_type", std::string(name_of(kind))},
+                            {"outcome", std::string(kOutcomes[static_cast<size_t>(outcome)])}});
+  }
+  entry->second.observe(std::chrono::duration<double>(took).count());
+}
+
+void FrontendMetrics::migration_too_long(std::string_view model) {
+  metrics_
+      .counter(prefix_ + "_model_migration_max_seq_len_exceeded_total",
+               "requests not moved because of frontend.migration_max_seq_len",
+               {{"model", std::string(model)}})
+      .add();
 }
 
 std::string_view FrontendMetrics::error_type(Code code) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "stator/core/clock.h"
 #include "stator/core/error_code.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
@@ -13,6 +14,11 @@ namespace stator::frontend {
 
 /// Which endpoint a request came to, as a metric label.
 enum class Endpoint : uint8_t { kChat, kCompletions };
+
+/// How a migration ended, as a metric label.
+enum class MigrationOutcome : uint8_t { kSuccess, kFailure, kCancelled };
+/// What was moved: a request without, or with, tokens.
+enum class MigrationKind : uint8_t { kNewRequest, kOngoingRequest };
 
 /// The series of one (model, endpoint, stream or unary).
 struct RequestSeries {
@@ -42,6 +48,13 @@ class FrontendMetrics {
                 std::string_view error_type);
   /// Counts what `parser` survived.
   void recovered(std::string_view parser, std::string_view kind, uint32_t count);
+  /// Counts a choice that is sent to another worker.
+  void migrated(std::string_view model, MigrationKind kind);
+  /// From the loss of a worker to the next token, or to the end without one.
+  void migration_ended(std::string_view model, MigrationKind kind, MigrationOutcome outcome,
+                       Duration took);
+  /// A request too long to be moved lost its worker.
+  void migration_too_long(std::string_view model);
   /// The label value dashboards expect for an error.
   static std::string_view error_type(Code code);
 
@@ -49,6 +62,10 @@ class FrontendMetrics {
   Counter stale_deltas;
   Counter offset_gaps;
   Counter retried_requests;
+  Counter drain_handoffs;
+  Counter stalls;
+  Counter poisoned;
+  Counter quarantined;
 
  private:
   Metrics& metrics_;
@@ -56,7 +73,9 @@ class FrontendMetrics {
   // Models × endpoints × stream or not (× error types): bounded by the served models.
   FlatMap<std::string, RequestSeries> series_;
   FlatMap<std::string, Counter> ended_;
-  FlatMap<std::string, Counter> recoveries_;  // families × kinds
+  FlatMap<std::string, Counter> recoveries_;         // families × kinds
+  FlatMap<std::string, Counter> migrations_;         // models × kinds
+  FlatMap<std::string, Histogram> migration_times_;  // models × kinds × outcomes
 };
 
 }  // namespace stator::frontend

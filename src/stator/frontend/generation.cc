@@ -5,15 +5,27 @@
 #include <utility>
 
 #include "stator/api/response_body.h"
+#include "stator/blocks/block_hash.h"
 
 namespace stator::frontend {
 namespace {
+
+constexpr Duration kWorkerDeadlineMargin = std::chrono::milliseconds(500);
 
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
 }  // namespace
+
+runtime::Replay GenerationPlan::replay() const {
+  if (routing.pinned) {
+    return runtime::Replay::kNever;
+  }
+  return structured_outputs.empty() || model->structured_replay
+             ? runtime::Replay::kAlways
+             : runtime::Replay::kBeforeFirstToken;
+}
 
 Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received)
     : plan_(std::move(plan)),
@@ -28,8 +40,16 @@ Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoi
                                     .format = plan_.format.get(),
                                     .options = plan_.decode};
   for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t prompt = i / plan_.choices_per_prompt;
     choices_.push_back(Choice{
-        .index = i, .prompt = i / plan_.choices_per_prompt, .pipeline = OutputPipeline(parts, i)});
+        .index = i,
+        .prompt = prompt,
+        .journal =
+            runtime::Journal({.prompt_tokens = static_cast<uint32_t>(plan_.prompts[prompt].size()),
+                              .stop = &plan_.stop[prompt],
+                              .replay = plan_.replay(),
+                              .limits = plan_.migration}),
+        .pipeline = OutputPipeline(parts, i)});
   }
   open_choices_ = count;
   for (const auto& prompt : plan_.prompts) {
@@ -37,10 +57,33 @@ Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoi
   }
 }
 
-engine::EngineRequest Generation::make_engine_request(const Choice& choice) const {
+ReplayPrompt Generation::make_replay_prompt(const Choice& choice) const {
+  ReplayPrompt replay{.tokens = plan_.prompts[choice.prompt],
+                      .sequences = plan_.sequences[choice.prompt]};
+  const std::span<const TokenId> output = choice.journal.output();
+  if (!output.empty()) {
+    replay.tokens.insert(replay.tokens.end(), output.begin(), output.end());
+    blocks::extend_sequences(replay.tokens, plan_.model->block_size,
+                             blocks::hash_seed("", plan_.cache_salt), replay.sequences);
+  }
+  return replay;
+}
+
+engine::EngineRequest Generation::make_engine_request(const Choice& choice, TimePoint now) const {
   engine::EngineRequest request;
   request.key = choice.key();
-  request.tokens = plan_.prompts[choice.prompt];
+  const std::vector<TokenId>& prompt = plan_.prompts[choice.prompt];
+  const std::span<const TokenId> output = choice.journal.output();
+  request.tokens.reserve(prompt.size() + output.size());
+  request.tokens = prompt;
+  request.tokens.insert(request.tokens.end(), output.begin(), output.end());
+  request.generated = choice.journal.generated();
+  if (plan_.timeout) {
+    // Later than the shard's own timer, whose answer names the setting to change.
+    const Duration left = received_ + *plan_.timeout - now + kWorkerDeadlineMargin;
+    request.deadline_ms = static_cast<uint32_t>(std::clamp<int64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(left).count(), 1, UINT32_MAX));
+  }
   request.sampling = plan_.sampling;
   const uint32_t sibling = choice.index % plan_.choices_per_prompt;
   if (request.sampling.seed) {
@@ -115,25 +158,48 @@ void Generation::send_events(const parsers::EventList& events, AnswerPiece piece
 
 Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
                               const engine::StepOutput& output, TimePoint now) {
-  if (choice.finished || delta.key.attempt != choice.attempt ||
-      delta.offset != choice.next_offset) {
-    return Progress::kStale;
+  using Verdict = runtime::Journal::Verdict;
+  const bool fresh = choice.journal.attempt_is_fresh();
+  const auto [verdict, skip] =
+      choice.journal.take(delta.key.attempt, delta.offset, output.tokens_of(delta));
+  if (verdict != Verdict::kAccepted) {
+    return verdict == Verdict::kStale ? Progress::kStale : Progress::kBroken;
   }
-  const auto tokens = output.tokens_of(delta);
-  choice.next_offset += delta.token_count;
   last_activity_ = now;
-  if (!first_token_ && delta.token_count > 0) {
+  const auto tokens = output.tokens_of(delta).subspan(skip);
+  if (fresh && !tokens.empty()) {
+    choice.lease.mark_prefill_completed();
+    if (choice.journal.generated() == tokens.size()) {
+      start_output(choice, delta, now);
+    }
+  }
+  auto logprobs = output.logprobs_of(delta);
+  logprobs = logprobs.subspan(std::min<size_t>(skip, logprobs.size()));
+  const Decoded decoded = write_output(choice, tokens, logprobs, delta);
+  if (decoded.finish == api::FinishReason::kNone) {
+    return Progress::kRunning;
+  }
+  close_choice(choice);
+  return delta.finish == api::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
+                                                  : Progress::kChoiceDone;
+}
+
+/// The first token of the choice, whichever attempt brought it.
+void Generation::start_output(Choice& choice, const engine::Delta& delta, TimePoint now) {
+  if (!first_token_) {
     first_token_ = now;
     if (plan_.announce_worker) {
       answer_->annotate("worker_instance_id", std::to_string(choice.worker.worker.value()));
     }
   }
-  if (delta.offset == 0 && delta.token_count > 0) {
-    choice.lease.mark_prefill_completed();
-    choice.cached_tokens = delta.cached_tokens;
-    usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
-    send_echo(choice);
-  }
+  choice.cached_tokens = delta.cached_tokens;
+  usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
+  send_echo(choice);
+}
+
+Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens,
+                                 std::span<const api::TokenLogprobs> logprobs,
+                                 const engine::Delta& delta) {
   static thread_local PipelineOutput out;
   out.clear();
   const PipelineResult result =
@@ -146,7 +212,6 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
   } else if (decoded.stop_token) {
     stop_token_ = decoded.stop_token;
   }
-  auto logprobs = output.logprobs_of(delta);
   logprobs = logprobs.first(std::min<size_t>(logprobs.size(), decoded.tokens_used));
   AnswerPiece piece{.choice = choice.index,
                     .finish = result.finish,
@@ -158,16 +223,19 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
   } else {
     send_events(out.events, piece);
   }
-  if (decoded.finish == api::FinishReason::kNone) {
-    return Progress::kRunning;
-  }
+  return decoded;
+}
+
+Progress Generation::finish_choice(Choice& choice, api::FinishReason finish, TimePoint now) {
+  last_activity_ = now;
+  write_output(choice, {}, {}, {.key = choice.key(), .finish = finish});
   close_choice(choice);
-  return delta.finish == api::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
-                                                  : Progress::kChoiceDone;
+  return Progress::kChoiceDone;
 }
 
 void Generation::close_choice(Choice& choice) {
   choice.finished = true;
+  choice.journal.finish();
   choice.lease.release();
   --open_choices_;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "stator/net/http_server.h"
 #include "stator/parsers/stop_matcher.h"
 #include "stator/router/router_service.h"
+#include "stator/runtime/journal.h"
 
 namespace stator::frontend {
 
@@ -59,30 +61,44 @@ struct GenerationPlan {
   bool want_worker_id = false;
   bool announce_worker = false;  ///< with the frame `worker_instance_id`
   bool want_timing = false;
+  runtime::JournalLimits migration;
   AnswerSpec answer;
+
+  /// Whether its choices may go on at another worker when theirs is lost.
+  runtime::Replay replay() const;
 };
 
 /// One choice of one prompt, from dispatch to its last token.
 ///
-/// I1  `next_offset` is the number of tokens taken; output with another offset or attempt is
-/// refused. I2  The lease is alive exactly while the choice has work at `worker`.
+/// I1  What the journal does not accept never reaches the pipeline.
+/// I2  The lease is alive exactly while the choice has work at `worker`.
 /// I3  It has a lease, or a ticket, or neither; never both.
 struct Choice {
   RequestId id;
   uint32_t index = 0;   ///< in the answer
   uint32_t prompt = 0;  ///< in the plan
-  Attempt attempt;
+  runtime::Journal journal;
   WorkerKey worker;
-  std::vector<WorkerKey> tried;
   router::LoadLease lease;
   router::QueueTicket ticket;  ///< while the router lets it wait for a worker
   OutputPipeline pipeline;
-  uint32_t next_offset = 0;
   uint32_t cached_tokens = 0;
   TimePoint last_token{};
+  TimePoint submitted{};  ///< the current attempt
+  struct LostWorker {
+    TimePoint at;
+    bool had_tokens;
+  };
+  std::optional<LostWorker> lost;  ///< until another one's first token
   bool finished = false;
 
-  engine::RequestKey key() const { return {id, attempt}; }
+  engine::RequestKey key() const { return {id, journal.attempt()}; }
+};
+
+/// What a choice's next attempt starts from: prompt and output so far.
+struct ReplayPrompt {
+  std::vector<TokenId> tokens;
+  std::vector<blocks::SequenceHash> sequences;  ///< of its full blocks
 };
 
 /// What the output parser met, for metrics.
@@ -91,8 +107,9 @@ struct ParserCounts {
   std::array<uint32_t, parsers::kRecoveryCount> recoveries = {};  ///< by parsers::Recovery
 };
 
-/// What the generation asks its shard to do; a decision, carried out by the caller.
-enum class Progress : uint8_t { kRunning, kChoiceDone, kChoiceDoneCancelEngine, kStale };
+/// What the generation asks its shard to do; a decision, carried out by the caller. kBroken: the
+/// attempt's output contradicts itself, so it must be given up.
+enum class Progress : uint8_t { kRunning, kChoiceDone, kChoiceDoneCancelEngine, kStale, kBroken };
 
 /// One client request being generated: all its choices and its answer. Lives on a shard from
 /// dispatch until the answer ended or the client left. Pure of transport: sessions and timers are
@@ -117,6 +134,8 @@ class Generation {
   /// Takes a worker's output for `choice`; writes what became text.
   Progress on_delta(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
                     TimePoint now);
+  /// Ends a choice to which no worker will say its last word. kChoiceDone.
+  Progress finish_choice(Choice& choice, api::FinishReason finish, TimePoint now);
   /// After the last choice finished: ends the answer.
   void finish(TimePoint now);
   /// Ends the answer with an error, as a status or as an event.
@@ -124,13 +143,19 @@ class Generation {
   /// Sends a comment if the stream has been quiet for `interval`.
   void keep_alive(TimePoint now, Duration interval);
 
-  /// The request as the engine gets it for a choice's current attempt.
-  engine::EngineRequest make_engine_request(const Choice& choice) const;
+  /// The request as the engine gets it for a choice's current attempt: with everything accepted so
+  /// far, so that it goes on where the last attempt ended.
+  engine::EngineRequest make_engine_request(const Choice& choice, TimePoint now) const;
+  /// The same for routing.
+  ReplayPrompt make_replay_prompt(const Choice& choice) const;
 
  private:
   void send_echo(const Choice& choice);
   void send(const AnswerPiece& piece);
   void send_events(const parsers::EventList& events, AnswerPiece piece);
+  void start_output(Choice& choice, const engine::Delta& delta, TimePoint now);
+  Decoded write_output(Choice& choice, std::span<const TokenId> tokens,
+                       std::span<const api::TokenLogprobs> logprobs, const engine::Delta& delta);
   void close_choice(Choice& choice);
   std::string nvext_json(TimePoint now) const;
 

@@ -68,6 +68,7 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
   model->eos_token_ids =
       card.eos_token_ids.empty() ? model->assets->eos_token_ids : card.eos_token_ids;
   model->structured_output = card.structured_output;
+  model->structured_replay = card.structured_replay;
   STATOR_TRY(model->parsers, find_parsers(sources_, card, *model->assets));
   if (!card.checksum.empty() && card.checksum != model->assets->checksum) {
     return Error(Code::kCorrupt,

@@ -34,6 +34,7 @@ struct ServedModel {
   uint32_t vocab_size = 0;
   std::vector<TokenId> eos_token_ids;
   bool structured_output = false;  ///< its workers can be given a grammar
+  bool structured_replay = false;  ///< and take one up within an answer
   ModelParsers parsers;
   std::shared_ptr<const ModelAssets> assets;      // shared with requests that outlive a reload
   std::shared_ptr<router::RouterService> router;  // shared with tickets of its queue

@@ -190,6 +190,17 @@ void ShardService::refuse(net::HttpExchange& exchange, TextRequest kind,
 }
 
 void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, TimePoint received) {
+  const FrontendConfig& config = environment_.config;
+  plan.migration = {.migrations_max = config.migration_limit,
+                    .refusals_max = config.refusals_max,
+                    .tokens_max = config.migration_max_seq_len};
+  if (Status allowed = check_quarantine(plan); !allowed) {
+    const std::string_view type = FrontendMetrics::error_type(allowed.error().code());
+    metrics_.finished(plan.answer.model, plan.answer.endpoint, plan.answer.stream, type);
+    respond_error(exchange, std::move(allowed.error()), {.overload_status = config.overload_status},
+                  config.retry_after);
+    return;
+  }
   auto owned = std::make_unique<Active>(*this, Generation(std::move(plan), exchange, received));
   Active& active = *owned;
   active_.emplace(&active, std::move(owned));
@@ -228,7 +239,7 @@ void ShardService::watch_deadline(Active& active) {
 Status ShardService::dispatch(Active& active, Choice& choice) {
   const GenerationPlan& plan = active.generation.plan();
   const RoutingWish& wish = plan.routing;
-  const auto& prompt = plan.prompts[choice.prompt];
+  const ReplayPrompt prompt = active.generation.make_replay_prompt(choice);
   const std::string& request_id = plan.answer.request_id;
   const std::string receipt_id =
       choice.index == 0 ? request_id : fmt::format("{}-{}", request_id, choice.index);
@@ -237,20 +248,20 @@ Status ShardService::dispatch(Active& active, Choice& choice) {
                            .strict_priority = wish.strict_priority,
                            .priority_jump = static_cast<double>(plan.priority),
                            .tenant = wish.tenant,
-                           .held_bytes = prompt.size() * sizeof(TokenId)};
+                           .held_bytes = prompt.tokens.size() * sizeof(TokenId)};
   if (plan.timeout) {
     hints.deadline = received + *plan.timeout;
   }
   while (true) {
     const router::RouteRequest request{.request_id = receipt_id,
                                        .model = plan.model->name,
-                                       .prompt_tokens = static_cast<uint32_t>(prompt.size()),
+                                       .prompt_tokens = static_cast<uint32_t>(prompt.tokens.size()),
                                        .block_size = plan.model->block_size,
-                                       .sequences = plan.sequences[choice.prompt],
+                                       .sequences = prompt.sequences,
                                        .constraints = {.pinned = wish.pinned,
                                                        .pinned_rank = wish.pinned_rank,
                                                        .allowed = wish.allowed,
-                                                       .excluded = choice.tried,
+                                                       .excluded = choice.journal.avoided(),
                                                        .required_taints = wish.required_taints,
                                                        .preferred_taints = wish.preferred_taints},
                                        .override = wish.override,
@@ -260,7 +271,7 @@ Status ShardService::dispatch(Active& active, Choice& choice) {
                plan.model->router->route_or_wait(
                    request, hints,
                    [inbox = routed_, id = choice.id,
-                    attempt = choice.attempt](Result<router::Decision> decision) {
+                    attempt = choice.journal.attempt()](Result<router::Decision> decision) {
                      inbox->put({id, attempt, std::move(decision)});
                    }));
     if (!routed.decision) {
@@ -279,12 +290,13 @@ Status ShardService::dispatch(Active& active, Choice& choice) {
 bool ShardService::submit(Active& active, Choice& choice, router::Decision decision) {
   runtime::WorkerSession* session = pool_->find_session(decision.worker.worker);
   if (session == nullptr) {
-    choice.tried.push_back(decision.worker);
+    choice.journal.avoid(decision.worker);
     return false;
   }
   choice.worker = decision.worker;
   choice.lease = std::move(decision.lease);
-  session->submit(active.generation.make_engine_request(choice));
+  choice.submitted = shard_.now();
+  session->submit(active.generation.make_engine_request(choice, choice.submitted));
   return true;
 }
 
@@ -294,63 +306,82 @@ void ShardService::on_routed(RoutedInbox::Arrival arrival) {
     return;  // given up while this was on its way
   }
   Active& active = *known->second.active;
-  Choice& choice = active.generation.choices()[known->second.choice];
-  if (choice.attempt != arrival.attempt || !choice.lease.empty()) {
+  Choice& choice = known->second.get();
+  if (choice.journal.attempt() != arrival.attempt || !choice.lease.empty()) {
     return;
   }
   choice.ticket = {};
   if (!arrival.decision) {
-    fail(active, std::move(arrival.decision.error()));
+    Error cause = arrival.decision.error().clone();
+    fail_or_park(active, choice, std::move(cause), std::move(arrival.decision.error()));
     return;
   }
   if (!submit(active, choice, std::move(*arrival.decision))) {
     if (Status sent = dispatch(active, choice); !sent) {
-      fail(active, std::move(sent.error()));
+      Error cause = sent.error().clone();
+      fail_or_park(active, choice, std::move(cause), std::move(sent.error()));
     }
   }
 }
 
-void ShardService::on_step(WorkerId, engine::StepOutput output) {
-  for (engine::Delta& delta : output.deltas) {
+void ShardService::on_step(WorkerId worker, engine::StepOutput output) {
+  heard_from(worker);
+  for (const engine::Delta& delta : output.deltas) {
     const auto known = choices_.find(delta.key.request);
-    if (known == choices_.end()) {
-      continue;  // cancelled while this was on its way
-    }
-    Active& active = *known->second.active;
-    Choice& choice = active.generation.choices()[known->second.choice];
-    const bool is_current = delta.key.attempt == choice.attempt && !choice.finished;
-    if (is_current && delta.offset != choice.next_offset) {
-      metrics_.offset_gaps.add();
-      fail(active, Error(Code::kUnavailable, "the worker's output is not contiguous, retry"));
-      continue;
-    }
-    if (is_current) {
-      observe(active, choice, delta);
-    }
-    switch (active.generation.on_delta(choice, delta, output, shard_.now())) {
-      case Progress::kStale:
-        metrics_.stale_deltas.add();
-        break;
-      case Progress::kRunning:
-        break;
-      case Progress::kChoiceDoneCancelEngine:
-        if (auto* session = pool_->find_session(choice.worker.worker)) {
-          session->cancel(choice.key(), runtime::CancelReason::kStopped);
-        }
-        [[fallthrough]];
-      case Progress::kChoiceDone:
-        choices_.erase(choice.id);
-        if (active.generation.all_finished()) {
-          complete(active);
-        }
-        break;
+    if (known != choices_.end()) {  // else cancelled while this was on its way
+      take(known->second, delta, output);
     }
   }
   for (engine::Failure& failure : output.failures) {
     const auto known = choices_.find(failure.key.request);
-    if (known != choices_.end()) {
-      retry_or_fail(known->second, std::move(failure.error));
+    if (known != choices_.end() && known->second.get().key() == failure.key) {
+      lose_failed(known->second, std::move(failure.error));
     }
+  }
+}
+
+void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
+                        const engine::StepOutput& output) {
+  Active& active = *ref.active;
+  Choice& choice = ref.get();
+  const Progress progress = active.generation.on_delta(choice, delta, output, shard_.now());
+  switch (progress) {
+    case Progress::kStale:
+      metrics_.stale_deltas.add();
+      return;
+    case Progress::kBroken:
+      metrics_.offset_gaps.add();
+      cancel_work(choice, runtime::CancelReason::kSuperseded);
+      lose(ref, runtime::Loss::kFailed,
+           Error(Code::kUnavailable, "the worker's output is not contiguous, retry"));
+      return;
+    case Progress::kRunning:
+    case Progress::kChoiceDone:
+    case Progress::kChoiceDoneCancelEngine:
+      break;
+  }
+  observe(active, choice, delta);
+  if (progress == Progress::kChoiceDoneCancelEngine) {
+    cancel_work(choice, runtime::CancelReason::kStopped);
+  }
+  if (progress != Progress::kRunning) {
+    end_choice(active, choice.id);
+  }
+}
+
+void ShardService::end_choice(Active& active, RequestId id) {
+  choices_.erase(id);
+  if (active.generation.all_finished()) {
+    complete(active);
+  }
+}
+
+void ShardService::cancel_work(const Choice& choice, runtime::CancelReason reason) {
+  if (pool_ == nullptr) {
+    return;
+  }
+  if (auto* session = pool_->find_session(choice.worker.worker)) {
+    session->cancel(choice.key(), reason);
   }
 }
 
@@ -369,62 +400,16 @@ void ShardService::observe(Active& active, Choice& choice, const engine::Delta& 
                                        delta.token_count);
   }
   choice.last_token = now;
+  if (choice.lost) {
+    note_recovery(active, choice, MigrationOutcome::kSuccess);
+  }
   // The lease follows the output into new KV blocks, so later decisions see it.
   choice.lease.add_output_tokens(delta.token_count);
 }
 
-void ShardService::on_rejected(WorkerId, engine::RequestKey key, Error error) {
-  const auto known = choices_.find(key.request);
-  if (known == choices_.end() ||
-      known->second.active->generation.choices()[known->second.choice].attempt != key.attempt) {
-    return;
-  }
-  retry_or_fail(known->second, std::move(error));
-}
-
-void ShardService::retry_or_fail(ChoiceRef ref, Error error) {
-  Active& active = *ref.active;
-  Choice& choice = active.generation.choices()[ref.choice];
-  choice.lease.mark_failed();
-  choice.lease.release();
-  choice.tried.push_back(choice.worker);
-  const bool another_may_help = error.info().retry != Retry::kNever;
-  if (!another_may_help || choice.next_offset > 0 ||
-      choice.tried.size() >= environment_.config.attempts_max) {
-    fail(active, std::move(error));
-    return;
-  }
-  choice.attempt = Attempt(static_cast<uint16_t>(choice.attempt.value() + 1));
-  if (Status sent = dispatch(active, choice); !sent) {
-    fail(active, std::move(error));  // the first cause says more than "nobody left"
-    return;
-  }
-  metrics_.retried_requests.add();
-}
-
-void ShardService::on_draining(WorkerId worker) {
-  environment_.catalog.set_draining(worker);
-}
-
-void ShardService::on_closed(WorkerId worker, Error error) {
-  environment_.catalog.remove_worker(worker);
-  std::vector<RequestId> lost;
-  for (const auto& [id, ref] : choices_) {
-    if (ref.active->generation.choices()[ref.choice].worker.worker == worker) {
-      lost.push_back(id);
-    }
-  }
-  for (const RequestId id : lost) {
-    const auto known = choices_.find(id);
-    if (known != choices_.end()) {
-      retry_or_fail(known->second, error.clone().with_context(
-                                       fmt::format("worker {} was lost, retry", worker.value())));
-    }
-  }
-}
-
 void ShardService::on_worker_added(const runtime::InstanceRecord& record) {
   environment_.catalog.add_worker(record);
+  unpark_all();
 }
 
 void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
@@ -434,6 +419,7 @@ void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
 }
 
 void ShardService::on_worker_removed(WorkerId worker) {
+  heard_.erase(worker);
   environment_.catalog.remove_worker(worker);
 }
 
@@ -460,10 +446,14 @@ void ShardService::client_gone(Active& active, net::ClientGone) {
 void ShardService::release(Active& active, std::string_view error_type) {
   Generation& generation = active.generation;
   for (Choice& choice : generation.choices()) {
-    if (choices_.erase(choice.id) > 0 && !choice.lease.empty() && pool_ != nullptr) {
-      if (auto* session = pool_->find_session(choice.worker.worker)) {
-        session->cancel(choice.key(), runtime::CancelReason::kClientGone);
-      }
+    if (choices_.erase(choice.id) > 0 && !choice.lease.empty()) {
+      cancel_work(choice, runtime::CancelReason::kClientGone);
+    }
+    parked_.erase(choice.id);
+    if (choice.lost) {
+      note_recovery(
+          active, choice,
+          error_type == "cancelled" ? MigrationOutcome::kCancelled : MigrationOutcome::kFailure);
     }
   }
   const AnswerSpec& answer = generation.plan().answer;
@@ -520,6 +510,7 @@ void ShardService::sweep() {
   desk_.sweep();
   const FrontendConfig& config = environment_.config;
   const TimePoint now = shard_.now();
+  lose_stalled(now);
   std::vector<Active*> stuck;
   for (const auto& [active, owned] : active_) {
     const Duration quiet = now - active->generation.last_activity();

@@ -10,6 +10,7 @@
 
 #include "stator/core/flat_map.h"
 #include "stator/core/random.h"
+#include "stator/frontend/fleet_service.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/frontend_metrics.h"
 #include "stator/frontend/generation.h"
@@ -35,6 +36,7 @@ struct ShardEnvironment {
   const PromptEncoder& encoder;
   net::ComputePool& compute;
   const std::atomic<bool>& draining;
+  FleetService& fleet;
 };
 
 /// The frontend of one shard: answers HTTP requests by running them on workers.
@@ -45,8 +47,9 @@ struct ShardEnvironment {
 ///
 /// F1  Every generation in `active_` has an exchange that is not answered yet; when the answer ends
 ///     or the client leaves, the generation goes, its leases with it, and its work is cancelled.
-/// F2  A request that has produced no token may be tried on another worker (attempts_max); one that
-///     has is failed with a retryable error when its worker is lost.
+/// F2  A choice whose worker is lost goes on at another one from its journal, or fails with an
+/// error;
+///     it is never left without a worker, a place in a queue or a timer (`parked_`).
 /// F3  Idle means: no active generation, no choice registered, leases sum to zero, nobody waits.
 ///
 /// Home loop: the shard's, for every method.
@@ -74,7 +77,8 @@ class ShardService final : public net::HttpHandler,
   void on_routed(RoutedInbox::Arrival arrival) override;
 
   void on_rejected(WorkerId worker, engine::RequestKey key, Error error) override;
-  void on_accepted(WorkerId, engine::RequestKey) override {}
+  void on_accepted(WorkerId worker, engine::RequestKey) override { heard_from(worker); }
+  void on_load(WorkerId worker, const engine::LoadReport&) override { heard_from(worker); }
   void on_step(WorkerId worker, engine::StepOutput output) override;
   void on_draining(WorkerId worker) override;
   void on_closed(WorkerId worker, Error error) override;
@@ -97,6 +101,12 @@ class ShardService final : public net::HttpHandler,
   struct ChoiceRef {
     Active* active;
     uint32_t choice;
+    Choice& get() const { return active->generation.choices()[choice]; }
+  };
+  /// A choice between two workers.
+  struct Parked {
+    Error cause;  // what it lost its worker to
+    net::Timer retry;
   };
 
   /// Whether a request that costs something may start now.
@@ -107,7 +117,24 @@ class ShardService final : public net::HttpHandler,
   void watch_deadline(Active& active);
   Status dispatch(Active& active, Choice& choice);
   bool submit(Active& active, Choice& choice, router::Decision decision);
-  void retry_or_fail(ChoiceRef ref, Error error);
+  void take(ChoiceRef ref, const engine::Delta& delta, const engine::StepOutput& output);
+  void end_choice(Active& active, RequestId id);
+  void cancel_work(const Choice& choice, runtime::CancelReason reason);
+
+  // shard_migration.cc: what happens to choices that lose their worker.
+  Status check_quarantine(const GenerationPlan& plan);
+  void lose(ChoiceRef ref, runtime::Loss loss, Error error);
+  void lose_failed(ChoiceRef ref, Error error);
+  void lose_stalled(TimePoint now);
+  void give_up(Active& active, Choice& choice, Error error);
+  void resubmit(Active& active, Choice& choice, Error cause);
+  void park(const Choice& choice, Error cause, Duration wait);
+  void unpark(RequestId id);
+  void unpark_all();
+  void fail_or_park(Active& active, Choice& choice, Error cause, Error error);
+  void note_recovery(Active& active, Choice& choice, MigrationOutcome outcome);
+  void heard_from(WorkerId worker);
+
   void fail(Active& active, Error error);
   void complete(Active& active);
   void client_gone(Active& active, net::ClientGone reason);
@@ -126,7 +153,9 @@ class ShardService final : public net::HttpHandler,
   uint64_t next_request_;
   PreparationDesk desk_;
   FlatMap<RequestId, ChoiceRef> choices_;
-  FlatMap<Active*, std::unique_ptr<Active>> active_;  // bounded by config.inflight_max
+  FlatMap<Active*, std::unique_ptr<Active>> active_;    // bounded by config.inflight_max
+  FlatMap<RequestId, std::unique_ptr<Parked>> parked_;  // of choices_
+  FlatMap<WorkerId, TimePoint> heard_;                  // last sign of life, of connected workers
   std::unique_ptr<runtime::WorkerPool> pool_;
   net::Timer sweep_timer_;
   net::Timer tick_timer_;

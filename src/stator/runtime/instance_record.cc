@@ -129,6 +129,7 @@ json::object model_to_json(const ModelCard& model) {
   out["tool_call_parser"] = model.tool_call_parser;
   out["reasoning_parser"] = model.reasoning_parser;
   out["structured_output"] = model.structured_output;
+  out["structured_replay"] = model.structured_replay;
   out["checksum"] = model.checksum;
   return out;
 }
@@ -151,6 +152,7 @@ Status read_model(const json::object& object, ModelCard& model) {
   reader.text("tool_call_parser", model.tool_call_parser);
   reader.text("reasoning_parser", model.reasoning_parser);
   reader.boolean("structured_output", model.structured_output);
+  reader.boolean("structured_replay", model.structured_replay);
   reader.text("checksum", model.checksum);
   return reader.take_status();
 }

@@ -32,6 +32,7 @@ struct ModelCard {
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   bool structured_output = false;  ///< the engine can be given a grammar
+  bool structured_replay = false;  ///< and takes one up within an answer another engine began
   /// Hash over tokenizer, template, block size and context policy: workers of one model must agree.
   std::string checksum;
   friend bool operator==(const ModelCard&, const ModelCard&) = default;

@@ -110,6 +110,9 @@ struct EngineInfo {
   uint32_t max_num_batched_tokens = 0;
   uint32_t vocab_size = 0;
   bool structured_output = false;  ///< follows EngineRequest::structured_outputs
+  /// It does so from within an answer, too: it takes EngineRequest::generated tokens into account
+  /// before the next one. Without it such requests are not moved here once they have begun.
+  bool structured_replay = false;
 };
 
 /// A snapshot of how busy an engine is.

@@ -58,7 +58,8 @@ class EngineService final : public Engine {
               .max_num_seqs = config.max_num_seqs,
               .max_num_batched_tokens = config.max_num_batched_tokens,
               .vocab_size = runner_->vocab_size(),
-              .structured_output = config.structured_output},
+              .structured_output = config.structured_output,
+              .structured_replay = config.structured_output},
         scheduler_(config),
         events_(config.dp_rank),
         load_(scheduler_.load()) {}

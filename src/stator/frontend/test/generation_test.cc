@@ -41,9 +41,9 @@ class GenerationTest : public PrepareFixture {
     }
     Choice& target = generation.choices()[choice];
     const engine::Delta delta{.key = target.key(),
-                              .offset = target.next_offset,
+                              .offset = target.journal.generated(),
                               .token_count = static_cast<uint32_t>(output.tokens.size()),
-                              .cached_tokens = target.next_offset == 0 ? 1U : 0U,
+                              .cached_tokens = target.journal.generated() == 0 ? 1U : 0U,
                               .finish = finish};
     return generation.on_delta(target, delta, output, TimePoint{});
   }
@@ -160,21 +160,135 @@ TEST_F(GenerationTest, OutputOfAnEarlierAttemptIsStale) {
   output.tokens = tokens_of("old");
   engine::Delta delta{.key = choice.key(),
                       .token_count = static_cast<uint32_t>(output.tokens.size())};
-  choice.attempt = Attempt(1);
+  choice.journal.lose(runtime::Loss::kVanished, {WorkerId(1), 0});
   EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kStale);
   EXPECT_EQ(generation->output_tokens(), 0U);
 }
 
-TEST_F(GenerationTest, OutputThatSkipsOrRepeatsTokensIsStale) {
+TEST_F(GenerationTest, OutputThatSkipsTokensBreaksItsAttempt) {
   auto generation = start_chat();
   feed(*generation, 0, "Hello");
   Choice& choice = generation->choices()[0];
   engine::StepOutput output;
   output.tokens = {1};
-  for (const uint32_t offset : {0U, choice.next_offset + 1}) {
-    const engine::Delta delta{.key = choice.key(), .offset = offset, .token_count = 1};
-    EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kStale);
+  const engine::Delta delta{
+      .key = choice.key(), .offset = choice.journal.generated() + 1, .token_count = 1};
+  EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kBroken);
+}
+
+TEST_F(GenerationTest, OutputThatRepeatsTokensIsStale) {
+  auto generation = start_chat(R"(,"stream":true)");
+  feed(*generation, 0, "Hello");
+  Choice& choice = generation->choices()[0];
+  engine::StepOutput output;
+  output.tokens = tokens_of("Hello");
+  const std::string sent = exchange_.text;
+  const engine::Delta delta{.key = choice.key(),
+                            .token_count = static_cast<uint32_t>(output.tokens.size())};
+  EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kStale);
+  EXPECT_EQ(exchange_.text, sent);
+}
+
+// The whole text above the seam: detokenizer, stop strings, logprobs, usage.
+TEST_F(GenerationTest, AnAnswerGoesOnAtAnotherWorkerAsIfNothingHadHappened) {
+  const std::string_view text = "Grüße 👋 to all of you, END and more";
+  const auto tokens = tokens_of(text);
+  const std::string fields = R"(,"stream":true,"stop":["END"],"logprobs":true)"
+                             R"(,"stream_options":{"include_usage":true})";
+  const auto run = [&](size_t lose_after) {
+    FakeExchange exchange;
+    auto plan =
+        chat(R"({"model":"demo","messages":[{"role":"user","content":"Hi"}])" + fields + "}");
+    EXPECT_TRUE(plan.has_value());
+    auto generation = std::make_unique<Generation>(std::move(*plan), exchange, TimePoint{});
+    Choice& choice = generation->choices()[0];
+    for (size_t i = 0; i < tokens.size() && !choice.finished; ++i) {
+      if (i == lose_after) {
+        const engine::RequestKey old = choice.key();
+        EXPECT_EQ(choice.journal.lose(runtime::Loss::kVanished, {WorkerId(1), 0}),
+                  runtime::Journal::Step::kResubmit);
+        const auto request = generation->make_engine_request(choice, TimePoint{});
+        EXPECT_EQ(request.generated, i);
+        EXPECT_EQ(
+            std::vector(request.tokens.end() - static_cast<ptrdiff_t>(i), request.tokens.end()),
+            std::vector(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(i)));
+        engine::StepOutput late;
+        late.tokens = {tokens[i]};
+        EXPECT_EQ(generation->on_delta(
+                      choice, {.key = old, .offset = static_cast<uint32_t>(i), .token_count = 1},
+                      late, TimePoint{}),
+                  Progress::kStale);
+      }
+      engine::StepOutput output;
+      output.tokens = {tokens[i]};
+      output.logprobs = {{.sampled = {.token = tokens[i], .logprob = -0.5F, .rank = 1}, .top = {}}};
+      generation->on_delta(choice,
+                           {.key = choice.key(),
+                            .offset = static_cast<uint32_t>(i),
+                            .token_count = 1,
+                            .cached_tokens = i == 0 || i == lose_after ? 1U : 0U},
+                           output, TimePoint{});
+    }
+    EXPECT_TRUE(choice.finished);
+    generation->finish(TimePoint{});
+    return exchange.text;
+  };
+  const std::string undisturbed = run(tokens.size());
+  EXPECT_THAT(undisturbed, HasSubstr(R"("finish_reason":"stop")"));
+  for (size_t i = 0; i + 4 < tokens.size(); ++i) {
+    EXPECT_EQ(run(i), undisturbed) << "lost after " << i;
   }
+}
+
+TEST_F(GenerationTest, AChoiceWithoutALastWordIsFinishedHere) {
+  auto generation = start_chat(R"(,"max_tokens":2)");
+  feed(*generation, 0, "Hello");
+  Choice& choice = generation->choices()[0];
+  EXPECT_EQ(generation->finish_choice(choice, FinishReason::kLength, TimePoint{}),
+            Progress::kChoiceDone);
+  ASSERT_TRUE(generation->all_finished());
+  generation->finish(TimePoint{});
+  EXPECT_THAT(exchange_.text, HasSubstr(R"("content":"Hello")"));
+  EXPECT_THAT(exchange_.text, HasSubstr(R"("finish_reason":"length")"));
+}
+
+TEST_F(GenerationTest, RoutingAReplayCountsTheOutput) {
+  model_->block_size = 4;
+  auto generation = start_completion(R"(,"prompt":[1,2,3,4,5,6])");
+  Choice& choice = generation->choices()[0];
+  EXPECT_EQ(generation->make_replay_prompt(choice).sequences.size(), 1U);
+  feed(*generation, 0, "some more text than two tokens");
+  const ReplayPrompt replay = generation->make_replay_prompt(choice);
+  EXPECT_EQ(replay.tokens.size(), 6 + choice.journal.generated());
+  blocks::BlockHasher hasher(4, blocks::hash_seed("", ""));
+  hasher.append(replay.tokens);
+  EXPECT_EQ(replay.sequences, std::vector(hasher.sequences().begin(), hasher.sequences().end()));
+}
+
+TEST_F(GenerationTest, WhatMayGoOnElsewhere) {
+  GenerationPlan plan;
+  plan.model = model_;
+  EXPECT_EQ(plan.replay(), runtime::Replay::kAlways);
+  plan.structured_outputs = R"({"json":{}})";
+  EXPECT_EQ(plan.replay(), runtime::Replay::kBeforeFirstToken);
+  model_->structured_replay = true;
+  EXPECT_EQ(plan.replay(), runtime::Replay::kAlways);
+  plan.routing.pinned = WorkerId(1);
+  EXPECT_EQ(plan.replay(), runtime::Replay::kNever);
+}
+
+TEST_F(GenerationTest, TheWorkerIsToldTheTimeLeft) {
+  auto plan = chat(R"({"model":"demo","messages":[{"role":"user","content":"Hi"}]})");
+  ASSERT_TRUE(plan.has_value());
+  plan->timeout = std::chrono::seconds(10);
+  auto generation = start(std::move(*plan));
+  const auto deadline_at = [&](Duration passed) {
+    return generation->make_engine_request(generation->choices()[0], TimePoint{} + passed)
+        .deadline_ms;
+  };
+  EXPECT_GE(deadline_at(std::chrono::seconds(0)), 10'000U);
+  EXPECT_LE(deadline_at(std::chrono::seconds(9)), 2'000U);
+  EXPECT_EQ(deadline_at(std::chrono::seconds(20)), 1U) << "0 would mean none";
 }
 
 TEST_F(GenerationTest, OutputBehindTheEndIsStale) {
@@ -236,15 +350,16 @@ TEST_F(GenerationTest, TwoChoicesFinishOneByOne) {
 TEST_F(GenerationTest, ChoicesOfOneSeedGetDifferentSeeds) {
   auto generation = start_chat(R"(,"n":2,"seed":40)");
   const auto& choices = generation->choices();
-  EXPECT_EQ(generation->make_engine_request(choices[0]).sampling.seed, 40);
-  EXPECT_EQ(generation->make_engine_request(choices[1]).sampling.seed, 41);
+  EXPECT_EQ(generation->make_engine_request(choices[0], TimePoint{}).sampling.seed, 40);
+  EXPECT_EQ(generation->make_engine_request(choices[1], TimePoint{}).sampling.seed, 41);
 }
 
 TEST_F(GenerationTest, EachPromptOfABatchGetsItsChoices) {
   auto generation = start_completion(R"(,"prompt":["one","two words"],"n":2)");
   ASSERT_EQ(generation->choices().size(), 4U);
-  EXPECT_EQ(generation->make_engine_request(generation->choices()[1]).tokens, tokens_of("one"));
-  EXPECT_EQ(generation->make_engine_request(generation->choices()[2]).tokens,
+  EXPECT_EQ(generation->make_engine_request(generation->choices()[1], TimePoint{}).tokens,
+            tokens_of("one"));
+  EXPECT_EQ(generation->make_engine_request(generation->choices()[2], TimePoint{}).tokens,
             tokens_of("two words"));
 }
 
@@ -301,7 +416,7 @@ class ParsedGenerationTest : public GenerationTest {
       output.tokens = {token};
       output.logprobs = {{.sampled = {.token = token, .logprob = -0.5F, .rank = 1}, .top = {}}};
       const engine::Delta delta{
-          .key = choice.key(), .offset = choice.next_offset, .token_count = 1};
+          .key = choice.key(), .offset = choice.journal.generated(), .token_count = 1};
       generation.on_delta(choice, delta, output, TimePoint{});
     }
     return feed(generation, 0, "", finish);
@@ -422,7 +537,7 @@ TEST_F(ParsedGenerationTest, AStreamWhoseTextIsHeldBackIsKeptAlive) {
   output.tokens = tokens_of("<tool_call>");
   const TimePoint later = TimePoint{} + std::chrono::seconds(14);
   const engine::Delta delta{.key = choice.key(),
-                            .offset = choice.next_offset,
+                            .offset = choice.journal.generated(),
                             .token_count = static_cast<uint32_t>(output.tokens.size())};
   generation->on_delta(choice, delta, output, later);
   EXPECT_EQ(exchange_.text.size(), sent);
@@ -505,8 +620,9 @@ TEST_F(GenerationTest, TheWantedShapeReachesEnginesThatFollowIt) {
   auto plan = prepare_chat(std::move(*request), model_, context());
   ASSERT_TRUE(plan.has_value()) << plan.error().message();
   auto generation = start(std::move(*plan));
-  EXPECT_EQ(generation->make_engine_request(generation->choices()[0]).structured_outputs,
-            R"({"json_object":true})");
+  EXPECT_EQ(
+      generation->make_engine_request(generation->choices()[0], TimePoint{}).structured_outputs,
+      R"({"json_object":true})");
 }
 
 TEST_F(GenerationTest, ALastDeltaWithoutTokensStillEndsTheChoice) {

@@ -30,6 +30,7 @@ InstanceRecord full_record() {
                   .tool_call_parser = "hermes",
                   .reasoning_parser = "none",
                   .structured_output = true,
+                  .structured_replay = true,
                   .checksum = "00ff"};
   return record;
 }

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of ShardService that deals with lost workers: who goes on elsewhere, when, and who
+// fails.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "stator/core/hash.h"
+#include "stator/core/log.h"
+#include "stator/core/random.h"
+#include "stator/frontend/shard_service.h"
+
+namespace stator::frontend {
+namespace {
+
+using namespace std::chrono_literals;
+using runtime::Loss;
+
+// How often a request without a worker looks for one, beside being told of new ones.
+constexpr Duration kParkedRetry = 100ms;
+// A worker may compute a long prompt for a while without a word.
+constexpr int kFirstTokenPatience = 4;
+
+/// Equal for equal prompts to equal models.
+uint64_t fingerprint_of(const GenerationPlan& plan, const std::vector<TokenId>& prompt) {
+  return xxh3_64(std::as_bytes(std::span(prompt))) ^ mix64(xxh3_64(plan.model->name));
+}
+
+MigrationKind kind_of(bool had_tokens) {
+  return had_tokens ? MigrationKind::kOngoingRequest : MigrationKind::kNewRequest;
+}
+
+}  // namespace
+
+Status ShardService::check_quarantine(const GenerationPlan& plan) {
+  for (const auto& prompt : plan.prompts) {
+    const Duration left =
+        environment_.fleet.quarantined(fingerprint_of(plan, prompt), shard_.now());
+    if (left > Duration::zero()) {
+      metrics_.quarantined.add();
+      return Error(
+          Code::kUnavailable,
+          fmt::format("workers died while they ran this request; it is refused for another "
+                      "{} s (frontend.poison_workers)",
+                      std::chrono::ceil<std::chrono::seconds>(left).count()));
+    }
+  }
+  return {};
+}
+
+void ShardService::heard_from(WorkerId worker) {
+  heard_[worker] = shard_.now();
+}
+
+void ShardService::on_rejected(WorkerId worker, engine::RequestKey key, Error error) {
+  heard_from(worker);
+  const auto known = choices_.find(key.request);
+  if (known == choices_.end() || known->second.get().key() != key) {
+    return;
+  }
+  if (error.info().retry == Retry::kNever) {
+    fail(*known->second.active, std::move(error));
+    return;
+  }
+  lose(known->second, Loss::kRefused, std::move(error));
+}
+
+void ShardService::lose_failed(ChoiceRef ref, Error error) {
+  if (error.info().retry == Retry::kNever) {
+    fail(*ref.active, std::move(error));
+    return;
+  }
+  Loss loss = Loss::kFailed;
+  if (error.code() == Code::kDraining) {
+    loss = Loss::kHandedOff;
+    metrics_.drain_handoffs.add();
+  } else if (error.code() == Code::kOverloaded && ref.get().journal.attempt_is_fresh()) {
+    loss = Loss::kRefused;
+  }
+  lose(ref, loss, std::move(error));
+}
+
+void ShardService::on_draining(WorkerId worker) {
+  environment_.catalog.set_draining(worker);
+}
+
+void ShardService::on_closed(WorkerId worker, Error error) {
+  environment_.catalog.remove_worker(worker);
+  std::vector<RequestId> lost;
+  for (const auto& [id, ref] : choices_) {
+    const Choice& choice = ref.get();
+    if (!choice.lease.empty() && choice.worker.worker == worker) {
+      lost.push_back(id);
+    }
+  }
+  for (const RequestId id : lost) {
+    const auto known = choices_.find(id);
+    if (known != choices_.end()) {
+      lose(known->second, Loss::kVanished,
+           error.clone().with_context(fmt::format("worker {} was lost, retry", worker.value())));
+    }
+  }
+}
+
+void ShardService::lose_stalled(TimePoint now) {
+  const Duration limit = environment_.config.stall_timeout;
+  if (limit <= Duration::zero()) {
+    return;
+  }
+  std::vector<RequestId> stalled;
+  for (const auto& [id, ref] : choices_) {
+    const Choice& choice = ref.get();
+    if (choice.lease.empty()) {
+      continue;
+    }
+    const auto heard = heard_.find(choice.worker.worker);
+    TimePoint quiet_since = std::max(choice.submitted, choice.last_token);
+    if (heard != heard_.end()) {
+      quiet_since = std::max(quiet_since, heard->second);
+    }
+    const int patience = choice.journal.attempt_is_fresh() ? kFirstTokenPatience : 1;
+    if (now - quiet_since >= limit * patience) {
+      stalled.push_back(id);
+    }
+  }
+  for (const RequestId id : stalled) {
+    const auto known = choices_.find(id);
+    if (known == choices_.end()) {
+      continue;
+    }
+    const Choice& choice = known->second.get();
+    metrics_.stalls.add();
+    cancel_work(choice, runtime::CancelReason::kSuperseded);
+    lose(known->second, Loss::kStalled,
+         Error(Code::kUnavailable,
+               fmt::format("worker {} went silent for longer than frontend.stall_timeout, retry",
+                           choice.worker.worker.value())));
+  }
+}
+
+void ShardService::lose(ChoiceRef ref, Loss loss, Error error) {
+  using Step = runtime::Journal::Step;
+  Active& active = *ref.active;
+  Choice& choice = ref.get();
+  choice.lease.mark_failed();
+  choice.lease.release();
+  choice.ticket = {};
+  runtime::Journal& journal = choice.journal;
+  const uint32_t poison = environment_.config.poison_workers;
+  Step step = journal.lose(loss, choice.worker);
+  if (step == Step::kResubmit && poison > 0 && journal.workers_killed() >= poison) {
+    step = Step::kGiveUp;
+  }
+  if (step == Step::kFinishLength || step == Step::kFinishStop) {
+    const auto finish =
+        step == Step::kFinishLength ? api::FinishReason::kLength : api::FinishReason::kStop;
+    active.generation.finish_choice(choice, finish, shard_.now());
+    end_choice(active, choice.id);
+    return;
+  }
+  if (step == Step::kGiveUp) {
+    give_up(active, choice, std::move(error));
+    return;
+  }
+  const bool has_tokens = journal.generated() > 0;
+  if (!has_tokens) {
+    metrics_.retried_requests.add();
+  }
+  if (loss != Loss::kRefused) {
+    metrics_.migrated(active.generation.plan().answer.model, kind_of(has_tokens));
+    if (!choice.lost) {
+      choice.lost = {.at = shard_.now(), .had_tokens = has_tokens};
+    }
+  }
+  // A new request asks round quickly; one that has something to lose does not press those who are
+  // full.
+  const uint32_t nth =
+      loss == Loss::kRefused && choice.lost ? journal.refusals() + 1 : journal.migrations();
+  const Duration wait = runtime::migration_backoff(nth, random_);
+  if (wait > Duration::zero()) {
+    park(choice, std::move(error), wait);
+  } else {
+    resubmit(active, choice, std::move(error));
+  }
+}
+
+void ShardService::give_up(Active& active, Choice& choice, Error error) {
+  const runtime::Journal& journal = choice.journal;
+  const uint32_t poison = environment_.config.poison_workers;
+  const GenerationPlan& plan = active.generation.plan();
+  if (journal.too_long()) {
+    metrics_.migration_too_long(plan.answer.model);
+  }
+  if (poison > 0 && journal.workers_killed() >= poison) {
+    metrics_.poisoned.add();
+    environment_.fleet.quarantine(fingerprint_of(plan, plan.prompts[choice.prompt]), shard_.now());
+    log::error("frontend", "workers keep dying under one request, it is refused for a while",
+               {{"request_id", plan.answer.request_id}, {"workers", journal.workers_killed()}});
+    error = Error(Code::kUnavailable,
+                  fmt::format("{} workers died while they ran this request; it is not tried again "
+                              "(frontend.poison_workers)",
+                              journal.workers_killed()));
+  } else if (journal.exhausted() && journal.migrations() > 0) {
+    error = std::move(error).with_context(fmt::format(
+        "after {} moves to other workers (frontend.migration_limit)", journal.migrations()));
+  }
+  fail(active, std::move(error));
+}
+
+void ShardService::resubmit(Active& active, Choice& choice, Error cause) {
+  if (Status sent = dispatch(active, choice); !sent) {
+    fail_or_park(active, choice, std::move(cause), std::move(sent.error()));
+  }
+}
+
+/// Nobody takes it now. What was generated already is worth a wait; a new request is told at once.
+void ShardService::fail_or_park(Active& active, Choice& choice, Error cause, Error error) {
+  const TimePoint now = shard_.now();
+  const bool may_change = error.info().retry != Retry::kNever;
+  const Duration patience = environment_.config.migration_wait;
+  if (may_change && choice.lost && now - choice.lost->at < patience) {
+    choice.journal.forgive();
+    park(choice, std::move(cause), kParkedRetry);
+    return;
+  }
+  fail(active, std::move(cause));  // says more than "nobody left"
+}
+
+void ShardService::park(const Choice& choice, Error cause, Duration wait) {
+  const RequestId id = choice.id;
+  auto parked = std::make_unique<Parked>(Parked{.cause = std::move(cause), .retry = {}});
+  parked->retry = shard_.after(wait, [this, id] { unpark(id); });
+  parked_.insert_or_assign(id, std::move(parked));
+}
+
+void ShardService::unpark(RequestId id) {
+  const auto found = parked_.find(id);
+  const auto known = choices_.find(id);
+  if (found == parked_.end() || known == choices_.end()) {
+    return;
+  }
+  const std::unique_ptr<Parked> parked = std::move(found->second);
+  parked_.erase(found);
+  resubmit(*known->second.active, known->second.get(), std::move(parked->cause));
+}
+
+void ShardService::unpark_all() {
+  std::vector<RequestId> ids;
+  ids.reserve(parked_.size());
+  for (const auto& [id, parked] : parked_) {
+    ids.push_back(id);
+  }
+  std::ranges::sort(ids);
+  for (const RequestId id : ids) {
+    unpark(id);
+  }
+}
+
+void ShardService::note_recovery(Active& active, Choice& choice, MigrationOutcome outcome) {
+  metrics_.migration_ended(active.generation.plan().answer.model, kind_of(choice.lost->had_tokens),
+                           outcome, shard_.now() - choice.lost->at);
+  choice.lost.reset();
+}
+
+}  // namespace stator::frontend
