@@ -188,7 +188,9 @@ class Serve(Deployment):
 class Split(Deployment):
     """A frontend process and worker processes that find each other through a folder."""
 
-    def __init__(self, *frontend_arguments: str, workers: int = 2, worker_arguments: tuple[str, ...] = (), lease_ttl: str = "2s"):
+    def __init__(self, *frontend_arguments: str, workers: int = 2, worker_arguments: tuple[str, ...] = (), lease_ttl: str = "2s",
+                 engine: str = "sim"):
+        self.engine = engine
         self.folder = tempfile.TemporaryDirectory(prefix="stator-e2e-")
         self.discovery = ["--discovery", f"file:{self.folder.name}", "--discovery-lease-ttl", lease_ttl]
         self.frontend_arguments = frontend_arguments
@@ -207,7 +209,7 @@ class Split(Deployment):
         return Stator("frontend", "--host", "127.0.0.1", "--port", "0", *self.discovery, *self.frontend_arguments)
 
     def start_worker(self) -> Stator:
-        return Stator("worker", str(MODEL_DIR), "--engine", "sim", *self.discovery, *self.worker_arguments)
+        return Stator("worker", str(MODEL_DIR), "--engine", self.engine, *self.discovery, *self.worker_arguments)
 
     def wait_for_workers(self, count: int) -> None:
         eventually(lambda: len(self.worker_ids()) == count, f"{count} workers in /health")

@@ -17,6 +17,10 @@
 namespace stator::cli {
 namespace {
 
+constexpr Duration kDrainPoll = std::chrono::milliseconds(20);
+// For the engine's last words to leave.
+constexpr Duration kHandOffLimit = std::chrono::seconds(5);
+
 /// The workers of one process, offered to its own frontend.
 struct LocalWorkers {
   std::vector<WorkerHost::Worker> hosted;
@@ -41,6 +45,28 @@ Result<LocalWorkers> make_workers(WorkerHost& host, uint32_t count, Metrics& met
     workers.hosted.push_back(std::move(worker));
   }
   return workers;
+}
+
+/// Lets running requests finish, then gives the rest to other workers: the engine's last words
+/// reach the frontends before the sessions end. A second signal cuts the first part short.
+void drain_worker(runtime::WorkerServer& server, engine::Engine& engine, Duration timeout,
+                  Signals& signals) {
+  log::info("worker", "draining: no new requests, running ones may finish",
+            {{"in_flight", server.in_flight()}});
+  server.drain();
+  for (Duration waited{}; waited < timeout && server.in_flight() > 0; waited += kDrainPoll) {
+    if (signals.wait_for(kDrainPoll)) {
+      break;
+    }
+  }
+  const size_t left = server.in_flight();
+  engine.stop();
+  for (Duration waited{}; waited < kHandOffLimit && server.unsent() > 0; waited += kDrainPoll) {
+    signals.wait_for(kDrainPoll);
+  }
+  if (left > 0) {
+    log::info("worker", "requests handed over to other workers", {{"requests", left}});
+  }
 }
 
 }  // namespace
@@ -127,20 +153,11 @@ Status run_worker(Invocation& invocation) {
            fmt::format("\"worker_id\":\"{}\",\"address\":\"{}\"", worker.record.key.worker.value(),
                        server->address()));
   signals.wait();
-  log::info("worker", "draining: no new requests, running ones may finish");
   worker.record.state = runtime::InstanceState::kDraining;
   registration->update(worker.record).ignore("frontends are told on their sessions, too");
-  server->drain();
-  constexpr Duration kPoll = std::chrono::milliseconds(20);
-  for (Duration waited{}; waited < settings.frontend.drain_timeout && server->in_flight() > 0;
-       waited += kPoll) {
-    if (signals.wait_for(kPoll)) {
-      break;
-    }
-  }
+  drain_worker(*server, *worker.engine, settings.worker.drain_timeout, signals);
   registration.reset();
   server->shutdown();
-  worker.engine->stop();
   log::info("worker", "stopped");
   return {};
 }

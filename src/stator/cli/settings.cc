@@ -30,6 +30,9 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   schema.text("worker.listen_host", worker.listen_host, "address of the worker's gRPC service");
   schema.integer("worker.port", worker.port, 0, 65535,
                  "port of the worker's gRPC service, 0 = any free one");
+  schema.duration("worker.drain_timeout", worker.drain_timeout,
+                  "how long requests may finish after SIGTERM, then other workers take them over",
+                  {.flag = "drain-timeout"});
   schema.integer("engine.block_size", engine.block_size, 1, 1024, "tokens per KV block",
                  {.flag = "block-size"});
   schema.bytes("engine.kv_cache_bytes", worker.kv_cache_bytes,

@@ -21,7 +21,8 @@ struct WorkerSettings {
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::string listen_host = "127.0.0.1";
-  uint16_t port = 0;                       ///< gRPC, `worker` only
+  uint16_t port = 0;                                  ///< gRPC, `worker` only
+  Duration drain_timeout = std::chrono::seconds(25);  ///< `worker` only
   uint64_t kv_cache_bytes = 256ULL << 20;  ///< per worker, cpu engine; touched only as used
   uint32_t threads = 1;                    ///< per worker, cpu engine
   engine::EngineConfig engine_config;

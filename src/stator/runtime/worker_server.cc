@@ -148,6 +148,14 @@ class WorkerServer::Impl {
     return count;
   }
 
+  size_t unsent() {
+    size_t count = 0;
+    for (const auto& session : sessions()) {
+      count += session->unsent();
+    }
+    return count;
+  }
+
   void shutdown() {
     if (std::exchange(shut_down_, true)) {
       return;
@@ -232,6 +240,9 @@ void WorkerServer::drain() {
 }
 size_t WorkerServer::in_flight() const {
   return impl_->in_flight();
+}
+size_t WorkerServer::unsent() const {
+  return impl_->unsent();
 }
 void WorkerServer::shutdown() {
   impl_->shutdown();

@@ -58,6 +58,9 @@ class WorkerServer {
   void drain();
   /// Requests accepted and not ended.
   size_t in_flight() const;
+  /// Messages that sessions have still to send, those under way included. With the engine stopped:
+  /// 0 means that every frontend has been sent its last word.
+  size_t unsent() const;
   /// Ends all sessions and event streams and stops listening. Returns when no engine session is
   /// left. Idempotent.
   void shutdown();

@@ -53,6 +53,8 @@ class OutputQueue {
   std::vector<engine::RequestKey> expire(TimePoint now);
 
   size_t control_count() const { return control_.size(); }
+  /// Messages that pop() has still to hand out.
+  size_t waiting() const { return control_.size() + steps_.size() + (load_ ? 1 : 0); }
   size_t step_bytes() const { return step_bytes_; }
   /// The next message to send.
   std::optional<Message> pop();

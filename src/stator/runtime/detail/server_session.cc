@@ -396,6 +396,11 @@ size_t ServerSession::in_flight() const {
   return output_.in_flight();
 }
 
+size_t ServerSession::unsent() const {
+  const MutexLock lock(mutex_);
+  return output_.waiting() + (writing_ ? 1 : 0);
+}
+
 void ServerSession::OnDone() {
   const std::shared_ptr<ServerSession> self = std::move(self_);
   const MutexLock lock(context_.mutex);

@@ -59,6 +59,7 @@ class ServerSession final
   /// Cancels everything in the engine and ends the stream. Idempotent.
   void end(grpc::Status status);
   size_t in_flight() const;
+  size_t unsent() const;
 
  private:
   /// Messages that wait for a client that does not read, before we stop reading from it.
