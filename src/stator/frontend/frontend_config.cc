@@ -2,9 +2,9 @@
 #include "stator/frontend/frontend_config.h"
 
 namespace stator::frontend {
+namespace {
 
-void describe(ConfigSchema& schema, FrontendConfig& config) {
-  net::HttpServerConfig& http = config.http;
+void describe_http(ConfigSchema& schema, net::HttpServerConfig& http) {
   schema.text("http.host", http.host, "address to listen on",
               {.flag = "host", .env_peer = "DYN_HTTP_HOST"});
   schema.integer("http.port", http.port, 0, 65535, "port to listen on, 0 = any free one",
@@ -30,10 +30,9 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
                   "how long a slow client is tolerated");
   schema.duration("http.stream_flush_interval", http.stream_flush_interval,
                   "writes of one stream closer together than this leave as one");
-  schema.integer("frontend.shards", config.shards, 0, 1024,
-                 "event-loop threads, 0 = cores − 1, at least 1", {.flag = "shards"});
-  schema.integer("frontend.inflight_max", config.inflight_max, 1, 1 << 24,
-                 "requests in flight per shard, beyond: overload status");
+}
+
+void describe_migration(ConfigSchema& schema, FrontendConfig& config) {
   schema.integer("frontend.migration_limit", config.migration_limit, 0, 100,
                  "how often a request whose worker is lost goes on at another one, 0 = never",
                  {.flag = "migration-limit", .env_peer = "DYN_MIGRATION_LIMIT"});
@@ -49,6 +48,17 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
   schema.duration("frontend.stall_timeout", config.stall_timeout,
                   "a worker silent for this long in mid-answer loses it to another one (four times "
                   "as long before the first token), 0 = never");
+}
+
+}  // namespace
+
+void describe(ConfigSchema& schema, FrontendConfig& config) {
+  describe_http(schema, config.http);
+  schema.integer("frontend.shards", config.shards, 0, 1024,
+                 "event-loop threads, 0 = cores − 1, at least 1", {.flag = "shards"});
+  schema.integer("frontend.inflight_max", config.inflight_max, 1, 1 << 24,
+                 "requests in flight per shard, beyond: overload status");
+  describe_migration(schema, config);
   schema.integer("frontend.overload_status", config.overload_status, 200, 999,
                  "HTTP status when all workers are busy",
                  {.env_peer = "DYN_HTTP_OVERLOAD_STATUS_CODE"});
