@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/metrics.h"
+#include "stator/events/event_normalizer.h"
+#include "stator/events/zmq_sources.h"
+#include "stator/kv/event_log.h"
+
+namespace stator::events {
+
+/// Writes what one engine publishes into our event logs, from where it is streamed to routers like
+/// the events of our own engines.
+///
+///   kv::EventLog log;
+///   EngineEventFeed feed({.block_size = 16}, {&log}, metrics);
+///   auto subscription = sources->subscribe({.endpoint = "tcp://127.0.0.1:5557"}, feed);
+///
+/// The only writer of its logs. One thread at a time; the logs may be read by any. Blocks in lower
+/// tiers are counted and left out: a log is about the device.
+class EngineEventFeed final : public EngineBatchListener {
+ public:
+  /// One log per rank, in order; `config.dp_ranks` is set from their number. The logs outlive it.
+  EngineEventFeed(NormalizerConfig config, std::vector<kv::EventLog*> logs, Metrics& metrics);
+
+  /// A batch that cannot be read voids the rank: nobody knows what it would have removed.
+  void on_batch(uint32_t rank, std::string_view payload) override;
+  void on_reset(uint32_t rank) override;
+
+  const EventNormalizer& normalizer() const { return normalizer_; }
+
+ private:
+  void append(std::vector<kv::KvEvent> events);
+  void count();
+
+  EventNormalizer normalizer_;
+  const std::vector<kv::EventLog*> logs_;
+  EventNormalizer::Stats counted_;
+  std::array<Counter, kDropCount> dropped_;
+  Counter corrupt_;
+  Counter lower_tier_;
+  Gauge held_blocks_;
+  Gauge mismatched_block_size_;
+};
+
+}  // namespace stator::events
