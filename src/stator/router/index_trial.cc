@@ -22,8 +22,8 @@ namespace {
 constexpr uint64_t kEngines = 8;
 constexpr size_t kEngineBlocks = 3000;
 constexpr uint64_t kAmpleBytes = 256ULL << 20;
-constexpr uint64_t kScarceBytes = 160ULL << 10;  // less than the blocks take: it must evict
-constexpr uint64_t kScarceSlack = 64ULL << 10;
+constexpr uint64_t kScarceBytes = 64ULL << 10;  // less than the blocks take: it must evict
+constexpr uint64_t kScarceSlack = 8ULL << 10;
 constexpr size_t kLinkMessages = 4;
 constexpr uint64_t kLongOneIn = 100;  // mostly short: more operations in the same time
 

@@ -12,7 +12,8 @@ constexpr uint32_t kSizes = BlockArena::kRangeMax / BlockArena::kGranule + 1;
 
 template <typename T>
 Result<T*> reserve(memory::Arena& memory, uint64_t count) {
-  STATOR_TRY(memory, memory::Arena::create({.bytes = count * sizeof(T)}));
+  STATOR_TRY(memory, memory::Arena::create(
+                         {.bytes = count * sizeof(T), .huge_pages = memory::HugePages::kAdvise}));
   return reinterpret_cast<T*>(memory.bytes().data());
 }
 

@@ -29,29 +29,30 @@ Result<std::unique_ptr<ChainIndex>> ChainIndex::create(const Config& config) {
       std::clamp<uint64_t>(config.bytes_max / kBytesPerRowMin, 1024, BlockArena::kRowsMax);
   STATOR_TRY(BlockArena arena, BlockArena::create(rows));
   STATOR_TRY(memory::Arena chains,
-             memory::Arena::create({.bytes = (rows / kRowsPerChainMin + 2) * sizeof(Chain)}));
-  auto index =
-      std::unique_ptr<ChainIndex>(new ChainIndex(config, std::move(arena), std::move(chains)));
+             memory::Arena::create({.bytes = (rows / kRowsPerChainMin + 2) * sizeof(Chain),
+                                    .huge_pages = memory::HugePages::kAdvise}));
+  STATOR_TRY(memory::Arena keys, memory::Arena::create({.bytes = kSlotsMax * sizeof(SlotKey)}));
+  auto index = std::unique_ptr<ChainIndex>(
+      new ChainIndex(config, std::move(arena), std::move(chains), std::move(keys)));
   index->chains_max_ = static_cast<uint32_t>(rows / kRowsPerChainMin + 2);
   return index;
 }
 
-ChainIndex::ChainIndex(const Config& config, BlockArena arena, memory::Arena chain_memory)
+ChainIndex::ChainIndex(const Config& config, BlockArena arena, memory::Arena chain_memory,
+                       memory::Arena key_memory)
     : config_(config),
       arena_(std::move(arena)),
       chain_memory_(std::move(chain_memory)),
       // Zeroed pages are empty chains: atomics of integers have no other representation.
       chains_(reinterpret_cast<Chain*>(chain_memory_.bytes().data())),
       positions_(arena_, config.bytes_max / kBytesPerRowMin),
-      slots_(std::make_unique<SlotEntry[]>(kSlotsMax)),
+      key_memory_(std::move(key_memory)),
+      slot_keys_(reinterpret_cast<SlotKey*>(key_memory_.bytes().data())),
       random_(config.seed) {}
 
 ChainIndex::~ChainIndex() {
   for (uint32_t id = 1; id < chains_top_; ++id) {
-    const uint64_t word = chains_[id].holders.load(std::memory_order_relaxed);
-    if ((word & 1) != 0) {
-      std::unique_ptr<const Runs>(reinterpret_cast<const Runs*>(word & ~uint64_t{1}));
-    }
+    const ChainHolders::Block old = chains_[id].holders.assign({});
   }
 }
 
@@ -94,17 +95,17 @@ std::optional<Slot> ChainIndex::slot_of(WorkerKey worker) {
   if (!free_slots_.empty()) {
     slot = free_slots_.back();
     free_slots_.pop_back();
-  } else if (slots_used_ < kSlotsMax) {
-    slot = slots_used_++;
+  } else if (slots_.size() < kSlotsMax) {
+    slot = static_cast<Slot>(slots_.size());
+    slots_.emplace_back();
   } else {
     return std::nullopt;
   }
-  SlotEntry& entry = slots_[slot];
-  entry.worker.store(worker.worker.value(), std::memory_order_relaxed);
-  entry.dp_rank.store(worker.dp_rank, std::memory_order_relaxed);
-  entry.alive.store(true, std::memory_order_release);
-  entry.blocks = 0;
-  entry.has_own_names = false;
+  SlotKey& key = slot_keys_[slot];
+  key.worker.store(worker.worker.value(), std::memory_order_relaxed);
+  key.dp_rank.store(worker.dp_rank, std::memory_order_relaxed);
+  key.alive.store(1, std::memory_order_release);
+  slots_[slot] = {};
   slot_by_worker_.emplace(worker, slot);
   return slot;
 }
@@ -117,15 +118,11 @@ void ChainIndex::remove_worker(WorkerKey worker) {
   const Slot slot = known->second;
   slot_by_worker_.erase(known);
   SlotEntry& entry = slots_[slot];
-  // From here on readers skip it; the sets lose it now, single-holder chains by and by (sweep).
-  entry.alive.store(false, std::memory_order_release);
+  // From here on readers skip it; chains lose it by and by (sweep).
+  slot_keys_[slot].alive.store(0, std::memory_order_release);
   holder_blocks_ -= std::exchange(entry.blocks, 0);
   stats_.private_names -= entry.own_names.size();
   FlatMap<uint64_t, uint64_t>().swap(entry.own_names);
-  sets_.drop_slot(slot);
-  for (HolderSets::Retired& old : sets_.take_retired()) {
-    retire(std::move(old));
-  }
   dying_slots_.push_back(slot);
 }
 
@@ -190,6 +187,7 @@ Applied ChainIndex::store_prefix(WorkerKey worker,
     storing_.names.push_back(PositionTable::hash_of(sequence.value()));
   }
   storing_.slot = *slot;
+  storing_.by_content = false;  // nobody looked
   storing_.blocks = prefix_;
   storing_.parent.reset();
   drop_renamed(storing_);
@@ -218,6 +216,7 @@ void ChainIndex::prepare(Slot slot, const kv::BlocksStored& run, uint64_t above)
   storing_.parent.reset();
   storing_.sequences.resize(run.blocks.size());
   storing_.names.resize(run.blocks.size());
+  bool by_content = true;
   for (size_t i = 0; i < run.blocks.size(); ++i) {
     const kv::StoredBlock& block = run.blocks[i];
     above = (i == 0 && !run.parent ? blocks::chain(block.local)
@@ -225,7 +224,10 @@ void ChainIndex::prepare(Slot slot, const kv::BlocksStored& run, uint64_t above)
                 .value();
     storing_.sequences[i] = above;
     storing_.names[i] = PositionTable::hash_of(block.external.value());
+    by_content =
+        by_content && block.external.value() == above && !PositionTable::is_reserved(above);
   }
+  storing_.by_content = by_content;
 }
 
 /// Blocks that the index has already get one more holder.
@@ -238,7 +240,9 @@ bool ChainIndex::place_known(Storing& storing, size_t& at) {
   const Chain& target = chain(found->chain);
   const uint32_t matched = match_length(target, found->offset, &storing.sequences[at], left);
   const uint32_t row = target.base.load(std::memory_order_relaxed) + found->offset;
-  uint32_t count = 0;
+  // Where names are contents, the row has the right one already.
+  const bool named = storing.by_content && !any_external_ && !slots_[storing.slot].has_own_names;
+  uint32_t count = named ? matched : 0;
   while (count < matched && bind(storing, at + count, row + count, row)) {
     ++count;
   }
@@ -249,7 +253,7 @@ bool ChainIndex::place_known(Storing& storing, size_t& at) {
     return true;  // cut: nothing is left to place
   }
   const uint32_t added =
-      edit(found->chain, found->offset, found->offset + count, storing.slot, true);
+      add_holder(found->chain, {storing.slot, found->offset, found->offset + count});
   slots_[storing.slot].blocks += added;
   holder_blocks_ += added;
   touch(target);
@@ -315,19 +319,28 @@ bool ChainIndex::place_new(Storing& storing, size_t& at) {
   }
   {
     const Change change(fresh);
+    const std::array holders = {ChainHolders::Hold{storing.slot, 0, count}.word()};
     fresh.head.store(head, std::memory_order_relaxed);
-    fresh.holders.store(uint64_t{storing.slot} << 1, std::memory_order_relaxed);
+    fresh.tail.store(storing.sequences[at + count - 1], std::memory_order_relaxed);
+    change_holders(fresh, [&](ChainHolders& list) { return list.assign(holders); });
     fresh.next.store(0, std::memory_order_relaxed);
+    fresh.fork.store(0, std::memory_order_relaxed);
     fresh.touched.store(tick_.load(std::memory_order_relaxed), std::memory_order_relaxed);
     fresh.length.store(static_cast<uint16_t>(count), std::memory_order_release);
   }
-  if (auto old = heads_.insert(head, *id)) {
+  const auto grow = memory_bytes() + heads_.growth_bytes() > config_.bytes_max
+                        ? HeadTable::Grow::kIfMust
+                        : HeadTable::Grow::kYes;
+  if (auto old = heads_.insert(head, *id, grow)) {
     retire(std::move(old));
   }
   if (storing.parent) {
     Chain& above = chain(storing.parent->chain);
-    if (storing.parent->offset + 1U == above.length.load(std::memory_order_relaxed)) {
+    const uint32_t behind = storing.parent->offset + 1;
+    if (behind == above.length.load(std::memory_order_relaxed)) {
       above.next.store(*id, std::memory_order_release);
+    } else {
+      above.fork.store(static_cast<uint16_t>(behind), std::memory_order_relaxed);
     }
   }
   slots_[storing.slot].blocks += count;
@@ -337,15 +350,14 @@ bool ChainIndex::place_new(Storing& storing, size_t& at) {
   return true;
 }
 
-/// A sequence that grows block by block stays one chain, if only its worker holds the end of it.
+/// A sequence that grows block by block stays one chain, as long as there is room behind it.
 bool ChainIndex::append_to_parent(Storing& storing, size_t& at) {
   if (!storing.parent) {
     return false;
   }
   Chain& above = chain(storing.parent->chain);
   const uint32_t length = above.length.load(std::memory_order_relaxed);
-  if (storing.parent->offset + 1 != length ||
-      above.holders.load(std::memory_order_relaxed) != uint64_t{storing.slot} << 1) {
+  if (storing.parent->offset + 1 != length) {
     return false;
   }
   const uint32_t base = above.base.load(std::memory_order_relaxed);
@@ -363,7 +375,12 @@ bool ChainIndex::append_to_parent(Storing& storing, size_t& at) {
   if (count == 0) {
     return true;  // the run was cut: there is nothing left to place
   }
-  above.length.store(static_cast<uint16_t>(length + count), std::memory_order_release);
+  {
+    const Change change(above);
+    add_holder(storing.parent->chain, {storing.slot, length, length + count});
+    above.tail.store(storing.sequences[at + count - 1], std::memory_order_relaxed);
+    above.length.store(static_cast<uint16_t>(length + count), std::memory_order_release);
+  }
   touch(above);
   slots_[storing.slot].blocks += count;
   holder_blocks_ += count;
@@ -413,12 +430,12 @@ void ChainIndex::fork_names(Slot slot) {
   for (uint32_t id = 1; id < chains_top_; ++id) {
     const Chain& target = chain(id);
     const uint32_t base = target.base.load(std::memory_order_relaxed);
-    uint32_t start = 0;
-    for (const Run& run : runs_of(target)) {
-      for (uint32_t offset = start; offset < run.end && sets_.contains(run.set, slot); ++offset) {
+    const ChainHolders::View holders = target.holders.view();
+    for (uint32_t i = holders.lower_bound(slot << 16); i < holders.size(); ++i) {
+      const ChainHolders::Hold hold = holders[i];
+      for (uint32_t offset = hold.from; hold.slot == slot && offset < hold.to; ++offset) {
         bind_own_name(slot, PositionTable::name_of(arena_, base + offset), base + offset);
       }
-      start = run.end;
     }
   }
 }
@@ -427,6 +444,9 @@ void ChainIndex::fork_names(Slot slot) {
 void ChainIndex::drop_renamed(const Storing& storing) {
   const Slot slot = storing.slot;
   const bool own = slots_[slot].has_own_names;
+  if (storing.by_content && !own) {
+    return;
+  }
   const auto is_content = [&](size_t i) {
     return storing.blocks[i].external.value() == storing.sequences[i] && !own;
   };
@@ -444,7 +464,7 @@ void ChainIndex::drop_renamed(const Storing& storing) {
     }
     drop_own_name(slot, name);
     const Place place = place_of(*row);
-    const uint32_t dropped = edit(place.chain, place.offset, place.offset + 1, slot, false);
+    const uint32_t dropped = drop_holder(place.chain, {slot, place.offset, place.offset + 1});
     slots_[slot].blocks -= dropped;
     holder_blocks_ -= dropped;
   }
@@ -516,7 +536,7 @@ Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
     if (low < high) {
       const Place place = place_of(low);
       const uint32_t dropped =
-          edit(place.chain, place.offset, place.offset + (high - low), slot, false);
+          drop_holder(place.chain, {slot, place.offset, place.offset + (high - low)});
       slots_[slot].blocks -= dropped;
       holder_blocks_ -= dropped;
     }

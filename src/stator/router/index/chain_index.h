@@ -14,9 +14,9 @@
 #include "stator/core/random.h"
 #include "stator/core/result.h"
 #include "stator/router/index/block_arena.h"
+#include "stator/router/index/chain_holders.h"
 #include "stator/router/index/epoch.h"
 #include "stator/router/index/head_table.h"
-#include "stator/router/index/holder_sets.h"
 #include "stator/router/index/position_table.h"
 #include "stator/router/kv_index.h"
 
@@ -26,8 +26,10 @@ namespace stator::router {
 ///
 /// Blocks that follow each other live in a *chain*: consecutive rows of the arena's sequence-hash
 /// column. A sequence hash covers everything before it, so a query follows a chain by comparing the
-/// last hash both have (and bisecting only where they part): a prompt of any length costs one hash
-/// probe and two cache misses per chain. Holders are interned sets over runs of a chain.
+/// last hash both have (and bisecting only where they part). A chain's first and last hash, its
+/// holders if they are few and the chain that goes on from its end are one cache line, so a prompt
+/// of any length costs one hash probe and two cache misses per chain: the line, and the prompt's
+/// own hash where the chain ends. Holders are stretches of rows, four bytes a worker.
 ///
 /// I1–I3 of KvIndex hold, also for a reader that races the writer: it may miss what is being
 /// written, and never sees a block under a worker that did not hold it during the call.
@@ -71,24 +73,19 @@ class ChainIndex final : public KvIndex {
   using KvIndex::find_longest_match;
 
  private:
-  // A chain's `holders` word: set id << 1, or a pointer to runs | 1 where they differ.
-  struct Run {
-    uint16_t end = 0;  ///< first offset after the run
-    SetId set = kNoHolders;
-  };
-  using Runs = std::vector<Run>;  // sorted, covers [0, length)
-
-  struct Chain {
+  struct alignas(64) Chain {
     std::atomic<uint64_t> head{0};
-    std::atomic<uint64_t> holders{0};
+    std::atomic<uint64_t> tail{0};  ///< sequence hash of the last row
+    ChainHolders holders;
     std::atomic<uint32_t> base{0};
     std::atomic<uint32_t> next{0};     ///< chain that last continued at the end; only a hint
     std::atomic<uint32_t> touched{0};  ///< tick of the last use
     std::atomic<uint32_t> version{0};  ///< odd while holders or length change (a seqlock)
     std::atomic<uint16_t> length{0};   ///< 0 = free
+    std::atomic<uint16_t> fork{0};     ///< where another chain last branched off; only a hint
     uint16_t capacity = 0;             ///< rows
   };
-  static_assert(sizeof(Chain) == 40);
+  static_assert(sizeof(Chain) == 64 && BlockArena::kRangeMax <= ChainHolders::kRowsMax);
 
   /// A scope of the writer in which readers of a chain try again. May be nested.
   class Change {
@@ -116,19 +113,23 @@ class ChainIndex final : public KvIndex {
     uint32_t chain = 0;
     uint32_t offset = 0;
   };
-  struct SlotEntry {
+  /// What queries need to know of a worker.
+  struct SlotKey {
     std::atomic<uint64_t> worker{0};
     std::atomic<uint32_t> dp_rank{0};
-    std::atomic<bool> alive{false};
+    std::atomic<uint32_t> alive{0};
+  };
+  struct SlotEntry {
     uint64_t blocks = 0;
     /// Its names disagree with the shared ones, so that it does without them.
     bool has_own_names = false;
+    bool swept = false;                     ///< removed; the sweep at work takes it out of chains
     FlatMap<uint64_t, uint64_t> own_names;  ///< to row << 32 | part of its sequence hash
   };
   struct Retired {
     uint64_t epoch = 0;
-    std::variant<std::unique_ptr<const Runs>, std::unique_ptr<HeadTable::Slots>,
-                 HolderSets::Retired, std::vector<Slot>, uint32_t /*chain*/>
+    std::variant<ChainHolders::Block, std::unique_ptr<HeadTable::Slots>, std::vector<Slot>,
+                 uint32_t /*chain*/>
         what;
   };
   /// One stored event while it is being placed.
@@ -137,16 +138,12 @@ class ChainIndex final : public KvIndex {
     std::span<const kv::StoredBlock> blocks;
     std::vector<uint64_t> sequences;  ///< as many as blocks, or fewer after a refusal
     std::vector<uint64_t> names;      ///< hashes of the blocks' names in the position table
+    bool by_content = false;          ///< every name is its block's sequence hash
     std::optional<Place> parent;
   };
-  /// A chain as a query meets it: what matched, and who holds it.
-  struct Seen {
-    uint64_t holders = 0;
-    uint32_t count = 0;
-    uint32_t next = 0;
-  };
 
-  ChainIndex(const Config& config, BlockArena arena, memory::Arena chain_memory);
+  ChainIndex(const Config& config, BlockArena arena, memory::Arena chain_memory,
+             memory::Arena key_memory);
 
   // chain_index.cc: events
   void begin();
@@ -179,16 +176,17 @@ class ChainIndex final : public KvIndex {
   uint32_t match_length(const Chain& chain, uint32_t offset, const uint64_t* sequences,
                         uint32_t count) const;
   bool holds(uint32_t row, Slot slot) const;
-  SetId living(SetId set) const;
-  Seen look(uint32_t id, const uint64_t* wanted, uint32_t count) const;
-  SetId set_at(const Chain& chain, uint32_t offset) const;
-  Runs runs_of(const Chain& chain) const;
-  void set_runs(uint32_t id, Runs runs);
-  uint32_t edit(uint32_t id, uint32_t from, uint32_t to, Slot slot, bool add);
+  uint32_t add_holder(uint32_t id, ChainHolders::Hold hold);
+  uint32_t drop_holder(uint32_t id, ChainHolders::Hold hold);
+  template <typename Edit>
+  void change_holders(Chain& chain, Edit&& edit);
   void truncate(uint32_t id, uint32_t length);
   void free_chain(uint32_t id);
   void forget_names(uint32_t row);
   void touch(const Chain& chain) const;
+
+  // chain_query.cc: lookups
+  class Query;
 
   // chain_memory.cc: bounds
   std::optional<uint32_t> new_chain(uint32_t rows);
@@ -197,6 +195,7 @@ class ChainIndex final : public KvIndex {
   bool evict_one();
   void evict(uint32_t id);
   void sweep();
+  void sweep_chain(uint32_t id);
   void retire(decltype(Retired::what) what);
   void reclaim(size_t at_least);
   static constexpr uint32_t kEvictionsMax = 64;  ///< per event or chain
@@ -207,10 +206,10 @@ class ChainIndex final : public KvIndex {
   Chain* chains_;
   PositionTable positions_;
   HeadTable heads_;
-  HolderSets sets_;
   EpochDomain epochs_;
-  std::unique_ptr<SlotEntry[]> slots_;
-  uint32_t slots_used_ = 0;
+  memory::Arena key_memory_;
+  SlotKey* slot_keys_;
+  std::deque<SlotEntry> slots_;
   std::vector<Slot> free_slots_;
   FlatMap<WorkerKey, Slot> slot_by_worker_;
 
@@ -218,7 +217,7 @@ class ChainIndex final : public KvIndex {
   uint32_t chains_max_ = 0;
   std::vector<uint32_t> free_chains_;
   std::deque<Retired> retired_;
-  size_t runs_bytes_ = 0;
+  size_t holder_lists_bytes_ = 0;
   bool any_external_ = false;
 
   // Slots of removed workers wait here until a sweep over all chains has dropped them.
@@ -234,5 +233,15 @@ class ChainIndex final : public KvIndex {
   uint64_t holder_blocks_ = 0;
   Stats stats_;
 };
+
+/// Lets `edit` replace the list of holders, counts its memory, and keeps the old one for readers.
+template <typename Edit>
+void ChainIndex::change_holders(Chain& target, Edit&& edit) {
+  holder_lists_bytes_ -= target.holders.bytes();
+  if (ChainHolders::Block old = edit(target.holders)) {
+    retire(std::move(old));
+  }
+  holder_lists_bytes_ += target.holders.bytes();
+}
 
 }  // namespace stator::router

@@ -13,23 +13,29 @@ constexpr uint32_t kEvictionSample = 8;
 constexpr int kSampleTries = 64;
 // Chains looked at per event while a sweep is on: a million chains are swept in 16 k events.
 constexpr uint32_t kSweepStep = 64;
+// absl's flat map: 16 bytes at up to 7/8 full, control bytes.
+constexpr size_t kPrivateNameBytes = 20;
+// Of a row: its place in the position table and its part of the owner column.
+constexpr size_t kTableBytesPerRow = 11;
 
 }  // namespace
 
 size_t ChainIndex::memory_bytes() const {
   const size_t row = sizeof(uint64_t) * (any_external_ ? 2 : 1);
   const size_t granules = arena_.high_water() / BlockArena::kGranule;
-  const size_t names =
-      stats_.private_names * 20;  // absl's flat map: 16 bytes at up to 7/8 full, control bytes
   return arena_.high_water() * row + granules * sizeof(uint32_t) +
-         size_t{chains_top_} * sizeof(Chain) + positions_.bytes() + heads_.bytes() + sets_.bytes() +
-         runs_bytes_ + names + size_t{slots_used_} * sizeof(SlotEntry);
+         size_t{chains_top_} * sizeof(Chain) + positions_.bytes() + heads_.bytes() +
+         holder_lists_bytes_ + stats_.private_names * kPrivateNameBytes +
+         slots_.size() * sizeof(SlotKey) + slots_.size() * sizeof(SlotEntry);
 }
 
-/// Whether `rows` rows more would not fit.
+/// Whether a chain of `rows` rows more would not fit, whatever tables must grow for it.
 bool ChainIndex::over_budget(uint32_t rows) const {
-  const size_t each = sizeof(uint64_t) * (any_external_ ? 2 : 1) + 8;  // and its share of tables
-  return memory_bytes() + size_t{rows} * each > config_.bytes_max;
+  const size_t row = sizeof(uint64_t) * (any_external_ ? 2 : 1) + kTableBytesPerRow +
+                     (stats_.private_names > 0 ? kPrivateNameBytes : 0);
+  return memory_bytes() + rows * row + sizeof(Chain) + heads_.growth_bytes() +
+             positions_.growth_bytes() >
+         config_.bytes_max;
 }
 
 /// A chain of unpublished rows; forgets old chains if the budget asks for it.
@@ -49,7 +55,6 @@ std::optional<uint32_t> ChainIndex::new_chain(uint32_t rows) {
       Chain& fresh = chain(id);
       fresh.base.store(*base, std::memory_order_relaxed);
       fresh.capacity = static_cast<uint16_t>(BlockArena::rounded(rows));
-      fresh.holders.store(uint64_t{kNoHolders} << 1, std::memory_order_relaxed);
       arena_.set_owner(*base, fresh.capacity, id);
       ++stats_.chains;
       return id;
@@ -94,69 +99,71 @@ bool ChainIndex::evict_one() {
 void ChainIndex::evict(uint32_t id) {
   const Chain& target = chain(id);
   const uint32_t base = target.base.load(std::memory_order_relaxed);
-  uint32_t start = 0;
-  for (const Run& run : runs_of(target)) {
-    Slot single = 0;
-    for (const Slot slot : sets_.members(run.set, single)) {
-      SlotEntry& entry = slots_[slot];
-      if (!entry.alive.load(std::memory_order_relaxed)) {
-        continue;
-      }
-      entry.blocks -= run.end - start;
-      holder_blocks_ -= run.end - start;
-      stats_.evicted_blocks += run.end - start;
-      if (!entry.own_names.empty()) {
-        const size_t before = entry.own_names.size();
-        absl::erase_if(entry.own_names, [&](const auto& name) {
-          const uint64_t row = name.second >> 32;
-          return row >= base + start && row < base + run.end;
-        });
-        stats_.private_names -= before - entry.own_names.size();
-      }
+  const ChainHolders::View holders = target.holders.view();
+  for (uint32_t i = 0; i < holders.size(); ++i) {
+    const ChainHolders::Hold hold = holders[i];
+    if (slot_keys_[hold.slot].alive.load(std::memory_order_relaxed) == 0) {
+      continue;
     }
-    start = run.end;
+    SlotEntry& entry = slots_[hold.slot];
+    entry.blocks -= hold.to - hold.from;
+    holder_blocks_ -= hold.to - hold.from;
+    stats_.evicted_blocks += hold.to - hold.from;
+    if (!entry.own_names.empty()) {
+      const size_t before = entry.own_names.size();
+      absl::erase_if(entry.own_names, [&](const auto& name) {
+        const uint64_t row = name.second >> 32;
+        return row >= base + hold.from && row < base + hold.to;
+      });
+      stats_.private_names -= before - entry.own_names.size();
+    }
   }
   free_chain(id);
 }
 
-/// Goes on dropping the slots of removed workers from the chains they were the only holder of.
+/// Goes on dropping the slots of removed workers from the chains they held.
 void ChainIndex::sweep() {
   if (sweeping_slots_.empty()) {
     if (dying_slots_.empty()) {
       return;
     }
     sweeping_slots_ = std::exchange(dying_slots_, {});
-    std::ranges::sort(sweeping_slots_);
+    for (const Slot slot : sweeping_slots_) {
+      slots_[slot].swept = true;
+    }
     sweep_at_ = 1;
   }
-  const auto is_dead = [this](SetId set) {
-    return set < kSlotsMax && std::ranges::binary_search(sweeping_slots_, set);
-  };
   for (uint32_t i = 0; i < kSweepStep && sweep_at_ < chains_top_; ++i, ++sweep_at_) {
-    Chain& target = chain(sweep_at_);
-    if (target.length.load(std::memory_order_relaxed) == 0) {
-      continue;
-    }
-    Runs runs = runs_of(target);
-    bool changed = false;
-    for (Run& run : runs) {
-      Slot single = 0;
-      if (run.set != kNoHolders && (is_dead(run.set) || sets_.members(run.set, single).empty())) {
-        run.set = kNoHolders;
-        changed = true;
-      }
-    }
-    if (!changed) {
-      continue;
-    }
-    if (std::ranges::all_of(runs, [](const Run& run) { return run.set == kNoHolders; })) {
-      free_chain(sweep_at_);
-    } else {
-      set_runs(sweep_at_, std::move(runs));
+    if (chain(sweep_at_).length.load(std::memory_order_relaxed) > 0) {
+      sweep_chain(sweep_at_);
     }
   }
   if (sweep_at_ >= chains_top_) {
     retire(std::exchange(sweeping_slots_, {}));
+  }
+}
+
+void ChainIndex::sweep_chain(uint32_t id) {
+  Chain& target = chain(id);
+  const ChainHolders::View holders = target.holders.view();
+  std::vector<uint32_t> left;
+  bool changed = false;
+  for (uint32_t i = 0; i < holders.size(); ++i) {
+    if (slots_[holders[i].slot].swept) {
+      if (!changed) {
+        for (uint32_t before = 0; before < i; ++before) {
+          left.push_back(holders.word(before));
+        }
+      }
+      changed = true;
+    } else if (changed) {
+      left.push_back(holders.word(i));
+    }
+  }
+  if (changed) {
+    const Change change(target);
+    change_holders(target, [&](ChainHolders& list) { return list.assign(left); });
+    truncate(id, target.holders.end());
   }
 }
 
@@ -172,9 +179,7 @@ void ChainIndex::reclaim(size_t at_least) {
   const uint64_t oldest = epochs_.oldest_reader();
   while (!retired_.empty() && retired_.front().epoch < oldest) {
     auto& what = retired_.front().what;
-    if (auto* set = std::get_if<HolderSets::Retired>(&what)) {
-      sets_.recycle(std::move(*set));
-    } else if (const auto* slots = std::get_if<std::vector<Slot>>(&what)) {
+    if (const auto* slots = std::get_if<std::vector<Slot>>(&what)) {
       free_slots_.insert(free_slots_.end(), slots->begin(), slots->end());
     } else if (const auto* id = std::get_if<uint32_t>(&what)) {
       Chain& gone = chain(*id);

@@ -53,11 +53,14 @@ class HeadTable {
     return (filter_[bit / 64] >> bit % 64 & 1) != 0;
   }
 
-  /// The writer's. A returned table is the old one: keep it until no reader can see it.
-  [[nodiscard]] std::unique_ptr<Slots> insert(uint64_t sequence, uint32_t chain) {
+  /// The writer's. A returned table is the old one: keep it until no reader can see it. A table
+  /// that is full and may not grow gets fuller, up to nine tenths.
+  enum class Grow : uint8_t { kIfMust, kYes };
+  [[nodiscard]] std::unique_ptr<Slots> insert(uint64_t sequence, uint32_t chain, Grow grow) {
     std::unique_ptr<Slots> old;
-    if ((filled_ + 1) * 10 > (current_->mask + 1) * 7) {
-      old = rebuild();
+    if (is_full()) {
+      const bool must = live_ * 10 > (current_->mask + 1) * 9;
+      old = rebuild(grows() && (grow == Grow::kYes || must) ? 2 : 1);
     }
     place(*current_, value_of(sequence, chain));
     note(tag_of(sequence));
@@ -87,6 +90,8 @@ class HeadTable {
   }
 
   size_t bytes() const { return current_->bytes() + filter_.size() * sizeof(uint64_t); }
+  /// By which the next insertion may enlarge the table.
+  size_t growth_bytes() const { return is_full() && grows() ? bytes() : 0; }
 
  private:
   static constexpr size_t kSmallest = 64;
@@ -123,9 +128,12 @@ class HeadTable {
     }
   }
 
-  std::unique_ptr<Slots> rebuild() {
-    const size_t capacity =
-        live_ * 2 > current_->mask ? (current_->mask + 1) * 2 : current_->mask + 1;
+  bool is_full() const { return (filled_ + 1) * 10 > (current_->mask + 1) * 7; }
+  /// Whether the next rebuild enlarges the table, or only clears it of tombstones.
+  bool grows() const { return live_ * 100 > (current_->mask + 1) * 66; }
+
+  std::unique_ptr<Slots> rebuild(size_t factor) {
+    const size_t capacity = (current_->mask + 1) * factor;
     auto grown = std::make_unique<Slots>(capacity);
     filled_ = 0;
     filter_.assign(capacity * kFilterBits / 64, 0);

@@ -176,6 +176,7 @@ void PositionTable::make_room(uint64_t hash) {
 void PositionTable::rebuild(Segment& segment, size_t groups) {
   const std::vector<Group> old = std::exchange(segment.groups, std::vector<Group>(groups));
   bytes_ += (groups - old.size()) * sizeof(Group);
+  groups_most_ = std::max(groups_most_, groups);
   for (const Group& from : old) {
     const uint32_t taken = ~(lanes_with(from, kEmpty) | lanes_with(from, kTombstone));
     for (uint32_t lanes = taken & ((1U << kLanes) - 1); lanes != 0; lanes &= lanes - 1) {

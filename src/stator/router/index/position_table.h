@@ -38,6 +38,8 @@ class PositionTable {
 
   size_t bytes() const { return bytes_; }
   size_t size() const { return size_; }
+  /// By which one insertion may enlarge the table, at most.
+  size_t growth_bytes() const { return groups_most_ * sizeof(Group); }
 
   /// In a row's external id: the row has no name in this table, its holders have names of their
   /// own.
@@ -89,6 +91,7 @@ class PositionTable {
   const BlockArena& arena_;
   uint32_t segment_shift_ = 0;  ///< of a hash: its other bits are the segment
   std::vector<Segment> segments_;
+  size_t groups_most_ = 1;  ///< of a segment, ever
   size_t bytes_ = 0;
   size_t size_ = 0;
 };

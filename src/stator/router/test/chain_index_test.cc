@@ -130,7 +130,7 @@ TEST(ChainIndex, ForgetsLeastRecentlyUsedChainsAtItsBudget) {
     const std::vector<uint64_t> cold = {random.next(), random.next(), random.next()};
     PretendEngine once(worker(2 + random.below(9)), Naming::kSharedOpaque);
     index->apply(once.key(), *once.store(cold));
-    ASSERT_LE(index->memory_bytes(), kBudget + (64 << 10)) << i;
+    ASSERT_LE(index->memory_bytes(), kBudget) << i;
     if (i % 16 == 0) {
       index->find_longest_match(sequences_of(hot));
     }
