@@ -13,6 +13,8 @@
 namespace stator::memory {
 namespace {
 
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+
 std::string system_text(int error) {
   return std::generic_category().message(error);
 }
@@ -56,9 +58,10 @@ Result<Arena> Arena::create(const ArenaOptions& options) {
   }
   arena.data_ = static_cast<std::byte*>(data);
   arena.bytes_ = bytes;
-  if (options.huge_pages == HugePages::kAdvise) {
+  const size_t small = options.huge_pages == HugePages::kAdviseWhenLarge ? kHugePageBytes : 0;
+  if (options.huge_pages != HugePages::kNo && bytes > small) {
     // Best effort: without huge pages everything works, with more page-table walks.
-    (void)madvise(data, bytes, MADV_HUGEPAGE);
+    (void)madvise(arena.data_ + small, bytes - small, MADV_HUGEPAGE);
   }
   return arena;
 }

@@ -18,8 +18,9 @@ enum class Sharing : uint8_t {
 
 /// Whether to ask the kernel for transparent huge pages. Advice only: a kernel that refuses is
 /// fine. With huge pages the first touch makes 2 MiB resident, so small or sparse arenas should say
-/// no.
-enum class HugePages : uint8_t { kNo, kAdvise };
+/// no, and those that fill from their beginning and may stay small: only when large, which leaves
+/// out the first 2 MiB.
+enum class HugePages : uint8_t { kNo, kAdvise, kAdviseWhenLarge };
 
 struct ArenaOptions {
   size_t bytes = 0;  ///< rounded up to whole pages; 0 is an error

@@ -2,6 +2,7 @@
 #include "stator/router/index/block_arena.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "stator/core/assert.h"
 
@@ -10,10 +11,12 @@ namespace {
 
 constexpr uint32_t kSizes = BlockArena::kRangeMax / BlockArena::kGranule + 1;
 
+constexpr auto kManyPages = memory::HugePages::kAdviseWhenLarge;
+constexpr auto kFewPages = memory::HugePages::kNo;
+
 template <typename T>
-Result<T*> reserve(memory::Arena& memory, uint64_t count) {
-  STATOR_TRY(memory, memory::Arena::create(
-                         {.bytes = count * sizeof(T), .huge_pages = memory::HugePages::kAdvise}));
+Result<T*> reserve(memory::Arena& memory, uint64_t count, memory::HugePages pages) {
+  STATOR_TRY(memory, memory::Arena::create({.bytes = count * sizeof(T), .huge_pages = pages}));
   return reinterpret_cast<T*>(memory.bytes().data());
 }
 
@@ -24,11 +27,13 @@ Result<BlockArena> BlockArena::create(uint64_t rows_max) {
   const uint64_t granules =
       (std::clamp<uint64_t>(rows_max, kRangeMax, kRowsMax) + kGranule - 1) / kGranule;
   arena.rows_max_ = static_cast<uint32_t>(granules * kGranule);
-  STATOR_TRY(arena.sequences_, reserve<uint64_t>(arena.sequence_memory_, arena.rows_max_));
-  STATOR_TRY(arena.externals_, reserve<uint64_t>(arena.external_memory_, arena.rows_max_));
+  STATOR_TRY(arena.sequences_,
+             reserve<uint64_t>(arena.sequence_memory_, arena.rows_max_, kManyPages));
+  STATOR_TRY(arena.externals_,
+             reserve<uint64_t>(arena.external_memory_, arena.rows_max_, kManyPages));
   // One more granule, so that the end of the last range has a neighbour to look at.
-  STATOR_TRY(arena.owners_, reserve<uint32_t>(arena.owner_memory_, granules + 1));
-  STATOR_TRY(arena.links_, reserve<uint32_t>(arena.link_memory_, granules + 1));
+  STATOR_TRY(arena.owners_, reserve<uint32_t>(arena.owner_memory_, granules + 1, kFewPages));
+  STATOR_TRY(arena.links_, reserve<uint32_t>(arena.link_memory_, granules + 1, kFewPages));
   arena.free_.resize(kSizes + 1);
   return arena;
 }
@@ -43,6 +48,8 @@ void BlockArena::mark_free(uint32_t base, uint32_t rows) {
   std::vector<uint32_t>& list = list_of(rows);
   links_[base / kGranule] = static_cast<uint32_t>(list.size());
   list.push_back(base);
+  const uint32_t size = std::min(rows / kGranule, kSizes);
+  sizes_free_[size / 64] |= uint64_t{1} << size % 64;
 }
 
 void BlockArena::unlink(uint32_t base, uint32_t rows) {
@@ -52,15 +59,28 @@ void BlockArena::unlink(uint32_t base, uint32_t rows) {
   list[index] = list.back();
   links_[list[index] / kGranule] = index;
   list.pop_back();
+  if (list.empty()) {
+    const uint32_t size = std::min(rows / kGranule, kSizes);
+    sizes_free_[size / 64] &= ~(uint64_t{1} << size % 64);
+  }
+}
+
+/// The first list from `size` on that has a range, or none: kSizes + 1.
+uint32_t BlockArena::first_free(uint32_t size) const {
+  static_assert(kSizes < 128);
+  for (uint32_t word = size / 64; word < sizes_free_.size(); ++word) {
+    const uint64_t from = word == size / 64 ? ~uint64_t{0} << size % 64 : ~uint64_t{0};
+    if (const uint64_t found = sizes_free_[word] & from; found != 0) {
+      return word * 64 + static_cast<uint32_t>(std::countr_zero(found));
+    }
+  }
+  return kSizes + 1;
 }
 
 std::optional<uint32_t> BlockArena::allocate(uint32_t rows, Grow grow) {
   rows = rounded(rows);
   STATOR_ASSERT(rows > 0 && rows <= kRangeMax, "a range of an impossible size");
-  for (uint32_t size = rows / kGranule; size < free_.size(); ++size) {
-    if (free_[size].empty()) {
-      continue;
-    }
+  if (const uint32_t size = first_free(rows / kGranule); size <= kSizes) {
     const uint32_t base = free_[size].back();
     const uint32_t have = owners_[base / kGranule] & ~kFree;
     unlink(base, have);

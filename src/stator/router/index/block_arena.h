@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -63,6 +64,7 @@ class BlockArena {
   void mark_free(uint32_t base, uint32_t rows);
   void unlink(uint32_t base, uint32_t rows);
   std::vector<uint32_t>& list_of(uint32_t rows);
+  uint32_t first_free(uint32_t size) const;
 
   memory::Arena sequence_memory_;
   memory::Arena external_memory_;
@@ -73,6 +75,7 @@ class BlockArena {
   uint32_t* owners_ = nullptr;
   uint32_t* links_ = nullptr;  // of a free range's first granule: where its list entry is
   std::vector<std::vector<uint32_t>> free_;  // by size in granules; the last holds all larger ones
+  std::array<uint64_t, 2> sizes_free_{};     // bit of each list that is not empty
   uint32_t rows_max_ = 0;
   uint32_t top_ = 0;
   uint32_t used_ = 0;

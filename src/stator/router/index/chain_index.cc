@@ -30,7 +30,7 @@ Result<std::unique_ptr<ChainIndex>> ChainIndex::create(const Config& config) {
   STATOR_TRY(BlockArena arena, BlockArena::create(rows));
   STATOR_TRY(memory::Arena chains,
              memory::Arena::create({.bytes = (rows / kRowsPerChainMin + 2) * sizeof(Chain),
-                                    .huge_pages = memory::HugePages::kAdvise}));
+                                    .huge_pages = memory::HugePages::kAdviseWhenLarge}));
   STATOR_TRY(memory::Arena keys, memory::Arena::create({.bytes = kSlotsMax * sizeof(SlotKey)}));
   auto index = std::unique_ptr<ChainIndex>(
       new ChainIndex(config, std::move(arena), std::move(chains), std::move(keys)));
@@ -272,11 +272,17 @@ void ChainIndex::prefetch_names(const Storing& storing, size_t from) const {
 /// Binds rows to names; a name given twice in one run cuts the run there. Returns the rows bound.
 uint32_t ChainIndex::bind_run(Storing& storing, size_t at, uint32_t row, uint32_t count) {
   prefetch_names(storing, at);
+  const bool by_content =
+      storing.by_content && !any_external_ && !slots_[storing.slot].has_own_names;
   for (uint32_t i = 0; i < count; ++i) {
     if (i % kPrefetch == 0) {
       prefetch_names(storing, at + i + kPrefetch);
     }
     arena_.set_sequence(row + i, storing.sequences[at + i]);
+    if (by_content &&
+        !positions_.find_or_insert(storing.sequences[at + i], storing.names[at + i], row + i)) {
+      continue;
+    }
     if (!bind_new(storing, at + i, row + i, row)) {
       storing.sequences.resize(at + i);
       return i;

@@ -20,7 +20,7 @@ constexpr uint64_t kKeysPerSegment = 16 * 1024;
 constexpr uint64_t kSegmentsMin = 16;
 constexpr uint64_t kSegmentsMax = 2048;
 constexpr double kFullest = 0.85;
-constexpr double kGrowth = 1.5;
+constexpr double kGrowth = 1.75;
 // Groups of a segment that outgrew its first one: enough to stagger the sizes of the segments.
 constexpr double kGroupsSecond = 4;
 
@@ -49,13 +49,9 @@ void PositionTable::put(Group& group, uint32_t lane, uint32_t tag, uint32_t posi
   group.high[lane] = tag >> 16 << kPositionBits | position;
 }
 
-uint64_t PositionTable::hash_of(uint64_t key) {
-  // Keys are hashes of others, maybe weak ones (an engine may count its blocks).
-  key ^= key >> 32;
-  key *= 0x9E3779B97F4A7C15ULL;
-  key ^= key >> 29;
-  key *= 0xBF58476D1CE4E5B9ULL;
-  return key ^ (key >> 32);
+/// Lanes that may be filled.
+uint32_t PositionTable::limit_of(size_t groups) {
+  return static_cast<uint32_t>(static_cast<double>(groups * kLanes) * kFullest);
 }
 
 PositionTable::PositionTable(const BlockArena& arena, uint64_t keys_max) : arena_(arena) {
@@ -66,6 +62,7 @@ PositionTable::PositionTable(const BlockArena& arena, uint64_t keys_max) : arena
   bytes_ = segments * (sizeof(Segment) + sizeof(Group));
   for (Segment& segment : segments_) {
     segment.groups.resize(1);
+    segment.limit = limit_of(1);
   }
 }
 
@@ -99,8 +96,7 @@ std::optional<uint32_t> PositionTable::find(uint64_t key, uint64_t hash) const {
 std::optional<uint32_t> PositionTable::find_or_insert(uint64_t key, uint64_t hash,
                                                       uint32_t position) {
   Segment& segment = segment_of(hash);
-  const size_t lanes = segment.groups.size() * kLanes;
-  if (segment.filled + 1 > lanes - lanes * 3 / 20) {  // 1 − kFullest
+  if (segment.filled >= segment.limit) {
     make_room(hash);
   }
   const uint32_t tag = tag_of(hash);
@@ -193,6 +189,7 @@ void PositionTable::rebuild(Segment& segment, size_t groups) {
     }
   }
   segment.filled = segment.live;
+  segment.limit = limit_of(groups);
 }
 
 }  // namespace stator::router

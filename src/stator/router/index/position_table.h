@@ -13,16 +13,23 @@ namespace stator::router {
 /// External block id → position, for the writer. A cache line holds ten entries: 28 bits of
 /// position and 20 of the key's hash each, so that a search costs one miss and hardly a wrong
 /// branch; the key itself is read back from the arena. The table is cut into segments that grow one
-/// at a time, at staggered sizes, so that it is always about 70 % full as a whole (9 bytes per key)
-/// and no insertion waits for more than one segment to move, which fits into a core's own cache.
-/// One thread.
+/// at a time, at staggered sizes, so that it is always about two thirds full as a whole (10 bytes
+/// per key) and no insertion waits for more than one segment to move, which fits into a core's own
+/// cache. One thread.
 class PositionTable {
  public:
   /// `keys_max`: as many as the arena may hold; more segments for more.
   PositionTable(const BlockArena& arena, uint64_t keys_max);
 
-  /// Where a key stands: computed once for all that is done with it.
-  static uint64_t hash_of(uint64_t key);
+  /// Where a key stands: computed once for all that is done with it. Keys are hashes of others,
+  /// maybe weak ones (an engine may count its blocks).
+  static uint64_t hash_of(uint64_t key) {
+    key ^= key >> 32;
+    key *= 0x9E3779B97F4A7C15ULL;
+    key ^= key >> 29;
+    key *= 0xBF58476D1CE4E5B9ULL;
+    return key ^ (key >> 32);
+  }
 
   std::optional<uint32_t> find(uint64_t key) const { return find(key, hash_of(key)); }
   std::optional<uint32_t> find(uint64_t key, uint64_t hash) const;
@@ -64,6 +71,7 @@ class PositionTable {
   struct Segment {
     std::vector<Group> groups;
     uint32_t filled = 0;  // with positions or tombstones
+    uint32_t limit = 0;   // of `filled`
     uint32_t live = 0;
   };
   static constexpr uint16_t kEmpty = 0;
@@ -87,6 +95,7 @@ class PositionTable {
   std::optional<uint32_t> find_in(const Group& group, uint32_t tag, uint64_t key) const;
   void make_room(uint64_t hash);
   void rebuild(Segment& segment, size_t groups);
+  static uint32_t limit_of(size_t groups);
 
   const BlockArena& arena_;
   uint32_t segment_shift_ = 0;  ///< of a hash: its other bits are the segment
