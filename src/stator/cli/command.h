@@ -60,6 +60,7 @@ Status run_version(Invocation& invocation);
 Status run_completion(Invocation& invocation);
 Status run_config(Invocation& invocation);
 Status run_index_trial(Invocation& invocation);
+Status run_bench(Invocation& invocation);
 Status run_index_bench(Invocation& invocation);
 
 }  // namespace stator::cli

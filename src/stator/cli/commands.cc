@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/bench.h"
 #include "stator/cli/command.h"
 
 namespace stator::cli {
@@ -42,6 +43,19 @@ const std::vector<Command> kCommands = {
                  {"--temperature", "0 = always the likeliest answer [the model's default]"},
                  {"--max-tokens", "longest answer, in tokens"}},
      .run = run_chat},
+    {.name = "bench",
+     .summary = "Measure an OpenAI-compatible server: latencies, throughput, goodput, saturation",
+     .description =
+         "Refuses to report, with exit status 1, when the generator itself was the bottleneck.\n\n"
+         "  stator bench --url http://host:8000 --concurrency 16 --requests 500\n"
+         "  stator bench --url http://host:8000 --rate 5 --duration 60s --warmup auto --html "
+         "r.html\n"
+         "  stator bench --url http://host:8000 --rate 1 --duration 30s --sweep search --goodput "
+         "ttft:500",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = bench_options(),
+     .run = run_bench},
     {.name = "explain",
      .summary = "Show why a worker was chosen for a request",
      .description = "ID is a response id such as chatcmpl-…; default: the last request.\n\n"

@@ -31,8 +31,15 @@ void print_error(std::string_view text) {
   write_all(STDERR_FILENO, "stator: " + std::string(text) + "\n");
 }
 
+void print_status(std::string_view text) {
+  write_all(STDERR_FILENO, text);
+}
+
 bool stdout_is_terminal() {
   return ::isatty(STDOUT_FILENO) == 1;
+}
+bool stderr_is_terminal() {
+  return ::isatty(STDERR_FILENO) == 1;
 }
 bool stdin_is_terminal() {
   return ::isatty(STDIN_FILENO) == 1;

@@ -13,7 +13,10 @@ namespace stator::cli {
 void print(std::string_view text);
 /// "stator: <text>" on standard error.
 void print_error(std::string_view text);
+/// To standard error as it is: progress of long work, beside the results.
+void print_status(std::string_view text);
 bool stdout_is_terminal();
+bool stderr_is_terminal();
 bool stdin_is_terminal();
 /// One line of standard input without its newline; nothing at its end.
 std::optional<std::string> read_line();

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace stator::loadgen {
+
+struct PlotLine {
+  std::string name;
+  std::vector<std::pair<double, double>> points;  ///< in order of x
+};
+
+struct Plot {
+  std::string title;
+  std::string x_label;
+  std::string y_label;
+  bool logarithmic_x = false;  ///< points with x ≤ 0 are left out
+  std::vector<PlotLine> lines;
+};
+
+/// The plot as one <svg> element: axes with round numbers, a legend, colours that follow the page's
+/// light or dark scheme. Empty when there is nothing to draw.
+std::string draw(const Plot& plot);
+
+/// `text` with &, <, > and " escaped for HTML.
+std::string escape_html(std::string_view text);
+
+}  // namespace stator::loadgen
