@@ -62,5 +62,6 @@ Status run_config(Invocation& invocation);
 Status run_index_trial(Invocation& invocation);
 Status run_bench(Invocation& invocation);
 Status run_index_bench(Invocation& invocation);
+Status run_sim(Invocation& invocation);
 
 }  // namespace stator::cli

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/engine/sim/sim_core.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "stator/engine/sim/sim_scheduler.h"
+
+namespace stator::engine {
+
+Status validate(const SimEngineConfig& config) {
+  const auto refuse = [](std::string message) {
+    return Error(Code::kInvalidArgument, std::move(message));
+  };
+  if (config.block_size == 0 || config.blocks == 0) {
+    return refuse("a simulated engine needs blocks of at least one token, and at least one block");
+  }
+  if (config.max_num_seqs == 0 || config.max_num_batched_tokens < config.max_num_seqs) {
+    return refuse(fmt::format("max_num_seqs must be from 1 to max_num_batched_tokens ({}), is {}",
+                              config.max_num_batched_tokens, config.max_num_seqs));
+  }
+  if (!(config.speedup > 0) || !(config.decode_speedup > 0) ||
+      !std::isfinite(config.speedup * config.decode_speedup)) {
+    return refuse("speedup and decode speedup must be numbers above 0");
+  }
+  return {};
+}
+
+void SimOutcome::clear() {
+  passes = 0;
+  prefill_tokens = 0;
+  preemptions = 0;
+  admitted.clear();
+  rejected.clear();
+  first.clear();
+  second.clear();
+  grown.clear();
+  finished.clear();
+  gaps.clear();
+  events.clear();
+}
+
+std::unique_ptr<SimCore> make_sim_core(const SimEngineConfig& config,
+                                       const perf::TimingModel& timing) {
+  return std::make_unique<SimScheduler>(config, timing);
+}
+
+}  // namespace stator::engine

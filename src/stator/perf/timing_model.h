@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "stator/core/clock.h"
+
+namespace stator::perf {
+
+/// What one forward pass of one engine computes.
+struct PassShape {
+  uint32_t prefill_requests = 0;       ///< with prompt tokens in this pass
+  uint64_t prefill_new_tokens = 0;     ///< prompt tokens computed in this pass
+  uint64_t prefill_prefix_tokens = 0;  ///< of those requests: cached, or computed in earlier passes
+  uint32_t decode_requests = 0;        ///< that get a token from this pass
+  uint64_t context_tokens = 0;         ///< Σ length of those, prompt and answer so far
+  uint64_t kv_tokens = 0;              ///< in KV blocks in use
+  uint64_t kv_tokens_max = 1;          ///< in all KV blocks
+};
+
+/// How long the two parts of a pass take, in milliseconds; a pass takes their sum. Pure functions
+/// of the shape, the same on every call; safe to share between threads.
+class TimingModel {
+ public:
+  virtual ~TimingModel() = default;
+  /// 0 when nothing is prefilled.
+  virtual double prefill_ms(const PassShape& shape) const = 0;
+  /// 0 when nobody decodes.
+  virtual double decode_ms(const PassShape& shape) const = 0;
+  /// Whether decode_ms reads context_tokens. If not, passes that differ in nothing else take
+  /// equally long, and a simulation may do many at once.
+  virtual bool reads_context() const = 0;
+};
+
+/// Milliseconds of a model as the simulation counts time, `speedup` > 0 times faster.
+inline Duration to_duration(double milliseconds, double speedup) {
+  return Duration(std::llround(milliseconds * 1e6 / speedup));
+}
+
+}  // namespace stator::perf

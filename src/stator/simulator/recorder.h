@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/engine/sim/sim_core.h"
+#include "stator/simulator/distribution.h"
+#include "stator/simulator/report.h"
+
+namespace stator::simulator {
+
+enum class RequestStatus : uint8_t {
+  kCompleted,
+  kRejected,    ///< no engine could ever hold it
+  kUnroutable,  ///< nobody could take it
+};
+
+/// The life of one request. Times that were not reached are those of the arrival.
+struct RequestRecord {
+  uint64_t line = 0;
+  std::string request_id;
+  std::string session;
+  uint32_t turn = 0;
+  uint32_t input_tokens = 0;
+  uint32_t output_tokens = 0;   ///< asked for, and given when completed
+  uint32_t cached_tokens = 0;   ///< at its first admission
+  uint32_t overlap_blocks = 0;  ///< as the router believed
+  uint32_t admissions = 0;
+  uint32_t prefill_worker = 0;
+  uint32_t worker = 0;
+  TimePoint arrival{};
+  TimePoint admitted{};
+  TimePoint first_token{};
+  TimePoint second_token{};
+  TimePoint last_token{};
+  RequestStatus status = RequestStatus::kCompleted;
+};
+
+/// One line of JSON.
+std::string render_json(const RequestRecord& record);
+
+/// Adds up what happens in a simulation. Memory does not grow with the requests beyond the bound of
+/// Distribution.
+class Recorder {
+ public:
+  using Sink = std::function<void(const RequestRecord&)>;
+
+  /// `sink`, if any, gets every request when it ends.
+  Recorder(uint32_t workers, Objectives objectives, Sink sink = {})
+      : objectives_(objectives), sink_(std::move(sink)), workers_(workers) {}
+
+  void on_arrival(TimePoint now);
+  /// Passes of a worker; admissions are reported with on_admission().
+  void on_passes(uint32_t worker, const engine::SimOutcome& outcome);
+  void on_admission(uint32_t worker, const RequestRecord& record, uint32_t cached_tokens);
+  void on_prefilled(uint32_t worker) { ++workers_[worker].requests; }
+  void on_waiting(uint64_t requests) { waiting_max_ = std::max(waiting_max_, requests); }
+  /// It has ended, one way or another.
+  void on_end(const RequestRecord& record);
+
+  /// The figures; configuration and wall time are the caller's to fill in.
+  Report make_report();
+  uint64_t ended() const { return completed_ + rejected_ + unroutable_; }
+
+ private:
+  bool is_good(const RequestRecord& record) const;
+
+  Objectives objectives_;
+  Sink sink_;
+  std::vector<WorkerReport> workers_;
+  uint64_t arrived_ = 0;
+  uint64_t completed_ = 0;
+  uint64_t rejected_ = 0;
+  uint64_t unroutable_ = 0;
+  uint64_t input_tokens_ = 0;
+  uint64_t output_tokens_ = 0;
+  uint64_t good_ = 0;
+  uint64_t good_output_tokens_ = 0;
+  uint64_t admitted_tokens_ = 0;
+  uint64_t cached_tokens_ = 0;
+  uint64_t first_admitted_tokens_ = 0;
+  uint64_t first_cached_tokens_ = 0;
+  uint64_t waiting_max_ = 0;
+  TimePoint first_arrival_{};
+  TimePoint last_end_{};
+  Distribution ttft_, ttst_, tpot_, itl_, e2e_, queue_, user_, request_rate_;
+};
+
+}  // namespace stator::simulator

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/simulator/mooncake_trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace stator::simulator {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Result<std::vector<TraceRequest>> read_all(const std::string& text, MooncakeConfig config = {}) {
+  std::istringstream input(text);
+  config.name = "t.jsonl";
+  const auto trace = make_mooncake_trace(input, config);
+  std::vector<TraceRequest> requests;
+  TraceRequest request;
+  while (true) {
+    STATOR_TRY(const bool found, trace->next(request));
+    if (!found) {
+      return requests;
+    }
+    requests.push_back(request);
+  }
+}
+
+TEST(MooncakeTrace, ReadsRequests) {
+  const auto requests = read_all(
+      R"({"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [7, 8]}
+
+{"created_time": 1.5, "input_tokens": 1, "output_tokens": 2, "session_id": "s", "delay": 4, "request_id": 12}
+)");
+
+  ASSERT_TRUE(requests.has_value()) << requests.error().message();
+  ASSERT_EQ(requests->size(), 2);
+  const TraceRequest& first = requests->front();
+  EXPECT_EQ(first.input_tokens, 600);
+  EXPECT_EQ(first.output_tokens, 3);
+  EXPECT_THAT(first.hash_ids, ElementsAre(7, 8));
+  const TraceRequest& second = requests->back();
+  EXPECT_EQ(second.line, 3);
+  EXPECT_EQ(second.arrival, microseconds(1500));
+  EXPECT_EQ(second.session, "s");
+  EXPECT_EQ(second.delay, milliseconds(4));
+  EXPECT_EQ(second.request_id, "12");
+  EXPECT_TRUE(second.hash_ids.empty());
+}
+
+TEST(MooncakeTrace, AnEmptyFileHasNoRequests) {
+  EXPECT_TRUE(read_all("")->empty());
+  EXPECT_TRUE(read_all("\n  \n")->empty());
+}
+
+struct BadLine {
+  std::string line;
+  std::string message;
+};
+
+TEST(MooncakeTrace, NamesLineAndFieldOfWhatIsWrong) {
+  const std::string good = R"({"timestamp":5,"input_length":1,"output_length":1,"hash_ids":[1]})";
+  const std::vector<BadLine> lines = {
+      {"{", "t.jsonl:2: line: not JSON"},
+      {"[1]", "t.jsonl:2: line: must be a JSON object"},
+      {"{}", "t.jsonl:2: timestamp: must be a number"},
+      {R"({"timestamp":-1,"input_length":1,"output_length":1})", "timestamp: must be from 0"},
+      {R"({"timestamp":1e30,"input_length":1,"output_length":1})", "timestamp: must be from 0"},
+      {R"({"timestamp":"6","input_length":1,"output_length":1})", "timestamp: must be a number"},
+      {R"({"timestamp":6,"output_length":1})", "input_length: must be a whole number"},
+      {R"({"timestamp":6,"input_length":-3,"output_length":1})", "input_length: must be a whole"},
+      {R"({"timestamp":6,"input_length":1e12,"output_length":1})", "is 1000000000000"},
+      {R"({"timestamp":6,"input_length":1.5,"output_length":1})", "is 1.5"},
+      {R"({"timestamp":6,"input_tokens":0,"output_length":1})", "input_tokens: must be a whole"},
+      {R"({"timestamp":6,"input_length":1,"output_length":0})", "output_length: must be a whole"},
+      {R"({"timestamp":6,"input_length":1,"output_length":1,"hash_ids":3})",
+       "hash_ids: must be an"},
+      {R"({"timestamp":6,"input_length":1,"output_length":1,"hash_ids":[-1]})",
+       "hash_ids: entry 0"},
+      {R"({"timestamp":6,"input_length":513,"output_length":1,"hash_ids":[1]})",
+       "hash_ids: 1 ids of 512 tokens do not cover input_length 513"},
+      {R"({"timestamp":6,"input_length":1,"output_length":1,"session_id":[]})", "session_id: must"},
+      {R"({"timestamp":6,"input_length":1,"output_length":1,"delay":-1})", "delay: must be from 0"},
+      {R"({"timestamp":4,"input_length":1,"output_length":1})",
+       "t.jsonl:2: timestamp: 4 ms is before the line above (5 ms)"},
+  };
+  for (const BadLine& bad : lines) {
+    const auto requests = read_all(good + "\n" + bad.line + "\n");
+
+    ASSERT_FALSE(requests.has_value()) << bad.line;
+    EXPECT_EQ(requests.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(requests.error().message(), HasSubstr(bad.message));
+  }
+}
+
+TEST(MooncakeTrace, SortsWhenAsked) {
+  const auto requests = read_all(R"({"timestamp":9,"input_length":1,"output_length":1}
+{"timestamp":4,"input_length":2,"output_length":1}
+{"timestamp":9,"input_length":3,"output_length":1}
+)",
+                                 {.sort = true});
+
+  ASSERT_TRUE(requests.has_value());
+  std::vector<uint32_t> lengths;
+  for (const TraceRequest& request : *requests) {
+    lengths.push_back(request.input_tokens);
+  }
+  EXPECT_THAT(lengths, ElementsAre(2, 1, 3));
+}
+
+}  // namespace
+}  // namespace stator::simulator

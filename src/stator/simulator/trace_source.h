@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/result.h"
+
+namespace stator::simulator {
+
+/// One request of a trace.
+struct TraceRequest {
+  uint64_t line = 0;   ///< where it stands, for messages and records; from 1
+  Duration arrival{};  ///< since the trace's beginning
+  uint32_t input_tokens = 1;
+  uint32_t output_tokens = 1;
+  /// Identity of the prompt's blocks of TraceSource::block_tokens(): equal leading ids are a shared
+  /// prefix. Empty: it shares nothing with anybody.
+  std::vector<uint64_t> hash_ids;
+  std::string request_id;         ///< empty: the line
+  std::string session;            ///< turns of one session follow each other; empty: none
+  std::optional<Duration> delay;  ///< after the turn before; else the difference of arrivals
+};
+
+/// Where requests come from, in the order of their arrivals. To add a format: a class of its own.
+class TraceSource {
+ public:
+  virtual ~TraceSource() = default;
+  /// The next request into `request`, whose memory is reused; false at the end. Errors name the
+  /// line and the field.
+  virtual Result<bool> next(TraceRequest& request) = 0;
+  /// Tokens per entry of hash_ids; the last one of a request may stand for fewer.
+  virtual uint32_t block_tokens() const = 0;
+};
+
+/// The longest prompt or answer that a trace may ask for.
+inline constexpr uint32_t kTraceTokensMax = 100'000'000;
+
+}  // namespace stator::simulator
