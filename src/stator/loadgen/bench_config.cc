@@ -38,7 +38,8 @@ void describe_load(ConfigSchema& schema, BenchConfig& c) {
                 "how an open loop spaces them");
   schema.number("burstiness", c.burstiness, 0.001, 1000,
                 "shape of gamma arrivals: 1 = poisson, smaller = burstier");
-  schema.duration("ramp", c.ramp, "the load grows evenly in this time; it counts as warm-up");
+  schema.duration("ramp", c.ramp,
+                  "the load grows evenly in this time (leave it out with --warmup)");
   schema.integer("requests", c.requests, 0, INT64_MAX,
                  "stop after so many, 0 = 100 or the whole trace, or no limit with --duration");
   schema.duration("duration", c.duration, "send nothing later than this, 0 = no limit");
@@ -134,16 +135,14 @@ Status parse_sweep(const BenchConfig& config, BenchPlan& plan) {
 
 Status parse_warm_up(const BenchConfig& config, BenchPlan& plan) {
   plan.warm_up.requests = config.warmup_requests;
-  plan.warm_up.duration = config.ramp;
   if (config.warmup == "auto") {
     plan.warm_up.automatic = true;
   } else if (!config.warmup.empty()) {
-    STATOR_TRY(const Duration given, parse_duration(config.warmup), "--warmup");
-    plan.warm_up.duration = std::max(given, config.ramp);
+    STATOR_TRY(plan.warm_up.duration, parse_duration(config.warmup), "--warmup");
   }
   if (config.duration > Duration{} && plan.warm_up.duration >= config.duration) {
     return Error(Code::kInvalidArgument,
-                 "--warmup or --ramp is not shorter than --duration: nothing would be measured");
+                 "--warmup is not shorter than --duration: nothing would be measured");
   }
   return {};
 }

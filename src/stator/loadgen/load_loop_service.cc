@@ -21,6 +21,8 @@ namespace {
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kKeptRequestBytes = 16 << 10;  // larger buffers are freed once sent
 constexpr int kEventsPerWait = 256;
+constexpr size_t kManyConnections = 2000;
+constexpr int kPortTries = 16;        // taken ones passed over before the kernel is asked
 constexpr int kEventsPerLook = 16;    // events handled before the schedule is looked at again
 constexpr int kLaunchesPerLook = 64;  // requests sent before answers are looked at again
 // A user of a closed loop who lost the connection waits so long: a dead server must not spin us.
@@ -94,6 +96,7 @@ LoadLoop::LoadLoop(const LoopOptions& options, const Workload& workload,
       address_(address),
       tls_(tls),
       dispatcher_(workload, options.dispatch),
+      local_ports_(detail::LocalPorts::of_system(options.dispatch.share, options.dispatch.shares)),
       buffer_(kReadBytes),
       prepare_next_(options.dispatch.share) {}
 
@@ -295,12 +298,27 @@ void LoadLoop::begin(Connection& connection) {
   }
   connection.reused = false;
   ++connection.generation;
-  if (!connection.wire.connect(address_, tls_)) {
+  if (!connect(connection)) {
     finish(connection, Outcome::kNoConnection, "cannot connect: " + error_name(errno));
     return;
   }
   connection.state = Connection::State::kConnecting;
   watch(connection, EPOLLIN | EPOLLOUT, EPOLL_CTL_ADD);
+}
+
+bool LoadLoop::connect(Connection& connection) {
+  // Few connections look like any client's; many choose their ports themselves.
+  if (connections_.size() > kManyConnections) {
+    for (int i = 0; i < kPortTries; ++i) {
+      if (connection.wire.connect(address_, tls_, local_ports_.next())) {
+        return true;
+      }
+      if (errno != EADDRINUSE && errno != EADDRNOTAVAIL) {
+        return false;
+      }
+    }
+  }
+  return connection.wire.connect(address_, tls_, 0);
 }
 
 void LoadLoop::watch(Connection& connection, uint32_t events, int operation) {

@@ -12,6 +12,7 @@
 
 #include "stator/core/clock.h"
 #include "stator/core/flat_map.h"
+#include "stator/loadgen/detail/local_ports.h"
 #include "stator/loadgen/detail/wire.h"
 #include "stator/loadgen/dispatcher.h"
 #include "stator/loadgen/records.h"
@@ -88,6 +89,7 @@ class LoadLoop {
   void prepare_one();
   Connection* take_connection();
   void begin(Connection& connection);
+  bool connect(Connection& connection);
   void watch(Connection& connection, uint32_t events, int operation);
   void send_rest(Connection& connection);
   void on_event(Connection& connection, uint32_t events);
@@ -122,6 +124,7 @@ class LoadLoop {
   Dispatcher dispatcher_;
   ThreadResult result_;
   int epoll_ = -1;
+  detail::LocalPorts local_ports_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> idle_;
   std::vector<Connection*> closed_;

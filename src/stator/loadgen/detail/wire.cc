@@ -31,6 +31,22 @@ std::string last_tls_error() {
   return reason;
 }
 
+/// From any address of this machine at that port.
+bool bind_port(int fd, sa_family_t family, uint16_t port) {
+  const int on = 1;
+  static_cast<void>(::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
+  if (family == AF_INET6) {
+    sockaddr_in6 local = {};
+    local.sin6_family = AF_INET6;
+    local.sin6_port = htons(port);
+    return ::bind(fd, std::bit_cast<const sockaddr*>(&local), sizeof(local)) == 0;
+  }
+  sockaddr_in local = {};
+  local.sin_family = AF_INET;
+  local.sin_port = htons(port);
+  return ::bind(fd, std::bit_cast<const sockaddr*>(&local), sizeof(local)) == 0;
+}
+
 }  // namespace
 
 struct TlsSettings::State {
@@ -94,7 +110,7 @@ void Wire::TlsDeleter::operator()(Tls* tls) const {
   std::unique_ptr<Tls> owner(tls);
 }
 
-bool Wire::connect(const Address& address, const TlsSettings* tls) {
+bool Wire::connect(const Address& address, const TlsSettings* tls, uint16_t local_port) {
   close();
   fd_ = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd_ < 0) {
@@ -103,8 +119,9 @@ bool Wire::connect(const Address& address, const TlsSettings* tls) {
   const int on = 1;
   // A request leaves when written; a failure costs latency only.
   static_cast<void>(::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)));
-  if (::connect(fd_, std::bit_cast<const sockaddr*>(&address.storage), address.length) != 0 &&
-      errno != EINPROGRESS) {
+  if ((local_port != 0 && !bind_port(fd_, address.storage.ss_family, local_port)) ||
+      (::connect(fd_, std::bit_cast<const sockaddr*>(&address.storage), address.length) != 0 &&
+       errno != EINPROGRESS)) {
     const int reason = errno;
     close();
     errno = reason;

@@ -47,8 +47,9 @@ class Wire {
   Wire& operator=(const Wire&) = delete;
 
   /// Begins to connect; the socket is writable when that has succeeded or failed. False, with errno
-  /// set, when the system refuses. `tls` may be null and must outlive the wire.
-  bool connect(const Address& address, const TlsSettings* tls);
+  /// set, when the system refuses. `tls` may be null and must outlive the wire. `local_port` 0 lets
+  /// the kernel choose; another one that is taken fails with EADDRINUSE or EADDRNOTAVAIL.
+  bool connect(const Address& address, const TlsSettings* tls, uint16_t local_port);
   /// Outcome of connecting, as an errno.
   int connect_error() const;
   void close();

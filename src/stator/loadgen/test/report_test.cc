@@ -206,9 +206,7 @@ TEST(BenchConfig, RefusesCombinationsThatMakeNoSense) {
   EXPECT_THAT(refused([](auto& c) { c.cancel_percent = 5; }), HasSubstr("--cancel-after"));
   EXPECT_THAT(refused([](auto& c) { c.warmup = "soon"; }), HasSubstr("--warmup"));
   EXPECT_THAT(refused([](auto& c) { c.threads = 4; }), HasSubstr("--threads"));
-  EXPECT_THAT(refused([](auto& c) {
-                c.duration = std::chrono::seconds(2), c.ramp = std::chrono::seconds(3);
-              }),
+  EXPECT_THAT(refused([](auto& c) { c.duration = std::chrono::seconds(2), c.warmup = "3s"; }),
               HasSubstr("nothing would be measured"));
   EXPECT_EQ(refused([](auto&) {}), "");
 }
