@@ -21,7 +21,16 @@ constexpr uint32_t kSimContextDefault = 32'768;
 constexpr uint32_t kCpuBatchedTokensDefault = 512;
 constexpr uint32_t kSimBatchedTokensDefault = 8'192;
 
-/// The longest run of ordinary tokens: simulated output decodes to text instead of markers.
+std::string default_model_name(const std::string& model) {
+  if (!std::filesystem::is_directory(model)) {
+    return model;  // ORG/NAME as typed
+  }
+  const auto path = std::filesystem::canonical(model);
+  return path.filename().string();
+}
+
+}  // namespace
+
 std::pair<TokenId, TokenId> printable_tokens(const tokenizer::Tokenizer& tokenizer) {
   // Byte-level vocabularies start with the 256 single bytes, which are no text by themselves.
   constexpr TokenId kSingleBytes = 256;
@@ -40,16 +49,6 @@ std::pair<TokenId, TokenId> printable_tokens(const tokenizer::Tokenizer& tokeniz
   }
   return best;
 }
-
-std::string default_model_name(const std::string& model) {
-  if (!std::filesystem::is_directory(model)) {
-    return model;  // ORG/NAME as typed
-  }
-  const auto path = std::filesystem::canonical(model);
-  return path.filename().string();
-}
-
-}  // namespace
 
 struct WorkerHost::Loaded {
   std::shared_ptr<const engine::cpu::Model> cpu;  // shared by the runners, see engine::cpu::Model

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stator/cli/settings.h"
@@ -52,5 +53,9 @@ class WorkerHost {
 
 /// Resolves MODEL to a folder, showing download progress on a terminal.
 Result<std::string> resolve_model_dir(const std::string& model, const weights::HubConfig& config);
+
+/// First and last id of the longest run of ordinary tokens: simulated output decodes to text
+/// instead of markers.
+std::pair<TokenId, TokenId> printable_tokens(const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace stator::cli

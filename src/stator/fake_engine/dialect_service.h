@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "stator/core/metrics.h"
+#include "stator/core/result.h"
+#include "stator/fake_engine/answer.h"
+#include "stator/fake_engine/faults.h"
+#include "stator/fake_engine/server_context.h"
+
+namespace stator::fake_engine {
+
+/// One engine's HTTP interface over the shared simulated engine. On the shard's loop.
+class DialectService {
+ public:
+  virtual ~DialectService() = default;
+  /// Answers `exchange` now or later. `fault` is the one for this request, not about status or
+  /// garbage.
+  virtual void handle(net::HttpExchange& exchange, const Fault& fault) = 0;
+  /// How this engine writes an error of its own.
+  virtual std::string error_body(int status, std::string_view message) const = 0;
+  /// Told after a fault was added, for those that are not about requests.
+  virtual void apply_faults() {}
+  /// More members for the ready line, each with a leading comma, such as `,"side_port":1`.
+  virtual std::string announcement() const { return {}; }
+  /// False while the model is "loading" is the server's business; this is about being alive.
+  virtual void stop() {}
+};
+
+Result<std::unique_ptr<DialectService>> make_vllm_service(ServerContext& context);
+/// The one that the config names.
+Result<std::unique_ptr<DialectService>> make_dialect_service(ServerContext& context);
+
+/// "text/plain" answers without a body, as /health gives.
+void respond_empty(net::HttpExchange& exchange, int status = 200);
+void respond_json(net::HttpExchange& exchange, int status, std::string_view body);
+
+}  // namespace stator::fake_engine
