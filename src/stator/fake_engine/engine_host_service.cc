@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "stator/core/random.h"
@@ -46,11 +45,11 @@ class EngineHost::Rank final : public engine::EngineSink, public kv::EventLogLis
     static_cast<void>(posted);  // false only while the shard stops: nobody reads any more
   }
 
+  /// Each event is read behind the tokens it is about: those were posted before it was appended.
   void on_events_available() noexcept override {
-    if (!reading_.exchange(true)) {
-      const bool posted = host_.shard_.post([this] { host_.drain_events(index_); });
-      static_cast<void>(posted);
-    }
+    const uint64_t last = engine_->events().last_id();
+    const bool posted = host_.shard_.post([this, last] { host_.drain_events(index_, last); });
+    static_cast<void>(posted);
   }
 
   EngineHost& host_;
@@ -59,7 +58,6 @@ class EngineHost::Rank final : public engine::EngineSink, public kv::EventLogLis
   std::unique_ptr<engine::Engine> engine_;
   engine::SessionId session_{0};
   uint64_t next_event_ = 1;
-  std::atomic<bool> reading_{false};  // a read is posted
 };
 
 EngineHost::EngineHost(const FakeConfig& config, const FakeModel& model, net::Shard& shard)
@@ -279,11 +277,11 @@ void EngineHost::on_failed(const engine::Failure& failure) {
   observer.on_failure(failure.error);
 }
 
-void EngineHost::drain_events(uint32_t index) {
+void EngineHost::drain_events(uint32_t index, uint64_t last) {
   Rank& rank = *ranks_[index];
-  rank.reading_.store(false);
-  for (;;) {
-    auto read = rank.engine_->events().read_from(rank.next_event_, kEventsPerRead);
+  while (rank.next_event_ <= last) {
+    const size_t wanted = std::min<uint64_t>(kEventsPerRead, last - rank.next_event_ + 1);
+    auto read = rank.engine_->events().read_from(rank.next_event_, wanted);
     if (const auto* gap = std::get_if<kv::EventLog::Gap>(&read)) {
       rank.next_event_ = gap->last_id + 1;  // real engines lose events silently, too
       return;

@@ -79,7 +79,8 @@ class EngineHost {
   void on_step(uint32_t rank, engine::StepOutput& output);
   void on_output(uint32_t rank, const engine::StepOutput& output, const engine::Delta& delta);
   void on_failed(const engine::Failure& failure);
-  void drain_events(uint32_t rank);
+  /// Reads the events up to and including `last`.
+  void drain_events(uint32_t rank, uint64_t last);
   uint32_t least_loaded() const;
 
   const FakeConfig& config_;
