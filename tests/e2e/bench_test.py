@@ -4,6 +4,7 @@
 
 import json
 import pathlib
+import re
 import signal
 import statistics
 import subprocess
@@ -291,6 +292,20 @@ class AgainstStator(BenchTest):
         self.report(self.serve.frontend.url, "--requests", "40", "--input-tokens", "16", "--prefix-tokens", "320", "--output-tokens", "2")
         after = self.serve.http.metric("stator_engine_prefix_cache_hit_tokens_total")
         self.assertGreater(after - before, 30 * 300)
+
+    def test_the_commands_of_the_guide_work(self):
+        guide = (ROOT / "docs" / "howto" / "measure_a_server.md").read_text()
+        script = "\n".join(re.findall(r"^```\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL))
+        self.assertGreaterEqual(script.count("stator bench"), 9)
+        script = script.replace("http://127.0.0.1:8000", self.serve.frontend.url).replace("models/demo", str(ROOT / "models" / "demo"))
+        script = re.sub(r"--duration \d+s", "--duration 2s", script)  # the guide measures longer than a test should
+        script = re.sub(r"^stator bench", f"{BINARY} bench {ALLOWED}", script, flags=re.MULTILINE)
+        done = subprocess.run(["bash", "-e", "-c", script], cwd=self.folder, env=clean_environment(HOME=str(self.folder)),
+                              capture_output=True, text=True, timeout=200)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        self.assertIn("highest sustained rate", done.stdout)
+        self.assertIn("5 runs, mean and 95 % confidence interval", done.stdout)
+        self.assertIn("Goodput", done.stdout)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ namespace stator::loadgen {
 namespace {
 
 constexpr double kMsPerNs = 1e-6;
-constexpr size_t kTimePieces = 120;
+// Pieces of the timeline: as many as have about ten answers each.
+constexpr size_t kTimePiecesMin = 10;
+constexpr size_t kTimePiecesMax = 120;
+constexpr size_t kAnswersPerPiece = 10;
 
 int64_t start_of(const Record& record) {
   return record.sent != 0 ? record.sent : record.due;
@@ -205,12 +208,14 @@ void draw_timeline(const RecordLog& records, Figures& figures) {
   if (end == 0) {
     return;
   }
-  const double width = static_cast<double>(end) / kTimePieces;
-  std::vector<TimePiece> pieces(kTimePieces);
-  std::vector<double> change(kTimePieces + 1);
-  std::vector<uint64_t> answered(kTimePieces);
+  const size_t count =
+      std::clamp(records.size() / kAnswersPerPiece, kTimePiecesMin, kTimePiecesMax);
+  const double width = static_cast<double>(end) / static_cast<double>(count);
+  std::vector<TimePiece> pieces(count);
+  std::vector<double> change(count + 1);
+  std::vector<uint64_t> answered(count);
   const auto piece_of = [&](int64_t at) {
-    return std::min(kTimePieces - 1, static_cast<size_t>(static_cast<double>(at) / width));
+    return std::min(count - 1, static_cast<size_t>(static_cast<double>(at) / width));
   };
   records.for_each([&](const Record& record) {
     if (record.outcome != Outcome::kOk) {
@@ -233,7 +238,7 @@ void draw_timeline(const RecordLog& records, Figures& figures) {
     change[last] -= width;
   });
   double running = 0;
-  for (size_t i = 0; i < kTimePieces; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     running += change[i];
     TimePiece& piece = pieces[i];
     const double seconds = width * 1e-9;

@@ -42,7 +42,7 @@ PlotLine percentiles(const Figures& figures, std::string_view tag, std::string_v
 
 Plot cumulative(const Figures& figures, std::string title,
                 std::initializer_list<std::pair<std::string_view, std::string_view>> tags) {
-  Plot plot{std::move(title), "ms", "% of requests", true, {}};
+  Plot plot{std::move(title), "ms", "% at most", true, {}};
   for (const auto& [tag, name] : tags) {
     PlotLine line = percentiles(figures, tag, name);
     if (!line.points.empty()) {

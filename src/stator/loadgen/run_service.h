@@ -46,7 +46,7 @@ struct RunResult {
   bool log_full = false;
   bool gave_up = false;
   double offered_per_s = 0;  ///< the rate of an open loop, else 0
-  /// Of the requests due in the second half of an open loop, the share answered in it (1 = the
+  /// Answers in the second half of an open loop over requests due in it, but for chance (1 = the
   /// server keeps up).
   double keep_up = 1;
 };

@@ -30,22 +30,30 @@ struct Axis {
   }
 };
 
-/// Steps of 1, 2 or 5 times a power of ten, about six of them.
-std::vector<double> ticks(const Axis& axis) {
+/// Powers of ten, or 1, 2 and 5 times them where those are few; none where the axis is narrower.
+std::vector<double> logarithmic_ticks(const Axis& axis) {
   std::vector<double> out;
-  if (axis.logarithmic) {
-    for (double power = std::pow(10, std::floor(std::log10(axis.low))); power <= axis.high;
-         power *= 10) {
-      const bool few = axis.high / axis.low < 50;
-      for (const double digit : {1.0, 2.0, 5.0}) {
-        const double tick = power * digit;
-        if (tick >= axis.low * 0.999 && tick <= axis.high * 1.001 && (few || digit == 1.0)) {
-          out.push_back(tick);
-        }
+  const bool few = axis.high / axis.low < 50;
+  for (double power = std::pow(10, std::floor(std::log10(axis.low))); power <= axis.high;
+       power *= 10) {
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      const double tick = power * digit;
+      if (tick >= axis.low * 0.999 && tick <= axis.high * 1.001 && (few || digit == 1.0)) {
+        out.push_back(tick);
       }
     }
+  }
+  return out;
+}
+
+/// Round numbers, about six of them: steps of 1, 2 or 5 times a power of ten.
+std::vector<double> ticks(const Axis& axis) {
+  constexpr size_t kEnough = 3;
+  std::vector<double> out = axis.logarithmic ? logarithmic_ticks(axis) : std::vector<double>();
+  if (out.size() >= kEnough) {
     return out;
   }
+  out.clear();
   const double rough = (axis.high - axis.low) / 6;
   const double power = std::pow(10, std::floor(std::log10(rough)));
   const double digit = rough / power;

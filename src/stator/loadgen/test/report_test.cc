@@ -145,6 +145,21 @@ TEST(Report, OfASweepShowsTheHighestSustainedStep) {
   EXPECT_THAT(to_html(report), HasSubstr("Answered against offered"));
 }
 
+TEST(Report, OfASweepIsRefusedForTheStepsThatDecide) {
+  std::vector<RunResult> runs;
+  for (const double rate : {10.0, 20.0, 40.0}) {
+    runs.push_back(run_with(100, rate));
+    runs.back().keep_up = rate < 20 ? 1 : 0.5;
+  }
+  runs[2].client_bound = {"too busy"};
+  Report report = report_of(std::move(runs));
+  report.is_sweep = true;
+
+  EXPECT_THAT(reasons_not_to_publish(report), testing::IsEmpty());
+  report.runs[1].client_bound = {"too busy"};
+  EXPECT_THAT(reasons_not_to_publish(report), testing::ElementsAre("run 2: too busy"));
+}
+
 TEST(SvgPlot, LeavesOutWhatALogarithmCannotShow) {
   const std::string svg = draw({"t", "x", "y", true, {{"l", {{0, 1}, {1, 2}, {100, 3}}}}});
 
@@ -153,6 +168,13 @@ TEST(SvgPlot, LeavesOutWhatALogarithmCannotShow) {
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
   EXPECT_EQ(draw({"t", "x", "y", false, {}}), "");
   EXPECT_EQ(draw({"t", "x", "y", true, {{"l", {{0, 1}}}}}), "");
+}
+
+TEST(SvgPlot, HasRoundNumbersOnANarrowLogarithmicAxis) {
+  const std::string svg = draw({"t", "x", "y", true, {{"l", {{355, 1}, {461, 2}}}}});
+
+  EXPECT_THAT(svg, HasSubstr(">360</text>"));
+  EXPECT_THAT(svg, HasSubstr(">460</text>"));
 }
 
 TEST(Dashboard, ShowsRatesSinceTheLastLook) {
