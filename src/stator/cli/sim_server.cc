@@ -133,8 +133,10 @@ Status read_handoff(const Options& options, fake_engine::FakeConfig& config) {
   handoff.host = options.text("--side-host", handoff.host);
   uint64_t port = 0;
   STATOR_CHECK(options.number("--side-port", 0, UINT16_MAX, port));
+  STATOR_CHECK(options.number("--bootstrap-port", 0, UINT16_MAX - 1, port));
   handoff.port = static_cast<uint16_t>(port);
   STATOR_CHECK(options.duration("--handoff-lease", handoff.lease));
+  STATOR_CHECK(options.duration("--bootstrap-wait", handoff.bootstrap_wait));
   return options.duration("--handoff-timeout", handoff.unreachable);
 }
 
@@ -166,6 +168,12 @@ Result<fake_engine::FakeConfig> read_config(const Invocation& invocation, const 
   config.release = static_cast<fake_engine::Release>(release);
   config.scale_out = !options.on("--no-scale-out");
   config.dev_mode = !options.on("--no-dev-mode");
+  config.incremental = options.on("--incremental");
+  if (config.dialect == fake_engine::Dialect::kLlamacpp) {
+    uint64_t slots = 4;
+    STATOR_CHECK(options.number("--slots", 1, 1'024, slots));
+    config.engine.max_num_seqs = static_cast<uint32_t>(slots);
+  }
   uint64_t dp_size = 1;
   STATOR_CHECK(options.number("--dp-size", 1, 64, dp_size));
   config.dp_size = static_cast<uint32_t>(dp_size);

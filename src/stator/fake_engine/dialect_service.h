@@ -24,6 +24,8 @@ class DialectService {
   virtual std::string error_body(int status, std::string_view message) const = 0;
   /// Told after a fault was added, for those that are not about requests.
   virtual void apply_faults() {}
+  /// Where KV events go if not to ZeroMQ; null: nowhere.
+  virtual EventOutlet* outlet() { return nullptr; }
   /// More members for the ready line, each with a leading comma, such as `,"side_port":1`.
   virtual std::string announcement() const { return {}; }
   /// False while the model is "loading" is the server's business; this is about being alive.
@@ -31,6 +33,9 @@ class DialectService {
 };
 
 Result<std::unique_ptr<DialectService>> make_vllm_service(ServerContext& context);
+Result<std::unique_ptr<DialectService>> make_sglang_service(ServerContext& context);
+Result<std::unique_ptr<DialectService>> make_trtllm_service(ServerContext& context);
+Result<std::unique_ptr<DialectService>> make_llamacpp_service(ServerContext& context);
 /// The one that the config names.
 Result<std::unique_ptr<DialectService>> make_dialect_service(ServerContext& context);
 

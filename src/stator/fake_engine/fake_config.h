@@ -76,6 +76,7 @@ struct FakeConfig {
   EventConfig events;
   HandoffConfig handoff;
   Duration startup_delay{};        ///< until then every answer is 503
+  bool incremental = false;        ///< SGLang: streams say only what is new
   uint32_t requests_max = 65'536;  ///< at once; beyond: 503
   uint32_t choices_max = 1'024;    ///< prompts times n of one request
 };

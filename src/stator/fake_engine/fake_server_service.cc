@@ -97,6 +97,9 @@ Status Server::open(std::vector<Fault> faults) {
                     .events = events_.get(),
                     .restart = [this](Duration delay) { restart_ns_.store(delay.count()); }});
   STATOR_TRY(dialect_, make_dialect_service(*context_));
+  if (config_.events.enabled && dialect_->outlet() != nullptr) {
+    host_->set_outlet(dialect_->outlet());
+  }
   STATOR_CHECK(host_->start());
   STATOR_TRY(http_, net::HttpServer::listen(shard, config_.http, *this, metrics_));
   shards_.start();
@@ -207,9 +210,14 @@ Result<std::unique_ptr<DialectService>> make_dialect_service(ServerContext& cont
   switch (context.config.dialect) {
     case Dialect::kVllm:
       return make_vllm_service(context);
-    default:
-      return Error(Code::kUnsupported, fmt::format("dialect {}", name_of(context.config.dialect)));
+    case Dialect::kSglang:
+      return make_sglang_service(context);
+    case Dialect::kTrtllm:
+      return make_trtllm_service(context);
+    case Dialect::kLlamacpp:
+      break;
   }
+  return make_llamacpp_service(context);
 }
 
 Result<std::unique_ptr<FakeServer>> FakeServer::create(FakeConfig config,
