@@ -293,6 +293,22 @@ class AgainstStator(BenchTest):
         after = self.serve.http.metric("stator_engine_prefix_cache_hit_tokens_total")
         self.assertGreater(after - before, 30 * 300)
 
+    def test_tls(self):
+        cert, key = self.folder / "cert.pem", self.folder / "key.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                        "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+        serve = Serve("--sim-speedup", "10", "--tls-cert-path", str(cert), "--tls-key-path", str(key))
+        self.addCleanup(serve.close)
+        for host in ("127.0.0.1", "localhost"):
+            report = self.report(f"https://{host}:{serve.frontend.port}", "--model", "demo", "--requests", "12", "--concurrency", "3",
+                                 "--output-tokens", "8", "--ignore-eos", "--tls-ca", str(cert))
+            self.assertEqual(report["request_count"]["avg"], 12)
+            self.assertEqual(report["output_sequence_length"]["min"], 8)
+        refused = self.run_bench(f"https://127.0.0.1:{serve.frontend.port}", "--model", "demo", "--requests", "2")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("certificate verify failed", refused.stderr)
+
     def test_the_commands_of_the_guide_work(self):
         guide = (ROOT / "docs" / "howto" / "measure_a_server.md").read_text()
         script = "\n".join(re.findall(r"^```\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL))

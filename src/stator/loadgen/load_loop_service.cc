@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,22 +39,18 @@ std::string error_name(int error) {
   return out;
 }
 
-/// How long this thread was ready to run but had no core, from the scheduler's own count.
-int64_t read_starved_ns() {
-  std::ifstream file("/proc/thread-self/schedstat");
-  int64_t ran = 0;
-  int64_t waited = 0;
-  file >> ran >> waited;
-  return file ? waited : 0;
-}
+/// What the scheduler knows about this thread: how long it ran, and how long it was ready to run
+/// but had no core. Zeros where the kernel does not tell.
+struct ThreadTimes {
+  int64_t ran_ns = 0;
+  int64_t starved_ns = 0;
+};
 
-double read_cpu_s() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_THREAD, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+ThreadTimes read_thread_times() {
+  std::ifstream file("/proc/thread-self/schedstat");
+  ThreadTimes times;
+  file >> times.ran_ns >> times.starved_ns;
+  return file ? times : ThreadTimes{};
 }
 
 }  // namespace
@@ -130,8 +125,7 @@ ThreadResult LoadLoop::run(const Clock& clock, TimePoint start, const std::atomi
 }
 
 void LoadLoop::run_loop(const std::atomic<bool>& stop, LiveCounters& live) {
-  const int64_t starved_before = read_starved_ns();
-  const double cpu_before = read_cpu_s();
+  const ThreadTimes before = read_thread_times();
   const int64_t begin = elapsed();
   int64_t busy = 0;
   for (;;) {
@@ -158,8 +152,12 @@ void LoadLoop::run_loop(const std::atomic<bool>& stop, LiveCounters& live) {
   publish(live, busy);
   const auto wall = static_cast<double>(std::max<int64_t>(1, elapsed() - begin));
   result_.client.busy_share = static_cast<double>(busy) / wall;
-  result_.client.starved_share = static_cast<double>(read_starved_ns() - starved_before) / wall;
-  result_.client.cpu_s = read_cpu_s() - cpu_before;
+  const ThreadTimes after = read_thread_times();
+  const auto starved = static_cast<double>(after.starved_ns - before.starved_ns);
+  const uint64_t turns = std::max<uint64_t>(1, result_.client.turns.count());
+  result_.client.starved_share = starved / wall;
+  result_.client.wake_delay_ms = starved * 1e-6 / static_cast<double>(turns);
+  result_.client.cpu_s = static_cast<double>(after.ran_ns - before.ran_ns) * 1e-9;
   result_.client.held_back = dispatcher_.held_back();
 }
 
@@ -334,7 +332,8 @@ void LoadLoop::send_rest(Connection& connection) {
   while (connection.request_sent < request.size()) {
     const auto written = connection.wire.write(request.substr(connection.request_sent));
     if (written.state == detail::WireState::kFailed) {
-      on_closed(connection, "the connection broke while sending");
+      const std::string why = connection.wire.failure();
+      on_closed(connection, why.empty() ? "the connection broke while sending" : why);
       return;
     }
     if (written.state != detail::WireState::kMoved) {

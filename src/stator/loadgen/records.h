@@ -73,6 +73,7 @@ class RecordLog {
 struct ClientLoad {
   double busy_share = 0;     ///< of the time, not waiting for anything; preemption counts
   double starved_share = 0;  ///< of the time, ready to run without a core
+  double wake_delay_ms = 0;  ///< the same time per turn
   double cpu_s = 0;
   Histogram turns;  ///< how long it handled events before it looked at its schedule or waited again
   uint64_t reconnects = 0;

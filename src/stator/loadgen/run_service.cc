@@ -58,6 +58,7 @@ ClientFigures add_up(const std::vector<ThreadResult>& results) {
     const ClientLoad& load = result.client;
     client.busy_share = std::max(client.busy_share, load.busy_share);
     client.starved_share = std::max(client.starved_share, load.starved_share);
+    client.wake_delay_ms = std::max(client.wake_delay_ms, load.wake_delay_ms);
     client.cpu_s += load.cpu_s;
     client.turn_p99_ms = std::max(client.turn_p99_ms, load.turns.percentile(99) * 1e-6);
     client.reconnects += load.reconnects;

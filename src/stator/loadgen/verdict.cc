@@ -10,7 +10,7 @@ namespace stator::loadgen {
 std::vector<std::string> judge_client(const ClientFigures& client, const Figures& figures) {
   std::vector<std::string> reasons;
   const double occupied = client.busy_share + client.starved_share;
-  if (occupied > kBusyShareMax) {
+  if (occupied > kBusyShareMax || client.starved_share > kStarvedShareMax) {
     reasons.push_back(fmt::format(
         "a thread of the generator was busy {:.0f} % of the time and waited for a core {:.0f} %: "
         "use more --threads, another machine or fewer other programs",
@@ -22,6 +22,14 @@ std::vector<std::string> judge_client(const ClientFigures& client, const Figures
   }
   const double allowed =
       std::max(kDelayMsMin, kDelayShareMax * (latency == nullptr ? 0 : latency->values.p99));
+  const double wake_allowed = std::max(
+      kWakeDelayMsMin, kWakeDelayShareMax * (latency == nullptr ? 0 : latency->values.p50));
+  if (client.wake_delay_ms > wake_allowed) {
+    reasons.push_back(fmt::format(
+        "what had arrived waited {:.2f} ms on average until the generator got a core (allowed "
+        "here: {:.2f} ms): give it cores of its own",
+        client.wake_delay_ms, wake_allowed));
+  }
   if (client.send_delay_p99_ms > allowed) {
     reasons.push_back(fmt::format(
         "1 % of the requests were sent more than {:.2f} ms late (allowed here: {:.2f} ms): lower "

@@ -17,7 +17,8 @@ struct ClientFigures {
   double cpu_s = 0;
   double cpu_us_per_request = 0;
   double send_delay_p99_ms = 0;
-  double turn_p99_ms = 0;  ///< how long it did not look at its sockets
+  double turn_p99_ms = 0;    ///< how long it did not look at its sockets
+  double wake_delay_ms = 0;  ///< mean time it waited for a core when something had arrived
   uint64_t reconnects = 0;
   uint64_t held_back = 0;
 };
@@ -25,7 +26,11 @@ struct ClientFigures {
 // A client is the bottleneck from here on. At 85 % busy a queue of its own work already waits about
 // as long as the work takes; below 1 ms or a tenth of the latency its delays, both at p99, do not
 // change what is reported.
+// A thread that waits for a core has something to read and cannot: it adds to what it measures.
 inline constexpr double kBusyShareMax = 0.85;
+inline constexpr double kStarvedShareMax = 0.5;
+inline constexpr double kWakeDelayMsMin = 0.5;
+inline constexpr double kWakeDelayShareMax = 0.05;  // of the median latency
 inline constexpr double kDelayMsMin = 1;
 inline constexpr double kDelayShareMax = 0.1;
 

@@ -236,6 +236,14 @@ TEST(Verdict, AnIdleGeneratorMayPublish) {
 TEST(Verdict, ABusyOrStarvedGeneratorMayNot) {
   EXPECT_THAT(judge_client({.busy_share = 0.9}, with_latency(20)), SizeIs(1));
   EXPECT_THAT(judge_client({.busy_share = 0.5, .starved_share = 0.4}, with_latency(20)), SizeIs(1));
+  EXPECT_THAT(judge_client({.busy_share = 0.01, .starved_share = 0.6}, with_latency(20)),
+              SizeIs(1));
+}
+
+TEST(Verdict, WaitingForACoreCountsAgainstTheMedian) {
+  EXPECT_THAT(judge_client({.wake_delay_ms = 1.5}, with_latency(20)), SizeIs(1));
+  EXPECT_THAT(judge_client({.wake_delay_ms = 1.5}, with_latency(40)), SizeIs(0));
+  EXPECT_THAT(judge_client({.wake_delay_ms = 0.4}, with_latency(1)), SizeIs(0));
 }
 
 TEST(Verdict, DelaysCountAgainstTheLatenciesTheyAreIn) {
