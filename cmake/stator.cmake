@@ -31,6 +31,43 @@ function(stator_binary name)
   endforeach()
 endfunction()
 
+# stator_c_library(stator_router SOURCES c_api.cc DEPS router EXPORTS c_api.map): a shared library in
+# build/<preset>/lib that shows nothing but what the version script names.
+function(stator_c_library name)
+  cmake_parse_arguments(ARG "" "EXPORTS;VERSION" "SOURCES;DEPS" ${ARGN})
+  set(target ${name}_c)
+  set(map ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_EXPORTS})
+  add_library(${target} SHARED ${ARG_SOURCES})
+  string(TOUPPER ${name} upper)
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME ${name} VERSION ${ARG_VERSION} SOVERSION ${ARG_VERSION}
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib LINK_DEPENDS ${map}
+    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden)
+  target_compile_definitions(${target} PRIVATE ${upper}_BUILD)
+  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(${target} PRIVATE stator_${dep})
+  endforeach()
+  target_link_options(${target} PRIVATE -Wl,--version-script=${map} -Wl,-z,defs)
+endfunction()
+
+# stator_c_test(router LIBRARY stator_router SOURCE test/c_api_test.c): a program in C11 that exits 0.
+function(stator_c_test module)
+  if(NOT STATOR_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "LIBRARY;SOURCE" "" ${ARGN})
+  set(target ${ARG_LIBRARY}_c_test)
+  add_executable(${target} ${ARG_SOURCE})
+  set_target_properties(${target} PROPERTIES
+    C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF LINKER_LANGUAGE C)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Werror)
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(${target} PRIVATE ${ARG_LIBRARY}_c)
+  add_test(NAME ${module}.c_api COMMAND ${target})
+  set_tests_properties(${module}.c_api PROPERTIES LABELS unit TIMEOUT 60)
+endfunction()
+
 function(stator_test module)
   if(NOT STATOR_TESTS)
     return()

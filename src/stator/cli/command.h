@@ -17,6 +17,7 @@ struct CommandOption {
   std::string_view flag;
   std::string_view help;
   bool is_switch = false;
+  bool is_repeated = false;  ///< values of all its uses arrive joined by commas
 };
 
 /// What the user typed, after parsing and loading the configuration.
@@ -50,6 +51,8 @@ int run_command_line(int argc, const char* const* argv);
 Status run_serve(Invocation& invocation);
 Status run_frontend(Invocation& invocation);
 Status run_worker(Invocation& invocation);
+Status run_route_replay(Invocation& invocation);
+Status run_router(Invocation& invocation);
 Status run_chat(Invocation& invocation);
 Status run_explain(Invocation& invocation);
 Status run_doctor(Invocation& invocation);

@@ -50,7 +50,10 @@ void add_flags(CLI::App& app, const Command& command, const ConfigSchema& schema
     if (extra.is_switch) {
       app.add_flag(flag, typed.switches[flag], std::string(extra.help));
     } else {
-      app.add_option(flag, typed.options[flag], std::string(extra.help));
+      auto* option = app.add_option(flag, typed.options[flag], std::string(extra.help));
+      if (extra.is_repeated) {
+        option->join(',');
+      }
     }
   }
   if (!command.setting_prefixes.empty()) {

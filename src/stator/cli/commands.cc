@@ -31,6 +31,39 @@ const std::vector<Command> kCommands = {
      .setting_prefixes = "worker,engine,sim,discovery,hub,log,announce",
      .options = {},
      .run = run_worker},
+    {.name = "router",
+     .summary = "A part of the router as an HTTP service of its own, for other gateways",
+     .description =
+         "--indexer  who holds which KV blocks            (port 8090)\n"
+         "--slots    how loaded every worker is           (port 8091)\n"
+         "--select   chooses workers and books their load (port 8092)\n\n"
+         "  stator router --indexer --workers 7=tcp://10.0.0.7:5557 --model-name m\n"
+         "  stator router --select --router-index ttl\n\n"
+         "docs/reference/router_services.md lists the endpoints. There is no authentication.",
+     .positional = "",
+     .setting_prefixes = "router,log,announce",
+     .options = {{"--service", "indexer, slots or select: the same as the switches"},
+                 {"--indexer", "the index of KV blocks", true},
+                 {"--slots", "the load of workers", true},
+                 {"--select", "selection of workers", true},
+                 {"--host", "address to listen on [0.0.0.0]"},
+                 {"--port", "port, 0 = any free one [8090, 8091, 8092]"},
+                 {"--threads", "event loops [4]"},
+                 {"--workers", "--indexer: engines to follow, ID[:RANK]=tcp://HOST:PORT,…"},
+                 {"--block-size", "tokens per KV block of --workers [16]"},
+                 {"--model-name", "model of --workers [default]"},
+                 {"--routing-group", "routing group of --workers [default]"},
+                 {"--peers", "--indexer: URLs to fetch a first state from, in this order"},
+                 {"--replica-sync-port",
+                  "--slots, --select: tell others what is booked, on this gRPC port; 0 = any"},
+                 {"--replica-sync-peers", "--slots, --select: others to ask, tcp://HOST:PORT,…"},
+                 {"--selection-cache-ttl-secs",
+                  "--select: how long a selection can be booked [120]"},
+                 {"--selection-cache-max-entries", "--select: selections kept [4096]"},
+                 {"--selection-cache-max-bytes", "--select: memory for them [268435456]"},
+                 {"--access-log", "log every request", true},
+                 {"--trace-id-header", "header that is logged and sent back [x-trace-id]"}},
+     .run = run_router},
     {.name = "chat",
      .summary = "Talk to a running server from the terminal",
      .description =
@@ -245,6 +278,31 @@ const std::vector<Command> kCommands = {
                  {"--startup-delay", "answer 503 for this long [0s]"},
                  {"--fault", "one fault as JSON, or an array of them"}},
      .run = run_sim_server},
+    {.name = "route-replay",
+     .summary = "Route a recorded trace by other policies, with the router's own code",
+     .description =
+         "TRACE is JSON Lines: requests with timestamp, input_length, output_length and hash_ids "
+         "of\n"
+         "512-token blocks (Mooncake), or routing receipts (stator explain ID --json).\n\n"
+         "Requests meet a fleet of equal workers that only take time: prompts one after another,\n"
+         "answers side by side, caches that forget the least recently used. That is a simple "
+         "clock,\n"
+         "good for comparing policies; `stator sim` models engines. Receipts are decided again on "
+         "what\n"
+         "they saw: what a policy would have chosen there, one decision at a time.\n\n"
+         "  stator route-replay conversation_trace.jsonl --policy kv --policy round_robin",
+     .positional = "TRACE",
+     .positional_required = true,
+     .setting_prefixes = "router",
+     .options = {{"--policy", "a mode of --router; may be repeated [kv, round_robin]", false, true},
+                 {"--workers", "number of workers [8]"},
+                 {"--tokens-per-block", "block size of the engines: 512, 256, … [512]"},
+                 {"--kv-tokens", "room in a worker's cache, in tokens [2097152]"},
+                 {"--prefill-us-per-token", "time of one uncached prompt token [100]"},
+                 {"--itl-ms", "time between tokens of a lone request [10]"},
+                 {"--speedup", "divides the time between arrivals [1]"},
+                 {"--json", "print one JSON object", true}},
+     .run = run_route_replay},
     {.name = "version",
      .summary = "Print the version",
      .description = "",

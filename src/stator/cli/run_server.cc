@@ -39,10 +39,19 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
                                                                  Clock& clock, Metrics& metrics) {
   auto process = std::unique_ptr<FrontendProcess>(new FrontendProcess(settings));
   STATOR_TRY(auto families, frontend::load_families(settings.frontend.parser_spec));
+  if (settings.router.replicas.enabled) {
+    process->replicas_ =
+        std::make_unique<frontend::ReplicaSync>(settings.router.replicas, clock, metrics);
+  }
   frontend::ModelSources sources{
       .resolve_path =
           [&settings](const std::string& path) { return resolve_model_dir(path, settings.hub); },
       .families = std::move(families)};
+  if (process->replicas_ != nullptr) {
+    sources.announcer = [&hub = *process->replicas_](const std::string& model) {
+      return hub.announcer(model);
+    };
+  }
   process->catalog_ = std::make_unique<frontend::ModelCatalog>(settings.router, std::move(sources),
                                                                clock, metrics, process->receipts_);
   process->shards_ = std::make_unique<net::ShardSet>(
@@ -55,6 +64,9 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
 }
 
 FrontendProcess::~FrontendProcess() {
+  if (replicas_ != nullptr) {
+    replicas_->stop();
+  }
   if (frontend_ != nullptr) {
     frontend_->stop();
   }
@@ -64,9 +76,13 @@ FrontendProcess::~FrontendProcess() {
   }
 }
 
-void FrontendProcess::start(runtime::Discovery& discovery, runtime::Connector& connector) {
+Status FrontendProcess::start(runtime::Discovery& discovery, runtime::Connector& connector) {
+  if (replicas_ != nullptr) {
+    STATOR_CHECK(replicas_->start(*catalog_, discovery));
+  }
   shards_->start();
   frontend_->start(discovery, connector);
+  return {};
 }
 
 void FrontendProcess::drain_and_stop(Signals& signals) {
@@ -81,6 +97,9 @@ void FrontendProcess::drain_and_stop(Signals& signals) {
     }
   }
   frontend_->stop();
+  if (replicas_ != nullptr) {
+    replicas_->stop();
+  }
   log::info("frontend", "stopped");
 }
 

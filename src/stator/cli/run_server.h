@@ -11,6 +11,7 @@
 #include "stator/core/metrics.h"
 #include "stator/frontend/frontend.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/frontend/replica_sync.h"
 #include "stator/net/shard.h"
 #include "stator/router/receipt.h"
 #include "stator/runtime/connector.h"
@@ -31,7 +32,8 @@ class FrontendProcess {
   ~FrontendProcess();
 
   /// Starts the loops and looks for workers. Both arguments outlive stop().
-  void start(runtime::Discovery& discovery, runtime::Connector& connector);
+  /// kIo when the service for other frontends cannot listen.
+  Status start(runtime::Discovery& discovery, runtime::Connector& connector);
   /// Drains within the configured time (a second signal ends it at once), then stops.
   void drain_and_stop(Signals& signals);
 
@@ -45,6 +47,7 @@ class FrontendProcess {
 
   const Settings& settings_;
   router::ReceiptLog receipts_;
+  std::unique_ptr<frontend::ReplicaSync> replicas_;  // null unless asked for
   std::unique_ptr<frontend::ModelCatalog> catalog_;
   std::unique_ptr<net::ShardSet> shards_;
   std::unique_ptr<frontend::Frontend> frontend_;

@@ -89,7 +89,7 @@ Status run_serve(Invocation& invocation) {
     STATOR_TRY(auto registration, discovery->register_instance(worker.record));
     registrations.push_back(std::move(registration));
   }
-  process->start(*discovery, connector);
+  STATOR_CHECK(process->start(*discovery, connector));
   log::info("serve", "ready",
             {{"url", process->url()},
              {"model", host->model_name()},
@@ -116,7 +116,7 @@ Status run_frontend(Invocation& invocation) {
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
   STATOR_TRY(auto connector, runtime::make_grpc_connector({}, metrics));
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));
-  process->start(*discovery, *connector);
+  STATOR_CHECK(process->start(*discovery, *connector));
   log::info("frontend", "ready; waiting for workers",
             {{"url", process->url()}, {"discovery", settings.discovery}});
   announce(settings, "frontend",

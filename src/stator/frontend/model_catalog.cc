@@ -60,6 +60,9 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
   STATOR_TRY(model->assets, load_model_assets(dir));
   STATOR_TRY(model->router,
              router::RouterService::create(router_config_, card.name, clock_, metrics_, receipts_));
+  if (sources_.announcer) {
+    model->router->announce_to(sources_.announcer(card.name));
+  }
   model->name = card.name;
   model->created_s = unix_seconds(clock_.wall_now());
   model->context_length = card.context_length;

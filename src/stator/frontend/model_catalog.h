@@ -44,6 +44,8 @@ struct ServedModel {
 struct ModelSources {
   /// Turns a card's model_path (folder or hub name) into a local folder. Runs on the loader thread.
   std::function<Result<std::string>(const std::string& model_path)> resolve_path;
+  /// Whom a model's router tells its bookings; empty: nobody.
+  std::function<std::shared_ptr<router::LoadAnnouncer>(const std::string& model)> announcer{};
   /// Formats of output; null: the built-in ones.
   std::shared_ptr<const parsers::FamilyRegistry> families;  // shared with who lists them
 };

@@ -36,7 +36,11 @@ LoadLease LoadBook::take(const Booking& booking) {
     const MutexLock lock(mutex_);
     ticket = core_.add(booking, now);
   }
-  return {shared_from_this(), ticket, booking};
+  LoadLease lease(shared_from_this(), ticket, booking);
+  if (announcer_ != nullptr && booking.announced) {
+    lease.announced_ = announcer_->booked(booking);
+  }
+  return lease;
 }
 
 void LoadBook::read(std::span<const LoadSlot> slots, std::span<LoadRow> rows) const {
@@ -89,7 +93,7 @@ void LoadBook::tell() noexcept {
   }
 }
 
-void LoadBook::first_token(ActiveSequences::Ticket ticket) noexcept {
+void LoadBook::first_token(ActiveSequences::Ticket ticket, uint64_t announced) noexcept {
   const TimePoint now = clock_.now();
   std::optional<Duration> waited;
   {
@@ -98,6 +102,9 @@ void LoadBook::first_token(ActiveSequences::Ticket ticket) noexcept {
   }
   if (waited) {
     instruments_.first_token_seconds.observe(seconds(*waited));
+  }
+  if (announced != 0) {
+    announcer_->prefill_completed(announced);
   }
   tell();
 }
@@ -115,13 +122,22 @@ void LoadBook::output_grew(ActiveSequences::Ticket ticket, uint32_t tokens,
   }
 }
 
-void LoadBook::free(ActiveSequences::Ticket ticket, uint32_t output_tokens) noexcept {
+void LoadBook::output_block(ActiveSequences::Ticket ticket, std::optional<double> weight) noexcept {
+  const MutexLock lock(mutex_);
+  core_.add_output_block(ticket, weight);
+}
+
+void LoadBook::free(ActiveSequences::Ticket ticket, uint32_t output_tokens,
+                    uint64_t announced) noexcept {
   const TimePoint now = clock_.now();
   {
     const MutexLock lock(mutex_);
     core_.free(ticket, now);
   }
   instruments_.output_tokens.observe(output_tokens);
+  if (announced != 0) {
+    announcer_->freed(announced);
+  }
   tell();
 }
 
@@ -133,27 +149,27 @@ LoadLease::LoadLease(std::shared_ptr<LoadBook> book, ActiveSequences::Ticket tic
       block_size_(booking.block_size),
       prefilling_(true) {}
 
-LoadLease::LoadLease(LoadLease&& other) noexcept
-    : book_(std::move(other.book_)),
-      session_(std::move(other.session_)),
-      ticket_(other.ticket_),
-      prompt_tokens_(other.prompt_tokens_),
-      block_size_(other.block_size_),
-      output_tokens_(other.output_tokens_),
-      prefilling_(other.prefilling_) {}
+LoadLease::LoadLease(LoadLease&& other) noexcept {
+  take_over(other);
+}
 
 LoadLease& LoadLease::operator=(LoadLease&& other) noexcept {
   if (this != &other) {
     release();
-    book_ = std::move(other.book_);
-    session_ = std::move(other.session_);
-    ticket_ = other.ticket_;
-    prompt_tokens_ = other.prompt_tokens_;
-    block_size_ = other.block_size_;
-    output_tokens_ = other.output_tokens_;
-    prefilling_ = other.prefilling_;
+    take_over(other);
   }
   return *this;
+}
+
+void LoadLease::take_over(LoadLease& other) noexcept {
+  book_ = std::move(other.book_);
+  session_ = std::move(other.session_);
+  ticket_ = other.ticket_;
+  prompt_tokens_ = other.prompt_tokens_;
+  block_size_ = other.block_size_;
+  output_tokens_ = other.output_tokens_;
+  announced_ = other.announced_;
+  prefilling_ = other.prefilling_;
 }
 
 LoadLease::~LoadLease() {
@@ -162,7 +178,7 @@ LoadLease::~LoadLease() {
 
 void LoadLease::mark_prefill_completed() noexcept {
   if (book_ != nullptr && std::exchange(prefilling_, false)) {
-    book_->first_token(ticket_);
+    book_->first_token(ticket_, announced_);
   }
 }
 
@@ -183,6 +199,13 @@ void LoadLease::add_output_tokens(uint32_t count) noexcept {
   }
 }
 
+void LoadLease::add_output_block(std::optional<double> weight) noexcept {
+  if (book_ != nullptr) {
+    output_tokens_ += block_size_;
+    book_->output_block(ticket_, weight);
+  }
+}
+
 void LoadLease::mark_failed() noexcept {
   if (session_ != nullptr) {
     session_->failed.store(true, std::memory_order_relaxed);
@@ -197,7 +220,7 @@ void LoadLease::release() noexcept {
                                     std::memory_order_relaxed);
       session_.reset();
     }
-    book->free(ticket_, output_tokens_);
+    book->free(ticket_, output_tokens_, announced_);
   }
 }
 

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "stator/core/clock.h"
@@ -25,11 +27,24 @@ struct LoadInstruments {
   Histogram output_tokens;  ///< per booking
 };
 
+/// Told of every booking that other routers should know. Thread-safe; called without a lock.
+class LoadAnnouncer {
+ public:
+  virtual ~LoadAnnouncer() = default;
+  /// Returns the number that names it below; 0 = nobody is told.
+  virtual uint64_t booked(const Booking& booking) = 0;
+  virtual void prefill_completed(uint64_t number) = 0;
+  virtual void freed(uint64_t number) = 0;
+};
+
 /// ActiveSequences for all shards: a lock and a clock around the core. Thread-safe; shared by the
 /// router and by every lease, so that streams may outlive the router. The clock outlives both.
 class LoadBook : public std::enable_shared_from_this<LoadBook> {
  public:
   static std::shared_ptr<LoadBook> make(const Clock& clock, LoadInstruments instruments = {});
+
+  /// Before the first booking.
+  void announce_to(std::shared_ptr<LoadAnnouncer> announcer) { announcer_ = std::move(announcer); }
 
   LoadSlot add_worker();
   void remove_worker(LoadSlot slot);
@@ -57,13 +72,15 @@ class LoadBook : public std::enable_shared_from_this<LoadBook> {
   friend class LoadLease;
   LoadBook(const Clock& clock, LoadInstruments instruments)
       : clock_(clock), instruments_(instruments) {}
-  void first_token(ActiveSequences::Ticket ticket) noexcept;
+  void first_token(ActiveSequences::Ticket ticket, uint64_t announced) noexcept;
   void output_grew(ActiveSequences::Ticket ticket, uint32_t tokens, uint32_t new_blocks) noexcept;
-  void free(ActiveSequences::Ticket ticket, uint32_t output_tokens) noexcept;
+  void output_block(ActiveSequences::Ticket ticket, std::optional<double> weight) noexcept;
+  void free(ActiveSequences::Ticket ticket, uint32_t output_tokens, uint64_t announced) noexcept;
   void tell() noexcept;
 
   const Clock& clock_;
   const LoadInstruments instruments_;
+  std::shared_ptr<LoadAnnouncer> announcer_;  // shared by the books of a process; may be null
   std::atomic<bool> watched_{false};
   mutable Mutex mutex_;
   ActiveSequences core_ STATOR_GUARDED_BY(mutex_);
@@ -88,6 +105,9 @@ class LoadLease {
   /// So many more output tokens; the worker's blocks follow when they fill one. Takes the lock only
   /// then.
   void add_output_tokens(uint32_t count) noexcept;
+  /// One more block of output, for callers that count in blocks; `weight` (0 … 1) is what its
+  /// output and its own prompt blocks count from now on.
+  void add_output_block(std::optional<double> weight) noexcept;
   /// Keeps the request's session bound while the lease lives.
   void hold_session(std::shared_ptr<SessionBinding> session) noexcept {
     session_ = std::move(session);
@@ -102,6 +122,7 @@ class LoadLease {
   friend class LoadBook;
   LoadLease(std::shared_ptr<LoadBook> book, ActiveSequences::Ticket ticket,
             const Booking& booking) noexcept;
+  void take_over(LoadLease& other) noexcept;
   uint32_t blocks_of(uint32_t output_tokens) const noexcept;
 
   std::shared_ptr<LoadBook> book_;           // shared: see LoadBook
@@ -110,6 +131,7 @@ class LoadLease {
   uint32_t prompt_tokens_ = 0;
   uint32_t block_size_ = 1;
   uint32_t output_tokens_ = 0;
+  uint64_t announced_ = 0;  // the number that replicas know it by; 0 = they do not
   bool prefilling_ = false;
 };
 

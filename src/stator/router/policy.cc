@@ -9,14 +9,14 @@ namespace stator::router {
 // One per file in policies/.
 extern const PolicyInfo kKvPolicy, kRoundRobinPolicy, kRandomPolicy, kLeastLoadedPolicy,
     kPowerOfTwoPolicy, kDeviceAwarePolicy, kDirectPolicy, kPredictedLatencyPolicy, kLmetricPolicy,
-    kDualMapPolicy;
+    kDualMapPolicy, kSloPolicy;
 
 namespace {
 
-constexpr std::array kPolicies = {&kKvPolicy,          &kRoundRobinPolicy,       &kRandomPolicy,
-                                  &kLeastLoadedPolicy, &kPowerOfTwoPolicy,       &kDirectPolicy,
-                                  &kDeviceAwarePolicy, &kPredictedLatencyPolicy, &kLmetricPolicy,
-                                  &kDualMapPolicy};
+constexpr std::array kPolicies = {
+    &kKvPolicy,         &kRoundRobinPolicy, &kRandomPolicy,      &kLeastLoadedPolicy,
+    &kPowerOfTwoPolicy, &kDirectPolicy,     &kDeviceAwarePolicy, &kPredictedLatencyPolicy,
+    &kLmetricPolicy,    &kDualMapPolicy,    &kSloPolicy};
 
 }  // namespace
 

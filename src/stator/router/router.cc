@@ -91,6 +91,14 @@ std::optional<LoadSlot> Router::load_slot(WorkerKey worker) const {
   return position ? std::optional(table_.all()[*position].slot) : std::nullopt;
 }
 
+LoadRow Router::load_of(WorkerKey worker) const {
+  LoadRow row;
+  if (const auto slot = load_slot(worker)) {
+    book_->read(std::span(&*slot, 1), std::span(&row, 1));
+  }
+  return row;
+}
+
 Applied Router::apply(WorkerKey worker, const kv::KvEvent& event) {
   // Events of a worker that already left must not leave blocks behind that nobody will remove.
   return table_.position(worker) ? index_->apply(worker, event) : Applied::kUnknownBlock;
@@ -210,7 +218,7 @@ void Router::read_columns(const RouteRequest& request, const PolicyNeeds& needs)
   }
   held_blocks_.assign(needs.held ? count : 0, 0);
   if (needs.held && request.override.assume_kv_reuse.value_or(true)) {
-    book_->read_held(request.sequences, depths_);
+    book_->read_held(request.tracked.empty() ? request.sequences : request.tracked, depths_);
     for (size_t i = 0; i < count; ++i) {
       held_blocks_[i] = depths_[rows_->slots[i]];
     }
@@ -259,17 +267,22 @@ Router::Outlook Router::look_ahead(const RouteRequest& request) {
   return outlook;
 }
 
-Booking Router::make_booking(const RouteRequest& request, size_t row) const {
-  const uint32_t cached = cached_tokens_of(request, row);
-  Booking booking{.slot = rows_->slots[row],
+Booking Router::make_booking(const RouteRequest& request, const WorkerTable::Worker& worker,
+                             uint32_t prefill_tokens) const {
+  Booking booking{.slot = worker.slot,
                   .prompt_tokens = request.prompt_tokens,
                   .block_size = request.block_size,
-                  .prefill_tokens = request.prompt_tokens - cached,
-                  .prompt = request.sequences,
+                  .prefill_tokens = std::min(prefill_tokens, request.prompt_tokens),
+                  .prompt = request.tracked.empty() ? request.sequences : request.tracked,
                   .expected_output_tokens = request.expected_output_tokens,
-                  .shares_prefix = request.override.assume_kv_reuse.value_or(true)};
+                  .shares_prefix = request.override.assume_kv_reuse.value_or(true),
+                  .worker = worker.key};
   if (!request.override.track_prefill_tokens.value_or(true)) {
     booking.prefill_tokens = 0;
+  }
+  if (!request.holds_blocks) {
+    booking.prompt_tokens = 0;
+    booking.prompt = {};
   }
   if (config_.prefill_load_model == "learned") {
     const WorkerRates::Rates rates = book_->rates_of(booking.slot);
@@ -339,20 +352,44 @@ Choice Router::choose(const RouteRequest& request, const PolicyRequest& shape) {
       return {*row, "where its session is"};
     }
   }
-  return policy_->choose({.request = shape,
-                          .workers = table_.all(),
-                          .rows = rows_->workers,
-                          .load = load_,
-                          .overlap_blocks = overlap_blocks_,
-                          .lower_tiers = lower_tiers_,
-                          .held_blocks = held_blocks_,
-                          .rates = rates_,
-                          .taint_factors = taint_factors_,
-                          .costs = costs_},
-                         random_);
+  const Choice choice = policy_->choose({.request = shape,
+                                         .workers = table_.all(),
+                                         .rows = rows_->workers,
+                                         .load = load_,
+                                         .overlap_blocks = overlap_blocks_,
+                                         .lower_tiers = lower_tiers_,
+                                         .held_blocks = held_blocks_,
+                                         .rates = rates_,
+                                         .taint_factors = taint_factors_,
+                                         .costs = costs_},
+                                        random_);
+  return load_stale_ && !request.constraints.pinned ? spread(choice) : choice;
 }
 
-Decision Router::decide(const RouteRequest& request, WallTime now) {
+/// Power of two among the near-equal: what looks cheapest to one router looks so to all.
+Choice Router::spread(Choice choice) {
+  constexpr double kNearlyEqual = 0.05;
+  if (costs_.size() < 2) {
+    return choice;
+  }
+  const double best = costs_[choice.row];
+  const double limit = best + std::max(1.0, std::abs(best) * kNearlyEqual);
+  std::vector<size_t> near;
+  for (size_t row = 0; row < costs_.size(); ++row) {
+    if (costs_[row] <= limit) {
+      near.push_back(row);
+    }
+  }
+  if (near.size() < 2) {
+    return choice;
+  }
+  const size_t one = near[random_.next() % near.size()];
+  const size_t other = near[random_.next() % near.size()];
+  return {costs_[other] < costs_[one] ? other : one,
+          "one of the nearly cheapest: other routers' load is not fresh"};
+}
+
+Selection Router::select(const RouteRequest& request) {
   read_columns(request, policy_->needs());
   PolicyRequest shape{
       .shape = {.prompt_tokens = request.prompt_tokens,
@@ -368,11 +405,68 @@ Decision Router::decide(const RouteRequest& request, WallTime now) {
     taint_factors_.clear();
   }
   const Choice choice = choose(request, shape);
-  const WorkerKey chosen = table_.all()[rows_->workers[choice.row]].key;
+  return {.worker = table_.all()[rows_->workers[choice.row]].key,
+          .overlap_blocks = overlap_of(choice.row),
+          .cached_tokens = cached_tokens_of(request, choice.row),
+          .reason = pinned ? "named by the request" : choice.reason,
+          .temperature = shape.cost.temperature,
+          .row = choice.row};
+}
+
+std::vector<Router::Priced> Router::price(const RouteRequest& request) {
+  const Selection chosen = select(request);  // leaves the columns and costs of all
+  std::vector<Priced> priced;
+  for (size_t row = 0; row < rows_->workers.size(); ++row) {
+    Selection each = chosen;
+    each.worker = table_.all()[rows_->workers[row]].key;
+    each.overlap_blocks = overlap_of(row);
+    each.cached_tokens = cached_tokens_of(request, row);
+    each.row = row;
+    priced.push_back({costs_.empty() ? 0 : costs_[row], each});
+  }
+  return priced;
+}
+
+Result<LoadLease> Router::book(WorkerKey worker, const RouteRequest& request,
+                               uint32_t prefill_tokens) {
+  const auto position = table_.position(worker);
+  if (!position) {
+    return Error(Code::kNotFound,
+                 fmt::format("worker {} rank {} does not serve model '{}'", worker.worker.value(),
+                             worker.dp_rank, request.model));
+  }
+  LoadLease lease = book_->take(make_booking(request, table_.all()[*position], prefill_tokens));
+  index_->on_routed(worker, request.sequences);
+  return lease;
+}
+
+Receipt Router::make_receipt(const RouteRequest& request, const Selection& selection,
+                             WallTime now) const {
+  return {.request_id = std::string(request.request_id),
+          .model = std::string(request.model),
+          .mode = info_.name,
+          .time = now,
+          .prompt_tokens = request.prompt_tokens,
+          .prompt_blocks = static_cast<uint32_t>(request.sequences.size()),
+          .block_size = request.block_size,
+          .best_overlap_blocks = overlap_blocks_.empty() ? 0 : std::ranges::max(overlap_blocks_),
+          .temperature = selection.temperature,
+          .chosen = selection.worker,
+          .reason = selection.reason,
+          .workers = static_cast<uint32_t>(table_.all().size()),
+          .eligible = static_cast<uint32_t>(rows_->workers.size()),
+          .queued = request.queued,
+          .candidates = make_candidates(request, selection.row)};
+}
+
+Decision Router::decide(const RouteRequest& request, WallTime now) {
+  const Selection selection = select(request);
+  const WorkerKey chosen = selection.worker;
   Decision decision;
   decision.worker = chosen;
-  decision.overlap_blocks = overlap_of(choice.row);
-  decision.lease = book_->take(make_booking(request, choice.row));
+  decision.overlap_blocks = selection.overlap_blocks;
+  decision.lease = book_->take(make_booking(request, table_.all()[rows_->workers[selection.row]],
+                                            request.prompt_tokens - selection.cached_tokens));
   index_->on_routed(chosen, request.sequences);
   if (sessions_.enabled() && !request.session.empty()) {
     const TimePoint time = book_->now();
@@ -382,22 +476,7 @@ Decision Router::decide(const RouteRequest& request, WallTime now) {
     }
     decision.lease.hold_session(std::move(session));
   }
-  decision.receipt = {
-      .request_id = std::string(request.request_id),
-      .model = std::string(request.model),
-      .mode = info_.name,
-      .time = now,
-      .prompt_tokens = request.prompt_tokens,
-      .prompt_blocks = static_cast<uint32_t>(request.sequences.size()),
-      .block_size = request.block_size,
-      .best_overlap_blocks = overlap_blocks_.empty() ? 0 : std::ranges::max(overlap_blocks_),
-      .temperature = shape.cost.temperature,
-      .chosen = chosen,
-      .reason = pinned ? "named by the request" : choice.reason,
-      .workers = static_cast<uint32_t>(table_.all().size()),
-      .eligible = static_cast<uint32_t>(rows_->workers.size()),
-      .queued = request.queued,
-      .candidates = make_candidates(request, choice.row)};
+  decision.receipt = make_receipt(request, selection, now);
   return decision;
 }
 

@@ -36,6 +36,15 @@ struct BusyThresholds {
   bool exceeded(const LoadRow& load, const WorkerFacts& facts) const;
 };
 
+/// How routers of several processes tell each other what they booked.
+struct ReplicaConfig {
+  bool enabled = false;
+  std::string host = "127.0.0.1";                     ///< address others reach us at
+  uint16_t port = 0;                                  ///< 0: any free one
+  Duration interval = std::chrono::milliseconds(25);  ///< between two questions
+  Duration expiry = std::chrono::seconds(10);         ///< of a silent one's bookings
+};
+
 struct RouterConfig {
   std::string mode = "kv";
   CostConfig cost;
@@ -44,6 +53,7 @@ struct RouterConfig {
   BusyThresholds wait;    ///< when all workers are beyond it, requests wait; unset = nobody waits
   QueueConfig queue;      ///< where they wait
   SessionConfig sessions;
+  ReplicaConfig replicas;
   /// Whether queued prompts shrink with time by the speeds learned: "none" or "learned".
   std::string prefill_load_model = "none";
 };
@@ -55,9 +65,12 @@ struct RouteRequest {
   uint32_t prompt_tokens = 0;
   uint32_t block_size = 16;
   std::span<const blocks::SequenceHash> sequences;  ///< of the prompt's full blocks
+  /// What its blocks are called in load bookings, if not by `sequences`.
+  std::span<const blocks::SequenceHash> tracked{};
   RouteConstraints constraints;
   CostOverride override;
   std::optional<uint32_t> expected_output_tokens;
+  bool holds_blocks = true;    ///< false: a prompt whose blocks leave the worker when it is done
   std::string_view session{};  ///< requests of one session go to one worker; empty = none
   Duration queued{};           ///< how long it has waited, for the receipt
 };
@@ -68,6 +81,16 @@ struct Decision {
   uint32_t overlap_blocks = 0;
   LoadLease lease;
   Receipt receipt;
+};
+
+/// A choice that nobody has booked.
+struct Selection {
+  WorkerKey worker;
+  uint32_t overlap_blocks = 0;  ///< on its device
+  uint32_t cached_tokens = 0;   ///< lower tiers weighed in
+  std::string_view reason;
+  double temperature = 0;
+  size_t row = 0;  ///< among the workers considered
 };
 
 /// Why a request could not be routed; the label of the refusal counter.
@@ -116,6 +139,17 @@ class Router {
   Result<Readiness> consider(const RouteRequest& request);
   /// Chooses among them and books. Right after consider() of the same request.
   Decision decide(const RouteRequest& request, WallTime now);
+  /// Chooses among them, no more. Right after consider() of the same request.
+  Selection select(const RouteRequest& request);
+  struct Priced {
+    double cost = 0;  ///< 0 where the policy has none
+    Selection selection;
+  };
+  /// Every worker considered with what it would cost. Right after consider() of the same request.
+  std::vector<Priced> price(const RouteRequest& request);
+  /// Books a choice made elsewhere or before: `prefill_tokens` must be computed there. kNotFound
+  /// for an unknown worker.
+  Result<LoadLease> book(WorkerKey worker, const RouteRequest& request, uint32_t prefill_tokens);
 
   /// The best a request may hope for among the workers just considered.
   struct Outlook {
@@ -130,10 +164,15 @@ class Router {
   std::span<const WorkerTable::Worker> workers() const { return table_.all(); }
   /// Where its load is booked; none for an unknown worker.
   std::optional<LoadSlot> load_slot(WorkerKey worker) const;
+  /// How loaded it is now; zeros for an unknown worker.
+  LoadRow load_of(WorkerKey worker) const;
   const KvIndex& index() const { return *index_; }
   /// Sum over all workers of requests booked by live leases; 0 when idle.
   int64_t active_requests() const { return book_->total_requests(); }
   std::string_view mode() const { return info_.name; }
+  /// Other routers' load has not been heard of for a while: spread decisions among workers that
+  /// cost nearly the same, so that several routers do not all choose the one.
+  void set_load_stale(bool stale) { load_stale_ = stale; }
   /// Replaces the thresholds from the next decision on.
   void set_reject_thresholds(const BusyThresholds& thresholds) { config_.reject = thresholds; }
   const RouterConfig& config() const { return config_; }
@@ -148,9 +187,12 @@ class Router {
   void read_columns(const RouteRequest& request, const PolicyNeeds& needs);
   uint32_t overlap_of(size_t row) const;
   uint32_t cached_tokens_of(const RouteRequest& request, size_t row) const;
-  Booking make_booking(const RouteRequest& request, size_t row) const;
+  Booking make_booking(const RouteRequest& request, const WorkerTable::Worker& worker,
+                       uint32_t prefill_tokens) const;
   Choice choose(const RouteRequest& request, const PolicyRequest& shape);
+  Choice spread(Choice choice);
   std::optional<size_t> find_row(WorkerKey worker) const;
+  Receipt make_receipt(const RouteRequest& request, const Selection& selection, WallTime now) const;
   std::vector<ReceiptCandidate> make_candidates(const RouteRequest& request, size_t chosen) const;
   ReceiptCandidate make_candidate(size_t row) const;
 
@@ -163,6 +205,7 @@ class Router {
   WorkerTable table_;
   SessionTable sessions_;
   Refusal last_refusal_ = Refusal::kNoWorkers;
+  bool load_stale_ = false;
 
   // The request under consideration; kept for their memory.
   const WorkerTable::Rows* rows_ = nullptr;

@@ -82,11 +82,24 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
   schema.number("router.residents_weight", cost.residents_weight, 0, 1000,
                 "mode predicted_latency: a millisecond of decode delay against one to the first "
                 "token");
-  schema.number("router.ttft_target_ms", cost.ttft_target_ms, 0, 1e9,
-                "mode dual_map: a prefix whose homes would miss this goes anywhere");
+  schema.number(
+      "router.ttft_target_ms", cost.ttft_target_ms, 0, 1e9,
+      "modes slo and dual_map: promised time to the first token; a prefix whose holders would "
+      "miss it goes elsewhere");
   schema.choice("router.prefill_load_model", config.prefill_load_model, {"none", "learned"},
                 "whether prompts queued at a worker shrink with time, by the speeds learned",
                 {.env_peer = "DYN_ROUTER_PREFILL_LOAD_MODEL"});
+  ReplicaConfig& replicas = config.replicas;
+  schema.boolean("router.replica_sync", replicas.enabled,
+                 "tell the frontends found through discovery what was booked, and count theirs",
+                 {.env_peer = "DYN_ROUTER_REPLICA_SYNC"});
+  schema.text("router.replica_sync_host", replicas.host,
+              "address of the service for that, as other frontends reach it");
+  schema.integer("router.replica_sync_port", replicas.port, 0, 65535, "its port, 0 = any free one");
+  schema.duration("router.replica_sync_interval", replicas.interval,
+                  "how often each other frontend is asked what is new");
+  schema.duration("router.replica_sync_expiry", replicas.expiry,
+                  "bookings of a frontend that was silent for this long are forgotten");
   describe(schema, config.index);
   describe_limits(schema, config);
 }
@@ -303,6 +316,34 @@ BusyThresholds RouterService::reject_thresholds() const {
 void RouterService::set_reject_thresholds(const BusyThresholds& thresholds) {
   const MutexLock lock(mutex_);
   dispatcher_.router().set_reject_thresholds(thresholds);
+}
+
+void RouterService::announce_to(std::shared_ptr<LoadAnnouncer> announcer) {
+  book_->announce_to(std::move(announcer));
+}
+
+std::optional<LoadLease> RouterService::book_for_replica(const ReplicaBooking& booking) {
+  std::optional<LoadSlot> slot;
+  {
+    const MutexLock lock(mutex_);
+    slot = dispatcher_.router().load_slot(booking.worker);
+  }
+  if (!slot) {
+    return std::nullopt;
+  }
+  return book_->take({.slot = *slot,
+                      .prompt_tokens = booking.prompt_tokens,
+                      .block_size = booking.block_size,
+                      .prefill_tokens = booking.prefill_tokens,
+                      .prompt = booking.sequences,
+                      .expected_output_tokens = booking.expected_output_tokens,
+                      .worker = booking.worker,
+                      .announced = false});
+}
+
+void RouterService::set_load_stale(bool stale) {
+  const MutexLock lock(mutex_);
+  dispatcher_.router().set_load_stale(stale);
 }
 
 int64_t RouterService::active_requests() const {

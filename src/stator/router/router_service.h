@@ -14,6 +14,7 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/router/dispatcher.h"
+#include "stator/router/replica_log.h"
 #include "stator/router/router.h"
 #include "stator/router/router_metrics.h"
 
@@ -83,6 +84,12 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   /// When a worker counts as too busy for more; from the next decision on.
   BusyThresholds reject_thresholds() const;
   void set_reject_thresholds(const BusyThresholds& thresholds);
+
+  /// Before the first request: whom to tell what is booked.
+  void announce_to(std::shared_ptr<LoadAnnouncer> announcer);
+  /// Books what another router booked; none while the worker is not known here.
+  std::optional<LoadLease> book_for_replica(const ReplicaBooking& booking);
+  void set_load_stale(bool stale);
 
   int64_t active_requests() const;
   size_t worker_count() const;

@@ -146,6 +146,18 @@ std::optional<Duration> ActiveSequences::output_grew(Ticket ticket, uint32_t out
   return per_token;
 }
 
+void ActiveSequences::add_output_block(Ticket ticket, std::optional<double> weight) {
+  Request& request = bookings_[ticket.index];
+  workers_[request.slot].blocks += 1;
+  workers_[request.slot].discount_ppm += request.discount;
+  request.own_blocks += 1;
+  if (weight) {
+    const double part = 1 - std::clamp(*weight, 0.0, 1.0);
+    discount(request, static_cast<int64_t>(part * static_cast<double>(kWhole)));
+  }
+  refresh(request.slot);
+}
+
 void ActiveSequences::free(Ticket ticket, TimePoint now) {
   Request& request = bookings_[ticket.index];
   const LoadSlot slot = request.slot;

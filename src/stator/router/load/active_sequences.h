@@ -8,6 +8,7 @@
 
 #include "stator/blocks/block_hash.h"
 #include "stator/core/clock.h"
+#include "stator/core/ids.h"
 #include "stator/router/load/prefill_queue.h"
 #include "stator/router/load/prompt_trie.h"
 #include "stator/router/load/worker_rates.h"
@@ -31,6 +32,8 @@ struct Booking {
   std::optional<uint32_t> expected_output_tokens;  ///< lets its blocks weigh less towards its end
   Duration predicted_prefill{};                    ///< zero: no prediction, no decay
   bool shares_prefix = true;                       ///< false: its blocks are its own
+  WorkerKey worker{};                              ///< whose slot it is, for replicas
+  bool announced = true;                           ///< false: replicas need not know
 };
 
 /// The load of every worker, from our own bookings: requests, prompt tokens to compute, KV blocks.
@@ -67,6 +70,9 @@ class ActiveSequences {
   /// Returns the time per token since then, once the first token was told.
   std::optional<Duration> output_grew(Ticket ticket, uint32_t output_tokens, uint32_t new_blocks,
                                       TimePoint now);
+  /// One more block of output. `weight` (0 … 1): what its output and exclusive blocks count from
+  /// now on.
+  void add_output_block(Ticket ticket, std::optional<double> weight);
   /// Ends the booking; the ticket is invalid afterwards.
   void free(Ticket ticket, TimePoint now);
 

@@ -171,5 +171,32 @@ TEST_F(PoliciesTest, DualMapLeavesTheHomesOfAHotPrefix) {
   EXPECT_EQ(choose("dual_map"), relief);
 }
 
+TEST_F(PoliciesTest, SloKeepsAPrefixWhereItIsWhileThatIsSoonEnough) {
+  request_.shape.prompt_tokens = 1600;
+  request_.prompt_blocks = 100;
+  request_.cost.ttft_target_ms = 200;
+  for (WorkerRates::Rates& rates : rates_) {
+    rates = {.ttft_base_ms = 0, .ttft_ms_per_token = 0.1};
+  }
+  overlap_[2] = 90;                // 16 ms of prefill are left, 160 elsewhere
+  load_[2].prefill_tokens = 1500;  // and 150 ms wait there
+  EXPECT_EQ(choose("slo"), 2U);
+  EXPECT_DOUBLE_EQ(costs_[2], 16);
+  load_[2].prefill_tokens = 1900;  // too late: the prefix is computed elsewhere, too
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_NE(choose("slo"), 2U);
+  }
+}
+
+TEST_F(PoliciesTest, SloTakesTheSoonestWhenNobodyIsInTime) {
+  request_.cost.ttft_target_ms = 1;
+  for (size_t i = 0; i < rates_.size(); ++i) {
+    rates_[i] = {.ttft_base_ms = 100.0 - static_cast<double>(i), .ttft_ms_per_token = 0.1};
+  }
+  EXPECT_EQ(choose("slo"), 3U);
+  load_[3].prefill_tokens = 1000;
+  EXPECT_EQ(choose("slo"), 2U);
+}
+
 }  // namespace
 }  // namespace stator::router

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/config.h"
+#include "stator/core/random.h"
+#include "stator/core/result.h"
+#include "stator/router/router.h"
+
+namespace stator::router {
+
+/// How KV blocks may travel from a prefill worker to a decode worker: between workers that share
+/// the value of a topology domain, only or preferably.
+struct TransferRule {
+  std::string domain;  ///< "rack": the taint dynamo.topology/rack=…; empty = anywhere
+  bool required = false;
+  double preferred_weight = 0.5;  ///< 0 … 1; of a preferred taint
+};
+
+struct DisaggregationConfig {
+  /// Whether short work stays at the decode worker: "off", "isl_bounding" (little is uncached),
+  /// "prefill_load" (prefill workers are busy) or "isl_or_load".
+  std::string conditional = "off";
+  uint32_t uncached_tokens_max = 2048;  ///< isl_bounding: fewer than this, and
+  double uncached_ratio_max = 0.7;      ///< less than this part of the prompt
+  double prefill_busy_fraction = -1;    ///< prefill_load: of max_num_batched_tokens; -1 = unset
+  double decode_busy_fraction = -1;  ///< beyond this part of its blocks nothing stays; -1 = unset
+  bool enforced = false;     ///< without prefill workers requests fail instead of running whole
+  bool choose_pairs = true;  ///< both workers at once; else prefill first, then decode
+  TransferRule transfer;
+};
+
+/// kInvalidArgument for an unknown policy, or a load policy without a threshold.
+Status validate(const DisaggregationConfig& config);
+
+/// What a decision whether to compute a prompt where it will be decoded looks at. What is not known
+/// is absent, and then the prompt goes to a prefill worker.
+struct PrefillPeek {
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;           ///< at the decode worker
+  std::optional<double> decode_blocks;  ///< in use there, with this request
+  std::optional<double> decode_blocks_total;
+  std::optional<double> prefill_tokens;      ///< to compute at the prefill worker
+  std::optional<double> prefill_tokens_max;  ///< what it takes in one step
+};
+
+/// Whether the prompt stays at its decode worker; the reason is static text for the receipt.
+struct Bypass {
+  bool stays = false;
+  std::string_view reason;
+};
+Bypass decide_bypass(const DisaggregationConfig& config, const PrefillPeek& peek);
+
+/// Where the two halves of a request run. Nothing of it is booked.
+struct DisaggregatedPlan {
+  enum class Path : uint8_t {
+    kWhole,  ///< prompt and answer at `decode`
+    kSplit,  ///< prompt at `prefill`, answer at `decode`
+  };
+  Path path = Path::kWhole;
+  Selection prefill;  ///< of kSplit
+  Selection decode;
+  std::string_view reason;
+};
+
+/// Chooses the workers of a request in a fleet with prefill and decode workers. A pure core over
+/// two routers, each with its own workers, load and index; one thread at a time.
+///
+/// P1  A plan with required topology never pairs workers whose transfer domains differ; where no
+///     pair exists the request fails before anything was sent (kUnavailable).
+/// P2  Without a usable prefill worker the request runs whole, unless that is forbidden.
+/// P3  Any doubt about what is cached or loaded sends the prompt to a prefill worker.
+class PrefillRouter {
+ public:
+  /// The configuration has been validated. Both routers outlive it.
+  PrefillRouter(DisaggregationConfig config, Router& prefill, Router& decode)
+      : config_(std::move(config)), prefill_(prefill), decode_(decode) {}
+
+  /// Errors as of Router::consider for the decode worker; P1.
+  Result<DisaggregatedPlan> plan(const RouteRequest& request);
+
+  /// Books the prompt at the plan's prefill worker: its tokens, no blocks, because they leave it.
+  Result<LoadLease> book_prefill(const DisaggregatedPlan& plan, const RouteRequest& request);
+  /// Books the answer at the plan's decode worker; the prompt's tokens only where it computes them.
+  Result<LoadLease> book_decode(const DisaggregatedPlan& plan, const RouteRequest& request);
+
+  const DisaggregationConfig& config() const { return config_; }
+
+ private:
+  Result<DisaggregatedPlan> run_whole(const RouteRequest& request, std::string_view reason);
+  Result<DisaggregatedPlan> plan_in_turn(const RouteRequest& request, const Selection& prefill);
+  Result<DisaggregatedPlan> plan_pair(const RouteRequest& request);
+  RouteRequest decode_request(const RouteRequest& request) const;
+  PrefillPeek peek(const RouteRequest& request, const Selection& decode, const Selection& prefill);
+
+  const DisaggregationConfig config_;
+  Router& prefill_;
+  Router& decode_;
+};
+
+/// "dynamo.topology/<domain>=<value>" of a worker with these taints; empty = it has none.
+std::string_view find_topology_taint(std::span<const std::string> taints, std::string_view domain);
+
+/// A number that both workers are given to find each other by: 0 … 2^63 − 1, equal to the rank
+/// modulo the number of ranks, which is how engines find the rank of a transfer.
+uint64_t make_bootstrap_room(Random& random, uint32_t dp_rank, uint32_t dp_size);
+
+}  // namespace stator::router

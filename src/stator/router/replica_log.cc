@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/router/replica_log.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "stator/core/hash.h"
+
+namespace stator::router {
+namespace {
+
+uint64_t fingerprint(const ReplicaBooking& booking) {
+  const std::array<uint64_t, 4> words = {booking.request, booking.worker.worker.value(),
+                                         booking.worker.dp_rank,
+                                         booking.prefill_completed ? 1U : 0U};
+  return xxh3_64(std::string_view(reinterpret_cast<const char*>(words.data()), sizeof(words)));
+}
+
+}  // namespace
+
+void ReplicaDigest::add(const ReplicaBooking& booking) {
+  ++count;
+  prefill_tokens += booking.prefill_completed ? 0 : booking.prefill_tokens;
+  checksum += fingerprint(booking);
+}
+
+void ReplicaDigest::remove(const ReplicaBooking& booking) {
+  --count;
+  prefill_tokens -= booking.prefill_completed ? 0 : booking.prefill_tokens;
+  checksum -= fingerprint(booking);
+}
+
+void ReplicaLog::append(decltype(ReplicaEvent::data) data) {
+  ring_.push_back({++sequence_, std::move(data)});
+  if (ring_.size() > limits_.events_max) {
+    ring_.pop_front();
+  }
+}
+
+uint64_t ReplicaLog::add(ReplicaBooking booking) {
+  if (live_.size() >= limits_.bookings_max) {
+    return 0;
+  }
+  booking.request = next_request_++;
+  digest_.add(booking);
+  append(booking);
+  const uint64_t request = booking.request;
+  live_.emplace(request, std::move(booking));
+  return request;
+}
+
+void ReplicaLog::mark_prefill_completed(uint64_t request) {
+  const auto known = live_.find(request);
+  if (known == live_.end() || known->second.prefill_completed) {
+    return;
+  }
+  digest_.remove(known->second);
+  known->second.prefill_completed = true;
+  digest_.add(known->second);
+  append(ReplicaPrefillCompleted{request});
+}
+
+void ReplicaLog::free(uint64_t request) {
+  const auto known = live_.find(request);
+  if (known == live_.end()) {
+    return;
+  }
+  digest_.remove(known->second);
+  live_.erase(known);
+  append(ReplicaFree{request});
+}
+
+ReplicaUpdate ReplicaLog::read(uint64_t from_sequence) const {
+  ReplicaUpdate update{.router_id = router_id_, .sequence = sequence_, .digest = digest_};
+  const uint64_t oldest = sequence_ - ring_.size() + 1;
+  if (from_sequence > sequence_ || from_sequence + 1 < oldest) {
+    update.is_snapshot = true;
+    update.bookings.reserve(live_.size());
+    for (const auto& [request, booking] : live_) {
+      update.bookings.push_back(booking);
+    }
+    return update;
+  }
+  for (uint64_t next = from_sequence + 1;
+       next <= sequence_ && update.events.size() < limits_.update_max; ++next) {
+    update.events.push_back(ring_[next - oldest]);
+  }
+  return update;
+}
+
+}  // namespace stator::router

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/services/json_fields.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+
+namespace stator::services {
+
+namespace json = boost::json;
+
+Result<Fields> Fields::parse(std::string_view text) {
+  boost::system::error_code failed;
+  json::parse_options options;
+  options.max_depth = 16;
+  auto value = std::make_shared<json::value>(
+      json::parse(text.empty() ? std::string_view("{}") : text, failed, {}, options));
+  if (failed) {
+    return Error(Code::kInvalidArgument, "the body is not JSON: " + failed.message());
+  }
+  if (!value->is_object()) {
+    return Error(Code::kInvalidArgument, "the body must be a JSON object");
+  }
+  Fields fields(value->get_object());
+  fields.owned_ = std::move(value);
+  return fields;
+}
+
+Fields::Fields(const json::object& object, std::string where)
+    : object_(&object), where_(std::move(where)) {}
+
+const json::value* Fields::find(std::string_view name) const {
+  const json::value* value = object_->if_contains(name);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+bool Fields::has(std::string_view name) const {
+  return find(name) != nullptr;
+}
+
+Error Fields::wrong(std::string_view name, std::string_view expected) const {
+  return {Code::kInvalidArgument, fmt::format("{}{} must be {}", where_, name, expected)};
+}
+
+Result<std::string> Fields::text(std::string_view name) const {
+  const json::value* value = find(name);
+  if (value == nullptr || !value->is_string()) {
+    return wrong(name, "a string");
+  }
+  return std::string(value->get_string());
+}
+
+Result<std::string> Fields::text_or(std::string_view name, std::string_view fallback) const {
+  return has(name) ? text(name) : Result<std::string>(std::string(fallback));
+}
+
+Result<uint64_t> Fields::number(std::string_view name, uint64_t max) const {
+  const json::value* value = find(name);
+  const bool whole =
+      value != nullptr && (value->is_uint64() || (value->is_int64() && value->get_int64() >= 0));
+  const uint64_t number = whole ? value->to_number<uint64_t>() : 0;
+  if (!whole || number > max) {
+    return wrong(name, fmt::format("a whole number from 0 to {}", max));
+  }
+  return number;
+}
+
+Result<uint64_t> Fields::number_or(std::string_view name, uint64_t fallback, uint64_t max) const {
+  return has(name) ? number(name, max) : Result<uint64_t>(fallback);
+}
+
+Result<std::optional<double>> Fields::real(std::string_view name, double min, double max) const {
+  const json::value* value = find(name);
+  if (value == nullptr) {
+    return std::optional<double>();
+  }
+  const double number = value->is_number() ? value->to_number<double>() : min - 1;
+  if (!(number >= min && number <= max)) {
+    return wrong(name, fmt::format("a number from {} to {}", min, max));
+  }
+  return std::optional<double>(number);
+}
+
+Result<std::optional<bool>> Fields::flag(std::string_view name) const {
+  const json::value* value = find(name);
+  if (value == nullptr) {
+    return std::optional<bool>();
+  }
+  if (!value->is_bool()) {
+    return wrong(name, "true or false");
+  }
+  return std::optional<bool>(value->get_bool());
+}
+
+std::optional<uint64_t> as_hash(const json::value& value) {
+  if (value.is_uint64()) {
+    return value.get_uint64();
+  }
+  return value.is_int64() ? std::optional(static_cast<uint64_t>(value.get_int64())) : std::nullopt;
+}
+
+Result<const json::array*> Fields::array(std::string_view name) const {
+  const json::value* value = find(name);
+  if (value != nullptr && !value->is_array()) {
+    return wrong(name, "an array");
+  }
+  return value == nullptr ? nullptr : &value->get_array();
+}
+
+Result<const json::object*> Fields::object(std::string_view name) const {
+  const json::value* value = find(name);
+  if (value != nullptr && !value->is_object()) {
+    return wrong(name, "an object");
+  }
+  return value == nullptr ? nullptr : &value->get_object();
+}
+
+Result<std::vector<uint64_t>> Fields::hashes(std::string_view name) const {
+  STATOR_TRY(const json::array* given, array(name));
+  std::vector<uint64_t> hashes;
+  if (given == nullptr) {
+    return hashes;
+  }
+  hashes.reserve(given->size());
+  for (const json::value& value : *given) {
+    const auto hash = as_hash(value);
+    if (!hash) {
+      return wrong(name, "an array of whole 64-bit numbers");
+    }
+    hashes.push_back(*hash);
+  }
+  return hashes;
+}
+
+Result<std::vector<TokenId>> Fields::tokens(std::string_view name) const {
+  STATOR_TRY(const std::vector<uint64_t> given, hashes(name));
+  std::vector<TokenId> tokens;
+  tokens.reserve(given.size());
+  for (const uint64_t token : given) {
+    if (token > std::numeric_limits<TokenId>::max()) {
+      return wrong(name, "an array of token ids from 0 to 4294967295");
+    }
+    tokens.push_back(static_cast<TokenId>(token));
+  }
+  return tokens;
+}
+
+Result<std::vector<std::string>> Fields::texts(std::string_view name) const {
+  STATOR_TRY(const json::array* given, array(name));
+  std::vector<std::string> texts;
+  if (given == nullptr) {
+    return texts;
+  }
+  for (const json::value& value : *given) {
+    if (!value.is_string()) {
+      return wrong(name, "an array of strings");
+    }
+    texts.emplace_back(value.get_string());
+  }
+  return texts;
+}
+
+}  // namespace stator::services

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/ids.h"
+#include "stator/core/result.h"
+
+namespace stator::services {
+
+/// Typed access to one JSON object from outside. Null counts as absent. Errors are kInvalidArgument
+/// and name the field; unknown fields are ignored. Whole numbers may be signed or unsigned: hashes
+/// are reinterpreted bitwise, as other services send them.
+class Fields {
+ public:
+  /// The text must be one JSON object; an empty text counts as {}.
+  static Result<Fields> parse(std::string_view text);
+  /// A view of a part of another object, which must outlive it.
+  explicit Fields(const boost::json::object& object, std::string where = {});
+
+  bool has(std::string_view name) const;
+  Result<std::string> text(std::string_view name) const;
+  Result<std::string> text_or(std::string_view name, std::string_view fallback) const;
+  Result<uint64_t> number(std::string_view name, uint64_t max = kNumberMax) const;
+  Result<uint64_t> number_or(std::string_view name, uint64_t fallback,
+                             uint64_t max = kNumberMax) const;
+  Result<std::optional<double>> real(std::string_view name, double min, double max) const;
+  Result<std::optional<bool>> flag(std::string_view name) const;
+  /// Whole numbers in an array; absent: empty.
+  Result<std::vector<uint64_t>> hashes(std::string_view name) const;
+  Result<std::vector<TokenId>> tokens(std::string_view name) const;
+  Result<std::vector<std::string>> texts(std::string_view name) const;
+  /// Null when absent.
+  Result<const boost::json::object*> object(std::string_view name) const;
+  Result<const boost::json::array*> array(std::string_view name) const;
+
+  const boost::json::object& raw() const { return *object_; }
+  Error wrong(std::string_view name, std::string_view expected) const;
+
+ private:
+  static constexpr uint64_t kNumberMax = std::numeric_limits<uint64_t>::max();
+  const boost::json::value* find(std::string_view name) const;
+
+  std::shared_ptr<const boost::json::value> owned_;  // shared by copies; null for a view
+  const boost::json::object* object_;
+  std::string where_;
+};
+
+/// A whole number however it is spelled; negative ones reinterpreted bitwise.
+std::optional<uint64_t> as_hash(const boost::json::value& value);
+
+}  // namespace stator::services

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "stator/core/metrics.h"
+#include "stator/events/zmq_sources.h"
+#include "stator/services/event_feed.h"
+
+namespace stator::services {
+
+/// Feeds from the engines' own publishers over ZeroMQ. `sources` and `metrics` outlive the feeds.
+std::unique_ptr<EventFeeds> make_zmq_feeds(events::ZmqSources& sources, Metrics& metrics);
+
+}  // namespace stator::services

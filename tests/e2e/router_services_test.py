@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`stator router`: the indexer, the slot tracker and the selection service over real HTTP, as other gateways use them."""
+
+import json
+import socket
+import struct
+import threading
+import unittest
+
+from stator_process import Http, Stator, eventually
+
+BLOCK_0_OF_4 = 9143094415614847814  # tokens 0 … 3, from the reference's test vectors
+BLOCK_1_OF_4 = 12124091508212882195
+
+
+def stored(worker: int, *blocks: int, rank: int = 0) -> dict:
+    """The event that says a worker holds these blocks, from the root on."""
+    return {"worker_id": worker, "storage_tier": "device", "event": {"event_id": 1, "dp_rank": rank, "data": {"stored": {
+        "parent_hash": None, "start_position": None,
+        "blocks": [{"block_hash": 1000 + i, "tokens_hash": block} for i, block in enumerate(blocks)]}}}}
+
+
+def pack(value: object) -> bytes:
+    """MessagePack of what an engine's batch is made of."""
+    if value is None:
+        return b"\xc0"
+    if isinstance(value, float):
+        return b"\xcb" + struct.pack(">d", value)
+    if isinstance(value, int):
+        return b"\xcf" + struct.pack(">Q", value)
+    if isinstance(value, str):
+        return bytes([0xA0 | len(value)]) + value.encode()
+    return b"\xdc" + struct.pack(">H", len(value)) + b"".join(pack(item) for item in value)
+
+
+class Publisher:
+    """An engine's ZeroMQ publisher as far as one subscriber needs it: ZMTP 3.0, no security."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = "tcp://127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.subscriber = None
+        self.sequence = 0
+        self.thread = threading.Thread(target=self._accept, daemon=True)
+        self.thread.start()
+
+    def _accept(self):
+        peer, _ = self.listener.accept()
+        peer.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+        received = b""
+        while len(received) < 64:
+            received += peer.recv(64 - len(received))
+        ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 3) + b"PUB"
+        peer.sendall(bytes([4, len(ready)]) + ready)
+        while b"READY" not in received or not received.endswith(b"\x00\x01\x01"):  # then: subscribe to everything
+            received += peer.recv(4096)
+        self.subscriber = peer
+
+    def publish(self, *events: list):
+        payload = pack([0.0, list(events), 0])
+        frames = [b"", struct.pack(">Q", self.sequence), payload]
+        self.sequence += 1
+        for i, frame in enumerate(frames):
+            more = 1 if i + 1 < len(frames) else 0
+            self.subscriber.sendall(bytes([more | 2]) + struct.pack(">Q", len(frame)) + frame)
+
+    def close(self):
+        self.listener.close()
+        if self.subscriber is not None:
+            self.subscriber.close()
+
+
+class ServiceTest(unittest.TestCase):
+    def start(self, *arguments: str) -> Stator:
+        process = Stator("router", "--host", "127.0.0.1", "--port", "0", "--threads", "2", *arguments)
+        self.addCleanup(process.close)
+        return process
+
+    def check(self, expected: int, answer: tuple) -> object:
+        self.assertEqual(answer[0], expected, answer)
+        return answer[1]
+
+
+class Indexer(ServiceTest):
+    WORKER = {"instance_id": 7, "endpoint": "tcp://127.0.0.1:5557", "model_name": "m", "block_size": 4}
+
+    def test_scores_dump_and_recovery_from_a_peer(self):
+        first = self.start("--indexer")
+        http = Http(first.port)
+        self.check(404, http.post("/query", {"token_ids": [0, 1, 2, 3], "model_name": "m"}))
+        self.check(201, http.post("/register", self.WORKER))
+        self.check(409, http.post("/register", self.WORKER))
+        self.check(400, http.post("/register", self.WORKER | {"instance_id": 8, "endpoint": "nowhere"}))
+        self.check(200, http.post("/events", {
+            "model_name": "m", "events": [stored(7, BLOCK_0_OF_4, BLOCK_1_OF_4), stored(9, BLOCK_0_OF_4, rank=1)]}))
+        query = {"token_ids": list(range(9)), "model_name": "m"}
+        scores = self.check(200, http.post("/query", query))
+        self.assertEqual(scores, {
+            "scores": {"7": {"0": 8}, "9": {"1": 4}}, "frequencies": [],
+            "instances": {"7": {"longest_matched": 8, "gpu": 8, "dp": {"0": 8}, "cpu": 8, "disk": 8},
+                          "9": {"longest_matched": 4, "gpu": 4, "dp": {"1": 4}, "cpu": 4, "disk": 4}}})
+        by_hash = {"block_hashes": [BLOCK_0_OF_4, BLOCK_1_OF_4 - 2**64], "model_name": "m"}
+        self.assertEqual(self.check(200, http.post("/query_by_hash", by_hash)), scores)
+        self.check(400, http.post("/query_by_hash", by_hash | {"cache_salt": "x"}))
+        self.assertEqual(self.check(200, http.get("/dump"))["m:default"]["block_size"], 4)
+
+        second = self.start("--service", "indexer", "--peers", f"http://127.0.0.1:1,{first.url}")
+        self.assertEqual(self.check(200, Http(second.port).post("/query", query)), scores)
+        self.check(200, http.post("/unregister", {"instance_id": 7, "model_name": "m"}))
+        self.check(404, http.post("/unregister", {"instance_id": 7, "model_name": "m"}))
+        self.assertEqual(list(self.check(200, http.post("/query", query))["scores"]), ["9"])
+        self.assertGreater(http.metric("dynamo_kvindexer_requests_total", endpoint="/query"), 0)
+
+    def test_follows_an_engine(self):
+        engine = Publisher()
+        self.addCleanup(engine.close)
+        http = Http(self.start("--indexer", "--workers", f"7={engine.endpoint}", "--model-name", "m", "--block-size", "4").port)
+        eventually(lambda: engine.subscriber, "the indexer subscribes")
+        engine.publish(["BlockStored", [111, 222], None, list(range(8)), 4, None])
+        query = {"token_ids": list(range(8)), "model_name": "m"}
+        eventually(lambda: http.post("/query", query)[1]["scores"] == {"7": {"0": 8}}, "both blocks are known")
+        self.assertEqual(http.get("/workers")[1][0]["status"], "active")
+        engine.publish(["BlockRemoved", [222]])
+        eventually(lambda: http.post("/query", query)[1]["scores"] == {"7": {"0": 4}}, "the second block is gone")
+        engine.publish(["AllBlocksCleared"])
+        eventually(lambda: http.post("/query", query)[1]["scores"] == {}, "everything is gone")
+
+    def test_bodies_methods_and_paths_are_checked(self):
+        http = Http(self.start("--indexer", "--access-log").port)
+        self.assertEqual(http.request("POST", "/register", b"{")[0], 400)
+        self.assertEqual(http.request("GET", "/register")[0], 405)
+        self.assertEqual(http.request("GET", "/nothing")[0], 404)
+        status, headers, _ = http.request("GET", "/health", headers={"x-trace-id": "t1"})
+        self.assertEqual((status, headers["x-trace-id"]), (200, "t1"))
+        with socket.create_connection(("127.0.0.1", http.port), timeout=20) as client:
+            client.sendall(b"POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: 8388609\r\n\r\n")
+            self.assertIn(b" 413 ", client.recv(4096))
+
+
+class Slots(ServiceTest):
+    def test_a_request_from_its_prompt_to_its_end(self):
+        http = Http(self.start("--slots").port)
+        of_model = {"model_name": "org/m"}
+        self.check(201, http.post("/register", of_model | {"worker_id": 7, "block_size": 16, "dp_start": 0, "dp_size": 2}))
+        booking = of_model | {"request_id": "a", "worker_id": 7, "dp_rank": 1, "sequence_hashes": [1, -2], "new_isl_tokens": 40}
+        self.check(201, http.post("/add", booking))
+        self.check(409, http.post("/add", booking))
+        self.check(404, http.post("/add", booking | {"request_id": "b", "dp_rank": 2}))
+        loads = self.check(200, http.get("/loads?model_name=org%2Fm&routing_group=default"))["loads"]
+        self.assertEqual(loads[1], {"worker_id": 7, "dp_rank": 1, "active_prefill_tokens": 40,
+                                    "active_decode_blocks": 2, "active_requests": 1})
+        potential = self.check(200, http.post("/potential_loads", of_model | {"sequence_hashes": [1, 3], "new_isl_tokens": 8}))
+        self.assertEqual([load["potential_decode_blocks"] for load in potential["loads"]], [2, 3])
+        self.check(200, http.post("/prefill_complete", of_model | {"request_id": "a"}))
+        self.check(200, http.post("/free", of_model | {"request_id": "a"}))
+        self.check(404, http.post("/free", of_model | {"request_id": "a"}))
+        self.assertEqual(self.check(200, http.get("/loads?model_name=org%2Fm"))["loads"][1]["active_requests"], 0)
+
+
+class SlotReplicas(ServiceTest):
+    """Two trackers that tell each other what they booked."""
+
+    def test_each_counts_what_the_other_booked(self):
+        first = self.start("--slots", "--replica-sync-port", "0")
+        second = self.start("--slots", "--replica-sync-port", "0", "--replica-sync-peers", first.ready["replica_sync"])
+        one, two = Http(first.port), Http(second.port)
+        self.check(201, one.post("/replica_sync/register_peer", {"endpoint": second.ready["replica_sync"]}))
+        self.check(409, one.post("/replica_sync/register_peer", {"endpoint": second.ready["replica_sync"]}))
+        self.check(400, one.post("/replica_sync/register_peer", {"endpoint": "nowhere"}))
+        self.assertEqual(one.get("/replica_sync/peers"), (200, [second.ready["replica_sync"]]))
+        for http in (one, two):
+            self.check(201, http.post("/register", {"worker_id": 7, "model_name": "m", "block_size": 16}))
+
+        def load(http: Http) -> dict:
+            return http.get("/loads?model_name=m")[1]["loads"][0]
+
+        self.check(201, one.post("/add", {"model_name": "m", "request_id": "a", "worker_id": 7, "dp_rank": 0,
+                                          "sequence_hashes": [1, 2], "new_isl_tokens": 30}))
+        eventually(lambda: load(two)["active_decode_blocks"] == 2 and load(two)["active_prefill_tokens"] == 30, "it is counted")
+        self.check(201, two.post("/add", {"model_name": "m", "request_id": "a", "worker_id": 7, "dp_rank": 0,
+                                          "sequence_hashes": [1, 3], "new_isl_tokens": 16}))
+        eventually(lambda: load(one)["active_decode_blocks"] == 3, "the first block is shared")
+        self.check(200, one.post("/prefill_complete", {"model_name": "m", "request_id": "a"}))
+        eventually(lambda: load(two)["active_prefill_tokens"] == 16, "its prompt is computed")
+        self.check(200, one.post("/free", {"model_name": "m", "request_id": "a"}))
+        self.check(200, two.post("/free", {"model_name": "m", "request_id": "a"}))
+        for http in (one, two):
+            eventually(lambda http=http: load(http)["active_requests"] == 0, "all load is given back")
+        self.check(200, one.post("/replica_sync/deregister_peer", {"endpoint": second.ready["replica_sync"]}))
+
+
+class Select(ServiceTest):
+    PROMPT = {"model_name": "m", "token_ids": list(range(16))}
+
+    def worker(self, number: int) -> dict:
+        return {"worker_id": number, "model_name": "m", "endpoint": f"http://w{number}", "block_size": 4,
+                "kv_events_endpoint": f"tcp://127.0.0.1:{5000 + number}"}
+
+    def test_selecting_booking_and_freeing(self):
+        http = Http(self.start("--select", "--router-active-prefill-tokens-threshold", "12").port)
+        self.check(503, http.get("/ready"))
+        for number in (1, 2):
+            self.check(201, http.post("/workers", self.worker(number)))
+        self.assertEqual(self.check(200, http.get("/ready")), {"ready": True, "schedulable_workers": 2, "workers": 2})
+        self.check(200, http.post("/events", {"model_name": "m", "events": [stored(2, BLOCK_0_OF_4)]}))
+        chosen = self.check(200, http.post("/select", self.PROMPT | {"selection_id": "s"}))
+        self.assertEqual((chosen["worker_id"], chosen["overlap"]["gpu"], chosen["effective_prefill_tokens"]), (2, 4, 12))
+        self.check(201, http.post("/reservations", {"selection_id": "s", "model_name": "m"}))
+        self.check(404, http.post("/reservations", {"selection_id": "s", "model_name": "m"}))
+        booked = self.check(200, http.post("/select_and_reserve", self.PROMPT))
+        self.assertEqual(booked["worker_id"], 1, "the other has 12 tokens to compute")
+        other = self.check(200, http.post("/select_and_reserve", self.PROMPT))
+        self.assertEqual(other["worker_id"], 2, "at the threshold, not beyond it")
+        self.check(429, http.post("/select", self.PROMPT))
+        status, _, _ = http.request("POST", f"/reservations/{other['selection_id']}/prefill_complete")
+        self.assertEqual(status, 200)
+        self.check(200, http.post("/select", self.PROMPT))
+        for reservation in ("s", booked["selection_id"], other["selection_id"]):
+            self.assertEqual(http.request("DELETE", f"/reservations/{reservation}")[0], 200)
+        for load in self.check(200, http.get("/loads"))["loads"]:
+            self.assertEqual((load["active_prefill_tokens"], load["active_decode_blocks"]), (0, 0))
+        self.assertEqual(self.check(200, http.post("/overlap_scores", self.PROMPT))["scores"], {"2": {"0": 4}})
+        self.assertEqual(http.request("DELETE", "/workers/1")[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
