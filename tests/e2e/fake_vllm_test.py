@@ -422,6 +422,26 @@ class Faults(FakeTest):
         thread.join(20)
         self.assertEqual(len(answers), 1)
 
+    def test_open_requests_and_choices_are_bounded(self):
+        server = self.server(*LIKE_RECORDED, "--requests-max", "1")
+        http_ = Http(server.port)
+        http_.post("/fault", {"kind": "hang", "after_tokens": 1})
+        with self.assertRaises(TimeoutError):
+            self.post(server, 0.3)
+        eventually(lambda: http_.get("/load")[1] == {"server_load": 0}, "the client that left is forgotten")
+        http_.post("/fault", {"kind": "hang"})
+        thread = threading.Thread(target=lambda: self.assertRaises(TimeoutError, self.post, server, 3))
+        thread.start()
+        eventually(lambda: http_.get("/load")[1] == {"server_load": 1}, "one is open")
+        self.assertEqual(http_.request("POST", "/v1/completions", self.BODY)[0], 503)
+        self.assertEqual(http_.request("GET", "/health")[0], 200)
+        _, _, page = http_.request("GET", "/fault/metrics")
+        self.assertIn(b"\nstator_fake_requests_refused_total 1\n", page)
+        thread.join(20)
+        status, answer = Http(self.server().port).post("/v1/completions", {"prompt": [5], "n": 1025})
+        self.assertEqual(status, 400)
+        self.assertIn("at most 1024", answer["error"]["message"])
+
     def test_bad_faults_are_explained(self):
         server = self.server()
         status, answer = Http(server.port).post("/fault", {"kind": "explode"})

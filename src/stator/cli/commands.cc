@@ -275,6 +275,7 @@ const std::vector<Command> kCommands = {
                  {"--side-port", "its port [0 = any]"},
                  {"--handoff-lease", "how long a prefill server keeps blocks [30s]"},
                  {"--handoff-timeout", "until a dead side channel is an error [5s]"},
+                 {"--requests-max", "open at once, beyond: 503 [65536]"},
                  {"--startup-delay", "answer 503 for this long [0s]"},
                  {"--fault", "one fault as JSON, or an array of them"}},
      .run = run_sim_server},

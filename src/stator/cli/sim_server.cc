@@ -178,6 +178,9 @@ Result<fake_engine::FakeConfig> read_config(const Invocation& invocation, const 
   STATOR_CHECK(options.number("--dp-size", 1, 64, dp_size));
   config.dp_size = static_cast<uint32_t>(dp_size);
   STATOR_CHECK(options.number("--seed", 0, UINT64_MAX, config.seed));
+  uint64_t requests_max = config.requests_max;
+  STATOR_CHECK(options.number("--requests-max", 1, UINT32_MAX, requests_max));
+  config.requests_max = static_cast<uint32_t>(requests_max);
   STATOR_CHECK(options.duration("--startup-delay", config.startup_delay));
   STATOR_CHECK(read_events(options, config));
   STATOR_CHECK(read_handoff(options, config));

@@ -182,6 +182,11 @@ void AnswerBook::begin(std::unique_ptr<Answer> answer) {
   Answer& placed = *answer;
   placed.id_ = next_id_++;
   answers_.emplace(placed.id_, std::move(answer));
+  if (answers_.size() > answers_max_) {
+    refused_.add();
+    placed.on_failure(Error(Code::kOverloaded, "too many requests are open (requests_max)"));
+    return;
+  }
   placed.begin();
 }
 

@@ -83,10 +83,12 @@ class Answer : public net::ExchangeObserver, public JobObserver {
   net::Timer slow_timer_;
 };
 
-/// All answers that are not finished.
+/// All answers that are not finished; at most `answers_max`, beyond that a new one is refused as
+/// overloaded and counted in `refused`.
 class AnswerBook {
  public:
-  explicit AnswerBook(net::Shard& shard) : shard_(shard) {}
+  AnswerBook(net::Shard& shard, size_t answers_max, Counter refused)
+      : shard_(shard), answers_max_(answers_max), refused_(refused) {}
 
   void begin(std::unique_ptr<Answer> answer);
   /// Aborts those named `id`; all for an empty id. Returns how many.
@@ -99,6 +101,8 @@ class AnswerBook {
   void retire(uint64_t id);
 
   net::Shard& shard_;
+  const size_t answers_max_;
+  Counter refused_;
   FlatMap<uint64_t, std::unique_ptr<Answer>> answers_;
   uint64_t next_id_ = 1;
 };

@@ -28,7 +28,7 @@ class DialectService {
   virtual EventOutlet* outlet() { return nullptr; }
   /// More members for the ready line, each with a leading comma, such as `,"side_port":1`.
   virtual std::string announcement() const { return {}; }
-  /// False while the model is "loading" is the server's business; this is about being alive.
+  /// Ends the dialect's own threads. The loop has stopped already.
   virtual void stop() {}
 };
 

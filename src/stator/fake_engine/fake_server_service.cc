@@ -26,10 +26,10 @@ class Server final : public FakeServer, public net::HttpHandler {
         metrics_(metrics),
         random_(Random::from_entropy()),
         shards_(1, clock, metrics),
-        answers_(shards_.shard(0)),
-        ready_at_(clock.now() + config_.startup_delay),
-        refused_(metrics.counter("stator_fake_requests_refused_total",
-                                 "requests refused because requests_max were open")) {}
+        answers_(shards_.shard(0), config_.requests_max,
+                 metrics.counter("stator_fake_requests_refused_total",
+                                 "requests refused because requests_max were open")),
+        ready_at_(clock.now() + config_.startup_delay) {}
   ~Server() override;
 
   Status open(std::vector<Fault> faults);
@@ -60,15 +60,14 @@ class Server final : public FakeServer, public net::HttpHandler {
   std::unique_ptr<DialectService> dialect_;
   std::unique_ptr<net::HttpServer> http_;
   const TimePoint ready_at_;
-  Counter refused_;
   std::atomic<int64_t> restart_ns_{kNoRestart};
 };
 
 Server::~Server() {
+  shards_.stop();  // from here on nothing runs on the loop, and posting to it is refused
   if (dialect_ != nullptr) {
     dialect_->stop();
   }
-  shards_.stop();
   http_.reset();
   answers_.clear();
   dialect_.reset();
@@ -133,11 +132,6 @@ void Server::on_request(net::HttpExchange& exchange) {
   }
   if (fault.kind == FaultKind::kGarbage) {
     respond_json(exchange, 200, kGarbage);
-    return;
-  }
-  if (answers_.size() >= config_.requests_max) {
-    refused_.add();
-    respond_json(exchange, 503, dialect_->error_body(503, "too many requests"));
     return;
   }
   dialect_->handle(exchange, fault);

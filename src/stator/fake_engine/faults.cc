@@ -41,6 +41,18 @@ bool is_about_batches(FaultKind kind) {
   return kind >= FaultKind::kDropEvents && kind <= FaultKind::kReorderEvents;
 }
 
+/// Faults in the middle of an answer only make sense where tokens are generated.
+bool concerns(const Fault& fault, std::string_view path) {
+  constexpr std::array<std::string_view, 6> kGenerating{
+      "/v1/completions", "/v1/chat/completions", "/inference/v1/generate",
+      "/generate",       "/completion",          "/completions"};
+  if (!fault.path.empty()) {
+    return fault.path == path;
+  }
+  return fault.kind == FaultKind::kStatus || fault.kind == FaultKind::kGarbage ||
+         std::ranges::find(kGenerating, path) != kGenerating.end();
+}
+
 Error refuse(std::string_view member, std::string_view what) {
   return Error(Code::kInvalidArgument, fmt::format("fault: '{}' {}", member, what));
 }
@@ -136,7 +148,7 @@ Status FaultDesk::add(Fault fault) {
 
 Fault FaultDesk::take_for_request(std::string_view path) {
   for (auto it = faults_.begin(); it != faults_.end(); ++it) {
-    if (!is_about_requests(it->kind) || (!it->path.empty() && it->path != path)) {
+    if (!is_about_requests(it->kind) || !concerns(*it, path)) {
       continue;
     }
     if (it->skip > 0) {

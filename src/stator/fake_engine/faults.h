@@ -36,7 +36,7 @@ enum class FaultKind : uint8_t {
 
 struct Fault {
   FaultKind kind = FaultKind::kNone;
-  std::string path;           ///< only requests to this path; empty: to any but /fault
+  std::string path;           ///< only this path; empty: any that generates, kStatus, kGarbage: any
   uint32_t after_tokens = 0;  ///< counted over all choices of a request
   uint32_t skip = 0;          ///< requests that pass first
   uint32_t times = 1;         ///< requests (or batches) it hits; 0 = all from then on

@@ -28,6 +28,15 @@ TEST(Faults, HitTheWantedRequestsOnly) {
   EXPECT_TRUE(desk.waiting().empty());
 }
 
+TEST(Faults, WithoutAPathOnlyGeneratingRequestsAreCutShort) {
+  FaultDesk desk;
+  ASSERT_TRUE(desk.add(parsed(R"({"kind":"hang"})")));
+  EXPECT_EQ(desk.take_for_request("/metrics").kind, FaultKind::kNone);
+  EXPECT_EQ(desk.take_for_request("/generate").kind, FaultKind::kHang);
+  ASSERT_TRUE(desk.add(parsed(R"({"kind":"status"})")));
+  EXPECT_EQ(desk.take_for_request("/metrics").kind, FaultKind::kStatus);
+}
+
 TEST(Faults, BatchesAreHitByTurns) {
   FaultDesk desk;
   ASSERT_TRUE(desk.add(parsed(R"({"kind":"drop_events","every":2,"times":0})")));
