@@ -21,7 +21,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 METRICS = ("time_to_first_token", "time_to_second_token", "inter_token_latency", "inter_chunk_latency", "request_latency",
-           "output_token_throughput_per_user", "output_sequence_length", "request_throughput", "output_token_throughput")
+           "output_token_throughput_per_user", "input_sequence_length", "output_sequence_length", "request_throughput",
+           "output_token_throughput")
 
 
 def parse_arguments() -> argparse.Namespace:

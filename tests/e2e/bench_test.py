@@ -260,6 +260,13 @@ class AgainstAFake(BenchTest):
         out, _ = process.communicate(timeout=60)
         self.assertTrue(json.loads(out)["was_cancelled"])
 
+    def test_a_run_without_figures_is_no_success(self):
+        for arguments, status, words in ((["--warmup-requests", "5"], 2, "part of the warm-up"),
+                                         (["--model", "refuse", "--warmup-requests", "1"], 1, "the fake is full")):
+            done = self.run_bench(self.fake.url, "--requests", "3", "--output-tokens", "1", ALLOWED, *arguments)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(words, done.stderr)
+
     def test_mistakes_are_named(self):
         for arguments, words in ((["--rate", "1", "--concurrency", "2"], "exclude"), (["--goodput", "x:1"], "--goodput"),
                                  (["--concurrency", "900000"], "ulimit"), (["--extra-body", "{"], "--extra-body"),

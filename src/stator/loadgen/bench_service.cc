@@ -183,7 +183,14 @@ class Bench {
   PromptText text_;
 };
 
+/// There are no figures: nothing was answered, or nothing after the warm-up.
 Error nothing_answered(const RunResult& run) {
+  if (run.figures.errors.empty() && run.figures.warm_up_requests > 0) {
+    return {Code::kInvalidArgument,
+            fmt::format("all {} requests were part of the warm-up: send more of them, or leave out "
+                        "fewer with --warmup and --warmup-requests",
+                        run.figures.warm_up_requests)};
+  }
   std::string first = "no failure was recorded";
   uint64_t most = 0;
   for (const auto& [text, count] : run.figures.errors) {
@@ -234,7 +241,7 @@ Status run_repeatedly(Bench& bench, const BenchConfig& config, const Clock& cloc
       return on_tick(progress, view);
     }));
     const bool interrupted = run.interrupted;
-    if (run.figures.value("request_count") == 0 && run.figures.warm_up_requests == 0) {
+    if (run.figures.value("request_count") == 0 && !interrupted) {
       return nothing_answered(run);
     }
     report.runs.push_back(std::move(run));
