@@ -89,6 +89,9 @@ Result<simulator::ClusterConfig> read_cluster(const Options& options,
   if (options.has("--preempt-oldest")) {
     engine.preemption = engine::SimPreemption::kOldest;
   }
+  if (options.has("--naive")) {
+    config.passes = engine::SimPasses::kNaive;
+  }
   config.router = router;
   return config;
 }

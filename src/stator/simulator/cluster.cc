@@ -65,7 +65,7 @@ Status Cluster::add_pool(uint32_t workers, engine::SimRole role) {
     pool.router->add_worker(key_of(static_cast<uint32_t>(workers_.size())),
                             {.total_kv_blocks = engine.blocks,
                              .max_num_batched_tokens = engine.max_num_batched_tokens});
-    workers_.push_back({.core = engine::make_sim_core(engine, timing_),
+    workers_.push_back({.core = engine::make_sim_core(engine, timing_, config_.passes),
                         .pool = static_cast<uint32_t>(pools_.size())});
   }
   pools_.push_back(std::move(pool));

@@ -25,6 +25,7 @@ struct ClusterConfig {
   /// Above 0: prompts are computed by this many further workers, and handed over to `workers`.
   uint32_t prefill_workers = 0;
   engine::SimEngineConfig engine;
+  engine::SimPasses passes = engine::SimPasses::kCompressed;
   router::RouterConfig router;
   uint64_t seed = 42;          ///< of the router's random choices
   double arrival_speedup = 1;  ///< the trace's times are divided by it

@@ -81,7 +81,7 @@ void Recorder::on_passes(uint32_t worker, const engine::SimOutcome& outcome) {
   WorkerReport& report = workers_[worker];
   report.passes += outcome.passes;
   report.preemptions += outcome.preemptions;
-  report.busy_ms += milliseconds(outcome.end - outcome.start);
+  busy_[worker] += outcome.end - outcome.start;
   for (const engine::SimOutcome::Gap& gap : outcome.gaps) {
     itl_.add(static_cast<uint64_t>(gap.duration.count()), gap.times);
     user_.add(rate_of(gap.duration), gap.times);
@@ -165,6 +165,9 @@ Report Recorder::make_report() {
   if (objectives_.any()) {
     report.good = good_;
     report.good_output_tokens = good_output_tokens_;
+  }
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    workers_[i].busy_ms = milliseconds(busy_[i]);
   }
   report.per_worker = workers_;
   for (const WorkerReport& worker : workers_) {

@@ -53,7 +53,7 @@ class Recorder {
 
   /// `sink`, if any, gets every request when it ends.
   Recorder(uint32_t workers, Objectives objectives, Sink sink = {})
-      : objectives_(objectives), sink_(std::move(sink)), workers_(workers) {}
+      : objectives_(objectives), sink_(std::move(sink)), workers_(workers), busy_(workers) {}
 
   void on_arrival(TimePoint now);
   /// Passes of a worker; admissions are reported with on_admission().
@@ -74,6 +74,7 @@ class Recorder {
   Objectives objectives_;
   Sink sink_;
   std::vector<WorkerReport> workers_;
+  std::vector<Duration> busy_;  // by worker; whole numbers, so that the order does not matter
   uint64_t arrived_ = 0;
   uint64_t completed_ = 0;
   uint64_t rejected_ = 0;

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "stator/engine/sim/naive_sim_core.h"
 #include "stator/engine/sim/sim_scheduler.h"
 
 namespace stator::engine {
@@ -42,7 +43,10 @@ void SimOutcome::clear() {
 }
 
 std::unique_ptr<SimCore> make_sim_core(const SimEngineConfig& config,
-                                       const perf::TimingModel& timing) {
+                                       const perf::TimingModel& timing, SimPasses passes) {
+  if (passes == SimPasses::kNaive) {
+    return std::make_unique<NaiveSimCore>(config, timing);
+  }
   return std::make_unique<SimScheduler>(config, timing);
 }
 

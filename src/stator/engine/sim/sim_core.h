@@ -120,9 +120,15 @@ class SimCore {
   virtual Load load() const = 0;
 };
 
+enum class SimPasses : uint8_t {
+  kCompressed,  ///< all passes between two changes of the schedule at once
+  kNaive,       ///< one by one, token by token, block by block: the oracle
+};
+
 /// `timing` outlives the core. The config has been validated.
 std::unique_ptr<SimCore> make_sim_core(const SimEngineConfig& config,
-                                       const perf::TimingModel& timing);
+                                       const perf::TimingModel& timing,
+                                       SimPasses passes = SimPasses::kCompressed);
 
 /// The identity of generated block `index` of a sequence.
 inline blocks::LocalHash answer_block(uint64_t answer_seed, uint64_t index) {

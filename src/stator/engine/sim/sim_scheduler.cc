@@ -322,7 +322,7 @@ uint64_t SimScheduler::quiet_passes() const {
   const bool may_admit =
       !waiting_.empty() && !head_blocked_ && running_.size() < config_.max_num_seqs;
   if (running_.empty() || !completing_.empty() || prefilling_ != kNobody || may_admit ||
-      !pending_.events.empty()) {
+      !pending_.events.empty() || !pending_.rejected.empty()) {
     return 1;
   }
   return *std::ranges::min_element(next_) - passes_;

@@ -21,6 +21,7 @@ namespace stator::engine {
 /// S1  At most one sequence has a part of its prompt computed, and it is the last one running: who
 ///     is admitted after it only gets the tokens that it left.
 /// S2  max_num_batched_tokens ≥ max_num_seqs, so that every decoding sequence is in every pass.
+/// S3  The outcome is that of NaiveSimCore, bit by bit.
 class SimScheduler final : public SimCore {
  public:
   SimScheduler(const SimEngineConfig& config, const perf::TimingModel& timing);

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compressed core and the naive one lead to the same reports, byte for byte, on random fleets
+// and random workloads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "stator/perf/polynomial_timing.h"
+#include "stator/simulator/cluster.h"
+
+namespace stator::simulator {
+namespace {
+
+/// Decode time follows the context, so that no two passes take equally long.
+class ContextTiming final : public perf::TimingModel {
+ public:
+  double prefill_ms(const perf::PassShape& shape) const override {
+    return shape.prefill_requests == 0 ? 0
+                                       : 3 + 0.01 * static_cast<double>(shape.prefill_new_tokens);
+  }
+  double decode_ms(const perf::PassShape& shape) const override {
+    return shape.decode_requests == 0 ? 0
+                                      : 1.37 + 0.0011 * static_cast<double>(shape.context_tokens);
+  }
+  bool reads_context() const override { return true; }
+};
+
+/// Requests in bursts, of conversations that share prefixes.
+class RandomTrace final : public TraceSource {
+ public:
+  RandomTrace(uint64_t seed, uint32_t count) : random_(seed), left_(count) {
+    gap_ns_ = 1 + random_.below(60'000'000);
+    input_max_ = 1 + static_cast<uint32_t>(random_.below(900));
+    output_max_ = 1 + static_cast<uint32_t>(random_.below(120));
+    conversations_ = 1 + random_.below(12);
+  }
+  Result<bool> next(TraceRequest& request) override {
+    if (left_-- == 0) {
+      return false;
+    }
+    time_ += Duration(random_.below(3) == 0 ? 0 : random_.below(2 * gap_ns_));
+    request = {.line = ++line_,
+               .arrival = time_,
+               .input_tokens = 1 + static_cast<uint32_t>(random_.below(input_max_)),
+               .output_tokens = 1 + static_cast<uint32_t>(random_.below(output_max_))};
+    const uint64_t conversation = random_.below(conversations_);
+    const uint64_t shared = random_.below(20);
+    for (uint64_t i = 0; i * block_tokens() < request.input_tokens; ++i) {
+      request.hash_ids.push_back(i < shared ? conversation * 1000 + i : line_ * 1'000'000 + i);
+    }
+    return true;
+  }
+  uint32_t block_tokens() const override { return 32; }
+
+ private:
+  Random random_;
+  uint32_t left_;
+  uint64_t line_ = 0;
+  Duration time_{};
+  uint64_t gap_ns_;
+  uint32_t input_max_;
+  uint32_t output_max_;
+  uint64_t conversations_;
+};
+
+ClusterConfig random_fleet(Random& random) {
+  constexpr std::array kModes = {"kv",     "round_robin", "least_loaded",     "power_of_two",
+                                 "random", "lmetric",     "predicted_latency"};
+  ClusterConfig config;
+  config.workers = 1 + static_cast<uint32_t>(random.below(4));
+  config.prefill_workers = random.below(4) == 0 ? 1 + static_cast<uint32_t>(random.below(2)) : 0;
+  config.handoff_bytes_per_token = static_cast<double>(random.below(3)) * 1e5;
+  config.concurrency = random.below(4) == 0 ? 1 + static_cast<uint32_t>(random.below(12)) : 0;
+  config.router.mode = kModes[random.below(kModes.size())];
+  config.seed = random.next();
+  engine::SimEngineConfig& engine = config.engine;
+  engine.block_size = 1U << random.below(7);
+  engine.blocks = (1100 + static_cast<uint32_t>(random.below(1500))) / engine.block_size;
+  engine.max_num_seqs = 1 + static_cast<uint32_t>(random.below(16));
+  engine.max_num_batched_tokens =
+      engine.max_num_seqs + static_cast<uint32_t>(random.below(random.below(2) == 0 ? 60 : 900));
+  engine.max_model_len = random.below(6) == 0 ? 500 : 0;
+  engine.prefix_caching = random.below(5) != 0;
+  engine.chunked_prefill = random.below(5) != 0;
+  engine.preemption =
+      random.below(3) == 0 ? engine::SimPreemption::kOldest : engine::SimPreemption::kNewest;
+  engine.speedup = random.below(3) == 0 ? 1.7 : 1;
+  return config;
+}
+
+struct Outcome {
+  std::string report;
+  std::string requests;
+  uint64_t preemptions = 0;
+  uint64_t rejected = 0;
+};
+
+Outcome simulate(ClusterConfig config, engine::SimPasses passes, uint64_t trace_seed,
+                 const perf::TimingModel& timing) {
+  config.passes = passes;
+  RandomTrace trace(trace_seed, 60);
+  auto cluster = Cluster::create(config, timing);
+  EXPECT_TRUE(cluster.has_value());
+  Outcome outcome;
+  Recorder recorder((*cluster)->worker_count(), {.ttft_ms = 50, .tpot_ms = 9},
+                    [&](const RequestRecord& record) { outcome.requests += render_json(record); });
+  EXPECT_TRUE((*cluster)->run(trace, recorder).has_value());
+  EXPECT_EQ((*cluster)->booked(), 0);
+  Report report = recorder.make_report();
+  (*cluster)->describe(report);
+  outcome.report = render_json(report);
+  outcome.preemptions = report.preemptions;
+  outcome.rejected = report.rejected;
+  return outcome;
+}
+
+/// Where two texts part, for the message; empty when they do not.
+std::string first_difference(const std::string& a, const std::string& b) {
+  const auto parted = std::ranges::mismatch(a, b);
+  if (parted.in1 == a.end() && parted.in2 == b.end()) {
+    return {};
+  }
+  const auto line_at = [](const std::string& text, size_t at) {
+    const size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+    return text.substr(begin, text.find('\n', at) - begin);
+  };
+  const auto at = static_cast<size_t>(parted.in1 - a.begin());
+  return line_at(a, at) + "\nagainst\n" + line_at(b, at);
+}
+
+TEST(CompressedCore, GivesTheReportsOfTheNaiveOneOnAThousandWorkloads) {
+  const perf::PolynomialTiming polynomial;
+  const ContextTiming context;
+  uint64_t with_preemptions = 0;
+  uint64_t with_rejections = 0;
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    Random random(seed);
+    const ClusterConfig config = random_fleet(random);
+    const perf::TimingModel& timing =
+        random.below(4) == 0 ? static_cast<const perf::TimingModel&>(context) : polynomial;
+
+    const Outcome naive = simulate(config, engine::SimPasses::kNaive, seed, timing);
+    const Outcome compressed = simulate(config, engine::SimPasses::kCompressed, seed, timing);
+
+    ASSERT_EQ(first_difference(naive.requests, compressed.requests), "") << "seed " << seed << " " << config.router.mode << " bs " << config.engine.block_size << " cache " << config.engine.prefix_caching << " chunk " << config.engine.chunked_prefill << " old " << int(config.engine.preemption) << " pw " << config.prefill_workers << " conc " << config.concurrency << " ctx " << timing.reads_context();
+    ASSERT_EQ(first_difference(naive.report, compressed.report), "") << "seed " << seed;
+    with_preemptions += naive.preemptions > 0 ? 1 : 0;
+    with_rejections += naive.rejected > 0 ? 1 : 0;
+  }
+  // The workloads reach what is hard.
+  EXPECT_GT(with_preemptions, 100);
+  EXPECT_GT(with_rejections, 50);
+}
+
+}  // namespace
+}  // namespace stator::simulator
