@@ -548,8 +548,13 @@ Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
     }
     low = high = 0;
   };
+  const bool by_content = !any_external_ && !slots_[slot].has_own_names;
   for (const blocks::ExternalHash external : run.blocks) {
-    const auto row = resolve(slot, external.value());
+    // Where names are contents, the row before the last one is likely the one meant: no table
+    // probe.
+    const bool is_row_before = by_content && low < high && place_of(low).offset > 0 &&
+                               arena_.sequence(low - 1) == external.value();
+    const auto row = is_row_before ? low - 1 : resolve(slot, external.value());
     drop_own_name(slot, external.value());  // whatever it was, the name is free again
     if (!row || !holds(*row, slot)) {
       applied = Applied::kUnknownBlock;

@@ -182,7 +182,7 @@ class ChainIndex final : public KvIndex {
   void change_holders(Chain& chain, Edit&& edit);
   void truncate(uint32_t id, uint32_t length);
   void free_chain(uint32_t id);
-  void forget_names(uint32_t row);
+  void forget_names(uint32_t row, uint32_t count);
   void touch(const Chain& chain) const;
 
   // chain_query.cc: lookups
