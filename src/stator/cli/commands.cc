@@ -208,7 +208,7 @@ const std::vector<Command> kCommands = {
      .description =
          "TRACE is JSON Lines with timestamp, input_length, output_length and hash_ids (the format "
          "of the\nMooncake traces). The production router decides, on virtual time; engines follow "
-         "vLLM's rules.\n\n"
+         "the rules of a real one.\n\n"
          "  stator sim conversation_trace.jsonl --workers 8 --router kv --report-json report.json",
      .positional = "TRACE",
      .positional_required = true,
@@ -221,6 +221,7 @@ const std::vector<Command> kCommands = {
                  {"--sort", "read the whole trace and sort it by time first", true},
                  {"--arrival-speedup", "the trace's times are divided by it [1]"},
                  {"--concurrency", "closed loop: so many requests at once, times ignored"},
+                 {"--engine", "whose scheduling rules: vllm or trtllm [vllm]"},
                  {"--block-size", "tokens per KV block [64]"},
                  {"--blocks", "KV blocks per worker [16384]"},
                  {"--max-num-seqs", "running requests per worker [256]"},

@@ -84,6 +84,11 @@ Result<simulator::ClusterConfig> read_cluster(const Options& options,
   double gigabytes_per_s = config.handoff_bytes_per_second / 1e9;
   STATOR_CHECK(options.number("--link-gb-per-s", 1e-6, 1e9, gigabytes_per_s));
   config.handoff_bytes_per_second = gigabytes_per_s * 1e9;
+  const std::string rules = options.text("--engine");
+  if (!rules.empty() && rules != "vllm" && rules != "trtllm") {
+    return Error(Code::kInvalidArgument, "--engine must be vllm or trtllm, not '" + rules + "'");
+  }
+  engine.rules = rules == "trtllm" ? engine::SimRules::kTrtllm : engine::SimRules::kVllm;
   engine.prefix_caching = !options.has("--no-prefix-caching");
   engine.chunked_prefill = !options.has("--no-chunked-prefill");
   if (options.has("--preempt-oldest")) {

@@ -64,6 +64,7 @@ struct Choice {
 
 /// What of PolicyInput a policy reads; the rest is not computed.
 struct PolicyNeeds {
+  bool load = true;
   bool overlap = false;
   bool held = false;
   bool rates = false;

@@ -165,8 +165,11 @@ Result<Router::Readiness> Router::consider(const RouteRequest& request) {
   if (rows_->workers.empty()) {
     return nobody(request);
   }
-  load_.resize(rows_->slots.size());
-  book_->read(rows_->slots, load_);
+  // Nobody looks at the load of a large fleet that takes turns; the receipt reads what it shows.
+  const bool reads_load = policy_->needs().load || config_.reject.any() || config_.wait.any() ||
+                          table_.all().size() <= kReceiptFleetMax;
+  load_.resize(reads_load ? rows_->slots.size() : 0);
+  book_->read(std::span(rows_->slots).first(load_.size()), load_);
   if (config_.reject.any() && !drop_busy()) {
     const bool pinned = request.constraints.pinned.has_value();
     return refuse(pinned ? Refusal::kPinnedBusy : Refusal::kAllBusy, Code::kOverloaded,
@@ -294,11 +297,17 @@ Booking Router::make_booking(const RouteRequest& request, const WorkerTable::Wor
 }
 
 ReceiptCandidate Router::make_candidate(size_t row) const {
+  LoadRow load;
+  if (load_.empty()) {
+    book_->read(std::span(&rows_->slots[row], 1), std::span(&load, 1));
+  } else {
+    load = load_[row];
+  }
   return {.worker = table_.all()[rows_->workers[row]].key,
           .overlap_blocks = overlap_of(row),
-          .active_prefill_tokens = static_cast<int64_t>(load_[row].prefill_tokens),
-          .active_blocks = static_cast<int64_t>(load_[row].active_blocks),
-          .active_requests = static_cast<int64_t>(load_[row].active_requests),
+          .active_prefill_tokens = static_cast<int64_t>(load.prefill_tokens),
+          .active_blocks = static_cast<int64_t>(load.active_blocks),
+          .active_requests = static_cast<int64_t>(load.active_requests),
           .cost = costs_.empty() ? 0 : costs_[row]};
 }
 

@@ -83,6 +83,7 @@ int64_t Cluster::booked() const {
 void Cluster::describe(Report& report) const {
   const double seconds = std::chrono::duration<double>(clock_.now().time_since_epoch()).count();
   report.router = config_.router.mode;
+  report.engine = config_.engine.rules == engine::SimRules::kTrtllm ? "trtllm" : "vllm";
   report.workers = config_.workers;
   report.prefill_workers = config_.prefill_workers;
   report.gpus_per_worker = config_.gpus_per_worker;
@@ -94,7 +95,10 @@ void Cluster::describe(Report& report) const {
 Status Cluster::run(TraceSource& trace, Recorder& recorder) {
   trace_ = &trace;
   recorder_ = &recorder;
-  STATOR_CHECK(pull());
+  Arrivals arrivals(trace,
+                    {.speedup = config_.arrival_speedup, .concurrency = config_.concurrency});
+  arrivals_ = &arrivals;
+  STATOR_CHECK(arrivals.start());
   while (const auto next = next_time()) {
     clock_.advance(*next - clock_.now());
     while (!wakes_.empty() && wakes_.top().time == *next) {
@@ -105,39 +109,14 @@ Status Cluster::run(TraceSource& trace, Recorder& recorder) {
       handoffs_.pop();
       dispatch(live, 1);
     }
-    while (arrival_is_due()) {
+    while (arrivals.is_due(clock_.now(), in_flight_)) {
+      STATOR_CHECK(arrivals.take(clock_.now(), request_));
       arrive();
-      STATOR_CHECK(pull());
     }
     start_passes();
   }
   STATOR_ASSERT(in_flight_ == 0, "every request ends");
   return {};
-}
-
-/// Reads the next request ahead.
-Status Cluster::pull() {
-  if (!next_) {
-    next_.emplace();
-  }
-  STATOR_TRY(const bool found, trace_->next(*next_));
-  if (!found) {
-    next_.reset();
-    return {};
-  }
-  if (config_.arrival_speedup != 1) {
-    next_->arrival = Duration(
-        std::llround(static_cast<double>(next_->arrival.count()) / config_.arrival_speedup));
-  }
-  return {};
-}
-
-bool Cluster::arrival_is_due() const {
-  if (!next_) {
-    return false;
-  }
-  return config_.concurrency > 0 ? in_flight_ < config_.concurrency
-                                 : TimePoint(next_->arrival) <= clock_.now();
 }
 
 std::optional<TimePoint> Cluster::next_time() const {
@@ -149,10 +128,8 @@ std::optional<TimePoint> Cluster::next_time() const {
   if (!handoffs_.empty()) {
     consider(handoffs_.top().time);
   }
-  if (next_ && config_.concurrency == 0) {
-    consider(std::max(clock_.now(), TimePoint(next_->arrival)));
-  } else if (arrival_is_due()) {
-    consider(clock_.now());
+  if (const auto arrival = arrivals_->next_time(clock_.now(), in_flight_)) {
+    consider(*arrival);
   }
   return next;
 }
@@ -167,10 +144,11 @@ void Cluster::arrive() {
     free_lives_.pop_back();
   }
   Live& live = lives_[index];
-  TraceRequest& request = *next_;
+  TraceRequest& request = request_;
   live.record = {.line = request.line,
                  .request_id = std::move(request.request_id),
                  .session = std::move(request.session),
+                 .turn = request.turn,
                  .input_tokens = request.input_tokens,
                  .output_tokens = request.output_tokens,
                  .arrival = now,
@@ -204,7 +182,8 @@ void Cluster::dispatch(uint32_t index, uint32_t pool) {
        .prompt_tokens = live.record.input_tokens,
        .block_size = config_.engine.block_size,
        .sequences = live.blocks.sequences,
-       .override = {.track_prefill_tokens = pool == 0}},
+       .override = {.track_prefill_tokens = pool == 0},
+       .session = live.record.session},
       clock_.wall_now());
   if (!decision) {
     end(index, RequestStatus::kUnroutable);
@@ -334,6 +313,7 @@ void Cluster::end(uint32_t index, RequestStatus status) {
   live.record.status = status;
   live.lease.release();
   recorder_->on_end(live.record);
+  arrivals_->on_end(live.record.session, clock_.now());
   free_lives_.push_back(index);
   --in_flight_;
 }

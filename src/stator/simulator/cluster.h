@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "stator/engine/sim/sim_core.h"
 #include "stator/perf/timing_model.h"
 #include "stator/router/router.h"
+#include "stator/simulator/arrivals.h"
 #include "stator/simulator/prompt_blocks.h"
 #include "stator/simulator/recorder.h"
 #include "stator/simulator/trace_source.h"
@@ -100,9 +102,7 @@ class Cluster {
   Status add_pool(uint32_t workers, engine::SimRole role);
   bool splits() const { return config_.prefill_workers > 0; }
 
-  Status pull();
   std::optional<TimePoint> next_time() const;
-  bool arrival_is_due() const;
   void arrive();
   void dispatch(uint32_t live, uint32_t pool);
   void submit(uint32_t live, uint32_t worker);
@@ -132,8 +132,9 @@ class Cluster {
 
   TraceSource* trace_ = nullptr;
   Recorder* recorder_ = nullptr;
-  std::optional<TraceRequest> next_;  // read ahead
-  engine::SimOutcome outcome_;        // scratch
+  Arrivals* arrivals_ = nullptr;  // during run()
+  TraceRequest request_;          // scratch
+  engine::SimOutcome outcome_;    // scratch
   std::function<void(uint64_t)> progress_;
 };
 

@@ -28,6 +28,9 @@ class MooncakeTrace final : public TraceSource {
       return next_sorted(request);
     }
     STATOR_TRY(const bool found, read(request));
+    if (found && !request.session.empty()) {
+      return true;  // turns come after each other, whatever the order of sessions
+    }
     if (found && request.arrival < latest_) {
       return fail(
           "timestamp",
@@ -90,16 +93,12 @@ class MooncakeTrace final : public TraceSource {
       return fail("line", "must be a JSON object, one per line");
     }
     request.line = line_;
-    STATOR_TRY(request.arrival, read_time(row, {"timestamp", "created_time"}));
     STATOR_TRY(request.input_tokens, read_tokens(row, "input_length", "input_tokens"));
     STATOR_TRY(request.output_tokens, read_tokens(row, "output_length", "output_tokens"));
     STATOR_CHECK(read_hash_ids(row, request));
     STATOR_CHECK(read_text(row, "request_id", request.request_id));
     STATOR_CHECK(read_text(row, "session_id", request.session));
-    request.delay.reset();
-    if (find(row, {"delay", "delay_ms"}).second.error() == simdjson::SUCCESS) {
-      STATOR_TRY(request.delay, read_time(row, {"delay", "delay_ms"}));
-    }
+    STATOR_CHECK(read_times(row, request));
     return true;
   }
 
@@ -115,6 +114,24 @@ class MooncakeTrace final : public TraceSource {
     const auto second = row[names.second];
     return second.error() == simdjson::SUCCESS ? std::pair(names.second, second)
                                                : std::pair(names.first, first);
+  }
+
+  /// A turn of a session may have a delay and no time.
+  Status read_times(const Object& row, TraceRequest& request) const {
+    constexpr Names kTime = {"timestamp", "created_time"};
+    constexpr Names kDelay = {"delay", "delay_ms"};
+    const auto has = [&](Names names) {
+      return find(row, names).second.error() == simdjson::SUCCESS;
+    };
+    request.delay.reset();
+    if (has(kDelay)) {
+      STATOR_TRY(request.delay, read_time(row, kDelay));
+    }
+    request.arrival = {};
+    if (request.session.empty() || !request.delay || has(kTime)) {
+      STATOR_TRY(request.arrival, read_time(row, kTime));
+    }
+    return {};
   }
 
   Result<Duration> read_time(const Object& row, Names names) const {

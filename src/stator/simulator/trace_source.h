@@ -23,6 +23,7 @@ struct TraceRequest {
   std::string request_id;         ///< empty: the line
   std::string session;            ///< turns of one session follow each other; empty: none
   std::optional<Duration> delay;  ///< after the turn before; else the difference of arrivals
+  uint32_t turn = 0;              ///< of its session; Arrivals counts them
 };
 
 /// Where requests come from, in the order of their arrivals. To add a format: a class of its own.

@@ -153,6 +153,7 @@ void NaiveSimCore::plan_running() {
 }
 
 void NaiveSimCore::preempt(size_t position) {
+  STATOR_ASSERT(config_.rules == SimRules::kVllm, "room was promised to the last token");
   Owned sequence = std::move(running_[position]);
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(position));
   budget_ += sequence->scheduled;
@@ -185,6 +186,19 @@ void NaiveSimCore::plan_waiting() {
   }
 }
 
+/// Whether everybody running and this one could run to their ends together.
+bool NaiveSimCore::can_promise(const Sequence& sequence) const {
+  const auto blocks_of = [&](const Sequence& one) {
+    const uint64_t tokens = uint64_t{one.request.prompt_tokens} + one.request.output_tokens;
+    return (tokens + config_.block_size - 1) / config_.block_size;
+  };
+  uint64_t blocks = blocks_of(sequence);
+  for (const Owned& other : running_) {
+    blocks += blocks_of(*other);
+  }
+  return blocks <= config_.blocks;
+}
+
 bool NaiveSimCore::admit() {
   Sequence& sequence = *waiting_.front();
   const std::vector<blocks::SequenceHash>& chain = sequence.request.sequences;
@@ -204,6 +218,9 @@ bool NaiveSimCore::admit() {
   const uint64_t needed = (after + config_.block_size - 1) / config_.block_size - cached;
   if (tokens == 0 || (!config_.chunked_prefill && after < sequence.length()) ||
       needed + cached_idle > free_blocks() + idle_.size()) {
+    return false;
+  }
+  if (config_.rules == SimRules::kTrtllm && !can_promise(sequence)) {
     return false;
   }
   running_.push_back(std::move(waiting_.front()));

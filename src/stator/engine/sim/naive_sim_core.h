@@ -49,6 +49,7 @@ class NaiveSimCore final : public SimCore {
   void plan_running();
   void plan_waiting();
   bool never_fits(const Sequence& sequence) const;
+  bool can_promise(const Sequence& sequence) const;
   bool admit();
   void schedule(Sequence& sequence, uint32_t tokens);
   void preempt(size_t position);

@@ -20,10 +20,16 @@ enum class SimRole : uint8_t {
   kPrefill,  ///< a request is done with its first token, which comes out of the prefill pass
   kDecode,   ///< prompts arrive computed
 };
+/// Whose scheduling rules.
+enum class SimRules : uint8_t {
+  kVllm,    ///< takes requests in as long as their next tokens find room; preempts when they do not
+  kTrtllm,  ///< takes them in when all their tokens, to the last one, are sure to find room
+};
 enum class SimPreemption : uint8_t { kNewest, kOldest };
 
 /// One simulated engine, by vLLM's names. The defaults are those of NVIDIA Dynamo's mock engine.
 struct SimEngineConfig {
+  SimRules rules = SimRules::kVllm;
   uint32_t block_size = 64;  ///< tokens per KV block
   uint32_t blocks = 16'384;
   uint32_t max_num_seqs = 256;

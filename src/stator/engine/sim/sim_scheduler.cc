@@ -130,6 +130,7 @@ bool SimScheduler::make_room(Index index, uint32_t blocks) {
 }
 
 void SimScheduler::preempt(Index index) {
+  STATOR_ASSERT(config_.rules == SimRules::kVllm, "room was promised to the last token");
   Sequence& sequence = sequences_[index];
   if (sequence.state == State::kDecoding) {
     context_tokens_ -= length(sequence);
@@ -148,11 +149,16 @@ void SimScheduler::preempt(Index index) {
   ++pending_.preemptions;
 }
 
+uint32_t SimScheduler::blocks_to_end(const Sequence& sequence) const {
+  return ceil_div(uint64_t{sequence.request.prompt_tokens} + sequence.request.output_tokens,
+                  config_.block_size);
+}
+
 bool SimScheduler::fits(const Sequence& sequence) const {
   const SimRequest& request = sequence.request;
   const uint64_t tokens = uint64_t{request.prompt_tokens} + request.output_tokens;
   return (config_.max_model_len == 0 || request.prompt_tokens < config_.max_model_len) &&
-         ceil_div(tokens, config_.block_size) <= config_.blocks &&
+         blocks_to_end(sequence) <= config_.blocks &&
          (config_.chunked_prefill || request.prefilled || tokens <= config_.max_num_batched_tokens);
 }
 
@@ -192,6 +198,12 @@ bool SimScheduler::admit(Index index, perf::PassShape& shape) {
   if (!cache_.can_take(match,
                        ceil_div(uint64_t{computed} + tokens, config_.block_size) - match.blocks)) {
     return false;
+  }
+  if (config_.rules == SimRules::kTrtllm) {
+    if (promised_blocks_ + blocks_to_end(sequence) > config_.blocks) {
+      return false;
+    }
+    promised_blocks_ += blocks_to_end(sequence);
   }
   waiting_.pop_front();
   running_.push_back(index);
@@ -446,6 +458,7 @@ void SimScheduler::end_passes(SimOutcome& outcome) {
       continue;
     }
     outcome.finished.push_back(sequence.request.id);
+    promised_blocks_ -= config_.rules == SimRules::kTrtllm ? blocks_to_end(sequence) : 0;
     context_tokens_ -= length(sequence);
     free_blocks(sequence);
     sequence.state = State::kWaiting;

@@ -70,6 +70,7 @@ class SimScheduler final : public SimCore {
   void plan_prefill(perf::PassShape& shape);
   void plan_admissions(perf::PassShape& shape);
   bool fits(const Sequence& sequence) const;
+  uint32_t blocks_to_end(const Sequence& sequence) const;
   bool admit(Index index, perf::PassShape& shape);
   void schedule_chunk(Index index, uint32_t tokens, perf::PassShape& shape);
   bool make_room(Index index, uint32_t blocks);
@@ -102,9 +103,10 @@ class SimScheduler final : public SimCore {
   uint64_t passes_ = 0;             // done
   uint32_t budget_ = 0;             // tokens left in the pass being planned
   uint64_t admissions_ = 0;
-  uint64_t context_tokens_ = 0;  // Σ length of decoding sequences
-  bool preempted_ = false;       // in the pass being planned
-  bool head_blocked_ = false;    // the first one waiting found no room
+  uint64_t context_tokens_ = 0;   // Σ length of decoding sequences
+  uint64_t promised_blocks_ = 0;  // to those running, under TensorRT-LLM\'s rules
+  bool preempted_ = false;        // in the pass being planned
+  bool head_blocked_ = false;     // the first one waiting found no room
   Step step_;
   SimOutcome pending_;            // what planning led to, told by finish()
   PrefixCache::Removed removed_;  // scratch

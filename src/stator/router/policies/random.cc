@@ -7,6 +7,7 @@ namespace {
 
 class RandomPolicy final : public Policy {
  public:
+  PolicyNeeds needs() const override { return {.load = false}; }
   Choice choose(const PolicyInput& input, Random& random) override {
     return {random.below(input.size()), "drawn at random"};
   }

@@ -6,6 +6,7 @@ namespace {
 
 class RoundRobinPolicy final : public Policy {
  public:
+  PolicyNeeds needs() const override { return {.load = false}; }
   Choice choose(const PolicyInput& input, Random&) override {
     return {next_++ % input.size(), "next in turn"};
   }

@@ -175,6 +175,25 @@ TEST(Cluster, PromptsAreHandedOverFromPrefillToDecodeWorkers) {
   }
 }
 
+TEST(Cluster, TurnsOfASessionFollowEachOther) {
+  std::vector<TraceRequest> requests = make_requests(9, 40);
+  for (TraceRequest& request : requests) {
+    request.session = std::to_string(request.line % 4);
+    request.delay = milliseconds(30);
+  }
+
+  const Simulated run = simulate(small_fleet("kv"), requests);
+
+  EXPECT_EQ(run.report.completed, 40);
+  for (const RequestRecord& record : run.records) {
+    for (const RequestRecord& next : run.records) {
+      if (next.session == record.session && next.turn == record.turn + 1) {
+        EXPECT_EQ(next.arrival, record.last_token + milliseconds(30));
+      }
+    }
+  }
+}
+
 TEST(Cluster, RefusesConfigurationsThatMakeNoSense) {
   const perf::PolynomialTiming timing;
   EXPECT_FALSE(Cluster::create({.workers = 0}, timing).has_value());

@@ -66,7 +66,8 @@ TEST(MooncakeTrace, NamesLineAndFieldOfWhatIsWrong) {
   const std::vector<BadLine> lines = {
       {"{", "t.jsonl:2: line: not JSON"},
       {"[1]", "t.jsonl:2: line: must be a JSON object"},
-      {"{}", "t.jsonl:2: timestamp: must be a number"},
+      {"{}", "t.jsonl:2: input_length: must be a whole number"},
+      {R"({"input_length":1,"output_length":1})", "t.jsonl:2: timestamp: must be a number"},
       {R"({"timestamp":-1,"input_length":1,"output_length":1})", "timestamp: must be from 0"},
       {R"({"timestamp":1e30,"input_length":1,"output_length":1})", "timestamp: must be from 0"},
       {R"({"timestamp":"6","input_length":1,"output_length":1})", "timestamp: must be a number"},
@@ -94,6 +95,17 @@ TEST(MooncakeTrace, NamesLineAndFieldOfWhatIsWrong) {
     EXPECT_EQ(requests.error().code(), Code::kInvalidArgument);
     EXPECT_THAT(requests.error().message(), HasSubstr(bad.message));
   }
+}
+
+TEST(MooncakeTrace, TurnsOfASessionNeedNoTime) {
+  const auto requests =
+      read_all(R"({"timestamp":9,"input_length":1,"output_length":1,"session_id":"a"}
+{"input_length":2,"output_length":1,"session_id":"a","delay":3}
+{"timestamp":4,"input_length":3,"output_length":1,"session_id":"b"}
+)");
+
+  ASSERT_TRUE(requests.has_value()) << requests.error().message();
+  EXPECT_EQ((*requests)[1].delay, milliseconds(3));
 }
 
 TEST(MooncakeTrace, SortsWhenAsked) {

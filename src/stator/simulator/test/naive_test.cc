@@ -75,6 +75,7 @@ ClusterConfig random_fleet(Random& random) {
   config.router.mode = kModes[random.below(kModes.size())];
   config.seed = random.next();
   engine::SimEngineConfig& engine = config.engine;
+  engine.rules = random.below(5) == 0 ? engine::SimRules::kTrtllm : engine::SimRules::kVllm;
   engine.block_size = 1U << random.below(7);
   engine.blocks = (1100 + static_cast<uint32_t>(random.below(1500))) / engine.block_size;
   engine.max_num_seqs = 1 + static_cast<uint32_t>(random.below(16));

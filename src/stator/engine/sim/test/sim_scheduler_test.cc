@@ -178,6 +178,27 @@ TEST_F(SimSchedulerTest, TheNewestIsPreemptedWhenBlocksRunOutAndStartsOver) {
   EXPECT_EQ(scheduler.load().blocks_in_use, 0);
 }
 
+TEST_F(SimSchedulerTest, TrtllmTakesNobodyInWhoMightRunOutOfBlocks) {
+  config.blocks = 9;
+  config.rules = SimRules::kTrtllm;
+  SimScheduler scheduler(config, timing);
+  scheduler.submit(make_request(config, 1, 20, 30, 1));  // 5 blocks in the end
+  scheduler.submit(make_request(config, 2, 20, 30, 2));
+
+  TimePoint now = scheduler.start(at(0));
+  scheduler.finish(outcome);
+  EXPECT_EQ(outcome.admitted.size(), 1);
+  EXPECT_EQ(scheduler.load().waiting, 1);
+
+  uint32_t preemptions = 0;
+  while (scheduler.has_work()) {
+    now = scheduler.start(now);
+    scheduler.finish(outcome);
+    preemptions += outcome.preemptions;
+  }
+  EXPECT_EQ(preemptions, 0);
+}
+
 TEST_F(SimSchedulerTest, WhatCanNeverFitIsRejected) {
   config.max_model_len = 200;
   SimScheduler scheduler(config, timing);
