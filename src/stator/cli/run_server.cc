@@ -6,6 +6,7 @@
 #include "stator/cli/terminal.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
+#include "stator/runtime/etcd_discovery.h"
 #include "stator/runtime/file_discovery.h"
 #include "stator/runtime/memory_discovery.h"
 
@@ -15,6 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::string_view kFilePrefix = "file:";
+constexpr std::string_view kEtcdPrefix = "etcd";  // and etcds
 
 }  // namespace
 
@@ -29,10 +31,20 @@ Result<std::unique_ptr<runtime::Discovery>> open_discovery(const Settings& setti
         {.root = settings.discovery.substr(kFilePrefix.size()), .lease_ttl = settings.lease_ttl},
         clock, metrics);
   }
-  return Error(
-      Code::kInvalidArgument,
-      fmt::format("discovery.backend (flag --discovery): '{}' is neither memory nor file:DIR",
-                  settings.discovery));
+  if (settings.discovery.starts_with(kEtcdPrefix)) {
+    STATOR_TRY(const runtime::EtcdOptions address, runtime::parse_etcd_url(settings.discovery),
+               "discovery.backend (flag --discovery)");
+    runtime::EtcdOptions options = settings.etcd;
+    options.endpoints = address.endpoints;
+    options.root = address.root;
+    options.tls = address.tls;
+    options.lease_ttl = settings.lease_ttl;
+    return runtime::open_etcd_discovery(std::move(options), clock, metrics);
+  }
+  return Error(Code::kInvalidArgument,
+               fmt::format("discovery.backend (flag --discovery): '{}' is neither memory, file:DIR "
+                           "nor etcd://host:port",
+                           settings.discovery));
 }
 
 Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings& settings,

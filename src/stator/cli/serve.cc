@@ -105,10 +105,10 @@ Status run_serve(Invocation& invocation) {
 Status run_frontend(Invocation& invocation) {
   const Settings& settings = invocation.settings;
   if (settings.discovery == "memory") {
-    return Error(
-        Code::kInvalidArgument,
-        "a frontend without workers of its own needs --discovery file:DIR; for one process "
-        "use `stator serve MODEL`");
+    return Error(Code::kInvalidArgument,
+                 "a frontend without workers of its own needs --discovery file:DIR or "
+                 "etcd://host:port; for one "
+                 "process use `stator serve MODEL`");
   }
   SystemClock clock;
   Metrics metrics;
@@ -130,7 +130,8 @@ Status run_worker(Invocation& invocation) {
   const Settings& settings = invocation.settings;
   if (settings.discovery == "memory") {
     return Error(Code::kInvalidArgument,
-                 "a worker process needs --discovery file:DIR, the same as its frontend's");
+                 "a worker process needs --discovery file:DIR or etcd://host:port, the same as its "
+                 "frontend's");
   }
   SystemClock clock;
   Metrics metrics;

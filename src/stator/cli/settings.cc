@@ -66,6 +66,21 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
               {.flag = "sim-reply"});
 }
 
+void describe_etcd(ConfigSchema& schema, runtime::EtcdOptions& etcd) {
+  schema.text("discovery.etcd_username", etcd.username, "user of the etcd store, empty = no login",
+              {.env_peer = "ETCD_AUTH_USERNAME"});
+  schema.text("discovery.etcd_password", etcd.password,
+              "its password; better given by the environment", {.env_peer = "ETCD_AUTH_PASSWORD"});
+  schema.text("discovery.etcd_ca", etcd.ca_path, "PEM file that etcds:// servers are checked with",
+              {.env_peer = "ETCD_AUTH_CA"});
+  schema.text("discovery.etcd_cert", etcd.certificate_path, "PEM certificate to show to them",
+              {.env_peer = "ETCD_AUTH_CLIENT_CERT"});
+  schema.text("discovery.etcd_key", etcd.key_path, "its PEM private key",
+              {.env_peer = "ETCD_AUTH_CLIENT_KEY"});
+  schema.duration("discovery.startup_timeout", etcd.startup_timeout,
+                  "how long a worker waits at its start for the etcd store");
+}
+
 }  // namespace
 
 void describe(ConfigSchema& schema, Settings& settings) {
@@ -73,10 +88,12 @@ void describe(ConfigSchema& schema, Settings& settings) {
   schema.text("log.filter", settings.log_filter, "level[,target=level]*, e.g. info,router=debug",
               {.flag = "log", .env_peer = "DYN_LOG"});
   schema.text("discovery.backend", settings.discovery,
-              "how processes find each other: memory, or file:DIR shared on one host",
+              "how processes find each other: memory, file:DIR shared on one host, or "
+              "etcd://host:port[,host:port][/root] (etcds:// for TLS)",
               {.flag = "discovery"});
   schema.duration("discovery.lease_ttl", settings.lease_ttl,
                   "a record not renewed for this long is stale");
+  describe_etcd(schema, settings.etcd);
   schema.boolean("announce", settings.announce,
                  "print one JSON line with the real addresses on stdout when ready");
   frontend::describe(schema, settings.frontend);

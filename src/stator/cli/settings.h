@@ -9,6 +9,7 @@
 #include "stator/engine/sim/sim_runner.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/router/router.h"
+#include "stator/runtime/etcd_discovery.h"
 #include "stator/weights/hub.h"
 
 namespace stator::cli {
@@ -34,7 +35,8 @@ struct WorkerSettings {
 struct Settings {
   std::string log_format = "human";
   std::string log_filter = "info";
-  std::string discovery = "memory";  ///< "memory" or "file:DIR"
+  std::string discovery = "memory";  ///< "memory", "file:DIR" or "etcd://…"
+  runtime::EtcdOptions etcd;         ///< what the address of the store does not say
   Duration lease_ttl = std::chrono::seconds(10);
   bool announce = false;  ///< print one JSON line on stdout when ready
   frontend::FrontendConfig frontend;
