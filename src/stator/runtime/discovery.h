@@ -48,8 +48,8 @@ class Watch {
   virtual ~Watch() = default;
 };
 
-/// Who is there. Backends: in memory (memory_discovery.h), watched files (file_discovery.h), an etcd
-/// store (etcd_discovery.h).
+/// Who is there. Backends: in memory (memory_discovery.h), watched files (file_discovery.h), etcd
+/// (etcd_discovery.h).
 ///
 /// D1  A watch sees a snapshot, on_synced, then changes: no gap, no duplicate, per-key order.
 /// D2  One round of changes delivers all removals before any addition.
