@@ -262,13 +262,30 @@ class OneStream(Storm):
             worker.process.send_signal(signal.SIGSTOP)
 
         expected, answer = self.run_with(deployment, freeze)
+        self.assertEqual(deployment.http.metric("stator_frontend_suspended_workers"), 1)
         frozen[0].process.send_signal(signal.SIGCONT)
         self.assert_same(expected, answer)
         self.assertEqual(deployment.http.metric("stator_frontend_stalls_total"), 1)
-        # The frozen one wakes up, finds its request cancelled, and serves again.
+        # The frozen one wakes up, finds its request cancelled, answers probes and serves again.
+        eventually(lambda: deployment.http.metric("stator_frontend_suspended_workers") == 0, "resumed", timeout_s=40)
         eventually(deployment.idle, "idle")
         eventually(lambda: len(deployment.worker_ids()) == 2, "both workers")
         self.assert_same(expected, ask(deployment.frontend.port, CHAT, self.BODY))
+
+    def test_an_idle_worker_that_hangs_is_found_by_a_canary(self):
+        deployment = self.deploy("--frontend-canary-interval", "500ms")
+        eventually(lambda: deployment.http.metric("stator_frontend_canary_success_total") >= 2, "canaries sing")
+        hung, other = deployment.workers
+        hung.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: deployment.http.metric("stator_frontend_suspended_workers") == 1
+                   or len(deployment.worker_ids()) == 1, "found", timeout_s=40)
+        for _ in range(3):
+            self.assertEqual(deployment.http.post(CHAT, self.BODY | {"max_tokens": 3})[0], 200)
+            _, receipt = deployment.http.get("/receipts/last")
+            self.assertEqual(receipt["chosen"]["worker_id"], other.ready["worker_id"])
+        hung.process.send_signal(signal.SIGCONT)
+        eventually(lambda: deployment.http.metric("stator_frontend_suspended_workers") == 0
+                   and len(deployment.worker_ids()) == 2, "back", timeout_s=60)
 
     def test_with_limit_0_the_client_gets_an_error_at_once(self):
         deployment = self.deploy("--migration-limit", "0")

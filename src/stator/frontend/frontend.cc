@@ -27,6 +27,7 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
     : config_(config),
       shards_(shards),
       environment_(environment),
+      fleet_(environment.metrics, Random::from_entropy()),
       compute_({.threads = resolve_compute_threads(config.compute_threads, shards.count()),
                 .tasks_max = config.compute_queue_max,
                 .bytes_max = config.compute_queue_bytes_max},

@@ -61,10 +61,10 @@ class Frontend {
   const FrontendConfig config_;
   net::ShardSet& shards_;
   Environment environment_;
+  FleetService fleet_;
   net::ComputePool compute_;
   PromptEncoder encoder_;
   std::atomic<bool> draining_{false};
-  FleetService fleet_;
   bool stopped_ = false;
   std::vector<std::unique_ptr<ShardService>> services_;
   std::vector<std::unique_ptr<net::HttpServer>> servers_;

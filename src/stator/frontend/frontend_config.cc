@@ -45,6 +45,9 @@ void describe_migration(ConfigSchema& schema, FrontendConfig& config) {
                  "busy or draining workers asked for one request, after the first");
   schema.integer("frontend.poison_workers", config.poison_workers, 0, 100,
                  "a request under which so many workers died is refused for a minute, 0 = never");
+  schema.duration("frontend.canary_interval", config.canary_interval,
+                  "a worker idle for this long is asked for one token, and gets no work after "
+                  "failing twice until it answers, 0 = never");
   schema.duration("frontend.stall_timeout", config.stall_timeout,
                   "a worker silent for this long in mid-answer loses it to another one (four times "
                   "as long before the first token), 0 = never");

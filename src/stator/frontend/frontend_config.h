@@ -21,7 +21,8 @@ struct FrontendConfig {
   uint32_t refusals_max = 8;           ///< busy or draining workers asked for one request
   Duration migration_wait = std::chrono::seconds(10);  ///< for a worker, once the own one is lost
   uint32_t poison_workers =
-      4;  ///< workers that died under one request until it is refused; 0 = off
+      4;                       ///< workers that died under one request until it is refused; 0 = off
+  Duration canary_interval{};  ///< an idle worker is asked for a token this often; 0 = never
   Duration stall_timeout =
       std::chrono::seconds(30);  ///< silence of a worker with work, then it is given up; 0 = off
   int overload_status = 503;     ///< sent with Retry-After when everybody is busy

@@ -53,6 +53,9 @@ FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
                                "requests given up because workers kept dying under them")),
       quarantined(metrics.counter("stator_frontend_quarantined_requests_total",
                                   "requests refused because an equal one was poisonous")),
+      retry_budget_exhausted(
+          metrics.counter("stator_frontend_retry_budget_exhausted_total",
+                          "moves put off because too many requests move again and again")),
       metrics_(metrics),
       prefix_(std::move(prefix)) {}
 

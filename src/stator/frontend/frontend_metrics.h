@@ -66,6 +66,7 @@ class FrontendMetrics {
   Counter stalls;
   Counter poisoned;
   Counter quarantined;
+  Counter retry_budget_exhausted;
 
  private:
   Metrics& metrics_;

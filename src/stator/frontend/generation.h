@@ -90,6 +90,7 @@ struct Choice {
     bool had_tokens;
   };
   std::optional<LostWorker> lost;  ///< until another one's first token
+  bool retrying = false;           ///< counts against the shard's budget
   bool finished = false;
 
   engine::RequestKey key() const { return {id, journal.attempt()}; }

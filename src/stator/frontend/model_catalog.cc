@@ -124,6 +124,12 @@ void ModelCatalog::set_draining(WorkerId worker) {
   }
 }
 
+void ModelCatalog::set_suspended(WorkerId worker, bool suspended) {
+  if (const auto model = model_of(worker)) {
+    model->router->set_draining(key_of(worker), suspended);
+  }
+}
+
 void ModelCatalog::remove_worker(WorkerId worker) {
   std::shared_ptr<ServedModel> model;
   {

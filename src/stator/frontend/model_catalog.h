@@ -68,6 +68,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
 
   void add_worker(const runtime::InstanceRecord& record);
   void set_draining(WorkerId worker);
+  /// It gets nothing new until this is taken back; not for draining ones.
+  void set_suspended(WorkerId worker, bool suspended);
   void remove_worker(WorkerId worker);
 
   /// By name or alias; null when unknown.

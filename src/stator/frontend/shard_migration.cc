@@ -20,6 +20,9 @@ using runtime::Loss;
 
 // How often a request without a worker looks for one, beside being told of new ones.
 constexpr Duration kParkedRetry = 100ms;
+// Second and later moves under way at once: this many, or this part of what is active.
+constexpr size_t kRetriesMin = 10;
+constexpr size_t kRetriesPart = 5;
 // A worker may compute a long prompt for a while without a word.
 constexpr int kFirstTokenPatience = 4;
 
@@ -50,12 +53,11 @@ Status ShardService::check_quarantine(const GenerationPlan& plan) {
   return {};
 }
 
-void ShardService::heard_from(WorkerId worker) {
-  heard_[worker] = shard_.now();
-}
-
 void ShardService::on_rejected(WorkerId worker, engine::RequestKey key, Error error) {
   heard_from(worker);
+  if (end_probe(key.request, error.info().retry == Retry::kElsewhere)) {
+    return;  // full or draining, but alive
+  }
   const auto known = choices_.find(key.request);
   if (known == choices_.end() || known->second.get().key() != key) {
     return;
@@ -69,6 +71,9 @@ void ShardService::on_rejected(WorkerId worker, engine::RequestKey key, Error er
 
 void ShardService::lose_failed(ChoiceRef ref, Error error) {
   if (error.info().retry == Retry::kNever) {
+    if (error.info().log_level == LogLevel::kError) {
+      report(ref.get().worker.worker, WorkOutcome::kFailed);
+    }
     fail(*ref.active, std::move(error));
     return;
   }
@@ -83,11 +88,13 @@ void ShardService::lose_failed(ChoiceRef ref, Error error) {
 }
 
 void ShardService::on_draining(WorkerId worker) {
+  environment_.fleet.draining(worker);
   environment_.catalog.set_draining(worker);
 }
 
 void ShardService::on_closed(WorkerId worker, Error error) {
   environment_.catalog.remove_worker(worker);
+  end_probes_of(worker);
   std::vector<RequestId> lost;
   for (const auto& [id, ref] : choices_) {
     const Choice& choice = ref.get();
@@ -144,6 +151,9 @@ void ShardService::lose(ChoiceRef ref, Loss loss, Error error) {
   using Step = runtime::Journal::Step;
   Active& active = *ref.active;
   Choice& choice = ref.get();
+  if (loss == Loss::kFailed || loss == Loss::kStalled) {
+    report(choice.worker.worker, loss == Loss::kFailed ? WorkOutcome::kFailed : WorkOutcome::kHung);
+  }
   choice.lease.mark_failed();
   choice.lease.release();
   choice.ticket = {};
@@ -209,7 +219,27 @@ void ShardService::give_up(Active& active, Choice& choice, Error error) {
   fail(active, std::move(error));
 }
 
+/// Many requests that lose one worker after the other must not drown those that are left: only so
+/// many of them may be under way at once. First moves are free.
+bool ShardService::within_retry_budget(Choice& choice) {
+  if (choice.retrying || choice.journal.migrations() < 2) {
+    return true;
+  }
+  if (retrying_ >= std::max<size_t>(kRetriesMin, active_.size() / kRetriesPart)) {
+    metrics_.retry_budget_exhausted.add();
+    return false;
+  }
+  ++retrying_;
+  choice.retrying = true;
+  return true;
+}
+
 void ShardService::resubmit(Active& active, Choice& choice, Error cause) {
+  if (!within_retry_budget(choice)) {
+    Error error = cause.clone();
+    fail_or_park(active, choice, std::move(cause), std::move(error));
+    return;
+  }
   if (Status sent = dispatch(active, choice); !sent) {
     fail_or_park(active, choice, std::move(cause), std::move(sent.error()));
   }
@@ -262,6 +292,7 @@ void ShardService::note_recovery(Active& active, Choice& choice, MigrationOutcom
   metrics_.migration_ended(active.generation.plan().answer.model, kind_of(choice.lost->had_tokens),
                            outcome, shard_.now() - choice.lost->at);
   choice.lost.reset();
+  retrying_ -= std::exchange(choice.retrying, false) ? 1 : 0;
 }
 
 }  // namespace stator::frontend

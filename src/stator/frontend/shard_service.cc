@@ -328,13 +328,17 @@ void ShardService::on_step(WorkerId worker, engine::StepOutput output) {
   heard_from(worker);
   for (const engine::Delta& delta : output.deltas) {
     const auto known = choices_.find(delta.key.request);
-    if (known != choices_.end()) {  // else cancelled while this was on its way
+    if (known != choices_.end()) {
       take(known->second, delta, output);
+    } else {  // a probe, or cancelled while this was on its way
+      end_probe(delta.key.request, true);
     }
   }
   for (engine::Failure& failure : output.failures) {
     const auto known = choices_.find(failure.key.request);
-    if (known != choices_.end() && known->second.get().key() == failure.key) {
+    if (known == choices_.end()) {
+      end_probe(failure.key.request, failure.error.info().retry == Retry::kElsewhere);
+    } else if (known->second.get().key() == failure.key) {
       lose_failed(known->second, std::move(failure.error));
     }
   }
@@ -365,6 +369,7 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
     cancel_work(choice, runtime::CancelReason::kStopped);
   }
   if (progress != Progress::kRunning) {
+    report(choice.worker.worker, WorkOutcome::kServed);
     end_choice(active, choice.id);
   }
 }
@@ -408,18 +413,22 @@ void ShardService::observe(Active& active, Choice& choice, const engine::Delta& 
 }
 
 void ShardService::on_worker_added(const runtime::InstanceRecord& record) {
+  environment_.fleet.joined(record.key.worker, record.model.name);
+  heard_from(record.key.worker);
   environment_.catalog.add_worker(record);
   unpark_all();
 }
 
 void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
   if (record.state == runtime::InstanceState::kDraining) {
+    environment_.fleet.draining(record.key.worker);
     environment_.catalog.set_draining(record.key.worker);
   }
 }
 
 void ShardService::on_worker_removed(WorkerId worker) {
   heard_.erase(worker);
+  environment_.fleet.left(worker);
   environment_.catalog.remove_worker(worker);
 }
 
@@ -511,6 +520,7 @@ void ShardService::sweep() {
   const FrontendConfig& config = environment_.config;
   const TimePoint now = shard_.now();
   lose_stalled(now);
+  probe_workers(now);
   std::vector<Active*> stuck;
   for (const auto& [active, owned] : active_) {
     const Duration quiet = now - active->generation.last_activity();

@@ -103,6 +103,10 @@ class ShardService final : public net::HttpHandler,
     uint32_t choice;
     Choice& get() const { return active->generation.choices()[choice]; }
   };
+  struct Probe {
+    WorkerId worker;
+    TimePoint sent;
+  };
   /// A choice between two workers.
   struct Parked {
     Error cause;  // what it lost its worker to
@@ -133,7 +137,16 @@ class ShardService final : public net::HttpHandler,
   void unpark_all();
   void fail_or_park(Active& active, Choice& choice, Error cause, Error error);
   void note_recovery(Active& active, Choice& choice, MigrationOutcome outcome);
+  bool within_retry_budget(Choice& choice);
+
+  // shard_health.cc: what is known of workers.
   void heard_from(WorkerId worker);
+  void report(WorkerId worker, WorkOutcome outcome);
+  void apply(WorkerId worker, FleetService::Change change);
+  void probe_workers(TimePoint now);
+  void send_probe(WorkerId worker);
+  bool end_probe(RequestId request, bool good);
+  void end_probes_of(WorkerId worker);
 
   void fail(Active& active, Error error);
   void complete(Active& active);
@@ -155,6 +168,8 @@ class ShardService final : public net::HttpHandler,
   FlatMap<RequestId, ChoiceRef> choices_;
   FlatMap<Active*, std::unique_ptr<Active>> active_;    // bounded by config.inflight_max
   FlatMap<RequestId, std::unique_ptr<Parked>> parked_;  // of choices_
+  size_t retrying_ = 0;                                 // choices on their second move or later
+  FlatMap<RequestId, Probe> probes_;                    // at most one or two per worker
   FlatMap<WorkerId, TimePoint> heard_;                  // last sign of life, of connected workers
   std::unique_ptr<runtime::WorkerPool> pool_;
   net::Timer sweep_timer_;
