@@ -48,7 +48,10 @@ function(stator_c_library name)
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${target} PRIVATE stator_${dep})
   endforeach()
-  target_link_options(${target} PRIVATE -Wl,--version-script=${map} -Wl,-z,defs)
+  target_link_options(${target} PRIVATE -Wl,--version-script=${map})
+  if(NOT STATOR_SANITIZE)  # whose runtime comes with the program that loads the library
+    target_link_options(${target} PRIVATE -Wl,-z,defs)
+  endif()
 endfunction()
 
 # stator_c_test(router LIBRARY stator_router SOURCE test/c_api_test.c): a program in C11 that exits 0.
@@ -61,6 +64,10 @@ function(stator_c_test module)
   add_executable(${target} ${ARG_SOURCE})
   set_target_properties(${target} PROPERTIES
     C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF LINKER_LANGUAGE C)
+  if(STATOR_SANITIZE)  # the runtime of the library's sanitizers
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+    target_link_options(${target} PRIVATE -fsanitize=${STATOR_SANITIZE})
+  endif()
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Werror)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE ${ARG_LIBRARY}_c)
