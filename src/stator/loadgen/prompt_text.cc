@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "stator/core/ids.h"
 #include "stator/core/random.h"
 #include "stator/tokenizer/tokenizer.h"
@@ -11,6 +14,8 @@ namespace stator::loadgen {
 namespace {
 
 constexpr size_t kWordsMin = 8;
+// 13 bits per phrase: 16 tokens, the smallest block of a prefix cache, are alike once in 2^52.
+constexpr size_t kPhrases = 8192;
 constexpr std::string_view kWords =
     " the of and to in is that for it was on are as with his they at be this from have or by one"
     " had not but what all were when we there can an your which their said if do will each about"
@@ -43,10 +48,24 @@ std::vector<std::string_view> all_words() {
 
 }  // namespace
 
-PromptText::PromptText() : words_(all_words()) {}
+PromptText::PromptText() : PromptText(all_words()) {}
+
+PromptText::PromptText(std::vector<std::string_view> words)
+    : words_(std::move(words)), phrases_(kPhrases) {
+  uint64_t state = 0;
+  for (Phrase& phrase : phrases_) {
+    size_t length = 0;
+    for (uint8_t& end : phrase.ends) {
+      state = mix64(state);
+      length += words_[state % words_.size()].copy(phrase.text.data() + length,
+                                                   phrase.text.size() - length);
+      end = static_cast<uint8_t>(length);
+    }
+  }
+}
 
 Result<PromptText> PromptText::create(const tokenizer::Tokenizer& tokenizer) {
-  PromptText text;
+  const PromptText text;
   std::vector<std::string_view> single;
   std::vector<TokenId> ids;
   const auto count = [&](const std::string& sample) -> Result<size_t> {
@@ -70,18 +89,25 @@ Result<PromptText> PromptText::create(const tokenizer::Tokenizer& tokenizer) {
                     "asked for, or give the bodies with --bodies",
                     single.size(), text.words_.size()));
   }
-  text.words_ = std::move(single);
-  return text;
+  return PromptText(std::move(single));
 }
 
 void PromptText::append(uint64_t key, uint32_t tokens, std::string& out) const {
-  uint64_t state = mix64(key);
-  for (uint32_t i = 0; i < tokens; ++i) {
-    state = mix64(state + i);
-    const auto index =
-        static_cast<size_t>((static_cast<unsigned __int128>(state) * words_.size()) >> 64);
-    out += words_[index];
-  }
+  const size_t before = out.size();
+  const size_t phrases = (size_t{tokens} + kPhraseWords - 1) / kPhraseWords;
+  out.resize_and_overwrite(before + phrases * sizeof(Phrase::text), [&](char* buffer, size_t) {
+    char* at = buffer + before;
+    uint64_t state = mix64(key);
+    for (size_t left = tokens; left > 0;) {
+      state = mix64(state);
+      const Phrase& phrase = phrases_[state % kPhrases];
+      const size_t words = std::min(left, kPhraseWords);
+      std::memcpy(at, phrase.text.data(), phrase.text.size());
+      at += phrase.ends[words - 1];
+      left -= words;
+    }
+    return static_cast<size_t>(at - buffer);
+  });
 }
 
 }  // namespace stator::loadgen

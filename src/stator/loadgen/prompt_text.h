@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,11 +26,20 @@ class PromptText {
   /// for the tokenizer; kUnsupported when it knows too few of the words.
   static Result<PromptText> create(const tokenizer::Tokenizer& tokenizer);
 
-  /// Appends `tokens` tokens of the text that belongs to `key`.
+  /// Appends `tokens` tokens of the text that belongs to `key`; fewer tokens are a prefix of more.
   void append(uint64_t key, uint32_t tokens, std::string& out) const;
 
  private:
+  static constexpr size_t kPhraseWords = 4;
+  /// Words copied as one block of fixed size, of which only `ends[k - 1]` bytes count for k words.
+  struct Phrase {
+    std::array<char, 60> text{};
+    std::array<uint8_t, kPhraseWords> ends{};
+  };
+  explicit PromptText(std::vector<std::string_view> words);
+
   std::vector<std::string_view> words_;  // each with its space; literals
+  std::vector<Phrase> phrases_;
 };
 
 }  // namespace stator::loadgen

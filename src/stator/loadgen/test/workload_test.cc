@@ -79,6 +79,18 @@ TEST(PromptText, IsAFunctionOfItsKey) {
   EXPECT_EQ(words_of(one), 50U);
 }
 
+TEST(PromptText, OfFewerTokensIsAPrefix) {
+  const PromptText text;
+  std::string whole;
+  text.append(9, 50, whole);
+  for (uint32_t tokens = 0; tokens < 50; ++tokens) {
+    std::string part;
+    text.append(9, tokens, part);
+    EXPECT_TRUE(whole.starts_with(part)) << tokens;
+    EXPECT_EQ(words_of(part), tokens);
+  }
+}
+
 TEST(SyntheticWorkload, SharesItsPrefixesAndNothingElse) {
   const auto workload = make_synthetic_workload(
       {.input_tokens = 20, .prefix_tokens = 30, .prefix_groups = 4}, PromptText());
