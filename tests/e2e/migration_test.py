@@ -198,6 +198,27 @@ class CpuStorm(Storm):
         self.storm(deployment, bodies(64), CPU_KILLS, streams=3)
 
 
+class RollingRestart(Storm):
+    def test_all_workers_are_replaced_under_load_and_nobody_notices(self):
+        # No migration: draining and handing over must be enough.
+        deployment = self.deploy("--migration-limit", "0", workers=3, worker_arguments=("--drain-timeout", "100ms"))
+        kinds = bodies(100)
+        expected = [ask(deployment.frontend.port, path, body).visible() for path, body in kinds]
+        with self.load(deployment, kinds, streams=6) as answers:
+            for _ in range(2 * len(deployment.workers)):
+                deployment.workers.append(deployment.start_worker())
+                deployment.wait_for_workers(len(deployment.workers))
+                leaving = deployment.workers.pop(0)
+                leaving.terminate()
+                self.assertEqual(leaving.wait(), 0, leaving.log())
+                leaving.close()
+                deployment.wait_for_workers(len(deployment.workers))
+        self.assertEqual([answer.error for _, answer in answers if answer.error], [])
+        self.assertEqual([kind for kind, answer in answers if answer.visible() != expected[kind]], [])
+        self.assertGreater(deployment.http.metric("stator_frontend_drain_handoffs_total"), 0)
+        eventually(deployment.idle, "idle")
+
+
 class OneStream(Storm):
     """Single faults whose outcome can be told exactly."""
 
