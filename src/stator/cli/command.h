@@ -24,6 +24,7 @@ struct CommandOption {
 struct Invocation {
   Settings settings;
   std::vector<std::string> positionals;
+  std::vector<std::string> rest;  ///< what stood behind "--"
   std::map<std::string, std::string, std::less<>>
       options;  ///< by flag, as CommandOption names them
 };
@@ -37,8 +38,14 @@ struct Command {
   bool positional_required = false;
   std::string_view setting_prefixes;  ///< comma list of config sections whose flags it takes
   std::vector<CommandOption> options;
+  bool takes_rest = false;  ///< words behind "--" are another program's command line
   Status (*run)(Invocation& invocation);
 };
+
+/// MODEL as typed; empty if it was not.
+inline std::string model_of(const Invocation& invocation) {
+  return invocation.positionals.empty() ? std::string() : invocation.positionals.front();
+}
 
 /// All commands, in the order of --help.
 std::span<const Command> commands();

@@ -29,6 +29,7 @@ bool takes_setting(const Command& command, const ConfigField& field) {
 
 /// Values as typed; optional because "not typed" must not override the environment.
 struct Typed {
+  std::vector<std::string> rest;
   std::map<std::string, std::string> settings;
   std::map<std::string, std::string> options;
   std::map<std::string, bool> switches;
@@ -80,6 +81,7 @@ void add_flags(CLI::App& app, const Command& command, const ConfigSchema& schema
 Result<Invocation> load(const Command& command, const CLI::App& app, Typed& typed) {
   Invocation invocation;
   invocation.positionals = std::move(typed.positionals);
+  invocation.rest = std::move(typed.rest);
   for (const auto& [flag, value] : typed.options) {
     if (app.count(flag) > 0) {
       invocation.options[flag] = value;
@@ -121,6 +123,9 @@ std::optional<std::string> find_unknown_flag(const CLI::App& app, int argc,
   const CLI::App* command = nullptr;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word(argv[i]);
+    if (word == "--") {
+      break;
+    }
     if (command == nullptr) {
       const auto named = app.get_subcommands(
           [&word](const CLI::App* candidate) { return candidate->get_name() == word; });
@@ -211,8 +216,11 @@ int run_command_line(int argc, const char* const* argv) {
     print_error(*unknown);
     return kExitUsage;
   }
+  // What stands behind "--" belongs to another program.
+  const int own_argc =
+      static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
   try {
-    app.parse(argc, argv);
+    app.parse(own_argc, argv);
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
     print(chosen.empty() ? app.help() : chosen.front()->help());
@@ -223,6 +231,13 @@ int run_command_line(int argc, const char* const* argv) {
   }
   const CLI::App* chosen = app.get_subcommands().front();
   auto& [command, typed] = parsed.at(chosen);
+  if (own_argc < argc) {
+    if (!command->takes_rest) {
+      print_error(fmt::format("`stator {}` takes no program behind --", command->name));
+      return kExitUsage;
+    }
+    typed->rest.assign(argv + own_argc + 1, argv + argc);
+  }
   return run_command(*command, *chosen, *typed);
 }
 

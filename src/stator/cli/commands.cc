@@ -8,13 +8,16 @@ namespace {
 const std::vector<Command> kCommands = {
     {.name = "serve",
      .summary = "Serve a model from this process: frontend, router and workers in one",
-     .description = "MODEL is a folder with a Hugging Face checkpoint, or ORG/NAME.\n\n"
+     .description = "MODEL is a folder with a Hugging Face checkpoint, or ORG/NAME.\n"
+                    "With --engine vllm, sglang, trtllm, llamacpp or openai the workers are the\n"
+                    "servers at --url, and MODEL may be left out where they name their folder.\n\n"
                     "  stator serve models/demo\n"
+                    "  stator serve /models/qwen --engine vllm --url http://a:8000,http://b:8000\n"
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
-     .positional_required = true,
      .setting_prefixes = "http,frontend,router,worker,engine,sim,hub,log,announce",
-     .options = {},
+     .options = {{"--launch", "start the engine server: its command follows --", true}},
+     .takes_rest = true,
      .run = run_serve},
     {.name = "frontend",
      .summary = "HTTP front door and router; workers join through discovery",
@@ -25,11 +28,19 @@ const std::vector<Command> kCommands = {
      .run = run_frontend},
     {.name = "worker",
      .summary = "One engine that joins the frontends it finds through discovery",
-     .description = "  stator worker models/demo --engine cpu --discovery file:/tmp/stator",
+     .description =
+         "The engine is part of this process (cpu, sim) or a server beside it, unmodified; with\n"
+         "several URLs, one worker for each.\n\n"
+         "  stator worker models/demo --engine cpu --discovery file:/tmp/stator\n"
+         "  stator worker /models/qwen --engine vllm --url http://127.0.0.1:8000 "
+         "--discovery file:/tmp/stator\n"
+         "  stator worker /models/qwen --engine vllm --url http://127.0.0.1:8000 "
+         "--discovery file:/tmp/stator \\\n"
+         "    --launch -- vllm serve /models/qwen --port 8000",
      .positional = "MODEL",
-     .positional_required = true,
      .setting_prefixes = "worker,engine,sim,discovery,hub,log,announce",
-     .options = {},
+     .options = {{"--launch", "start the engine server: its command follows --", true}},
+     .takes_rest = true,
      .run = run_worker},
     {.name = "router",
      .summary = "A part of the router as an HTTP service of its own, for other gateways",

@@ -6,11 +6,44 @@
 namespace stator::cli {
 namespace {
 
+void describe_server(ConfigSchema& schema, EngineServerSettings& server) {
+  schema.text("engine.url", server.url,
+              "http://HOST:PORT of the engine server, or a list of them: one worker each",
+              {.flag = "url"});
+  schema.secret("engine.api_key", server.api_key, "bearer token for the engine server");
+  schema.text("engine.upstream_model", server.upstream_model,
+              "name the engine server knows the model by, default: the first it lists",
+              {.flag = "upstream-model"});
+  schema.text(
+      "engine.events", server.events,
+      "where the engine publishes KV events, tcp://HOST:PORT (a list as engine.url), auto = "
+      "as the engine says, none",
+      {.flag = "events"});
+  schema.text("engine.events_replay", server.events_replay,
+              "where it answers replays of lost events", {.flag = "events-replay"});
+  schema.text("engine.events_topic", server.events_topic,
+              "topic of its events, used with an explicit engine.events");
+  schema.choice("engine.vllm_route", server.vllm_route, {"completions", "generate"},
+                "vLLM's route: /v1/completions, or /inference/v1/generate (--enable-scale-out)");
+  schema.duration("engine.connect_timeout", server.connect_timeout,
+                  "to open a connection to the engine server");
+  schema.duration("engine.stall_timeout", server.stall_timeout,
+                  "an engine server that sends nothing for so long has lost the request");
+  schema.duration("engine.ready_timeout", server.ready_timeout,
+                  "to wait at start for an engine server to answer");
+  schema.duration("engine.poll_interval", server.poll_interval,
+                  "between two looks at the engine server's health and metrics");
+  schema.duration("engine.stop_timeout", server.stop_timeout,
+                  "a launched engine server has to end after SIGTERM before it is killed");
+}
+
 void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   engine::EngineConfig& engine = worker.engine_config;
   engine.max_num_batched_tokens = 0;
-  schema.choice("worker.engine", worker.engine, {"cpu", "sim"},
-                "what computes tokens: the built-in CPU engine or a simulated one",
+  schema.choice("worker.engine", worker.engine,
+                {"cpu", "sim", "vllm", "sglang", "trtllm", "llamacpp", "openai"},
+                "what computes tokens: the built-in CPU engine, a simulated one, or a server of "
+                "that kind at engine.url",
                 {.flag = "engine"});
   schema.integer("worker.count", worker.count, 1, 1024, "workers in this process (serve)",
                  {.flag = "workers"});
@@ -48,11 +81,12 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   schema.integer("engine.max_model_len", engine.max_model_len, 0, 1 << 24,
                  "prompt and output tokens, 0 = what the model allows", {.flag = "max-model-len"});
   schema.integer("engine.waiting_max", engine.waiting_max, 1, 1 << 24,
-                 "requests waiting in one engine, beyond: refused");
+                 "requests waiting in one engine (in or at an engine server), beyond: refused");
   schema.boolean("engine.prefix_caching", engine.enable_prefix_caching,
                  "reuse KV blocks of equal prefixes");
   schema.integer("engine.threads", worker.threads, 1, 1024, "threads per worker (cpu engine)",
                  {.flag = "threads"});
+  describe_server(schema, worker.server);
   engine::SimTiming& timing = worker.sim_timing;
   schema.number("sim.speedup", timing.speedup, 0, 1e9,
                 "divides simulated time, 0 = no waiting at all", {.flag = "sim-speedup"});

@@ -14,6 +14,22 @@
 
 namespace stator::cli {
 
+/// How to reach engine servers that somebody else runs.
+struct EngineServerSettings {
+  std::string url;  ///< list with commas
+  std::string api_key;
+  std::string upstream_model;  ///< name the server knows the model by; empty: its first
+  std::string events = "auto";
+  std::string events_replay;
+  std::string events_topic;
+  std::string vllm_route = "completions";
+  Duration connect_timeout = std::chrono::seconds(5);
+  Duration stall_timeout = std::chrono::seconds(120);
+  Duration ready_timeout = std::chrono::minutes(10);
+  Duration poll_interval = std::chrono::seconds(1);
+  Duration stop_timeout = std::chrono::seconds(30);
+};
+
 /// Everything about the workers of a process.
 struct WorkerSettings {
   std::string engine = "cpu";
@@ -27,6 +43,7 @@ struct WorkerSettings {
   uint64_t kv_cache_bytes = 256ULL << 20;  ///< per worker, cpu engine; touched only as used
   uint32_t threads = 1;                    ///< per worker, cpu engine
   engine::EngineConfig engine_config;
+  EngineServerSettings server;  ///< for engines that are servers
   engine::SimTiming sim_timing;
   std::string sim_reply;  ///< file with what the simulated engine says; empty: drawn tokens
 };

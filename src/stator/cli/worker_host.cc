@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "stator/cli/sim_replies.h"
 #include "stator/cli/terminal.h"
@@ -27,6 +30,27 @@ std::string default_model_name(const std::string& model) {
   }
   const auto path = std::filesystem::canonical(model);
   return path.filename().string();
+}
+
+/// Rows of the model's embedding: config.json's vocab_size, which may be more than the tokenizer
+/// fills, or the tokenizer's. Ids beyond it must not reach an engine.
+uint32_t read_vocab_size(const std::string& model_dir, const tokenizer::Tokenizer& tokenizer) {
+  std::ifstream file(std::filesystem::path(model_dir) / "config.json", std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  boost::system::error_code error;
+  const boost::json::value root = boost::json::parse(text.str(), error);
+  if (error || !root.is_object()) {
+    return tokenizer.vocab_size();
+  }
+  const boost::json::object& config = root.get_object();
+  const auto* nested = config.if_contains("text_config");
+  const boost::json::object& fields =
+      nested != nullptr && nested->is_object() ? nested->get_object() : config;
+  const auto* size = fields.if_contains("vocab_size");
+  return size != nullptr && size->is_int64() && size->get_int64() > 0
+             ? static_cast<uint32_t>(size->get_int64())
+             : tokenizer.vocab_size();
 }
 
 }  // namespace
@@ -80,13 +104,22 @@ WorkerHost::~WorkerHost() = default;
 
 Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
                                                      const Settings& settings, Clock& clock,
-                                                     Metrics& metrics) {
+                                                     Metrics& metrics, EngineServers* servers) {
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(settings, clock, metrics));
-  STATOR_TRY(host->model_dir_, resolve_model_dir(model, settings.hub));
-  host->model_name_ =
-      settings.worker.model_name.empty() ? default_model_name(model) : settings.worker.model_name;
+  host->servers_ = servers;
+  const std::string& from = servers != nullptr && model.empty() ? servers->model_root() : model;
+  if (from.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "MODEL is missing: the folder or hub name with the model's tokenizer");
+  }
+  STATOR_TRY(host->model_dir_, resolve_model_dir(from, settings.hub));
+  host->model_name_ = settings.worker.model_name;
+  if (host->model_name_.empty()) {
+    host->model_name_ = servers != nullptr ? servers->model_name() : default_model_name(from);
+  }
   STATOR_TRY(host->assets_, frontend::load_model_assets(host->model_dir_));
   host->loaded_ = std::make_unique<Loaded>();
+  host->vocab_size_ = read_vocab_size(host->model_dir_, *host->assets_->tokenizer);
   if (settings.worker.engine == "cpu") {
     STATOR_TRY(host->loaded_->cpu, engine::cpu::load_model(host->model_dir_));
   }
@@ -127,7 +160,7 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
                                   }});
 }
 
-Result<WorkerHost::Worker> WorkerHost::make_worker() {
+Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   engine::EngineConfig config = settings_.worker.engine_config;
   config.kind = settings_.worker.engine;
   config.version = "0.1.0";
@@ -137,11 +170,34 @@ Result<WorkerHost::Worker> WorkerHost::make_worker() {
         loaded_->cpu != nullptr ? kCpuBatchedTokensDefault : kSimBatchedTokensDefault;
   }
   STATOR_TRY(auto runner, make_runner(config));
-  ++made_;
   Worker worker;
   STATOR_TRY(worker.engine, make_engine(config, std::move(runner), clock_, metrics_));
-  STATOR_CHECK(worker.engine->start());
+  return worker;
+}
 
+Result<WorkerHost::Worker> WorkerHost::make_server_engine() {
+  STATOR_TRY(auto engine, servers_->make_engine(made_, *assets_->tokenizer, vocab_size_));
+  Worker worker;
+  STATOR_TRY(worker.events, servers_->follow_events(made_, *engine));
+  worker.server = engine.get();
+  worker.engine = std::move(engine);
+  return worker;
+}
+
+runtime::InstanceState WorkerHost::Worker::state() const {
+  return server == nullptr || server->healthy() ? runtime::InstanceState::kReady
+                                                : runtime::InstanceState::kStarting;
+}
+
+Result<WorkerHost::Worker> WorkerHost::make_worker() {
+  STATOR_TRY(Worker worker, servers_ != nullptr ? make_server_engine() : make_own_engine());
+  ++made_;
+  STATOR_CHECK(worker.engine->start());
+  fill_record(worker);
+  return worker;
+}
+
+void WorkerHost::fill_record(Worker& worker) {
   const engine::EngineInfo& info = worker.engine->info();
   // 53 bits: exact in JSON and JavaScript; never zero.
   worker.record.key.worker = WorkerId((random_.next() >> 11) | 1);
@@ -166,7 +222,28 @@ Result<WorkerHost::Worker> WorkerHost::make_worker() {
                          .structured_output = info.structured_output,
                          .structured_replay = info.structured_replay,
                          .checksum = assets_->checksum};
-  return worker;
+}
+
+Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings, Signals& signals,
+                                                       Clock& clock, Metrics& metrics) {
+  if (!is_engine_server(settings.worker.engine)) {
+    return std::unique_ptr<EngineServers>();
+  }
+  return EngineServers::connect(settings, signals, clock, metrics);
+}
+
+void wait_and_report(Signals& signals, std::vector<WorkerHost::Worker>& workers,
+                     std::span<const std::unique_ptr<runtime::Registration>> registrations) {
+  constexpr Duration kLook = std::chrono::milliseconds(100);
+  while (!signals.wait_for(kLook)) {
+    for (size_t i = 0; i < workers.size(); ++i) {
+      const runtime::InstanceState now = workers[i].state();
+      if (now != workers[i].record.state) {
+        workers[i].record.state = now;
+        registrations[i]->update(workers[i].record).ignore("told again at the next change");
+      }
+    }
+  }
 }
 
 }  // namespace stator::cli

@@ -2,17 +2,21 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "stator/cli/engine_servers.h"
 #include "stator/cli/settings.h"
+#include "stator/cli/signals.h"
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/random.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/engine.h"
 #include "stator/frontend/model_assets.h"
+#include "stator/runtime/discovery.h"
 #include "stator/runtime/instance_record.h"
 
 namespace stator::cli {
@@ -21,24 +25,39 @@ namespace stator::cli {
 class WorkerHost {
  public:
   /// Reads tokenizer, template and, for the cpu engine, the weights. Errors name the file to fix.
+  /// With `servers`, the engines are those and MODEL may be empty: what they say they loaded.
   static Result<std::unique_ptr<WorkerHost>> open(const std::string& model,
                                                   const Settings& settings, Clock& clock,
-                                                  Metrics& metrics);
+                                                  Metrics& metrics,
+                                                  EngineServers* servers = nullptr);
   ~WorkerHost();
 
   struct Worker {
     runtime::InstanceRecord record;  ///< address still to be filled in
     std::unique_ptr<engine::Engine> engine;
+    EngineEvents events;  ///< of an engine server
+    /// The engine, if it is a server: tells whether it answers. Else null.
+    const engine::adapters::AdapterEngine* server = nullptr;
+
+    /// What the record should say now: an engine server that does not answer gets nothing new.
+    runtime::InstanceState state() const;
   };
   /// Makes and starts one more engine on the shared weights.
   Result<Worker> make_worker();
 
+  /// How many workers this process is to have, in a process with a frontend or without.
+  uint32_t count(uint32_t wanted) const {
+    return servers_ != nullptr ? static_cast<uint32_t>(servers_->count()) : wanted;
+  }
   const std::string& model_name() const { return model_name_; }
 
  private:
   struct Loaded;
   WorkerHost(const Settings& settings, Clock& clock, Metrics& metrics);
   Result<std::unique_ptr<engine::ModelRunner>> make_runner(engine::EngineConfig& config) const;
+  Result<Worker> make_own_engine();
+  Result<Worker> make_server_engine();
+  void fill_record(Worker& worker);
 
   const Settings& settings_;
   Clock& clock_;
@@ -48,8 +67,18 @@ class WorkerHost {
   std::string model_dir_;
   std::shared_ptr<const frontend::ModelAssets> assets_;
   std::unique_ptr<Loaded> loaded_;
+  uint32_t vocab_size_ = 0;
   uint32_t made_ = 0;
+  EngineServers* servers_ = nullptr;  // the caller's
 };
+
+/// The engine servers of --engine and --url, waited for; null for an engine of our own.
+Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings, Signals& signals,
+                                                       Clock& clock, Metrics& metrics);
+
+/// Waits for a signal. Meanwhile tells discovery when an engine server stops or starts answering.
+void wait_and_report(Signals& signals, std::vector<WorkerHost::Worker>& workers,
+                     std::span<const std::unique_ptr<runtime::Registration>> registrations);
 
 /// Resolves MODEL to a folder, showing download progress on a terminal.
 Result<std::string> resolve_model_dir(const std::string& model, const weights::HubConfig& config);

@@ -96,6 +96,19 @@ Status flatten_yaml(const YAML::Node& node, const std::string& prefix, int depth
     out.emplace_back(prefix, node.Scalar());
     return {};
   }
+  if (node.IsSequence()) {
+    // A list of plain values is their text with commas: what a flag would say.
+    std::string list;
+    for (const auto& item : node) {
+      if (!item.IsScalar()) {
+        return bad_value("configuration key '" + prefix +
+                         "' has a list of something else than values");
+      }
+      list += (list.empty() ? "" : ",") + item.Scalar();
+    }
+    out.emplace_back(prefix, list);
+    return {};
+  }
   if (!node.IsMap()) {
     return bad_value("configuration key '" + prefix + "' must be a value or a map, not a list");
   }

@@ -173,6 +173,11 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
       start_output(choice, delta, now);
     }
   }
+  // Some engines know it only at the end.
+  if (delta.cached_tokens > 0 && choice.cached_tokens == 0) {
+    choice.cached_tokens = delta.cached_tokens;
+    usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
+  }
   auto logprobs = output.logprobs_of(delta);
   logprobs = logprobs.subspan(std::min<size_t>(skip, logprobs.size()));
   const Decoded decoded = write_output(choice, tokens, logprobs, delta);

@@ -423,6 +423,10 @@ void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
   if (record.state == runtime::InstanceState::kDraining) {
     environment_.fleet.draining(record.key.worker);
     environment_.catalog.set_draining(record.key.worker);
+  } else if (record.state == runtime::InstanceState::kStarting) {
+    environment_.catalog.set_draining(record.key.worker);  // its engine does not answer, for now
+  } else {
+    environment_.catalog.add_worker(record);
   }
 }
 

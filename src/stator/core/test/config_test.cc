@@ -109,8 +109,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"router: {mode: best}", "'best' is not one of kv, random"},
         BadValue{"router: {temperature: nan}", "'nan' is not a number in"},
         BadValue{"log: {verbose: maybe}", "'maybe' is neither true nor false"},
-        BadValue{"http: [1, 2]", "must be a value or a map"},
+        BadValue{"http: [1, 2]", "http"}, BadValue{"http: {port: [{a: 1}]}", "http.port"},
         BadValue{"http: {port: 1", "not valid YAML"}));
+
+TEST(Config, AListIsItsValuesWithCommas) {
+  Settings settings;
+  ASSERT_TRUE(make_schema(settings).load_yaml("router:\n  mode: [random]\n").has_value());
+  EXPECT_EQ(settings.mode, "random");
+  EXPECT_THAT(error_of(make_schema(settings).load_yaml("router: {mode: [kv, random]}")),
+              HasSubstr("'kv,random'"));
+}
 
 TEST(Config, AMissingFileIsNamed) {
   Settings settings;

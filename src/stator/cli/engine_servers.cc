@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/engine_servers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "stator/core/log.h"
+
+namespace stator::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using engine::adapters::AdapterConfig;
+using engine::adapters::AdapterEngine;
+using engine::adapters::EngineFacts;
+using engine::adapters::KvEventSource;
+
+constexpr std::string_view kLogTarget = "engine::server";
+constexpr std::array<std::string_view, 5> kKinds = {"vllm", "sglang", "trtllm", "llamacpp",
+                                                    "openai"};
+constexpr Duration kAskInterval = 250ms;
+constexpr Duration kTellInterval = 10s;
+
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    std::string_view item = text.substr(0, comma);
+    const size_t first = item.find_first_not_of(' ');
+    item = first == std::string_view::npos
+               ? std::string_view()
+               : item.substr(first, item.find_last_not_of(' ') - first + 1);
+    if (!item.empty()) {
+      out.emplace_back(item);
+    }
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+  }
+  return out;
+}
+
+/// Item `index` of a list that has one for each server, or one for all.
+std::string item_of(const std::vector<std::string>& list, size_t index) {
+  return list.empty() ? std::string() : list[list.size() == 1 ? 0 : index];
+}
+
+Status check_list(const std::vector<std::string>& list, size_t urls, std::string_view key) {
+  if (list.size() > 1 && list.size() != urls) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} has {} entries for {} engine URLs: give one for each, or one", key,
+                             list.size(), urls));
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_engine_server(const std::string& engine) {
+  return std::ranges::find(kKinds, engine) != kKinds.end();
+}
+
+Result<std::unique_ptr<engine::adapters::Supervisor>> launch_server(const Invocation& invocation,
+                                                                    Clock& clock,
+                                                                    Metrics& metrics) {
+  const WorkerSettings& worker = invocation.settings.worker;
+  const bool wanted = invocation.options.contains("--launch");
+  if (!wanted && invocation.rest.empty()) {
+    return std::unique_ptr<engine::adapters::Supervisor>();
+  }
+  if (!wanted || invocation.rest.empty()) {
+    return Error(
+        Code::kInvalidArgument,
+        "--launch and the engine's command behind -- go together: --launch -- vllm serve …");
+  }
+  if (!is_engine_server(worker.engine)) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("--launch: engine '{}' is part of this program, not a server", worker.engine));
+  }
+  if (split_list(worker.server.url).size() != 1) {
+    return Error(Code::kInvalidArgument,
+                 "--launch starts one server: --url must name it, and only it");
+  }
+  return engine::adapters::Supervisor::start(
+      {.command = invocation.rest, .stop_timeout = worker.server.stop_timeout}, clock, metrics);
+}
+
+AdapterConfig EngineServers::config_of(size_t index) const {
+  const EngineServerSettings& server = settings_.worker.server;
+  return {.kind = settings_.worker.engine,
+          .url = servers_[index].url,
+          .api_key = server.api_key,
+          .upstream_model = server.upstream_model,
+          .name = fmt::format("{}{}", settings_.worker.engine, index),
+          .block_size = settings_.worker.engine_config.block_size,
+          .max_model_len = settings_.worker.engine_config.max_model_len,
+          .inflight_max = settings_.worker.engine_config.waiting_max,
+          .connect_timeout = server.connect_timeout,
+          .stall_timeout = server.stall_timeout,
+          .poll_interval = server.poll_interval,
+          .vllm_generate = server.vllm_route == "generate"};
+}
+
+Result<EngineFacts> EngineServers::wait_for(size_t index, Signals& signals) const {
+  const AdapterConfig config = config_of(index);
+  STATOR_TRY(const auto dialect,
+             engine::adapters::make_dialect(config.kind, {.host = servers_[index].host}));
+  const TimePoint begin = clock_.now();
+  TimePoint tell = begin;
+  while (true) {
+    auto facts = engine::adapters::ask_engine(config, *dialect);
+    const bool later = !facts && (facts.error().code() == Code::kUnavailable ||
+                                  facts.error().code() == Code::kDisconnected ||
+                                  facts.error().code() == Code::kDeadline);
+    if (!later) {
+      return facts;
+    }
+    const TimePoint now = clock_.now();
+    if (now - begin >= settings_.worker.server.ready_timeout) {
+      return std::move(facts.error())
+          .with_context("the engine is not ready after engine.ready_timeout");
+    }
+    if (now >= tell) {
+      log::info(kLogTarget, "waiting for the engine",
+                {{"url", config.url}, {"why", facts.error().message()}});
+      tell = now + kTellInterval;
+    }
+    if (signals.wait_for(kAskInterval)) {
+      return Error(Code::kCancelled, "stopped while waiting for the engine");
+    }
+  }
+}
+
+Result<std::unique_ptr<EngineServers>> EngineServers::connect(const Settings& settings,
+                                                              Signals& signals, Clock& clock,
+                                                              Metrics& metrics) {
+  auto out = std::unique_ptr<EngineServers>(new EngineServers(settings, clock, metrics));
+  const EngineServerSettings& server = settings.worker.server;
+  for (std::string& url : split_list(server.url)) {
+    while (url.ends_with('/')) {
+      url.pop_back();
+    }
+    STATOR_TRY(std::string host, engine::adapters::host_of(url));
+    out->servers_.push_back({.url = std::move(url), .host = std::move(host), .facts = {}});
+  }
+  if (out->servers_.empty()) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("engine '{}' needs engine.url (flag --url): http://HOST:PORT of the "
+                             "server, or several",
+                             settings.worker.engine));
+  }
+  STATOR_CHECK(check_list(split_list(server.events), out->servers_.size(), "engine.events"));
+  STATOR_CHECK(
+      check_list(split_list(server.events_replay), out->servers_.size(), "engine.events_replay"));
+  for (size_t i = 0; i < out->servers_.size(); ++i) {
+    STATOR_TRY(out->servers_[i].facts, out->wait_for(i, signals));
+    const EngineFacts& facts = out->servers_[i].facts;
+    if (facts.model != out->servers_.front().facts.model) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("{} serves '{}', but {} serves '{}': one process has one model "
+                               "(engine.upstream_model chooses among a server's)",
+                               out->servers_[i].url, facts.model, out->servers_.front().url,
+                               out->servers_.front().facts.model));
+    }
+    log::info(kLogTarget, "found an engine",
+              {{"url", out->servers_[i].url},
+               {"model", facts.model},
+               {"version", facts.version},
+               {"max_model_len", facts.max_model_len},
+               {"block_size", facts.block_size},
+               {"kv_blocks", facts.total_blocks},
+               {"kv_events", !out->sources_of(i).empty()}});
+  }
+  return out;
+}
+
+Result<std::unique_ptr<AdapterEngine>> EngineServers::make_engine(
+    size_t index, const tokenizer::Tokenizer& tokenizer, uint32_t vocab_size) {
+  AdapterConfig config = config_of(index);
+  config.vocab_size = vocab_size;
+  STATOR_TRY(auto dialect,
+             engine::adapters::make_dialect(config.kind, {.tokenizer = &tokenizer,
+                                                          .vllm_generate = config.vllm_generate,
+                                                          .host = servers_[index].host}));
+  return engine::adapters::make_adapter(std::move(config), servers_[index].facts,
+                                        std::move(dialect), clock_, metrics_);
+}
+
+std::vector<KvEventSource> EngineServers::sources_of(size_t index) const {
+  const EngineServerSettings& server = settings_.worker.server;
+  const std::string endpoint = item_of(split_list(server.events), index);
+  if (endpoint == "none") {
+    return {};
+  }
+  if (endpoint.empty() || endpoint == "auto") {
+    std::vector<KvEventSource> told = servers_[index].facts.kv_sources;
+    if (told.size() == 1 && told[0].replay_endpoint.empty()) {
+      told[0].replay_endpoint = item_of(split_list(server.events_replay), index);
+    }
+    return told;
+  }
+  return {{.dp_rank = 0,
+           .endpoint = endpoint,
+           .replay_endpoint = item_of(split_list(server.events_replay), index),
+           .topic = server.events_topic}};
+}
+
+Result<EngineEvents> EngineServers::follow_events(size_t index, AdapterEngine& engine) {
+  EngineEvents out;
+  const std::vector<KvEventSource> sources = sources_of(index);
+  if (sources.empty()) {
+    log::warn(kLogTarget,
+              "this engine publishes no KV events: the router cannot know what it has cached, only "
+              "guess with --router-index ttl (--kv-events-config of the engine, --events here)",
+              {{"url", servers_[index].url}});
+    return out;
+  }
+  if (sources.size() > 1) {
+    log::warn(kLogTarget, "only the first data-parallel rank's cache is followed",
+              {{"url", servers_[index].url}, {"ranks", sources.size()}});
+  }
+  if (zmq_ == nullptr) {
+    STATOR_TRY(zmq_, events::ZmqSources::start(clock_, metrics_));
+  }
+  out.feed = std::make_unique<events::EngineEventFeed>(
+      events::NormalizerConfig{.block_size = engine.info().block_size},
+      std::vector<kv::EventLog*>{&engine.events()}, metrics_);
+  STATOR_TRY(out.subscription, zmq_->subscribe({.endpoint = sources.front().endpoint,
+                                                .replay_endpoint = sources.front().replay_endpoint,
+                                                .topic = sources.front().topic,
+                                                .dp_ranks = 1},
+                                               *out.feed));
+  log::info(kLogTarget, "following the engine's KV events",
+            {{"url", servers_[index].url},
+             {"endpoint", sources.front().endpoint},
+             {"replay", sources.front().replay_endpoint}});
+  return out;
+}
+
+}  // namespace stator::cli

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stator/cli/command.h"
+#include "stator/cli/settings.h"
+#include "stator/cli/signals.h"
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/core/result.h"
+#include "stator/engine/adapters/adapter_service.h"
+#include "stator/engine/adapters/supervisor.h"
+#include "stator/events/engine_event_feed.h"
+#include "stator/events/zmq_sources.h"
+
+namespace stator::cli {
+
+/// Whether `--engine` names a server that somebody else runs, rather than an engine of this binary.
+bool is_engine_server(const std::string& engine);
+
+/// Starts the server that --launch asks for; null without it. kInvalidArgument for an engine that
+/// is none, for several URLs, or without a command.
+Result<std::unique_ptr<engine::adapters::Supervisor>> launch_server(const Invocation& invocation,
+                                                                    Clock& clock, Metrics& metrics);
+
+/// What an engine server does with KV blocks, followed into its adapter's event log. Destroy it
+/// before the engine.
+struct EngineEvents {
+  std::unique_ptr<events::EngineEventFeed> feed;
+  std::unique_ptr<events::ZmqSources::Subscription> subscription;  // destroyed before the feed
+};
+
+/// The engine servers of this process: waited for, asked what they are, and made into engines.
+///
+///   STATOR_TRY(auto servers, EngineServers::connect(settings, signals, clock, metrics));
+///   STATOR_TRY(auto engine, servers->make_engine(0, tokenizer, vocab_size));
+class EngineServers {
+ public:
+  /// Waits until every server of engine.url answers, at most engine.ready_timeout or until a signal
+  /// (kCancelled). Errors name the URL or the setting.
+  static Result<std::unique_ptr<EngineServers>> connect(const Settings& settings, Signals& signals,
+                                                        Clock& clock, Metrics& metrics);
+
+  size_t count() const { return servers_.size(); }
+  /// The model folder or hub name that the first server says it loaded; empty if it does not.
+  const std::string& model_root() const { return servers_.front().facts.model_root; }
+  const std::string& model_name() const { return servers_.front().facts.model; }
+
+  /// `tokenizer` outlives the engine. Not started.
+  Result<std::unique_ptr<engine::adapters::AdapterEngine>> make_engine(
+      size_t index, const tokenizer::Tokenizer& tokenizer, uint32_t vocab_size);
+  /// Follows the events of the server that `engine` was made of. Nothing when it has none; a line
+  /// of log says so.
+  Result<EngineEvents> follow_events(size_t index, engine::adapters::AdapterEngine& engine);
+
+ private:
+  struct Server {
+    std::string url;
+    std::string host;
+    engine::adapters::EngineFacts facts;
+  };
+  EngineServers(const Settings& settings, Clock& clock, Metrics& metrics)
+      : settings_(settings), clock_(clock), metrics_(metrics) {}
+  engine::adapters::AdapterConfig config_of(size_t index) const;
+  Result<engine::adapters::EngineFacts> wait_for(size_t index, Signals& signals) const;
+  /// Where the server publishes, by the settings or by its own word.
+  std::vector<engine::adapters::KvEventSource> sources_of(size_t index) const;
+
+  const Settings& settings_;
+  Clock& clock_;
+  Metrics& metrics_;
+  std::vector<Server> servers_;
+  std::unique_ptr<events::ZmqSources> zmq_;  // started with the first subscription
+};
+
+}  // namespace stator::cli

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "stator/cli/command.h"
+#include "stator/cli/run_server.h"
+#include "stator/cli/signals.h"
+#include "stator/cli/worker_host.h"
+#include "stator/core/log.h"
+#include "stator/runtime/discovery.h"
+#include "stator/runtime/worker_server.h"
+
+namespace stator::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kDrainPoll = std::chrono::milliseconds(20);
+// For the engine's last words to leave.
+constexpr Duration kHandOffLimit = std::chrono::seconds(5);
+
+/// The workers of one process, each behind a gRPC service of its own.
+struct ServedWorkers {
+  std::vector<WorkerHost::Worker> hosted;
+  std::vector<std::unique_ptr<runtime::WorkerServer>> servers;
+  std::vector<std::unique_ptr<runtime::Registration>> registrations;
+
+  size_t in_flight() const {
+    size_t count = 0;
+    for (const auto& server : servers) {
+      count += server->in_flight();
+    }
+    return count;
+  }
+  size_t unsent() const {
+    size_t count = 0;
+    for (const auto& server : servers) {
+      count += server->unsent();
+    }
+    return count;
+  }
+};
+
+Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& discovery,
+                    const Settings& settings, const Clock& clock, Metrics& metrics) {
+  STATOR_TRY(WorkerHost::Worker worker, host.make_worker());
+  const auto index = static_cast<uint16_t>(out.hosted.size());
+  const uint16_t port = settings.worker.port;
+  STATOR_TRY(auto server, runtime::WorkerServer::start(
+                              worker.record, *worker.engine,
+                              {.listen_host = settings.worker.listen_host,
+                               .port = port == 0 ? port : static_cast<uint16_t>(port + index)},
+                              clock, metrics));
+  worker.record.address = server->address();
+  STATOR_TRY(auto registration, discovery.register_instance(worker.record));
+  log::info("worker", "ready",
+            {{"worker", worker.record.key.worker.value()},
+             {"model", host.model_name()},
+             {"engine", settings.worker.engine},
+             {"address", server->address()}});
+  out.hosted.push_back(std::move(worker));
+  out.servers.push_back(std::move(server));
+  out.registrations.push_back(std::move(registration));
+  return {};
+}
+
+/// Lets running requests finish, then gives the rest to other workers: the engines' last words
+/// reach the frontends before the sessions end. A second signal cuts the first part short.
+void drain_and_stop(ServedWorkers& workers, const Settings& settings, Signals& signals) {
+  log::info("worker", "draining: no new requests, running ones may finish",
+            {{"in_flight", workers.in_flight()}});
+  for (size_t i = 0; i < workers.hosted.size(); ++i) {
+    workers.hosted[i].record.state = runtime::InstanceState::kDraining;
+    workers.registrations[i]
+        ->update(workers.hosted[i].record)
+        .ignore("frontends are told on their sessions, too");
+    workers.servers[i]->drain();
+  }
+  const Duration timeout = settings.worker.drain_timeout;
+  for (Duration waited{}; waited < timeout && workers.in_flight() > 0; waited += kDrainPoll) {
+    if (signals.wait_for(kDrainPoll)) {
+      break;
+    }
+  }
+  const size_t left = workers.in_flight();
+  for (WorkerHost::Worker& worker : workers.hosted) {
+    worker.engine->stop();
+  }
+  for (Duration waited{}; waited < kHandOffLimit && workers.unsent() > 0; waited += kDrainPoll) {
+    signals.wait_for(kDrainPoll);
+  }
+  if (left > 0) {
+    log::info("worker", "requests handed over to other workers", {{"requests", left}});
+  }
+  workers.registrations.clear();
+  for (const auto& server : workers.servers) {
+    server->shutdown();
+  }
+  log::info("worker", "stopped");
+}
+
+}  // namespace
+
+Status run_worker(Invocation& invocation) {
+  const Settings& settings = invocation.settings;
+  if (settings.discovery == "memory") {
+    return Error(Code::kInvalidArgument,
+                 "a worker process needs --discovery file:DIR or etcd://host:port, the same as its "
+                 "frontend's");
+  }
+  SystemClock clock;
+  Metrics metrics;
+  Signals signals;
+  STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
+  // Outlives everything that talks to it.
+  STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
+  STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));
+  STATOR_TRY(auto host,
+             WorkerHost::open(model_of(invocation), settings, clock, metrics, servers.get()));
+  ServedWorkers workers;
+  for (uint32_t i = 0; i < host->count(1); ++i) {
+    STATOR_CHECK(serve_worker(workers, *host, *discovery, settings, clock, metrics));
+  }
+  const runtime::InstanceRecord& first = workers.hosted.front().record;
+  announce(settings, "worker",
+           fmt::format("\"worker_id\":\"{}\",\"address\":\"{}\"", first.key.worker.value(),
+                       first.address));
+  wait_and_report(signals, workers.hosted, workers.registrations);
+  drain_and_stop(workers, settings, signals);
+  return {};
+}
+
+}  // namespace stator::cli

@@ -1,0 +1,660 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/engine/adapters/adapter_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "stator/core/flat_map.h"
+#include "stator/core/log.h"
+#include "stator/core/mutex.h"
+#include "stator/engine/adapters/adapter_metrics.h"
+#include "stator/engine/adapters/lower.h"
+#include "stator/kv/event_log.h"
+#include "stator/net/http_streams.h"
+#include "stator/net/thread.h"
+
+namespace stator::engine::adapters {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view kLogTarget = "engine::adapter";
+constexpr size_t kPollBytesMax = size_t{16} << 20;
+// Polls that may fail in a row before an engine that does accept connections counts as gone.
+constexpr uint32_t kPollFailuresMax = 3;
+constexpr Duration kPollTimeout = 5s;
+
+struct Submit {
+  SessionId session;
+  RequestKey key;
+  uint32_t generated;
+  api::StopConditions stop;
+  EngineCall call;
+  std::unique_ptr<EventRaiser> raiser;
+};
+struct Cancel {
+  SessionId session;
+  RequestKey key;
+};
+struct Close {
+  SessionId session;
+};
+using Command = std::variant<Submit, Cancel, Close>;
+
+/// A request in the engine.
+struct Live {
+  SessionId session;
+  RequestKey key;
+  uint32_t offset;  // of the next token within the whole answer
+  api::StopConditions stop;
+  ReplyReader reply;
+};
+
+/// V1  A key is in its session's `keys_` set from submit() until its end was delivered, its
+///     cancel(), or the end of the session.
+/// V2  Submits in the inbox plus live streams ≤ inflight_max; cancels and closes ≤ keys ever live.
+/// V3  A sink is called with sinks_mutex_ held and only while its session is in sinks_.
+/// V4  streams_, live_, by_key_, steps_ and the poll belong to the adapter's thread.
+/// Locks are never nested, except lifecycle_mutex_, which is outermost.
+class AdapterService final : public AdapterEngine, private net::HttpStreamsListener {
+ public:
+  AdapterService(AdapterConfig config, EngineFacts facts, std::unique_ptr<Dialect> dialect,
+                 Clock& clock, Metrics& metrics);
+  ~AdapterService() override { stop(); }
+  AdapterService(const AdapterService&) = delete;
+  AdapterService& operator=(const AdapterService&) = delete;
+
+  Status open();
+
+  const EngineInfo& info() const override { return info_; }
+  const EngineFacts& facts() const override { return facts_; }
+  const Traits& traits() const override { return dialect_->traits(); }
+  kv::EventLog& events() override { return events_; }
+  bool healthy() const override { return healthy_; }
+  Status start() override;
+  void stop() override;
+  SessionId open_session(EngineSink& sink) override;
+  void close_session(SessionId session) override;
+  Status submit(SessionId session, EngineRequest request) override;
+  void cancel(SessionId session, RequestKey key) override;
+  LoadReport load() const override;
+  void reset_prefix_cache() override;
+
+ private:
+  using LiveKey = std::pair<SessionId, RequestKey>;
+
+  // The adapter's thread.
+  void run_loop();
+  bool take_commands();
+  void apply(Submit& submit);
+  void drop(SessionId session, RequestKey key);
+  void drop_session(SessionId session);
+  void on_head(net::HttpStreamId stream, int status, std::string_view content_type) override;
+  void on_bytes(net::HttpStreamId stream, std::string_view bytes) override;
+  void on_end(net::HttpStreamId stream, Status status) override;
+  void emit(Live& live);
+  void add_delta(StepOutput& step, Live& live, size_t tokens, api::FinishReason finish);
+  void fail(SessionId session, RequestKey key, Error error);
+  void end_stream(net::HttpStreamId stream);
+  void deliver();
+  void forget_ended(SessionId session, const StepOutput& step);
+  void fail_everything();
+
+  void poll();
+  void finish_poll(const Status& status);
+  void set_healthy(bool healthy, std::string_view why);
+  void publish(const LoadReport& load);
+  net::HttpClientOptions call_options() const;
+  net::HttpHeaderList headers() const;
+
+  const AdapterConfig config_;
+  const EngineFacts facts_;
+  const std::unique_ptr<Dialect> dialect_;
+  Clock& clock_;
+  AdapterMetrics metrics_;
+  const EngineInfo info_;
+  kv::EventLog events_;
+  std::atomic<bool> healthy_{true};
+
+  std::unique_ptr<net::HttpStreams> streams_;
+  FlatMap<net::HttpStreamId, std::unique_ptr<Live>> live_;
+  FlatMap<LiveKey, net::HttpStreamId> by_key_;
+  FlatMap<SessionId, StepOutput> steps_;  // of this turn
+  std::vector<Command> commands_;
+  Raised raised_;
+  net::HttpStreamId poll_stream_ = 0;  // 0 = no poll under way
+  std::string poll_body_;
+  int poll_status_ = 0;
+  bool metrics_missing_ = false;  // the server has no metrics: health only
+  uint32_t poll_failures_ = 0;
+  double process_start_s_ = 0;
+  TimePoint next_poll_{};
+
+  mutable Mutex mutex_;
+  std::vector<Command> inbox_ STATOR_GUARDED_BY(mutex_);
+  FlatMap<SessionId, FlatSet<RequestKey>> keys_ STATOR_GUARDED_BY(mutex_);
+  size_t inflight_ STATOR_GUARDED_BY(mutex_) = 0;
+  uint64_t next_session_ STATOR_GUARDED_BY(mutex_) = 1;
+  LoadReport load_ STATOR_GUARDED_BY(mutex_);
+  uint32_t foreign_ STATOR_GUARDED_BY(mutex_) = 0;  // requests of others, at the last scrape
+  bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
+
+  Mutex sinks_mutex_;
+  FlatMap<SessionId, EngineSink*> sinks_ STATOR_GUARDED_BY(sinks_mutex_);
+
+  Mutex lifecycle_mutex_;
+  bool started_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
+  bool finished_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
+  net::Thread thread_ STATOR_GUARDED_BY(lifecycle_mutex_);
+};
+
+EngineInfo make_info(const AdapterConfig& config, const EngineFacts& facts, const Traits& traits) {
+  return {.kind = std::string(traits.kind),
+          .version = facts.version,
+          .block_size = facts.block_size > 0 ? facts.block_size : config.block_size,
+          .total_blocks = facts.total_blocks,
+          .max_model_len = facts.max_model_len > 0 ? facts.max_model_len : config.max_model_len,
+          .max_num_seqs = facts.max_num_seqs,
+          .max_num_batched_tokens = 0,
+          .vocab_size = config.vocab_size,
+          .structured_output = traits.structured_output};
+}
+
+AdapterService::AdapterService(AdapterConfig config, EngineFacts facts,
+                               std::unique_ptr<Dialect> dialect, Clock& clock, Metrics& metrics)
+    : config_(std::move(config)),
+      facts_(std::move(facts)),
+      dialect_(std::move(dialect)),
+      clock_(clock),
+      metrics_(metrics, config_.name),
+      info_(make_info(config_, facts_, dialect_->traits())),
+      events_(0) {
+  load_.kv_total_blocks = facts_.total_blocks;
+  metrics_.set_up(true);
+}
+
+Status AdapterService::open() {
+  // One for the poll; exchanges whose answer is complete may still have their last bytes to come.
+  STATOR_TRY(streams_,
+             net::HttpStreams::create({.streams_max = size_t{2} * config_.inflight_max + 1,
+                                       .idle_connections_max = config_.inflight_max},
+                                      *this, clock_));
+  return {};
+}
+
+Status AdapterService::start() {
+  const MutexLock lifecycle(lifecycle_mutex_);
+  if (finished_) {
+    return Error(Code::kDraining, "this engine was stopped; make a new one");
+  }
+  if (std::exchange(started_, true)) {
+    return Error(Code::kAlreadyExists, "this engine is running already");
+  }
+  thread_ = net::Thread("adapter", [this] { run_loop(); });
+  return {};
+}
+
+void AdapterService::stop() {
+  const MutexLock lifecycle(lifecycle_mutex_);
+  if (std::exchange(finished_, true)) {
+    return;
+  }
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  if (started_) {
+    streams_->wake();
+    thread_.join();
+  } else {
+    take_commands();
+    fail_everything();
+  }
+}
+
+SessionId AdapterService::open_session(EngineSink& sink) {
+  SessionId session;
+  {
+    const MutexLock lock(mutex_);
+    session = SessionId(next_session_++);
+    keys_.try_emplace(session);
+  }
+  const MutexLock lock(sinks_mutex_);
+  sinks_.emplace(session, &sink);
+  return session;
+}
+
+void AdapterService::close_session(SessionId session) {
+  {
+    const MutexLock lock(sinks_mutex_);
+    sinks_.erase(session);
+  }
+  const MutexLock lock(mutex_);
+  if (const auto found = keys_.find(session); found != keys_.end()) {
+    inflight_ -= found->second.size();
+    keys_.erase(found);
+    inbox_.emplace_back(Close{session});
+    streams_->wake();
+  }
+}
+
+Status AdapterService::submit(SessionId session, EngineRequest request) {
+  Status checked = check_request(request, dialect_->traits(), facts_, config_.vocab_size);
+  if (!checked) {
+    metrics_.refused.add();
+    return checked;
+  }
+  auto call = dialect_->lower(request, facts_);
+  if (!call) {
+    metrics_.refused.add();
+    return std::move(call.error());
+  }
+  auto raiser = dialect_->make_raiser(request);
+  const MutexLock lock(mutex_);
+  if (stopping_) {
+    return Error(Code::kDraining, "the engine is shutting down");
+  }
+  if (!healthy_) {
+    return Error(Code::kUnavailable, fmt::format("the engine at {} does not answer", config_.url));
+  }
+  const auto found = keys_.find(session);
+  if (found == keys_.end()) {
+    return Error(Code::kNotFound, "the session with the engine is closed; open a new one");
+  }
+  if (inflight_ >= config_.inflight_max) {
+    return Error(Code::kOverloaded,
+                 fmt::format("{} requests are in the engine (engine.waiting_max)", inflight_));
+  }
+  if (!found->second.insert(request.key).second) {
+    return Error(Code::kAlreadyExists,
+                 fmt::format("request {} attempt {} is running already",
+                             request.key.request.value(), request.key.attempt.value()));
+  }
+  ++inflight_;
+  inbox_.emplace_back(Submit{.session = session,
+                             .key = request.key,
+                             .generated = request.generated,
+                             .stop = std::move(request.stop),
+                             .call = std::move(*call),
+                             .raiser = std::move(raiser)});
+  streams_->wake();
+  return {};
+}
+
+void AdapterService::cancel(SessionId session, RequestKey key) {
+  const MutexLock lock(mutex_);
+  const auto found = keys_.find(session);
+  if (found != keys_.end() && found->second.erase(key) > 0) {
+    --inflight_;
+    inbox_.emplace_back(Cancel{session, key});
+    streams_->wake();
+  }
+}
+
+LoadReport AdapterService::load() const {
+  const MutexLock lock(mutex_);
+  LoadReport out = load_;
+  // The scrape is up to a second old; what went through here since is known exactly.
+  const auto total = static_cast<uint32_t>(inflight_) + foreign_;
+  out.waiting = std::min(out.waiting, total);
+  out.running = total - out.waiting;
+  return out;
+}
+
+/// Not every engine can forget on request; the index must not believe that it did.
+void AdapterService::reset_prefix_cache() {
+  log::warn(kLogTarget, "the engine's prefix cache is not reset from here: ask the engine",
+            {{"url", config_.url}});
+}
+
+// ---- the adapter's thread
+
+void AdapterService::run_loop() {
+  while (take_commands()) {
+    if (clock_.now() >= next_poll_) {
+      next_poll_ = clock_.now() + config_.poll_interval;
+      poll();
+    }
+    const Duration until_poll = std::max(next_poll_ - clock_.now(), Duration::zero());
+    streams_->turn(steps_.empty() ? until_poll : Duration::zero());
+    deliver();
+  }
+  fail_everything();
+}
+
+bool AdapterService::take_commands() {
+  bool go_on = true;
+  {
+    const MutexLock lock(mutex_);
+    go_on = !stopping_;
+    commands_.swap(inbox_);
+  }
+  for (Command& command : commands_) {
+    if (auto* submit = std::get_if<Submit>(&command)) {
+      apply(*submit);
+    } else if (auto* cancel = std::get_if<Cancel>(&command)) {
+      drop(cancel->session, cancel->key);
+    } else {
+      drop_session(std::get<Close>(command).session);
+    }
+  }
+  commands_.clear();
+  return go_on;
+}
+
+net::HttpHeaderList AdapterService::headers() const {
+  net::HttpHeaderList out = {{"Content-Type", "application/json"}};
+  if (!config_.api_key.empty()) {
+    out.emplace_back("Authorization", "Bearer " + config_.api_key);
+  }
+  return out;
+}
+
+net::HttpClientOptions AdapterService::call_options() const {
+  return {.connect_timeout = config_.connect_timeout,
+          .timeout = Duration::zero(),
+          .stall_timeout = config_.stall_timeout};
+}
+
+void AdapterService::apply(Submit& submit) {
+  net::HttpClientRequest request{.method = "POST",
+                                 .url = config_.url + submit.call.path,
+                                 .headers = headers(),
+                                 .body = std::move(submit.call.body)};
+  std::ranges::move(submit.call.headers, std::back_inserter(request.headers));
+  auto stream = streams_->start(std::move(request), call_options());
+  if (!stream) {
+    fail(submit.session, submit.key, std::move(stream.error()));
+    return;
+  }
+  by_key_[{submit.session, submit.key}] = *stream;
+  live_.emplace(*stream, std::make_unique<Live>(
+                             Live{.session = submit.session,
+                                  .key = submit.key,
+                                  .offset = submit.generated,
+                                  .stop = std::move(submit.stop),
+                                  .reply = ReplyReader(std::move(submit.raiser), traits().kind)}));
+}
+
+void AdapterService::drop(SessionId session, RequestKey key) {
+  if (const auto found = by_key_.find(LiveKey{session, key}); found != by_key_.end()) {
+    metrics_.cancelled.add();
+    const net::HttpStreamId stream = found->second;
+    streams_->cancel(stream);
+    end_stream(stream);
+  }
+}
+
+void AdapterService::drop_session(SessionId session) {
+  std::vector<RequestKey> keys;
+  for (const auto& [key, stream] : by_key_) {
+    if (key.first == session) {
+      keys.push_back(key.second);
+    }
+  }
+  for (const RequestKey& key : keys) {
+    drop(session, key);
+  }
+}
+
+void AdapterService::end_stream(net::HttpStreamId stream) {
+  if (const auto found = live_.find(stream); found != live_.end()) {
+    by_key_.erase(LiveKey{found->second->session, found->second->key});
+    live_.erase(found);
+  }
+}
+
+void AdapterService::on_head(net::HttpStreamId stream, int status, std::string_view content_type) {
+  if (stream == poll_stream_) {
+    poll_status_ = status;
+  } else if (const auto found = live_.find(stream); found != live_.end()) {
+    found->second->reply.on_head(status, content_type);
+  }
+}
+
+void AdapterService::on_bytes(net::HttpStreamId stream, std::string_view bytes) {
+  if (stream == poll_stream_) {
+    poll_body_ += bytes.substr(0, kPollBytesMax - std::min(kPollBytesMax, poll_body_.size()));
+    return;
+  }
+  const auto found = live_.find(stream);
+  if (found == live_.end()) {
+    return;
+  }
+  metrics_.bytes.add(bytes.size());
+  Live& live = *found->second;
+  raised_.clear();
+  Status read = live.reply.on_bytes(bytes, raised_);
+  emit(live);
+  if (!read) {
+    fail(live.session, live.key, std::move(read.error()));
+  }
+  if (!read || live.reply.done()) {
+    if (!read || live.reply.abort()) {
+      streams_->cancel(stream);  // else the end of the chunked body frees the connection for reuse
+    }
+    end_stream(stream);
+  }
+}
+
+void AdapterService::on_end(net::HttpStreamId stream, Status status) {
+  if (stream == poll_stream_) {
+    finish_poll(status);
+    return;
+  }
+  const auto found = live_.find(stream);
+  if (found == live_.end()) {
+    return;
+  }
+  Live& live = *found->second;
+  raised_.clear();
+  if (!status) {
+    next_poll_ = clock_.now();  // is it the engine, or only this connection?
+  }
+  Status read =
+      status ? live.reply.on_end(raised_) : live.reply.on_cut(std::move(status.error()), raised_);
+  emit(live);
+  if (!read) {
+    fail(live.session, live.key, std::move(read.error()));
+  }
+  end_stream(stream);
+}
+
+/// Hands on what was raised: all tokens with the finish, or, when the last token is text, the
+/// finish behind them, because a frontend does not show the last token of a stopped answer.
+void AdapterService::emit(Live& live) {
+  if (raised_.tokens.empty() && !raised_.finished()) {
+    return;
+  }
+  StepOutput& step = steps_[live.session];
+  const bool apart = raised_.finish == api::FinishReason::kStop && !raised_.last_is_stop;
+  if (!raised_.tokens.empty()) {
+    add_delta(step, live, raised_.tokens.size(), apart ? api::FinishReason::kNone : raised_.finish);
+  }
+  if (raised_.finished() && (apart || raised_.tokens.empty())) {
+    add_delta(step, live, 0, raised_.finish);
+  }
+  metrics_.generated_tokens.add(raised_.tokens.size());
+  if (raised_.finished()) {
+    metrics_.finished.add();
+  }
+}
+
+void AdapterService::add_delta(StepOutput& step, Live& live, size_t tokens,
+                               api::FinishReason finish) {
+  const auto begin = static_cast<uint32_t>(step.tokens.size());
+  const auto count = static_cast<uint32_t>(tokens);
+  step.deltas.push_back({.key = live.key,
+                         .offset = live.offset,
+                         .token_begin = begin,
+                         .token_count = count,
+                         .cached_tokens = raised_.cached_tokens,
+                         .finish = finish,
+                         .stopped_by_token = count > 0 && finish == api::FinishReason::kStop &&
+                                             is_client_stop(live.stop, raised_.tokens.back())});
+  if (count == 0) {
+    return;
+  }
+  live.offset += count;
+  step.tokens.insert(step.tokens.end(), raised_.tokens.begin(), raised_.tokens.end());
+  // Log-probabilities are parallel to the tokens or absent: some may need empty ones.
+  if (!raised_.logprobs.empty() || !step.logprobs.empty()) {
+    step.logprobs.resize(begin);
+    raised_.logprobs.resize(count);
+    std::ranges::move(raised_.logprobs, std::back_inserter(step.logprobs));
+  }
+}
+
+void AdapterService::fail(SessionId session, RequestKey key, Error error) {
+  metrics_.count_failure(error.code());
+  steps_[session].failures.push_back({.key = key, .error = std::move(error)});
+}
+
+void AdapterService::forget_ended(SessionId session, const StepOutput& step) {
+  const MutexLock lock(mutex_);
+  const auto found = keys_.find(session);
+  if (found == keys_.end()) {
+    return;
+  }
+  for (const Delta& delta : step.deltas) {
+    if (delta.finish != api::FinishReason::kNone) {
+      inflight_ -= found->second.erase(delta.key);
+    }
+  }
+  for (const Failure& failure : step.failures) {
+    inflight_ -= found->second.erase(failure.key);
+  }
+}
+
+void AdapterService::deliver() {
+  for (auto& [session, step] : steps_) {
+    forget_ended(session, step);
+    const MutexLock lock(sinks_mutex_);
+    if (const auto found = sinks_.find(session); found != sinks_.end()) {
+      found->second->on_step(std::move(step));
+    }
+  }
+  steps_.clear();
+}
+
+void AdapterService::fail_everything() {
+  for (const auto& [stream, live] : live_) {
+    streams_->cancel(stream);
+    fail(live->session, live->key, Error(Code::kDraining, "the engine is shutting down"));
+  }
+  live_.clear();
+  by_key_.clear();
+  if (poll_stream_ != 0) {
+    streams_->cancel(std::exchange(poll_stream_, 0));
+  }
+  deliver();
+}
+
+// ---- health and load
+
+void AdapterService::poll() {
+  if (poll_stream_ != 0) {
+    return;
+  }
+  const Traits& traits = dialect_->traits();
+  const bool scrape = !traits.metrics_path.empty() && !metrics_missing_;
+  const std::string_view path = scrape ? traits.metrics_path : traits.health_path;
+  poll_body_.clear();
+  poll_status_ = 0;
+  auto stream = streams_->start(
+      {.method = "GET", .url = config_.url + std::string(path), .headers = headers()},
+      {.connect_timeout = config_.connect_timeout, .timeout = kPollTimeout});
+  if (stream) {
+    poll_stream_ = *stream;
+  }
+}
+
+void AdapterService::finish_poll(const Status& status) {
+  poll_stream_ = 0;
+  const Traits& traits = dialect_->traits();
+  const bool scraped = !traits.metrics_path.empty() && !metrics_missing_;
+  if (!status || poll_status_ >= 500) {
+    metrics_.poll_failures.add();
+    const bool refused = !status && status.error().code() == Code::kUnavailable;
+    if (scraped && poll_status_ == 501) {
+      metrics_missing_ = true;  // llama.cpp without --metrics
+      return;
+    }
+    if (refused || poll_status_ == 503 || ++poll_failures_ >= kPollFailuresMax) {
+      set_healthy(false,
+                  status ? fmt::format("status {}", poll_status_) : status.error().message());
+    }
+    return;
+  }
+  poll_failures_ = 0;
+  LoadReading reading;
+  if (scraped && (poll_status_ != 200 || !dialect_->read_load(poll_body_, facts_, reading))) {
+    metrics_missing_ = true;
+    log::warn(kLogTarget, "the engine has no metrics we know: its load is what we sent it",
+              {{"url", config_.url}, {"path", traits.metrics_path}});
+    return;
+  }
+  if (!scraped && poll_status_ != 200) {
+    set_healthy(false, fmt::format("status {}", poll_status_));
+    return;
+  }
+  if (reading.process_start_s != process_start_s_) {
+    if (process_start_s_ != 0) {
+      log::warn(kLogTarget, "the engine was restarted", {{"url", config_.url}});
+    }
+    process_start_s_ = reading.process_start_s;
+  }
+  set_healthy(true, "");
+  publish(reading.load);
+}
+
+void AdapterService::set_healthy(bool healthy, std::string_view why) {
+  if (healthy_.exchange(healthy) == healthy) {
+    return;
+  }
+  metrics_.set_up(healthy);
+  if (healthy) {
+    log::info(kLogTarget, "the engine answers again", {{"url", config_.url}});
+    return;
+  }
+  log::warn(kLogTarget, "the engine does not answer: it gets nothing new",
+            {{"url", config_.url}, {"why", why}});
+}
+
+void AdapterService::publish(const LoadReport& load) {
+  {
+    const MutexLock lock(mutex_);
+    load_ = load;
+    load_.kv_total_blocks = facts_.total_blocks;
+    const auto ours = static_cast<uint32_t>(inflight_);
+    const uint32_t total = load.running + load.waiting;
+    foreign_ = total - std::min(total, ours);
+  }
+  metrics_.update(this->load());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AdapterEngine>> make_adapter(AdapterConfig config, EngineFacts facts,
+                                                    std::unique_ptr<Dialect> dialect, Clock& clock,
+                                                    Metrics& metrics) {
+  if (config.inflight_max == 0 || config.poll_interval <= Duration::zero()) {
+    return Error(Code::kInvalidArgument,
+                 "engine.waiting_max and engine.poll_interval must be more than 0");
+  }
+  if (facts.max_model_len == 0) {
+    facts.max_model_len = config.max_model_len;
+  }
+  auto service = std::make_unique<AdapterService>(std::move(config), std::move(facts),
+                                                  std::move(dialect), clock, metrics);
+  STATOR_CHECK(service->open());
+  return service;
+}
+
+}  // namespace stator::engine::adapters

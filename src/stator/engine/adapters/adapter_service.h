@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/core/result.h"
+#include "stator/engine/adapters/dialect.h"
+#include "stator/engine/api/engine.h"
+
+namespace stator::engine::adapters {
+
+/// One engine server and how to reach it.
+struct AdapterConfig {
+  std::string kind;              ///< make_dialect()
+  std::string url;               ///< "http://host:port", no path
+  std::string api_key;           ///< sent as a bearer token; empty = none
+  std::string upstream_model;    ///< the name the engine knows the model by; empty = its first
+  std::string name = "engine";   ///< value of the `engine` label on metrics
+  uint32_t block_size = 16;      ///< tokens, where the engine does not tell
+  uint32_t max_model_len = 0;    ///< the same; 0 = the engine's, or no limit here
+  uint32_t vocab_size = 0;       ///< token ids below it are sent
+  uint32_t inflight_max = 4096;  ///< requests in the engine at once; beyond: kOverloaded
+  Duration connect_timeout = std::chrono::seconds(5);
+  /// An engine that sends nothing for so long, queueing included, has lost the request.
+  Duration stall_timeout = std::chrono::seconds(120);
+  Duration poll_interval = std::chrono::seconds(1);  ///< of metrics and health
+  bool vllm_generate = false;                        ///< DialectOptions::vllm_generate
+};
+
+/// An engine server seen as an Engine: requests are lowered to HTTP calls and sent, the answers
+/// raised to steps, everything a server sent within one turn of the loop in one step.
+///
+/// A1  An accepted request ends once: by the engine's own end, by a failure, or by cancel().
+/// A2  cancel() and close_session() close the connection, which is how every engine aborts.
+/// A3  Nothing reaches the engine that check_request() or lower() refuses.
+/// A4  While the engine does not answer its health check, submit() says kUnavailable at once.
+/// A5  At most `inflight_max` requests run.
+///
+/// Thread-safe as Engine says; one thread of its own runs all connections.
+class AdapterEngine : public Engine {
+ public:
+  /// Whether the engine answers now.
+  virtual bool healthy() const = 0;
+  virtual const EngineFacts& facts() const = 0;
+  virtual const Traits& traits() const = 0;
+};
+
+/// Asks a running server what it is. Blocks for at most the connect timeout per question. Errors:
+/// kUnavailable while it does not answer or is still loading; kCorrupt, kNotFound when it is not
+/// the kind of server, or does not serve the model, that `config` names.
+Result<EngineFacts> ask_engine(const AdapterConfig& config, const Dialect& dialect);
+
+/// `facts` are those of ask_engine(). `clock` and `metrics` outlive the engine. kInvalidArgument
+/// for a contradiction in `config`.
+Result<std::unique_ptr<AdapterEngine>> make_adapter(AdapterConfig config, EngineFacts facts,
+                                                    std::unique_ptr<Dialect> dialect, Clock& clock,
+                                                    Metrics& metrics);
+
+/// The host of an http or https URL, for event endpoints; kInvalidArgument, naming engine.url, for
+/// anything else.
+Result<std::string> host_of(const std::string& url);
+
+}  // namespace stator::engine::adapters

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <boost/url/parse.hpp>
+
+#include "stator/engine/adapters/adapter_service.h"
+#include "stator/net/http_client.h"
+
+namespace stator::engine::adapters {
+
+Result<std::string> host_of(const std::string& url) {
+  const auto parsed = boost::urls::parse_uri(url);
+  if (!parsed || (parsed->scheme() != "http" && parsed->scheme() != "https") ||
+      parsed->encoded_host().empty() || parsed->has_query() ||
+      (!parsed->encoded_path().empty() && parsed->encoded_path() != "/")) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("engine.url (flag --url): '{}' is not http://HOST:PORT", url));
+  }
+  return std::string(parsed->encoded_host());
+}
+
+Result<EngineFacts> ask_engine(const AdapterConfig& config, const Dialect& dialect) {
+  EngineFacts facts;
+  facts.model = config.upstream_model;
+  net::HttpHeaderList headers;
+  if (!config.api_key.empty()) {
+    headers.emplace_back("Authorization", "Bearer " + config.api_key);
+  }
+  for (const Question& question : dialect.questions()) {
+    const std::string path(question.path);
+    STATOR_TRY(const net::HttpClientResponse answer,
+               net::http_request(
+                   {.url = config.url + path, .headers = headers},
+                   {.connect_timeout = config.connect_timeout, .timeout = config.connect_timeout}));
+    if (answer.status == 200) {
+      STATOR_CHECK(dialect.learn(path, answer.body, facts),
+                   fmt::format("asking {} for {}", config.url, path));
+      continue;
+    }
+    if (question.optional) {
+      continue;
+    }
+    const Code code = answer.status >= 500 ? Code::kUnavailable : Code::kNotFound;
+    return Error(code,
+                 fmt::format("{}{} answered {} instead of 200: is it a server of engine '{}'?",
+                             config.url, path, answer.status, dialect.traits().kind));
+  }
+  return facts;
+}
+
+Result<std::unique_ptr<Dialect>> make_dialect(std::string_view kind,
+                                              const DialectOptions& options) {
+  if (kind == "vllm") {
+    return make_vllm_dialect(options);
+  }
+  if (kind == "sglang") {
+    return make_sglang_dialect(options);
+  }
+  if (kind == "trtllm") {
+    return make_trtllm_dialect(options);
+  }
+  if (kind == "llamacpp") {
+    return make_llamacpp_dialect(options);
+  }
+  if (kind == "openai") {
+    return make_openai_dialect(options);
+  }
+  return Error(Code::kInvalidArgument,
+               fmt::format("'{}' is no engine server we can speak to (vllm, sglang, trtllm, "
+                           "llamacpp, openai)",
+                           kind));
+}
+
+}  // namespace stator::engine::adapters

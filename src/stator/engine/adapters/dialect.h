@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/result.h"
+#include "stator/engine/adapters/raise.h"
+#include "stator/engine/api/engine.h"
+#include "stator/net/http_client.h"
+
+namespace stator::tokenizer {
+class Tokenizer;
+}
+
+namespace stator::engine::adapters {
+
+// How Stator speaks to one kind of engine server. A dialect is a set of pure functions: requests
+// to HTTP calls (lowering), bytes to tokens (raising), descriptions and metrics to facts. No I/O,
+// no clock, no lock; adapter_service.cc is the only shell. Rules for all of them: unknown JSON keys
+// are ignored, nothing a client asked for is dropped silently, and what an engine cannot do is
+// refused before it is sent.
+
+/// Where an engine publishes its KV events: one publisher per data-parallel rank.
+struct KvEventSource {
+  uint32_t dp_rank = 0;
+  std::string endpoint;         ///< "tcp://host:port", host already made reachable
+  std::string replay_endpoint;  ///< empty = none
+  std::string topic;
+  friend bool operator==(const KvEventSource&, const KvEventSource&) = default;
+};
+
+/// What an engine server says about itself. 0 and empty = it does not say.
+struct EngineFacts {
+  std::string version;
+  std::string model;       ///< the name it wants in requests
+  std::string model_root;  ///< folder or hub name it loaded
+  uint32_t block_size = 0;
+  uint32_t total_blocks = 0;
+  uint32_t max_model_len = 0;
+  uint32_t max_num_seqs = 0;
+  std::vector<KvEventSource> kv_sources;
+  friend bool operator==(const EngineFacts&, const EngineFacts&) = default;
+};
+
+/// What of a request an engine can honour.
+struct Traits {
+  std::string_view kind;  ///< "vllm": EngineInfo::kind and the value of --engine
+  std::string_view health_path;
+  std::string_view metrics_path;  ///< empty = none
+  bool token_ids = true;          ///< ids in and out; else text, re-tokenised here
+  bool kv_events = false;
+  bool seed = true;
+  bool min_tokens = true;
+  bool ignore_eos = true;
+  bool stop_token_ids = true;
+  bool extended_sampling = true;  ///< top_k, min_p, repetition_penalty
+  bool penalties = true;
+  bool logit_bias = true;
+  bool priority = false;
+  bool lora = false;
+  bool cache_salt = false;
+  bool structured_output = true;
+  int32_t logprobs_max = -1;  ///< alternatives per token; -1 = no log-probabilities at all
+};
+
+/// One POST that carries a generation request.
+struct EngineCall {
+  std::string path;
+  std::string body;
+  net::HttpHeaderList headers;
+};
+
+/// One GET asked at start; an optional one may be answered 404.
+struct Question {
+  std::string_view path;
+  bool optional = false;
+};
+
+/// A scrape of the engine's metrics.
+struct LoadReading {
+  LoadReport load;
+  double process_start_s = 0;  ///< changes when the engine restarts; 0 = not told
+};
+
+class Dialect {
+ public:
+  virtual ~Dialect() = default;
+  virtual const Traits& traits() const = 0;
+  virtual std::span<const Question> questions() const = 0;
+  /// Reads the answer (status 200) to one of questions() into `facts`. kCorrupt if it is not what
+  /// this kind of engine says; the message names the path.
+  virtual Status learn(std::string_view path, std::string_view body, EngineFacts& facts) const = 0;
+  /// The call for a request that passed check_request(). kUnsupported where the engine could not
+  /// keep a promise (a JSON schema it does not enforce).
+  virtual Result<EngineCall> lower(const EngineRequest& request,
+                                   const EngineFacts& facts) const = 0;
+  /// Reads the answer to that call.
+  virtual std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const = 0;
+  /// Reads a scrape; false if nothing in it is known.
+  virtual bool read_load(std::string_view metrics, const EngineFacts& facts,
+                         LoadReading& reading) const = 0;
+};
+
+struct DialectOptions {
+  /// Token and text forms of prompts, for engines without token ids. Outlives the dialect.
+  const tokenizer::Tokenizer* tokenizer = nullptr;
+  bool vllm_generate = false;  ///< vLLM's /inference/v1/generate instead of /v1/completions
+  std::string host;            ///< of the engine: stands in for wildcards in event endpoints
+};
+
+/// "vllm", "sglang", "trtllm", "llamacpp" or "openai". kInvalidArgument for another kind.
+Result<std::unique_ptr<Dialect>> make_dialect(std::string_view kind, const DialectOptions& options);
+
+std::unique_ptr<Dialect> make_vllm_dialect(const DialectOptions& options);
+std::unique_ptr<Dialect> make_sglang_dialect(const DialectOptions& options);
+std::unique_ptr<Dialect> make_trtllm_dialect(const DialectOptions& options);
+std::unique_ptr<Dialect> make_llamacpp_dialect(const DialectOptions& options);
+std::unique_ptr<Dialect> make_openai_dialect(const DialectOptions& options);
+
+}  // namespace stator::engine::adapters

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/engine/adapters/lower.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "stator/engine/core/engine_config.h"
+#include "stator/structured/read_request.h"
+
+namespace stator::engine::adapters {
+namespace {
+
+bool contains(std::span<const TokenId> tokens, TokenId token) {
+  return std::ranges::find(tokens, token) != tokens.end();
+}
+
+struct Wish {
+  bool asked;
+  bool able;
+  std::string_view name;
+};
+
+Status check_options(const EngineRequest& request, const Traits& traits) {
+  const api::SamplingParams& sampling = request.sampling;
+  const Wish wishes[] = {
+      {sampling.seed.has_value(), traits.seed, "seed"},
+      {request.stop.min_tokens > 0, traits.min_tokens, "min_tokens"},
+      {request.stop.ignore_eos, traits.ignore_eos, "ignore_eos"},
+      {!request.stop.stop_token_ids.empty(), traits.stop_token_ids, "stop_token_ids"},
+      {sampling.top_k > 0, traits.extended_sampling, "top_k"},
+      {sampling.min_p > 0, traits.extended_sampling, "min_p"},
+      {sampling.repetition_penalty != 1, traits.extended_sampling, "repetition_penalty"},
+      {sampling.presence_penalty != 0, traits.penalties, "presence_penalty"},
+      {sampling.frequency_penalty != 0, traits.penalties, "frequency_penalty"},
+      {!sampling.logit_bias.empty(), traits.logit_bias, "logit_bias"},
+      {!request.cache_salt.empty(), traits.cache_salt, "cache_salt"},
+      {sampling.logprobs.has_value(), traits.logprobs_max >= 0, "logprobs"},
+  };
+  for (const Wish& wish : wishes) {
+    if (wish.asked && !wish.able) {
+      return Error(Code::kUnsupported,
+                   fmt::format("engine '{}' cannot honour {}: leave it out, or use a model on "
+                               "another engine",
+                               traits.kind, wish.name));
+    }
+  }
+  if (sampling.logprobs && std::cmp_greater(*sampling.logprobs, traits.logprobs_max)) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("logprobs is {}, engine '{}' gives at most {} per token",
+                             *sampling.logprobs, traits.kind, traits.logprobs_max));
+  }
+  return {};
+}
+
+Status check_continuation(const EngineRequest& request, const Traits& traits) {
+  if (request.generated == 0) {
+    return {};
+  }
+  const auto cannot = [&](std::string_view why) {
+    return Error(Code::kUnsupported,
+                 fmt::format("engine '{}' cannot continue an answer {} after {} tokens: retry the "
+                             "request",
+                             traits.kind, why, request.generated));
+  };
+  if (!request.structured_outputs.empty()) {
+    return cannot("of a given structure");
+  }
+  if (request.sampling.presence_penalty != 0 || request.sampling.frequency_penalty != 0) {
+    return cannot("with presence or frequency penalties");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_request(const EngineRequest& request, const Traits& traits, const EngineFacts& facts,
+                     uint32_t vocab_size) {
+  EngineConfig config;
+  config.kind = traits.kind;
+  config.max_model_len =
+      facts.max_model_len > 0 ? facts.max_model_len : std::numeric_limits<uint32_t>::max();
+  config.structured_output = traits.structured_output;
+  config.supports_lora = traits.lora;
+  STATOR_CHECK(validate(request, config, vocab_size));
+  STATOR_CHECK(check_options(request, traits));
+  return check_continuation(request, traits);
+}
+
+uint32_t tokens_left(const EngineRequest& request, const EngineFacts& facts) {
+  const uint32_t wanted = request.stop.max_tokens - request.generated;
+  if (facts.max_model_len == 0) {
+    return wanted;
+  }
+  return std::min(wanted, facts.max_model_len - static_cast<uint32_t>(request.tokens.size()));
+}
+
+uint32_t min_tokens_left(const EngineRequest& request) {
+  return request.stop.min_tokens - std::min(request.stop.min_tokens, request.generated);
+}
+
+std::vector<TokenId> stop_tokens(const EngineRequest& request) {
+  std::vector<TokenId> out = request.stop.stop_token_ids;
+  if (!request.stop.ignore_eos) {
+    const auto& eos = request.stop.eos_token_ids;
+    out.insert(out.end(), eos.begin(), eos.end());
+  }
+  std::ranges::sort(out);
+  out.erase(std::ranges::unique(out).begin(), out.end());
+  return out;
+}
+
+bool is_stop_token(const api::StopConditions& stop, TokenId token) {
+  return is_client_stop(stop, token) || (!stop.ignore_eos && contains(stop.eos_token_ids, token));
+}
+
+bool is_client_stop(const api::StopConditions& stop, TokenId token) {
+  return contains(stop.stop_token_ids, token) &&
+         (stop.ignore_eos || !contains(stop.eos_token_ids, token));
+}
+
+std::string request_name(const RequestKey& key) {
+  return fmt::format("st-{:x}-{}", key.request.value(), key.attempt.value());
+}
+
+void write_tokens(api::JsonWriter& json, std::span<const TokenId> tokens) {
+  std::string text = "[";
+  text.reserve(tokens.size() * 7 + 2);
+  for (const TokenId token : tokens) {
+    fmt::format_to(std::back_inserter(text), "{},", token);
+  }
+  if (tokens.empty()) {
+    text += ']';
+  } else {
+    text.back() = ']';
+  }
+  json.raw(text);
+}
+
+void write_logit_bias(api::JsonWriter& json, const api::SamplingParams& sampling) {
+  json.begin_object();
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    json.key_escaped(std::to_string(token)).value(bias);
+  }
+  json.end_object();
+}
+
+Result<std::vector<structured::EngineField>> lower_structured(const EngineRequest& request,
+                                                              structured::Dialect dialect) {
+  if (request.structured_outputs.empty()) {
+    return std::vector<structured::EngineField>();
+  }
+  const structured::SourceField source[] = {{"structured_outputs", request.structured_outputs}};
+  auto read = structured::read_structured_output(source);
+  if (!read) {
+    return std::move(read.error()).to_error();
+  }
+  if (!*read) {
+    return std::vector<structured::EngineField>();
+  }
+  (*read)->require_reasoning = request.require_reasoning;
+  auto fields = structured::lower(**read, dialect);
+  if (!fields) {
+    return std::move(fields.error()).to_error();
+  }
+  return std::move(*fields);
+}
+
+void write_fields(api::JsonWriter& json, std::span<const structured::EngineField> fields,
+                  structured::EngineField::Place place) {
+  for (const structured::EngineField& field : fields) {
+    if (field.place == place) {
+      json.key(field.name).raw(field.json);
+    }
+  }
+}
+
+}  // namespace stator::engine::adapters

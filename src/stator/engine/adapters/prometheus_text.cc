@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/engine/adapters/prometheus_text.h"
+
+#include <charconv>
+
+namespace stator::engine::adapters {
+namespace {
+
+/// The next line that is a sample; false at the end.
+bool next_sample(std::string_view& text, std::string_view& line) {
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    line = text.substr(0, end);
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    if (!line.empty() && !line.starts_with('#')) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string_view name_of(std::string_view line) {
+  return line.substr(0, line.find_first_of("{ "));
+}
+
+std::optional<double> value_of(std::string_view line) {
+  const size_t braces = line.rfind('}');
+  size_t begin = braces == std::string_view::npos ? line.find(' ') : braces + 1;
+  if (begin == std::string_view::npos) {
+    return std::nullopt;
+  }
+  begin = line.find_first_not_of(' ', begin);
+  double value = 0;
+  if (begin == std::string_view::npos ||
+      std::from_chars(line.data() + begin, line.data() + line.size(), value).ec != std::errc()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+}  // namespace
+
+std::optional<double> find_metric(std::string_view text,
+                                  std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    std::optional<double> sum;
+    std::string_view rest = text;
+    std::string_view line;
+    while (next_sample(rest, line)) {
+      if (name_of(line) == name) {
+        if (const auto value = value_of(line)) {
+          sum = sum.value_or(0) + *value;
+        }
+      }
+    }
+    if (sum) {
+      return sum;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string_view find_label(std::string_view text, std::string_view name, std::string_view label) {
+  std::string_view line;
+  while (next_sample(text, line)) {
+    if (name_of(line) != name) {
+      continue;
+    }
+    size_t at = 0;
+    while ((at = line.find(label, at)) != std::string_view::npos) {
+      const std::string_view rest = line.substr(at + label.size());
+      const char before = at > 0 ? line[at - 1] : ' ';
+      if ((before == '{' || before == ',') && rest.starts_with("=\"")) {
+        return rest.substr(2, rest.find('"', 2) - 2);
+      }
+      at += label.size();
+    }
+  }
+  return {};
+}
+
+}  // namespace stator::engine::adapters

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "stator/engine/adapters/dialect.h"
+#include "stator/engine/adapters/raise.h"
+
+namespace stator::engine::adapters {
+
+// vLLM over HTTP, 0.8 to 0.32. What it sends and wants is checked against recorded traffic.
+
+/// The body of /v1/completions with a prompt of token ids.
+Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const EngineFacts& facts);
+/// The body of /inference/v1/generate (servers started with --enable-scale-out).
+Result<EngineCall> lower_vllm_generate(const EngineRequest& request, const EngineFacts& facts);
+
+std::unique_ptr<EventRaiser> make_vllm_completion_raiser(const EngineRequest& request);
+std::unique_ptr<EventRaiser> make_vllm_generate_raiser(const EngineRequest& request);
+
+/// "token_id:<n>", as vLLM spells tokens when asked to. Nothing for other text.
+std::optional<TokenId> parse_token_text(std::string_view text);
+
+}  // namespace stator::engine::adapters

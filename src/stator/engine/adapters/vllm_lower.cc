@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "stator/engine/adapters/lower.h"
+#include "stator/engine/adapters/vllm.h"
+
+namespace stator::engine::adapters {
+namespace {
+
+using structured::EngineField;
+using Place = EngineField::Place;
+
+// Tells our salts from other extra keys in the engine's KV events.
+constexpr std::string_view kSaltTag = "stator-salt:";
+
+/// Before 0.12 constraints had other names, which later servers silently ignore.
+structured::Dialect constraint_dialect(std::string_view version) {
+  uint32_t major = 0;
+  uint32_t minor = 0;
+  const char* end = version.data() + version.size();
+  const auto first = std::from_chars(version.data(), end, major);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '.' ||
+      std::from_chars(first.ptr + 1, end, minor).ec != std::errc()) {
+    return structured::Dialect::kVllm;
+  }
+  return major == 0 && minor < 12 ? structured::Dialect::kVllmGuided : structured::Dialect::kVllm;
+}
+
+/// The members of vLLM's sampling parameters: at the root of /v1/completions, inside
+/// sampling_params of /inference/v1/generate. All of them, because a server may have defaults of
+/// its own for what is left out.
+void write_sampling(api::JsonWriter& json, const EngineRequest& request, const EngineFacts& facts) {
+  const api::SamplingParams& sampling = request.sampling;
+  json.key("max_tokens").value(tokens_left(request, facts));
+  json.key("temperature").value(sampling.temperature);
+  json.key("top_p").value(sampling.top_p);
+  json.key("top_k").value(std::max(sampling.top_k, 0));
+  json.key("min_p").value(sampling.min_p);
+  json.key("presence_penalty").value(sampling.presence_penalty);
+  json.key("frequency_penalty").value(sampling.frequency_penalty);
+  json.key("repetition_penalty").value(sampling.repetition_penalty);
+  if (sampling.seed) {
+    json.key("seed").value(*sampling.seed);
+  }
+  json.key("ignore_eos").value(request.stop.ignore_eos);
+  json.key("min_tokens").value(min_tokens_left(request));
+  json.key("stop_token_ids");
+  write_tokens(json, stop_tokens(request));
+  if (!sampling.logit_bias.empty()) {
+    json.key("logit_bias");
+    write_logit_bias(json, sampling);
+  }
+  if (sampling.logprobs) {
+    json.key("logprobs").value(*sampling.logprobs);
+  }
+}
+
+/// What stands beside them on both routes.
+void write_envelope(api::JsonWriter& json, const EngineRequest& request, const EngineFacts& facts) {
+  json.key("model").value(request.lora_name.empty() ? facts.model : request.lora_name);
+  json.key("request_id").value(request_name(request.key));
+  json.key("stream").value(true);
+  json.key("stream_options").raw(R"({"include_usage":true})");
+  if (request.priority != 0) {
+    // vLLM runs small values first.
+    json.key("priority").value(-static_cast<int64_t>(request.priority));
+  }
+  if (!request.cache_salt.empty()) {
+    json.key("cache_salt").value(std::string(kSaltTag) + request.cache_salt);
+  }
+}
+
+}  // namespace
+
+Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const EngineFacts& facts) {
+  STATOR_TRY(const auto fields, lower_structured(request, constraint_dialect(facts.version)));
+  EngineCall call{.path = "/v1/completions"};
+  api::JsonWriter json(call.body);
+  json.begin_object();
+  write_envelope(json, request, facts);
+  json.key("prompt");
+  write_tokens(json, request.tokens);
+  json.key("return_token_ids").value(true);
+  write_sampling(json, request, facts);
+  if (request.sampling.logprobs) {
+    json.key("return_tokens_as_token_ids").value(true);
+  }
+  write_fields(json, fields, Place::kSampling);
+  write_fields(json, fields, Place::kBody);
+  json.end_object();
+  return call;
+}
+
+Result<EngineCall> lower_vllm_generate(const EngineRequest& request, const EngineFacts& facts) {
+  STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kVllm));
+  EngineCall call{.path = "/inference/v1/generate"};
+  api::JsonWriter json(call.body);
+  json.begin_object();
+  write_envelope(json, request, facts);
+  json.key("token_ids");
+  write_tokens(json, request.tokens);
+  json.key("sampling_params").begin_object();
+  write_sampling(json, request, facts);
+  write_fields(json, fields, Place::kSampling);
+  json.end_object();
+  write_fields(json, fields, Place::kBody);
+  json.end_object();
+  return call;
+}
+
+}  // namespace stator::engine::adapters

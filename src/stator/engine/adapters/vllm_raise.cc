@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "stator/engine/adapters/openai_choice.h"
+#include "stator/engine/adapters/vllm.h"
+
+namespace stator::engine::adapters {
+namespace {
+
+constexpr float kLogprobFloor = -9999.0F;
+
+float logprob_of(const JsonElement& element) {
+  double value = 0;
+  return element.get(value) == simdjson::SUCCESS
+             ? std::max(static_cast<float>(value), kLogprobFloor)
+             : kLogprobFloor;
+}
+
+Error not_ids() {
+  return {Code::kCorrupt,
+          "vLLM spelled tokens as text although asked for ids (return_tokens_as_token_ids)"};
+}
+
+/// Both routes end alike: the stop token, or EOS, is the last one unless the reason is a string.
+bool ends_with_stop_token(const OpenAiAnswer::Event& event, const Raised& raised) {
+  std::string_view text;
+  return raised.finish == api::FinishReason::kStop && !raised.tokens.empty() &&
+         text_or(event.choice, "finish_reason", "") == "stop" &&
+         event.choice["stop_reason"].get(text) != simdjson::SUCCESS;
+}
+
+Status read_tokens(const OpenAiAnswer::Event& event, std::vector<TokenId>& out) {
+  JsonArray tokens;
+  if (!find_array(event.choice, "token_ids", tokens)) {
+    return {};
+  }
+  return append_tokens(tokens, out);
+}
+
+class CompletionRaiser final : public EventRaiser {
+ public:
+  explicit CompletionRaiser(const EngineRequest& request)
+      : logprobs_(request.sampling.logprobs), answer_("vLLM") {}
+
+  Status on_event(std::string_view json, Raised& out) override {
+    STATOR_TRY(const OpenAiAnswer::Event event, answer_.read(json));
+    if (!event.has_choice) {
+      return {};
+    }
+    Raised& target = answer_.target(out);
+    const size_t before = target.tokens.size();
+    STATOR_CHECK(read_tokens(event, target.tokens));
+    if (before == target.tokens.size() && !text_or(event.choice, "text", "").empty()) {
+      STATOR_CHECK(read_spelled_tokens(event, target.tokens));
+    }
+    if (logprobs_) {
+      STATOR_CHECK(read_logprobs(event, target));
+    }
+    if (answer_.finished()) {
+      target.last_is_stop = ends_with_stop_token(event, target);
+    }
+    return {};
+  }
+  Status on_done(Raised& out) override { return answer_.done(out); }
+
+ private:
+  /// Servers before 0.10 ignore return_token_ids, but spell tokens of log-probabilities as ids.
+  static Status read_spelled_tokens(const OpenAiAnswer::Event& event, std::vector<TokenId>& out) {
+    JsonObject logprobs;
+    JsonArray spelled;
+    if (!find_object(event.choice, "logprobs", logprobs) ||
+        !find_array(logprobs, "tokens", spelled)) {
+      return Error(Code::kUnsupported,
+                   "this vLLM does not return token ids: upgrade it, or use --engine openai");
+    }
+    for (const JsonElement element : spelled) {
+      std::string_view text;
+      static_cast<void>(element.get(text));
+      const auto token = parse_token_text(text);
+      if (!token) {
+        return not_ids();
+      }
+      out.push_back(*token);
+    }
+    return {};
+  }
+
+  Status read_logprobs(const OpenAiAnswer::Event& event, Raised& target) const {
+    JsonObject logprobs;
+    JsonArray values;
+    JsonArray tops;
+    if (!find_object(event.choice, "logprobs", logprobs) ||
+        !find_array(logprobs, "token_logprobs", values)) {
+      return {};  // a chunk without tokens has none
+    }
+    size_t at = target.logprobs.size();
+    for (const JsonElement value : values) {
+      if (at >= target.tokens.size()) {
+        break;
+      }
+      target.logprobs.push_back(
+          {.sampled = {.token = target.tokens[at++], .logprob = logprob_of(value)}, .top = {}});
+    }
+    if (find_array(logprobs, "top_logprobs", tops)) {
+      size_t of = at - std::min(at, values.size());
+      for (const JsonElement top : tops) {
+        if (of >= target.logprobs.size()) {
+          break;
+        }
+        STATOR_CHECK(read_top(top, target.logprobs[of++]));
+      }
+    }
+    return {};
+  }
+
+  /// A map from token to value: the sampled token and, in it or beside it, the likeliest ones.
+  Status read_top(const JsonElement& element, api::TokenLogprobs& out) const {
+    JsonObject top;
+    if (element.get(top) != simdjson::SUCCESS) {
+      set_ranks(out);
+      return {};
+    }
+    for (const auto entry : top) {
+      const auto token = parse_token_text(entry.key);
+      if (!token) {
+        return not_ids();
+      }
+      out.top.push_back({.token = *token, .logprob = logprob_of(entry.value)});
+    }
+    if (out.top.size() > *logprobs_) {
+      std::erase_if(out.top, [&](const auto& entry) { return entry.token == out.sampled.token; });
+    }
+    if (out.top.size() > *logprobs_) {
+      out.top.resize(*logprobs_);
+    }
+    set_ranks(out);
+    return {};
+  }
+
+  const std::optional<uint32_t> logprobs_;
+  OpenAiAnswer answer_;
+};
+
+class GenerateRaiser final : public EventRaiser {
+ public:
+  explicit GenerateRaiser(const EngineRequest& request)
+      : logprobs_(request.sampling.logprobs), answer_("vLLM") {}
+
+  Status on_event(std::string_view json, Raised& out) override {
+    STATOR_TRY(const OpenAiAnswer::Event event, answer_.read(json));
+    if (!event.has_choice) {
+      return {};
+    }
+    Raised& target = answer_.target(out);
+    STATOR_CHECK(read_tokens(event, target.tokens));
+    JsonObject logprobs;
+    JsonArray content;
+    if (logprobs_ && find_object(event.choice, "logprobs", logprobs) &&
+        find_array(logprobs, "content", content)) {
+      for (const JsonElement element : content) {
+        STATOR_CHECK(read_token(element, target));
+      }
+    }
+    if (answer_.finished()) {
+      target.last_is_stop = ends_with_stop_token(event, target);
+    }
+    return {};
+  }
+  Status on_done(Raised& out) override { return answer_.done(out); }
+
+ private:
+  /// {token_id, logprob, rank}; before 0.32 {token: "token_id:<n>", logprob}.
+  static Result<api::TokenLogprob> read_entry(const JsonObject& entry) {
+    api::TokenLogprob out;
+    const auto spelled = parse_token_text(text_or(entry, "token", ""));
+    const uint64_t token = unsigned_or(entry, "token_id", spelled.value_or(UINT32_MAX));
+    if (token >= UINT32_MAX) {
+      return not_ids();
+    }
+    out.token = static_cast<TokenId>(token);
+    out.logprob =
+        std::max(static_cast<float>(number_or(entry, "logprob", kLogprobFloor)), kLogprobFloor);
+    out.rank = static_cast<uint32_t>(unsigned_or(entry, "rank", 0));
+    return out;
+  }
+
+  Status read_token(const JsonElement& element, Raised& target) const {
+    JsonObject fields;
+    if (element.get(fields) != simdjson::SUCCESS) {
+      return not_ids();
+    }
+    api::TokenLogprobs made;
+    STATOR_TRY(made.sampled, read_entry(fields));
+    JsonArray top;
+    if (find_array(fields, "top_logprobs", top)) {
+      for (const JsonElement entry : top) {
+        JsonObject object;
+        if (entry.get(object) == simdjson::SUCCESS) {
+          STATOR_TRY(const api::TokenLogprob read, read_entry(object));
+          made.top.push_back(read);
+        }
+      }
+    }
+    if (made.top.size() > *logprobs_) {
+      std::erase_if(made.top, [&](const auto& entry) { return entry.rank > *logprobs_; });
+    }
+    const uint32_t rank = made.sampled.rank;
+    set_ranks(made);
+    made.sampled.rank = rank > 0 ? rank : made.sampled.rank;
+    target.logprobs.push_back(std::move(made));
+    return {};
+  }
+
+  const std::optional<uint32_t> logprobs_;
+  OpenAiAnswer answer_;
+};
+
+}  // namespace
+
+std::optional<TokenId> parse_token_text(std::string_view text) {
+  constexpr std::string_view kPrefix = "token_id:";
+  if (!text.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
+  text.remove_prefix(kPrefix.size());
+  TokenId token = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(token)
+                                                                  : std::nullopt;
+}
+
+std::unique_ptr<EventRaiser> make_vllm_completion_raiser(const EngineRequest& request) {
+  return std::make_unique<CompletionRaiser>(request);
+}
+
+std::unique_ptr<EventRaiser> make_vllm_generate_raiser(const EngineRequest& request) {
+  return std::make_unique<GenerateRaiser>(request);
+}
+
+}  // namespace stator::engine::adapters

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/detail/curl_request.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace stator::net::detail {
+namespace {
+
+constexpr long kRedirectsMax = 10;
+
+long milliseconds(Duration time) {
+  return static_cast<long>(std::chrono::ceil<std::chrono::milliseconds>(time).count());
+}
+
+bool is_loopback(const std::string& url) {
+  const std::unique_ptr<CURLU, CurlDeleter> parsed(curl_url());
+  char* host = nullptr;
+  if (parsed == nullptr || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK ||
+      curl_url_get(parsed.get(), CURLUPART_HOST, &host, 0) != CURLUE_OK) {
+    return false;
+  }
+  const std::unique_ptr<char, CurlDeleter> owned(host);
+  const std::string_view name(host);
+  return name == "localhost" || name == "[::1]" || name.starts_with("127.");
+}
+
+void set_method_and_body(CURL* handle, const HttpClientRequest& request) {
+  if (request.method == "HEAD") {
+    set(handle, CURLOPT_NOBODY, 1L);
+    return;
+  }
+  if (!request.body.empty() || request.method == "POST") {
+    set(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+    set(handle, CURLOPT_POSTFIELDS, request.body.c_str());
+  }
+  set(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
+}
+
+void set_options(CURL* handle, const HttpClientOptions& options) {
+  set(handle, CURLOPT_NOSIGNAL, 1L);
+  set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  set(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  set(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  set(handle, CURLOPT_CONNECTTIMEOUT_MS, milliseconds(options.connect_timeout));
+  set(handle, CURLOPT_TIMEOUT_MS, milliseconds(options.timeout));
+  if (options.stall_timeout > Duration::zero()) {
+    const auto stall = std::chrono::ceil<std::chrono::seconds>(options.stall_timeout);
+    set(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(stall.count()));
+  }
+  if (options.resume_from > 0) {
+    const std::string range = std::to_string(options.resume_from) + "-";
+    set(handle, CURLOPT_RANGE, range.c_str());  // libcurl copies it
+  }
+  set(handle, CURLOPT_FOLLOWLOCATION, options.follow_redirects ? 1L : 0L);
+  set(handle, CURLOPT_MAXREDIRS, kRedirectsMax);
+  if (!options.tls_ca_path.empty()) {
+    set(handle, CURLOPT_CAINFO, options.tls_ca_path.c_str());
+  }
+  set(handle, CURLOPT_SSL_VERIFYPEER, options.tls_insecure ? 0L : 1L);
+  set(handle, CURLOPT_SSL_VERIFYHOST, options.tls_insecure ? 0L : 2L);
+}
+
+HeaderLines make_header_lines(const HttpHeaderList& headers) {
+  HeaderLines lines;
+  const auto append = [&lines](const std::string& line) {
+    curl_slist* longer = curl_slist_append(lines.get(), line.c_str());
+    if (longer != nullptr) {
+      static_cast<void>(lines.release());
+      lines.reset(longer);
+    }
+  };
+  append("Expect:");  // no waiting for 100 Continue
+  for (const auto& [name, value] : headers) {
+    // libcurl drops "Name:" but sends "Name;" as an empty header.
+    append(value.empty() ? name + ";" : name + ": " + value);
+  }
+  return lines;
+}
+
+bool has_line_break(const HttpClientRequest& request) {
+  const auto breaks = [](const std::string& text) {
+    return text.find_first_of("\r\n") != std::string::npos;
+  };
+  return breaks(request.method) || std::ranges::any_of(request.headers, [&](const auto& header) {
+           return breaks(header.first) || breaks(header.second);
+         });
+}
+
+}  // namespace
+
+Result<CurlRequest> make_curl_request(const HttpClientRequest& request,
+                                      const HttpClientOptions& options) {
+  // Thread-safe since libcurl 7.84; never undone, as libcurl advises for libraries.
+  static const CURLcode global = curl_global_init(CURL_GLOBAL_DEFAULT);
+  if (has_line_break(request)) {
+    return Error(Code::kInvalidArgument,
+                 "a header or the method of a request to " + request.url + " has a line break");
+  }
+  CurlRequest made{.headers = make_header_lines(request.headers),
+                   .handle = Handle(curl_easy_init())};
+  if (global != CURLE_OK || made.handle == nullptr) {
+    return Error(Code::kInternal, "libcurl does not start");
+  }
+  CURL* handle = made.handle.get();
+  set_options(handle, options);
+  set_method_and_body(handle, request);
+  if (is_loopback(request.url)) {
+    set(handle, CURLOPT_PROXY, "");
+  }
+  set(handle, CURLOPT_URL, request.url.c_str());
+  set(handle, CURLOPT_HTTPHEADER, made.headers.get());
+  return made;
+}
+
+Error to_error(CURLcode outcome, const HttpClientRequest& request, const char* detail) {
+  const std::string text = request.method + " " + request.url + ": " +
+                           (*detail != '\0' ? detail : curl_easy_strerror(outcome));
+  switch (outcome) {
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_SSL_CACERT_BADFILE:
+      return {Code::kInvalidArgument, text};
+    case CURLE_OPERATION_TIMEDOUT:
+      return {Code::kDeadline, text};
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION:
+      return {Code::kUnavailable, text};
+    case CURLE_TOO_MANY_REDIRECTS:
+      return {Code::kUnsupported, text};
+    default:
+      return {Code::kDisconnected, text};
+  }
+}
+
+}  // namespace stator::net::detail
