@@ -12,6 +12,7 @@
 #include "stator/cli/terminal.h"
 #include "stator/net/thread.h"
 #include "stator/router/index/chain_index.h"
+#include "stator/router/index/index_snapshot.h"
 #include "stator/router/index/ttl_index.h"
 #include "stator/router/index_bench.h"
 #include "stator/router/index_trial.h"
@@ -86,6 +87,9 @@ struct Figures {
   router::IndexBench::Lookups contended;  ///< while a writer works; zeros where readers need a lock
   double blocks_per_s = 0;
   double bytes_per_holder_block = 0;
+  uint64_t snapshot_bytes = 0;  ///< 0 where there are no snapshots
+  double save_s = 0;
+  double restore_s = 0;
 };
 
 /// Figures of an index that has just taken everything in, in `seconds`.
@@ -104,12 +108,33 @@ Figures measure_lookups(const router::IndexBench& bench, const router::KvIndex& 
   return figures;
 }
 
+/// Saves the index and restores it into another one, in memory.
+Status measure_snapshot(const router::ChainIndex& index, Figures& figures) {
+  const SystemClock clock;
+  const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
+  const TimePoint start = clock.now();
+  router::ByteWriter out;
+  index.save(out);
+  const std::string file = router::encode_snapshots({{"", 1, out.take()}});
+  const TimePoint saved = clock.now();
+  STATOR_TRY(const auto parts, router::decode_snapshots(file));
+  router::ByteReader in(parts.front().content);
+  STATOR_TRY(const auto restored, router::ChainIndex::restore({.bytes_max = kIndexBytes}, in));
+  figures.restore_s = seconds(clock.now() - saved);
+  figures.save_s = seconds(saved - start);
+  figures.snapshot_bytes = file.size();
+  return restored->holder_blocks() == index.holder_blocks()
+             ? Status()
+             : Error(Code::kInternal, "the restored index holds something else");
+}
+
 Result<Figures> measure_chains(const router::IndexBench& bench) {
   const SystemClock clock;
   STATOR_TRY(const auto index, router::ChainIndex::create({.bytes_max = kIndexBytes}));
   const uint64_t before = index->memory_bytes();
   const double seconds = bench.store_all(*index, clock);
   Figures figures = measure_lookups(bench, *index, seconds, index->memory_bytes() - before);
+  STATOR_CHECK(measure_snapshot(*index, figures));
   std::atomic<bool> stop{false};
   const net::Thread writer("index-writer", [&] {
     Random random(1);
@@ -155,11 +180,13 @@ void print_json(const Figures& figures) {
   print(fmt::format(
       R"({{"index":"{}","requests":{},"blocks":{},"lookup_p50_ns":{:.0f},"lookup_p99_ns":{:.0f},)"
       R"("contended_p50_ns":{:.0f},"contended_p99_ns":{:.0f},"apply_blocks_per_s":{:.0f},)"
-      R"("bytes_per_holder_block":{:.2f},"score_sum":{}}})"
+      R"("bytes_per_holder_block":{:.2f},"score_sum":{},"snapshot_bytes":{},"save_s":{:.4f},)"
+      R"("restore_s":{:.4f}}})"
       "\n",
       figures.kind, figures.requests, figures.blocks, figures.lookups.p50_ns,
       figures.lookups.p99_ns, figures.contended.p50_ns, figures.contended.p99_ns,
-      figures.blocks_per_s, figures.bytes_per_holder_block, figures.lookups.score_sum));
+      figures.blocks_per_s, figures.bytes_per_holder_block, figures.lookups.score_sum,
+      figures.snapshot_bytes, figures.save_s, figures.restore_s));
 }
 
 void print_table(const Figures& figures) {
@@ -172,6 +199,11 @@ void print_table(const Figures& figures) {
                       figures.contended.p50_ns, figures.contended.p99_ns));
   }
   print(fmt::format("memory   {:.1f} bytes per (block, holder)\n", figures.bytes_per_holder_block));
+  if (figures.snapshot_bytes > 0) {
+    print(fmt::format("snapshot {:.1f} MB, saved in {:.0f} ms, restored in {:.0f} ms\n",
+                      static_cast<double>(figures.snapshot_bytes) / 1e6, figures.save_s * 1e3,
+                      figures.restore_s * 1e3));
+  }
   print(fmt::format("score    {} matched blocks\n", figures.lookups.score_sum));
 }
 

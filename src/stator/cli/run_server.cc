@@ -64,6 +64,12 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
       return hub.announcer(model);
     };
   }
+  if (const auto& index = settings.router.index; !index.snapshot_path.empty()) {
+    STATOR_TRY(process->snapshots_, frontend::IndexSnapshotService::open(index, clock, metrics));
+    sources.restore_index = [&snapshots = *process->snapshots_](const auto& model) {
+      snapshots.restore(model);
+    };
+  }
   process->catalog_ = std::make_unique<frontend::ModelCatalog>(settings.router, std::move(sources),
                                                                clock, metrics, process->receipts_);
   process->shards_ = std::make_unique<net::ShardSet>(
@@ -79,6 +85,9 @@ FrontendProcess::~FrontendProcess() {
   if (replicas_ != nullptr) {
     replicas_->stop();
   }
+  if (snapshots_ != nullptr) {
+    snapshots_->stop();
+  }
   if (frontend_ != nullptr) {
     frontend_->stop();
   }
@@ -91,6 +100,9 @@ FrontendProcess::~FrontendProcess() {
 Status FrontendProcess::start(runtime::Discovery& discovery, runtime::Connector& connector) {
   if (replicas_ != nullptr) {
     STATOR_CHECK(replicas_->start(*catalog_, discovery));
+  }
+  if (snapshots_ != nullptr) {
+    snapshots_->start([&catalog = *catalog_] { return catalog.list_all(); });
   }
   shards_->start();
   frontend_->start(discovery, connector);
@@ -107,6 +119,9 @@ void FrontendProcess::drain_and_stop(Signals& signals) {
     if (signals.wait_for(kPoll)) {
       break;
     }
+  }
+  if (snapshots_ != nullptr) {
+    snapshots_->stop();  // before the workers are given up
   }
   frontend_->stop();
   if (replicas_ != nullptr) {

@@ -10,6 +10,7 @@
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/frontend/frontend.h"
+#include "stator/frontend/index_snapshot_service.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/replica_sync.h"
 #include "stator/net/shard.h"
@@ -48,6 +49,7 @@ class FrontendProcess {
   const Settings& settings_;
   router::ReceiptLog receipts_;
   std::unique_ptr<frontend::ReplicaSync> replicas_;  // null unless asked for
+  std::unique_ptr<frontend::IndexSnapshotService> snapshots_;  // null: none are kept
   std::unique_ptr<frontend::ModelCatalog> catalog_;
   std::unique_ptr<net::ShardSet> shards_;
   std::unique_ptr<frontend::Frontend> frontend_;

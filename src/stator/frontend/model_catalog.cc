@@ -2,6 +2,8 @@
 #include "stator/frontend/model_catalog.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "stator/core/log.h"
 
@@ -10,6 +12,18 @@ namespace {
 
 WorkerKey key_of(WorkerId worker, uint32_t dp_rank = 0) {
   return {worker, dp_rank};
+}
+
+// Blocks that a worker may tell of while its model is loaded (a few seconds); with more it starts
+// from nothing, which under-counts.
+constexpr size_t kEarlyBlocksMax = 4U << 20;
+
+size_t block_count(const kv::KvEvent& event) {
+  if (const auto* stored = std::get_if<kv::BlocksStored>(&event.data)) {
+    return stored->blocks.size();
+  }
+  const auto* removed = std::get_if<kv::BlocksRemoved>(&event.data);
+  return removed == nullptr ? 0 : removed->blocks.size();
 }
 
 Result<ModelParsers> find_parsers(const ModelSources& sources, const runtime::ModelCard& card,
@@ -78,6 +92,9 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
                  "the files in '" + dir +
                      "' differ from those the worker loaded; give both the same folder");
   }
+  if (sources_.restore_index) {
+    sources_.restore_index(*model);
+  }
   return model;
 }
 
@@ -97,6 +114,7 @@ void ModelCatalog::add_worker(const runtime::InstanceRecord& record) {
       return;
     }
     to_load_.push_back(record);
+    early_[record.key.worker] = {};
   }
   wake_.notify_all();
 }
@@ -104,6 +122,11 @@ void ModelCatalog::add_worker(const runtime::InstanceRecord& record) {
 void ModelCatalog::enroll(const runtime::InstanceRecord& record,
                           const std::shared_ptr<ServedModel>& model) {
   const runtime::ModelCard& card = record.model;
+  Early early;
+  if (const auto known = early_.find(record.key.worker); known != early_.end()) {
+    early = std::move(known->second);
+    early_.erase(known);
+  }
   if ((!card.checksum.empty() && card.checksum != model->assets->checksum) ||
       card.block_size != model->block_size) {
     mismatches_.add();
@@ -116,6 +139,10 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
                             {.total_kv_blocks = card.total_kv_blocks,
                              .max_num_batched_tokens = card.max_num_batched_tokens,
                              .accelerated = card.engine_kind != "cpu"});
+  // Under the lock, so that what comes now cannot overtake it.
+  for (const kv::KvEvent& event : early.events) {
+    model->router->apply(key_of(record.key.worker, event.dp_rank), event);
+  }
 }
 
 void ModelCatalog::set_draining(WorkerId worker) {
@@ -135,6 +162,7 @@ void ModelCatalog::remove_worker(WorkerId worker) {
   {
     const MutexLock lock(mutex_);
     std::erase_if(to_load_, [&](const auto& record) { return record.key.worker == worker; });
+    early_.erase(worker);
     const auto known = workers_.find(worker);
     if (known == workers_.end()) {
       return;
@@ -151,15 +179,19 @@ std::shared_ptr<ServedModel> ModelCatalog::find(std::string_view name) const {
   return model == models_.end() ? nullptr : model->second;
 }
 
-std::vector<std::shared_ptr<ServedModel>> ModelCatalog::list_ready() const {
-  std::vector<std::shared_ptr<ServedModel>> ready;
+std::vector<std::shared_ptr<ServedModel>> ModelCatalog::list_all() const {
+  std::vector<std::shared_ptr<ServedModel>> all;
   const MutexLock lock(mutex_);
   for (const auto& [name, model] : models_) {
-    if (model->router->worker_count() > 0) {
-      ready.push_back(model);
-    }
+    all.push_back(model);
   }
-  std::ranges::sort(ready, {}, [](const auto& model) { return model->name; });
+  std::ranges::sort(all, {}, [](const auto& model) { return model->name; });
+  return all;
+}
+
+std::vector<std::shared_ptr<ServedModel>> ModelCatalog::list_ready() const {
+  auto ready = list_all();
+  std::erase_if(ready, [](const auto& model) { return model->router->worker_count() == 0; });
   return ready;
 }
 
@@ -203,15 +235,38 @@ std::shared_ptr<ServedModel> ModelCatalog::model_of(WorkerId worker) const {
   return known == workers_.end() ? nullptr : known->second;
 }
 
-void ModelCatalog::on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks) {
-  if (const auto model = model_of(worker)) {
-    model->router->apply(key_of(worker), {.data = kv::AllCleared{}});
+std::shared_ptr<ServedModel> ModelCatalog::take_in(WorkerId worker,
+                                                   std::vector<kv::KvEvent>& events) {
+  const MutexLock lock(mutex_);
+  if (const auto known = workers_.find(worker); known != workers_.end()) {
+    return known->second;
   }
-  on_events(worker, std::move(blocks));
+  const auto waiting = early_.find(worker);
+  if (waiting == early_.end()) {
+    return nullptr;
+  }
+  Early& early = waiting->second;
+  for (kv::KvEvent& event : events) {
+    const bool starts_over = std::holds_alternative<kv::AllCleared>(event.data);
+    early.blocks = starts_over ? 0 : early.blocks + block_count(event);
+    if (starts_over || early.blocks > kEarlyBlocksMax) {
+      early.events.clear();
+    }
+    early.events.push_back(std::move(event));
+  }
+  return nullptr;
+}
+
+void ModelCatalog::on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks) {
+  std::vector<kv::KvEvent> events;
+  events.reserve(blocks.size() + 1);
+  events.push_back({.data = kv::AllCleared{}});
+  std::ranges::move(blocks, std::back_inserter(events));
+  on_events(worker, std::move(events));
 }
 
 void ModelCatalog::on_events(WorkerId worker, std::vector<kv::KvEvent> events) {
-  if (const auto model = model_of(worker)) {
+  if (const auto model = take_in(worker, events)) {
     for (const kv::KvEvent& event : events) {
       model->router->apply(key_of(worker, event.dp_rank), event);
     }
@@ -241,6 +296,8 @@ void ModelCatalog::load_loop() {
       load_failures_.add();
       log::error("frontend", loaded.error().message(),
                  {{"worker", record.key.worker.value()}, {"model_path", record.model.model_path}});
+      const MutexLock lock(mutex_);
+      early_.erase(record.key.worker);
       continue;
     }
     const MutexLock lock(mutex_);

@@ -48,6 +48,9 @@ struct ModelSources {
   std::function<std::shared_ptr<router::LoadAnnouncer>(const std::string& model)> announcer{};
   /// Formats of output; null: the built-in ones.
   std::shared_ptr<const parsers::FamilyRegistry> families;  // shared with who lists them
+  /// Gives a model that was just made what is known from before; null: nothing is. Runs on the
+  /// loader thread.
+  std::function<void(const ServedModel& model)> restore_index = nullptr;
 };
 
 /// The models of this process and which worker serves which. Thread-safe.
@@ -76,6 +79,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
   std::shared_ptr<ServedModel> find(std::string_view name) const;
   /// With at least one worker, sorted by name.
   std::vector<std::shared_ptr<ServedModel>> list_ready() const;
+  /// Whether or not they have workers, sorted by name.
+  std::vector<std::shared_ptr<ServedModel>> list_all() const;
   struct Instance {
     std::string model;
     WorkerId worker;
@@ -95,6 +100,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
   void enroll(const runtime::InstanceRecord& record, const std::shared_ptr<ServedModel>& model)
       STATOR_REQUIRES(mutex_);
   std::shared_ptr<ServedModel> model_of(WorkerId worker) const;
+  /// The model whose router wants these events; null when they are kept for later or for nobody.
+  std::shared_ptr<ServedModel> take_in(WorkerId worker, std::vector<kv::KvEvent>& events);
   void load_loop();
 
   const router::RouterConfig router_config_;
@@ -112,6 +119,12 @@ class ModelCatalog final : public runtime::KvEventsListener {
   FlatMap<WorkerId, std::shared_ptr<ServedModel>> workers_ STATOR_GUARDED_BY(mutex_);
   std::deque<runtime::InstanceRecord> to_load_
       STATOR_GUARDED_BY(mutex_);  // bounded by live workers
+  /// What workers tell whose model is still being loaded, bounded in blocks.
+  struct Early {
+    std::vector<kv::KvEvent> events;
+    size_t blocks = 0;
+  };
+  FlatMap<WorkerId, Early> early_ STATOR_GUARDED_BY(mutex_);
   net::Thread loader_;
 };
 

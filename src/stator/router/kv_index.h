@@ -36,10 +36,11 @@ enum class Applied : uint8_t {
 inline constexpr size_t kAppliedCount = 6;
 
 /// How far what an index says about one worker can be believed. It never says too much about an
-/// exact or degraded one; of an approximate one it only guesses.
+/// exact one or about one whose events were lost; of an approximate one it only guesses.
 enum class Trust : uint8_t {
   kExact,        ///< every event was applied
-  kDegraded,     ///< some could not be: the worker holds more than is known, until it starts over
+  kDegraded,     ///< some could not be, so the worker holds more than is known; or what is known is
+                 ///< from before a restart of ours. Until it starts over
   kApproximate,  ///< told by our own decisions, not by the worker
 };
 inline constexpr size_t kTrustCount = 3;

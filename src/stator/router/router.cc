@@ -204,8 +204,10 @@ void Router::read_columns(const RouteRequest& request, const PolicyNeeds& needs)
   overlap_blocks_.assign(needs.overlap ? count : 0, 0);
   lower_tiers_.clear();
   if (needs.overlap && !request.sequences.empty()) {
-    index_->find_longest_match(request.sequences, overlaps_);
-    for (const Overlap& overlap : overlaps_) {
+    if (request.overlaps == nullptr) {
+      index_->find_longest_match(request.sequences, overlaps_);
+    }
+    for (const Overlap& overlap : request.overlaps == nullptr ? overlaps_ : *request.overlaps) {
       const auto row = find_row(overlap.worker);
       if (!row) {
         continue;

@@ -73,6 +73,8 @@ struct RouteRequest {
   bool holds_blocks = true;    ///< false: a prompt whose blocks leave the worker when it is done
   std::string_view session{};  ///< requests of one session go to one worker; empty = none
   Duration queued{};           ///< how long it has waited, for the receipt
+  /// Of `sequences`, just looked up by the caller; null: the router does.
+  const std::vector<Overlap>* overlaps = nullptr;
 };
 
 /// The chosen worker with its load already booked.
@@ -173,6 +175,8 @@ class Router {
   /// Other routers' load has not been heard of for a while: spread decisions among workers that
   /// cost nearly the same, so that several routers do not all choose the one.
   void set_load_stale(bool stale) { load_stale_ = stale; }
+  /// Whether decisions look at what workers have cached.
+  bool uses_index() const { return policy_->needs().overlap; }
   /// Replaces the thresholds from the next decision on.
   void set_reject_thresholds(const BusyThresholds& thresholds) { config_.reject = thresholds; }
   const RouterConfig& config() const { return config_; }

@@ -129,8 +129,8 @@ Result<std::shared_ptr<RouterService>> RouterService::create(const RouterConfig&
   STATOR_TRY(const QueueOrder order, parse_queue_order(config.queue.order));
   RouterMetrics instruments(metrics, model);
   auto book = LoadBook::make(clock, instruments.load());
-  STATOR_TRY(std::unique_ptr<KvIndex> index, IndexService::create(config.index, clock, metrics));
-  KvIndex& shared = *index;
+  STATOR_TRY(auto index, IndexService::create(config.index, clock, metrics));
+  IndexService& shared = *index;
   STATOR_TRY(auto router, Router::create(config, book, Random::from_entropy(), std::move(index)));
   std::shared_ptr<RouterService> service(new RouterService(
       {std::move(router), shared, book, order}, std::move(instruments), clock, receipts));
@@ -149,6 +149,7 @@ RouterService::RouterService(Parts parts, RouterMetrics metrics, const Clock& cl
       index_(parts.index),
       book_(std::move(parts.book)),
       metrics_(std::move(metrics)),
+      uses_index_(parts.router->uses_index()),
       dispatcher_(std::move(parts.router), parts.order) {}
 
 RouterService::~RouterService() {
@@ -201,11 +202,23 @@ void RouterService::count(Decision& decision) {
   receipts_.add(std::move(decision.receipt));
 }
 
+/// The request with its prompt looked up, before the lock is taken. Valid until the thread's next.
+RouteRequest RouterService::look_up(const RouteRequest& request) const {
+  static thread_local std::vector<Overlap> overlaps;
+  RouteRequest known = request;
+  if (uses_index_ && !request.sequences.empty()) {
+    index_.find_longest_match(request.sequences, overlaps);
+    known.overlaps = &overlaps;
+  }
+  return known;
+}
+
 Result<Decision> RouterService::route(const RouteRequest& request) {
   metrics_.started();
+  const RouteRequest known = look_up(request);
   Result<Decision> decision = [&]() -> Result<Decision> {
     const MutexLock lock(mutex_);
-    auto routed = dispatcher_.router().route(request, clock_.wall_now());
+    auto routed = dispatcher_.router().route(known, clock_.wall_now());
     if (!routed) {
       count_refusal(routed.error(), std::nullopt);
     }
@@ -221,10 +234,11 @@ Result<RouterService::Routed> RouterService::route_or_wait(const RouteRequest& r
                                                            const QueueHints& hints, Waiter waiter) {
   metrics_.started();
   const TimePoint begin = clock_.now();
+  const RouteRequest known = look_up(request);
   Routed routed;
   {
     const MutexLock lock(mutex_);
-    auto submitted = dispatcher_.submit(request, hints, clock_.wall_now());
+    auto submitted = dispatcher_.submit(known, hints, clock_.wall_now());
     if (!submitted) {
       count_refusal(submitted.error(), dispatcher_.last_shed());
       return std::move(submitted.error());

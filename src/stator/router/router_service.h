@@ -23,6 +23,7 @@ namespace stator::router {
 /// Declares the router's settings.
 void describe(ConfigSchema& schema, RouterConfig& config);
 
+class IndexService;
 class RouterService;
 
 /// A place in the queue; leaving it is giving the ticket up. Move-only, any thread.
@@ -49,8 +50,8 @@ class QueueTicket {
 
 /// Dispatcher (router and queue) shared by all shards of a process: a lock, a clock, metrics and
 /// the receipts around the pure core. Thread-safe; a call holds the lock for the length of one
-/// decision (microseconds). Events do not take that lock: the index has its own for those who write
-/// to it.
+/// decision (microseconds). Looking a prompt up happens before, without it. Events do not take that
+/// lock either: the index has its own for those who write to it.
 class RouterService : public std::enable_shared_from_this<RouterService> {
  public:
   /// Gets the decision of a request that waited, on whichever thread made room, without a lock.
@@ -91,6 +92,8 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   std::optional<LoadLease> book_for_replica(const ReplicaBooking& booking);
   void set_load_stale(bool stale);
 
+  /// For snapshots of it; thread-safe as it is.
+  IndexService& index() { return index_; }
   int64_t active_requests() const;
   size_t worker_count() const;
   size_t waiting() const;
@@ -104,12 +107,13 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
 
   struct Parts {
     std::unique_ptr<Router> router;
-    KvIndex& index;
+    IndexService& index;
     std::shared_ptr<LoadBook> book;
     QueueOrder order;
   };
   RouterService(Parts parts, RouterMetrics metrics, const Clock& clock, ReceiptLog& receipts);
   void cancel(Dispatcher::Id id) noexcept;
+  RouteRequest look_up(const RouteRequest& request) const;
   /// Routes whoever can run now and tells them.
   void pump();
   Delivery make_delivery(Dispatcher::Outcome outcome) STATOR_REQUIRES(mutex_);
@@ -119,9 +123,10 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
 
   const Clock& clock_;
   ReceiptLog& receipts_;
-  KvIndex& index_;                        // an IndexService, the router's
+  IndexService& index_;                   // the router's
   const std::shared_ptr<LoadBook> book_;  // shared with leases
   RouterMetrics metrics_;
+  const bool uses_index_;  ///< the mode looks at what workers have cached
   mutable Mutex mutex_;
   Dispatcher dispatcher_ STATOR_GUARDED_BY(mutex_);
   FlatMap<Dispatcher::Id, Waiter> waiters_ STATOR_GUARDED_BY(mutex_);  // of those in the queue

@@ -49,7 +49,9 @@ class BlockArena {
   static constexpr uint32_t kFree = 1U << 31;
   void set_owner(uint32_t base, uint32_t rows, uint32_t chain);
 
+  /// For the writer, to copy whole ranges.
   const uint64_t* sequence_address(uint32_t row) const { return &sequences_[row]; }
+  const uint64_t* external_address(uint32_t row) const { return &externals_[row]; }
 
   static constexpr uint32_t rounded(uint32_t rows) {
     return (rows + kGranule - 1) / kGranule * kGranule;

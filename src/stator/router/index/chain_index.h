@@ -14,6 +14,7 @@
 #include "stator/core/random.h"
 #include "stator/core/result.h"
 #include "stator/router/index/block_arena.h"
+#include "stator/router/index/byte_stream.h"
 #include "stator/router/index/chain_holders.h"
 #include "stator/router/index/epoch.h"
 #include "stator/router/index/head_table.h"
@@ -34,7 +35,8 @@ namespace stator::router {
 /// I1–I3 of KvIndex hold, also for a reader that races the writer: it may miss what is being
 /// written, and never sees a block under a worker that did not hold it during the call.
 /// I4  memory_bytes() stays within the budget: beyond it the chains that were least recently used
-///     (of a random sample) are forgotten and counted, which under-counts.
+///     (of a random sample) are forgotten and counted, which under-counts. A worker whose names
+///     turn out to disagree may exceed it by 20 bytes a block it holds, until the next events.
 /// I5  A worker's own name for a block counts only while the worker holds the block, so equal names
 ///     for different content (engines that number their blocks) cannot mix workers up.
 ///
@@ -54,6 +56,9 @@ class ChainIndex final : public KvIndex {
   };
 
   static Result<std::unique_ptr<ChainIndex>> create(const Config& config);
+  /// What `save` wrote; as much of it as the budget allows. kCorrupt for bytes that are no such
+  /// thing.
+  static Result<std::unique_ptr<ChainIndex>> restore(const Config& config, ByteReader& in);
   ~ChainIndex() override;
 
   // Writer.
@@ -63,6 +68,10 @@ class ChainIndex final : public KvIndex {
   Applied store_prefix(WorkerKey worker, std::span<const blocks::SequenceHash> sequences);
   /// What the worker calls by this name and holds, if anything.
   std::optional<blocks::SequenceHash> find_held(WorkerKey worker, blocks::ExternalHash name) const;
+  /// Everything, about nine bytes a block.
+  void save(ByteWriter& out) const;
+  /// Of whom something was stored and who was not removed, sorted.
+  std::vector<WorkerKey> workers() const;
   const Stats& stats() const { return stats_; }
   uint64_t holder_blocks() const override { return holder_blocks_; }
   size_t memory_bytes() const;
@@ -187,6 +196,10 @@ class ChainIndex final : public KvIndex {
 
   // chain_query.cc: lookups
   class Query;
+
+  // chain_snapshot.cc
+  class Saver;
+  class Loader;
 
   // chain_memory.cc: bounds
   std::optional<uint32_t> new_chain(uint32_t rows);

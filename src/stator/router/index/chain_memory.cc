@@ -15,6 +15,8 @@ constexpr int kSampleTries = 64;
 constexpr uint32_t kSweepStep = 64;
 // absl's flat map: 16 bytes at up to 7/8 full, control bytes.
 constexpr size_t kPrivateNameBytes = 20;
+// Of the budget, for lists of holders that grow within one event.
+constexpr size_t kListsShare = 128;
 // Of a row: its place in the position table and its part of the owner column.
 constexpr size_t kTableBytesPerRow = 11;
 
@@ -34,7 +36,7 @@ bool ChainIndex::over_budget(uint32_t rows) const {
   const size_t row = sizeof(uint64_t) * (any_external_ ? 2 : 1) + kTableBytesPerRow +
                      (stats_.private_names > 0 ? kPrivateNameBytes : 0);
   return memory_bytes() + rows * row + sizeof(Chain) + heads_.growth_bytes() +
-             positions_.growth_bytes() >
+             positions_.growth_bytes() + config_.bytes_max / kListsShare >
          config_.bytes_max;
 }
 

@@ -17,6 +17,9 @@ struct IndexConfig {
   Duration ttl = std::chrono::seconds(120);
   uint32_t ttl_blocks_max = 31'250;  ///< per worker, of "ttl"
   Duration predicted_ttl{};          ///< of our decisions beside events; 0 = not kept
+  std::string snapshot_path;  ///< where frontends keep the index over a restart; empty = nowhere
+  Duration snapshot_interval = std::chrono::seconds(60);
+  Duration snapshot_grace = std::chrono::seconds(60);  ///< for workers of a snapshot to come back
 };
 
 /// Declares the index' settings.

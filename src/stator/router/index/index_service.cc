@@ -42,6 +42,14 @@ void describe(ConfigSchema& schema, IndexConfig& config) {
                   {.env_peer = "DYN_ROUTER_TTL_SECS"});
   schema.integer("router.ttl_blocks_max", config.ttl_blocks_max, 1, UINT32_MAX,
                  "index ttl: blocks a worker is supposed to have room for");
+  schema.text("router.snapshot", config.snapshot_path,
+              "file that keeps the KV index over a restart of the frontend: written at its end and "
+              "from time to time, read at start; empty = none");
+  schema.duration("router.snapshot_interval", config.snapshot_interval,
+                  "how often the snapshot is written");
+  schema.duration("router.snapshot_grace", config.snapshot_grace,
+                  "how long after a start the workers of the snapshot may take to come back before "
+                  "they are forgotten");
   schema.duration("router.predicted_ttl", config.predicted_ttl,
                   "index chain: how long to count on what a worker was sent before its events say "
                   "so, 0 = not at all",
@@ -55,6 +63,9 @@ IndexService::Instruments::Instruments(Metrics& metrics)
       bytes(metrics.gauge("stator_router_index_bytes", "memory of the KV index")),
       private_names(metrics.gauge("stator_router_index_private_names",
                                   "block ids kept for workers whose ids differ from the others'")),
+      restored_workers(metrics.gauge("stator_router_index_restored_workers",
+                                     "workers known from a snapshot that have not told what they "
+                                     "hold themselves")),
       evicted(metrics.counter("stator_router_index_evicted_blocks_total",
                               "(block, holder) pairs forgotten for the index' memory bound")),
       expired(metrics.counter("stator_router_index_expired_blocks_total",
@@ -124,7 +135,9 @@ void IndexService::set_trust(WorkerKey worker, Trust trust) {
 
 void IndexService::add_worker(WorkerKey worker) {
   const MutexLock lock(mutex_);
-  const Trust trust = chains_ == nullptr ? Trust::kApproximate : Trust::kExact;
+  const Trust trust = chains_ == nullptr           ? Trust::kApproximate
+                      : restored_.contains(worker) ? Trust::kDegraded
+                                                   : Trust::kExact;
   if (trust_.try_emplace(worker, trust).second) {
     instruments_.workers[static_cast<size_t>(trust)].add(1);
   }
@@ -136,6 +149,7 @@ void IndexService::remove_worker(WorkerKey worker) {
     instruments_.workers[static_cast<size_t>(known->second)].add(-1);
     trust_.erase(known);
   }
+  restored_.erase(worker);
   if (chains_ != nullptr) {
     chains_->remove_worker(worker);
   }
@@ -163,6 +177,7 @@ Applied IndexService::apply_locked(WorkerKey worker, const kv::KvEvent& event) {
     }
     if (chains_ != nullptr) {
       chains_->apply(worker, event);
+      restored_.erase(worker);
       set_trust(worker, Trust::kExact);  // what comes now is all there is
     }
     return Applied::kOk;
@@ -200,6 +215,7 @@ void IndexService::on_routed(WorkerKey worker, std::span<const blocks::SequenceH
 void IndexService::report() {
   has_tiers_.store(tiers_.holder_blocks() > 0, std::memory_order_release);
   instruments_.tier_blocks.set(tiers_.holder_blocks());
+  instruments_.restored_workers.set(restored_.size());
   size_t bytes = 0;
   uint64_t blocks = 0;
   if (routed_ != nullptr) {
@@ -219,6 +235,51 @@ void IndexService::report() {
   }
   instruments_.blocks.set(blocks);
   instruments_.bytes.set(bytes);
+}
+
+// ── Over a restart ──
+
+std::string IndexService::save() const {
+  const MutexLock lock(mutex_);
+  ByteWriter out;
+  if (chains_ != nullptr) {
+    chains_->save(out);
+  }
+  return out.take();
+}
+
+Status IndexService::restore(std::string_view content) {
+  const MutexLock lock(mutex_);
+  if (chains_ == nullptr || content.empty()) {
+    return {};
+  }
+  ByteReader in(content);
+  STATOR_TRY(chains_, ChainIndex::restore({.bytes_max = config_.bytes_max}, in));
+  for (const WorkerKey worker : chains_->workers()) {
+    restored_.insert(worker);
+    set_trust(worker, Trust::kDegraded);
+  }
+  grace_end_ = clock_.now() + config_.snapshot_grace;
+  report();
+  return {};
+}
+
+void IndexService::tick() {
+  const MutexLock lock(mutex_);
+  if (restored_.empty() || clock_.now() < grace_end_) {
+    return;
+  }
+  std::vector<WorkerKey> lost;
+  for (const WorkerKey worker : restored_) {
+    if (!trust_.contains(worker)) {
+      lost.push_back(worker);
+    }
+  }
+  for (const WorkerKey worker : lost) {
+    restored_.erase(worker);
+    chains_->remove_worker(worker);
+  }
+  report();
 }
 
 // ── Readers ──

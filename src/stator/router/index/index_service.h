@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "stator/core/clock.h"
@@ -46,6 +48,16 @@ class IndexService final : public KvIndex {
   /// kApproximate for a worker that is not known.
   Trust trust(WorkerKey worker) const;
 
+  /// What the events have told; empty if the index does not follow any. Writers wait meanwhile,
+  /// about 10 ms per million blocks; lookups do not.
+  std::string save() const;
+  /// What `save` gave in an earlier life, before the first lookup or event. Its workers are
+  /// degraded when they come, until they start over, and forgotten if they do not come within the
+  /// configured grace. kCorrupt changes nothing.
+  Status restore(std::string_view content);
+  /// Forgets restored workers whose time is up. Cheap; every second or so.
+  void tick();
+
  private:
   /// This model's part of a gauge that all models of the process share.
   class Level {
@@ -71,6 +83,7 @@ class IndexService final : public KvIndex {
     Level tier_blocks;
     Level bytes;
     Level private_names;
+    Level restored_workers;
     Counter evicted;
     Counter expired;
     Counter pruned;
@@ -95,6 +108,8 @@ class IndexService final : public KvIndex {
   std::atomic<bool> has_tiers_{false};
   mutable std::atomic<int64_t> expired_at_{0};  ///< the last tick at which `routed_` was asked to
   FlatMap<WorkerKey, Trust> trust_ STATOR_GUARDED_BY(mutex_);
+  FlatSet<WorkerKey> restored_ STATOR_GUARDED_BY(mutex_);  // known only from an earlier life
+  TimePoint grace_end_ STATOR_GUARDED_BY(mutex_);
   uint64_t evicted_ STATOR_GUARDED_BY(mutex_) = 0;  // as far as counted
   TtlIndex::Stats ttl_counted_ STATOR_GUARDED_BY(mutex_);
 };

@@ -82,7 +82,12 @@ void TtlIndex::touch(Worker& worker, blocks::SequenceHash sequence) {
   }
   count_ += fresh ? 1 : 0;
   const uint32_t id = known->second;
-  entries_[id] = {.sequence = sequence, .used = tick_, .newer = kNone, .older = worker.newest};
+  const uint32_t uses = fresh ? 0 : entries_[id].uses;
+  entries_[id] = {.sequence = sequence,
+                  .used = tick_,
+                  .uses = uses == UINT32_MAX ? uses : uses + 1,
+                  .newer = kNone,
+                  .older = worker.newest};
   (worker.newest == kNone ? worker.oldest : entries_[worker.newest].newer) = id;
   worker.newest = id;
 }
@@ -100,6 +105,22 @@ void TtlIndex::record(WorkerKey key, std::span<const blocks::SequenceHash> seque
     touch(worker, sequences[i]);
   }
   prune(worker);
+}
+
+std::vector<uint64_t> TtlIndex::frequencies(std::span<const blocks::SequenceHash> sequences) const {
+  std::vector<uint64_t> out;
+  for (const blocks::SequenceHash sequence : sequences) {
+    uint64_t uses = 0;
+    for (const std::unique_ptr<Worker>& worker : workers_) {
+      const auto known = worker->entries.find(sequence);
+      uses += known == worker->entries.end() ? 0 : entries_[known->second].uses;
+    }
+    if (uses == 0) {
+      break;
+    }
+    out.push_back(uses);
+  }
+  return out;
 }
 
 blocks::ExternalHash TtlIndex::take_oldest(Worker& worker) {

@@ -51,6 +51,10 @@ class TtlIndex final : public KvIndex {
   void record(WorkerKey worker, std::span<const blocks::SequenceHash> sequences, TimePoint now);
   /// Forgets what is due. O(workers + forgotten blocks), and nothing to do more than once a tick.
   void expire(TimePoint now);
+  /// How often each of these blocks was sent anywhere, as long as never a time to live passed
+  /// between two of them at one worker; ends with the first that nobody is supposed to hold.
+  /// O(blocks · workers).
+  std::vector<uint64_t> frequencies(std::span<const blocks::SequenceHash> sequences) const;
   const Stats& stats() const { return stats_; }
   uint64_t holder_blocks() const override { return count_; }
   size_t memory_bytes() const;
@@ -68,6 +72,7 @@ class TtlIndex final : public KvIndex {
   struct Entry {
     blocks::SequenceHash sequence;
     uint32_t used = 0;  ///< tick
+    uint32_t uses = 0;
     uint32_t newer = kNone;
     uint32_t older = kNone;
   };

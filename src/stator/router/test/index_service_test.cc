@@ -19,7 +19,7 @@ constexpr WorkerKey kB{WorkerId(2), 0};
 
 /// A service with two workers, and a prompt of ten blocks.
 struct Fixture {
-  explicit Fixture(const IndexConfig& config = {}) {
+  explicit Fixture(const IndexConfig& config = {}, std::string_view snapshot = {}) {
     for (uint64_t i = 0; i < 10; ++i) {
       locals.emplace_back(mix64(i + 1));
       prompt.push_back(prompt.empty() ? blocks::chain(locals.back())
@@ -28,6 +28,7 @@ struct Fixture {
     auto made = IndexService::create(config, clock, metrics);
     EXPECT_TRUE(made) << made.error().message();
     index = std::move(*made);
+    EXPECT_TRUE(index->restore(snapshot));
     index->add_worker(kA);
     index->add_worker(kB);
   }
@@ -143,6 +144,54 @@ TEST(IndexService, TwoModelsShareTheGauges) {
   }
   EXPECT_THAT(test.metrics.render(), HasSubstr("stator_router_index_blocks 6\n"));
   EXPECT_THAT(test.metrics.render(), HasSubstr("stator_router_index_workers{trust=\"exact\"} 2\n"));
+}
+
+TEST(IndexService, ARestoredWorkerIsDegradedUntilItStartsOver) {
+  Fixture before;
+  before.index->apply(kA, before.stored(0, 10));
+  Fixture after({}, before.index->save());
+
+  EXPECT_EQ(after.overlap(kA).blocks, 10U);
+  EXPECT_EQ(after.index->trust(kA), Trust::kDegraded);
+  EXPECT_EQ(after.index->trust(kB), Trust::kExact);
+
+  after.index->apply(kA, {.event_id = 1, .data = kv::AllCleared{}});
+  after.index->apply(kA, after.stored(0, 4));
+
+  EXPECT_EQ(after.overlap(kA).blocks, 4U);
+  EXPECT_EQ(after.index->trust(kA), Trust::kExact);
+}
+
+TEST(IndexService, ARestoredWorkerThatDoesNotComeBackIsForgotten) {
+  Fixture before;
+  constexpr WorkerKey kGone{WorkerId(9), 0};
+  before.index->add_worker(kGone);
+  before.index->apply(kGone, before.stored(0, 10));
+  before.index->apply(kA, before.stored(0, 3));
+  Fixture after({.snapshot_grace = seconds(30)}, before.index->save());
+
+  after.clock.advance(seconds(29));
+  after.index->tick();
+  EXPECT_EQ(after.index->holder_blocks(), 13U);
+
+  after.clock.advance(seconds(1));
+  after.index->tick();
+  EXPECT_EQ(after.index->holder_blocks(), 3U);
+  EXPECT_EQ(after.overlap(kGone).blocks, 0U);
+  EXPECT_EQ(after.overlap(kA).blocks, 3U);
+}
+
+TEST(IndexService, ADamagedSnapshotChangesNothing) {
+  Fixture before;
+  before.index->apply(kA, before.stored(0, 10));
+  std::string content = before.index->save();
+  content.pop_back();
+  Fixture after;
+
+  EXPECT_EQ(after.index->restore(content).error().code(), Code::kCorrupt);
+
+  after.index->apply(kA, after.stored(0, 2));
+  EXPECT_EQ(after.overlap(kA).blocks, 2U);
 }
 
 TEST(IndexService, RefusesWhatItDoesNotKnow) {

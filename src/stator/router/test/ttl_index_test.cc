@@ -117,6 +117,21 @@ TEST(TtlIndex, AWorkerThatLeftOrWasClearedIsForgotten) {
   EXPECT_EQ(overlap(*index, kA, prompt(1, 10)), 3U);
 }
 
+TEST(TtlIndex, CountsHowOftenAPrefixWasSent) {
+  const auto index = make_index({.ttl = seconds(10)});
+  const auto story = prompt(1, 6);
+  const auto beginning = std::span(story).first(2);
+  index->record(kA, story, at(seconds(0)));
+  index->record(kA, beginning, at(seconds(1)));
+  index->record(kB, story, at(seconds(8)));
+
+  EXPECT_EQ(index->frequencies(story), (std::vector<uint64_t>{3, 3, 2, 2, 2, 2}));
+
+  index->expire(at(seconds(14)));  // nothing of A's has been used for ten seconds
+  EXPECT_EQ(index->frequencies(story), (std::vector<uint64_t>{1, 1, 1, 1, 1, 1}));
+  EXPECT_TRUE(index->frequencies(prompt(2, 3)).empty());
+}
+
 TEST(TtlIndex, DoesNotLearnFromEvents) {
   const auto index = make_index();
   kv::BlocksStored run;
