@@ -42,7 +42,7 @@ std::optional<wire::EventsChunk> EventCursor::next() {
     take_snapshot();
     return next_of_snapshot();
   }
-  auto read = log_.read_from(next_id_, kChunkEvents);
+  auto read = log_.read_from(next_id_, limits_.events);
   auto* events = std::get_if<std::vector<kv::KvEvent>>(&read);
   if (events == nullptr) {
     take_snapshot();
@@ -54,7 +54,7 @@ std::optional<wire::EventsChunk> EventCursor::next() {
   size_t blocks = 0;
   const auto end = std::ranges::find_if(*events, [&](const kv::KvEvent& event) {
     blocks += block_count(event);
-    return blocks > kChunkBlocks && &event != events->data();
+    return blocks > limits_.blocks && &event != events->data();
   });
   events->erase(end, events->end());
   const uint64_t last_id = events->back().event_id;
@@ -74,12 +74,12 @@ void EventCursor::take_snapshot() {
   kv::EventLog::Snapshot snapshot = log_.snapshot();
   next_id_ = snapshot.last_id + 1;
   snapshot_.push_back({incarnation_, Kind::kSnapshot, snapshot.last_id, {}});
-  size_t room = kChunkBlocks;
+  size_t room = limits_.blocks;
   for (kv::BlocksStored& run : snapshot.stored) {
     while (!run.blocks.empty()) {
       if (room == 0) {
         snapshot_.push_back({incarnation_, Kind::kSnapshot, snapshot.last_id, {}});
-        room = kChunkBlocks;
+        room = limits_.blocks;
       }
       const size_t count = std::min(room, run.blocks.size());
       room -= count;

@@ -20,11 +20,19 @@ class EventCursor {
   static constexpr size_t kChunkEvents = 512;
   static constexpr size_t kChunkBlocks = 64 * 1024;  // 1 MiB on the wire
 
+  struct ChunkLimits {
+    size_t events = kChunkEvents;
+    size_t blocks = kChunkBlocks;
+  };
+
   /// `from_id` 0: a snapshot first, then what follows it.
   EventCursor(const kv::EventLog& log, Incarnation incarnation, uint64_t from_id)
-      : log_(log), incarnation_(incarnation), next_id_(from_id) {}
+      : EventCursor(log, incarnation, from_id, ChunkLimits{}) {}
+  EventCursor(const kv::EventLog& log, Incarnation incarnation, uint64_t from_id,
+              ChunkLimits limits)
+      : log_(log), incarnation_(incarnation), next_id_(from_id), limits_(limits) {}
 
-  /// Nothing: all has been read. An event of more than kChunkBlocks blocks is a chunk of its own.
+  /// Nothing: all has been read. An event of more blocks than the limit is a chunk of its own.
   std::optional<wire::EventsChunk> next();
 
  private:
@@ -34,6 +42,7 @@ class EventCursor {
   const kv::EventLog& log_;
   const Incarnation incarnation_;
   uint64_t next_id_;
+  const ChunkLimits limits_;
   std::deque<wire::EventsChunk> snapshot_;  // parts still to hand out
 };
 

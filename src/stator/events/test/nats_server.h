@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern char** environ;
+
+namespace stator::events::test {
+
+/// A real nats-server on a free port of the loopback, in a folder of its own.
+class NatsServer {
+ public:
+  NatsServer() {
+    std::string folder = (std::filesystem::temp_directory_path() / "stator-nats-XXXXXX").string();
+    folder_ = ::mkdtemp(folder.data());
+    start("-1");
+  }
+  NatsServer(const NatsServer&) = delete;
+  NatsServer& operator=(const NatsServer&) = delete;
+  ~NatsServer() {
+    kill();
+    std::filesystem::remove_all(folder_);
+  }
+
+  static std::string binary() {
+    for (const char* path :
+         {"/usr/sbin/nats-server", "/usr/bin/nats-server", "/usr/local/bin/nats-server"}) {
+      if (::access(path, X_OK) == 0) {
+        return path;
+      }
+    }
+    return {};
+  }
+
+  std::string url() const { return "nats://127.0.0.1:" + port_; }
+  /// kill -9.
+  void kill() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+      pid_ = -1;
+    }
+  }
+  /// Again, on the same port.
+  void restart() {
+    kill();
+    start(port_);
+  }
+
+ private:
+  void start(const std::string& port) {
+    const std::string folder = folder_.string();
+    std::vector<std::string> args{binary(),           "-a",   "127.0.0.1", "-p",           port,
+                                  "--ports_file_dir", folder, "-l",        folder + "/log"};
+    std::vector<char*> argv;
+    for (std::string& arg : args) {
+      argv.push_back(arg.data());
+    }
+    argv.push_back(nullptr);
+    ASSERT_EQ(::posix_spawn(&pid_, args[0].c_str(), nullptr, nullptr, argv.data(), environ), 0);
+    const auto ports_file = folder_ / ("nats-server_" + std::to_string(pid_) + ".ports");
+    for (int i = 0; i < 2000; ++i) {
+      std::ifstream file(ports_file);
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      const size_t colon = text.find("127.0.0.1:");
+      if (colon != std::string::npos && text.find('}') != std::string::npos) {
+        port_ = text.substr(colon + 10, text.find('"', colon) - colon - 10);
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    FAIL() << "nats-server did not start";
+  }
+
+  std::filesystem::path folder_;
+  std::string port_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace stator::events::test

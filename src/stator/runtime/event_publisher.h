@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/core/result.h"
+#include "stator/events/nats_connection.h"
+#include "stator/kv/event_log.h"
+#include "stator/runtime/instance_record.h"
+
+namespace stator::runtime {
+
+/// Where the events of the workers of one component go.
+std::string events_subject(const InstanceKey& key);
+/// Where one worker is asked for what a reader lacks.
+std::string events_query_subject(const InstanceKey& key);
+
+/// Publishes a worker's KV events over NATS, and answers readers that lost some.
+///
+///   STATOR_TRY(auto publisher, EventPublisher::start(nats, record, engine.events(), clock,
+///   metrics));
+///
+/// The event log is the only buffer: while the broker is away nothing is sent, and what the log has
+/// overwritten when it is back, readers get as a dump. An idle worker sends a heartbeat each
+/// kHeartbeat, so the loss of the newest event is noticed, too. One thread of its own; answers are
+/// made on NATS's thread, one at a time.
+class EventPublisher {
+ public:
+  static constexpr Duration kHeartbeat = std::chrono::seconds(1);
+
+  /// `nats`, `log`, `clock` and `metrics` outlive it.
+  static Result<std::unique_ptr<EventPublisher>> start(events::NatsConnection& nats,
+                                                       const InstanceRecord& record,
+                                                       kv::EventLog& log, const Clock& clock,
+                                                       Metrics& metrics);
+  /// Stops; what is not sent yet stays unsent.
+  virtual ~EventPublisher() = default;
+};
+
+}  // namespace stator::runtime

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "stator/core/metrics.h"
+#include "stator/events/nats_connection.h"
+#include "stator/runtime/connector.h"
+
+namespace stator::runtime {
+
+/// Sessions as another connector makes them; KV events over NATS instead of one stream per worker.
+/// Followers keep the promise of EventFollower whatever the broker loses: what is missing is asked
+/// of the worker (EventPublisher answers), and heartbeats show what nothing newer would.
+///
+/// At most kInFlightBytesMax of messages wait for a loop; more are dropped, counted, and asked for
+/// again. `nats` and `metrics` outlive it; it outlives its sessions and followers.
+std::unique_ptr<Connector> make_nats_connector(std::unique_ptr<Connector> sessions,
+                                               events::NatsConnection& nats, Metrics& metrics);
+
+}  // namespace stator::runtime

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <atomic>
+#include <charconv>
+#include <map>
+#include <utility>
+
+#include "stator/core/flat_map.h"
+#include "stator/core/log.h"
+#include "stator/core/mutex.h"
+#include "stator/events/event_envelope.h"
+#include "stator/runtime/detail/backoff.h"
+#include "stator/runtime/detail/plane_cursor.h"
+#include "stator/runtime/event_publisher.h"
+#include "stator/runtime/nats_connector.h"
+
+namespace stator::runtime {
+namespace {
+
+using detail::PlaneCursor;
+
+constexpr std::string_view kLogTarget = "runtime::events";
+constexpr size_t kInFlightBytesMax = size_t{64} << 20;
+constexpr Duration kAnswerMin = std::chrono::milliseconds(500);  // without a part of the answer
+constexpr Duration kAnswerMax = std::chrono::seconds(8);
+
+/// Shared by the followers of a process.
+struct Plane {
+  Plane(events::NatsConnection& connection, Metrics& metrics)
+      : nats(connection),
+        inbox(connection.make_inbox()),
+        messages(metrics.counter("stator_events_plane_messages_total",
+                                 "messages with KV events that came over the broker")),
+        corrupt(metrics.counter("stator_events_plane_corrupt_total",
+                                "messages from the broker that cannot be read")),
+        dropped(metrics.counter("stator_events_plane_dropped_total",
+                                "messages dropped because a loop is too slow; asked for again")),
+        queries(metrics.counter("stator_events_plane_queries_total",
+                                "times that a worker was asked for events or a dump")),
+        unanswered(metrics.counter("stator_events_plane_unanswered_total",
+                                   "questions to workers without a whole answer in time")),
+        in_flight(metrics.gauge("stator_events_plane_in_flight_bytes",
+                                "messages on their way from the broker to a loop")) {}
+  events::NatsConnection& nats;
+  const std::string inbox;  ///< answers come to `inbox`.WORKER.NUMBER
+  Counter messages;
+  Counter corrupt;
+  Counter dropped;
+  Counter queries;
+  Counter unanswered;
+  Gauge in_flight;
+  std::atomic<size_t> in_flight_bytes{0};
+};
+
+/// Room for a message until the loop has taken it.
+class InFlight {
+ public:
+  InFlight(Plane& plane, size_t bytes) : plane_(&plane), bytes_(bytes) {
+    plane.in_flight.set(static_cast<double>(plane.in_flight_bytes += bytes));
+  }
+  InFlight(InFlight&& other) noexcept
+      : plane_(std::exchange(other.plane_, nullptr)), bytes_(other.bytes_) {}
+  InFlight& operator=(InFlight&&) = delete;
+  ~InFlight() {
+    if (plane_ != nullptr) {
+      plane_->in_flight.set(static_cast<double>(plane_->in_flight_bytes -= bytes_));
+    }
+  }
+
+ private:
+  Plane* plane_;
+  size_t bytes_;
+};
+
+/// One follower's part that messages on their way may outlive. On the loop but for its making.
+class Follower : public std::enable_shared_from_this<Follower> {
+ public:
+  Follower(const InstanceRecord& record, net::Shard& home, KvEventsListener& listener, Plane& plane)
+      : shard(home),
+        plane_(plane),
+        worker_(record.key.worker),
+        subject_(events_query_subject(record.key)),
+        cursor_(std::in_place, record.key.worker, listener) {}
+
+  void start() { send(cursor_->start()); }
+  void close() {
+    cursor_.reset();
+    timer_.cancel();
+  }
+  uint64_t last_id() const { return cursor_ ? cursor_->last_id() : 0; }
+
+  void on_message(events::EventEnvelope message) {
+    if (cursor_) {
+      act(cursor_->on_message(std::move(message)));
+    }
+  }
+  void on_reply(uint64_t number, events::EventReply reply) {
+    if (!cursor_) {
+      return;
+    }
+    const auto query = cursor_->on_reply(number, std::move(reply));
+    if (query) {
+      send(*query);
+    } else if (!cursor_->asking()) {
+      backoff_.reset();
+      timer_.cancel();
+    } else {
+      wait();
+    }
+  }
+
+  net::Shard& shard;
+
+ private:
+  void act(const std::optional<PlaneCursor::Query>& query) {
+    if (query) {
+      send(*query);
+    }
+  }
+  void send(const PlaneCursor::Query& query) {
+    plane_.queries.add();
+    const std::string answers =
+        fmt::format("{}.{}.{}", plane_.inbox, worker_.value(), query.number);
+    plane_.nats.publish(subject_, encode(query.query), answers)
+        .ignore("without a broker there is no answer in time, and it is asked again");
+    waiting_ = backoff_.next();
+    wait();
+  }
+  void wait() {
+    timer_ = shard.after(waiting_, [this] {
+      plane_.unanswered.add();
+      send(cursor_->on_timeout());
+    });
+  }
+
+  Plane& plane_;
+  const WorkerId worker_;
+  const std::string subject_;
+  std::optional<PlaneCursor> cursor_;  // empty once closed
+  detail::Backoff backoff_{kAnswerMin, kAnswerMax};
+  Duration waiting_{};
+  net::Timer timer_;
+};
+
+/// Which follower a message is for. Thread-safe.
+class Followers {
+ public:
+  void add(WorkerId worker, const std::shared_ptr<Follower>& follower) {
+    const MutexLock lock(mutex_);
+    all_.insert_or_assign(worker, follower);
+  }
+  void remove(WorkerId worker, const std::shared_ptr<Follower>& follower) {
+    const MutexLock lock(mutex_);
+    const auto found = all_.find(worker);
+    if (found != all_.end() && found->second == follower) {
+      all_.erase(found);
+    }
+  }
+  /// Under the lock, so that the shard of a follower that is there is there, too.
+  template <typename Deliver>
+  void post(WorkerId worker, Plane& plane, size_t bytes, Deliver deliver) {
+    const MutexLock lock(mutex_);
+    const auto found = all_.find(worker);
+    if (found == all_.end()) {
+      return;
+    }
+    const bool fits = plane.in_flight_bytes + bytes <= kInFlightBytesMax;
+    if (!fits || !found->second->shard.post(
+                     [follower = found->second, room = InFlight(plane, bytes),
+                      deliver = std::move(deliver)]() mutable { deliver(*follower); })) {
+      plane.dropped.add();
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  FlatMap<WorkerId, std::shared_ptr<Follower>> all_ STATOR_GUARDED_BY(mutex_);  // shared: see above
+};
+
+class MessageListener final : public events::NatsListener {
+ public:
+  MessageListener(Plane& plane, Followers& followers) : plane_(plane), followers_(followers) {}
+  void on_message(std::string_view /*subject*/, std::string_view payload,
+                  std::string_view /*reply*/) override {
+    auto message = events::decode_envelope(payload);
+    if (!message.has_value()) {
+      plane_.corrupt.add();
+      return;
+    }
+    plane_.messages.add();
+    const WorkerId worker = message->publisher;
+    followers_.post(worker, plane_, payload.size(),
+                    [message = std::move(*message)](Follower& follower) mutable {
+                      follower.on_message(std::move(message));
+                    });
+  }
+
+ private:
+  Plane& plane_;
+  Followers& followers_;
+};
+
+class ReplyListener final : public events::NatsListener {
+ public:
+  ReplyListener(Plane& plane, Followers& followers) : plane_(plane), followers_(followers) {}
+  void on_message(std::string_view subject, std::string_view payload,
+                  std::string_view /*reply*/) override {
+    auto answer = events::decode_reply(payload);
+    const std::string_view digits = subject.substr(subject.rfind('.') + 1);
+    uint64_t number = 0;
+    const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (!answer.has_value() || parsed.ec != std::errc()) {
+      plane_.corrupt.add();
+      return;
+    }
+    const WorkerId worker = answer->worker;
+    followers_.post(worker, plane_, payload.size(),
+                    [number, answer = std::move(*answer)](Follower& follower) mutable {
+                      follower.on_reply(number, std::move(answer));
+                    });
+  }
+
+ private:
+  Plane& plane_;
+  Followers& followers_;
+};
+
+class NatsFollower final : public EventFollower {
+ public:
+  NatsFollower(WorkerId worker, std::shared_ptr<Follower> follower, Followers& followers)
+      : worker_(worker), follower_(std::move(follower)), followers_(followers) {}
+  ~NatsFollower() override {
+    followers_.remove(worker_, follower_);
+    follower_->close();
+  }
+  uint64_t last_id() const override { return follower_->last_id(); }
+
+ private:
+  const WorkerId worker_;
+  const std::shared_ptr<Follower> follower_;  // shared with messages on their way
+  Followers& followers_;
+};
+
+class NatsConnector final : public Connector {
+ public:
+  NatsConnector(std::unique_ptr<Connector> sessions, events::NatsConnection& nats, Metrics& metrics)
+      : sessions_(std::move(sessions)),
+        plane_(nats, metrics),
+        messages_(plane_, followers_),
+        replies_(plane_, followers_) {
+    subscribe(plane_.inbox + ".*.*", replies_);
+  }
+
+  std::unique_ptr<WorkerSession> open_session(const InstanceRecord& record, net::Shard& shard,
+                                              SessionEvents& events) override {
+    return sessions_->open_session(record, shard, events);
+  }
+
+  std::unique_ptr<EventFollower> follow_events(const InstanceRecord& record, net::Shard& shard,
+                                               KvEventsListener& listener) override {
+    subscribe(events_subject(record.key), messages_);
+    auto follower = std::make_shared<Follower>(record, shard, listener, plane_);
+    followers_.add(record.key.worker, follower);
+    follower->start();
+    return std::make_unique<NatsFollower>(record.key.worker, std::move(follower), followers_);
+  }
+
+ private:
+  /// Once per subject.
+  void subscribe(const std::string& subject, events::NatsListener& listener) {
+    const MutexLock lock(mutex_);
+    if (subscriptions_.contains(subject)) {
+      return;
+    }
+    auto subscription = plane_.nats.subscribe(subject, listener);
+    if (subscription.has_value()) {
+      subscriptions_.emplace(subject, std::move(*subscription));
+    } else {
+      log::error(kLogTarget, subscription.error().message());
+    }
+  }
+
+  const std::unique_ptr<Connector> sessions_;
+  Plane plane_;
+  Followers followers_;
+  MessageListener messages_;
+  ReplyListener replies_;
+  Mutex mutex_;
+  std::map<std::string, std::unique_ptr<events::NatsConnection::Subscription>> subscriptions_
+      STATOR_GUARDED_BY(mutex_);  // bounded by components
+};
+
+}  // namespace
+
+std::unique_ptr<Connector> make_nats_connector(std::unique_ptr<Connector> sessions,
+                                               events::NatsConnection& nats, Metrics& metrics) {
+  return std::make_unique<NatsConnector>(std::move(sessions), nats, metrics);
+}
+
+}  // namespace stator::runtime
