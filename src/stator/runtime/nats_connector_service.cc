@@ -206,6 +206,9 @@ class ReplyListener final : public events::NatsListener {
   ReplyListener(Plane& plane, Followers& followers) : plane_(plane), followers_(followers) {}
   void on_message(std::string_view subject, std::string_view payload,
                   std::string_view /*reply*/) override {
+    if (payload.empty()) {
+      return;  // the server says that nobody listens there yet: it is asked again in time
+    }
     auto answer = events::decode_reply(payload);
     const std::string_view digits = subject.substr(subject.rfind('.') + 1);
     uint64_t number = 0;
