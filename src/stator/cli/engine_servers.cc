@@ -215,7 +215,7 @@ Result<EngineEvents> EngineServers::follow_events(size_t index, AdapterEngine& e
   if (sources.empty()) {
     log::warn(kLogTarget,
               "this engine publishes no KV events: the router cannot know what it has cached, only "
-              "guess with --router-index ttl (--kv-events-config of the engine, --events here)",
+              "guess with --router-index ttl (--kv-events-config of the engine, --engine-events here)",
               {{"url", servers_[index].url}});
     return out;
   }

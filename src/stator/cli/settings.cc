@@ -18,9 +18,9 @@ void describe_server(ConfigSchema& schema, EngineServerSettings& server) {
       "engine.events", server.events,
       "where the engine publishes KV events, tcp://HOST:PORT (a list as engine.url), auto = "
       "as the engine says, none",
-      {.flag = "events"});
+      {.flag = "engine-events"});
   schema.text("engine.events_replay", server.events_replay,
-              "where it answers replays of lost events", {.flag = "events-replay"});
+              "where it answers replays of lost events", {.flag = "engine-events-replay"});
   schema.text("engine.events_topic", server.events_topic,
               "topic of its events, used with an explicit engine.events");
   schema.choice("engine.vllm_route", server.vllm_route, {"completions", "generate"},
@@ -128,6 +128,7 @@ void describe(ConfigSchema& schema, Settings& settings) {
   schema.duration("discovery.lease_ttl", settings.lease_ttl,
                   "a record not renewed for this long is stale");
   describe_etcd(schema, settings.etcd);
+  describe(schema, settings.events);
   schema.boolean("announce", settings.announce,
                  "print one JSON line with the real addresses on stdout when ready");
   frontend::describe(schema, settings.frontend);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "stator/cli/event_carrier.h"
 #include "stator/core/config.h"
 #include "stator/engine/core/engine_config.h"
 #include "stator/engine/sim/sim_runner.h"
@@ -55,6 +56,7 @@ struct Settings {
   std::string discovery = "memory";  ///< "memory", "file:DIR" or "etcd://…"
   runtime::EtcdOptions etcd;         ///< what the address of the store does not say
   Duration lease_ttl = std::chrono::seconds(10);
+  EventSettings events;
   bool announce = false;  ///< print one JSON line on stdout when ready
   frontend::FrontendConfig frontend;
   router::RouterConfig router;

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "stator/cli/command.h"
+#include "stator/cli/event_carrier.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
 #include "stator/runtime/discovery.h"
+#include "stator/runtime/event_publisher.h"
 #include "stator/runtime/worker_server.h"
 
 namespace stator::cli {
@@ -26,6 +28,8 @@ constexpr Duration kHandOffLimit = std::chrono::seconds(5);
 struct ServedWorkers {
   std::vector<WorkerHost::Worker> hosted;
   std::vector<std::unique_ptr<runtime::WorkerServer>> servers;
+  std::unique_ptr<events::NatsConnection> broker;  ///< null: events go over gRPC
+  std::vector<std::unique_ptr<runtime::EventPublisher>> publishers;
   std::vector<std::unique_ptr<runtime::Registration>> registrations;
 
   size_t in_flight() const {
@@ -55,6 +59,12 @@ Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& di
                                .port = port == 0 ? port : static_cast<uint16_t>(port + index)},
                               clock, metrics));
   worker.record.address = server->address();
+  if (out.broker != nullptr) {
+    STATOR_TRY(auto publisher, runtime::EventPublisher::start(*out.broker, worker.record,
+                                                              worker.engine->events(), clock,
+                                                              metrics));
+    out.publishers.push_back(std::move(publisher));
+  }
   STATOR_TRY(auto registration, discovery.register_instance(worker.record));
   log::info("worker", "ready",
             {{"worker", worker.record.key.worker.value()},
@@ -121,6 +131,7 @@ Status run_worker(Invocation& invocation) {
   STATOR_TRY(auto host,
              WorkerHost::open(model_of(invocation), settings, clock, metrics, servers.get()));
   ServedWorkers workers;
+  STATOR_TRY(workers.broker, open_event_carrier(settings.events, "worker", metrics));
   for (uint32_t i = 0; i < host->count(1); ++i) {
     STATOR_CHECK(serve_worker(workers, *host, *discovery, settings, clock, metrics));
   }

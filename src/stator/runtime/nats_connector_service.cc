@@ -3,7 +3,10 @@
 
 #include <atomic>
 #include <charconv>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "stator/core/flat_map.h"
@@ -22,8 +25,48 @@ using detail::PlaneCursor;
 
 constexpr std::string_view kLogTarget = "runtime::events";
 constexpr size_t kInFlightBytesMax = size_t{64} << 20;
-constexpr Duration kAnswerMin = std::chrono::milliseconds(500);  // without a part of the answer
-constexpr Duration kAnswerMax = std::chrono::seconds(8);
+constexpr size_t kAskingMax = 16;  // dumps at once: a new frontend asks every worker
+constexpr Duration kTurn = std::chrono::milliseconds(50);  // until it looks for its turn again
+constexpr Duration kAnswer = std::chrono::seconds(2);      // without a part of the answer
+constexpr Duration kRetryMin = std::chrono::milliseconds(100);
+constexpr Duration kRetryMax = std::chrono::seconds(8);
+
+/// Who may ask now: kAskingMax at once, the others in the order they came. Thread-safe.
+class Turns {
+ public:
+  explicit Turns(Gauge asking) : asking_gauge_(asking) {}
+  /// `ticket` is the caller's place in the queue; 0: it has none yet.
+  bool try_take(uint64_t& ticket) {
+    const MutexLock lock(mutex_);
+    if (ticket == 0) {
+      ticket = ++tickets_;
+      waiting_.insert(ticket);
+    }
+    const size_t free = kAskingMax - asking_;
+    const auto before = std::distance(waiting_.begin(), waiting_.find(ticket));
+    if (static_cast<size_t>(before) >= free) {
+      return false;
+    }
+    waiting_.erase(std::exchange(ticket, 0));
+    asking_gauge_.set(static_cast<double>(++asking_));
+    return true;
+  }
+  void give_back() {
+    const MutexLock lock(mutex_);
+    asking_gauge_.set(static_cast<double>(--asking_));
+  }
+  void leave_queue(uint64_t& ticket) {
+    const MutexLock lock(mutex_);
+    waiting_.erase(std::exchange(ticket, 0));
+  }
+
+ private:
+  const Gauge asking_gauge_;
+  Mutex mutex_;
+  size_t asking_ STATOR_GUARDED_BY(mutex_) = 0;
+  uint64_t tickets_ STATOR_GUARDED_BY(mutex_) = 0;
+  std::set<uint64_t> waiting_ STATOR_GUARDED_BY(mutex_);  // bounded by followers
+};
 
 /// Shared by the followers of a process.
 struct Plane {
@@ -40,6 +83,8 @@ struct Plane {
                                 "times that a worker was asked for events or a dump")),
         unanswered(metrics.counter("stator_events_plane_unanswered_total",
                                    "questions to workers without a whole answer in time")),
+        turns(metrics.gauge("stator_events_plane_asking",
+                            "workers whose answer is awaited, at most 16")),
         in_flight(metrics.gauge("stator_events_plane_in_flight_bytes",
                                 "messages on their way from the broker to a loop")) {}
   events::NatsConnection& nats;
@@ -49,6 +94,7 @@ struct Plane {
   Counter dropped;
   Counter queries;
   Counter unanswered;
+  Turns turns;
   Gauge in_flight;
   std::atomic<size_t> in_flight_bytes{0};
 };
@@ -87,6 +133,8 @@ class Follower : public std::enable_shared_from_this<Follower> {
   void close() {
     cursor_.reset();
     timer_.cancel();
+    end_turn();
+    plane_.turns.leave_queue(ticket_);
   }
   uint64_t last_id() const { return cursor_ ? cursor_->last_id() : 0; }
 
@@ -103,10 +151,17 @@ class Follower : public std::enable_shared_from_this<Follower> {
     if (query) {
       send(*query);
     } else if (!cursor_->asking()) {
-      backoff_.reset();
+      retry_.reset();
       timer_.cancel();
-    } else {
-      wait();
+      end_turn();
+    } else if (number == asked_ && has_turn_) {
+      await_answer();
+    }
+  }
+  /// Nobody listens where the question went.
+  void on_refusal(uint64_t number) {
+    if (cursor_ && cursor_->asking() && number == asked_ && has_turn_) {
+      fail();
     }
   }
 
@@ -119,29 +174,59 @@ class Follower : public std::enable_shared_from_this<Follower> {
     }
   }
   void send(const PlaneCursor::Query& query) {
+    has_turn_ = has_turn_ || plane_.turns.try_take(ticket_);
+    if (!has_turn_) {
+      timer_ = shard.after(kTurn, [this, query] { send(query); });
+      return;
+    }
     plane_.queries.add();
+    asked_ = query.number;
     const std::string answers =
         fmt::format("{}.{}.{}", plane_.inbox, worker_.value(), query.number);
-    plane_.nats.publish(subject_, encode(query.query), answers)
-        .ignore("without a broker there is no answer in time, and it is asked again");
-    waiting_ = backoff_.next();
-    wait();
+    if (plane_.nats.publish(subject_, encode(query.query), answers).has_value()) {
+      await_answer();
+    } else {
+      fail();
+    }
   }
-  void wait() {
-    timer_ = shard.after(waiting_, [this] {
-      plane_.unanswered.add();
-      send(cursor_->on_timeout());
-    });
+  void await_answer() {
+    timer_ = shard.after(kAnswer, [this] { fail(); });
+  }
+  /// Others first, then again.
+  void fail() {
+    plane_.unanswered.add();
+    end_turn();
+    timer_ = shard.after(retry_.next(), [this] { send(cursor_->on_timeout()); });
+  }
+  void end_turn() {
+    if (std::exchange(has_turn_, false)) {
+      plane_.turns.give_back();
+    }
   }
 
   Plane& plane_;
   const WorkerId worker_;
   const std::string subject_;
   std::optional<PlaneCursor> cursor_;  // empty once closed
-  detail::Backoff backoff_{kAnswerMin, kAnswerMax};
-  Duration waiting_{};
+  detail::Backoff retry_{kRetryMin, kRetryMax};
+  uint64_t ticket_ = 0;    // in the queue of those who want to ask
+  bool has_turn_ = false;  // while an answer is awaited
+  uint64_t asked_ = 0;     // number of the newest question
   net::Timer timer_;
 };
+
+/// The number after the last dot, which is cut off with it.
+std::optional<uint64_t> take_number(std::string_view& subject) {
+  const size_t dot = subject.rfind('.');
+  if (dot == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const std::string_view digits = subject.substr(dot + 1);
+  subject = subject.substr(0, dot);
+  uint64_t number = 0;
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return parsed.ec == std::errc() ? std::optional(number) : std::nullopt;
+}
 
 /// Which follower a message is for. Thread-safe.
 class Followers {
@@ -206,20 +291,21 @@ class ReplyListener final : public events::NatsListener {
   ReplyListener(Plane& plane, Followers& followers) : plane_(plane), followers_(followers) {}
   void on_message(std::string_view subject, std::string_view payload,
                   std::string_view /*reply*/) override {
-    if (payload.empty()) {
-      return;  // the server says that nobody listens there yet: it is asked again in time
+    const auto number = take_number(subject);
+    const auto asked_worker = take_number(subject);
+    if (payload.empty() && number && asked_worker) {
+      followers_.post(WorkerId(*asked_worker), plane_, 0,
+                      [number = *number](Follower& follower) { follower.on_refusal(number); });
+      return;
     }
     auto answer = events::decode_reply(payload);
-    const std::string_view digits = subject.substr(subject.rfind('.') + 1);
-    uint64_t number = 0;
-    const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (!answer.has_value() || parsed.ec != std::errc()) {
+    if (!answer.has_value() || !number || answer->worker.value() != asked_worker) {
       plane_.corrupt.add();
       return;
     }
     const WorkerId worker = answer->worker;
     followers_.post(worker, plane_, payload.size(),
-                    [number, answer = std::move(*answer)](Follower& follower) mutable {
+                    [number = *number, answer = std::move(*answer)](Follower& follower) mutable {
                       follower.on_reply(number, std::move(answer));
                     });
   }

@@ -216,6 +216,32 @@ TEST_F(NatsEventsTest, AWorkerThatRestartsUnderItsIdIsAnotherOne) {
   EXPECT_TRUE(mirror_.becomes(second_log));
 }
 
+TEST_F(NatsEventsTest, MoreWorkersThanMayBeAskedAtOnceAllGetTheirTurn) {
+  log_.append(store(1, 100));
+  publish();
+  std::vector<std::unique_ptr<Mirror>> mirrors;
+  std::vector<std::unique_ptr<EventFollower>> silent;
+  on_loop([&] {
+    for (uint64_t id = 1000; id < 1040; ++id) {  // nobody answers for these
+      InstanceRecord record = record_;
+      record.key.worker = WorkerId(id);
+      mirrors.push_back(std::make_unique<Mirror>());
+      silent.push_back(connector_->follow_events(record, shards_.shard(0), *mirrors.back()));
+    }
+  });
+  const Gauge asking = metrics_.gauge("stator_events_plane_asking", "");
+  EXPECT_EQ(asking.value(), 16);
+
+  follow();
+
+  EXPECT_TRUE(mirror_.becomes(log_));
+  on_loop([&] {
+    silent.clear();
+    followed_.reset();
+  });
+  EXPECT_EQ(asking.value(), 0);
+}
+
 TEST_F(NatsEventsTest, GarbageOnTheSubjectIsCountedAndPassedOver) {
   publish();
   follow();

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real nats-server for tests, on a free loopback port, in a temporary folder."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+from stator_process import _die_with_parent, eventually
+
+BINARY = shutil.which("nats-server") or next(
+    (path for path in ("/usr/sbin/nats-server", "/usr/local/bin/nats-server") if pathlib.Path(path).exists()), None)
+
+
+class NatsServer:
+    """`kill` it as often as you like: `start` brings it back on the same port."""
+
+    def __init__(self, *arguments: str):
+        self.folder = tempfile.TemporaryDirectory(prefix="stator-nats-")
+        self.arguments = arguments
+        self.port = -1
+        self.process: subprocess.Popen | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [BINARY, "-a", "127.0.0.1", "-p", str(self.port), "--ports_file_dir", self.folder.name,
+             "-l", f"{self.folder.name}/log", *self.arguments],
+            stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+        self.port = eventually(self._read_port, "nats-server's port")
+
+    def _read_port(self) -> int | None:
+        ports = pathlib.Path(self.folder.name) / f"nats-server_{self.process.pid}.ports"
+        try:
+            return int(json.loads(ports.read_text())["nats"][0].rsplit(":", 1)[1])
+        except (OSError, ValueError):
+            return None  # not written yet
+
+    def kill(self) -> None:
+        """As `kill -9`. Safe to call again."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def close(self) -> None:
+        self.kill()
+        self.folder.cleanup()
