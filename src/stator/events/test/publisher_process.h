@@ -10,7 +10,7 @@
 namespace stator::events::test {
 
 /// An engine's event publisher as a process of its own, with real sockets: this test binary,
-/// started again as `PublisherProcess.DISABLED_Main`. Numbers its messages from 0, remembers them,
+/// started again with a variable in its environment. Numbers its messages from 0, remembers them,
 /// and answers replays like vLLM.
 class PublisherProcess {
  public:
