@@ -59,8 +59,8 @@ class ByteReader {
   template <typename T>
   bool get_all(std::span<T> out) {
     const std::string_view from = get_text(out.size_bytes());
-    if (!failed_) {
-      std::memcpy(out.data(), from.data(), out.size_bytes());
+    if (!from.empty()) {  // memcpy takes no null, not even for nothing
+      std::memcpy(out.data(), from.data(), from.size());
     }
     return !failed_;
   }
