@@ -26,7 +26,7 @@ rm -rf "$results" && mkdir -p "$results"
 failed=0
 ctest --test-dir build/release -j "$(nproc)" --output-on-failure --output-junit "$PWD/$results/release.xml" "$@" >"$results/release.log" 2>&1 || failed=1
 grep -E '\*\*\*(Failed|Timeout|Skipped|Not Run|Exception)|tests passed|^The following|^Total' "$results/release.log" || true
-if [ "$failed" = 1 ]; then sed -n '/Errors while running/,$p' "$results/release.log"; grep -B2 -A40 -E '^\[  FAILED  \]|Error|error' "$results/release.log" | head -n 200; fi
+if [ "$failed" = 1 ]; then sed -n '/Errors while running/,$p' "$results/release.log"; grep -B2 -A40 -E '^\[  FAILED  \]|Error|error' "$results/release.log" | head -n 200 || true; fi
 if [ $# -eq 0 ]; then
   ctest --test-dir build/fuzz -j "$(nproc)" -L fuzz --output-on-failure --output-junit "$PWD/$results/fuzz.xml" | tee "$results/fuzz.log" | tail -n 40 || failed=1
 fi
