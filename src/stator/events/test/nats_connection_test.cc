@@ -41,13 +41,13 @@ class Recorder final : public NatsListener {
   std::set<std::string> seen_ STATOR_GUARDED_BY(mutex_);
 };
 
-#define SKIP_WITHOUT_SERVER()                                     \
-  if (test::NatsServer::binary().empty()) {                       \
-    GTEST_SKIP() << "nats-server is not installed: see setup.sh"; \
+#define NEED_SERVER()                                       \
+  if (test::NatsServer::binary().empty()) {                 \
+    FAIL() << "nats-server is not installed: see setup.sh"; \
   }
 
 TEST(NatsConnection, MessagesArriveWithSubjectAndReply) {
-  SKIP_WITHOUT_SERVER();
+  NEED_SERVER();
   test::NatsServer server;
   Metrics metrics;
   auto nats = NatsConnection::open({.url = server.url()}, metrics).value();
@@ -65,7 +65,7 @@ TEST(NatsConnection, MessagesArriveWithSubjectAndReply) {
 }
 
 TEST(NatsConnection, AnEndedSubscriptionHearsNothing) {
-  SKIP_WITHOUT_SERVER();
+  NEED_SERVER();
   test::NatsServer server;
   Metrics metrics;
   auto nats = NatsConnection::open({.url = server.url()}, metrics).value();
@@ -82,7 +82,7 @@ TEST(NatsConnection, AnEndedSubscriptionHearsNothing) {
 }
 
 TEST(NatsConnection, AServerThatIsKilledAndComesBackIsUsedAgain) {
-  SKIP_WITHOUT_SERVER();
+  NEED_SERVER();
   test::NatsServer server;
   Metrics metrics;
   auto nats = NatsConnection::open({.url = server.url()}, metrics).value();
@@ -104,7 +104,7 @@ TEST(NatsConnection, AServerThatIsKilledAndComesBackIsUsedAgain) {
 }
 
 TEST(NatsConnection, AServerMayComeLater) {
-  SKIP_WITHOUT_SERVER();
+  NEED_SERVER();
   test::NatsServer server;
   server.kill();
   Metrics metrics;

@@ -88,7 +88,7 @@ class NatsEventsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (events::test::NatsServer::binary().empty()) {
-      GTEST_SKIP() << "nats-server is not installed: see setup.sh";
+      FAIL() << "nats-server is not installed: see setup.sh";
     }
     server_.emplace();
     record_.key.worker = WorkerId(7);
