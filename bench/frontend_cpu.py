@@ -74,23 +74,22 @@ def run(options, server, label, flags, units_per_request):
     costs, reports = [], []
     before = server.thread_cpu_s()
     for _ in range(options.runs):
-        report = measure.run_load(options, server, flags, options.load_core)
-        costs.append(report["watched_cpu_s"] * 1e6 / (report["completed"] * units_per_request))
+        report, server_cpu_s = measure.run_load(options, server, flags, options.load_core)
+        costs.append(server_cpu_s * 1e6 / (report["request_count"]["avg"] * units_per_request))
         reports.append(report)
     cost = measure.median(costs)
     middle = reports[costs.index(sorted(costs)[len(costs) // 2])]
-    latency = middle["latency_ms"]
+    latency, rate = middle["request_latency"], middle["request_throughput"]["avg"]
+    busy = middle["stator"]["runs"][0]["client"]["busy_share"]
     measure.detail(options, f"{label}: {cost:.2f} µs CPU each (runs: "
-                   f"{', '.join(f'{c:.2f}' for c in costs)}); {middle['requests_per_s']:.0f} requests/s, "
-                   f"{middle['requests_per_s'] * units_per_request:.0f} tokens/s; latency p50 "
+                   f"{', '.join(f'{c:.2f}' for c in costs)}); {rate:.0f} requests/s, "
+                   f"{rate * units_per_request:.0f} tokens/s; latency p50 "
                    f"{latency['p50']:.2f} ms, p99 {latency['p99']:.2f} ms; generator "
-                   f"{middle['own_cpu_s'] / middle['seconds']:.0%} of a core; server threads: "
+                   f"{busy:.0%} of a core; server threads: "
                    f"{thread_shares(before, server.thread_cpu_s())}")
-    if middle["events"]:
-        tokens = middle["completed"] * units_per_request
-        ttft = middle["ttft_ms"]
-        measure.detail(options, f"  {middle['content_events']} events with text for {tokens} tokens; "
-                       f"time to first text p50 {ttft['p50']:.2f} ms, p99 {ttft['p99']:.2f} ms")
+    if units_per_request > 1:
+        ttft = middle["time_to_first_token"]
+        measure.detail(options, f"  time to first text p50 {ttft['p50']:.2f} ms, p99 {ttft['p99']:.2f} ms")
     return cost
 
 
@@ -116,12 +115,12 @@ def measure_unpaced(options, folder):
         small = measure.write_bodies(folder, [chat(model, text, max_tokens=1, ignore_eos=True)
                                               for text in prompts])
         request_us = run(options, server, f"small request, {options.connections} connections",
-                         ["--bodies", small, "--requests", options.requests,
-                          "--connections", options.connections], 1)
+                         ["--no-stream", "--bodies", small, "--requests", options.requests,
+                          "--concurrency", options.connections], 1)
         streams = stream_bodies(options, folder, model, prompts)
         token_us = run(options, server, f"streamed token, {options.parallel_streams} streams",
                        ["--bodies", streams, "--requests", options.streams,
-                        "--connections", options.parallel_streams], options.stream_tokens)
+                        "--concurrency", options.parallel_streams], options.stream_tokens)
     return request_us, token_us, prompts
 
 
@@ -130,7 +129,7 @@ def measure_paced(options, folder, prompts):
         streams = stream_bodies(options, folder, server.model_name(), prompts)
         return run(options, server, f"paced token, {options.parallel_streams} streams",
                    ["--bodies", streams, "--requests", options.paced_streams,
-                    "--connections", options.parallel_streams], options.stream_tokens)
+                    "--concurrency", options.parallel_streams], options.stream_tokens)
 
 
 def measure_frontend(options):

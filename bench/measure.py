@@ -19,6 +19,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 READY_TIMEOUT_S = 60
+LOAD_TIMEOUT_S = 300
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MODEL = ROOT / "models" / "demo"
 
@@ -58,14 +59,11 @@ def parse_arguments(description, add_options=lambda parser: None):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--stator", type=pathlib.Path,
                         default=ROOT / "build" / "release" / "bin" / "stator")
-    parser.add_argument("--load", type=pathlib.Path, help="stator_load [beside --stator]")
     parser.add_argument("--model", type=pathlib.Path, default=MODEL)
     parser.add_argument("--rows", action="store_true", help="print table rows only, for run_all.sh")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a bar is missed")
     add_options(parser)
-    options = parser.parse_args()
-    options.load = options.load or options.stator.parent / "stator_load"
-    return options
+    return parser.parse_args()
 
 
 def main(measure, options):
@@ -153,6 +151,10 @@ class Server:
                 return int(line.split()[1])
         raise BenchError("the server died")
 
+    def cpu_s(self):
+        """User and system time of the whole process so far, to the nanosecond."""
+        return time.clock_gettime(~self.pid << 3 | 2)  # clock_getcpuclockid(3): CPUCLOCK_SCHED of a process
+
     def thread_cpu_s(self):
         """CPU seconds by thread name; threads of one name are added up."""
         seconds = {}
@@ -193,30 +195,28 @@ def write_bodies(folder, bodies):
 
 
 def start_load(options, server, flags, core=None):
-    if not options.load.exists():
-        raise BenchError(f"{options.load} does not exist; build target stator_load or give --load")
-    command = [options.load, "--port", server.port, "--watch-pid", server.pid, *flags]
-    return subprocess.Popen(pinned(core, command), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    """`stator bench` on the server; its report is read with `read_report`."""
+    command = [options.stator, "bench", "--url", server.url, "--model", server.model_name(),
+               "--allow-client-bound", "--json", "-", *flags]
+    return subprocess.Popen(pinned(core, command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                             text=True)
 
 
 def read_report(process):
-    line = process.stdout.readline()
-    if not line:
-        raise BenchError("the load generator printed nothing; its reason is above")
-    report = json.loads(line)
-    if report["errors"]:
-        raise BenchError(f"requests failed: {report['errors']} {report['first_error']}")
+    out, _ = process.communicate(timeout=LOAD_TIMEOUT_S)
+    if process.returncode != 0:
+        raise BenchError(f"the load generator ended with status {process.returncode}")
+    report = json.loads(out)
+    if report["error_summary"]:
+        raise BenchError(f"requests failed: {report['error_summary']}")
     return report
 
 
 def run_load(options, server, flags, core=None):
-    process = start_load(options, server, flags, core)
-    try:
-        return read_report(process)
-    finally:
-        process.stdin.close()
-        process.wait()
+    """The report, and the CPU seconds that the server spent meanwhile."""
+    before = server.cpu_s()
+    report = read_report(start_load(options, server, flags, core))
+    return report, server.cpu_s() - before
 
 
 def median(values):

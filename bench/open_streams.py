@@ -11,6 +11,7 @@ import contextlib
 import os
 import resource
 import tempfile
+import time
 
 import measure
 
@@ -49,7 +50,7 @@ def measure_open_streams(options):
              "messages": [{"role": "user", "content": f"Stream {i}: what is a KV cache, and why?"}]}
             for i in range(PROMPT_BODIES)])
         # One small stream first, so that what is built once is not charged to the streams.
-        measure.run_load(options, server, ["--bodies", bodies, "--hold", 1, "--stop-after-first"])
+        server.post({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]})
         idle_kib = server.rss_kib()
         measure.detail(options, f"idle after one request: {idle_kib / 1024:.1f} MiB")
         return read_steps(options, server, stack, bodies, (steps, idle_kib))
@@ -58,30 +59,34 @@ def measure_open_streams(options):
 def read_steps(options, server, stack, bodies, plan):
     steps, idle_kib = plan
     opened, bars = 0, []
-    for index, step in enumerate(steps):
-        # Two source addresses: each has its own range of ports.
+    for step in steps:
         holder = measure.start_load(options, server, [
-            "--bodies", bodies, "--hold", step - opened, "--timeout", options.timeout,
-            "--source", f"127.0.0.{1 + index % 2}"])
-        stack.callback(holder.wait)
-        stack.callback(holder.stdin.close)
-        report = measure.read_report(holder)
-        if report["open_with_first"] != step - opened:
-            raise measure.BenchError(
-                f"{report['open_with_first']} of {step - opened} streams are open with their first "
-                f"text after {report['seconds']:.0f} s; raise --timeout or lower --step-ms")
+            "--bodies", bodies, "--concurrency", step - opened, "--requests", step - opened,
+            "--request-timeout", "1h"])
+        stack.callback(holder.communicate)
+        stack.callback(holder.kill)
+        wait_for_first_texts(options, server, step)
         opened = step
-        running = server.metric_sum("dynamo_frontend_inflight_requests")
-        if running != opened:
-            raise measure.BenchError(f"the server counts {running:.0f} running requests, not {opened}")
         grown = server.rss_kib() - idle_kib
-        ttft = report["ttft_ms"]
-        measure.detail(options, f"{step} streams open, each with its first text (p50 "
-                       f"{ttft['p50'] / 1e3:.1f} s, p99 {ttft['p99'] / 1e3:.1f} s): "
-                       f"+{grown / 1024:.1f} MiB")
+        measure.detail(options, f"{step} streams open, each with its first text: +{grown / 1024:.1f} MiB")
         bars.append(measure.Bar(f"memory per open stream at {step:,}", grown / step, 32, "KiB",
                                 "257 KB", f"machine load {os.getloadavg()[0]:.1f}"))
     return bars
+
+
+def wait_for_first_texts(options, server, streams):
+    """Until the server counts so many running requests and as many first tokens, beside the one before them."""
+    give_up = time.monotonic() + options.timeout
+    while True:
+        running = server.metric_sum("dynamo_frontend_inflight_requests")
+        begun = server.metric_sum("dynamo_frontend_time_to_first_token_seconds_count") - 1
+        if running == streams and begun >= streams:
+            return
+        if time.monotonic() > give_up:
+            raise measure.BenchError(
+                f"{running:.0f} of {streams} streams are open and {begun:.0f} have their first text after "
+                f"{options.timeout:.0f} s; raise --timeout or lower --step-ms")
+        time.sleep(0.25)
 
 
 if __name__ == "__main__":

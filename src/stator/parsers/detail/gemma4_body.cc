@@ -88,8 +88,6 @@ class Gemma4Body final : public Body {
   Go string(Window& in, StepWriter& out);
   Go bare(Window& in, StepWriter& out);
   Go close_bracket(char c, StepWriter& out);
-  Go closed(Window& in) const;
-  Go garbage(Window& in) const;
   Go cut_off(StepWriter& out);
   Go malformed(StepWriter& out);
   void open(char c, StepWriter& out);
@@ -147,10 +145,10 @@ Progress Gemma4Body::step(Window& in, CallWriter& writer) {
         go = inside(in, out);
         break;
       case At::kClosed:
-        go = closed(in);
+        go = take_closer(in, machine_.framing, kClose) ? Go::kDone : Go::kMore;
         break;
       case At::kGarbage:
-        go = garbage(in);
+        go = skip_past_closer(in, machine_.framing, kClose) ? Go::kDone : Go::kMore;
         break;
     }
   }
@@ -400,37 +398,6 @@ Gemma4Body::Go Gemma4Body::cut_off(StepWriter& out) {
   out.flush().end_call();
   at_ = At::kClosed;
   return Go::kOn;
-}
-
-Gemma4Body::Go Gemma4Body::closed(Window& in) const {
-  const size_t space = leading_space(in.rest());
-  if (space > kMaxHeldSpaceBytes) {
-    return Go::kDone;
-  }
-  if (space == in.rest().size()) {
-    return in.ending() ? Go::kDone : Go::kMore;
-  }
-  MarkerSet::Hit hit;
-  const auto match = machine_.framing.match_at(in, space, hit);
-  if (match == MarkerSet::Match::kMaybe) {
-    return Go::kMore;
-  }
-  if (match == MarkerSet::Match::kYes && hit.role == kClose) {
-    in.consume(space + hit.length_bytes);
-  } else if (machine_.framing.is_cut_off(in, space)) {
-    in.consume(in.rest().size());
-  }
-  return Go::kDone;
-}
-
-Gemma4Body::Go Gemma4Body::garbage(Window& in) const {
-  const MarkerSet::Hit hit = machine_.framing.find(in);
-  in.consume(hit.offset);
-  if (!hit) {
-    return in.ending() ? Go::kDone : Go::kMore;
-  }
-  in.consume(hit.role == kClose ? hit.length_bytes : 0);
-  return Go::kDone;
 }
 
 }  // namespace

@@ -88,4 +88,35 @@ MarkerSet::Hit MarkerSet::find(const Window& window, size_t from) const {
   return {.offset = text.size()};
 }
 
+bool take_closer(Window& in, const MarkerSet& markers, int role) {
+  const size_t space = leading_space(in.rest());
+  if (space > kMaxHeldSpaceBytes) {
+    return true;
+  }
+  if (space == in.rest().size()) {
+    return in.ending();
+  }
+  MarkerSet::Hit hit;
+  const auto match = markers.match_at(in, space, hit);
+  if (match == MarkerSet::Match::kMaybe) {
+    return false;
+  }
+  if (match == MarkerSet::Match::kYes && hit.role == role) {
+    in.consume(space + hit.length_bytes);
+  } else if (markers.is_cut_off(in, space)) {
+    in.consume(in.rest().size());
+  }
+  return true;
+}
+
+bool skip_past_closer(Window& in, const MarkerSet& markers, int role) {
+  const MarkerSet::Hit hit = markers.find(in);
+  in.consume(hit.offset);
+  if (!hit) {
+    return in.ending();
+  }
+  in.consume(hit.role == role ? hit.length_bytes : 0);
+  return true;
+}
+
 }  // namespace stator::parsers

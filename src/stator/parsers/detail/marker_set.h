@@ -80,4 +80,12 @@ class MarkerSet {
   std::string first_bytes_;  // those of `starts_`
 };
 
+/// Consumes the marker of `role` where it stands next, behind white space perhaps, or what is left
+/// of it at the end of the stream; nothing if something else comes. False: more text decides.
+bool take_closer(Window& in, const MarkerSet& markers, int role);
+
+/// Consumes everything up to the next marker, and that one too if it has `role`. False: there is
+/// none so far, and more text may come.
+bool skip_past_closer(Window& in, const MarkerSet& markers, int role);
+
 }  // namespace stator::parsers

@@ -52,8 +52,6 @@ class PythonicBody final : public Body {
   Go opening(Window& in);
   Go call(Window& in, CallWriter& out);
   Go arguments(Window& in, CallWriter& out);
-  Go after(Window& in) const;
-  Go garbage(Window& in) const;
   Go malformed(CallWriter& out);
 
   const PythonicMachine& machine_;
@@ -84,10 +82,10 @@ Progress PythonicBody::step(Window& in, CallWriter& out) {
         go = arguments(in, out);
         break;
       case At::kAfter:
-        go = after(in);
+        go = take_closer(in, machine_.markers, kClose) ? Go::kDone : Go::kMore;
         break;
       case At::kGarbage:
-        go = garbage(in);
+        go = skip_past_closer(in, machine_.markers, kClose) ? Go::kDone : Go::kMore;
         break;
     }
   }
@@ -205,37 +203,6 @@ PythonicBody::Go PythonicBody::arguments(Window& in, CallWriter& out) {
   out.arguments(json);
   out.end_call();
   return Go::kOn;
-}
-
-PythonicBody::Go PythonicBody::after(Window& in) const {
-  const size_t space = leading_space(in.rest());
-  if (space > kMaxHeldSpaceBytes) {
-    return Go::kDone;
-  }
-  if (space == in.rest().size()) {
-    return in.ending() ? Go::kDone : Go::kMore;
-  }
-  MarkerSet::Hit hit;
-  const auto match = machine_.markers.match_at(in, space, hit);
-  if (match == MarkerSet::Match::kMaybe) {
-    return Go::kMore;
-  }
-  if (match == MarkerSet::Match::kYes && hit.role == kClose) {
-    in.consume(space + hit.length_bytes);
-  } else if (machine_.markers.is_cut_off(in, space)) {
-    in.consume(in.rest().size());
-  }
-  return Go::kDone;
-}
-
-PythonicBody::Go PythonicBody::garbage(Window& in) const {
-  const MarkerSet::Hit hit = machine_.markers.find(in);
-  in.consume(hit.offset);
-  if (!hit) {
-    return in.ending() ? Go::kDone : Go::kMore;
-  }
-  in.consume(hit.role == kClose ? hit.length_bytes : 0);
-  return Go::kDone;
 }
 
 }  // namespace
