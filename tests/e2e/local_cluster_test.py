@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/local/up.sh: three processes, etcd and NATS from one command, and an end that leaves nothing behind."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from stator_process import BINARY, MODEL, ROOT, Http, _die_with_parent, clean_environment, eventually
+
+UP = ROOT / "deploy" / "local" / "up.sh"
+DOWN = ROOT / "deploy" / "local" / "down.sh"
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "What is a KV cache? " * 8}], "max_tokens": 8}
+
+
+class LocalCluster(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="stator-local-")
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(UP), "--stator", BINARY, "--dir", str(self.dir), "--engine", "sim", "--port", "0", "--etcd-port", "0",
+                "--nats-port", "0", *arguments]
+
+    def down(self) -> str:
+        return subprocess.run([str(DOWN), "--dir", str(self.dir)], capture_output=True, text=True, timeout=120, check=True).stdout
+
+    def pids(self) -> list[int]:
+        return [int(line) for line in (self.dir / "pids").read_text().split()]
+
+    @staticmethod
+    def running(pid: int) -> bool:
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except FileNotFoundError:
+            return False
+
+    def test_detached_it_serves_until_it_is_taken_down(self):
+        done = subprocess.run(self.command("--detach"), env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=120)
+        self.addCleanup(self.down)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        url = (self.dir / "url").read_text().strip()
+        self.assertIn(url, done.stdout)
+        http = Http(int(url.rsplit(":", 1)[1]))
+        self.assertEqual(len(http.get("/health")[1]["instances"]), 2)
+        self.assertEqual(http.post("/v1/chat/completions", BODY)[0], 200)
+        eventually(lambda: http.metric("stator_router_index_blocks") > 0, "the worker's events come over the broker")
+        again = subprocess.run(self.command("--detach"), env=clean_environment(), capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(again.returncode, 0)
+        self.assertIn("down.sh", again.stderr)
+        pids = self.pids()
+        self.assertEqual(len(pids), 5)
+        self.down()
+        self.assertFalse(any(self.running(pid) for pid in pids))
+        self.assertIn("nothing runs", self.down())
+
+    def test_a_signal_ends_all_of_it(self):
+        process = subprocess.Popen(self.command(), env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   text=True, start_new_session=True, preexec_fn=_die_with_parent)
+        self.addCleanup(process.stdout.close)
+        for line in process.stdout:
+            if "Ctrl-C" in line:
+                break
+        pids = self.pids()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        process.wait(120)
+        self.assertFalse(any(self.running(pid) for pid in pids))
+
+    def test_what_is_wrong_is_said(self):
+        for arguments, text in ((("--nonsense",), "unknown option"), (("--stator", "/nowhere"), "build it"), (("--port",), "needs a value"),
+                                (("--model", "/nowhere"), "worker-1")):
+            done = subprocess.run(self.command(*arguments), env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True,
+                                  text=True, timeout=120)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(text, done.stderr)
+            self.assertIn("nothing runs", self.down())
+
+
+if __name__ == "__main__":
+    unittest.main()
