@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/events/engine_event_feed.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -8,19 +9,11 @@
 #include "stator/events/engine_events.h"
 
 namespace stator::events {
-namespace {
 
-NormalizerConfig with_ranks(NormalizerConfig config, size_t ranks) {
-  config.dp_ranks = static_cast<uint32_t>(ranks);
-  return config;
-}
-
-}  // namespace
-
-EngineEventFeed::EngineEventFeed(NormalizerConfig config, std::vector<kv::EventLog*> logs,
+EngineEventFeed::EngineEventFeed(const NormalizerConfig& config, kv::EventLog& log,
                                  Metrics& metrics)
-    : normalizer_(with_ranks(config, logs.size())),
-      logs_(std::move(logs)),
+    : normalizer_(config),
+      log_(log),
       corrupt_(metrics.counter("stator_events_engine_corrupt_total",
                                "event batches of engines that cannot be read")),
       lower_tier_(metrics.counter("stator_events_engine_lower_tier_total",
@@ -56,19 +49,9 @@ void EngineEventFeed::on_reset(uint32_t rank) {
 }
 
 void EngineEventFeed::append(std::vector<kv::KvEvent> events) {
-  std::vector<std::vector<kv::KvEventData>> by_rank(logs_.size());
-  for (kv::KvEvent& event : events) {
-    if (event.tier == kv::StorageTier::kDevice) {
-      by_rank[event.dp_rank].push_back(std::move(event.data));
-    } else {
-      lower_tier_.add();
-    }
-  }
-  for (size_t rank = 0; rank < logs_.size(); ++rank) {
-    if (!by_rank[rank].empty()) {
-      logs_[rank]->append(std::move(by_rank[rank]));
-    }
-  }
+  lower_tier_.add(static_cast<uint64_t>(std::ranges::count_if(
+      events, [](const auto& event) { return event.tier != kv::StorageTier::kDevice; })));
+  log_.append(std::move(events));
 }
 
 void EngineEventFeed::count() {

@@ -13,19 +13,17 @@
 
 namespace stator::events {
 
-/// Writes what one engine publishes into our event logs, from where it is streamed to routers like
-/// the events of our own engines.
+/// Writes what one engine publishes, all ranks and tiers of it, into our event log, from where it
+/// is streamed to routers like the events of our own engines.
 ///
 ///   kv::EventLog log;
-///   EngineEventFeed feed({.block_size = 16}, {&log}, metrics);
+///   EngineEventFeed feed({.block_size = 16, .dp_ranks = 2}, log, metrics);
 ///   auto subscription = sources->subscribe({.endpoint = "tcp://127.0.0.1:5557"}, feed);
 ///
-/// The only writer of its logs. One thread at a time; the logs may be read by any. Blocks in lower
-/// tiers are counted and left out: a log is about the device.
+/// The only writer of its log, which outlives it. One thread at a time; the log may be read by any.
 class EngineEventFeed final : public EngineBatchListener {
  public:
-  /// One log per rank, in order; `config.dp_ranks` is set from their number. The logs outlive it.
-  EngineEventFeed(NormalizerConfig config, std::vector<kv::EventLog*> logs, Metrics& metrics);
+  EngineEventFeed(const NormalizerConfig& config, kv::EventLog& log, Metrics& metrics);
 
   /// A batch that cannot be read voids the rank: nobody knows what it would have removed.
   void on_batch(uint32_t rank, std::string_view payload) override;
@@ -38,7 +36,7 @@ class EngineEventFeed final : public EngineBatchListener {
   void count();
 
   EventNormalizer normalizer_;
-  const std::vector<kv::EventLog*> logs_;
+  kv::EventLog& log_;
   EventNormalizer::Stats counted_;
   std::array<Counter, kDropCount> dropped_;
   Counter corrupt_;

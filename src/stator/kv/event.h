@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <variant>
@@ -13,6 +14,7 @@ namespace stator::kv {
 
 /// Where a copy of a block lives: G1 device, G2 pinned host, G3 disk, G4 object store.
 enum class StorageTier : uint8_t { kDevice, kHostPinned, kDisk, kExternal };
+inline constexpr size_t kStorageTierCount = 4;
 
 /// One block of a stored run. `external` is the engine's own id (opaque, prefix-cumulative);
 /// `local` the content hash of this block alone, by blocks::hash_block.

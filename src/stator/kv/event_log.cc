@@ -26,6 +26,7 @@ size_t block_entries(const KvEventData& data) {
 struct Node {
   StoredBlock block;
   std::optional<blocks::ExternalHash> parent;
+  bool continues = false;  // what another tier holds
   uint32_t first_child = 0;
   uint32_t next_sibling = 0;
 };
@@ -36,7 +37,7 @@ void link_children(std::vector<Node>& nodes) {
             [](const Node& a, const Node& b) { return a.block.external < b.block.external; });
   for (size_t i = nodes.size(); i-- > 1;) {
     size_t parent = 0;
-    if (nodes[i].parent) {
+    if (nodes[i].parent && !nodes[i].continues) {
       const auto found = std::lower_bound(
           nodes.begin() + 1, nodes.end(), *nodes[i].parent,
           [](const Node& node, blocks::ExternalHash hash) { return node.block.external < hash; });
@@ -75,18 +76,27 @@ std::vector<BlocksStored> walk(const std::vector<Node>& nodes) {
 }  // namespace
 
 uint64_t EventLog::append(KvEventData data) {
-  std::vector<KvEventData> batch;
-  batch.push_back(std::move(data));
+  std::vector<KvEvent> batch;
+  batch.push_back({.dp_rank = dp_rank_, .data = std::move(data)});
   return append(std::move(batch));
 }
 
 uint64_t EventLog::append(std::vector<KvEventData> batch) {
+  std::vector<KvEvent> events;
+  events.reserve(batch.size());
+  for (KvEventData& data : batch) {
+    events.push_back({.dp_rank = dp_rank_, .data = std::move(data)});
+  }
+  return append(std::move(events));
+}
+
+uint64_t EventLog::append(std::vector<KvEvent> batch) {
   const bool news = !batch.empty();
   uint64_t last = 0;
   {
     const MutexLock lock(mutex_);
-    for (KvEventData& data : batch) {
-      append_one(std::move(data));
+    for (KvEvent& event : batch) {
+      append_one(std::move(event));
     }
     trim();
     last = last_id_;
@@ -97,30 +107,40 @@ uint64_t EventLog::append(std::vector<KvEventData> batch) {
   return last;
 }
 
-void EventLog::append_one(KvEventData data) {
-  if (const auto* stored = std::get_if<BlocksStored>(&data)) {
-    apply(*stored);
-  } else if (const auto* removed = std::get_if<BlocksRemoved>(&data)) {
+void EventLog::append_one(KvEvent event) {
+  Tiers& tiers = mirror_[event.dp_rank];
+  if (const auto* stored = std::get_if<BlocksStored>(&event.data)) {
+    apply(*stored, tiers, event.tier);
+  } else if (const auto* removed = std::get_if<BlocksRemoved>(&event.data)) {
     for (const blocks::ExternalHash block : removed->blocks) {
-      mirror_.erase(block);
+      mirrored_ -= tiers[static_cast<size_t>(event.tier)].erase(block);
     }
   } else {
-    mirror_.clear();
+    for (Mirror& mirror : tiers) {
+      mirrored_ -= mirror.size();
+      mirror.clear();
+    }
   }
-  ring_blocks_ += block_entries(data);
-  ring_.push_back(KvEvent{.event_id = ++last_id_, .dp_rank = dp_rank_, .data = std::move(data)});
+  ring_blocks_ += block_entries(event.data);
+  event.event_id = ++last_id_;
+  ring_.push_back(std::move(event));
 }
 
-void EventLog::apply(const BlocksStored& stored) {
+bool EventLog::holds(const Tiers& tiers, blocks::ExternalHash block) {
+  return std::ranges::any_of(tiers, [&](const Mirror& mirror) { return mirror.contains(block); });
+}
+
+void EventLog::apply(const BlocksStored& stored, Tiers& tiers, StorageTier tier) {
   std::optional<blocks::ExternalHash> parent = stored.parent;
-  if (parent && !mirror_.contains(*parent)) {
+  if (parent && !holds(tiers, *parent)) {
     return;  // nobody could reach these blocks
   }
+  Mirror& mirror = tiers[static_cast<size_t>(tier)];
   for (const StoredBlock& block : stored.blocks) {
-    if (mirror_.size() >= limits_.blocks_max && !mirror_.contains(block.external)) {
+    if (mirrored_ >= limits_.blocks_max && !mirror.contains(block.external)) {
       return;
     }
-    mirror_.try_emplace(block.external, Mirrored{.local = block.local, .parent = parent});
+    mirrored_ += mirror.try_emplace(block.external, Mirrored{block.local, parent}).second ? 1 : 0;
     parent = block.external;
   }
 }
@@ -151,23 +171,33 @@ EventLog::ReadResult EventLog::read_from(uint64_t from_id, size_t events_max) co
 }
 
 EventLog::Snapshot EventLog::snapshot() const {
-  Mirror copy;
-  Snapshot out{.dp_rank = dp_rank_};
+  std::map<uint32_t, Tiers> copy;
+  Snapshot out;
   {
     const MutexLock lock(mutex_);
     copy = mirror_;
     out.last_id = last_id_;
   }
-  out.stored = runs_of(copy);
+  for (const auto& [rank, tiers] : copy) {
+    for (size_t i = 0; i < kStorageTierCount; ++i) {
+      const auto tier = static_cast<StorageTier>(i);
+      for (BlocksStored& run : runs_of(tiers, tier)) {
+        out.stored.push_back({std::move(run), rank, tier});
+      }
+    }
+  }
   return out;
 }
 
-std::vector<BlocksStored> EventLog::runs_of(const Mirror& mirror) {
+std::vector<BlocksStored> EventLog::runs_of(const Tiers& tiers, StorageTier tier) {
+  const Mirror& mirror = tiers[static_cast<size_t>(tier)];
   std::vector<Node> nodes(1);
   nodes.reserve(mirror.size() + 1);
   for (const auto& [hash, entry] : mirror) {
-    nodes.push_back(
-        Node{.block = {.external = hash, .local = entry.local}, .parent = entry.parent});
+    nodes.push_back({.block = {.external = hash, .local = entry.local},
+                     .parent = entry.parent,
+                     .continues = entry.parent && !mirror.contains(*entry.parent) &&
+                                  holds(tiers, *entry.parent)});
   }
   link_children(nodes);
   return walk(nodes);

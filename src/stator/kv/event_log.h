@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -25,7 +27,8 @@ class EventLogListener {
   virtual void on_events_available() noexcept = 0;
 };
 
-/// The recent device-tier KV events of one (worker, rank), and what they add up to.
+/// The recent KV events of one worker, of all its data-parallel ranks and tiers, and what they add
+/// up to.
 ///
 /// Readers keep their own position and pull:
 ///
@@ -42,6 +45,7 @@ class EventLogListener {
 ///     entries in them; older ones are a gap for whoever still wants them.
 /// E3  The mirror is the result of all events so far; never more than blocks_max blocks. A stored
 ///     block beyond that is left out of snapshots (they may under-count, never over-count).
+/// E4  A rank's AllCleared empties all tiers of that rank, and of no other.
 ///
 /// Thread-safe: one writer, any number of readers. Two locks: one for data, one for the listeners;
 /// on_events_available runs under the second only, so a listener may read from inside it.
@@ -52,12 +56,16 @@ class EventLog {
     size_t blocks_max = 1024 * 1024;  ///< 16 bytes each in the ring, about 40 in the mirror
     size_t listeners_max = 1024;
   };
+  /// `dp_rank`: of events that are appended without a place.
   explicit EventLog(uint32_t dp_rank = 0) : EventLog(dp_rank, Limits{}) {}
   EventLog(uint32_t dp_rank, Limits limits) : dp_rank_(dp_rank), limits_(limits) {}
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
 
   /// Appends in order, then wakes every listener once. Returns the last id. Writer only.
+  /// Ids are given here; the events' own are not looked at. Without a place: the log's rank, on the
+  /// device.
+  uint64_t append(std::vector<KvEvent> batch);
   uint64_t append(std::vector<KvEventData> batch);
   uint64_t append(KvEventData data);
 
@@ -76,13 +84,17 @@ class EventLog {
   /// all.
   ReadResult read_from(uint64_t from_id, size_t events_max) const;
 
-  /// Everything stored now, as runs in which parents come before their children; applying
-  /// AllCleared, then these in order, then the events after `last_id` gives the true state.
-  /// O(stored blocks); the writer waits only while the mirror is copied.
-  struct Snapshot {
-    std::vector<BlocksStored> stored;
-    uint64_t last_id = 0;
+  /// Everything stored now, as runs in which parents come before their children, the device before
+  /// the tiers below; applying AllCleared, then these in order, then the events after `last_id`
+  /// gives the true state. O(stored blocks); the writer waits only while the mirror is copied.
+  struct Run : BlocksStored {
     uint32_t dp_rank = 0;
+    StorageTier tier = StorageTier::kDevice;
+    friend bool operator==(const Run&, const Run&) = default;
+  };
+  struct Snapshot {
+    std::vector<Run> stored;
+    uint64_t last_id = 0;
   };
   Snapshot snapshot() const;
 
@@ -100,12 +112,14 @@ class EventLog {
     std::optional<blocks::ExternalHash> parent;
   };
   using Mirror = FlatMap<blocks::ExternalHash, Mirrored>;
+  using Tiers = std::array<Mirror, kStorageTierCount>;  // of one rank
 
-  void append_one(KvEventData data) STATOR_REQUIRES(mutex_);
-  void apply(const BlocksStored& stored) STATOR_REQUIRES(mutex_);
+  void append_one(KvEvent event) STATOR_REQUIRES(mutex_);
+  void apply(const BlocksStored& stored, Tiers& tiers, StorageTier tier) STATOR_REQUIRES(mutex_);
   void trim() STATOR_REQUIRES(mutex_);
   void wake() STATOR_EXCLUDES(mutex_);
-  static std::vector<BlocksStored> runs_of(const Mirror& mirror);
+  static bool holds(const Tiers& tiers, blocks::ExternalHash block);
+  static std::vector<BlocksStored> runs_of(const Tiers& tiers, StorageTier tier);
 
   const uint32_t dp_rank_;
   const Limits limits_;
@@ -114,7 +128,8 @@ class EventLog {
   std::deque<KvEvent> ring_ STATOR_GUARDED_BY(mutex_);
   size_t ring_blocks_ STATOR_GUARDED_BY(mutex_) = 0;
   uint64_t last_id_ STATOR_GUARDED_BY(mutex_) = 0;
-  Mirror mirror_ STATOR_GUARDED_BY(mutex_);
+  std::map<uint32_t, Tiers> mirror_ STATOR_GUARDED_BY(mutex_);  // by rank
+  size_t mirrored_ STATOR_GUARDED_BY(mutex_) = 0;               // blocks in all of it
 
   Mutex listeners_mutex_;
   std::vector<EventLogListener*> listeners_ STATOR_GUARDED_BY(listeners_mutex_);

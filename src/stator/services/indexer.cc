@@ -73,9 +73,7 @@ Indexer::Shared Indexer::find_partition(const PartitionName& name) const {
 void Indexer::take(router::IndexService& index, kv::EventLog& log, WorkerKey worker,
                    const kv::KvEvent& event) {
   (void)index.apply(worker, event);
-  if (event.tier == kv::StorageTier::kDevice) {
-    log.append(event.data);
-  }
+  log.append(std::vector{event});
 }
 
 void Indexer::deliver(Held delivery) {
@@ -228,9 +226,12 @@ std::vector<Indexer::PartitionDump> Indexer::dump() const {
     PartitionDump& dump = dumps.emplace_back(PartitionDump{name, partition->block_size, {}});
     uint64_t id = 0;
     for (const auto& [worker, member] : partition->members) {
-      for (kv::BlocksStored& run : member.log->snapshot().stored) {
-        dump.events.push_back(
-            {worker, {.event_id = id++, .dp_rank = worker.dp_rank, .data = std::move(run)}});
+      for (kv::EventLog::Run& run : member.log->snapshot().stored) {
+        dump.events.push_back({worker,
+                               {.event_id = id++,
+                                .dp_rank = worker.dp_rank,
+                                .tier = run.tier,
+                                .data = std::move(run)}});
       }
     }
   }

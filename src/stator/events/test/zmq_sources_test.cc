@@ -239,7 +239,7 @@ std::string store_batch(std::initializer_list<uint64_t> hashes) {
 TEST_F(ZmqSourcesTest, AnEnginesEventsReachTheLog) {
   PublisherProcess publisher;
   kv::EventLog log;
-  EngineEventFeed feed({.block_size = 2}, {&log}, metrics_);
+  EngineEventFeed feed({.block_size = 2}, log, metrics_);
   publisher.publish(store_batch({1, 2, 3}));
   const auto subscription = follow(publisher, feed);
   class Waiter final : public kv::EventLogListener {

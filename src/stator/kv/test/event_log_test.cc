@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "stator/core/random.h"
 #include "stator/net/thread.h"
@@ -183,9 +185,10 @@ TEST(EventLog, TheSnapshotIsRunsWithParentsFirst) {
   const EventLog::Snapshot snapshot = log.snapshot();
 
   EXPECT_EQ(snapshot.last_id, 4U);
-  EXPECT_EQ(snapshot.dp_rank, 5U);
+  EXPECT_TRUE(
+      std::ranges::all_of(snapshot.stored, [](const auto& run) { return run.dp_rank == 5; }));
   EXPECT_EQ(snapshot.stored.size(), 3U);
-  EventLog replayed;
+  EventLog replayed(5);
   for (const BlocksStored& run : snapshot.stored) {
     replayed.append(run);
   }
@@ -204,6 +207,39 @@ TEST(EventLog, UnreachableBlocksAreNotInTheSnapshot) {
   const auto snapshot = log.snapshot();
   ASSERT_EQ(snapshot.stored.size(), 1U);
   EXPECT_EQ(snapshot.stored[0].blocks.size(), 1U);
+}
+
+TEST(EventLog, RanksAndTiersAreToldApart) {
+  const auto event = [](uint32_t rank, StorageTier tier, KvEventData data) {
+    return KvEvent{.dp_rank = rank, .tier = tier, .data = std::move(data)};
+  };
+  const auto run = [](uint64_t block, std::optional<ExternalHash> parent = std::nullopt) {
+    return BlocksStored{parent, {{ExternalHash(block), LocalHash(block)}}};
+  };
+  EventLog log;
+  log.append(std::vector{event(0, StorageTier::kDevice, run(1)),
+                         event(1, StorageTier::kDevice, run(1)),
+                         event(0, StorageTier::kHostPinned, run(2, ExternalHash(1))),
+                         event(1, StorageTier::kHostPinned, run(3, ExternalHash(9))),
+                         event(0, StorageTier::kDisk, run(4, ExternalHash(2)))});
+
+  using Place = std::tuple<uint32_t, StorageTier, uint64_t>;
+  const auto places = [&] {
+    std::vector<Place> out;
+    for (const auto& each : log.snapshot().stored) {
+      out.emplace_back(each.dp_rank, each.tier, each.blocks.front().external.value());
+    }
+    return out;
+  };
+  EXPECT_EQ(places(), (std::vector<Place>{{0, StorageTier::kDevice, 1},
+                                          {0, StorageTier::kHostPinned, 2},
+                                          {0, StorageTier::kDisk, 4},
+                                          {1, StorageTier::kDevice, 1}}));
+
+  log.append(std::vector{event(1, StorageTier::kDevice, BlocksRemoved{{ExternalHash(1)}}),
+                         event(0, StorageTier::kHostPinned, AllCleared{})});
+
+  EXPECT_TRUE(places().empty());
 }
 
 TEST(EventLog, AllClearedEmptiesTheSnapshotButIdsGoOn) {

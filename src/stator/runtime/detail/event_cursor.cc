@@ -75,7 +75,7 @@ void EventCursor::take_snapshot() {
   next_id_ = snapshot.last_id + 1;
   snapshot_.push_back({incarnation_, Kind::kSnapshot, snapshot.last_id, {}});
   size_t room = limits_.blocks;
-  for (kv::BlocksStored& run : snapshot.stored) {
+  for (kv::EventLog::Run& run : snapshot.stored) {
     while (!run.blocks.empty()) {
       if (room == 0) {
         snapshot_.push_back({incarnation_, Kind::kSnapshot, snapshot.last_id, {}});
@@ -83,8 +83,7 @@ void EventCursor::take_snapshot() {
       }
       const size_t count = std::min(room, run.blocks.size());
       room -= count;
-      snapshot_.back().events.push_back(
-          {0, snapshot.dp_rank, kv::StorageTier::kDevice, split_front(run, count)});
+      snapshot_.back().events.push_back({0, run.dp_rank, run.tier, split_front(run, count)});
     }
   }
   snapshot_.back().kind = Kind::kSnapshotLast;
