@@ -62,6 +62,9 @@ class NatsConnection {
                                                           NatsListener& listener) = 0;
   /// A subject nobody else has, to get answers on.
   virtual std::string make_inbox() = 0;
+
+  /// The library's own connection, for JetStream.
+  virtual void* handle() = 0;
 };
 
 }  // namespace stator::events

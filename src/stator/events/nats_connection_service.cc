@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-#include <nats/nats.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
+#include "stator/events/detail/nats_library.h"
 #include "stator/events/nats_connection.h"
 
 namespace stator::events {
@@ -21,24 +19,10 @@ constexpr int kPingsOutMax = 2;
 constexpr int64_t kTimeoutMs = 2'000;
 constexpr size_t kPayloadBytesDefault = size_t{1} << 20;
 
-template <typename T, void (*kDestroy)(T*)>
-struct Destroyer {
-  void operator()(T* object) const { kDestroy(object); }
-};
-using Options = std::unique_ptr<natsOptions, Destroyer<natsOptions, natsOptions_Destroy>>;
-using Connection =
-    std::unique_ptr<natsConnection, Destroyer<natsConnection, natsConnection_Destroy>>;
-using Message = std::unique_ptr<natsMsg, Destroyer<natsMsg, natsMsg_Destroy>>;
-
-Error error_of(natsStatus status, std::string_view doing) {
-  const bool too_large = status == NATS_MAX_PAYLOAD;
-  return Error(too_large ? Code::kTooLarge : Code::kUnavailable,
-               fmt::format("NATS: {}: {}", doing, natsStatus_GetText(status)));
-}
-
-std::string_view view(const char* text) {
-  return text == nullptr ? std::string_view() : text;
-}
+using detail::nats_error;
+using detail::nats_view;
+using Options = detail::NatsOwned<natsOptions, natsOptions_Destroy>;
+using Connection = detail::NatsOwned<natsConnection, natsConnection_Destroy>;
 
 class LiveSubscription final : public NatsConnection::Subscription {
  public:
@@ -71,11 +55,10 @@ class LiveSubscription final : public NatsConnection::Subscription {
  private:
   static void on_message(natsConnection* /*connection*/, natsSubscription* /*subscription*/,
                          natsMsg* raw, void* self) {
-    const Message message(raw);
-    static_cast<LiveSubscription*>(self)->listener_.on_message(
-        view(natsMsg_GetSubject(raw)),
-        {natsMsg_GetData(raw), static_cast<size_t>(natsMsg_GetDataLength(raw))},
-        view(natsMsg_GetReply(raw)));
+    const detail::NatsMessage message(raw);
+    static_cast<LiveSubscription*>(self)->listener_.on_message(nats_view(natsMsg_GetSubject(raw)),
+                                                               detail::payload_of(raw),
+                                                               nats_view(natsMsg_GetReply(raw)));
   }
   static void on_complete(void* self) {
     auto* subscription = static_cast<LiveSubscription*>(self);
@@ -122,14 +105,14 @@ class Service final : public NatsConnection {
                  std::string_view reply) override;
   Status flush() override {
     const natsStatus status = natsConnection_FlushTimeout(connection_.get(), kTimeoutMs);
-    return status == NATS_OK ? Status() : Status(error_of(status, "flushing"));
+    return status == NATS_OK ? Status() : Status(nats_error(status, "flushing"));
   }
   Result<std::unique_ptr<Subscription>> subscribe(const std::string& subject,
                                                   NatsListener& listener) override {
     auto subscription = std::make_unique<LiveSubscription>(listener);
     const natsStatus status = subscription->start(connection_.get(), subject);
     if (status != NATS_OK) {
-      return error_of(status, "subscribing to " + subject);
+      return nats_error(status, "subscribing to " + subject);
     }
     return subscription;
   }
@@ -142,6 +125,7 @@ class Service final : public NatsConnection {
     }
     return subject;
   }
+  void* handle() override { return connection_.get(); }
 
  private:
   static void on_up(natsConnection* /*connection*/, void* self) {
@@ -235,7 +219,7 @@ Status Service::publish(std::string_view subject, std::string_view payload,
                                    static_cast<int>(payload.size()))
           : natsConnection_PublishRequest(connection_.get(), to.c_str(), answer_to.c_str(),
                                           payload.data(), static_cast<int>(payload.size()));
-  return status == NATS_OK ? Status() : Status(error_of(status, "publishing to " + to));
+  return status == NATS_OK ? Status() : Status(nats_error(status, "publishing to " + to));
 }
 
 /// As given, but for what stands between "//" and "@".

@@ -23,7 +23,9 @@ namespace stator::events::test {
 /// A real nats-server on a free port of the loopback, in a folder of its own.
 class NatsServer {
  public:
-  NatsServer() {
+  /// With `JetStream::kOn` it keeps streams in its folder, over restarts, too.
+  enum class JetStream : uint8_t { kOff, kOn };
+  explicit NatsServer(JetStream jet_stream = JetStream::kOff) : jet_stream_(jet_stream) {
     std::string folder = (std::filesystem::temp_directory_path() / "stator-nats-XXXXXX").string();
     folder_ = ::mkdtemp(folder.data());
     start("-1");
@@ -65,6 +67,9 @@ class NatsServer {
     const std::string folder = folder_.string();
     std::vector<std::string> args{binary(),           "-a",   "127.0.0.1", "-p",           port,
                                   "--ports_file_dir", folder, "-l",        folder + "/log"};
+    if (jet_stream_ == JetStream::kOn) {
+      args.insert(args.end(), {"-js", "-sd", folder + "/store"});
+    }
     std::vector<char*> argv;
     for (std::string& arg : args) {
       argv.push_back(arg.data());
@@ -85,6 +90,7 @@ class NatsServer {
     FAIL() << "nats-server did not start";
   }
 
+  const JetStream jet_stream_;
   std::filesystem::path folder_;
   std::string port_;
   pid_t pid_ = -1;
