@@ -6,7 +6,7 @@ import random
 import threading
 import unittest
 
-from nats_server import BINARY, NatsServer
+from nats_server import NatsServer
 from stator_process import MODEL, Http, Split, Stator, eventually
 
 CHAT = "/v1/chat/completions"
@@ -52,16 +52,17 @@ class Load:
             thread.join()
 
 
-@unittest.skipIf(BINARY is None, "nats-server is not installed: see scripts/setup.sh")
-class Broker(unittest.TestCase):
+class BrokerTest(unittest.TestCase):
+    JET_STREAM = False
+
     def setUp(self):
-        self.nats = NatsServer()
+        self.nats = NatsServer(jet_stream=self.JET_STREAM)
         self.addCleanup(self.nats.close)
 
-    def deploy(self, workers: int = 2) -> Split:
-        """Everything over NATS."""
-        deployment = Split("--events", self.nats.url, workers=workers,
-                           worker_arguments=(*WORKER, "--events", self.nats.url))
+    def deploy(self, *arguments: str, workers: int = 2) -> Split:
+        """Everything over NATS, `arguments` for all processes."""
+        arguments = ("--events", self.nats.url, *arguments)
+        deployment = Split(*arguments, workers=workers, worker_arguments=(*WORKER, *arguments))
         self.addCleanup(deployment.close)
         return deployment
 
@@ -86,6 +87,8 @@ class Broker(unittest.TestCase):
         eventually(lambda: self.blocks(witness) > 0 and self.blocks(frontend) == self.blocks(witness),
                    f"the index equals the workers' caches: {self.blocks(frontend)} and {self.blocks(witness)} blocks", 30)
 
+
+class Broker(BrokerTest):
     def test_the_index_follows_the_workers_and_prefixes_are_found(self):
         deployment = self.deploy()
         load = self.load(deployment.frontend.port)
@@ -144,6 +147,64 @@ class Broker(unittest.TestCase):
         self.assert_equal_index(deployment.frontend, witness)
 
 
+class Durable(BrokerTest):
+    """Events that the broker keeps: `--durable-kv-events`."""
+
+    JET_STREAM = True
+
+    def test_a_frontend_that_comes_late_asks_no_worker(self):
+        deployment = self.deploy("--durable-kv-events")
+        load = self.load(deployment.frontend.port)
+        load.wait_for(60)
+        load.stop()
+        self.assertEqual(load.failures, [])
+        witness = self.witness(deployment)
+        self.assert_equal_index(deployment.frontend, witness)
+
+        deployment.frontend.close()  # kill -9
+        deployment.frontend = deployment.start_frontend()
+        deployment.wait_for_workers(2)
+        self.assert_equal_index(deployment.frontend, witness)
+        self.assertEqual(deployment.http.metric("stator_events_durable_restored_total"), 2)
+        self.assertEqual(deployment.http.metric("stator_events_plane_queries_total"), 0)
+
+    def test_broker_router_and_worker_are_killed_and_the_index_ends_as_the_workers_are(self):
+        # A low threshold, so that snapshots are written and purged under way.
+        deployment = self.deploy("--durable-kv-events", "--router-snapshot-threshold", "20", workers=3)
+        witness = self.witness(deployment)
+        load = self.load(deployment.frontend.port)
+        load.wait_for(20)
+        self.nats.kill()
+        load.wait_for(20)
+        self.nats.start()
+        deployment.workers[0].kill()
+        load.wait_for(20)
+        eventually(lambda: deployment.http.metric("stator_events_durable_snapshots_total") > 0, "a snapshot", 40)
+        load.stop()
+        for frontend in (deployment.frontend, witness):
+            eventually(lambda frontend=frontend: len(Http(frontend.port).get("/health")[1]["instances"]) == 2,
+                       "the dead worker is gone")
+        self.assert_equal_index(deployment.frontend, witness)
+
+        deployment.frontend.close()  # kill -9
+        deployment.frontend = deployment.start_frontend()
+        deployment.wait_for_workers(2)
+        self.assert_equal_index(deployment.frontend, witness)
+        self.assertGreater(deployment.http.metric("stator_events_durable_restored_total"), 0)
+
+    def test_a_broker_that_keeps_nothing_costs_only_the_memory(self):
+        self.nats.close()
+        self.nats = NatsServer()  # without JetStream
+        deployment = self.deploy("--durable-kv-events")
+        load = self.load(deployment.frontend.port)
+        load.wait_for(20)
+        load.stop()
+        self.assertEqual(load.failures, [])
+        eventually(lambda: deployment.http.metric("stator_events_durable_failures_total") > 0, "the failure is counted")
+        self.assertIn("start nats-server with -js", deployment.frontend.log())
+        self.assert_equal_index(deployment.frontend, self.witness(deployment))
+
+
 class Refused(unittest.TestCase):
     def refusal(self, *arguments: str) -> str:
         process = Stator("frontend", "--port", "0", "--discovery", "file:/tmp/stator-unused", *arguments, announce=False)
@@ -159,8 +220,8 @@ class Refused(unittest.TestCase):
         self.assertIn("h:no-port", log)
         self.assertNotIn("secret", log)
 
-    def test_durable_events_are_refused_with_what_happens_instead(self):
-        self.assertIn("ask the workers", self.refusal("--durable-kv-events"))
+    def test_durable_events_need_a_broker(self):
+        self.assertIn("nats://HOST:PORT", self.refusal("--durable-kv-events"))
 
 
 if __name__ == "__main__":

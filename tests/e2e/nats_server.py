@@ -11,16 +11,20 @@ import tempfile
 
 from stator_process import _die_with_parent, eventually
 
-BINARY = shutil.which("nats-server") or next(
-    (path for path in ("/usr/sbin/nats-server", "/usr/local/bin/nats-server") if pathlib.Path(path).exists()), None)
+
+def _find_binary() -> str:
+    for path in (shutil.which("nats-server"), "/usr/sbin/nats-server", "/usr/local/bin/nats-server"):
+        if path and pathlib.Path(path).exists():
+            return path
+    raise RuntimeError("nats-server is not installed: scripts/setup.sh does it")
 
 
 class NatsServer:
-    """`kill` it as often as you like: `start` brings it back on the same port."""
+    """`kill` it as often as you like: `start` brings it back on the same port, with what it stored if `jet_stream`."""
 
-    def __init__(self, *arguments: str):
+    def __init__(self, *arguments: str, jet_stream: bool = False):
         self.folder = tempfile.TemporaryDirectory(prefix="stator-nats-")
-        self.arguments = arguments
+        self.arguments = (*arguments, "-js", "-sd", f"{self.folder.name}/store") if jet_stream else arguments
         self.port = -1
         self.process: subprocess.Popen | None = None
         self.start()
@@ -31,7 +35,7 @@ class NatsServer:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [BINARY, "-a", "127.0.0.1", "-p", str(self.port), "--ports_file_dir", self.folder.name,
+            [_find_binary(), "-a", "127.0.0.1", "-p", str(self.port), "--ports_file_dir", self.folder.name,
              "-l", f"{self.folder.name}/log", *self.arguments],
             stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
         self.port = eventually(self._read_port, "nats-server's port")

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "stator/runtime/nats_connector.h"
+
 namespace stator::cli {
 
 void describe(ConfigSchema& schema, EventSettings& settings) {
@@ -11,22 +15,34 @@ void describe(ConfigSchema& schema, EventSettings& settings) {
               "the same everywhere",
               {.flag = "events"});
   schema.boolean("events.durable", settings.durable,
-                 "keep KV events in JetStream; not available: workers answer for what is lost",
+                 "the broker keeps KV events on its disk (JetStream: nats-server -js), so that a "
+                 "frontend that starts need not ask the workers; the same everywhere",
                  {.flag = "durable-kv-events",
                   .env_peer = "DYN_DURABLE_KV_EVENTS",
                   .flag_peer = "router-durable-kv-events"});
+  runtime::DurableEventsConfig& durable = settings.durable_config;
+  schema.bytes("events.stream_bytes_max", durable.stream_bytes_max,
+               "durable events: room for them in the broker; beyond it the oldest go");
+  schema.bytes("events.snapshot_bytes_max", durable.snapshot_bytes_max,
+               "durable events: room for snapshots in the broker, two of which are there at times");
+  schema.integer(
+      "events.snapshot_threshold", durable.snapshot_threshold, 1, 1ULL << 40,
+      "durable events: messages kept until a frontend replaces them by a snapshot",
+      {.env_peer = "DYN_ROUTER_SNAPSHOT_THRESHOLD", .flag_peer = "router-snapshot-threshold"});
+  schema.boolean("events.reset_states", durable.reset,
+                 "durable events: a frontend that starts deletes what the broker has",
+                 {.env_peer = "DYN_ROUTER_RESET_STATES", .flag_peer = "router-reset-states"});
 }
 
 Result<std::unique_ptr<events::NatsConnection>> open_event_carrier(const EventSettings& settings,
                                                                    std::string_view role,
                                                                    Metrics& metrics) {
-  if (settings.durable) {
-    return Error(
-        Code::kUnsupported,
-        "events.durable (flag --durable-kv-events) is not available; without it nothing is "
-        "lost either: after a gap frontends ask the workers themselves");
-  }
   if (settings.carrier == "grpc") {
+    if (settings.durable) {
+      return Error(Code::kInvalidArgument,
+                   "events.durable (flag --durable-kv-events) needs a broker that keeps them: "
+                   "events.carrier (flag --events) nats://HOST:PORT");
+    }
     return std::unique_ptr<events::NatsConnection>();
   }
   if (!settings.carrier.starts_with("nats://") && !settings.carrier.starts_with("tls://")) {
@@ -37,6 +53,29 @@ Result<std::unique_ptr<events::NatsConnection>> open_event_carrier(const EventSe
   }
   return events::NatsConnection::open(
       {.url = settings.carrier, .client_name = fmt::format("stator-{}", role)}, metrics);
+}
+
+Result<std::unique_ptr<runtime::DurableSink>> open_durable_sink(const EventSettings& settings,
+                                                                events::NatsConnection& broker,
+                                                                const runtime::InstanceKey& key) {
+  if (!settings.durable) {
+    return std::unique_ptr<runtime::DurableSink>();
+  }
+  return runtime::DurableSink::make(settings.durable_config, broker, key);
+}
+
+Result<std::unique_ptr<runtime::Connector>> carry_events(
+    const EventSettings& settings, std::unique_ptr<runtime::Connector> sessions,
+    events::NatsConnection* broker, const Clock& clock, Metrics& metrics) {
+  if (broker == nullptr) {
+    return sessions;
+  }
+  std::unique_ptr<runtime::DurableEvents> durable;
+  if (settings.durable) {
+    STATOR_TRY(durable,
+               runtime::DurableEvents::start(settings.durable_config, *broker, clock, metrics));
+  }
+  return runtime::make_nats_connector(std::move(sessions), *broker, metrics, std::move(durable));
 }
 
 }  // namespace stator::cli

@@ -9,21 +9,34 @@
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
 #include "stator/events/nats_connection.h"
+#include "stator/runtime/connector.h"
+#include "stator/runtime/durable_events.h"
 
 namespace stator::cli {
 
 /// How KV events get from workers to frontends.
 struct EventSettings {
   std::string carrier = "grpc";  ///< or the URL of a NATS server
-  bool durable = false;
+  bool durable = false;          ///< kept by the broker, in JetStream
+  runtime::DurableEventsConfig durable_config;
 };
 
 void describe(ConfigSchema& schema, EventSettings& settings);
+
+/// Stores what a worker publishes; null unless events are durable.
+Result<std::unique_ptr<runtime::DurableSink>> open_durable_sink(const EventSettings& settings,
+                                                                events::NatsConnection& broker,
+                                                                const runtime::InstanceKey& key);
 
 /// The broker that `settings` name; null for gRPC, which needs none. A broker that is away is
 /// waited for in the background. `role` is how the broker's own tools show this process.
 Result<std::unique_ptr<events::NatsConnection>> open_event_carrier(const EventSettings& settings,
                                                                    std::string_view role,
                                                                    Metrics& metrics);
+
+/// `sessions` with the events that `broker` carries, where there is one.
+Result<std::unique_ptr<runtime::Connector>> carry_events(
+    const EventSettings& settings, std::unique_ptr<runtime::Connector> sessions,
+    events::NatsConnection* broker, const Clock& clock, Metrics& metrics);
 
 }  // namespace stator::cli

@@ -12,7 +12,6 @@
 #include "stator/runtime/connector.h"
 #include "stator/runtime/local_worker.h"
 #include "stator/runtime/memory_discovery.h"
-#include "stator/runtime/nats_connector.h"
 
 namespace stator::cli {
 namespace {
@@ -94,10 +93,9 @@ Status run_frontend(Invocation& invocation) {
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
   STATOR_TRY(const auto broker, open_event_carrier(settings.events, "frontend", metrics));
-  STATOR_TRY(auto connector, runtime::make_grpc_connector({}, metrics));
-  if (broker != nullptr) {
-    connector = runtime::make_nats_connector(std::move(connector), *broker, metrics);
-  }
+  STATOR_TRY(auto sessions, runtime::make_grpc_connector({}, metrics));
+  STATOR_TRY(const auto connector,
+             carry_events(settings.events, std::move(sessions), broker.get(), clock, metrics));
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));
   STATOR_CHECK(process->start(*discovery, *connector));
   log::info("frontend", "ready; waiting for workers",

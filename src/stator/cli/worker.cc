@@ -60,9 +60,10 @@ Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& di
                               clock, metrics));
   worker.record.address = server->address();
   if (out.broker != nullptr) {
-    STATOR_TRY(auto publisher, runtime::EventPublisher::start(*out.broker, worker.record,
-                                                              worker.engine->events(), clock,
-                                                              metrics));
+    STATOR_TRY(auto sink, open_durable_sink(settings.events, *out.broker, worker.record.key));
+    STATOR_TRY(auto publisher,
+               runtime::EventPublisher::start(*out.broker, worker.record, worker.engine->events(),
+                                              clock, metrics, std::move(sink)));
     out.publishers.push_back(std::move(publisher));
   }
   STATOR_TRY(auto registration, discovery.register_instance(worker.record));

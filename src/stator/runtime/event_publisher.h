@@ -10,12 +10,16 @@
 #include "stator/core/result.h"
 #include "stator/events/nats_connection.h"
 #include "stator/kv/event_log.h"
+#include "stator/runtime/durable_events.h"
 #include "stator/runtime/instance_record.h"
 
 namespace stator::runtime {
 
 /// Where the events of the workers of one component go.
 std::string events_subject(const InstanceKey& key);
+/// Where they say that nothing is new, when messages with events are stored: signs of life need not
+/// be.
+std::string events_alive_subject(const InstanceKey& key);
 /// Where one worker is asked for what a reader lacks.
 std::string events_query_subject(const InstanceKey& key);
 
@@ -28,15 +32,20 @@ std::string events_query_subject(const InstanceKey& key);
 /// overwritten when it is back, readers get as a dump. An idle worker sends a heartbeat each
 /// kHeartbeat, so the loss of the newest event is noticed, too. One thread of its own; answers are
 /// made on NATS's thread, one at a time.
+///
+/// With a sink, each message is stored by the broker before the next one is sent. A broker that
+/// refuses for kStoreWait gets it unstored, so that routers do not wait for a full disk.
 class EventPublisher {
  public:
+  static constexpr Duration kStoreWait = std::chrono::seconds(5);
   static constexpr Duration kHeartbeat = std::chrono::seconds(1);
 
-  /// `nats`, `log`, `clock` and `metrics` outlive it.
+  /// `nats`, `log`, `clock` and `metrics` outlive it. Null `sink`: nothing is stored.
   static Result<std::unique_ptr<EventPublisher>> start(events::NatsConnection& nats,
                                                        const InstanceRecord& record,
                                                        kv::EventLog& log, const Clock& clock,
-                                                       Metrics& metrics);
+                                                       Metrics& metrics,
+                                                       std::unique_ptr<DurableSink> sink = nullptr);
   /// Stops; what is not sent yet stays unsent.
   virtual ~EventPublisher() = default;
 };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <condition_variable>
+#include <optional>
 #include <utility>
 
 #include "stator/core/log.h"
@@ -34,12 +35,19 @@ struct PublisherMetrics {
                                     "readers get a dump")),
         oversized(metrics.counter("stator_events_oversized_total",
                                   "events larger than the broker takes; readers get a dump")),
+        stored(metrics.counter("stator_events_stored_total",
+                               "messages with KV events that the broker has on its disk")),
+        unstored(metrics.counter("stator_events_unstored_total",
+                                 "messages that had to go out without being stored; newcomers "
+                                 "ask the worker")),
         queries(metrics.counter("stator_events_queries_answered_total",
                                 "questions of readers that lost events")),
         unsent(metrics.gauge("stator_events_unsent", "KV events that wait for the broker")) {}
   Counter messages;
   Counter overwritten;
   Counter oversized;
+  Counter stored;
+  Counter unstored;
   Counter queries;
   Gauge unsent;
 };
@@ -49,14 +57,16 @@ class Service final : public EventPublisher,
                       public events::NatsListener {
  public:
   Service(events::NatsConnection& nats, const InstanceRecord& record, kv::EventLog& log,
-          const Clock& clock, Metrics& metrics)
+          const Clock& clock, Metrics& metrics, std::unique_ptr<DurableSink> sink)
       : nats_(nats),
         log_(log),
         clock_(clock),
         metrics_(metrics),
         worker_(record.key.worker),
         incarnation_(record.incarnation),
-        subject_(events_subject(record.key)) {}
+        subject_(events_subject(record.key)),
+        alive_subject_(sink == nullptr ? subject_ : events_alive_subject(record.key)),
+        sink_(std::move(sink)) {}
   ~Service() override {
     queries_.reset();
     log_.unsubscribe(this);
@@ -90,6 +100,7 @@ class Service final : public EventPublisher,
   void run();
   void publish_all();
   void publish(std::vector<kv::KvEvent> events, uint64_t last_id);
+  Status send(const std::string& message, bool is_heartbeat, uint64_t last_id);
   bool send_reply(std::string_view to, EventReply& reply);
   void answer(const events::EventQuery& query, std::string_view to);
   bool answer_from(uint64_t start, uint32_t& part, std::string_view to);
@@ -101,6 +112,8 @@ class Service final : public EventPublisher,
   const WorkerId worker_;
   const Incarnation incarnation_;
   const std::string subject_;
+  const std::string alive_subject_;
+  const std::unique_ptr<DurableSink> sink_;  // null: nothing is stored
   std::unique_ptr<events::NatsConnection::Subscription> queries_;
 
   // Of the thread.
@@ -108,6 +121,7 @@ class Service final : public EventPublisher,
   uint64_t sequence_ = 0;
   bool sent_ = false;  // the last attempt got through
   TimePoint sent_at_{};
+  std::optional<TimePoint> refused_at_;  // since when the broker stores nothing
 
   Mutex mutex_;
   std::condition_variable_any wake_;
@@ -160,14 +174,37 @@ void Service::publish_all() {
   }
 }
 
+/// Stores what is to be stored; kUnavailable means again later.
+Status Service::send(const std::string& message, bool is_heartbeat, uint64_t last_id) {
+  if (sink_ == nullptr || is_heartbeat) {
+    return nats_.publish(is_heartbeat ? alive_subject_ : subject_, message);
+  }
+  Status stored = sink_->store(
+      message, fmt::format("{}-{}-{}", worker_.value(), incarnation_.value(), last_id));
+  if (stored) {
+    refused_at_.reset();
+    metrics_.stored.add();
+    return stored;
+  }
+  const TimePoint now = clock_.now();
+  refused_at_ = refused_at_.value_or(now);
+  if (stored.error().code() == Code::kTooLarge || now - *refused_at_ < kStoreWait) {
+    return stored;
+  }
+  metrics_.unstored.add();
+  return nats_.publish(subject_, message);
+}
+
 void Service::publish(std::vector<kv::KvEvent> events, uint64_t last_id) {
-  const Status sent = nats_.publish(
-      subject_, encode(events::EventEnvelope{.publisher = worker_,
-                                             .incarnation = incarnation_,
-                                             .sequence = sequence_,
-                                             .published_at_ms = unix_millis(clock_.wall_now()),
-                                             .last_event_id = last_id,
-                                             .events = std::move(events)}));
+  const bool is_heartbeat = events.empty();
+  const Status sent =
+      send(encode(events::EventEnvelope{.publisher = worker_,
+                                        .incarnation = incarnation_,
+                                        .sequence = sequence_,
+                                        .published_at_ms = unix_millis(clock_.wall_now()),
+                                        .last_event_id = last_id,
+                                        .events = std::move(events)}),
+           is_heartbeat, last_id);
   sent_ = sent.has_value();
   if (sent_) {
     metrics_.messages.add();
@@ -247,6 +284,10 @@ std::string events_subject(const InstanceKey& key) {
   return fmt::format("namespace.{}.component.{}.kv-events", key.namespace_name, key.component);
 }
 
+std::string events_alive_subject(const InstanceKey& key) {
+  return events_subject(key) + ".alive";
+}
+
 std::string events_query_subject(const InstanceKey& key) {
   return fmt::format("namespace.{}.component.{}.kv_indexer_query.{}", key.namespace_name,
                      key.component, key.worker.value());
@@ -255,8 +296,9 @@ std::string events_query_subject(const InstanceKey& key) {
 Result<std::unique_ptr<EventPublisher>> EventPublisher::start(events::NatsConnection& nats,
                                                               const InstanceRecord& record,
                                                               kv::EventLog& log, const Clock& clock,
-                                                              Metrics& metrics) {
-  auto service = std::make_unique<Service>(nats, record, log, clock, metrics);
+                                                              Metrics& metrics,
+                                                              std::unique_ptr<DurableSink> sink) {
+  auto service = std::make_unique<Service>(nats, record, log, clock, metrics, std::move(sink));
   STATOR_CHECK(service->start(record.key), "publishing KV events");
   return service;
 }

@@ -6,6 +6,7 @@
 #include "stator/core/metrics.h"
 #include "stator/events/nats_connection.h"
 #include "stator/runtime/connector.h"
+#include "stator/runtime/durable_events.h"
 
 namespace stator::runtime {
 
@@ -14,8 +15,11 @@ namespace stator::runtime {
 /// of the worker (EventPublisher answers), and heartbeats show what nothing newer would.
 ///
 /// At most kInFlightBytesMax of messages wait for a loop; more are dropped, counted, and asked for
-/// again. `nats` and `metrics` outlive it; it outlives its sessions and followers.
+/// again. `nats` and `metrics` outlive it; it outlives its sessions and followers. With `durable` a
+/// follower's first question goes to what the broker keeps, and to the worker only if that is not
+/// enough.
 std::unique_ptr<Connector> make_nats_connector(std::unique_ptr<Connector> sessions,
-                                               events::NatsConnection& nats, Metrics& metrics);
+                                               events::NatsConnection& nats, Metrics& metrics,
+                                               std::unique_ptr<DurableEvents> durable = nullptr);
 
 }  // namespace stator::runtime

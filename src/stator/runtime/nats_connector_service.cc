@@ -119,6 +119,8 @@ class InFlight {
   size_t bytes_;
 };
 
+class Followers;
+
 /// One follower's part that messages on their way may outlive. On the loop but for its making.
 class Follower : public std::enable_shared_from_this<Follower> {
  public:
@@ -130,6 +132,24 @@ class Follower : public std::enable_shared_from_this<Follower> {
         cursor_(std::in_place, record.key.worker, listener) {}
 
   void start() { send(cursor_->start()); }
+  /// The first question goes to the broker's memory.
+  void start(const InstanceRecord& record, DurableEvents& durable, Followers& followers);
+  /// What that says of the first question; nothing: the worker is asked.
+  void on_restored(const PlaneCursor::Query& query, std::vector<events::EventReply> parts) {
+    if (!cursor_) {
+      return;
+    }
+    if (parts.empty()) {
+      send(query);
+      return;
+    }
+    for (events::EventReply& part : parts) {
+      on_reply(query.number, std::move(part));
+    }
+    if (cursor_->asking()) {
+      send(cursor_->on_timeout());
+    }
+  }
   void close() {
     cursor_.reset();
     timer_.cancel();
@@ -263,6 +283,15 @@ class Followers {
   FlatMap<WorkerId, std::shared_ptr<Follower>> all_ STATOR_GUARDED_BY(mutex_);  // shared: see above
 };
 
+void Follower::start(const InstanceRecord& record, DurableEvents& durable, Followers& followers) {
+  durable.find(record, [&followers, &plane = plane_, worker = worker_,
+                        query = cursor_->start()](std::vector<events::EventReply> parts) {
+    followers.post(worker, plane, 0, [query, parts = std::move(parts)](Follower& follower) mutable {
+      follower.on_restored(query, std::move(parts));
+    });
+  });
+}
+
 class MessageListener final : public events::NatsListener {
  public:
   MessageListener(Plane& plane, Followers& followers) : plane_(plane), followers_(followers) {}
@@ -317,27 +346,37 @@ class ReplyListener final : public events::NatsListener {
 
 class NatsFollower final : public EventFollower {
  public:
-  NatsFollower(WorkerId worker, std::shared_ptr<Follower> follower, Followers& followers)
-      : worker_(worker), follower_(std::move(follower)), followers_(followers) {}
+  NatsFollower(InstanceKey key, std::shared_ptr<Follower> follower, Followers& followers,
+               DurableEvents* durable)
+      : key_(std::move(key)),
+        follower_(std::move(follower)),
+        followers_(followers),
+        durable_(durable) {}
   ~NatsFollower() override {
-    followers_.remove(worker_, follower_);
+    followers_.remove(key_.worker, follower_);
     follower_->close();
+    if (durable_ != nullptr) {
+      durable_->forget(key_);
+    }
   }
   uint64_t last_id() const override { return follower_->last_id(); }
 
  private:
-  const WorkerId worker_;
+  const InstanceKey key_;
   const std::shared_ptr<Follower> follower_;  // shared with messages on their way
   Followers& followers_;
+  DurableEvents* const durable_;
 };
 
 class NatsConnector final : public Connector {
  public:
-  NatsConnector(std::unique_ptr<Connector> sessions, events::NatsConnection& nats, Metrics& metrics)
+  NatsConnector(std::unique_ptr<Connector> sessions, events::NatsConnection& nats, Metrics& metrics,
+                std::unique_ptr<DurableEvents> durable)
       : sessions_(std::move(sessions)),
         plane_(nats, metrics),
         messages_(plane_, followers_),
-        replies_(plane_, followers_) {
+        replies_(plane_, followers_),
+        durable_(std::move(durable)) {
     subscribe(plane_.inbox + ".*.*", replies_);
   }
 
@@ -351,8 +390,14 @@ class NatsConnector final : public Connector {
     subscribe(events_subject(record.key), messages_);
     auto follower = std::make_shared<Follower>(record, shard, listener, plane_);
     followers_.add(record.key.worker, follower);
-    follower->start();
-    return std::make_unique<NatsFollower>(record.key.worker, std::move(follower), followers_);
+    if (durable_ == nullptr) {
+      follower->start();
+    } else {
+      subscribe(events_alive_subject(record.key), messages_);
+      follower->start(record, *durable_, followers_);
+    }
+    return std::make_unique<NatsFollower>(record.key, std::move(follower), followers_,
+                                          durable_.get());
   }
 
  private:
@@ -377,14 +422,16 @@ class NatsConnector final : public Connector {
   ReplyListener replies_;
   Mutex mutex_;
   std::map<std::string, std::unique_ptr<events::NatsConnection::Subscription>> subscriptions_
-      STATOR_GUARDED_BY(mutex_);  // bounded by components
+      STATOR_GUARDED_BY(mutex_);                  // bounded by components
+  const std::unique_ptr<DurableEvents> durable_;  // null: none. Goes first: it calls followers
 };
 
 }  // namespace
 
 std::unique_ptr<Connector> make_nats_connector(std::unique_ptr<Connector> sessions,
-                                               events::NatsConnection& nats, Metrics& metrics) {
-  return std::make_unique<NatsConnector>(std::move(sessions), nats, metrics);
+                                               events::NatsConnection& nats, Metrics& metrics,
+                                               std::unique_ptr<DurableEvents> durable) {
+  return std::make_unique<NatsConnector>(std::move(sessions), nats, metrics, std::move(durable));
 }
 
 }  // namespace stator::runtime
