@@ -209,6 +209,88 @@ class FakeServers(unittest.TestCase):
         self.assertEqual(self.http.metric("stator_router_index_workers", trust="exact"), 2)
 
 
+class Ranks(unittest.TestCase):
+    """A server with two data-parallel ranks: one worker, two places to route to."""
+
+    DIALECT = "vllm"
+
+    def setUp(self) -> None:
+        server = Stator("sim-server", "--dialect", self.DIALECT, "--model-dir", str(MODEL_DIR), "--served-model-name", "m",
+                        "--port", "0", "--speedup", "0", "--dp-size", "2", *EVENTS)
+        self.addCleanup(server.close)
+        self.stator = Stator("serve", str(MODEL_DIR), "--engine", self.DIALECT, "--url", server.url,
+                             "--host", "127.0.0.1", "--port", "0", *FAST)
+        self.addCleanup(self.stator.close)
+        self.http = Http(self.stator.port)
+        eventually(lambda: self.http.request("GET", "/health")[0] == 200, "healthy")
+
+    def ask(self, text: str, headers: dict | None = None) -> tuple[dict, dict]:
+        """The receipt and the answer."""
+        status, answer = self.http.post("/v1/chat/completions", {
+            "model": "m", "max_tokens": 4, "temperature": 0, "messages": [{"role": "user", "content": text}]}, headers)
+        self.assertEqual(status, 200, answer)
+        return self.http.get(f"/receipts/{answer['id']}")[1], answer
+
+    def blocks(self) -> float:
+        return self.http.metric("stator_router_index_blocks")
+
+    def test_each_rank_has_a_cache_of_its_own_and_gets_what_it_holds(self):
+        self.assertEqual(self.http.metric("dynamo_component_router_worker_registered"), 2)
+        worker = self.http.get("/health")[1]["instances"][0]["instance_id"]
+        texts = [f"Tale {rank}. " + "Once upon a time there was a cache. " * 20 for rank in range(2)]
+        for rank, text in enumerate(texts):
+            before = self.blocks()
+            receipt, _ = self.ask(text, {"x-stator-worker-instance-id": str(worker), "x-stator-dp-rank": str(rank)})
+            self.assertEqual(receipt["chosen"], {"worker_id": str(worker), "dp_rank": rank})
+            eventually(lambda before=before: self.blocks() > before, f"the events of rank {rank} are known")
+
+        for rank, text in enumerate(texts):
+            receipt, answer = self.ask(text)
+            self.assertEqual(receipt["chosen"]["dp_rank"], rank, receipt)
+            candidates = {candidate["dp_rank"]: candidate for candidate in receipt["candidates"]}
+            self.assertGreater(candidates[rank]["overlap_blocks"], candidates[1 - rank]["overlap_blocks"])
+            self.assertEqual(candidates[rank]["trust"], "exact")
+            self.assertGreater(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0, "the engine used that rank")
+        self.assertEqual(self.http.metric("kv_cache_event_warnings", warning_kind="undeclared_rank"), 0)
+
+
+class SglangRanks(Ranks):
+    DIALECT = "sglang"
+
+
+class Silent(unittest.TestCase):
+    """A server without KV events beside one with them."""
+
+    def test_what_it_has_cached_is_guessed_while_the_other_stays_exact(self):
+        servers = [
+            Stator("sim-server", "--dialect", "vllm", "--model-dir", str(MODEL_DIR), "--served-model-name", "m",
+                   "--port", "0", "--speedup", "0", *events)
+            for events in (EVENTS, ("--no-events",))]
+        for server in servers:
+            self.addCleanup(server.close)
+        stator = Stator("serve", str(MODEL_DIR), "--engine", "vllm", "--url", ",".join(server.url for server in servers),
+                        "--host", "127.0.0.1", "--port", "0", *FAST)
+        self.addCleanup(stator.close)
+        http = Http(stator.port)
+        eventually(lambda: len(http.get("/health")[1].get("instances", [])) == 2, "both are there")
+        self.assertEqual(http.metric("stator_router_index_workers", trust="exact"), 1)
+        self.assertEqual(http.metric("stator_router_index_workers", trust="approximate"), 1)
+        workers = [instance["instance_id"] for instance in http.get("/health")[1]["instances"]]
+        receipts = []
+        for worker in workers:
+            body = {"model": "m", "max_tokens": 4, "messages": [{"role": "user", "content": f"{worker} " + "once upon a time " * 40}]}
+            blocks = http.metric("stator_router_index_blocks")
+            self.assertEqual(http.post("/v1/chat/completions", body, {"x-stator-worker-instance-id": str(worker)})[0], 200)
+            eventually(lambda blocks=blocks: http.metric("stator_router_index_blocks") > blocks, "its blocks are known")
+            status, answer = http.post("/v1/chat/completions", body)
+            self.assertEqual(status, 200, answer)
+            receipts.append(http.get(f"/receipts/{answer['id']}")[1])
+        for worker, receipt in zip(workers, receipts):
+            self.assertEqual(receipt["chosen"]["worker_id"], str(worker), receipt)
+            self.assertGreater(receipt["best_overlap_blocks"], 3)
+        self.assertEqual({c["trust"] for c in receipts[0]["candidates"]}, {"exact", "approximate"})
+
+
 class Configurations(unittest.TestCase):
     def engine(self, **arguments) -> ScriptedEngine:
         engine = ScriptedEngine(**arguments)

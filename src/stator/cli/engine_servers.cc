@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "stator/core/log.h"
+#include "stator/engine/adapters/event_sources.h"
 
 namespace stator::cli {
 namespace {
@@ -56,6 +57,20 @@ Status check_list(const std::vector<std::string>& list, size_t urls, std::string
   }
   return {};
 }
+
+/// What one rank's publisher says, as of that rank.
+class RankListener final : public events::EngineBatchListener {
+ public:
+  RankListener(events::EngineEventFeed& feed, uint32_t rank) : feed_(feed), rank_(rank) {}
+  void on_batch(uint32_t /*rank*/, std::string_view payload) override {
+    feed_.on_batch(rank_, payload);
+  }
+  void on_reset(uint32_t /*rank*/) override { feed_.on_reset(rank_); }
+
+ private:
+  events::EngineEventFeed& feed_;
+  const uint32_t rank_;
+};
 
 }  // namespace
 
@@ -203,10 +218,17 @@ std::vector<KvEventSource> EngineServers::sources_of(size_t index) const {
     }
     return told;
   }
-  return {{.dp_rank = 0,
-           .endpoint = endpoint,
-           .replay_endpoint = item_of(split_list(server.events_replay), index),
-           .topic = server.events_topic}};
+  const std::string replay = item_of(split_list(server.events_replay), index);
+  std::vector<KvEventSource> sources;
+  for (uint32_t rank = 0; rank < servers_[index].facts.dp_size; ++rank) {
+    sources.push_back({.dp_rank = rank,
+                       .endpoint = engine::adapters::endpoint_of_rank(endpoint, rank),
+                       .replay_endpoint = replay.empty()
+                                              ? replay
+                                              : engine::adapters::endpoint_of_rank(replay, rank),
+                       .topic = server.events_topic});
+  }
+  return sources;
 }
 
 Result<EngineEvents> EngineServers::follow_events(size_t index, AdapterEngine& engine) {
@@ -214,30 +236,31 @@ Result<EngineEvents> EngineServers::follow_events(size_t index, AdapterEngine& e
   const std::vector<KvEventSource> sources = sources_of(index);
   if (sources.empty()) {
     log::warn(kLogTarget,
-              "this engine publishes no KV events: the router cannot know what it has cached, only "
-              "guess with --router-index ttl (--kv-events-config of the engine, --engine-events here)",
+              "this engine publishes no KV events: the router guesses what it has cached from what "
+              "it was sent (--kv-events-config of the engine, --engine-events here)",
               {{"url", servers_[index].url}});
     return out;
-  }
-  if (sources.size() > 1) {
-    log::warn(kLogTarget, "only the first data-parallel rank's cache is followed",
-              {{"url", servers_[index].url}, {"ranks", sources.size()}});
   }
   if (zmq_ == nullptr) {
     STATOR_TRY(zmq_, events::ZmqSources::start(clock_, metrics_));
   }
   out.feed = std::make_unique<events::EngineEventFeed>(
-      events::NormalizerConfig{.block_size = engine.info().block_size},
-      std::vector<kv::EventLog*>{&engine.events()}, metrics_);
-  STATOR_TRY(out.subscription, zmq_->subscribe({.endpoint = sources.front().endpoint,
-                                                .replay_endpoint = sources.front().replay_endpoint,
-                                                .topic = sources.front().topic,
-                                                .dp_ranks = 1},
-                                               *out.feed));
-  log::info(kLogTarget, "following the engine's KV events",
-            {{"url", servers_[index].url},
-             {"endpoint", sources.front().endpoint},
-             {"replay", sources.front().replay_endpoint}});
+      events::NormalizerConfig{.block_size = engine.info().block_size,
+                               .dp_ranks = engine.info().dp_size},
+      engine.events(), metrics_);
+  for (const KvEventSource& source : sources) {
+    out.ranks.push_back(std::make_unique<RankListener>(*out.feed, source.dp_rank));
+    STATOR_TRY(auto subscription, zmq_->subscribe({.endpoint = source.endpoint,
+                                                   .replay_endpoint = source.replay_endpoint,
+                                                   .topic = source.topic},
+                                                  *out.ranks.back()));
+    out.subscriptions.push_back(std::move(subscription));
+    log::info(kLogTarget, "following the engine's KV events",
+              {{"url", servers_[index].url},
+               {"rank", source.dp_rank},
+               {"endpoint", source.endpoint},
+               {"replay", source.replay_endpoint}});
+  }
   return out;
 }
 

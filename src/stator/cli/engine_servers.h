@@ -29,8 +29,9 @@ Result<std::unique_ptr<engine::adapters::Supervisor>> launch_server(const Invoca
 /// What an engine server does with KV blocks, followed into its adapter's event log. Destroy it
 /// before the engine.
 struct EngineEvents {
-  std::unique_ptr<events::EngineEventFeed> feed;
-  std::unique_ptr<events::ZmqSources::Subscription> subscription;  // destroyed before the feed
+  std::unique_ptr<events::EngineEventFeed> feed;                    // null: it publishes none
+  std::vector<std::unique_ptr<events::EngineBatchListener>> ranks;  // call the feed
+  std::vector<std::unique_ptr<events::ZmqSources::Subscription>> subscriptions;  // call the ranks
 };
 
 /// The engine servers of this process: waited for, asked what they are, and made into engines.

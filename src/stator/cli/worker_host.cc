@@ -204,24 +204,27 @@ void WorkerHost::fill_record(Worker& worker) {
   worker.record.incarnation =
       Incarnation(static_cast<uint64_t>(clock_.wall_now().time_since_epoch().count()));
   worker.record.started_at_ms = unix_seconds(clock_.wall_now()) * 1000;
-  worker.record.model = {.name = model_name_,
-                         .aliases = {},
-                         .model_path = std::filesystem::absolute(model_dir_).string(),
-                         .architectural_context = assets_->architectural_context,
-                         .context_length = info.max_model_len,
-                         .block_size = info.block_size,
-                         .total_kv_blocks = info.total_blocks,
-                         .max_num_seqs = info.max_num_seqs,
-                         .max_num_batched_tokens = info.max_num_batched_tokens,
-                         .vocab_size = info.vocab_size,
-                         .engine_kind = info.kind,
-                         .engine_version = info.version,
-                         .eos_token_ids = assets_->eos_token_ids,
-                         .tool_call_parser = settings_.worker.tool_call_parser,
-                         .reasoning_parser = settings_.worker.reasoning_parser,
-                         .structured_output = info.structured_output,
-                         .structured_replay = info.structured_replay,
-                         .checksum = assets_->checksum};
+  worker.record.model = {
+      .name = model_name_,
+      .aliases = {},
+      .model_path = std::filesystem::absolute(model_dir_).string(),
+      .architectural_context = assets_->architectural_context,
+      .context_length = info.max_model_len,
+      .block_size = info.block_size,
+      .total_kv_blocks = info.total_blocks,
+      .max_num_seqs = info.max_num_seqs,
+      .max_num_batched_tokens = info.max_num_batched_tokens,
+      .vocab_size = info.vocab_size,
+      .dp_size = info.dp_size,
+      .kv_events = servers_ == nullptr ? info.kv_events : worker.events.feed != nullptr,
+      .engine_kind = info.kind,
+      .engine_version = info.version,
+      .eos_token_ids = assets_->eos_token_ids,
+      .tool_call_parser = settings_.worker.tool_call_parser,
+      .reasoning_parser = settings_.worker.reasoning_parser,
+      .structured_output = info.structured_output,
+      .structured_replay = info.structured_replay,
+      .checksum = assets_->checksum};
 }
 
 Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings, Signals& signals,

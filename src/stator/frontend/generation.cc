@@ -78,6 +78,7 @@ engine::EngineRequest Generation::make_engine_request(const Choice& choice, Time
   request.tokens = prompt;
   request.tokens.insert(request.tokens.end(), output.begin(), output.end());
   request.generated = choice.journal.generated();
+  request.dp_rank = choice.worker.dp_rank;
   if (plan_.timeout) {
     // Later than the shard's own timer, whose answer names the setting to change.
     const Duration left = received_ + *plan_.timeout - now + kWorkerDeadlineMargin;

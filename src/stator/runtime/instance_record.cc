@@ -123,6 +123,8 @@ json::object model_to_json(const ModelCard& model) {
   out["max_num_seqs"] = model.max_num_seqs;
   out["max_num_batched_tokens"] = model.max_num_batched_tokens;
   out["vocab_size"] = model.vocab_size;
+  out["dp_size"] = model.dp_size;
+  out["kv_events"] = model.kv_events;
   out["engine_kind"] = model.engine_kind;
   out["engine_version"] = model.engine_version;
   out["eos_token_ids"] = json::value_from(model.eos_token_ids);
@@ -146,6 +148,8 @@ Status read_model(const json::object& object, ModelCard& model) {
   reader.integer("max_num_seqs", model.max_num_seqs);
   reader.integer("max_num_batched_tokens", model.max_num_batched_tokens);
   reader.integer("vocab_size", model.vocab_size);
+  reader.integer("dp_size", model.dp_size);
+  reader.boolean("kv_events", model.kv_events);
   reader.text("engine_kind", model.engine_kind);
   reader.text("engine_version", model.engine_version);
   reader.list("eos_token_ids", model.eos_token_ids, read_token);

@@ -24,6 +24,8 @@ struct ModelCard {
   uint32_t max_num_seqs = 0;
   uint32_t max_num_batched_tokens = 0;
   uint32_t vocab_size = 0;
+  uint32_t dp_size = 1;     ///< data-parallel ranks, each with `total_kv_blocks` of its own
+  bool kv_events = true;    ///< it tells what it has cached; else frontends guess
   std::string engine_kind;  ///< "cpu", "sim", …
   std::string engine_version;
   std::vector<TokenId> eos_token_ids;

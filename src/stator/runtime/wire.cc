@@ -241,6 +241,9 @@ void encode(const engine::EngineRequest& request, pb::Submit& out) {
   out.set_deadline_ms(request.deadline_ms);
   out.set_structured_outputs(request.structured_outputs);
   out.set_require_reasoning(request.require_reasoning);
+  if (request.dp_rank) {
+    out.set_dp_rank(*request.dp_rank);
+  }
 }
 
 Result<engine::EngineRequest> decode(const pb::Submit& in) {
@@ -267,6 +270,7 @@ Result<engine::EngineRequest> decode(const pb::Submit& in) {
   request.deadline_ms = in.deadline_ms();
   request.structured_outputs = in.structured_outputs();
   request.require_reasoning = in.require_reasoning();
+  request.dp_rank = in.has_dp_rank() ? std::optional(in.dp_rank()) : std::nullopt;
   return request;
 }
 

@@ -163,6 +163,8 @@ EngineInfo make_info(const AdapterConfig& config, const EngineFacts& facts, cons
           .max_num_seqs = facts.max_num_seqs,
           .max_num_batched_tokens = 0,
           .vocab_size = config.vocab_size,
+          .dp_size = facts.dp_size,
+          .kv_events = !facts.kv_sources.empty(),
           .structured_output = traits.structured_output};
 }
 
@@ -245,6 +247,9 @@ void AdapterService::close_session(SessionId session) {
 }
 
 Status AdapterService::submit(SessionId session, EngineRequest request) {
+  if (facts_.dp_size <= 1) {
+    request.dp_rank.reset();  // not every server takes a choice of one
+  }
   Status checked = check_request(request, dialect_->traits(), facts_, config_.vocab_size);
   if (!checked) {
     metrics_.refused.add();

@@ -44,6 +44,7 @@ struct EngineFacts {
   uint32_t total_blocks = 0;
   uint32_t max_model_len = 0;
   uint32_t max_num_seqs = 0;
+  uint32_t dp_size = 1;  ///< data-parallel ranks, each with `total_blocks` of its own
   std::vector<KvEventSource> kv_sources;
   friend bool operator==(const EngineFacts&, const EngineFacts&) = default;
 };

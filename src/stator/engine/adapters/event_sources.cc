@@ -59,6 +59,10 @@ Status learn_vllm_event_sources(std::string_view body, std::string_view host, En
          .topic = std::string(text_or(fields, "topic", ""))});
   }
   std::ranges::sort(facts.kv_sources, {}, &KvEventSource::dp_rank);
+  if (!facts.kv_sources.empty()) {
+    facts.dp_size = std::min(facts.kv_sources.back().dp_rank + 1, kDpRanksMax);
+    std::erase_if(facts.kv_sources, [](const auto& each) { return each.dp_rank >= kDpRanksMax; });
+  }
   return {};
 }
 

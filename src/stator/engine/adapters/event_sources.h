@@ -12,6 +12,9 @@ namespace stator::engine::adapters {
 /// of a wildcard. Others as they are.
 std::string reachable_endpoint(std::string_view endpoint, std::string_view host);
 
+/// More ranks of one server are not believed.
+inline constexpr uint32_t kDpRanksMax = 1024;
+
 /// The endpoint of another rank: a tcp port grows by `rank`, an inproc name gets "_dp<rank>".
 std::string endpoint_of_rank(std::string_view endpoint, uint32_t rank);
 

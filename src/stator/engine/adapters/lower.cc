@@ -77,6 +77,11 @@ Status check_continuation(const EngineRequest& request, const Traits& traits) {
 
 Status check_request(const EngineRequest& request, const Traits& traits, const EngineFacts& facts,
                      uint32_t vocab_size) {
+  if (request.dp_rank && *request.dp_rank >= facts.dp_size) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("data-parallel rank {} is not there: the engine has {}",
+                             *request.dp_rank, facts.dp_size));
+  }
   EngineConfig config;
   config.kind = traits.kind;
   config.max_model_len =

@@ -44,11 +44,13 @@ Status learn_server_info(std::string_view body, std::string_view host, EngineFac
     facts.total_blocks = (tokens + facts.block_size - 1) / facts.block_size;
   }
   facts.max_num_seqs = number("max_running_requests");
+  facts.dp_size = std::clamp(number("dp_size"), 1U, kDpRanksMax);
   facts.kv_sources.clear();
   JsonObject events;
   if (find_object(root, "kv_events", events) && text_or(events, "publisher", "") == "zmq") {
-    const auto ranks =
-        static_cast<uint32_t>(std::max<uint64_t>(1, unsigned_or(events, "dp_size", 1)));
+    const auto ranks = static_cast<uint32_t>(
+        std::clamp<uint64_t>(unsigned_or(events, "dp_size", 1), 1, kDpRanksMax));
+    facts.dp_size = std::max(facts.dp_size, ranks);
     const std::string base =
         reachable_endpoint(fmt::format("tcp://{}:{}", text_or(events, "endpoint_host", "*"),
                                        unsigned_or(events, "endpoint_port_base", 0)),
@@ -276,6 +278,9 @@ Result<EngineCall> SglangDialect::lower(const EngineRequest& request,
   }
   if (!request.lora_name.empty()) {
     json.key("lora_path").value(request.lora_name);
+  }
+  if (request.dp_rank) {
+    json.key("routed_dp_rank").value(*request.dp_rank);
   }
   if (!request.cache_salt.empty()) {
     json.key("cache_salt").value(std::string(kSaltTag) + request.cache_salt);

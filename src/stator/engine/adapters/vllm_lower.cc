@@ -72,11 +72,19 @@ void write_envelope(api::JsonWriter& json, const EngineRequest& request, const E
   }
 }
 
+EngineCall make_call(std::string_view path, const EngineRequest& request) {
+  EngineCall call{.path = std::string(path)};
+  if (request.dp_rank) {
+    call.headers.emplace_back("X-data-parallel-rank", std::to_string(*request.dp_rank));
+  }
+  return call;
+}
+
 }  // namespace
 
 Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const EngineFacts& facts) {
   STATOR_TRY(const auto fields, lower_structured(request, constraint_dialect(facts.version)));
-  EngineCall call{.path = "/v1/completions"};
+  EngineCall call = make_call("/v1/completions", request);
   api::JsonWriter json(call.body);
   json.begin_object();
   write_envelope(json, request, facts);
@@ -95,7 +103,7 @@ Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const Eng
 
 Result<EngineCall> lower_vllm_generate(const EngineRequest& request, const EngineFacts& facts) {
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kVllm));
-  EngineCall call{.path = "/inference/v1/generate"};
+  EngineCall call = make_call("/inference/v1/generate", request);
   api::JsonWriter json(call.body);
   json.begin_object();
   write_envelope(json, request, facts);

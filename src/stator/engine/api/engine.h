@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,8 @@ struct EngineRequest {
   /// EngineInfo::structured_output is set.
   std::string structured_outputs;
   bool require_reasoning = false;  ///< the shape begins after the model's reasoning
+  /// Which of the engine's data-parallel ranks; unset = it may choose.
+  std::optional<uint32_t> dp_rank;
 };
 
 /// New tokens of one sequence. Views into the arrays of its StepOutput.
@@ -109,6 +112,8 @@ struct EngineInfo {
   uint32_t max_num_seqs = 0;
   uint32_t max_num_batched_tokens = 0;
   uint32_t vocab_size = 0;
+  uint32_t dp_size = 1;            ///< data-parallel ranks, each with `total_blocks` of its own
+  bool kv_events = true;           ///< events() tells what it has cached
   bool structured_output = false;  ///< follows EngineRequest::structured_outputs
   /// It does so from within an answer, too: it takes EngineRequest::generated tokens into account
   /// before the next one. Without it such requests are not moved here once they have begun.
