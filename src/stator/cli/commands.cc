@@ -49,10 +49,12 @@ const std::vector<Command> kCommands = {
          "--slots    how loaded every worker is           (port 8091)\n"
          "--select   chooses workers and books their load (port 8092)\n\n"
          "  stator router --indexer --workers 7=tcp://10.0.0.7:5557 --model-name m\n"
-         "  stator router --select --router-index ttl\n\n"
+         "  stator router --select --router-index ttl\n"
+         "  stator router --select --discovery file:/tmp/stator   # and: stator frontend "
+         "--router-url\n\n"
          "docs/reference/router_services.md lists the endpoints. There is no authentication.",
      .positional = "",
-     .setting_prefixes = "router,log,announce",
+     .setting_prefixes = "router,discovery,events,log,announce",
      .options = {{"--service", "indexer, slots or select: the same as the switches"},
                  {"--indexer", "the index of KV blocks", true},
                  {"--slots", "the load of workers", true},

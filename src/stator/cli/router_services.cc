@@ -3,12 +3,15 @@
 
 #include <array>
 #include <charconv>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "stator/cli/command.h"
+#include "stator/cli/discovered_workers.h"
+#include "stator/cli/event_carrier.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
 #include "stator/core/log.h"
@@ -241,10 +244,20 @@ class RouterServiceProcess {
     return {};
   }
 
-  void run(Signals& signals) {
+  /// Both outlive run(); null: workers are registered by hand.
+  void run(Signals& signals, runtime::Discovery* discovery, runtime::Connector* connector) {
     recover_from_peers(indexer_, service_.peers, signals);
     indexer_.release();
     shards_.start();
+    std::unique_ptr<DiscoveredWorkers> discovered;
+    on_first_shard([&] {
+      if (discovery != nullptr) {
+        discovered = std::make_unique<DiscoveredWorkers>(
+            indexer_, service_.service == Service::kSelect ? &selection_ : nullptr,
+            shards_.shard(0), *connector);
+        discovered->start(*discovery);
+      }
+    });
     const uint16_t port = servers_.front()->port();
     constexpr std::array<std::string_view, 3> kRoles = {"indexer", "slots", "select"};
     const std::string_view role = kRoles[static_cast<size_t>(service_.service)];
@@ -253,6 +266,7 @@ class RouterServiceProcess {
              fmt::format(R"("url":"http://127.0.0.1:{}","port":{},"replica_sync":"{}")", port, port,
                          hub_ == nullptr ? "" : "tcp://" + hub_->address()));
     signals.wait();
+    on_first_shard([&] { discovered.reset(); });
     if (hub_ != nullptr) {
       hub_->stop();
     }
@@ -265,6 +279,12 @@ class RouterServiceProcess {
   }
 
  private:
+  void on_first_shard(const std::function<void()>& task) {
+    if (!shards_.shard(0).run_and_wait([&] { task(); })) {
+      log::warn("router", "a shard is too busy to look for workers");
+    }
+  }
+
   Status open_replicas() {
     if (service_.service == Service::kIndexer) {
       return {};
@@ -311,9 +331,18 @@ Status run_router(Invocation& invocation) {
   Metrics metrics;
   Signals signals;
   STATOR_TRY(const auto sources, events::ZmqSources::start(clock, metrics));
+  STATOR_TRY(const auto broker, open_event_carrier(invocation.settings.events, "router", metrics));
   RouterServiceProcess process(invocation.settings, service, clock, metrics, *sources);
+  std::unique_ptr<runtime::Discovery> discovery;
+  std::unique_ptr<runtime::Connector> connector;
+  if (invocation.settings.discovery != "memory" && service.service != Service::kSlots) {
+    STATOR_TRY(discovery, open_discovery(invocation.settings, clock, metrics));
+    STATOR_TRY(auto sessions, runtime::make_grpc_connector({.client_name = "router"}, metrics));
+    STATOR_TRY(connector, carry_events(invocation.settings.events, std::move(sessions),
+                                       broker.get(), clock, metrics));
+  }
   STATOR_CHECK(process.open(metrics));
-  process.run(signals);
+  process.run(signals, discovery.get(), connector.get());
   return {};
 }
 

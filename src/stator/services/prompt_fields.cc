@@ -33,14 +33,18 @@ std::vector<SequenceHash> chain_all(std::span<const uint64_t> locals) {
 }
 
 uint32_t PromptFields::length(uint32_t block_size) const {
+  const uint64_t blocks = std::max(block_hashes.size(), sequence_hashes.size());
   const uint64_t known =
-      by_hash() ? std::max<uint64_t>(isl_tokens, block_hashes.size() * block_size) : tokens.size();
+      tokens.empty() ? std::max<uint64_t>(isl_tokens, blocks * block_size) : tokens.size();
   return static_cast<uint32_t>(std::min<uint64_t>(known, UINT32_MAX));
 }
 
 std::vector<SequenceHash> PromptFields::index_hashes(uint32_t block_size) const {
   if (by_hash()) {
     return chain_all(block_hashes);
+  }
+  if (tokens.empty() && !sequence_hashes.empty()) {
+    return tracking_hashes(block_size);
   }
   std::vector<SequenceHash> hashes;
   blocks::extend_sequences(tokens, block_size, seed, hashes);

@@ -22,10 +22,10 @@ struct PromptFields {
   uint64_t seed = 0;
 
   bool by_hash() const { return tokens.empty() && !block_hashes.empty(); }
-  bool empty() const { return tokens.empty() && block_hashes.empty(); }
+  bool empty() const { return tokens.empty() && block_hashes.empty() && sequence_hashes.empty(); }
   /// Prompt length in tokens.
   uint32_t length(uint32_t block_size) const;
-  /// What an index is asked with.
+  /// What an index is asked with: without tokens and block_hashes, sequence_hashes as they are.
   std::vector<blocks::SequenceHash> index_hashes(uint32_t block_size) const;
   /// What load is booked under.
   std::vector<blocks::SequenceHash> tracking_hashes(uint32_t block_size) const;

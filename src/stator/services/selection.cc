@@ -14,7 +14,12 @@ using blocks::SequenceHash;
 class SharedIndex final : public router::KvIndex {
  public:
   explicit SharedIndex(std::shared_ptr<router::KvIndex> index) : index_(std::move(index)) {}
-  void add_worker(WorkerKey worker) override { index_->add_worker(worker); }
+  void add_worker(WorkerKey worker, router::Source source) override {
+    index_->add_worker(worker, source);
+  }
+  const std::atomic<router::Trust>* trust_of(WorkerKey worker) const override {
+    return index_->trust_of(worker);
+  }
   router::Applied apply(WorkerKey worker, const kv::KvEvent& event) override {
     return index_->apply(worker, event);
   }
@@ -144,7 +149,7 @@ Status SelectionService::enroll(const SelectionWorker& worker) {
     partition->router->add_worker(key, worker.facts());
     partition->router->set_draining(key, worker.draining);
     const std::string endpoint = worker.events_endpoint(key.dp_rank);
-    if (rules_.needs_events && !endpoint.empty()) {
+    if (rules_.needs_events && !worker.announces_itself && !endpoint.empty()) {
       Status followed =
           indexer_.follow(worker.partition, {.worker = key,
                                              .endpoint = endpoint,
@@ -188,6 +193,21 @@ Result<std::string> SelectionService::write_worker(WorkerId id, const Fields& fi
     STATOR_TRY(worker.partition, read_partition(fields, worker.partition.model));
   }
   STATOR_CHECK(merge(worker, fields));
+  return replace(std::move(worker));
+}
+
+Status SelectionService::put_worker(SelectionWorker worker) {
+  const MutexLock lock(mutex_);
+  worker.announces_itself = true;
+  if (!workers_.contains(worker.id) && workers_.size() >= config_.workers_max) {
+    return Error(Code::kOverloaded, fmt::format("more than {} workers", config_.workers_max));
+  }
+  STATOR_CHECK(replace(std::move(worker)));
+  return {};
+}
+
+Result<std::string> SelectionService::replace(SelectionWorker worker) {
+  const auto known = workers_.find(worker.id);
   const bool ready = missing(worker, rules_).empty();
   if (const auto partition = partitions_.find(worker.partition);
       ready && partition != partitions_.end() &&
@@ -210,7 +230,7 @@ Result<std::string> SelectionService::write_worker(WorkerId id, const Fields& fi
     STATOR_CHECK(enroll(worker));
   }
   std::string rendered = render(worker, rules_);
-  workers_[id] = std::move(worker);
+  workers_[worker.id] = std::move(worker);
   return rendered;
 }
 

@@ -78,6 +78,8 @@ class SelectionService {
   /// Makes or replaces a worker (`fresh`), or changes what the fields say of a known one.
   enum class Write : uint8_t { kUpsert, kPatch };
   Result<std::string> write_worker(WorkerId id, const Fields& fields, Write write);
+  /// The same for one that was found through discovery and whose events come by Indexer::apply.
+  Status put_worker(SelectionWorker worker);
   Status remove_worker(WorkerId id);
   /// JSON array.
   std::string list_workers() const;
@@ -117,6 +119,7 @@ class SelectionService {
   Result<Partition*> find(const PartitionName& name) const STATOR_REQUIRES(mutex_);
   Result<Partition*> open(const PartitionName& name, uint32_t block_size) STATOR_REQUIRES(mutex_);
   Status enroll(const SelectionWorker& worker) STATOR_REQUIRES(mutex_);
+  Result<std::string> replace(SelectionWorker worker) STATOR_REQUIRES(mutex_);
   void withdraw(const SelectionWorker& worker) STATOR_REQUIRES(mutex_);
   Result<Prepared> prepare(const SelectionRequest& request) const STATOR_EXCLUDES(mutex_);
   Result<SelectionAnswer> choose(const SelectionRequest& request, const Prepared& prepared)

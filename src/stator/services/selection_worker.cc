@@ -133,6 +133,7 @@ std::string SelectionWorker::events_endpoint(uint32_t rank) const {
 router::WorkerFacts SelectionWorker::facts() const {
   router::WorkerFacts facts{.total_kv_blocks = total_kv_blocks,
                             .max_num_batched_tokens = max_num_batched_tokens,
+                            .kv_events = kv_events,
                             .taints = taints};
   for (const auto& [domain, value] : topology) {
     facts.taints.push_back(fmt::format("dynamo.topology/{}={}", domain, value));
@@ -173,7 +174,8 @@ std::vector<std::string> missing(const SelectionWorker& worker, const WorkerRule
   if (rules.needs_batched_tokens && worker.max_num_batched_tokens == 0) {
     reasons.emplace_back("max_num_batched_tokens is not set, which a threshold needs");
   }
-  for (uint32_t i = 0; rules.needs_events && i < worker.dp_size; ++i) {
+  const bool needs_events = rules.needs_events && !worker.announces_itself;
+  for (uint32_t i = 0; needs_events && i < worker.dp_size; ++i) {
     if (worker.events_endpoint(worker.dp_start + i).empty()) {
       reasons.push_back(fmt::format("no kv_events_endpoint for rank {}", worker.dp_start + i));
     }

@@ -28,6 +28,8 @@ struct SelectionWorker {
   uint32_t total_kv_blocks = 0;
   std::string stable_routing_id;
   bool is_eagle = false;
+  bool kv_events = true;          ///< it tells what it has cached; else that is guessed
+  bool announces_itself = false;  ///< found through discovery, events included
   bool draining = false;
   std::vector<std::string> taints;
   std::map<std::string, std::string> topology;
