@@ -6,6 +6,7 @@
 #include "stator/cli/terminal.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
+#include "stator/frontend/remote_router.h"
 #include "stator/runtime/etcd_discovery.h"
 #include "stator/runtime/file_discovery.h"
 #include "stator/runtime/memory_discovery.h"
@@ -63,6 +64,11 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
     sources.announcer = [&hub = *process->replicas_](const std::string& model) {
       return hub.announcer(model);
     };
+  }
+  if (!settings.router.url.empty()) {
+    STATOR_TRY(sources.advisor,
+               frontend::RemoteRouter::start({settings.router.url, settings.router.url_timeout},
+                                             clock, metrics));
   }
   if (const auto& index = settings.router.index; !index.snapshot_path.empty()) {
     STATOR_TRY(process->snapshots_, frontend::IndexSnapshotService::open(index, clock, metrics));

@@ -17,6 +17,19 @@ WorkerKey key_of(WorkerId worker, uint32_t dp_rank = 0) {
 // Blocks that a worker may tell of while its model is loaded (a few seconds); with more it starts
 // from nothing, which under-counts.
 constexpr size_t kEarlyBlocksMax = 4U << 20;
+// More ranks of one worker are not believed.
+constexpr uint32_t kDpRanksMax = 1024;
+// Stands for all ranks in what a worker says before anybody knows how many it has.
+constexpr uint32_t kAllRanks = UINT32_MAX;
+
+/// Tells a router what a worker told.
+void apply(router::RouterService& router, WorkerId worker, const kv::KvEvent& event) {
+  if (event.dp_rank == kAllRanks) {
+    router.clear_worker(worker);
+  } else {
+    router.apply(key_of(worker, event.dp_rank), event);
+  }
+}
 
 size_t block_count(const kv::KvEvent& event) {
   if (const auto* stored = std::get_if<kv::BlocksStored>(&event.data)) {
@@ -76,6 +89,9 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
              router::RouterService::create(router_config_, card.name, clock_, metrics_, receipts_));
   if (sources_.announcer) {
     model->router->announce_to(sources_.announcer(card.name));
+  }
+  if (sources_.advisor != nullptr) {
+    model->router->advise_by(sources_.advisor);
   }
   model->name = card.name;
   model->created_s = unix_seconds(clock_.wall_now());
@@ -138,10 +154,12 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
   model->router->add_worker(key_of(record.key.worker),
                             {.total_kv_blocks = card.total_kv_blocks,
                              .max_num_batched_tokens = card.max_num_batched_tokens,
-                             .accelerated = card.engine_kind != "cpu"});
+                             .accelerated = card.engine_kind != "cpu",
+                             .kv_events = card.kv_events,
+                             .dp_size = std::clamp(card.dp_size, 1U, kDpRanksMax)});
   // Under the lock, so that what comes now cannot overtake it.
   for (const kv::KvEvent& event : early.events) {
-    model->router->apply(key_of(record.key.worker, event.dp_rank), event);
+    apply(*model->router, record.key.worker, event);
   }
 }
 
@@ -247,7 +265,8 @@ std::shared_ptr<ServedModel> ModelCatalog::take_in(WorkerId worker,
   }
   Early& early = waiting->second;
   for (kv::KvEvent& event : events) {
-    const bool starts_over = std::holds_alternative<kv::AllCleared>(event.data);
+    const bool starts_over =
+        event.dp_rank == kAllRanks && std::holds_alternative<kv::AllCleared>(event.data);
     early.blocks = starts_over ? 0 : early.blocks + block_count(event);
     if (starts_over || early.blocks > kEarlyBlocksMax) {
       early.events.clear();
@@ -260,7 +279,7 @@ std::shared_ptr<ServedModel> ModelCatalog::take_in(WorkerId worker,
 void ModelCatalog::on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks) {
   std::vector<kv::KvEvent> events;
   events.reserve(blocks.size() + 1);
-  events.push_back({.data = kv::AllCleared{}});
+  events.push_back({.dp_rank = kAllRanks, .data = kv::AllCleared{}});
   std::ranges::move(blocks, std::back_inserter(events));
   on_events(worker, std::move(events));
 }
@@ -268,7 +287,7 @@ void ModelCatalog::on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks)
 void ModelCatalog::on_events(WorkerId worker, std::vector<kv::KvEvent> events) {
   if (const auto model = take_in(worker, events)) {
     for (const kv::KvEvent& event : events) {
-      model->router->apply(key_of(worker, event.dp_rank), event);
+      apply(*model->router, worker, event);
     }
   }
 }

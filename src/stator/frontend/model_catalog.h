@@ -46,6 +46,8 @@ struct ModelSources {
   std::function<Result<std::string>(const std::string& model_path)> resolve_path;
   /// Whom a model's router tells its bookings; empty: nobody.
   std::function<std::shared_ptr<router::LoadAnnouncer>(const std::string& model)> announcer{};
+  /// Whom a model's router asks first; null: nobody.
+  std::shared_ptr<router::Advisor> advisor{};  // shared by the models' routers
   /// Formats of output; null: the built-in ones.
   std::shared_ptr<const parsers::FamilyRegistry> families;  // shared with who lists them
   /// Gives a model that was just made what is known from before; null: nothing is. Runs on the

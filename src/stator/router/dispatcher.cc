@@ -34,7 +34,7 @@ uint64_t lane_of(const RouteConstraints& constraints) {
 Dispatcher::Dispatcher(std::unique_ptr<Router> router, QueueOrder order)
     : router_(std::move(router)), queue_(router_->config().queue, order) {}
 
-RouteRequest Dispatcher::Waiting::view() const {
+RouteRequest OwnedRequest::view() const {
   RouteRequest request{.request_id = request_id,
                        .model = model,
                        .prompt_tokens = prompt_tokens,
@@ -51,8 +51,8 @@ RouteRequest Dispatcher::Waiting::view() const {
   return request;
 }
 
-uint64_t Dispatcher::Waiting::bytes() const {
-  uint64_t bytes = sizeof(Waiting) + request_id.size() + model.size() + session.size() +
+uint64_t OwnedRequest::bytes() const {
+  uint64_t bytes = sizeof(OwnedRequest) + request_id.size() + model.size() + session.size() +
                    sequences.size() * sizeof(blocks::SequenceHash) +
                    allowed.size() * sizeof(WorkerId) + excluded.size() * sizeof(WorkerKey);
   for (const std::string& taint : required_taints) {
@@ -64,7 +64,7 @@ uint64_t Dispatcher::Waiting::bytes() const {
   return bytes;
 }
 
-Dispatcher::Waiting Dispatcher::own(const RouteRequest& request, const QueueHints& hints) {
+OwnedRequest own(const RouteRequest& request, TimePoint arrival) {
   const RouteConstraints& constraints = request.constraints;
   return {
       .request_id = std::string(request.request_id),
@@ -80,12 +80,12 @@ Dispatcher::Waiting Dispatcher::own(const RouteRequest& request, const QueueHint
                            constraints.preferred_taints.end()},
       .override = request.override,
       .expected_output_tokens = request.expected_output_tokens,
-      .arrival = hints.arrival};
+      .arrival = arrival};
 }
 
 Result<Dispatcher::Id> Dispatcher::wait(const RouteRequest& request, const QueueHints& hints) {
   const Router::Outlook outlook = router_->look_ahead(request);
-  auto waiting = std::make_unique<Waiting>(own(request, hints));
+  auto waiting = std::make_unique<OwnedRequest>(own(request, hints.arrival));
   const auto pushed = queue_.push({.arrival = hints.arrival,
                                    .strict_priority = hints.strict_priority,
                                    .priority_jump = hints.priority_jump,
@@ -134,7 +134,7 @@ std::optional<Dispatcher::Outcome> Dispatcher::next(TimePoint now, WallTime wall
     return std::nullopt;
   }
   const auto known = waiting_.find(*id);
-  const std::unique_ptr<Waiting> waiting = std::move(known->second);
+  const std::unique_ptr<OwnedRequest> waiting = std::move(known->second);
   waiting_.erase(known);
   RouteRequest request = waiting->view();
   request.queued = now - waiting->arrival;

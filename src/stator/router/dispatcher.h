@@ -25,6 +25,28 @@ struct QueueHints {
   uint64_t held_bytes = 0;  ///< kept for it elsewhere while it waits: its prompt, above all
 };
 
+/// A request that waits: owns what RouteRequest only points at.
+struct OwnedRequest {
+  std::string request_id;
+  std::string model;
+  std::string session;
+  uint32_t prompt_tokens = 0;
+  uint32_t block_size = 0;
+  std::vector<blocks::SequenceHash> sequences;
+  RouteConstraints constraints;  // its spans are set by view()
+  std::vector<WorkerId> allowed;
+  std::vector<WorkerKey> excluded;
+  std::vector<std::string> required_taints;
+  std::vector<std::pair<std::string, float>> preferred_taints;
+  CostOverride override;
+  std::optional<uint32_t> expected_output_tokens;
+  TimePoint arrival{};
+
+  RouteRequest view() const;
+  uint64_t bytes() const;
+};
+OwnedRequest own(const RouteRequest& request, TimePoint arrival);
+
 /// Router and queue together: a request is routed at once while nobody waits and a worker has room,
 /// else it waits its turn. A pure core; one thread at a time.
 ///
@@ -59,32 +81,11 @@ class Dispatcher {
   std::optional<Shed> last_shed() const { return last_shed_; }
 
  private:
-  /// A waiting request owns what RouteRequest only points at.
-  struct Waiting {
-    std::string request_id;
-    std::string model;
-    std::string session;
-    uint32_t prompt_tokens = 0;
-    uint32_t block_size = 0;
-    std::vector<blocks::SequenceHash> sequences;
-    RouteConstraints constraints;  // its spans are set by view()
-    std::vector<WorkerId> allowed;
-    std::vector<WorkerKey> excluded;
-    std::vector<std::string> required_taints;
-    std::vector<std::pair<std::string, float>> preferred_taints;
-    CostOverride override;
-    std::optional<uint32_t> expected_output_tokens;
-    TimePoint arrival{};
-
-    RouteRequest view() const;
-    uint64_t bytes() const;
-  };
-  static Waiting own(const RouteRequest& request, const QueueHints& hints);
   Result<Id> wait(const RouteRequest& request, const QueueHints& hints);
 
   std::unique_ptr<Router> router_;
   RequestQueue queue_;
-  FlatMap<Id, std::unique_ptr<Waiting>> waiting_;
+  FlatMap<Id, std::unique_ptr<OwnedRequest>> waiting_;
   std::optional<Shed> last_shed_;
 };
 

@@ -2,8 +2,14 @@
 #include "stator/router/kv_index.h"
 
 #include <algorithm>
+#include <array>
 
 namespace stator::router {
+
+std::string_view describe(Trust trust) {
+  constexpr std::array<std::string_view, kTrustCount> kNames = {"exact", "degraded", "approximate"};
+  return kNames[static_cast<size_t>(trust)];
+}
 
 ExactIndex::ExactIndex(uint64_t holder_blocks_max) : holder_blocks_max_(holder_blocks_max) {}
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "stator/blocks/block_hash.h"
@@ -31,9 +33,10 @@ enum class Applied : uint8_t {
   kUnknownBlock,   ///< removal of something we did not know; harmless
   kIgnoredTier,    ///< not the device tier
   kOverBudget,     ///< the index is full: the run was not stored
-  kNotFollowed,    ///< the index does not learn from events
+  kNotFollowed,    ///< the index does not learn from this worker's events
+  kUnknownWorker,  ///< nobody has announced this worker, or this rank of it
 };
-inline constexpr size_t kAppliedCount = 6;
+inline constexpr size_t kAppliedCount = 7;
 
 /// How far what an index says about one worker can be believed. It never says too much about an
 /// exact one or about one whose events were lost; of an approximate one it only guesses.
@@ -44,6 +47,13 @@ enum class Trust : uint8_t {
   kApproximate,  ///< told by our own decisions, not by the worker
 };
 inline constexpr size_t kTrustCount = 3;
+std::string_view describe(Trust trust);
+
+/// How an index learns what one worker has.
+enum class Source : uint8_t {
+  kEvents,     ///< from its own word
+  kDecisions,  ///< it tells nothing: guessed from what it was sent
+};
 
 /// Which worker holds which blocks, fed by the workers' own events.
 ///
@@ -54,8 +64,12 @@ inline constexpr size_t kTrustCount = 3;
 class KvIndex {
  public:
   virtual ~KvIndex() = default;
-  /// Events of this worker are welcome from now on. Indexes that take any need not be told.
-  virtual void add_worker(WorkerKey /*worker*/) {}
+  /// This worker is there from now on. Indexes that take any need not be told.
+  virtual void add_worker(WorkerKey /*worker*/, Source /*source*/) {}
+  void add_worker(WorkerKey worker) { add_worker(worker, Source::kEvents); }
+  /// How far what is said of a known worker can be believed, now and later, until remove_worker.
+  /// Null: always exactly.
+  virtual const std::atomic<Trust>* trust_of(WorkerKey /*worker*/) const { return nullptr; }
   virtual Applied apply(WorkerKey worker, const kv::KvEvent& event) = 0;
   /// A request with these blocks was sent there: the worker will hold them soon. Ignored by indexes
   /// that wait for the event.

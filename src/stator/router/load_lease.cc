@@ -164,6 +164,7 @@ LoadLease& LoadLease::operator=(LoadLease&& other) noexcept {
 void LoadLease::take_over(LoadLease& other) noexcept {
   book_ = std::move(other.book_);
   session_ = std::move(other.session_);
+  remote_ = std::move(other.remote_);
   ticket_ = other.ticket_;
   prompt_tokens_ = other.prompt_tokens_;
   block_size_ = other.block_size_;
@@ -179,6 +180,9 @@ LoadLease::~LoadLease() {
 void LoadLease::mark_prefill_completed() noexcept {
   if (book_ != nullptr && std::exchange(prefilling_, false)) {
     book_->first_token(ticket_, announced_);
+    if (remote_ != nullptr) {
+      remote_->prefill_completed();
+    }
   }
 }
 
@@ -221,6 +225,7 @@ void LoadLease::release() noexcept {
       session_.reset();
     }
     book->free(ticket_, output_tokens_, announced_);
+    remote_.reset();
   }
 }
 

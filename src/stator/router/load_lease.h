@@ -20,6 +20,13 @@ namespace stator::router {
 
 class LoadLease;
 
+/// The same request's place in another router's books; the destructor gives it back.
+class RemoteBooking {
+ public:
+  virtual ~RemoteBooking() = default;
+  virtual void prefill_completed() noexcept = 0;
+};
+
 /// What a LoadBook observes of the requests booked in it; default-made ones observe nothing.
 struct LoadInstruments {
   Histogram first_token_seconds;  ///< from the booking
@@ -112,6 +119,10 @@ class LoadLease {
   void hold_session(std::shared_ptr<SessionBinding> session) noexcept {
     session_ = std::move(session);
   }
+  /// Ends this booking elsewhere when the lease ends.
+  void hold_remote(std::unique_ptr<RemoteBooking> booking) noexcept {
+    remote_ = std::move(booking);
+  }
   /// The worker failed the request: its session, if any, chooses anew.
   void mark_failed() noexcept;
   /// Gives everything back now; the lease is empty afterwards.
@@ -127,6 +138,7 @@ class LoadLease {
 
   std::shared_ptr<LoadBook> book_;           // shared: see LoadBook
   std::shared_ptr<SessionBinding> session_;  // shared with the table of sessions
+  std::unique_ptr<RemoteBooking> remote_;    // null: booked here only
   ActiveSequences::Ticket ticket_;
   uint32_t prompt_tokens_ = 0;
   uint32_t block_size_ = 1;

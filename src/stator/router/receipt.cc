@@ -19,6 +19,14 @@ std::string name_of(const WorkerKey& key) {
                           : fmt::format("{}/{}", key.worker.value(), key.dp_rank);
 }
 
+/// "12", or "12+3+1": device, host memory, disk.
+std::string cached_of(const ReceiptCandidate& candidate) {
+  const bool is_below = candidate.host_blocks + candidate.disk_blocks > 0;
+  return is_below ? fmt::format("{}+{}+{}", candidate.overlap_blocks, candidate.host_blocks,
+                                candidate.disk_blocks)
+                  : std::to_string(candidate.overlap_blocks);
+}
+
 }  // namespace
 
 std::string render_json(const Receipt& receipt) {
@@ -28,6 +36,9 @@ std::string render_json(const Receipt& receipt) {
     json::object entry{{"worker_id", to_string(candidate.worker.worker)},
                        {"dp_rank", candidate.worker.dp_rank},
                        {"overlap_blocks", candidate.overlap_blocks},
+                       {"host_blocks", candidate.host_blocks},
+                       {"disk_blocks", candidate.disk_blocks},
+                       {"trust", json::string_view(describe(candidate.trust))},
                        {"active_prefill_tokens", candidate.active_prefill_tokens},
                        {"active_blocks", candidate.active_blocks},
                        {"active_requests", candidate.active_requests},
@@ -62,21 +73,23 @@ std::string render_text(const Receipt& receipt) {
   std::string out = fmt::format(
       "request  {}\nmodel    {}\nprompt   {} tokens, {} full blocks of {}\nmode     {}\n"
       "waited   {:.1f} ms in the queue\nchosen   worker {}, of {} eligible among {}: {}\n\n"
-      "{:<20} {:>8} {:>9} {:>8} {:>9} {:>8}\n",
+      "{:<20} {:>8} {:<11} {:>9} {:>8} {:>9} {:>8}\n",
       receipt.request_id, receipt.model, receipt.prompt_tokens, receipt.prompt_blocks,
       receipt.block_size, receipt.mode,
       std::chrono::duration<double, std::milli>(receipt.queued).count(), name_of(receipt.chosen),
-      receipt.eligible, receipt.workers, receipt.reason, "worker", "cached", "prefill", "blocks",
-      "requests", "cost");
+      receipt.eligible, receipt.workers, receipt.reason, "worker", "cached", "trust", "prefill",
+      "blocks", "requests", "cost");
   for (const ReceiptCandidate& candidate : receipt.candidates) {
     const bool chosen = candidate.worker == receipt.chosen;
-    fmt::format_to(std::back_inserter(out), "{:<20} {:>8} {:>9} {:>8} {:>9} {:>8.2f} {}\n",
-                   name_of(candidate.worker), candidate.overlap_blocks,
+    fmt::format_to(std::back_inserter(out), "{:<20} {:>8} {:<11} {:>9} {:>8} {:>9} {:>8.2f} {}\n",
+                   name_of(candidate.worker), cached_of(candidate), describe(candidate.trust),
                    candidate.active_prefill_tokens, candidate.active_blocks,
                    candidate.active_requests, finite(candidate.cost),
                    chosen ? "<- chosen" : candidate.excluded);
   }
-  out += "\ncached, blocks: KV blocks · prefill: prompt tokens queued there · lowest cost wins\n";
+  out +=
+      "\ncached, blocks: KV blocks (cached: device+host+disk) · trust: of what is cached · "
+      "prefill: prompt tokens queued there · lowest cost wins\n";
   return out;
 }
 

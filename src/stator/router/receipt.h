@@ -11,13 +11,17 @@
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/core/mutex.h"
+#include "stator/router/kv_index.h"
 
 namespace stator::router {
 
 /// One worker as it looked when a decision was made.
 struct ReceiptCandidate {
   WorkerKey worker;
-  uint32_t overlap_blocks = 0;
+  uint32_t overlap_blocks = 0;  ///< on its device
+  uint32_t host_blocks = 0;     ///< behind them, in its host memory
+  uint32_t disk_blocks = 0;     ///< behind those, on disk or in an object store
+  Trust trust = Trust::kExact;  ///< of what is said of its blocks
   int64_t active_prefill_tokens = 0;
   int64_t active_blocks = 0;
   int64_t active_requests = 0;

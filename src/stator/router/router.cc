@@ -71,8 +71,10 @@ void Router::add_worker(WorkerKey worker, WorkerFacts facts) {
     table_.set_draining(worker, false);
     return;
   }
+  const bool kv_events = facts.kv_events;
   table_.add(worker, book_->add_worker(), std::move(facts));
-  index_->add_worker(worker);
+  index_->add_worker(worker, kv_events ? Source::kEvents : Source::kDecisions);
+  table_.find(worker)->trust = index_->trust_of(worker);
 }
 
 void Router::remove_worker(WorkerKey worker) {
@@ -84,6 +86,16 @@ void Router::remove_worker(WorkerKey worker) {
 
 void Router::set_draining(WorkerKey worker, bool draining) {
   table_.set_draining(worker, draining);
+}
+
+std::vector<WorkerKey> Router::ranks_from(WorkerKey first) const {
+  const auto all = table_.all();
+  std::vector<WorkerKey> ranks;
+  for (auto at = std::ranges::lower_bound(all, first, {}, &WorkerTable::Worker::key);
+       at != all.end() && at->key.worker == first.worker; ++at) {
+    ranks.push_back(at->key);
+  }
+  return ranks;
 }
 
 std::optional<LoadSlot> Router::load_slot(WorkerKey worker) const {
@@ -305,8 +317,13 @@ ReceiptCandidate Router::make_candidate(size_t row) const {
   } else {
     load = load_[row];
   }
-  return {.worker = table_.all()[rows_->workers[row]].key,
+  const WorkerTable::Worker& worker = table_.all()[rows_->workers[row]];
+  const LowerTiers tiers = lower_tiers_.empty() ? LowerTiers{} : lower_tiers_[row];
+  return {.worker = worker.key,
           .overlap_blocks = overlap_of(row),
+          .host_blocks = tiers.host_blocks,
+          .disk_blocks = tiers.disk_blocks,
+          .trust = worker.trust == nullptr ? Trust::kExact : worker.trust->load(),
           .active_prefill_tokens = static_cast<int64_t>(load.prefill_tokens),
           .active_blocks = static_cast<int64_t>(load.active_blocks),
           .active_requests = static_cast<int64_t>(load.active_requests),

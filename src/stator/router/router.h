@@ -54,6 +54,8 @@ struct RouterConfig {
   QueueConfig queue;      ///< where they wait
   SessionConfig sessions;
   ReplicaConfig replicas;
+  std::string url;  ///< of a selection service that is asked first; empty = nobody
+  Duration url_timeout = std::chrono::milliseconds(100);
   /// Whether queued prompts shrink with time by the speeds learned: "none" or "learned".
   std::string prefill_load_model = "none";
 };
@@ -164,6 +166,8 @@ class Router {
   const SessionTable& sessions() const { return sessions_; }
   size_t worker_count() const { return table_.all().size(); }
   std::span<const WorkerTable::Worker> workers() const { return table_.all(); }
+  /// The ranks of one worker that are there, from `first` on.
+  std::vector<WorkerKey> ranks_from(WorkerKey first) const;
   /// Where its load is booked; none for an unknown worker.
   std::optional<LoadSlot> load_slot(WorkerKey worker) const;
   /// How loaded it is now; zeros for an unknown worker.

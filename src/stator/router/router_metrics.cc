@@ -108,6 +108,7 @@ RouterMetrics::RouterMetrics(Metrics& metrics, std::string_view model)
     refusals_[i] = metrics.counter("stator_router_refusals_total", "requests no worker could take",
                                    {{"reason", std::string(describe(static_cast<Refusal>(i)))}});
   }
+  count_advice(metrics);
   total_ms_ = metrics.histogram("dynamo_router_overhead_total_ms",
                                 "milliseconds from a prompt's hashes to its worker", kTotalMs);
   non_max_ = metrics.counter("dynamo_component_router_non_max_overlap_selections_total",
@@ -127,6 +128,17 @@ RouterMetrics::RouterMetrics(Metrics& metrics, std::string_view model)
                                  "between tokens, sampled once per KV block", kInterTokenSeconds),
            .output_tokens = metrics.histogram("dynamo_component_router_output_sequence_tokens",
                                               "output tokens per request", kOutputTokens)};
+}
+
+void RouterMetrics::count_advice(Metrics& metrics) {
+  constexpr std::array<const char*, kAdvisedCount> kAdvised = {"followed", "unusable", "silent",
+                                                               "too_many"};
+  for (size_t i = 0; i < kAdvisedCount; ++i) {
+    advised_[i] = metrics.counter("stator_router_remote_decisions_total",
+                                  "requests that another router was to decide (router.url), by "
+                                  "what became of it; all but followed were decided here",
+                                  {{"outcome", kAdvised[i]}});
+  }
 }
 
 RouterMetrics::~RouterMetrics() {

@@ -14,6 +14,15 @@
 
 namespace stator::router {
 
+/// What became of asking another router (Advisor).
+enum class Advised : uint8_t {
+  kFollowed,
+  kUnusable,  ///< it named a worker that is not here, or must not be used
+  kSilent,    ///< it is away, too slow, or knows nobody
+  kTooMany,   ///< not asked: too many requests wait for its answers
+};
+inline constexpr size_t kAdvisedCount = 4;
+
 /// The metrics of one model's router; names and labels are those that dashboards and planners of
 /// the reference system read. Series of a worker go with the worker, so a fleet that changes for
 /// ever costs what it needed at most at once. Not thread-safe where it says so; the handles are.
@@ -33,6 +42,7 @@ class RouterMetrics {
   void waited(Duration queued) const;
   void shed(Shed shed) const { sheds_[static_cast<size_t>(shed)].add(); }
   void refused(Refusal refusal) const { refusals_[static_cast<size_t>(refusal)].add(); }
+  void advice(Advised outcome) const { advised_[static_cast<size_t>(outcome)].add(); }
   /// Because everybody is busy.
   void rejected() const { rejections_.add(); }
   void set_queue(const RequestQueue& queue) const;
@@ -43,6 +53,7 @@ class RouterMetrics {
   void remove_worker(WorkerKey worker);
 
  private:
+  void count_advice(Metrics& metrics);
   MetricLabels labels_of(WorkerKey worker) const;
 
   Metrics* metrics_;
@@ -51,6 +62,7 @@ class RouterMetrics {
   Counter started_, decisions_, finished_, overlap_blocks_, prompt_blocks_, rejections_, non_max_;
   Counter refusals_[kRefusalCount];
   Counter sheds_[kShedCount];
+  Counter advised_[kAdvisedCount];
   Gauge pending_requests_, pending_tokens_, pending_cached_, pending_bytes_, sessions_, registered_;
   Histogram hit_rate_, prompt_tokens_, scheduling_ms_, total_ms_, wait_seconds_, overlap_lost_;
   FlatSet<WorkerKey> shown_;

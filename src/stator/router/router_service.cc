@@ -8,6 +8,8 @@
 namespace stator::router {
 namespace {
 
+constexpr Dispatcher::Id kAskedIds = Dispatcher::Id{1} << 63;
+
 /// When workers count as busy, and what waits for them.
 void describe_limits(ConfigSchema& schema, RouterConfig& config) {
   schema.number("router.active_decode_blocks_threshold", config.reject.kv_fraction, -1, 1000,
@@ -100,6 +102,10 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
                   "how often each other frontend is asked what is new");
   schema.duration("router.replica_sync_expiry", replicas.expiry,
                   "bookings of a frontend that was silent for this long are forgotten");
+  schema.text("router.url", config.url,
+              "http://HOST:PORT of `stator router --select`: it chooses the workers of this "
+              "frontend, which decides itself while that is away");
+  schema.duration("router.url_timeout", config.url_timeout, "how long to wait for its answer");
   describe(schema, config.index);
   describe_limits(schema, config);
 }
@@ -156,34 +162,46 @@ RouterService::~RouterService() {
   book_->set_listener({});
 }
 
-void RouterService::add_worker(WorkerKey worker, WorkerFacts facts) {
+void RouterService::add_worker(WorkerKey first, const WorkerFacts& facts) {
   {
     const MutexLock lock(mutex_);
-    dispatcher_.router().add_worker(worker, std::move(facts));
-    metrics_.add_worker(worker, dispatcher_.router().load_slot(worker).value(), book_);
+    Router& router = dispatcher_.router();
+    for (uint32_t i = 0; i < facts.dp_size; ++i) {
+      const WorkerKey worker{first.worker, first.dp_rank + i};
+      router.add_worker(worker, facts);
+      metrics_.add_worker(worker, router.load_slot(worker).value(), book_);
+    }
   }
   pump();
 }
 
-void RouterService::remove_worker(WorkerKey worker) {
+void RouterService::remove_worker(WorkerKey first) {
   {
     const MutexLock lock(mutex_);
-    dispatcher_.router().remove_worker(worker);
-    metrics_.remove_worker(worker);
+    for (const WorkerKey worker : dispatcher_.router().ranks_from(first)) {
+      dispatcher_.router().remove_worker(worker);
+      metrics_.remove_worker(worker);
+    }
   }
   pump();
 }
 
-void RouterService::set_draining(WorkerKey worker, bool draining) {
+void RouterService::set_draining(WorkerKey first, bool draining) {
   {
     const MutexLock lock(mutex_);
-    dispatcher_.router().set_draining(worker, draining);
+    for (const WorkerKey worker : dispatcher_.router().ranks_from(first)) {
+      dispatcher_.router().set_draining(worker, draining);
+    }
   }
   pump();
 }
 
 void RouterService::apply(WorkerKey worker, const kv::KvEvent& event) {
   (void)index_.apply(worker, event);
+}
+
+void RouterService::clear_worker(WorkerId worker) {
+  index_.clear_worker(worker);
 }
 
 void RouterService::count_refusal(const Error& error, std::optional<Shed> shed) {
@@ -233,6 +251,15 @@ Result<Decision> RouterService::route(const RouteRequest& request) {
 Result<RouterService::Routed> RouterService::route_or_wait(const RouteRequest& request,
                                                            const QueueHints& hints, Waiter waiter) {
   metrics_.started();
+  Routed routed;
+  if (advisor_ != nullptr && ask(request, hints, waiter, routed)) {
+    return routed;
+  }
+  return route_here(request, hints, std::move(waiter));
+}
+
+Result<RouterService::Routed> RouterService::route_here(const RouteRequest& request,
+                                                        const QueueHints& hints, Waiter waiter) {
   const TimePoint begin = clock_.now();
   const RouteRequest known = look_up(request);
   Routed routed;
@@ -263,9 +290,126 @@ Result<RouterService::Routed> RouterService::route_or_wait(const RouteRequest& r
   return routed;
 }
 
+// ── Somebody else's advice ──
+
+/// False: it is not for others to say, or too many are being asked about.
+bool RouterService::ask(const RouteRequest& request, const QueueHints& hints, Waiter& waiter,
+                        Routed& routed) {
+  // Who names a worker needs no advice; who was sent away by one is not sent back there.
+  if (request.constraints.pinned || !request.constraints.excluded.empty()) {
+    return false;
+  }
+  Dispatcher::Id id = 0;
+  {
+    const MutexLock lock(mutex_);
+    if (asked_.size() >= dispatcher_.router().config().queue.requests_max) {
+      metrics_.advice(Advised::kTooMany);
+      return false;
+    }
+    id = kAskedIds | ++last_asked_;
+    auto asked = std::make_unique<Asked>();
+    asked->request = own(request, hints.arrival);
+    asked->hints = hints;
+    asked->tenant = hints.tenant;
+    asked->waiter = std::move(waiter);
+    asked_.emplace(id, std::move(asked));
+  }
+  routed.ticket = QueueTicket(weak_from_this(), id);
+  advisor_->advise(request, [weak = weak_from_this(), id](std::optional<Advice> advice) {
+    if (const auto self = weak.lock()) {
+      self->advised(id, std::move(advice));
+    }
+  });
+  return true;
+}
+
+void RouterService::advised(Dispatcher::Id id, std::optional<Advice> advice) {
+  Asked asked;
+  {
+    const MutexLock lock(mutex_);
+    const auto known = asked_.find(id);
+    if (known == asked_.end()) {
+      return;  // the client left; what was booked for it ends with `advice`
+    }
+    asked.request = std::move(known->second->request);
+    asked.hints = known->second->hints;
+    asked.tenant = std::move(known->second->tenant);
+    asked.waiter = std::move(known->second->waiter);
+  }
+  if (!advice) {
+    metrics_.advice(Advised::kSilent);
+  } else if (auto decision = follow(*asked.request, *advice)) {
+    metrics_.advice(Advised::kFollowed);
+    count(*decision);
+    {
+      const MutexLock lock(mutex_);
+      asked_.erase(id);
+    }
+    asked.waiter(std::move(*decision));
+    return;
+  } else {
+    metrics_.advice(Advised::kUnusable);
+  }
+  advice.reset();
+  decide_here(id, std::move(asked));
+}
+
+/// Nothing when that worker is not here, or must not get the request.
+std::optional<Decision> RouterService::follow(const OwnedRequest& request, Advice& advice) {
+  RouteRequest pinned = request.view();
+  pinned.constraints.pinned = advice.worker.worker;
+  pinned.constraints.pinned_rank = advice.worker.dp_rank;
+  const std::vector<Overlap> overlaps = {
+      {.worker = advice.worker, .blocks = advice.overlap_blocks}};
+  pinned.overlaps = &overlaps;
+  const MutexLock lock(mutex_);
+  auto decision = dispatcher_.router().route(pinned, clock_.wall_now());
+  if (!decision) {
+    return std::nullopt;
+  }
+  decision->receipt.reason = "chosen by the router that was asked";
+  decision->lease.hold_remote(std::move(advice.booking));
+  return std::move(*decision);
+}
+
+void RouterService::decide_here(Dispatcher::Id id, Asked asked) {
+  auto waiter = std::make_shared<Waiter>(std::move(asked.waiter));  // whoever delivers has it
+  const auto deliver = [waiter, id, weak = weak_from_this()](Result<Decision> decision) {
+    if (const auto self = weak.lock()) {
+      std::unique_ptr<Asked> gone;  // destroyed without the lock
+      const MutexLock lock(self->mutex_);
+      if (const auto known = self->asked_.find(id); known != self->asked_.end()) {
+        gone = std::move(known->second);
+        self->asked_.erase(known);
+      }
+    }
+    (*waiter)(std::move(decision));
+  };
+  asked.hints.tenant = asked.tenant;
+  auto routed = route_here(asked.request->view(), asked.hints, deliver);
+  if (!routed) {
+    deliver(std::move(routed.error()));
+  } else if (routed->decision) {
+    deliver(std::move(*routed->decision));
+  } else {
+    const MutexLock lock(mutex_);
+    if (const auto known = asked_.find(id); known != asked_.end()) {
+      known->second->ticket = std::move(routed->ticket);
+      return;
+    }
+  }
+  // A ticket that is left here has been delivered, or its client has gone meanwhile.
+}
+
 void RouterService::cancel(Dispatcher::Id id) noexcept {
   Waiter waiter;  // destroyed without the lock
+  std::unique_ptr<Asked> asked;
   const MutexLock lock(mutex_);
+  if (const auto known = asked_.find(id); known != asked_.end()) {
+    asked = std::move(known->second);
+    asked_.erase(known);
+    return;
+  }
   if (dispatcher_.remove(id)) {
     const auto known = waiters_.find(id);
     waiter = std::move(known->second);

@@ -13,6 +13,7 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
+#include "stator/router/advisor.h"
 #include "stator/router/dispatcher.h"
 #include "stator/router/replica_log.h"
 #include "stator/router/router.h"
@@ -63,10 +64,14 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
                                                        Metrics& metrics, ReceiptLog& receipts);
   ~RouterService();
 
-  void add_worker(WorkerKey worker, WorkerFacts facts = {});
-  void remove_worker(WorkerKey worker);
-  void set_draining(WorkerKey worker, bool draining);
+  /// `first` is its first rank; `facts.dp_size` are added, and all from `first` on meant below.
+  void add_worker(WorkerKey first, const WorkerFacts& facts = {});
+  void remove_worker(WorkerKey first);
+  void set_draining(WorkerKey first, bool draining);
+  /// One rank's event; of a rank that was not announced it is counted, no more.
   void apply(WorkerKey worker, const kv::KvEvent& event);
+  /// The worker starts over: nothing is known of any rank, and what comes now is all there is.
+  void clear_worker(WorkerId worker);
 
   /// As Router::route, whoever waits; on success the receipt has been moved into the log.
   Result<Decision> route(const RouteRequest& request);
@@ -86,6 +91,9 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   BusyThresholds reject_thresholds() const;
   void set_reject_thresholds(const BusyThresholds& thresholds);
 
+  /// Before the first request: who is asked first where requests shall go. Requests that wait for
+  /// the answer count against the queue's bound; beyond it they are decided here.
+  void advise_by(std::shared_ptr<Advisor> advisor) { advisor_ = std::move(advisor); }
   /// Before the first request: whom to tell what is booked.
   void announce_to(std::shared_ptr<LoadAnnouncer> announcer);
   /// Books what another router booked; none while the worker is not known here.
@@ -105,6 +113,15 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
     Result<Decision> decision;
   };
 
+  /// A request whose advice is awaited, or that waits here since there was none.
+  struct Asked {
+    std::optional<OwnedRequest> request;  // until there is an answer
+    QueueHints hints;
+    std::string tenant;
+    Waiter waiter;
+    QueueTicket ticket;
+  };
+
   struct Parts {
     std::unique_ptr<Router> router;
     IndexService& index;
@@ -113,6 +130,11 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   };
   RouterService(Parts parts, RouterMetrics metrics, const Clock& clock, ReceiptLog& receipts);
   void cancel(Dispatcher::Id id) noexcept;
+  bool ask(const RouteRequest& request, const QueueHints& hints, Waiter& waiter, Routed& routed);
+  void advised(Dispatcher::Id id, std::optional<Advice> advice);
+  std::optional<Decision> follow(const OwnedRequest& request, Advice& advice);
+  void decide_here(Dispatcher::Id id, Asked asked);
+  Result<Routed> route_here(const RouteRequest& request, const QueueHints& hints, Waiter waiter);
   RouteRequest look_up(const RouteRequest& request) const;
   /// Routes whoever can run now and tells them.
   void pump();
@@ -125,12 +147,16 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   ReceiptLog& receipts_;
   IndexService& index_;                   // the router's
   const std::shared_ptr<LoadBook> book_;  // shared with leases
+  std::shared_ptr<Advisor> advisor_;      // shared by the models of a process; null: nobody
   RouterMetrics metrics_;
   const bool uses_index_;  ///< the mode looks at what workers have cached
   mutable Mutex mutex_;
   Dispatcher dispatcher_ STATOR_GUARDED_BY(mutex_);
   FlatMap<Dispatcher::Id, Waiter> waiters_ STATOR_GUARDED_BY(mutex_);  // of those in the queue
   std::atomic<size_t> waiting_{0};
+  // By ids that the dispatcher never gives.
+  FlatMap<Dispatcher::Id, std::unique_ptr<Asked>> asked_ STATOR_GUARDED_BY(mutex_);
+  Dispatcher::Id last_asked_ STATOR_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stator::router

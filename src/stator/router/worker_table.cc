@@ -75,7 +75,9 @@ std::string_view WorkerTable::exclusion(const Worker& worker, const RouteConstra
       (constraints.pinned_rank && *constraints.pinned_rank != worker.key.dp_rank)) {
     return "request names another worker";
   }
-  if (std::ranges::find(constraints.excluded, worker.key) != constraints.excluded.end()) {
+  // Its other ranks are the same process.
+  if (std::ranges::find(constraints.excluded, worker.key.worker, &WorkerKey::worker) !=
+      constraints.excluded.end()) {
     return "tried already";
   }
   for (const std::string& taint : constraints.required_taints) {

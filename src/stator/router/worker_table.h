@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "stator/core/flat_map.h"
 #include "stator/core/ids.h"
+#include "stator/router/kv_index.h"
 #include "stator/router/load/prompt_trie.h"
 
 namespace stator::router {
@@ -20,6 +22,8 @@ struct WorkerFacts {
   uint32_t total_kv_blocks = 0;
   uint32_t max_num_batched_tokens = 0;
   bool accelerated = true;          ///< not a plain CPU
+  bool kv_events = true;            ///< it tells what it has cached; else that is guessed
+  uint32_t dp_size = 1;             ///< data-parallel ranks, each as described here
   std::vector<std::string> taints;  ///< e.g. "dynamo.topology/zone=a"
 };
 
@@ -47,6 +51,7 @@ class WorkerTable {
     LoadSlot slot = 0;
     bool draining = false;
     WorkerFacts facts;
+    const std::atomic<Trust>* trust = nullptr;  ///< the index'; null = exact
   };
   /// Indexes into all(), and the slots there; in step.
   struct Rows {

@@ -8,11 +8,17 @@
 namespace stator::router {
 namespace {
 
-constexpr std::array<const char*, kAppliedCount> kStatus = {
-    "ok",           "parent_block_not_found", "block_not_found",
-    "ignored_tier", "capacity_exhausted",     "not_followed"};
+constexpr std::array<const char*, kAppliedCount> kStatus = {"ok",
+                                                            "parent_block_not_found",
+                                                            "block_not_found",
+                                                            "ignored_tier",
+                                                            "capacity_exhausted",
+                                                            "not_followed",
+                                                            "unknown_worker"};
+constexpr const char* kWarningHelp =
+    "KV events that count and yet are odd: blocks stored again, ids that differ from other "
+    "workers', ranks nobody announced";
 constexpr std::array<const char*, 3> kEvent = {"stored", "removed", "cleared"};
-constexpr std::array<const char*, kTrustCount> kTrustName = {"exact", "degraded", "approximate"};
 
 /// 0.01 ms · 3^n, as the reference has it.
 constexpr auto kOverheadBoundsMs = [] {
@@ -29,8 +35,8 @@ constexpr auto kOverheadBoundsMs = [] {
 
 void describe(ConfigSchema& schema, IndexConfig& config) {
   schema.choice("router.index", config.kind, {"chain", "ttl"},
-                "how to know what workers have cached: from their KV events, or guessed from where "
-                "requests were sent");
+                "how to know what workers have cached: from their KV events (guessed of those that "
+                "publish none), or guessed of all from where requests were sent");
   schema.bytes("router.index_bytes_max", config.bytes_max,
                "memory of one model's KV index; beyond it what was not asked for longest is "
                "forgotten");
@@ -38,10 +44,10 @@ void describe(ConfigSchema& schema, IndexConfig& config) {
                  "(block, holder) pairs known of host memory, disks and object stores, about 40 "
                  "bytes each");
   schema.duration("router.ttl", config.ttl,
-                  "index ttl: how long a worker is supposed to keep what it was sent",
+                  "guessed: how long a worker is supposed to keep what it was sent",
                   {.env_peer = "DYN_ROUTER_TTL_SECS"});
   schema.integer("router.ttl_blocks_max", config.ttl_blocks_max, 1, UINT32_MAX,
-                 "index ttl: blocks a worker is supposed to have room for");
+                 "guessed: blocks a worker is supposed to have room for");
   schema.text("router.snapshot", config.snapshot_path,
               "file that keeps the KV index over a restart of the frontend: written at its end and "
               "from time to time, read at start; empty = none");
@@ -66,6 +72,15 @@ IndexService::Instruments::Instruments(Metrics& metrics)
       restored_workers(metrics.gauge("stator_router_index_restored_workers",
                                      "workers known from a snapshot that have not told what they "
                                      "hold themselves")),
+      unheard_workers(metrics.gauge("dynamo_component_router_kv_event_source_mismatch_workers",
+                                    "workers (with their ranks) that should tell what they have "
+                                    "cached and have not told anything yet")),
+      duplicate_stores(metrics.counter("kv_cache_event_warnings", kWarningHelp,
+                                       {{"warning_kind", "duplicate_store"}})),
+      differing_names(metrics.counter("kv_cache_event_warnings", kWarningHelp,
+                                      {{"warning_kind", "block_hash_mismatch"}})),
+      undeclared_ranks(metrics.counter("kv_cache_event_warnings", kWarningHelp,
+                                       {{"warning_kind", "undeclared_rank"}})),
       evicted(metrics.counter("stator_router_index_evicted_blocks_total",
                               "(block, holder) pairs forgotten for the index' memory bound")),
       expired(metrics.counter("stator_router_index_expired_blocks_total",
@@ -84,7 +99,7 @@ IndexService::Instruments::Instruments(Metrics& metrics)
   for (size_t trust = 0; trust < kTrustCount; ++trust) {
     workers[trust] = metrics.gauge("stator_router_index_workers",
                                    "workers by how far the index can be trusted about them",
-                                   {{"trust", kTrustName[trust]}});
+                                   {{"trust", std::string(describe(static_cast<Trust>(trust)))}});
   }
 }
 
@@ -99,13 +114,14 @@ Result<std::unique_ptr<IndexService>> IndexService::create(const IndexConfig& co
   if (follows_events) {
     STATOR_TRY(service->chains_, ChainIndex::create({.bytes_max = config.bytes_max}));
   }
-  const Duration ttl = follows_events ? config.predicted_ttl : config.ttl;
-  if (!follows_events || ttl > Duration::zero()) {
-    STATOR_TRY(service->routed_,
-               TtlIndex::create({.ttl = ttl,
-                                 .blocks_per_worker_max = config.ttl_blocks_max,
-                                 .bytes_max = config.bytes_max}),
-               follows_events ? "router.predicted_ttl" : "router.ttl");
+  const auto make_guesses = [&](Duration ttl) {
+    return TtlIndex::create({.ttl = ttl,
+                             .blocks_per_worker_max = config.ttl_blocks_max,
+                             .bytes_max = config.bytes_max});
+  };
+  STATOR_TRY(service->guesses_, make_guesses(config.ttl), "router.ttl");
+  if (follows_events && config.predicted_ttl > Duration::zero()) {
+    STATOR_TRY(service->predicted_, make_guesses(config.predicted_ttl), "router.predicted_ttl");
   }
   return service;
 }
@@ -116,54 +132,92 @@ IndexService::IndexService(const IndexConfig& config, const Clock& clock, Metric
 IndexService::~IndexService() {
   // The gauges are shared by all models of the process.
   const MutexLock lock(mutex_);
-  for (const auto& [worker, trust] : trust_) {
-    instruments_.workers[static_cast<size_t>(trust)].add(-1);
+  for (const auto& [worker, known] : known_) {
+    instruments_.workers[static_cast<size_t>(known.trust->load())].add(-1);
   }
 }
 
 // ── Writers ──
 
 void IndexService::set_trust(WorkerKey worker, Trust trust) {
-  const auto known = trust_.find(worker);
-  if (known == trust_.end() || known->second == trust) {
+  const auto known = known_.find(worker);
+  if (known == known_.end() || known->second.trust->load() == trust) {
     return;
   }
-  instruments_.workers[static_cast<size_t>(known->second)].add(-1);
+  const Trust before = known->second.trust->exchange(trust);
+  instruments_.workers[static_cast<size_t>(before)].add(-1);
   instruments_.workers[static_cast<size_t>(trust)].add(1);
-  known->second = trust;
 }
 
-void IndexService::add_worker(WorkerKey worker) {
+void IndexService::add_worker(WorkerKey worker, Source source) {
   const MutexLock lock(mutex_);
-  const Trust trust = chains_ == nullptr           ? Trust::kApproximate
+  if (known_.contains(worker)) {
+    return;
+  }
+  const bool guessed = chains_ == nullptr || source == Source::kDecisions;
+  const Trust trust = guessed                      ? Trust::kApproximate
                       : restored_.contains(worker) ? Trust::kDegraded
                                                    : Trust::kExact;
-  if (trust_.try_emplace(worker, trust).second) {
-    instruments_.workers[static_cast<size_t>(trust)].add(1);
-  }
+  known_.emplace(worker, Known{.source = guessed ? Source::kDecisions : Source::kEvents,
+                               .trust = std::make_unique<std::atomic<Trust>>(trust)});
+  unheard_ += guessed ? 0 : 1;
+  instruments_.workers[static_cast<size_t>(trust)].add(1);
+  guessed_workers_ += guessed ? 1 : 0;
+  uint32_t& ranks = ranks_[worker.worker];
+  ranks = std::max(ranks, worker.dp_rank + 1);
+  report();
 }
 
 void IndexService::remove_worker(WorkerKey worker) {
   const MutexLock lock(mutex_);
-  if (const auto known = trust_.find(worker); known != trust_.end()) {
-    instruments_.workers[static_cast<size_t>(known->second)].add(-1);
-    trust_.erase(known);
+  if (const auto known = known_.find(worker); known != known_.end()) {
+    instruments_.workers[static_cast<size_t>(known->second.trust->load())].add(-1);
+    const bool guessed = known->second.source == Source::kDecisions;
+    guessed_workers_ -= guessed ? 1 : 0;
+    unheard_ -= guessed || known->second.heard ? 0 : 1;
+    known_.erase(known);
+  }
+  if (worker.dp_rank == 0) {
+    ranks_.erase(worker.worker);
   }
   restored_.erase(worker);
   if (chains_ != nullptr) {
     chains_->remove_worker(worker);
   }
-  if (routed_ != nullptr) {
-    routed_->remove_worker(worker);
+  guesses_->remove_worker(worker);
+  if (predicted_ != nullptr) {
+    predicted_->remove_worker(worker);
   }
   tiers_.remove_worker(worker);
   report();
 }
 
+void IndexService::clear_worker(WorkerId worker) {
+  uint32_t ranks = 0;
+  {
+    const MutexLock lock(mutex_);
+    const auto known = ranks_.find(worker);
+    ranks = known == ranks_.end() ? 0 : known->second;
+  }
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    apply({worker, rank}, {.dp_rank = rank, .data = kv::AllCleared{}});
+  }
+}
+
 Applied IndexService::apply(WorkerKey worker, const kv::KvEvent& event) {
   const MutexLock lock(mutex_);
-  const Applied applied =
-      trust_.contains(worker) ? apply_locked(worker, event) : Applied::kUnknownBlock;
+  const auto known = known_.find(worker);
+  if (known == known_.end()) {
+    const bool is_rank = ranks_.contains(worker.worker);
+    instruments_.undeclared_ranks.add(is_rank ? 1 : 0);
+  } else if (known->second.source == Source::kEvents && !std::exchange(known->second.heard, true)) {
+    --unheard_;
+  }
+  const Applied applied = known == known_.end() ? Applied::kUnknownWorker
+                          : known->second.source == Source::kDecisions &&
+                                  !std::holds_alternative<kv::AllCleared>(event.data)
+                              ? Applied::kNotFollowed
+                              : apply_locked(worker, event);
   instruments_.applied[event.data.index()][static_cast<size_t>(applied)].add();
   report();
   return applied;
@@ -172,22 +226,22 @@ Applied IndexService::apply(WorkerKey worker, const kv::KvEvent& event) {
 Applied IndexService::apply_locked(WorkerKey worker, const kv::KvEvent& event) {
   if (std::holds_alternative<kv::AllCleared>(event.data)) {
     tiers_.remove_worker(worker);
-    if (routed_ != nullptr) {
-      routed_->apply(worker, event);
+    guesses_->apply(worker, event);
+    if (predicted_ != nullptr) {
+      predicted_->apply(worker, event);
     }
     if (chains_ != nullptr) {
       chains_->apply(worker, event);
       restored_.erase(worker);
+    }
+    if (known_.at(worker).source == Source::kEvents) {
       set_trust(worker, Trust::kExact);  // what comes now is all there is
     }
     return Applied::kOk;
   }
-  if (chains_ == nullptr) {
-    return Applied::kNotFollowed;
-  }
   Applied applied = Applied::kOk;
   if (event.tier == kv::StorageTier::kDevice) {
-    applied = chains_->apply(worker, event);
+    applied = apply_to_chains(worker, event);
   } else {
     const auto* run = std::get_if<kv::BlocksStored>(&event.data);
     const auto parent =
@@ -200,13 +254,36 @@ Applied IndexService::apply_locked(WorkerKey worker, const kv::KvEvent& event) {
   return applied;
 }
 
+/// What is odd shows in what the index holds afterwards.
+Applied IndexService::apply_to_chains(WorkerKey worker, const kv::KvEvent& event) {
+  const ChainIndex::Stats before = chains_->stats();
+  const uint64_t held = chains_->holder_blocks();
+  const Applied applied = chains_->apply(worker, event);
+  const ChainIndex::Stats& after = chains_->stats();
+  instruments_.differing_names.add(after.forked_workers > before.forked_workers ? 1 : 0);
+  const auto* run = std::get_if<kv::BlocksStored>(&event.data);
+  if (run != nullptr && applied == Applied::kOk) {
+    const uint64_t stored = chains_->holder_blocks() - held + after.evicted_blocks -
+                            before.evicted_blocks + after.refused_blocks - before.refused_blocks;
+    if (stored < run->blocks.size()) {
+      instruments_.duplicate_stores.add(run->blocks.size() - stored);
+    }
+  }
+  return applied;
+}
+
 void IndexService::on_routed(WorkerKey worker, std::span<const blocks::SequenceHash> sequences) {
-  if (routed_ == nullptr) {
+  if (predicted_ == nullptr && guessed_workers_.load(std::memory_order_relaxed) == 0) {
     return;
   }
   const MutexLock lock(mutex_);
-  if (trust_.contains(worker)) {
-    routed_->record(worker, sequences, clock_.now());
+  const auto known = known_.find(worker);
+  if (known == known_.end()) {
+    return;
+  }
+  TtlIndex* index = known->second.source == Source::kDecisions ? guesses_.get() : predicted_.get();
+  if (index != nullptr) {
+    index->record(worker, sequences, clock_.now());
     report();
   }
 }
@@ -216,19 +293,23 @@ void IndexService::report() {
   has_tiers_.store(tiers_.holder_blocks() > 0, std::memory_order_release);
   instruments_.tier_blocks.set(tiers_.holder_blocks());
   instruments_.restored_workers.set(restored_.size());
+  instruments_.unheard_workers.set(unheard_);
   size_t bytes = 0;
-  uint64_t blocks = 0;
-  if (routed_ != nullptr) {
-    bytes += routed_->memory_bytes();
-    blocks = routed_->holder_blocks();
-    const TtlIndex::Stats& stats = routed_->stats();
-    instruments_.expired.add(stats.expired_blocks - ttl_counted_.expired_blocks);
-    instruments_.pruned.add(stats.pruned_blocks - ttl_counted_.pruned_blocks);
-    ttl_counted_ = stats;
+  uint64_t blocks = guesses_->holder_blocks();
+  TtlIndex::Stats guessed;
+  for (const TtlIndex* index : {guesses_.get(), predicted_.get()}) {
+    if (index != nullptr) {
+      bytes += index->memory_bytes();
+      guessed.expired_blocks += index->stats().expired_blocks;
+      guessed.pruned_blocks += index->stats().pruned_blocks;
+    }
   }
+  instruments_.expired.add(guessed.expired_blocks - ttl_counted_.expired_blocks);
+  instruments_.pruned.add(guessed.pruned_blocks - ttl_counted_.pruned_blocks);
+  ttl_counted_ = guessed;
   if (chains_ != nullptr) {
     bytes += chains_->memory_bytes();
-    blocks = chains_->holder_blocks();
+    blocks += chains_->holder_blocks();
     instruments_.private_names.set(chains_->stats().private_names);
     instruments_.evicted.add(chains_->stats().evicted_blocks - evicted_);
     evicted_ = chains_->stats().evicted_blocks;
@@ -271,7 +352,7 @@ void IndexService::tick() {
   }
   std::vector<WorkerKey> lost;
   for (const WorkerKey worker : restored_) {
-    if (!trust_.contains(worker)) {
+    if (!known_.contains(worker)) {
       lost.push_back(worker);
     }
   }
@@ -290,28 +371,44 @@ void IndexService::expire(TimePoint now) const {
   int64_t before = expired_at_.load(std::memory_order_relaxed);
   if (tick > before && expired_at_.compare_exchange_strong(before, tick)) {
     const MutexLock lock(mutex_);
-    routed_->expire(now);
+    guesses_->expire(now);
+    if (predicted_ != nullptr) {
+      predicted_->expire(now);
+    }
+  }
+}
+
+void IndexService::add_guesses(const TtlIndex& from,
+                               std::span<const blocks::SequenceHash> sequences,
+                               std::vector<Overlap>& out) const {
+  static thread_local std::vector<Overlap> guesses;
+  from.find_longest_match(sequences, guesses);
+  for (const Overlap& guess : guesses) {
+    const auto known = std::ranges::find(out, guess.worker, &Overlap::worker);
+    if (known == out.end()) {
+      out.push_back(guess);
+    } else {
+      known->blocks = std::max(known->blocks, guess.blocks);
+    }
   }
 }
 
 void IndexService::find_longest_match(std::span<const blocks::SequenceHash> sequences,
                                       std::vector<Overlap>& out) const {
   const TimePoint start = clock_.now();
-  if (routed_ != nullptr) {
+  const bool any_guessed = guessed_workers_.load(std::memory_order_relaxed) > 0;
+  if (any_guessed || predicted_ != nullptr) {
     expire(start);
   }
-  const KvIndex& main = chains_ != nullptr ? static_cast<const KvIndex&>(*chains_) : *routed_;
-  main.find_longest_match(sequences, out);
-  if (chains_ != nullptr && routed_ != nullptr) {
-    static thread_local std::vector<Overlap> predicted;
-    routed_->find_longest_match(sequences, predicted);
-    for (const Overlap& guess : predicted) {
-      const auto known = std::ranges::find(out, guess.worker, &Overlap::worker);
-      if (known == out.end()) {
-        out.push_back(guess);
-      } else {
-        known->blocks = std::max(known->blocks, guess.blocks);
-      }
+  if (chains_ == nullptr) {
+    guesses_->find_longest_match(sequences, out);
+  } else {
+    chains_->find_longest_match(sequences, out);
+    if (any_guessed) {
+      add_guesses(*guesses_, sequences, out);
+    }
+    if (predicted_ != nullptr) {
+      add_guesses(*predicted_, sequences, out);
     }
   }
   if (has_tiers_.load(std::memory_order_acquire)) {
@@ -324,13 +421,18 @@ void IndexService::find_longest_match(std::span<const blocks::SequenceHash> sequ
 
 uint64_t IndexService::holder_blocks() const {
   const MutexLock lock(mutex_);
-  return chains_ != nullptr ? chains_->holder_blocks() : routed_->holder_blocks();
+  return guesses_->holder_blocks() + (chains_ != nullptr ? chains_->holder_blocks() : 0);
 }
 
 Trust IndexService::trust(WorkerKey worker) const {
+  const auto* cell = trust_of(worker);
+  return cell == nullptr ? Trust::kApproximate : cell->load();
+}
+
+const std::atomic<Trust>* IndexService::trust_of(WorkerKey worker) const {
   const MutexLock lock(mutex_);
-  const auto known = trust_.find(worker);
-  return known == trust_.end() ? Trust::kApproximate : known->second;
+  const auto known = known_.find(worker);
+  return known == known_.end() ? nullptr : known->second.trust.get();
 }
 
 }  // namespace stator::router

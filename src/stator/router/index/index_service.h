@@ -22,8 +22,9 @@
 namespace stator::router {
 
 /// What of a prompt each worker of one model holds, from all there is to know it by: a ChainIndex
-/// fed by events and a TierIndex behind it, or a TtlIndex fed by decisions, or both. Adds the lock
-/// of the writers, the clock, the metrics and how far each worker can be trusted.
+/// and a TierIndex fed by the events of those who tell; a TtlIndex fed by decisions for the others
+/// (for all, if the configuration says so); and another one for what events will confirm soon. Adds
+/// the lock of the writers, the clock, the metrics and how far each worker can be trusted.
 ///
 /// Thread-safe. An event is applied on the thread that brings it, under a lock that only writers
 /// take: decisions are never kept waiting by events. Lookups take no lock unless some worker holds
@@ -35,8 +36,10 @@ class IndexService final : public KvIndex {
                                                       Metrics& metrics);
   ~IndexService() override;
 
-  /// Only known workers' events are taken, so that none leaves blocks behind when it is gone.
-  void add_worker(WorkerKey worker) override;
+  /// Only known workers' events are taken, so that none leaves blocks behind when it is gone. A
+  /// known worker keeps its source.
+  void add_worker(WorkerKey worker, Source source) override;
+  using KvIndex::add_worker;
   void remove_worker(WorkerKey worker) override;
   Applied apply(WorkerKey worker, const kv::KvEvent& event) override;
   void on_routed(WorkerKey worker, std::span<const blocks::SequenceHash> sequences) override;
@@ -45,8 +48,11 @@ class IndexService final : public KvIndex {
   using KvIndex::find_longest_match;
   uint64_t holder_blocks() const override;
 
+  /// Everything of all ranks of this worker is gone, and what comes now is all there is.
+  void clear_worker(WorkerId worker);
   /// kApproximate for a worker that is not known.
   Trust trust(WorkerKey worker) const;
+  const std::atomic<Trust>* trust_of(WorkerKey worker) const override;
 
   /// What the events have told; empty if the index does not follow any. Writers wait meanwhile,
   /// about 10 ms per million blocks; lookups do not.
@@ -84,15 +90,27 @@ class IndexService final : public KvIndex {
     Level bytes;
     Level private_names;
     Level restored_workers;
+    Level unheard_workers;
+    Counter duplicate_stores;
+    Counter differing_names;
+    Counter undeclared_ranks;
     Counter evicted;
     Counter expired;
     Counter pruned;
     Histogram find_ms;
   };
+  struct Known {
+    Source source;
+    bool heard = false;                         // has told something
+    std::unique_ptr<std::atomic<Trust>> trust;  // routers read it without the lock
+  };
 
   IndexService(const IndexConfig& config, const Clock& clock, Metrics& metrics);
   Applied apply_locked(WorkerKey worker, const kv::KvEvent& event) STATOR_REQUIRES(mutex_);
+  Applied apply_to_chains(WorkerKey worker, const kv::KvEvent& event) STATOR_REQUIRES(mutex_);
   void set_trust(WorkerKey worker, Trust trust) STATOR_REQUIRES(mutex_);
+  void add_guesses(const TtlIndex& from, std::span<const blocks::SequenceHash> sequences,
+                   std::vector<Overlap>& out) const;
   void report() STATOR_REQUIRES(mutex_);
   void expire(TimePoint now) const STATOR_EXCLUDES(mutex_);
 
@@ -101,14 +119,18 @@ class IndexService final : public KvIndex {
   Instruments instruments_;
 
   mutable Mutex mutex_;
-  // Looked up by any thread, changed under the lock. Null where the configuration has none.
-  std::unique_ptr<ChainIndex> chains_;
-  std::unique_ptr<TtlIndex> routed_;
+  // Looked up by any thread, changed under the lock.
+  std::unique_ptr<ChainIndex> chains_;   // null: nobody's events are followed
+  std::unique_ptr<TtlIndex> guesses_;    // of workers that tell nothing
+  std::unique_ptr<TtlIndex> predicted_;  // null: what events will say is not anticipated
+  std::atomic<size_t> guessed_workers_{0};
   TierIndex tiers_ STATOR_GUARDED_BY(mutex_);
   std::atomic<bool> has_tiers_{false};
-  mutable std::atomic<int64_t> expired_at_{0};  ///< the last tick at which `routed_` was asked to
-  FlatMap<WorkerKey, Trust> trust_ STATOR_GUARDED_BY(mutex_);
-  FlatSet<WorkerKey> restored_ STATOR_GUARDED_BY(mutex_);  // known only from an earlier life
+  mutable std::atomic<int64_t> expired_at_{0};  ///< the last tick at which guesses were asked to
+  FlatMap<WorkerKey, Known> known_ STATOR_GUARDED_BY(mutex_);
+  size_t unheard_ STATOR_GUARDED_BY(mutex_) = 0;  // of those whose events are followed
+  FlatMap<WorkerId, uint32_t> ranks_ STATOR_GUARDED_BY(mutex_);  // of each, 1 + the highest ever
+  FlatSet<WorkerKey> restored_ STATOR_GUARDED_BY(mutex_);        // known only from an earlier life
   TimePoint grace_end_ STATOR_GUARDED_BY(mutex_);
   uint64_t evicted_ STATOR_GUARDED_BY(mutex_) = 0;  // as far as counted
   TtlIndex::Stats ttl_counted_ STATOR_GUARDED_BY(mutex_);

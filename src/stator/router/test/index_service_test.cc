@@ -61,14 +61,108 @@ struct Fixture {
 TEST(IndexService, FollowsTheEventsOfWorkersItKnows) {
   Fixture test;
   EXPECT_EQ(test.index->apply(kA, test.stored(0, 6)), Applied::kOk);
-  EXPECT_EQ(test.index->apply({WorkerId(3), 0}, test.stored(0, 6)), Applied::kUnknownBlock);
+  EXPECT_EQ(test.index->apply({WorkerId(3), 0}, test.stored(0, 6)), Applied::kUnknownWorker);
   test.index->on_routed(kB, test.prompt);  // says nothing about what B holds now
 
   EXPECT_EQ(test.overlap(kA).blocks, 6U);
   EXPECT_EQ(test.index->find_longest_match(test.prompt).size(), 1U);
   test.index->remove_worker(kA);
   EXPECT_EQ(test.index->holder_blocks(), 0U);
-  EXPECT_EQ(test.index->apply(kA, test.stored(0, 6)), Applied::kUnknownBlock);
+  EXPECT_EQ(test.index->apply(kA, test.stored(0, 6)), Applied::kUnknownWorker);
+}
+
+TEST(IndexService, AWorkerThatTellsNothingIsGuessedWhileOthersStayExact) {
+  Fixture test;
+  constexpr WorkerKey kSilent{WorkerId(3), 0};
+  test.index->add_worker(kSilent, Source::kDecisions);
+  test.index->apply(kA, test.stored(0, 6));
+  test.index->on_routed(kA, test.prompt);
+  test.index->on_routed(kSilent, std::span(test.prompt).first(4));
+
+  EXPECT_EQ(test.overlap(kA).blocks, 6U);
+  EXPECT_EQ(test.overlap(kSilent).blocks, 4U);
+  EXPECT_EQ(test.index->holder_blocks(), 10U);
+  EXPECT_EQ(test.index->trust(kA), Trust::kExact);
+  EXPECT_EQ(test.index->trust(kSilent), Trust::kApproximate);
+  EXPECT_EQ(test.index->apply(kSilent, test.stored(0, 6)), Applied::kNotFollowed);
+  EXPECT_THAT(test.metrics.render(),
+              HasSubstr("stator_router_index_workers{trust=\"approximate\"} 1\n"));
+
+  test.clock.advance(seconds(121));
+  EXPECT_EQ(test.overlap(kSilent).blocks, 0U);
+  EXPECT_EQ(test.overlap(kA).blocks, 6U);
+
+  test.index->on_routed(kSilent, test.prompt);
+  test.index->remove_worker(kSilent);
+  EXPECT_EQ(test.overlap(kSilent).blocks, 0U);
+  EXPECT_EQ(test.index->holder_blocks(), 6U);
+}
+
+TEST(IndexService, RanksOfAWorkerAreTheirOwnAndStartOverTogether) {
+  Fixture test;
+  constexpr WorkerKey kSecond{WorkerId(1), 1};
+  test.index->add_worker(kSecond);
+  test.index->apply(kA, test.stored(0, 6));
+  test.index->apply(kSecond, test.stored(0, 3));
+  EXPECT_EQ(test.index->apply({WorkerId(1), 2}, test.stored(0, 6)), Applied::kUnknownWorker);
+  test.index->apply(kB, test.stored(0, 2));
+
+  EXPECT_EQ(test.overlap(kA).blocks, 6U);
+  EXPECT_EQ(test.overlap(kSecond).blocks, 3U);
+  test.index->apply(kSecond, {.dp_rank = 1, .data = kv::AllCleared{}});
+  EXPECT_EQ(test.overlap(kA).blocks, 6U);
+  EXPECT_EQ(test.overlap(kSecond).blocks, 0U);
+
+  test.index->apply(kSecond, test.stored(0, 3));
+  test.index->clear_worker(WorkerId(1));
+  EXPECT_EQ(test.overlap(kA).blocks, 0U);
+  EXPECT_EQ(test.overlap(kSecond).blocks, 0U);
+  EXPECT_EQ(test.overlap(kB).blocks, 2U);
+}
+
+TEST(IndexService, OddEventsAreCountedByKind) {
+  Fixture test;
+  const auto warnings = [&](const char* kind) {
+    return test.metrics.counter("kv_cache_event_warnings", "", {{"warning_kind", kind}}).value();
+  };
+  test.index->apply(kA, test.stored(0, 6));
+  EXPECT_EQ(warnings("duplicate_store"), 0U);
+  test.index->apply(kA, test.stored(4, 8));
+  EXPECT_EQ(warnings("duplicate_store"), 2U);
+  EXPECT_EQ(test.index->holder_blocks(), 8U);
+  test.index->apply({WorkerId(1), 7}, test.stored(0, 1));
+  EXPECT_EQ(warnings("undeclared_rank"), 1U);
+
+  kv::BlocksStored renamed;
+  for (size_t i = 0; i < 4; ++i) {
+    renamed.blocks.push_back({blocks::ExternalHash(i + 1), test.locals[i]});
+  }
+  test.index->apply(kB, {.event_id = 1, .data = std::move(renamed)});
+  EXPECT_EQ(warnings("block_hash_mismatch"), 1U);
+  EXPECT_EQ(test.overlap(kB).blocks, 4U);
+}
+
+TEST(IndexService, WorkersThatShouldTellAndDoNotAreShown) {
+  Fixture test;
+  const Gauge silent =
+      test.metrics.gauge("dynamo_component_router_kv_event_source_mismatch_workers", "");
+  EXPECT_EQ(silent.value(), 2);
+  test.index->add_worker({WorkerId(3), 0}, Source::kDecisions);
+  EXPECT_EQ(silent.value(), 2) << "nothing is expected of this one";
+  test.index->apply(kA, {.data = kv::AllCleared{}});
+  EXPECT_EQ(silent.value(), 1);
+  test.index->remove_worker(kB);
+  EXPECT_EQ(silent.value(), 0);
+}
+
+TEST(IndexService, TrustCanBeReadWithoutAskingAgain) {
+  Fixture test;
+  const std::atomic<Trust>* trust = test.index->trust_of(kA);
+  ASSERT_NE(trust, nullptr);
+  EXPECT_EQ(*trust, Trust::kExact);
+  test.index->apply(kA, test.stored(5, 6));  // its parent is missing
+  EXPECT_EQ(*trust, Trust::kDegraded);
+  EXPECT_EQ(test.index->trust_of({WorkerId(9), 0}), nullptr);
 }
 
 TEST(IndexService, LowerTiersGoOnBehindTheDevice) {

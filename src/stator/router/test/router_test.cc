@@ -290,6 +290,203 @@ TEST(RouterService, ShowsAWorkersLoadWhileItIsThere) {
   EXPECT_THAT(metrics.render(), Not(HasSubstr("worker_id=")));
 }
 
+TEST(RouterService, RoutesToRanksEachWithACacheAndALoadOfItsOwn) {
+  const SimClock sim_clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  auto service = *RouterService::create({.mode = "kv"}, "m", sim_clock, metrics, receipts);
+  service->add_worker(kA, {.dp_size = 3});
+  EXPECT_EQ(service->worker_count(), 3U);
+  const Prompt prompt(160);
+  service->apply({kA.worker, 2}, prompt.stored());
+  service->apply({kA.worker, 3}, prompt.stored());  // nobody announced it
+
+  auto first = service->route(prompt.request());
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->worker, (WorkerKey{kA.worker, 2}));
+  EXPECT_EQ(first->overlap_blocks, 10U);
+  EXPECT_THAT(
+      metrics.render(),
+      HasSubstr(R"(decode_blocks{model="m",worker_id="1",dp_rank="2",worker_type="decode"} 10)"));
+  EXPECT_THAT(metrics.render(), HasSubstr(R"({event_type="stored",status="unknown_worker"} 1)"));
+
+  service->clear_worker(kA.worker);
+  auto second = service->route(prompt.request());
+  ASSERT_TRUE(second.has_value());
+  EXPECT_NE(second->worker, first->worker) << "another rank is idle";
+  EXPECT_EQ(second->overlap_blocks, 0U);
+
+  service->set_draining(kA, true);
+  EXPECT_FALSE(service->route(prompt.request()).has_value());
+  service->remove_worker(kA);
+  EXPECT_EQ(service->worker_count(), 0U);
+}
+
+/// Keeps the questions; answers when told to.
+class LaterAdvisor final : public Advisor {
+ public:
+  void advise(const RouteRequest&, Answer answer) override { asked.push_back(std::move(answer)); }
+  std::vector<Answer> asked;
+};
+
+/// Counts what a router elsewhere is told.
+class CountingBooking final : public RemoteBooking {
+ public:
+  CountingBooking(int& completed, int& ended) : completed_(completed), ended_(ended) {}
+  ~CountingBooking() override { ++ended_; }
+  void prefill_completed() noexcept override { ++completed_; }
+
+ private:
+  int& completed_;
+  int& ended_;
+};
+
+struct AdvisedRouter {
+  explicit AdvisedRouter(const RouterConfig& config = {.mode = "kv"})
+      : service(*RouterService::create(config, "m", clock, metrics, receipts)) {
+    service->advise_by(advisor);
+    service->add_worker(kA);
+    service->add_worker(kB);
+  }
+  QueueTicket ask() {
+    auto routed = service->route_or_wait(prompt.request(), {}, [this](Result<Decision> decision) {
+      delivered.push_back(std::move(decision));
+    });
+    EXPECT_TRUE(routed.has_value());
+    EXPECT_FALSE(routed->decision.has_value());
+    return std::move(routed->ticket);
+  }
+  uint64_t count(const char* outcome) {
+    return metrics.counter("stator_router_remote_decisions_total", "", {{"outcome", outcome}})
+        .value();
+  }
+
+  SimClock clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  Prompt prompt{160};
+  std::shared_ptr<LaterAdvisor> advisor = std::make_shared<LaterAdvisor>();
+  std::shared_ptr<RouterService> service;
+  std::vector<Result<Decision>> delivered;
+};
+
+TEST(RouterService, FollowsAnAdvisorAndEndsItsBookingWithTheRequest) {
+  AdvisedRouter test;
+  int completed = 0;
+  int ended = 0;
+  const QueueTicket ticket = test.ask();
+  ASSERT_EQ(test.advisor->asked.size(), 1U);
+  test.advisor->asked[0](Advice{.worker = kB,
+                                .overlap_blocks = 4,
+                                .booking = std::make_unique<CountingBooking>(completed, ended)});
+
+  ASSERT_EQ(test.delivered.size(), 1U);
+  ASSERT_TRUE(test.delivered[0].has_value());
+  EXPECT_EQ(test.delivered[0]->worker, kB);
+  EXPECT_EQ(test.delivered[0]->overlap_blocks, 4U);
+  EXPECT_EQ(test.receipts.find("last")->reason, "chosen by the router that was asked");
+  EXPECT_EQ(test.service->active_requests(), 1);
+  test.delivered[0]->lease.mark_prefill_completed();
+  EXPECT_EQ(completed, 1);
+  EXPECT_EQ(ended, 0);
+  test.delivered.clear();
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(test.service->active_requests(), 0);
+  EXPECT_EQ(test.count("followed"), 1U);
+}
+
+TEST(RouterService, DecidesItselfWhereAdviceIsMissingOrOfNoUse) {
+  AdvisedRouter test;
+  int completed = 0;
+  int ended = 0;
+  const QueueTicket silent = test.ask();
+  test.advisor->asked.back()(std::nullopt);
+  const QueueTicket wrong = test.ask();
+  test.advisor->asked.back()(Advice{
+      .worker = {WorkerId(99), 0}, .booking = std::make_unique<CountingBooking>(completed, ended)});
+
+  ASSERT_EQ(test.delivered.size(), 2U);
+  EXPECT_TRUE(test.delivered[0].has_value());
+  EXPECT_TRUE(test.delivered[1].has_value());
+  EXPECT_EQ(ended, 1) << "what was booked for nothing ends at once";
+  EXPECT_EQ(test.count("silent"), 1U);
+  EXPECT_EQ(test.count("unusable"), 1U);
+
+  RouteRequest pinned = test.prompt.request();
+  pinned.constraints.pinned = kA.worker;
+  auto routed = test.service->route_or_wait(pinned, {}, {});
+  ASSERT_TRUE(routed.has_value());
+  EXPECT_TRUE(routed->decision.has_value()) << "nobody is asked where the request decides";
+  EXPECT_EQ(test.advisor->asked.size(), 2U);
+}
+
+TEST(RouterService, AClientThatLeavesWhileAnAdvisorThinksEndsWhatWasBooked) {
+  AdvisedRouter test;
+  int completed = 0;
+  int ended = 0;
+  {
+    const QueueTicket ticket = test.ask();
+  }
+  test.advisor->asked[0](
+      Advice{.worker = kB, .booking = std::make_unique<CountingBooking>(completed, ended)});
+
+  EXPECT_TRUE(test.delivered.empty());
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(test.service->active_requests(), 0);
+}
+
+TEST(RouterService, WithoutAdviceARequestMayWaitForAWorkerAndLeave) {
+  AdvisedRouter test({.mode = "kv", .wait = {.prefill_tokens = 0}});
+  std::vector<Result<Decision>> running;
+  for (const WorkerKey worker : {kA, kB}) {
+    RouteRequest request = test.prompt.request();
+    request.constraints.pinned = worker.worker;
+    running.push_back(test.service->route(request));
+  }
+  QueueTicket leaves = test.ask();
+  const QueueTicket stays = test.ask();
+  test.advisor->asked[0](std::nullopt);
+  test.advisor->asked[1](std::nullopt);
+  EXPECT_EQ(test.service->waiting(), 2U);
+  EXPECT_TRUE(test.delivered.empty());
+
+  leaves.cancel();
+  EXPECT_EQ(test.service->waiting(), 1U);
+  running[0]->lease.release();
+
+  ASSERT_EQ(test.delivered.size(), 1U);
+  EXPECT_EQ(test.delivered[0]->worker, kA);
+  EXPECT_EQ(test.service->waiting(), 0U);
+}
+
+TEST(RouterService, AskingIsBounded) {
+  AdvisedRouter test({.mode = "kv", .queue = {.requests_max = 1}});
+  const QueueTicket ticket = test.ask();
+  auto routed = test.service->route_or_wait(test.prompt.request(), {}, {});
+  ASSERT_TRUE(routed.has_value());
+  EXPECT_TRUE(routed->decision.has_value());
+  EXPECT_EQ(test.count("too_many"), 1U);
+}
+
+TEST(RouterService, AReceiptTellsHowFarEachCandidateCanBeTrusted) {
+  const SimClock sim_clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  auto service = *RouterService::create({.mode = "kv"}, "m", sim_clock, metrics, receipts);
+  service->add_worker(kA);
+  service->add_worker(kB, {.kv_events = false});
+  const Prompt prompt(160);
+  service->apply(kA, prompt.stored());
+  ASSERT_TRUE(service->route(prompt.request()).has_value());
+
+  const auto receipt = receipts.find("last");
+  ASSERT_EQ(receipt->candidates.size(), 2U);
+  EXPECT_EQ(receipt->candidates[0].trust, Trust::kExact);
+  EXPECT_EQ(receipt->candidates[1].trust, Trust::kApproximate);
+  EXPECT_THAT(render_json(*receipt), HasSubstr(R"("trust":"approximate")"));
+  EXPECT_THAT(render_text(*receipt), HasSubstr("approximate"));
+}
+
 TEST(RouterService, CountsDecisionsThatPassALongerPrefixOver) {
   const SimClock sim_clock;
   Metrics metrics;
@@ -306,7 +503,7 @@ TEST(RouterService, CountsDecisionsThatPassALongerPrefixOver) {
   while (alive.empty() || alive.back()->worker != kA) {
     alive.push_back(service->route(request));
     ASSERT_TRUE(alive.back().has_value());
-    ASSERT_LT(alive.size(), 8U);
+    ASSERT_LT(alive.size(), 64U);
   }
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr("non_max_overlap_selections_total{worker_type=\"decode\"} 1\n"));

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "stator/core/ids.h"
+#include "stator/router/load_lease.h"
+
+namespace stator::router {
+
+struct RouteRequest;
+
+/// What a router elsewhere has chosen, and booked there.
+struct Advice {
+  WorkerKey worker;
+  uint32_t overlap_blocks = 0;             ///< cached there, as far as it knows
+  std::unique_ptr<RemoteBooking> booking;  ///< ends with the request
+};
+
+/// A router elsewhere that is asked for every request which does not name its worker. Its word is
+/// advice: a worker that is not here, or that must not be used, leads to a decision of our own, as
+/// does silence. Thread-safe.
+class Advisor {
+ public:
+  using Answer = std::move_only_function<void(std::optional<Advice>)>;
+
+  virtual ~Advisor() = default;
+  /// `answer` is called once, on another thread, soon; nothing: decide yourself. What is needed of
+  /// `request` is copied.
+  virtual void advise(const RouteRequest& request, Answer answer) = 0;
+};
+
+}  // namespace stator::router
