@@ -65,16 +65,19 @@ Router::Router(const PolicyInfo& info, const RouterConfig& config, std::shared_p
       index_(std::move(index)),
       sessions_(config.sessions) {}
 
-void Router::add_worker(WorkerKey worker, WorkerFacts facts) {
+LoadSlot Router::add_worker(WorkerKey worker, WorkerFacts facts) {
   if (WorkerTable::Worker* known = table_.find(worker)) {
     known->facts = std::move(facts);
+    const LoadSlot slot = known->slot;
     table_.set_draining(worker, false);
-    return;
+    return slot;
   }
   const bool kv_events = facts.kv_events;
-  table_.add(worker, book_->add_worker(), std::move(facts));
+  const LoadSlot slot = book_->add_worker();
+  table_.add(worker, slot, std::move(facts));
   index_->add_worker(worker, kv_events ? Source::kEvents : Source::kDecisions);
   table_.find(worker)->trust = index_->trust_of(worker);
+  return slot;
 }
 
 void Router::remove_worker(WorkerKey worker) {

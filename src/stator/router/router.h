@@ -125,7 +125,8 @@ class Router {
                                                 std::unique_ptr<KvIndex> index = nullptr);
 
   /// A worker that is known already takes new work again, with these facts.
-  void add_worker(WorkerKey worker, WorkerFacts facts = {});
+  /// Returns where its load is booked.
+  LoadSlot add_worker(WorkerKey worker, WorkerFacts facts = {});
   /// Forgets the worker and its blocks; leases that are alive end harmlessly.
   void remove_worker(WorkerKey worker);
   /// A draining worker gets nothing new but keeps its index entries.

@@ -168,8 +168,7 @@ void RouterService::add_worker(WorkerKey first, const WorkerFacts& facts) {
     Router& router = dispatcher_.router();
     for (uint32_t i = 0; i < facts.dp_size; ++i) {
       const WorkerKey worker{first.worker, first.dp_rank + i};
-      router.add_worker(worker, facts);
-      metrics_.add_worker(worker, router.load_slot(worker).value(), book_);
+      metrics_.add_worker(worker, router.add_worker(worker, facts), book_);
     }
   }
   pump();

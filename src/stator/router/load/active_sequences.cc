@@ -2,6 +2,7 @@
 #include "stator/router/load/active_sequences.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "stator/core/assert.h"
 
@@ -151,7 +152,7 @@ void ActiveSequences::add_output_block(Ticket ticket, std::optional<double> weig
   workers_[request.slot].blocks += 1;
   workers_[request.slot].discount_ppm += request.discount;
   request.own_blocks += 1;
-  if (weight) {
+  if (weight && !std::isnan(*weight)) {
     const double part = 1 - std::clamp(*weight, 0.0, 1.0);
     discount(request, static_cast<int64_t>(part * static_cast<double>(kWhole)));
   }
