@@ -46,13 +46,13 @@ class RecentWords {
 struct PieceEncoder::Open {
   const char* text;
   size_t bytes;
-  PieceKey key;    // none: a long piece
-  uint32_t place;  // in the cache
-  uint32_t index;  // in the chunk
-  // The result: up to three ids, or where they are.
-  PreTokenCache::Ids few;
+  PieceKey key;           // none: a long piece
+  uint32_t place;         // in the cache
+  uint32_t known_before;  // ids of the chunk's known pieces that come first
+  // The result.
   const TokenId* ids;
   uint32_t count;      // 0: not known
+  TokenId whole;       // if it is one token: `ids` points here
   bool is_known;       // to the cache
   size_t out_begin;    // of the ids, where they are not known before they are written
   uint64_t wide_hash;  // if it is to be looked for among the wide ones
@@ -63,20 +63,19 @@ struct PieceEncoder::Open {
     return bytes > PieceKey::kBytesMax && bytes <= PreTokenCache::kWideBytesMax;
   }
 
-  void set(const TokenId* all, size_t number) {
-    ids = all;
-    count = static_cast<uint32_t>(number);
-    if (number <= PreTokenCache::kShortIdsMax) {
-      std::copy_n(all, number, few.ids.begin());
-      few.owner = count;
-    }
+  void set(std::span<const TokenId> all) {
+    ids = all.data();
+    count = static_cast<uint32_t>(all.size());
   }
 };
 
 /// Working memory of one chunk; on the stack.
 struct PieceEncoder::Chunk {
-  std::array<PreTokenCache::Ids, kChunkPieces> ids;  // count 0: an open piece has more, or none
-  size_t count = 0;
+  static constexpr size_t kIdsMax =
+      kChunkPieces * PreTokenCache::kShortIdsMax + PreTokenCache::kIdsWritten;
+  std::array<TokenId, kIdsMax> known;  // ids of the known pieces, without gaps
+  size_t known_count = 0;
+  size_t pieces = 0;
   std::array<Open, kChunkPieces> open;
   size_t open_count = 0;
 };
@@ -90,7 +89,7 @@ void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
     const size_t begin = at;
     const size_t count = scanner.scan(text, at, ends);
     add_pieces(text, begin, std::span(ends).first(count), chunk);
-    if (chunk.count + kBatchPieces > kChunkPieces) {
+    if (chunk.pieces + kBatchPieces > kChunkPieces) {
       finish(chunk, out);
     }
   }
@@ -103,9 +102,13 @@ void PieceEncoder::encode_piece(std::string_view piece, std::vector<TokenId>& ou
   one.bytes = piece.size();
   one.key = piece.size() <= PieceKey::kBytesMax ? PieceKey::of(piece) : PieceKey{0, 0};
   one.place = PreTokenCache::place_of(one.key);
-  if (cache_.find(one.key, one.place, instance_, one.few)) {
-    out.insert(out.end(), one.few.ids.data(), one.few.ids.data() + one.few.count());
-    return;
+  const PreTokenCache::ShortPieces pieces = cache_.short_pieces(instance_);
+  std::array<TokenId, PreTokenCache::kIdsWritten> known;
+  for (const uint32_t place : {one.place, PreTokenCache::beside(one.place)}) {
+    if (const uint32_t count = pieces.find(one.key, place, known.data()); count != 0) {
+      out.insert(out.end(), known.data(), known.data() + count);
+      return;
+    }
   }
   const std::span open(&one, 1);
   look_up(open);
@@ -118,12 +121,13 @@ void PieceEncoder::encode_piece(std::string_view piece, std::vector<TokenId>& ou
 /// there. What is not there is open.
 void PieceEncoder::add_pieces(std::string_view text, size_t begin, std::span<const uint32_t> ends,
                               Chunk& chunk) const {
+  const PreTokenCache::ShortPieces pieces = cache_.short_pieces(instance_);
   Batch batch;
   const bool is_inside = ends.back() + PieceKey::kReadBytes <= text.size();
-  size_t from = begin;
+  const char* piece = text.data() + begin;
   for (size_t i = 0; i < ends.size(); ++i) {
-    const size_t bytes = ends[i] - from;
-    const char* piece = text.data() + from;
+    const char* const end = text.data() + ends[i];
+    const auto bytes = static_cast<size_t>(end - piece);
     PieceKey key{0, 0};
     if (bytes <= PieceKey::kBytesMax) [[likely]] {
       key = is_inside ? PieceKey::read(piece, bytes) : PieceKey::of({piece, bytes});
@@ -132,30 +136,33 @@ void PieceEncoder::add_pieces(std::string_view text, size_t begin, std::span<con
     }
     batch.keys[i] = key;
     batch.places[i] = PreTokenCache::place_of(key);
-    cache_.prefetch(batch.places[i]);
-    from = ends[i];
-  }
-  std::array<uint32_t, kBatchPieces> open;
-  size_t open_count = 0;
-  PreTokenCache::Ids* ids = chunk.ids.data() + chunk.count;
-  for (size_t i = 0; i < ends.size(); ++i) {
-    open[open_count] = static_cast<uint32_t>(i);
-    open_count += cache_.find(batch.keys[i], batch.places[i], instance_, ids[i]) ? 0 : 1;
+    pieces.prefetch(batch.places[i]);
+    piece = end;
   }
   const PieceTable& table = model_.whole_pieces();
-  for (const uint32_t i : std::span(open).first(open_count)) {
-    Open& next = chunk.open[chunk.open_count++];
-    from = i == 0 ? begin : ends[i - 1];
-    next.text = text.data() + from;
-    next.bytes = ends[i] - from;
-    next.key = batch.keys[i];
-    next.place = batch.places[i];
-    next.index = static_cast<uint32_t>(chunk.count + i);
-    if (next.bytes <= PieceTable::kShortBytesMax) {
-      table.prefetch(table.make_key(next.key));
+  TokenId* const known = chunk.known.data();
+  TokenId* to = known + chunk.known_count;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    uint32_t count = pieces.find(batch.keys[i], batch.places[i], to);
+    if (count == 0) [[unlikely]] {
+      count = pieces.find(batch.keys[i], PreTokenCache::beside(batch.places[i]), to);
     }
+    if (count == 0) [[unlikely]] {
+      Open& next = chunk.open[chunk.open_count++];
+      const size_t from = i == 0 ? begin : ends[i - 1];
+      next.text = text.data() + from;
+      next.bytes = ends[i] - from;
+      next.key = batch.keys[i];
+      next.place = batch.places[i];
+      next.known_before = static_cast<uint32_t>(to - known);
+      if (next.bytes <= PieceTable::kShortBytesMax) {
+        table.prefetch(table.make_key(next.key));
+      }
+    }
+    to += count;
   }
-  chunk.count += ends.size();
+  chunk.known_count = static_cast<size_t>(to - known);
+  chunk.pieces += ends.size();
 }
 
 /// Appends the ids of the chunk and empties it.
@@ -164,12 +171,10 @@ void PieceEncoder::finish(Chunk& chunk, std::vector<TokenId>& out) {
   look_up(open);
   look_up_wide(open);
   merge(open);
-  for (const Open& next : open) {
-    chunk.ids[next.index] = next.few;
-  }
   write(chunk, out);
   keep(open, out);
-  chunk.count = 0;
+  chunk.known_count = 0;
+  chunk.pieces = 0;
   chunk.open_count = 0;
 }
 
@@ -178,12 +183,11 @@ void PieceEncoder::look_up(std::span<Open> open) const {
   const PieceTable& table = model_.whole_pieces();
   for (Open& next : open) {
     next.count = 0;
-    next.few.owner = 0;
     next.is_known = false;
     if (PreTokenCache::is_long(next.bytes)) {
       const auto key = PreTokenCache::make_long_key(next.piece(), instance_);
       if (const auto known = cache_.find(key); !known.empty()) {
-        next.set(known.data(), known.size());
+        next.set(known);
         next.is_known = true;
         continue;
       }
@@ -192,8 +196,8 @@ void PieceEncoder::look_up(std::span<Open> open) const {
                               ? table.find(table.make_key(next.key))
                               : model_.find_whole(next.piece());
     if (whole != PieceTable::kNone) {
-      next.set(&whole, 1);
-      next.ids = next.few.ids.data();
+      next.whole = whole;
+      next.set({&next.whole, 1});
     }
   }
 }
@@ -212,7 +216,7 @@ void PieceEncoder::look_up_wide(std::span<Open> open) const {
   for (Open& next : is_any_wide ? open : std::span<Open>()) {
     if (next.count == 0 && next.is_wide()) {
       const auto known = cache_.find({next.piece(), next.wide_hash, instance_});
-      next.set(known.data(), known.size());
+      next.set(known);
       next.is_known = !known.empty();
     }
   }
@@ -255,7 +259,7 @@ void PieceEncoder::merge(std::span<Open> open) {
   model_.encode_divided(words, scratch_);
   for (size_t i = 0; i < open.size(); ++i) {
     if (word_of[i] != kNoWord) {
-      open[i].set(words[word_of[i]].ids, words[word_of[i]].count);
+      open[i].set({words[word_of[i]].ids, words[word_of[i]].count});
     }
   }
 }
@@ -272,26 +276,40 @@ void PieceEncoder::append(Open& open, std::vector<TokenId>& out) {
   open.ids = nullptr;
 }
 
+/// The ids of the known pieces with those of the open ones between them.
 void PieceEncoder::write(Chunk& chunk, std::vector<TokenId>& out) {
-  constexpr size_t kIdsCopied = PreTokenCache::kShortIdsMax + 1;
-  static_assert(sizeof(PreTokenCache::Ids) == kIdsCopied * sizeof(TokenId));
-  std::array<TokenId, kChunkPieces * kIdsCopied> buffer;
-  TokenId* to = buffer.data();
-  Open* open = chunk.open.data();
-  for (uint32_t i = 0; i < chunk.count; ++i) {
-    const PreTokenCache::Ids& ids = chunk.ids[i];
-    std::memcpy(to, &ids, sizeof(ids));
-    to += ids.count();
-    if (ids.count() == 0) [[unlikely]] {
-      while (open->index != i) {
-        ++open;
-      }
-      out.insert(out.end(), buffer.data(), to);
-      to = buffer.data();
-      append(*open, out);
-    }
+  const auto open = std::span(chunk.open).first(chunk.open_count);
+  size_t left = chunk.known_count;  // ids to come, as far as they are known
+  for (const Open& next : open) {
+    left += next.count;
   }
-  out.insert(out.end(), buffer.data(), to);
+  const TokenId* known = chunk.known.data();
+  const auto make_room = [&] {
+    const size_t at = out.size();
+    out.resize(at + left);
+    return out.data() + at;
+  };
+  TokenId* to = make_room();
+  const auto copy = [&](const TokenId* from, size_t count) {
+    to = std::copy_n(from, count, to);
+    left -= count;
+  };
+  const auto copy_known = [&](size_t end) {
+    const TokenId* const stop = chunk.known.data() + end;
+    copy(known, static_cast<size_t>(stop - known));
+    known = stop;
+  };
+  for (Open& next : open) {
+    copy_known(next.known_before);
+    if (next.count != 0) [[likely]] {
+      copy(next.ids, next.count);
+      continue;
+    }
+    out.resize(out.size() - left);
+    append(next, out);
+    to = make_room();
+  }
+  copy_known(chunk.known_count);
 }
 
 /// Keeps in the cache what was not there; `out` has just been written.

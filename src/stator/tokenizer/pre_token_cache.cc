@@ -30,13 +30,13 @@ void PreTokenCache::insert(const PieceKey& key, uint32_t place, uint32_t instanc
     return;
   }
   // An older piece stays where it is found first: frequent ones come early.
-  const bool is_taken = short_entries_[place].ids.owner != 0;
-  const bool is_other_taken = short_entries_[place ^ 1].ids.owner != 0;
+  const bool is_taken = short_entries_[place].ids.back() != 0;
+  const bool is_other_taken = short_entries_[beside(place)].ids.back() != 0;
   const bool goes_here = !is_taken || (is_other_taken && (next_way_++ & 1) != 0);
-  ShortEntry& entry = short_entries_[goes_here ? place : place ^ 1];
+  ShortEntry& entry = short_entries_[goes_here ? place : beside(place)];
   entry.key = key;
-  entry.ids.owner = instance << kCountBits | static_cast<uint32_t>(ids.size());
-  std::ranges::copy(ids, entry.ids.ids.begin());
+  std::ranges::copy(ids, entry.ids.begin());
+  entry.ids.back() = (instance << kCountBits) + static_cast<uint32_t>(ids.size());
 }
 
 PreTokenCache::LongKey PreTokenCache::make_long_key(std::string_view piece, uint32_t instance) {

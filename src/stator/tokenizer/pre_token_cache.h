@@ -36,34 +36,20 @@ class PreTokenCache {
 
   // Short pieces.
 
-  /// Up to three ids. Copied as 16 bytes, whatever their number.
-  struct Ids {
-    std::array<TokenId, kShortIdsMax> ids;
-    uint32_t owner;  // tokenizer << kCountBits | number of ids
-
-    uint32_t count() const { return owner & ((1U << kCountBits) - 1); }
-  };
-
-  /// Where a piece is if no other one came first; otherwise it is in the other half of the line.
+  /// Where a piece is if no other one came first; otherwise it is beside.
   static uint32_t place_of(const PieceKey& key) {
     return static_cast<uint32_t>(key.hash() >> (64 - kShortEntriesLog2));
   }
 
-  /// Fetches the place into the processor's cache.
-  void prefetch(uint32_t place) const { __builtin_prefetch(&short_entries_[place]); }
+  /// The other half of the line.
+  static uint32_t beside(uint32_t place) { return place ^ 1; }
 
-  /// Writes `ids`, and whether the piece is there, or else no ids. Without a branch: whether a
-  /// piece is known cannot be foretold.
-  bool find(const PieceKey& key, uint32_t place, uint32_t instance, Ids& ids) const {
-    const auto is_here =
-        static_cast<uint32_t>(difference(short_entries_[place], key, instance) == 0);
-    const auto is_beside =
-        static_cast<uint32_t>(difference(short_entries_[place ^ 1], key, instance) == 0);
-    std::memcpy(&ids, &short_entries_[place ^ 1 ^ is_here].ids, sizeof(ids));
-    const uint32_t is_known = is_here | is_beside;
-    ids.owner &= 0 - is_known;
-    return is_known != 0;
-  }
+  /// Ids that are written whatever their number.
+  static constexpr size_t kIdsWritten = 4;
+
+  class ShortPieces;
+  /// Those of one tokenizer, for loops over many. Valid as long as the cache.
+  ShortPieces short_pieces(uint32_t instance) const;
 
   /// Keeps `ids` if they are 1 to kShortIdsMax.
   void insert(const PieceKey& key, uint32_t place, uint32_t instance, std::span<const TokenId> ids);
@@ -118,7 +104,7 @@ class PreTokenCache {
 
   struct alignas(32) ShortEntry {
     PieceKey key{0, 0};
-    Ids ids{};
+    std::array<TokenId, kIdsWritten> ids{};  // and in the last place: instance, number of ids
   };
   static_assert(sizeof(ShortEntry) == 32, "half a cache line");
 
@@ -145,10 +131,6 @@ class PreTokenCache {
     return static_cast<size_t>(key.hash >> (64 - kWideEntriesLog2));
   }
 
-  static uint64_t difference(const ShortEntry& entry, const PieceKey& key, uint32_t instance) {
-    return (entry.key.low ^ key.low) | (entry.key.high ^ key.high) |
-           ((entry.ids.owner >> kCountBits) ^ instance);
-  }
   static bool holds(const LongEntry& entry, const LongKey& key) {
     return entry.words == key.words && entry.bytes == key.bytes && entry.instance == key.instance;
   }
@@ -163,5 +145,35 @@ class PreTokenCache {
   HugeVector<WideEntry> wide_entries_;
   uint32_t next_way_ = 0;
 };
+
+/// Two registers: what a loop needs to look for short pieces.
+class PreTokenCache::ShortPieces {
+ public:
+  ShortPieces(const ShortEntry* entries, uint32_t instance)
+      : entries_(entries), owner_(instance << kCountBits) {}
+
+  /// Fetches the place into the processor's cache.
+  void prefetch(uint32_t place) const { __builtin_prefetch(&entries_[place]); }
+
+  /// The number of the piece's ids, which are written to `ids`: room for kIdsWritten. 0 and nothing
+  /// written if the piece is not at `place`.
+  uint32_t find(const PieceKey& key, uint32_t place, TokenId* ids) const {
+    const ShortEntry& entry = entries_[place];
+    const uint32_t count = entry.ids.back() - owner_;
+    if (entry.key != key || count > kShortIdsMax) {
+      return 0;
+    }
+    std::memcpy(ids, entry.ids.data(), kIdsWritten * sizeof(TokenId));
+    return count;
+  }
+
+ private:
+  const ShortEntry* entries_;
+  uint32_t owner_;
+};
+
+inline PreTokenCache::ShortPieces PreTokenCache::short_pieces(uint32_t instance) const {
+  return {short_entries_.data(), instance};
+}
 
 }  // namespace stator::tokenizer

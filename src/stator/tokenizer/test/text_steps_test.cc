@@ -293,9 +293,12 @@ std::vector<TokenId> find(std::string_view piece, uint32_t instance = kInstance)
     return {known.begin(), known.end()};
   }
   const PieceKey key = PieceKey::of(piece);
-  PreTokenCache::Ids ids;
-  EXPECT_EQ(cache.find(key, PreTokenCache::place_of(key), instance, ids), ids.count() != 0);
-  return {ids.ids.begin(), ids.ids.begin() + ids.count()};
+  const uint32_t place = PreTokenCache::place_of(key);
+  const PreTokenCache::ShortPieces pieces = cache.short_pieces(instance);
+  std::array<TokenId, PreTokenCache::kIdsWritten> ids{};
+  uint32_t count = pieces.find(key, place, ids.data());
+  count = count != 0 ? count : pieces.find(key, PreTokenCache::beside(place), ids.data());
+  return {ids.begin(), ids.begin() + count};
 }
 
 void insert(std::string_view piece, const std::vector<TokenId>& ids) {
