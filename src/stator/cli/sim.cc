@@ -150,6 +150,9 @@ std::function<void(uint64_t)> make_progress(const Clock& clock) {
 
 Status run_sim(Invocation& invocation) {
   const Options options(invocation);
+  if (options.has("--fault")) {
+    return run_sim_faults(invocation);
+  }
   STATOR_TRY(const simulator::ClusterConfig config,
              read_cluster(options, invocation.settings.router));
   simulator::Objectives goals;

@@ -5,8 +5,30 @@
 #include <random>
 
 #include "stator/core/assert.h"
+#include "stator/core/entropy.h"
 
 namespace stator {
+namespace {
+
+thread_local std::optional<uint64_t> t_fixed_entropy;
+
+}  // namespace
+
+FixedEntropy::FixedEntropy(uint64_t seed) {
+  STATOR_ASSERT(!t_fixed_entropy, "entropy is fixed once at a time");
+  t_fixed_entropy = seed;
+}
+
+FixedEntropy::~FixedEntropy() {
+  t_fixed_entropy.reset();
+}
+
+std::optional<uint64_t> FixedEntropy::next() {
+  if (t_fixed_entropy) {
+    t_fixed_entropy = mix64(*t_fixed_entropy);
+  }
+  return t_fixed_entropy;
+}
 
 Random::Random(uint64_t seed) : seed_(seed), state_{} {
   for (uint64_t& word : state_) {
@@ -16,6 +38,9 @@ Random::Random(uint64_t seed) : seed_(seed), state_{} {
 }
 
 Random Random::from_entropy() {
+  if (const auto fixed = FixedEntropy::next()) {
+    return Random(*fixed);
+  }
   std::random_device device;
   return Random((static_cast<uint64_t>(device()) << 32) | device());
 }

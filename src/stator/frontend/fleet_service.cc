@@ -114,6 +114,7 @@ std::vector<WorkerId> FleetService::probes_due(TimePoint now) {
       due.push_back(id);
     }
   }
+  std::ranges::sort(due);
   return due;
 }
 

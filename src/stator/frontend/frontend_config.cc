@@ -48,6 +48,9 @@ void describe_migration(ConfigSchema& schema, FrontendConfig& config) {
   schema.duration("frontend.canary_interval", config.canary_interval,
                   "a worker idle for this long is asked for one token, and gets no work after "
                   "failing twice until it answers, 0 = never");
+  schema.duration("frontend.accept_timeout", config.accept_timeout,
+                  "a worker that neither takes nor refuses a request for this long loses it to "
+                  "another one, 0 = never");
   schema.duration("frontend.stall_timeout", config.stall_timeout,
                   "a worker silent for this long in mid-answer loses it to another one (four times "
                   "as long before the first token), 0 = never");

@@ -25,7 +25,9 @@ struct FrontendConfig {
   Duration canary_interval{};  ///< an idle worker is asked for a token this often; 0 = never
   Duration stall_timeout =
       std::chrono::seconds(30);  ///< silence of a worker with work, then it is given up; 0 = off
-  int overload_status = 503;     ///< sent with Retry-After when everybody is busy
+  Duration accept_timeout =
+      std::chrono::seconds(5);  ///< for a worker to take a request or refuse it; 0 = off
+  int overload_status = 503;    ///< sent with Retry-After when everybody is busy
   Duration retry_after = std::chrono::seconds(1);
   Duration keep_alive_interval =
       std::chrono::seconds(15);  ///< SSE comment on quiet streams; 0 = off

@@ -85,6 +85,7 @@ struct Choice {
   uint32_t cached_tokens = 0;
   TimePoint last_token{};
   TimePoint submitted{};  ///< the current attempt
+  bool accepted = false;  ///< the same, by its worker
   struct LostWorker {
     TimePoint at;
     bool had_tokens;

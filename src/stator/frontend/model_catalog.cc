@@ -84,7 +84,7 @@ ModelCatalog::~ModelCatalog() {
 Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::ModelCard& card) {
   STATOR_TRY(const std::string dir, sources_.resolve_path(card.model_path));
   auto model = std::make_shared<ServedModel>();
-  STATOR_TRY(model->assets, load_model_assets(dir));
+  STATOR_TRY(model->assets, sources_.load_assets(dir));
   STATOR_TRY(model->router,
              router::RouterService::create(router_config_, card.name, clock_, metrics_, receipts_));
   if (sources_.announcer) {

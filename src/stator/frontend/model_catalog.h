@@ -44,6 +44,9 @@ struct ServedModel {
 struct ModelSources {
   /// Turns a card's model_path (folder or hub name) into a local folder. Runs on the loader thread.
   std::function<Result<std::string>(const std::string& model_path)> resolve_path;
+  /// Reads that folder. Runs on the loader thread.
+  std::function<Result<std::shared_ptr<const ModelAssets>>(const std::string& dir)> load_assets =
+      load_model_assets;
   /// Whom a model's router tells its bookings; empty: nobody.
   std::function<std::shared_ptr<router::LoadAnnouncer>(const std::string& model)> announcer{};
   /// Whom a model's router asks first; null: nobody.

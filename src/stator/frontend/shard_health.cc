@@ -79,6 +79,7 @@ void ShardService::probe_workers(TimePoint now) {
       late.push_back(id);
     }
   }
+  std::ranges::sort(late);
   for (const RequestId id : late) {
     if (auto* session = pool_->find_session(probes_.at(id).worker)) {
       session->cancel({id, Attempt(0)}, runtime::CancelReason::kDeadline);
@@ -98,6 +99,7 @@ void ShardService::probe_workers(TimePoint now) {
         silent.push_back(worker);
       }
     }
+    std::ranges::sort(silent);
     std::ranges::for_each(silent, [this](WorkerId worker) { send_probe(worker); });
   }
 }

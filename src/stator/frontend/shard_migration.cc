@@ -102,6 +102,7 @@ void ShardService::on_closed(WorkerId worker, Error error) {
       lost.push_back(id);
     }
   }
+  std::ranges::sort(lost);  // equal runs move equally
   for (const RequestId id : lost) {
     const auto known = choices_.find(id);
     if (known != choices_.end()) {
@@ -111,39 +112,52 @@ void ShardService::on_closed(WorkerId worker, Error error) {
   }
 }
 
+/// Why its worker has to be given up, if it has. A worker that talks may still have forgotten one
+/// request, so the request's own silence counts, too.
+std::optional<std::string> ShardService::stalled(const Choice& choice, TimePoint now) const {
+  const FrontendConfig& config = environment_.config;
+  const auto late = [now](TimePoint since, Duration limit) {
+    return limit > Duration::zero() && now - since >= limit;
+  };
+  const uint64_t worker = choice.worker.worker.value();
+  const TimePoint own_sign = std::max(choice.submitted, choice.last_token);
+  if (!choice.accepted && late(choice.submitted, config.accept_timeout)) {
+    return fmt::format(
+        "worker {} neither took nor refused the request within frontend.accept_timeout, retry",
+        worker);
+  }
+  if (late(own_sign, config.stream_idle_timeout)) {
+    return fmt::format("worker {} produced no token within frontend.stream_idle_timeout, retry",
+                       worker);
+  }
+  const auto heard = heard_.find(choice.worker.worker);
+  const TimePoint any_sign = heard == heard_.end() ? own_sign : std::max(own_sign, heard->second);
+  const int patience = choice.journal.attempt_is_fresh() ? kFirstTokenPatience : 1;
+  if (late(any_sign, config.stall_timeout * patience)) {
+    return fmt::format("worker {} went silent for longer than frontend.stall_timeout, retry",
+                       worker);
+  }
+  return std::nullopt;
+}
+
 void ShardService::lose_stalled(TimePoint now) {
-  const Duration limit = environment_.config.stall_timeout;
-  if (limit <= Duration::zero()) {
-    return;
-  }
-  std::vector<RequestId> stalled;
+  std::vector<RequestId> lost;
   for (const auto& [id, ref] : choices_) {
-    const Choice& choice = ref.get();
-    if (choice.lease.empty()) {
-      continue;
-    }
-    const auto heard = heard_.find(choice.worker.worker);
-    TimePoint quiet_since = std::max(choice.submitted, choice.last_token);
-    if (heard != heard_.end()) {
-      quiet_since = std::max(quiet_since, heard->second);
-    }
-    const int patience = choice.journal.attempt_is_fresh() ? kFirstTokenPatience : 1;
-    if (now - quiet_since >= limit * patience) {
-      stalled.push_back(id);
+    if (!ref.get().lease.empty() && stalled(ref.get(), now)) {
+      lost.push_back(id);
     }
   }
-  for (const RequestId id : stalled) {
+  std::ranges::sort(lost);
+  for (const RequestId id : lost) {
     const auto known = choices_.find(id);
     if (known == choices_.end()) {
       continue;
     }
-    const Choice& choice = known->second.get();
-    metrics_.stalls.add();
-    cancel_work(choice, runtime::CancelReason::kSuperseded);
-    lose(known->second, Loss::kStalled,
-         Error(Code::kUnavailable,
-               fmt::format("worker {} went silent for longer than frontend.stall_timeout, retry",
-                           choice.worker.worker.value())));
+    if (auto why = stalled(known->second.get(), now)) {
+      metrics_.stalls.add();
+      cancel_work(known->second.get(), runtime::CancelReason::kSuperseded);
+      lose(known->second, Loss::kStalled, Error(Code::kUnavailable, std::move(*why)));
+    }
   }
 }
 

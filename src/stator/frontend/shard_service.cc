@@ -296,6 +296,7 @@ bool ShardService::submit(Active& active, Choice& choice, router::Decision decis
   choice.worker = decision.worker;
   choice.lease = std::move(decision.lease);
   choice.submitted = shard_.now();
+  choice.accepted = false;
   session->submit(active.generation.make_engine_request(choice, choice.submitted));
   return true;
 }
@@ -321,6 +322,14 @@ void ShardService::on_routed(RoutedInbox::Arrival arrival) {
       Error cause = sent.error().clone();
       fail_or_park(active, choice, std::move(cause), std::move(sent.error()));
     }
+  }
+}
+
+void ShardService::on_accepted(WorkerId worker, engine::RequestKey key) {
+  heard_from(worker);
+  const auto known = choices_.find(key.request);
+  if (known != choices_.end() && known->second.get().key() == key) {
+    known->second.get().accepted = true;
   }
 }
 
@@ -519,6 +528,16 @@ void ShardService::schedule_tick() {
   });
 }
 
+/// When something last gave a generation reason to hope: attempts and waits for a worker have their
+/// own limits.
+TimePoint ShardService::last_sign(Active& active) {
+  TimePoint sign = active.generation.last_activity();
+  for (const Choice& choice : active.generation.choices()) {
+    sign = std::max(sign, parked_.contains(choice.id) ? shard_.now() : choice.submitted);
+  }
+  return sign;
+}
+
 void ShardService::sweep() {
   desk_.sweep();
   const FrontendConfig& config = environment_.config;
@@ -527,7 +546,7 @@ void ShardService::sweep() {
   probe_workers(now);
   std::vector<Active*> stuck;
   for (const auto& [active, owned] : active_) {
-    const Duration quiet = now - active->generation.last_activity();
+    const Duration quiet = now - last_sign(*active);
     if (config.stream_idle_timeout > Duration::zero() && quiet >= config.stream_idle_timeout) {
       stuck.push_back(active);
     } else if (config.keep_alive_interval > Duration::zero()) {

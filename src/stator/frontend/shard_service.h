@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,7 +78,7 @@ class ShardService final : public net::HttpHandler,
   void on_routed(RoutedInbox::Arrival arrival) override;
 
   void on_rejected(WorkerId worker, engine::RequestKey key, Error error) override;
-  void on_accepted(WorkerId worker, engine::RequestKey) override { heard_from(worker); }
+  void on_accepted(WorkerId worker, engine::RequestKey key) override;
   void on_load(WorkerId worker, const engine::LoadReport&) override { heard_from(worker); }
   void on_step(WorkerId worker, engine::StepOutput output) override;
   void on_draining(WorkerId worker) override;
@@ -129,6 +130,7 @@ class ShardService final : public net::HttpHandler,
   Status check_quarantine(const GenerationPlan& plan);
   void lose(ChoiceRef ref, runtime::Loss loss, Error error);
   void lose_failed(ChoiceRef ref, Error error);
+  std::optional<std::string> stalled(const Choice& choice, TimePoint now) const;
   void lose_stalled(TimePoint now);
   void give_up(Active& active, Choice& choice, Error error);
   void resubmit(Active& active, Choice& choice, Error cause);
@@ -155,6 +157,7 @@ class ShardService final : public net::HttpHandler,
   void observe(Active& active, Choice& choice, const engine::Delta& delta);
   void observe_parser(const Generation& generation, const RequestSeries& series);
   std::string make_request_id(const net::HttpRequest& request);
+  TimePoint last_sign(Active& active);
   void sweep();
   void schedule_sweep();
   void schedule_tick();

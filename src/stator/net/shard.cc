@@ -167,6 +167,31 @@ void Shard::run_turn() {
   run_hooks();
 }
 
+/// On the caller's thread, which is the loop's for that long.
+void Shard::run_by_hand(Task& task) {
+  const Shard* outer = std::exchange(t_current_shard, this);
+  now_fresh_ = false;
+  task();
+  t_current_shard = outer;
+}
+
+/// A turn on the caller's thread, for VirtualTime. Only messages and timers: nobody has sockets
+/// there. False if there was nothing to do.
+bool Shard::run_turn_by_hand() {
+  const Shard* outer = std::exchange(t_current_shard, this);
+  now_fresh_ = false;
+  const size_t timers = timers_.run_due(clock_.now());
+  const size_t messages = drain_inbox();
+  if (messages > 0) {
+    loop_->io.poll();  // their wake-ups
+  }
+  if (timers + messages > 0) {
+    run_hooks();
+  }
+  t_current_shard = outer;
+  return timers + messages > 0;
+}
+
 size_t Shard::drain_inbox() {
   STATOR_ASSERT(batch_.empty(), "the inbox is drained from the loop, not from a task");
   {

@@ -86,6 +86,7 @@ class Shard {
 
  private:
   friend class ShardSet;
+  friend class VirtualTime;
   struct Loop;
 
   void start();
@@ -93,6 +94,8 @@ class Shard {
   void join();
   void run();
   void run_turn();
+  void run_by_hand(Task& task);
+  bool run_turn_by_hand();
   size_t drain_inbox();
   void run_hooks();
   void heartbeat();

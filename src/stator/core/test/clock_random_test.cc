@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <utility>
 
 #include "stator/core/clock.h"
+#include "stator/core/entropy.h"
 #include "stator/core/random.h"
 
 namespace stator {
@@ -48,6 +50,17 @@ TEST(Random, BelowIsUniform) {
     chi_square += difference * difference / (kDraws / 7.0);
   }
   EXPECT_LT(chi_square, 22.46);  // 6 degrees of freedom, p = 0.001
+}
+
+TEST(Random, EntropyIsASequenceWhileItIsFixed) {
+  const auto draw = [] {
+    const FixedEntropy entropy(5);
+    const uint64_t first = Random::from_entropy().seed();
+    return std::pair(first, Random::from_entropy().seed());
+  };
+  EXPECT_EQ(draw(), draw());
+  EXPECT_NE(draw().first, draw().second);
+  EXPECT_NE(Random::from_entropy().seed(), Random::from_entropy().seed());
 }
 
 TEST(Random, UniformStaysInItsRange) {

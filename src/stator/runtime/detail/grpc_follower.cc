@@ -10,9 +10,8 @@
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/proto/worker/v1/worker.grpc.pb.h"
-#include "stator/runtime/detail/backoff.h"
-#include "stator/runtime/detail/event_cursor.h"
 #include "stator/runtime/detail/shard_post.h"
+#include "stator/runtime/detail/stream_follower.h"
 #include "stator/runtime/wire.h"
 
 namespace stator::runtime::detail {
@@ -21,23 +20,13 @@ namespace {
 namespace pb = worker::v1;
 
 constexpr std::string_view kLogTarget = "runtime::events";
-constexpr Duration kBackoffMin = std::chrono::milliseconds(50);
-constexpr Duration kBackoffMax = std::chrono::seconds(5);
-
-/// Hears about one stream, on the loop.
-class EventsStreamOwner {
- public:
-  virtual ~EventsStreamOwner() = default;
-  virtual Status on_chunk(wire::EventsChunk chunk) = 0;
-  virtual void on_ended(std::string reason) = 0;
-};
 
 /// One Events call. The next read starts when the loop has taken the previous chunk, so one chunk
 /// is all that is ever buffered here.
-class EventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
-                           public std::enable_shared_from_this<EventsStream> {
+class GrpcEventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
+                               public std::enable_shared_from_this<GrpcEventsStream> {
  public:
-  EventsStream(const GrpcFollowerSetup& setup, net::Shard& shard, EventsStreamOwner& owner)
+  GrpcEventsStream(const GrpcFollowerSetup& setup, net::Shard& shard, EventsStreamOwner& owner)
       : reaper_(setup.reaper),
         shard_(shard),
         owner_(&owner),
@@ -138,68 +127,39 @@ class EventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
   grpc::ClientContext call_;
   pb::EventsRequest request_;
   pb::EventBatch incoming_;
-  std::shared_ptr<EventsStream> self_;  // until OnDone
+  std::shared_ptr<GrpcEventsStream> self_;  // until OnDone
   Mutex mutex_;
   bool waiting_for_loop_ STATOR_GUARDED_BY(mutex_) = false;
   bool stopped_ STATOR_GUARDED_BY(mutex_) = false;
 };
 
-class GrpcFollower final : public EventFollower, public EventsStreamOwner {
+/// What the follower holds; the call ends later.
+class EventsCall final : public EventsStream {
  public:
-  GrpcFollower(GrpcFollowerSetup setup, net::Shard& shard, KvEventsListener& listener)
-      : setup_(std::move(setup)), shard_(shard), assembler_(setup_.worker, listener) {
-    connect();
-  }
-  GrpcFollower(const GrpcFollower&) = delete;
-  GrpcFollower& operator=(const GrpcFollower&) = delete;
-  ~GrpcFollower() override {
-    if (stream_ != nullptr) {
-      stream_->stop();
-    }
-  }
-
-  uint64_t last_id() const override { return assembler_.last_id(); }
+  explicit EventsCall(std::shared_ptr<GrpcEventsStream> stream) : stream_(std::move(stream)) {}
+  EventsCall(const EventsCall&) = delete;
+  EventsCall& operator=(const EventsCall&) = delete;
+  ~EventsCall() override { stream_->stop(); }
 
  private:
-  void connect() {
-    stream_ = std::make_shared<EventsStream>(setup_, shard_, *this);
-    stream_->start(assembler_.incarnation(), assembler_.resume_from());
-  }
-
-  Status on_chunk(wire::EventsChunk chunk) override {
-    Status taken = assembler_.take(std::move(chunk));
-    if (taken.has_value()) {
-      backoff_.reset();
-    } else {
-      setup_.rejected_messages.add();
-    }
-    return taken;
-  }
-
-  void on_ended(std::string reason) override {
-    log::debug(kLogTarget, "event stream ended",
-               {{"worker", setup_.worker.value()}, {"reason", reason}});
-    stream_.reset();
-    assembler_.interrupted();
-    retry_ = shard_.after(backoff_.next(), [this] {
-      setup_.reconnects.add();
-      connect();
-    });
-  }
-
-  const GrpcFollowerSetup setup_;
-  net::Shard& shard_;
-  EventAssembler assembler_;
-  Backoff backoff_{kBackoffMin, kBackoffMax};
-  std::shared_ptr<EventsStream> stream_;
-  net::Timer retry_;
+  const std::shared_ptr<GrpcEventsStream> stream_;  // shared with gRPC
 };
 
 }  // namespace
 
 std::unique_ptr<EventFollower> open_grpc_follower(GrpcFollowerSetup setup, net::Shard& shard,
                                                   KvEventsListener& listener) {
-  return std::make_unique<GrpcFollower>(std::move(setup), shard, listener);
+  StreamFollower::Setup follower{.worker = setup.worker,
+                                 .open = nullptr,
+                                 .reconnects = setup.reconnects,
+                                 .rejected_messages = setup.rejected_messages};
+  follower.open = [setup = std::move(setup), &shard](Incarnation incarnation, uint64_t from_id,
+                                                     EventsStreamOwner& owner) {
+    auto stream = std::make_shared<GrpcEventsStream>(setup, shard, owner);
+    stream->start(incarnation, from_id);
+    return std::make_unique<EventsCall>(std::move(stream));
+  };
+  return std::make_unique<StreamFollower>(std::move(follower), shard, listener);
 }
 
 }  // namespace stator::runtime::detail

@@ -11,7 +11,7 @@
 #include "stator/core/mutex.h"
 #include "stator/proto/worker/v1/worker.grpc.pb.h"
 #include "stator/runtime/detail/session_core.h"
-#include "stator/runtime/wire.h"
+#include "stator/runtime/detail/session_protocol.h"
 
 namespace stator::runtime::detail {
 namespace {
@@ -43,12 +43,7 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
       reading_ = true;
     }
     StartRead(&incoming_);
-    auto hello = std::make_unique<pb::ClientMessage>();
-    hello->mutable_hello()->set_protocol(wire::kProtocolVersion);
-    hello->mutable_hello()->set_worker_id(setup_.worker.value());
-    hello->mutable_hello()->set_incarnation(setup_.incarnation.value());
-    hello->mutable_hello()->set_client(setup_.options.client_name);
-    send(std::move(hello), 0);
+    send(make_hello(setup_.worker, setup_.incarnation, setup_.options.client_name), 0);
     StartCall();
   }
 
@@ -108,16 +103,18 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
       // Before the push: the loop may empty the inbox before push() has returned.
       paused_ = !broken_;
       release = take_release();
-      if (!broken_) {
-        setup_.metrics.messages_received.add();
-      }
     }
     if (release) {
       RemoveHold();
       return;
     }
-    const size_t waiting = receive();
-    if (waiting <= setup_.options.receive_queue_bytes_max) {
+    auto told = tell(incoming_, setup_.incarnation, *core_);
+    if (!told) {
+      abort(std::move(told.error()));
+      return;
+    }
+    opened_ = opened_ || told->opened;
+    if (told->waiting <= setup_.options.receive_queue_bytes_max) {
       resume_reading();
     }
   }
@@ -161,51 +158,6 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
     std::unique_ptr<pb::ClientMessage> message;
     size_t bytes;
   };
-
-  /// Hands the message to the loop; returns the bytes that wait there.
-  size_t receive() {
-    switch (incoming_.body_case()) {
-      case pb::WorkerMessage::kWelcome:
-        opened_ = true;
-        return core_->push(SessionOpened());
-      case pb::WorkerMessage::kAccepted:
-        return core_->push(SessionAccepted{key_of(incoming_.accepted())});
-      case pb::WorkerMessage::kRejected:
-        if (auto failure = wire::decode(incoming_.rejected())) {
-          return core_->push(SessionRejected{std::move(*failure)});
-        } else {
-          return refuse(std::move(failure.error()));
-        }
-      case pb::WorkerMessage::kStep:
-        if (auto step = wire::decode(incoming_.step())) {
-          return core_->push(std::move(*step));
-        } else {
-          return refuse(std::move(step.error()));
-        }
-      case pb::WorkerMessage::kLoad:
-        core_->push_load(wire::decode(incoming_.load()));
-        return 0;
-      case pb::WorkerMessage::kDraining:
-        return core_->push(SessionDraining());
-      case pb::WorkerMessage::BODY_NOT_SET:
-        break;
-    }
-    // Something a newer worker tells and we need not know.
-    setup_.metrics.rejected_messages.add();
-    return 0;
-  }
-
-  /// What was in the message is lost, so every request of the session is in doubt: give it up.
-  size_t refuse(Error error) {
-    setup_.metrics.rejected_messages.add();
-    abort(std::move(error).with_code(Code::kDisconnected));
-    return 0;
-  }
-
-  template <typename Message>
-  static engine::RequestKey key_of(const Message& message) {
-    return {RequestId(message.request()), Attempt(static_cast<uint16_t>(message.attempt()))};
-  }
 
   void write_next() STATOR_EXCLUDES(mutex_) {
     {
@@ -294,31 +246,26 @@ class GrpcSession final : public WorkerSession {
     }
     const engine::RequestKey key = request.key;
     core_->begin(key);
-    auto message = std::make_unique<pb::ClientMessage>();
-    wire::encode(request, *message->mutable_submit());
-    const size_t bytes = message->ByteSizeLong();
-    if (bytes > wire::kMessageBytesMax || request.tokens.size() > wire::kRequestTokensMax) {
+    auto message = make_submit(request);
+    if (!message) {
       core_->metrics().rejected_messages.add();
-      reject(key, Code::kTooLarge,
-             fmt::format("a request of {} tokens exceeds the worker protocol's {} MiB",
-                         request.tokens.size(), wire::kMessageBytesMax >> 20));
+      reject(key, std::move(message.error()));
       return;
     }
+    const size_t bytes = (*message)->GetCachedSize();
     if (!stream_->room_for(bytes)) {
       core_->metrics().send_queue_full.add();
-      reject(key, Code::kOverloaded, "the worker reads requests too slowly");
+      reject(key, Error(Code::kOverloaded, "the worker reads requests too slowly"));
       return;
     }
-    stream_->send(std::move(message), bytes);
+    stream_->send(std::move(*message), bytes);
   }
 
   void cancel(engine::RequestKey key, CancelReason reason) override {
-    if (!core_->forget(key)) {
-      return;
+    if (core_->forget(key)) {
+      // As many as there were submits, which are bounded.
+      stream_->send(make_cancel(key, reason), 0);
     }
-    auto message = std::make_unique<pb::ClientMessage>();
-    wire::encode({key, reason}, *message->mutable_cancel());
-    stream_->send(std::move(message), 0);  // as many as there were submits, which are bounded
   }
 
   void close() override {
@@ -328,8 +275,8 @@ class GrpcSession final : public WorkerSession {
   }
 
  private:
-  void reject(engine::RequestKey key, Code code, std::string text) {
-    core_->push(SessionRejected{{key, Error(code, std::move(text))}});
+  void reject(engine::RequestKey key, Error error) {
+    core_->push(SessionRejected{{key, std::move(error)}});
   }
 
   const GrpcOptions options_;

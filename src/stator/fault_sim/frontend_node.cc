@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/fault_sim/frontend_node.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "stator/core/assert.h"
+#include "stator/router/index/index_service.h"
+#include "stator/runtime/virtual/virtual_connector.h"
+
+namespace stator::fault_sim {
+
+FrontendNode::FrontendNode(Machine machine, const Settings& settings)
+    : machine_(machine),
+      config_(settings.config),
+      catalog_(settings.router,
+               {.resolve_path = [](const std::string& path) { return Result<std::string>(path); },
+                .load_assets = [assets = settings.assets](const std::string&)
+                    -> Result<std::shared_ptr<const frontend::ModelAssets>> { return assets; }},
+               machine.time.clock(), metrics_, receipts_),
+      fleet_(metrics_, Random::from_entropy()),
+      compute_({.threads = 1}, machine.time.clock(), metrics_),
+      encoder_(config_, metrics_, nullptr),
+      discovery_(machine.store, machine.network, machine.time, machine.node),
+      connector_(runtime::make_virtual_connector(machine.network, machine.node, metrics_)),
+      shard_(0, machine.time.clock(), metrics_) {
+  STATOR_ASSERT(catalog_.preload(settings.card).has_value(), "the demo model can be served");
+  machine_.time.attach(shard_);
+  service_ = std::make_unique<frontend::ShardService>(
+      shard_, frontend::ShardEnvironment{.config = config_,
+                                         .catalog = catalog_,
+                                         .receipts = receipts_,
+                                         .metrics = metrics_,
+                                         .encoder = encoder_,
+                                         .compute = compute_,
+                                         .draining = draining_,
+                                         .fleet = fleet_});
+  machine_.time.on_loop(shard_, [this] {
+    runtime::WorkerPoolOptions options;
+    options.kv_events = &catalog_;
+    service_->start(std::move(options), discovery_, *connector_);
+  });
+}
+
+FrontendNode::~FrontendNode() {
+  machine_.time.on_loop(shard_, [this] {
+    service_->stop();
+    service_.reset();
+  });
+  machine_.time.detach(shard_);
+}
+
+void FrontendNode::send(VirtualClient& client) {
+  machine_.time.on_loop(shard_, [this, &client] { service_->on_request(client); });
+}
+
+void FrontendNode::leave(VirtualClient& client) {
+  machine_.time.on_loop(shard_, [&client] { client.leave(); });
+}
+
+bool FrontendNode::ready() {
+  ready_ = ready_ || !routable().empty();
+  return ready_;
+}
+
+std::vector<WorkerId> FrontendNode::listed() {
+  std::vector<WorkerId> workers;
+  for (const runtime::InstanceRecord& record : discovery_.list({})) {
+    workers.push_back(record.key.worker);
+  }
+  std::ranges::sort(workers);
+  return workers;
+}
+
+std::vector<WorkerId> FrontendNode::routable() {
+  std::vector<WorkerId> workers;
+  for (const auto& instance : catalog_.instances()) {
+    workers.push_back(instance.worker);
+  }
+  return workers;
+}
+
+uint64_t FrontendNode::indexed_blocks() {
+  uint64_t blocks = 0;
+  for (const auto& model : catalog_.list_all()) {
+    blocks += model->router->index().holder_blocks();
+  }
+  return blocks;
+}
+
+double FrontendNode::metric(std::string_view name) const {
+  const std::string text = metrics_.render();
+  double sum = 0;
+  for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += name.size()) {
+    const bool whole = (at == 0 || text[at - 1] == '\n') &&
+                       (text[at + name.size()] == '{' || text[at + name.size()] == ' ');
+    const size_t end = text.find('\n', at);
+    const size_t space = text.rfind(' ', end);
+    double value = 0;
+    if (whole) {
+      std::from_chars(text.data() + space + 1, text.data() + end, value);
+    }
+    sum += value;
+  }
+  return sum;
+}
+
+}  // namespace stator::fault_sim

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/runtime/virtual/virtual_connector.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "stator/proto/worker/v1/worker.pb.h"
+#include "stator/runtime/detail/session_core.h"
+#include "stator/runtime/detail/session_protocol.h"
+#include "stator/runtime/detail/stream_follower.h"
+#include "stator/runtime/wire.h"
+
+namespace stator::runtime {
+namespace {
+
+namespace pb = worker::v1;
+
+struct Route {
+  VirtualNetwork& network;
+  NodeId from;
+  NodeId to;
+};
+
+/// GrpcSession over a VirtualStream.
+class VirtualSession final : public WorkerSession, public StreamEnd {
+ public:
+  VirtualSession(Route route, const InstanceRecord& record,
+                 std::shared_ptr<detail::SessionCore> core)
+      : incarnation_(record.incarnation), core_(std::move(core)) {
+    stream_ = route.network.connect(route.from, route.to, StreamKind::kSession, *this);
+    send(detail::make_hello(record.key.worker, record.incarnation, "frontend"));
+    connect_timer_ = core_->shard().after(GrpcOptions{}.connect_deadline, [this] {
+      if (!opened_) {
+        broken(Error(Code::kUnavailable, "the worker did not answer"));
+      }
+    });
+  }
+  VirtualSession(const VirtualSession&) = delete;
+  VirtualSession& operator=(const VirtualSession&) = delete;
+  ~VirtualSession() override { close(); }
+
+  WorkerId worker() const override { return core_->worker(); }
+
+  void submit(engine::EngineRequest request) override {
+    if (!core_->open()) {
+      return;
+    }
+    const engine::RequestKey key = request.key;
+    core_->begin(key);
+    auto message = detail::make_submit(request);
+    if (message) {
+      send(std::move(*message));
+    } else {
+      core_->push(detail::SessionRejected{{key, std::move(message.error())}});
+    }
+  }
+
+  void cancel(engine::RequestKey key, CancelReason reason) override {
+    if (core_->forget(key)) {
+      send(detail::make_cancel(key, reason));
+    }
+  }
+
+  void close() override {
+    connect_timer_.cancel();
+    core_->close();
+    stream_.reset();
+  }
+
+  void on_message(std::string bytes) override {
+    pb::WorkerMessage message;
+    if (!message.ParseFromString(bytes)) {
+      broken(Error(Code::kDisconnected, "a message does not parse"));
+      return;
+    }
+    auto told = detail::tell(message, incarnation_, *core_);
+    if (!told) {
+      broken(std::move(told.error()));
+      return;
+    }
+    opened_ = opened_ || told->opened;
+  }
+
+  void on_broken(std::string reason) override {
+    broken(Error(opened_ ? Code::kDisconnected : Code::kUnavailable, std::move(reason)));
+  }
+
+ private:
+  void send(std::unique_ptr<pb::ClientMessage> message) {
+    if (stream_ != nullptr) {
+      core_->metrics().messages_sent.add();
+      stream_->send(message->SerializeAsString());
+    }
+  }
+  void broken(Error error) {
+    stream_.reset();
+    core_->push(detail::SessionClosed{std::move(error)});
+  }
+
+  const Incarnation incarnation_;
+  const std::shared_ptr<detail::SessionCore> core_;  // shared with wake-ups on their way
+  std::unique_ptr<VirtualStream> stream_;            // null: broken or closed
+  net::Timer connect_timer_;
+  bool opened_ = false;
+};
+
+/// An Events call over a VirtualStream.
+class VirtualEventsStream final : public detail::EventsStream, public StreamEnd {
+ public:
+  VirtualEventsStream(Route route, const pb::EventsRequest& request, net::Shard& shard,
+                      detail::EventsStreamOwner& owner)
+      : shard_(shard), owner_(owner) {
+    stream_ = route.network.connect(route.from, route.to, StreamKind::kEvents, *this);
+    stream_->send(request.SerializeAsString());
+  }
+
+  void on_message(std::string bytes) override {
+    pb::EventBatch batch;
+    if (!batch.ParseFromString(bytes)) {
+      end("a message does not parse");
+      return;
+    }
+    auto chunk = wire::decode(batch);
+    if (!chunk) {
+      end(chunk.error().message());
+      return;
+    }
+    if (Status taken = owner_.on_chunk(std::move(*chunk)); !taken) {
+      end(taken.error().message());
+    }
+  }
+  void on_broken(std::string reason) override { end(std::move(reason)); }
+
+ private:
+  /// On the loop's next turn, so that the follower is not called from inside its own call.
+  void end(std::string reason) {
+    stream_.reset();
+    ended_ = shard_.after(Duration::zero(),
+                          [this, reason = std::move(reason)] { owner_.on_ended(reason); });
+  }
+
+  net::Shard& shard_;
+  detail::EventsStreamOwner& owner_;
+  std::unique_ptr<VirtualStream> stream_;
+  net::Timer ended_;
+};
+
+class VirtualConnector final : public Connector {
+ public:
+  VirtualConnector(VirtualNetwork& network, NodeId node, Metrics& metrics)
+      : network_(network),
+        node_(node),
+        metrics_(metrics),
+        event_reconnects_(metrics.counter("stator_runtime_event_reconnects_total",
+                                          "KV event streams opened again")) {}
+
+  std::unique_ptr<WorkerSession> open_session(const InstanceRecord& record, net::Shard& shard,
+                                              SessionEvents& events) override {
+    return std::make_unique<VirtualSession>(
+        route_to(record), record,
+        std::make_shared<detail::SessionCore>(record.key.worker, shard, events, metrics_));
+  }
+
+  std::unique_ptr<EventFollower> follow_events(const InstanceRecord& record, net::Shard& shard,
+                                               KvEventsListener& listener) override {
+    detail::StreamFollower::Setup setup{.worker = record.key.worker,
+                                        .open = nullptr,
+                                        .reconnects = event_reconnects_,
+                                        .rejected_messages = metrics_.rejected_messages};
+    setup.open = [route = route_to(record), &shard](Incarnation incarnation, uint64_t from_id,
+                                                    detail::EventsStreamOwner& owner) {
+      pb::EventsRequest request;
+      request.set_incarnation(incarnation.value());
+      request.set_from_id(from_id);
+      return std::make_unique<VirtualEventsStream>(route, request, shard, owner);
+    };
+    return std::make_unique<detail::StreamFollower>(std::move(setup), shard, listener);
+  }
+
+ private:
+  Route route_to(const InstanceRecord& record) {
+    return {network_, node_, network_.node(record.address)};
+  }
+
+  VirtualNetwork& network_;
+  const NodeId node_;
+  const detail::SessionMetrics metrics_;
+  const Counter event_reconnects_;
+};
+
+}  // namespace
+
+std::unique_ptr<Connector> make_virtual_connector(VirtualNetwork& network, NodeId node,
+                                                  Metrics& metrics) {
+  return std::make_unique<VirtualConnector>(network, node, metrics);
+}
+
+}  // namespace stator::runtime

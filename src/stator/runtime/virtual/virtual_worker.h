@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/net/virtual_time.h"
+#include "stator/runtime/instance_record.h"
+#include "stator/runtime/virtual/virtual_engine.h"
+#include "stator/runtime/virtual/virtual_network.h"
+
+namespace stator::runtime {
+
+/// One life of a worker on a VirtualNetwork: WorkerServer with another carrier. Its sessions,
+/// queues and event streams are production's. Destroying it is its death; crash its node first.
+class VirtualWorker final : public VirtualNetwork::Acceptor {
+ public:
+  struct Machine {
+    net::VirtualTime& time;
+    VirtualNetwork& network;
+    NodeId node;
+    const Clock& clock;  ///< the worker's own, which may go wrong
+    Metrics& metrics;
+  };
+  /// Listens at once. `record` is what it registers with; its address is the node's name.
+  VirtualWorker(Machine machine, InstanceRecord record, engine::EngineConfig config,
+                std::unique_ptr<engine::ModelRunner> runner);
+  ~VirtualWorker() override;
+
+  const InstanceRecord& record() const;
+  VirtualEngine& engine() { return engine_; }
+  /// Takes nothing new and tells every session.
+  void drain();
+  /// Gives back what runs and ends the sessions: the end of a drain.
+  void hand_over();
+  size_t in_flight() const;
+
+  StreamEnd* on_connect(std::unique_ptr<VirtualStream> stream) override;
+
+ private:
+  class Session;
+  class Events;
+  struct Shared;
+
+  void tick();
+
+  const Machine machine_;
+  VirtualEngine engine_;
+  std::unique_ptr<Shared> shared_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<std::unique_ptr<Events>> events_;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);  // seen by events
+};
+
+}  // namespace stator::runtime
