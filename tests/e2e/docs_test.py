@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the binary says about itself: generated documentation, help of every command, completions."""
 
+import os
+import pathlib
 import re
+import shlex
 import subprocess
+import tempfile
 import unittest
 
 from stator_process import BINARY, ROOT, clean_environment
@@ -35,6 +39,29 @@ class Docs(unittest.TestCase):
             for line in text.splitlines():
                 if match := re.match(r"  (--[\w-]+)\s*(.*)", line):
                     self.assertTrue(match[2] or len(match[1]) > 24, f"{name} {line}")
+
+    def test_the_commands_of_the_simulation_page_work_as_written(self):
+        page = (ROOT / "docs" / "reference" / "simulation.md").read_text()
+        blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        commands = [line for block in blocks for line in block.splitlines() if line.startswith("stator sim ")]
+        self.assertGreaterEqual(len(commands), 10)
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(ROOT / "examples", os.path.join(folder, "examples"))
+            for command in commands:
+                done = subprocess.run(
+                    [BINARY, *shlex.split(command)[1:]], cwd=folder, env=clean_environment(HOME="/nonexistent"),
+                    capture_output=True, text=True, timeout=50)
+                self.assertEqual(done.returncode, 0, f"{command}\n{done.stderr}")
+                self.assertTrue(done.stdout, command)
+            for name in ("report.html", "sweep.html", "compare.html"):
+                page = pathlib.Path(folder, name).read_text()
+                self.assertIn("<svg", page)
+                self.assertNotIn("<script", page)
+            self.assertEqual(len(pathlib.Path(folder, "sweep.jsonl").read_text().splitlines()), 6)
+            yaml = re.search(r"^```yaml\n(.*?)^```", (ROOT / "docs/reference/simulation.md").read_text(), re.M | re.S)
+            pathlib.Path(folder, "sim.yaml").write_text(yaml[1])
+            subprocess.run([BINARY, "sim", "examples/chat.jsonl", "--config", "sim.yaml"], cwd=folder, check=True,
+                           env=clean_environment(HOME="/nonexistent"), capture_output=True, timeout=50)
 
     def test_completions_know_every_command_and_its_flags(self):
         for shell in ("bash", "zsh", "fish"):

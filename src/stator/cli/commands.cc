@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/cli/bench.h"
 #include "stator/cli/command.h"
+#include "stator/cli/sim_run.h"
 
 namespace stator::cli {
 namespace {
@@ -220,45 +221,15 @@ const std::vector<Command> kCommands = {
      .summary = "Simulate a fleet on a request trace: latencies, throughput, cache hits",
      .description =
          "TRACE is JSON Lines with timestamp, input_length, output_length and hash_ids (the format "
-         "of the\nMooncake traces). The production router decides, on virtual time; engines follow "
-         "the rules of a real one.\n\n"
-         "  stator sim conversation_trace.jsonl --workers 8 --router kv --report-json report.json\n"
-         "  stator sim models/demo --fault crash,partition --seed 7     # a small cluster, line by "
-         "line",
+         "of the\nMooncake traces), a trace of agents, requests captured by Dynamo, or the CSV of "
+         "the Azure or BurstGPT\ntraces. The production router decides, on virtual time; engines "
+         "follow the rules of a real one.\n\n"
+         "  stator sim conversation_trace.jsonl --workers 8 --router kv --report-html report.html\n"
+         "  stator sim --requests 5000 --rate 20 --turns 4 --workers 8 --sweep workers=4,8,16\n"
+         "  stator sim conversation_trace.jsonl --workers 8 --compare router=round_robin,kv",
      .positional = "TRACE",
-     .positional_required = true,
-     .setting_prefixes = "router",
-     .options =
-         {{"--workers", "number of workers [1]"},
-          {"--prefill-workers", "further ones that compute the prompts [0: no split]"},
-          {"--report-json", "FILE for the report"},
-          {"--per-request-jsonl", "FILE for one line per request"},
-          {"--trace-block-size", "tokens per hash id of the trace [512]"},
-          {"--sort", "read the whole trace and sort it by time first", true},
-          {"--arrival-speedup", "the trace's times are divided by it [1]"},
-          {"--concurrency", "closed loop: so many requests at once, times ignored"},
-          {"--engine", "whose scheduling rules: vllm or trtllm [vllm]"},
-          {"--block-size", "tokens per KV block [64]"},
-          {"--blocks", "KV blocks per worker [16384]"},
-          {"--max-num-seqs", "running requests per worker [256]"},
-          {"--max-num-batched-tokens", "tokens per pass [8192]"},
-          {"--max-model-len", "longer prompts are rejected [no limit]"},
-          {"--no-prefix-caching", "engines compute every prompt in full", true},
-          {"--no-chunked-prefill", "a prompt is computed in one pass", true},
-          {"--preempt-oldest", "when blocks run out, instead of the newest", true},
-          {"--speedup", "engines are so many times faster [1]"},
-          {"--decode-speedup", "further, their decode part [1]"},
-          {"--kv-bytes-per-token", "handed over after prefill, per prompt token [0]"},
-          {"--link-gb-per-s", "bandwidth of the hand-over [64]"},
-          {"--gpus-per-worker", "for GPU hours [1]"},
-          {"--goal-ttft-ms", "goodput counts requests with at most this first-token time"},
-          {"--goal-tpot-ms", "… mean time per further token"},
-          {"--goal-e2e-ms", "… time to the last token"},
-          {"--seed", "of random choices [42]"},
-          {"--fault",
-           "TRACE is a model folder: a small cluster under these faults (crash,partition; or all)"},
-          {"--seeds", "with --fault: so many seeds in a row, quietly [1]"},
-          {"--naive", "simulate pass by pass and block by block; slow, the same result", true}},
+     .setting_prefixes = "",
+     .options = sim_options(),
      .run = run_sim},
     {.name = "sim-server",
      .summary = "Pretend to be an inference engine: HTTP, metrics, KV events, faults on demand",

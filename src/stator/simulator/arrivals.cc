@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/simulator/arrivals.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -29,7 +31,7 @@ Status Arrivals::read() {
   STATOR_TRY(const bool found, trace_.next(*next_));
   if (!found) {
     next_.reset();
-  } else if (!next_->session.empty()) {
+  } else if (!next_->session.empty() || next_->wait_for) {
     return read_all();
   }
   return {};
@@ -38,21 +40,79 @@ Status Arrivals::read() {
 /// From the request just read on.
 Status Arrivals::read_all() {
   TraceRequest request = std::move(*next_);
+  FlatMap<std::string, uint32_t> turns;
   for (bool found = true; found;) {
-    const auto [session, is_first] = request.session.empty()
-                                         ? std::pair(sessions_.end(), true)
-                                         : sessions_.try_emplace(request.session);
-    if (session != sessions_.end() && is_first) {
-      session->second.last_arrival = request.arrival;
+    if (request.wait_for) {
+      request.turn = request.session.empty() ? 0 : turns[request.session]++;
+      if (request.request_id.empty()) {
+        request.request_id = std::to_string(request.line);
+      }
+      if (!followers_.try_emplace(request.request_id).second) {
+        return Error(Code::kInvalidArgument, fmt::format("line {}: request_id: '{}' is there twice",
+                                                         request.line, request.request_id));
+      }
     }
-    auto& list = is_first ? firsts_ : session->second.turns;
-    list.push_back(std::exchange(request, {}));
+    if (request.wait_for && !request.wait_for->empty()) {
+      const auto missing = static_cast<uint32_t>(request.wait_for->size());
+      waiting_.push_back({std::exchange(request, {}), missing});
+    } else {
+      const auto [session, is_first] = request.session.empty() || request.wait_for
+                                           ? std::pair(sessions_.end(), true)
+                                           : sessions_.try_emplace(request.session);
+      if (session != sessions_.end() && is_first) {
+        session->second.last_arrival = request.arrival;
+      }
+      auto& list = is_first ? firsts_ : session->second.turns;
+      list.push_back(std::exchange(request, {}));
+    }
     STATOR_TRY(found, trace_.next(request));
   }
   has_all_ = true;
   std::ranges::sort(firsts_, {},
                     [](const TraceRequest& one) { return std::pair(one.arrival, one.line); });
+  STATOR_CHECK(link_graph());
   return read();
+}
+
+/// Who waits for whom; an error if somebody would wait for ever.
+Status Arrivals::link_graph() {
+  const auto fail = [](const TraceRequest& request, std::string_view what) {
+    return Error(Code::kInvalidArgument, fmt::format("line {}: wait_for: {}", request.line, what));
+  };
+  for (uint32_t i = 0; i < waiting_.size(); ++i) {
+    for (const std::string& id : *waiting_[i].request.wait_for) {
+      const auto found = followers_.find(id);
+      if (found == followers_.end()) {
+        return fail(waiting_[i].request, "there is no request '" + id + "'");
+      }
+      found->second.push_back(i);
+    }
+  }
+  std::vector<uint32_t> missing(waiting_.size());
+  std::vector<const std::string*> ended;
+  for (uint32_t i = 0; i < waiting_.size(); ++i) {
+    missing[i] = waiting_[i].missing;
+  }
+  for (const TraceRequest& request : firsts_) {
+    if (request.wait_for) {
+      ended.push_back(&request.request_id);
+    }
+  }
+  while (!ended.empty()) {
+    const std::string* id = ended.back();
+    ended.pop_back();
+    for (const uint32_t i : followers_.at(*id)) {
+      if (--missing[i] == 0) {
+        ended.push_back(&waiting_[i].request.request_id);
+      }
+    }
+  }
+  const auto stuck = std::ranges::find_if(missing, [](uint32_t count) { return count > 0; });
+  if (stuck != missing.end()) {
+    return fail(waiting_[static_cast<size_t>(stuck - missing.begin())].request,
+                "requests wait for each other in a circle");
+  }
+  return {};
 }
 
 std::optional<TimePoint> Arrivals::next_time(TimePoint now, uint64_t in_flight) const {
@@ -81,8 +141,23 @@ Status Arrivals::take(TimePoint now, TraceRequest& request) {
   return read();
 }
 
-void Arrivals::on_end(const std::string& name, TimePoint now) {
-  const auto found = name.empty() ? sessions_.end() : sessions_.find(name);
+void Arrivals::on_end(const std::string& request_id, const std::string& session, TimePoint now) {
+  if (const auto found = followers_.find(request_id); found != followers_.end()) {
+    for (const uint32_t index : found->second) {
+      Waiting& one = waiting_[index];
+      if (--one.missing == 0) {
+        turns_.emplace(now + one.request.delay.value_or(Duration()), std::move(one.request));
+      }
+    }
+    return;
+  }
+  if (!session.empty()) {
+    end_turn(session, now);
+  }
+}
+
+void Arrivals::end_turn(const std::string& name, TimePoint now) {
+  const auto found = sessions_.find(name);
   if (found == sessions_.end()) {
     return;
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/core/flat_map.h"
@@ -22,11 +23,12 @@ struct ArrivalsConfig {
 
 /// When which request of a trace comes. In an open loop at its time; in a closed one as soon as
 /// there is room. The turns of a session follow each other: the next one comes its delay after the
-/// end of the one before (or as much later as the trace has them apart).
+/// end of the one before (or as much later as the trace has them apart). A request with `wait_for`
+/// comes its delay after the last of those has ended.
 ///
-/// One request is read ahead, unless the trace has sessions: then it is read whole when the first
-/// of them shows up, and only its first turns and requests without a session need to be in any
-/// order. A pure core.
+/// One request is read ahead, unless the trace has sessions or graphs: then it is read whole when
+/// the first of them shows up, and only requests that follow nobody need to be in any order. A pure
+/// core.
 class Arrivals {
  public:
   /// `trace` outlives the object.
@@ -40,8 +42,8 @@ class Arrivals {
   bool is_due(TimePoint now, uint64_t in_flight) const { return next_time(now, in_flight) == now; }
   /// The request that is due.
   Status take(TimePoint now, TraceRequest& request);
-  /// A request of this session (empty: none) has ended, one way or another.
-  void on_end(const std::string& session, TimePoint now);
+  /// A request has ended, one way or another. `session` may be empty.
+  void on_end(const std::string& request_id, const std::string& session, TimePoint now);
 
  private:
   struct Session {
@@ -50,8 +52,16 @@ class Arrivals {
     uint32_t next_turn = 1;
   };
 
+  /// A request that waits for others.
+  struct Waiting {
+    TraceRequest request;
+    uint32_t missing = 0;  // that have not ended
+  };
+
   Status read();
   Status read_all();
+  Status link_graph();
+  void end_turn(const std::string& session, TimePoint now);
   Duration scale(Duration time) const;
 
   TraceSource& trace_;
@@ -60,7 +70,9 @@ class Arrivals {
   bool has_all_ = false;
   std::deque<TraceRequest> firsts_;  // in the order of arrivals, when everything was read
   FlatMap<std::string, Session> sessions_;
-  std::multimap<TimePoint, TraceRequest> turns_;  // later turns whose time is known
+  std::deque<Waiting> waiting_;
+  FlatMap<std::string, std::vector<uint32_t>> followers_;  // by request id: into waiting_
+  std::multimap<TimePoint, TraceRequest> turns_;  // that follow others, whose time is known
 };
 
 }  // namespace stator::simulator

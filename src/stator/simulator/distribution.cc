@@ -69,7 +69,10 @@ double Distribution::percentile(double p) {
   }
   const auto rank = static_cast<uint64_t>(std::llround(static_cast<double>(count_ - 1) * p / 100));
   if (buckets_.empty()) {
-    std::ranges::sort(values_);
+    if (!sorted_) {
+      std::ranges::sort(values_);
+      sorted_ = true;
+    }
     return static_cast<double>(values_[rank]);
   }
   uint64_t below = 0;
@@ -80,6 +83,15 @@ double Distribution::percentile(double p) {
     }
   }
   return static_cast<double>(max_);
+}
+
+std::vector<double> Distribution::curve(double scale) {
+  constexpr int kSteps = 200;
+  std::vector<double> values;
+  for (int i = 0; count_ > 0 && i <= kSteps; ++i) {
+    values.push_back(percentile(100.0 * i / kSteps) * scale);
+  }
+  return values;
 }
 
 Summary Distribution::summarize(double scale) {

@@ -29,6 +29,7 @@ class Distribution {
     note(value, 1);
     if (buckets_.empty() && values_.size() < kExactMax) {
       values_.push_back(value);
+      sorted_ = false;
       return;
     }
     spill();
@@ -43,6 +44,8 @@ class Distribution {
   double percentile(double p);
   /// Everything multiplied by `scale`.
   Summary summarize(double scale);
+  /// The percentiles 0, 0.5, 1 … 100, multiplied by `scale`; empty if nothing was added.
+  std::vector<double> curve(double scale);
 
  private:
   static constexpr uint32_t kFractionBits = 10;
@@ -52,7 +55,8 @@ class Distribution {
   void count_in(uint64_t value, uint64_t times);
   void spill();
 
-  std::vector<uint64_t> values_;   // while exact
+  std::vector<uint64_t> values_;  // while exact
+  bool sorted_ = false;
   std::vector<uint64_t> buckets_;  // from then on
   uint64_t count_ = 0;
   uint64_t min_ = ~0ULL;

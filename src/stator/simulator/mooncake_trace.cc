@@ -2,228 +2,126 @@
 #include "stator/simulator/mooncake_trace.h"
 
 #include <fmt/format.h>
-#include <simdjson.h>
+#include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
-#include <istream>
 #include <utility>
+
+#include "stator/simulator/json_row.h"
+#include "stator/simulator/json_text.h"
 
 namespace stator::simulator {
 namespace {
 
-constexpr size_t kLineBytesMax = 64 << 20;
-constexpr double kTimestampMsMax = 1e12;  // thirty years
-
-using Object = simdjson::dom::object;
-using Element = simdjson::dom::element;
-
 class MooncakeTrace final : public TraceSource {
  public:
-  MooncakeTrace(std::istream& input, MooncakeConfig config)
-      : input_(input), config_(std::move(config)) {}
+  MooncakeTrace(LineReader lines, const MooncakeConfig& config)
+      : lines_(std::move(lines)), config_(config) {}
 
   Result<bool> next(TraceRequest& request) override {
-    if (config_.sort) {
-      return next_sorted(request);
+    std::string_view line;
+    STATOR_TRY(const bool found, lines_.next(line));
+    if (!found) {
+      return false;
     }
-    STATOR_TRY(const bool found, read(request));
-    if (found && !request.session.empty()) {
-      return true;  // turns come after each other, whatever the order of sessions
-    }
-    if (found && request.arrival < latest_) {
-      return fail(
-          "timestamp",
-          fmt::format("{} ms is before the line above ({} ms): sort the trace, or let it be "
-                      "sorted (--sort)",
-                      milliseconds(request.arrival), milliseconds(latest_)));
-    }
-    latest_ = request.arrival;
-    return found;
+    STATOR_TRY(const JsonRow row, JsonRow::parse(parser_, line, lines_));
+    request.line = lines_.number();
+    STATOR_TRY(request.input_tokens, row.read_tokens({"input_length", "input_tokens"}));
+    STATOR_TRY(request.output_tokens, row.read_tokens({"output_length", "output_tokens"}));
+    STATOR_CHECK(read_hash_ids(row, request));
+    STATOR_CHECK(row.read_text("request_id", request.request_id));
+    STATOR_CHECK(row.read_text("session_id", request.session));
+    STATOR_TRY(request.priority, row.read_number("priority", -1e9, 1e9, 0));
+    STATOR_TRY(const double strict, row.read_number("strict_priority", 0, 4294967295.0, 0));
+    request.strict_priority = static_cast<uint32_t>(strict);
+    STATOR_CHECK(read_times(row, request));
+    return true;
   }
 
   uint32_t block_tokens() const override { return config_.block_tokens; }
 
  private:
-  static double milliseconds(Duration duration) {
-    return std::chrono::duration<double, std::milli>(duration).count();
-  }
-
-  Error fail(std::string_view field, std::string_view what) const {
-    return {Code::kInvalidArgument, fmt::format("{}:{}: {}: {}", config_.name, line_, field, what)};
-  }
-
-  Result<bool> next_sorted(TraceRequest& request) {
-    if (!loaded_) {
-      loaded_ = true;
-      TraceRequest row;
-      while (true) {
-        STATOR_TRY(const bool found, read(row));
-        if (!found) {
-          break;
-        }
-        sorted_.push_back(std::exchange(row, {}));
-      }
-      std::ranges::sort(sorted_, {},
-                        [](const TraceRequest& one) { return std::pair(one.arrival, one.line); });
-    }
-    if (position_ == sorted_.size()) {
-      return false;
-    }
-    request = std::move(sorted_[position_++]);
-    return true;
-  }
-
-  Result<bool> read(TraceRequest& request) {
-    do {
-      if (!std::getline(input_, text_)) {
-        return input_.bad() ? Result<bool>(fail("file", "cannot be read further")) : false;
-      }
-      ++line_;
-    } while (text_.find_first_not_of(" \t\r") == std::string::npos);
-    Object row;
-    if (text_.size() > kLineBytesMax) {
-      return fail("line", fmt::format("longer than {} bytes", kLineBytesMax));
-    }
-    const auto parsed = parser_.parse(text_);
-    if (parsed.error() != simdjson::SUCCESS) {
-      return fail("line", fmt::format("not JSON ({})", simdjson::error_message(parsed.error())));
-    }
-    if (parsed.get(row) != simdjson::SUCCESS) {
-      return fail("line", "must be a JSON object, one per line");
-    }
-    request.line = line_;
-    STATOR_TRY(request.input_tokens, read_tokens(row, "input_length", "input_tokens"));
-    STATOR_TRY(request.output_tokens, read_tokens(row, "output_length", "output_tokens"));
-    STATOR_CHECK(read_hash_ids(row, request));
-    STATOR_CHECK(read_text(row, "request_id", request.request_id));
-    STATOR_CHECK(read_text(row, "session_id", request.session));
-    STATOR_CHECK(read_times(row, request));
-    return true;
-  }
-
-  using Names = std::pair<std::string_view, std::string_view>;
-
-  /// The first of the names that is there; the error of the first if none is.
-  static std::pair<std::string_view, simdjson::simdjson_result<Element>> find(const Object& row,
-                                                                              Names names) {
-    const auto first = row[names.first];
-    if (first.error() == simdjson::SUCCESS || names.second.empty()) {
-      return {names.first, first};
-    }
-    const auto second = row[names.second];
-    return second.error() == simdjson::SUCCESS ? std::pair(names.second, second)
-                                               : std::pair(names.first, first);
-  }
-
-  /// A turn of a session may have a delay and no time.
-  Status read_times(const Object& row, TraceRequest& request) const {
-    constexpr Names kTime = {"timestamp", "created_time"};
-    constexpr Names kDelay = {"delay", "delay_ms"};
-    const auto has = [&](Names names) {
-      return find(row, names).second.error() == simdjson::SUCCESS;
-    };
-    request.delay.reset();
-    if (has(kDelay)) {
-      STATOR_TRY(request.delay, read_time(row, kDelay));
-    }
-    request.arrival = {};
-    if (request.session.empty() || !request.delay || has(kTime)) {
-      STATOR_TRY(request.arrival, read_time(row, kTime));
-    }
-    return {};
-  }
-
-  Result<Duration> read_time(const Object& row, Names names) const {
-    const auto [name, value] = find(row, names);
-    double number = 0;
-    if (value.get(number) != simdjson::SUCCESS) {
-      return fail(name, "must be a number of milliseconds");
-    }
-    if (!std::isfinite(number) || number < 0 || number > kTimestampMsMax) {
-      return fail(name, fmt::format("must be from 0 to {} ms, is {}", kTimestampMsMax, number));
-    }
-    return Duration(std::llround(number * 1e6));
-  }
-
-  Result<uint32_t> read_tokens(const Object& row, std::string_view name,
-                               std::string_view alias) const {
-    const auto [found, value] = find(row, {name, alias});
-    double number = 0;
-    if (value.get(number) != simdjson::SUCCESS) {
-      return fail(found, "must be a whole number of tokens");
-    }
-    if (!(number >= 1) || number > kTraceTokensMax || number != std::floor(number)) {
-      return fail(found, fmt::format("must be a whole number from 1 to {}, is {}", kTraceTokensMax,
-                                     number));
-    }
-    return static_cast<uint32_t>(number);
-  }
-
-  Status read_hash_ids(const Object& row, TraceRequest& request) const {
-    request.hash_ids.clear();
-    const auto value = row["hash_ids"];
-    if (value.error() != simdjson::SUCCESS) {
-      return {};
-    }
-    simdjson::dom::array ids;
-    if (value.get(ids) != simdjson::SUCCESS) {
-      return fail("hash_ids", "must be an array of whole numbers ≥ 0");
-    }
-    for (const Element id : ids) {
-      uint64_t number = 0;
-      if (id.get(number) != simdjson::SUCCESS) {
-        return fail("hash_ids",
-                    fmt::format("entry {}: must be a whole number ≥ 0", request.hash_ids.size()));
-      }
-      request.hash_ids.push_back(number);
-    }
+  Status read_hash_ids(const JsonRow& row, TraceRequest& request) const {
+    STATOR_CHECK(row.read_ids("hash_ids", request.hash_ids));
     const uint64_t covered = uint64_t{request.hash_ids.size()} * config_.block_tokens;
-    if (covered < request.input_tokens) {
-      return fail("hash_ids",
-                  fmt::format("{} ids of {} tokens do not cover input_length {} (is "
-                              "the trace's block size right?)",
-                              request.hash_ids.size(), config_.block_tokens, request.input_tokens));
+    if (covered < request.input_tokens && row.has({"hash_ids"})) {
+      return row.fail("hash_ids", fmt::format("{} ids of {} tokens do not cover input_length {} "
+                                              "(is the trace's block size right?)",
+                                              request.hash_ids.size(), config_.block_tokens,
+                                              request.input_tokens));
     }
     return {};
   }
 
-  /// Numbers are taken for text, too; absent is empty.
-  Status read_text(const Object& row, std::string_view name, std::string& text) const {
-    text.clear();
-    const auto value = row[name];
-    if (value.error() != simdjson::SUCCESS || value.is_null()) {
-      return {};
+  /// What follows another request may have a delay and no time.
+  Status read_times(const JsonRow& row, TraceRequest& request) const {
+    constexpr JsonRow::Names kTime = {"timestamp", "created_time"};
+    constexpr JsonRow::Names kDelay = {"delay", "delay_ms"};
+    request.delay.reset();
+    if (row.has(kDelay)) {
+      STATOR_TRY(request.delay, row.read_time(kDelay));
     }
-    std::string_view string;
-    if (value.get(string) == simdjson::SUCCESS) {
-      text = string;
-      return {};
+    request.wait_for.reset();
+    if (config_.order == SessionOrder::kGraph || row.has({"wait_for"})) {
+      STATOR_CHECK(row.read_texts("wait_for", request.wait_for.emplace()));
     }
-    uint64_t number = 0;
-    if (value.get(number) == simdjson::SUCCESS) {
-      text = std::to_string(number);
-      return {};
+    if (row.has({"tool_wait_ms"})) {
+      STATOR_TRY(const Duration tool, row.read_time({"tool_wait_ms"}));
+      request.delay = request.delay.value_or(Duration()) + tool;
     }
-    return fail(name, "must be a string");
+    const bool follows =
+        request.wait_for ? !request.wait_for->empty() : !request.session.empty() && request.delay;
+    request.arrival = {};
+    if (!follows || row.has(kTime)) {
+      STATOR_TRY(request.arrival, row.read_time(kTime));
+    }
+    return {};
   }
 
-  std::istream& input_;
+  LineReader lines_;
   const MooncakeConfig config_;
   simdjson::dom::parser parser_;
-  std::string text_;
-  uint64_t line_ = 0;
-  Duration latest_{};
-  bool loaded_ = false;
-  std::vector<TraceRequest> sorted_;
-  size_t position_ = 0;
 };
+
+double milliseconds(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
 
 }  // namespace
 
-std::unique_ptr<TraceSource> make_mooncake_trace(std::istream& input,
-                                                 const MooncakeConfig& config) {
-  return std::make_unique<MooncakeTrace>(input, config);
+std::unique_ptr<TraceSource> make_mooncake_trace(LineReader lines, const MooncakeConfig& config) {
+  return std::make_unique<MooncakeTrace>(std::move(lines), config);
+}
+
+std::string render_mooncake(const TraceRequest& request) {
+  std::string out =
+      fmt::format(R"({{"timestamp": {}, "input_length": {}, "output_length": {})",
+                  milliseconds(request.arrival), request.input_tokens, request.output_tokens);
+  if (!request.hash_ids.empty()) {
+    out += fmt::format(R"(, "hash_ids": [{}])", fmt::join(request.hash_ids, ", "));
+  }
+  if (!request.request_id.empty()) {
+    out += R"(, "request_id": )" + quote_json(request.request_id);
+  }
+  if (!request.session.empty()) {
+    out += R"(, "session_id": )" + quote_json(request.session);
+  }
+  if (request.delay) {
+    out += fmt::format(R"(, "delay": {})", milliseconds(*request.delay));
+  }
+  if (request.wait_for) {
+    out += R"(, "wait_for": [)";
+    for (size_t i = 0; i < request.wait_for->size(); ++i) {
+      out += (i > 0 ? ", " : "") + quote_json((*request.wait_for)[i]);
+    }
+    out += ']';
+  }
+  if (request.strict_priority != 0) {
+    out += fmt::format(R"(, "strict_priority": {})", request.strict_priority);
+  }
+  if (request.priority != 0) {
+    out += fmt::format(R"(, "priority": {})", request.priority);
+  }
+  return out + "}\n";
 }
 
 }  // namespace stator::simulator

@@ -7,6 +7,8 @@
 #include <array>
 #include <string_view>
 
+#include "stator/simulator/json_text.h"
+
 namespace stator::simulator {
 namespace {
 
@@ -31,33 +33,21 @@ uint64_t rate_of(Duration each) {
              : 0;
 }
 
-std::string quote(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == '"' || c == '\\') {
-      quoted += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + '"';
-}
-
 }  // namespace
 
 std::string render_json(const RequestRecord& record) {
-  static constexpr std::array<std::string_view, 3> kStatus = {"completed", "rejected",
-                                                              "unroutable"};
+  static constexpr std::array<std::string_view, 5> kStatus = {"completed", "rejected", "unroutable",
+                                                              "shed", "lost"};
   const auto at = [](TimePoint time) { return milliseconds(time.time_since_epoch()); };
   std::string out = fmt::format(
       R"({{"request_id":{},"line":{},"session_id":{},"turn_index":{},"status":"{}","arrival_ms":{},)",
-      quote(record.request_id), record.line, quote(record.session), record.turn,
+      quote_json(record.request_id), record.line, quote_json(record.session), record.turn,
       kStatus[static_cast<size_t>(record.status)], at(record.arrival));
   out += fmt::format(
       R"("input_length":{},"output_length":{},"reused_tokens":{},"router_overlap_blocks":{},)",
       record.input_tokens, record.output_tokens, record.cached_tokens, record.overlap_blocks);
-  out += fmt::format(R"("prefill_worker":{},"decode_worker":{},"admissions":{})",
-                     record.prefill_worker, record.worker, record.admissions);
+  out += fmt::format(R"("prefill_worker":{},"decode_worker":{},"admissions":{},"migrations":{})",
+                     record.prefill_worker, record.worker, record.admissions, record.migrations);
   if (record.status == RequestStatus::kCompleted) {
     out += fmt::format(
         R"(,"first_admit_ms":{},"first_token_ms":{},"last_token_ms":{},"ttft_ms":{},"ttst_ms":{},)",
@@ -71,14 +61,28 @@ std::string render_json(const RequestRecord& record) {
 }
 
 void Recorder::on_arrival(TimePoint now) {
+  timeline_.count_arrival();
   if (arrived_++ == 0) {
     first_arrival_ = now;
     last_end_ = now;
   }
 }
 
+WorkerReport& Recorder::at(uint32_t worker) {
+  if (worker >= workers_.size()) {
+    workers_.resize(worker + 1);
+    busy_.resize(worker + 1);
+  }
+  return workers_[worker];
+}
+
+void Recorder::on_gap(Duration gap) {
+  itl_.add(static_cast<uint64_t>(gap.count()), 1);
+  user_.add(rate_of(gap), 1);
+}
+
 void Recorder::on_passes(uint32_t worker, const engine::SimOutcome& outcome) {
-  WorkerReport& report = workers_[worker];
+  WorkerReport& report = at(worker);
   report.passes += outcome.passes;
   report.preemptions += outcome.preemptions;
   busy_[worker] += outcome.end - outcome.start;
@@ -89,9 +93,10 @@ void Recorder::on_passes(uint32_t worker, const engine::SimOutcome& outcome) {
 }
 
 void Recorder::on_admission(uint32_t worker, const RequestRecord& record, uint32_t cached_tokens) {
+  timeline_.count_admission(record.input_tokens, std::min(cached_tokens, record.input_tokens));
   admitted_tokens_ += record.input_tokens;
   cached_tokens_ += std::min(cached_tokens, record.input_tokens);
-  WorkerReport& report = workers_[worker];
+  WorkerReport& report = at(worker);
   report.input_tokens += record.input_tokens;
   report.cached_tokens += std::min(cached_tokens, record.input_tokens);
   if (record.admissions == 1) {
@@ -113,13 +118,28 @@ void Recorder::on_end(const RequestRecord& record) {
   if (sink_) {
     sink_(record);
   }
-  if (record.status != RequestStatus::kCompleted) {
-    ++(record.status == RequestStatus::kRejected ? rejected_ : unroutable_);
-    return;
+  migrated_ += record.migrations > 0 ? 1 : 0;
+  switch (record.status) {
+    case RequestStatus::kCompleted:
+      break;
+    case RequestStatus::kRejected:
+      ++rejected_;
+      return;
+    case RequestStatus::kUnroutable:
+      ++unroutable_;
+      return;
+    case RequestStatus::kShed:
+      ++shed_;
+      return;
+    case RequestStatus::kLost:
+      ++lost_;
+      return;
   }
+  timeline_.count_end(record.output_tokens);
   ++completed_;
-  ++workers_[record.worker].requests;
-  workers_[record.worker].output_tokens += record.output_tokens;
+  WorkerReport& worker = at(record.worker);
+  ++worker.requests;
+  worker.output_tokens += record.output_tokens;
   input_tokens_ += record.input_tokens;
   output_tokens_ += record.output_tokens;
   last_end_ = std::max(last_end_, record.last_token);
@@ -148,6 +168,9 @@ Report Recorder::make_report() {
   report.completed = completed_;
   report.rejected = rejected_;
   report.unroutable = unroutable_;
+  report.shed = shed_;
+  report.lost = lost_;
+  report.migrated = migrated_;
   report.input_tokens = input_tokens_;
   report.output_tokens = output_tokens_;
   report.duration_ms = milliseconds(last_end_ - first_arrival_);
@@ -162,6 +185,11 @@ Report Recorder::make_report() {
   report.queue_ms = queue_.summarize(1e-6);
   report.user_rate = user_.summarize(1 / kRateUnit);
   report.request_rate = request_rate_.summarize(1 / kRateUnit);
+  report.ttft_curve = ttft_.curve(1e-6);
+  report.itl_curve = itl_.curve(1e-6);
+  report.tpot_curve = tpot_.curve(1e-6);
+  report.e2e_curve = e2e_.curve(1e-6);
+  report.timeline = timeline_.points();
   if (objectives_.any()) {
     report.good = good_;
     report.good_output_tokens = good_output_tokens_;

@@ -12,6 +12,7 @@
 #include "stator/engine/sim/sim_core.h"
 #include "stator/simulator/distribution.h"
 #include "stator/simulator/report.h"
+#include "stator/simulator/timeline.h"
 
 namespace stator::simulator {
 
@@ -19,6 +20,8 @@ enum class RequestStatus : uint8_t {
   kCompleted,
   kRejected,    ///< no engine could ever hold it
   kUnroutable,  ///< nobody could take it
+  kShed,        ///< all workers too busy, and the queue full or too slow
+  kLost,        ///< with its worker, once too often
 };
 
 /// The life of one request. Times that were not reached are those of the arrival.
@@ -32,6 +35,7 @@ struct RequestRecord {
   uint32_t cached_tokens = 0;   ///< at its first admission
   uint32_t overlap_blocks = 0;  ///< as the router believed
   uint32_t admissions = 0;
+  uint32_t migrations = 0;  ///< workers it lost
   uint32_t prefill_worker = 0;
   uint32_t worker = 0;
   TimePoint arrival{};
@@ -59,16 +63,33 @@ class Recorder {
   /// Passes of a worker; admissions are reported with on_admission().
   void on_passes(uint32_t worker, const engine::SimOutcome& outcome);
   void on_admission(uint32_t worker, const RequestRecord& record, uint32_t cached_tokens);
-  void on_prefilled(uint32_t worker) { ++workers_[worker].requests; }
-  void on_waiting(uint64_t requests) { waiting_max_ = std::max(waiting_max_, requests); }
+  void on_prefilled(uint32_t worker) { ++at(worker).requests; }
+  /// Between two tokens that came from different workers.
+  void on_gap(Duration gap);
+  /// What held from the last call until `now`.
+  void on_time(TimePoint now, const Timeline::Gauges& gauges) {
+    waiting_max_ = std::max(waiting_max_, gauges.waiting);
+    timeline_.advance(now, gauges);
+  }
   /// It has ended, one way or another.
   void on_end(const RequestRecord& record);
 
   /// The figures; configuration and wall time are the caller's to fill in.
   Report make_report();
-  uint64_t ended() const { return completed_ + rejected_ + unroutable_; }
+  uint64_t ended() const { return completed_ + rejected_ + unroutable_ + shed_ + lost_; }
+
+  /// So far.
+  struct Totals {
+    uint64_t arrived = 0;
+    uint64_t completed = 0;
+    uint64_t input_tokens = 0;  ///< of completed requests
+    uint64_t output_tokens = 0;
+  };
+  Totals totals() const { return {arrived_, completed_, input_tokens_, output_tokens_}; }
 
  private:
+  /// A worker's figures; fleets may grow.
+  WorkerReport& at(uint32_t worker);
   bool is_good(const RequestRecord& record) const;
 
   Objectives objectives_;
@@ -79,6 +100,9 @@ class Recorder {
   uint64_t completed_ = 0;
   uint64_t rejected_ = 0;
   uint64_t unroutable_ = 0;
+  uint64_t shed_ = 0;
+  uint64_t lost_ = 0;
+  uint64_t migrated_ = 0;
   uint64_t input_tokens_ = 0;
   uint64_t output_tokens_ = 0;
   uint64_t good_ = 0;
@@ -88,6 +112,7 @@ class Recorder {
   uint64_t first_admitted_tokens_ = 0;
   uint64_t first_cached_tokens_ = 0;
   uint64_t waiting_max_ = 0;
+  Timeline timeline_;
   TimePoint first_arrival_{};
   TimePoint last_end_{};
   Distribution ttft_, ttst_, tpot_, itl_, e2e_, queue_, user_, request_rate_;

@@ -62,13 +62,16 @@ class Fields {
 void add_volume(Fields& fields, const Report& report) {
   fields.add("num_requests", report.requests);
   fields.add("completed_requests", report.completed);
-  fields.add("failed_requests", report.rejected + report.unroutable);
+  fields.add("failed_requests", report.failed());
   fields.add("rejected_requests", report.rejected);
   fields.add("unroutable_requests", report.unroutable);
-  fields.add("error_rate", report.requests == 0
-                               ? 0.0
-                               : static_cast<double>(report.rejected + report.unroutable) /
-                                     static_cast<double>(report.requests));
+  fields.add("shed_requests", report.shed);
+  fields.add("lost_requests", report.lost);
+  fields.add("migrated_requests", report.migrated);
+  fields.add("worker_failures", report.worker_failures);
+  fields.add("error_rate", report.requests == 0 ? 0.0
+                                                : static_cast<double>(report.failed()) /
+                                                      static_cast<double>(report.requests));
   fields.add("total_input_tokens", report.input_tokens);
   fields.add("total_output_tokens", report.output_tokens);
   fields.add("processed_tokens", report.input_tokens + report.output_tokens);
@@ -184,8 +187,7 @@ std::string render_table(const Report& report) {
     fmt::format_to(std::back_inserter(out), "{:<40} {:>16}\n", name, value);
   };
   out += '\n';
-  line("Requests (completed / failed)",
-       fmt::format("{} / {}", report.completed, report.rejected + report.unroutable));
+  line("Requests (completed / failed)", fmt::format("{} / {}", report.completed, report.failed()));
   line("Duration (simulated s)", fmt::format("{:.3f}", report.duration_ms / 1000));
   line("Request Throughput (requests/s)", fmt::format("{:.3f}", report.requests_per_s()));
   line("Input Token Throughput (tokens/s)",
@@ -193,6 +195,10 @@ std::string render_table(const Report& report) {
   line("Output Token Throughput (tokens/s)",
        fmt::format("{:.1f}", report.tokens_per_s(report.output_tokens)));
   line("Prompt Tokens from Cache", fmt::format("{:.2f} %", report.cached_ratio * 100));
+  if (report.worker_failures > 0) {
+    line("Worker Failures (migrated / lost)",
+         fmt::format("{} ({} / {})", report.worker_failures, report.migrated, report.lost));
+  }
   line("Preemptions", fmt::format("{}", report.preemptions));
   if (report.good) {
     line("Goodput (requests/s)",
@@ -202,6 +208,34 @@ std::string render_table(const Report& report) {
        fmt::format("{:.3f} ({:.0f} requests/s)", report.wall_time_ms / 1000,
                    per_second(static_cast<double>(report.requests), report.wall_time_ms)));
   return out;
+}
+
+std::vector<Figure> key_figures(const Report& report) {
+  double busy_ms = 0;
+  for (const WorkerReport& worker : report.per_worker) {
+    busy_ms += worker.busy_ms;
+  }
+  const double worker_ms = report.duration_ms * static_cast<double>(report.per_worker.size());
+  return {{"completed_requests", static_cast<double>(report.completed)},
+          {"failed_requests", static_cast<double>(report.failed())},
+          {"request_throughput_rps", report.requests_per_s()},
+          {"output_throughput_tok_s", report.tokens_per_s(report.output_tokens)},
+          {"mean_ttft_ms", report.ttft_ms.mean},
+          {"p50_ttft_ms", report.ttft_ms.p50},
+          {"p99_ttft_ms", report.ttft_ms.p99},
+          {"mean_tpot_ms", report.tpot_ms.mean},
+          {"p99_tpot_ms", report.tpot_ms.p99},
+          {"mean_itl_ms", report.itl_ms.mean},
+          {"mean_e2e_latency_ms", report.e2e_ms.mean},
+          {"p99_e2e_latency_ms", report.e2e_ms.p99},
+          {"mean_queue_wait_ms", report.queue_ms.mean},
+          {"prefix_cache_reused_ratio", report.cached_ratio},
+          {"goodput_request_throughput_rps",
+           per_second(static_cast<double>(report.good.value_or(0)), report.duration_ms)},
+          {"preemptions", static_cast<double>(report.preemptions)},
+          {"busy_ratio", worker_ms > 0 ? busy_ms / worker_ms : 0},
+          {"gpu_hours", (report.prefill_worker_seconds + report.decode_worker_seconds) *
+                            report.gpus_per_worker / 3600}};
 }
 
 }  // namespace stator::simulator

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "stator/simulator/distribution.h"
+#include "stator/simulator/timeline.h"
 
 namespace stator::simulator {
 
@@ -43,6 +44,10 @@ struct Report {
   uint64_t completed = 0;
   uint64_t rejected = 0;    ///< too large for an engine
   uint64_t unroutable = 0;  ///< nobody could take them
+  uint64_t shed = 0;        ///< all workers were too busy, and the queue full or too slow
+  uint64_t lost = 0;        ///< with their workers
+  uint64_t migrated = 0;    ///< lost a worker and went on at another
+  uint64_t worker_failures = 0;
   uint64_t input_tokens = 0;
   uint64_t output_tokens = 0;
   double duration_ms = 0;  ///< virtual: first arrival to last token
@@ -65,6 +70,11 @@ struct Report {
   uint64_t good_output_tokens = 0;
   std::vector<WorkerReport> per_worker;
 
+  // For plots; not in the JSON.
+  std::vector<double> ttft_curve, itl_curve, tpot_curve, e2e_curve;  ///< Distribution::curve(), ms
+  std::vector<TimelinePoint> timeline;
+
+  uint64_t failed() const { return requests - completed; }
   double requests_per_s() const;
   double tokens_per_s(uint64_t tokens) const;
 };
@@ -74,5 +84,13 @@ struct Report {
 std::string render_json(const Report& report);
 /// A table for a terminal, in the style of AIPerf.
 std::string render_table(const Report& report);
+
+/// One figure by which runs are compared.
+struct Figure {
+  std::string name;  ///< as in the JSON
+  double value = 0;
+};
+/// Those that matter most, always the same in the same order.
+std::vector<Figure> key_figures(const Report& report);
 
 }  // namespace stator::simulator

@@ -24,9 +24,15 @@ struct TraceRequest {
   std::string session;            ///< turns of one session follow each other; empty: none
   std::optional<Duration> delay;  ///< after the turn before; else the difference of arrivals
   uint32_t turn = 0;              ///< of its session; Arrivals counts them
+  /// Of agents: it comes `delay` after the last of these requests has ended, or with none of them
+  /// at its arrival, and the session only says where it belongs. Absent: the session decides.
+  std::optional<std::vector<std::string>> wait_for;
+  double priority = 0;           ///< seconds of head start in the router's queue
+  uint32_t strict_priority = 0;  ///< a higher one goes first there
 };
 
-/// Where requests come from, in the order of their arrivals. To add a format: a class of its own.
+/// Where requests come from, in the order of their arrivals. To add a format: a class of its own,
+/// and a line in trace_format.cc.
 class TraceSource {
  public:
   virtual ~TraceSource() = default;

@@ -281,6 +281,20 @@ void NaiveSimCore::finish(SimOutcome& outcome) {
   std::swap(outcome, outcome_);
 }
 
+void NaiveSimCore::fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& lost) {
+  outcome.clear();
+  outcome.start = outcome.end = now;
+  if (busy_) {
+    std::swap(outcome.rejected, outcome_.rejected);
+  }
+  for (const auto& sequence : running_) {
+    lost.push_back({sequence->request.id, sequence->generated, sequence->last_token});
+  }
+  for (const auto& sequence : waiting_) {
+    lost.push_back({sequence->request.id, sequence->generated, sequence->last_token});
+  }
+}
+
 void NaiveSimCore::emit(Sequence& sequence) {
   const uint32_t id = sequence.request.id;
   if (sequence.answering && sequence.computed % config_.block_size == 0) {

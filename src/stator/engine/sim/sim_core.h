@@ -124,6 +124,15 @@ class SimCore {
   /// Ends the passes under way; `outcome` is cleared first.
   virtual void finish(SimOutcome& outcome) = 0;
   virtual Load load() const = 0;
+  /// A request that was inside when its engine died.
+  struct Lost {
+    uint32_t id = 0;
+    uint32_t tokens = 0;     ///< of its answer that had come out, SimRequest::prefilled's included
+    TimePoint last_token{};  ///< when the last of them did
+  };
+  /// The engine dies at `now`, before finish() is due. Passes that have ended by then are told in
+  /// `outcome`, the one under way is lost; `lost` gets all requests inside. No call may follow.
+  virtual void fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& lost) = 0;
 };
 
 enum class SimPasses : uint8_t {

@@ -382,6 +382,35 @@ void SimScheduler::finish(SimOutcome& outcome) {
   step_.passes = 0;
 }
 
+void SimScheduler::fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& lost) {
+  TimePoint last = now;
+  uint64_t ended = 0;
+  if (busy()) {
+    last = step_.start;
+    TimePoint end = step_.start + step_.prefill;
+    for (; ended < step_.passes && (end += decode_time(ended)) <= now; ++ended) {
+      last = end;
+    }
+  }
+  if (ended > 0) {
+    step_.passes = ended;
+    finish(outcome);
+  } else {
+    outcome.clear();
+    outcome.start = outcome.end = now;
+    std::swap(outcome.rejected, pending_.rejected);
+  }
+  for (const Index index : running_) {
+    const Sequence& sequence = sequences_[index];
+    lost.push_back({sequence.request.id, generated(sequence),
+                    sequence.state == State::kDecoding ? last : sequence.last_token});
+  }
+  for (const Index index : waiting_) {
+    const Sequence& sequence = sequences_[index];
+    lost.push_back({sequence.request.id, sequence.generated, sequence.last_token});
+  }
+}
+
 void SimScheduler::count_gaps(SimOutcome& outcome) {
   const TimePoint second = end_of(1);
   for (const Index index : fresh_) {

@@ -33,6 +33,7 @@ class SimScheduler final : public SimCore {
   TimePoint interrupt(TimePoint now) override;
   void finish(SimOutcome& outcome) override;
   Load load() const override;
+  void fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& lost) override;
 
  private:
   using Index = uint32_t;  // into sequences_

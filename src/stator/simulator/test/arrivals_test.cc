@@ -78,17 +78,58 @@ TEST(Arrivals, TurnsFollowTheEndOfTheOneBefore) {
   EXPECT_EQ(take_line(arrivals, at(11)), 5);
   EXPECT_EQ(take_line(arrivals, at(12)), 4);
   EXPECT_FALSE(arrivals.next_time(at(13), 1).has_value());
-  arrivals.on_end("b", at(14));
-  arrivals.on_end("", at(14));
+  arrivals.on_end("", "b", at(14));
+  arrivals.on_end("", "", at(14));
   EXPECT_FALSE(arrivals.next_time(at(14), 1).has_value());
-  arrivals.on_end("a", at(40));
+  arrivals.on_end("", "a", at(40));
   EXPECT_EQ(arrivals.next_time(at(40), 0), at(47));
   TraceRequest second;
   ASSERT_TRUE(arrivals.take(at(47), second).has_value());
   EXPECT_EQ(second.line, 2);
   EXPECT_EQ(second.turn, 1);
-  arrivals.on_end("a", at(60));  // 25 ms after the turn before, which had no time
+  arrivals.on_end("", "a", at(60));  // 25 ms after the turn before, which had no time
   EXPECT_EQ(arrivals.next_time(at(60), 0), at(85));
+}
+
+TraceRequest node(uint64_t line, std::string id, std::vector<std::string> wait_for,
+                  std::optional<Duration> delay = {}) {
+  return {.line = line,
+          .request_id = std::move(id),
+          .session = "agent",
+          .delay = delay,
+          .wait_for = std::move(wait_for)};
+}
+
+TEST(Arrivals, WhatWaitsForOthersComesAfterTheLastOfThem) {
+  ListTrace trace({node(1, "a", {}), node(2, "b", {}), node(3, "c", {"a", "b"}, milliseconds(7)),
+                   node(4, "d", {"c"})});
+  Arrivals arrivals(trace, {});
+  ASSERT_TRUE(arrivals.start().has_value());
+  EXPECT_EQ(take_line(arrivals, at(0)), 1);
+  EXPECT_EQ(take_line(arrivals, at(0)), 2);
+
+  arrivals.on_end("a", "agent", at(10));
+  EXPECT_FALSE(arrivals.next_time(at(10), 0));
+  arrivals.on_end("b", "agent", at(30));
+
+  EXPECT_EQ(arrivals.next_time(at(30), 0), at(37));
+  EXPECT_EQ(take_line(arrivals, at(37)), 3);
+  EXPECT_FALSE(arrivals.next_time(at(37), 0));
+  arrivals.on_end("c", "agent", at(50));
+  EXPECT_EQ(arrivals.next_time(at(50), 0), at(50));
+}
+
+TEST(Arrivals, RefusesGraphsThatNeverEnd) {
+  const auto start = [](std::vector<TraceRequest> requests) {
+    ListTrace trace(std::move(requests));
+    return std::string(Arrivals(trace, {}).start().error().message());
+  };
+
+  EXPECT_EQ(start({node(1, "a", {}), node(2, "b", {"x"})}),
+            "line 2: wait_for: there is no request 'x'");
+  EXPECT_EQ(start({node(1, "a", {}), node(2, "b", {"c"}), node(3, "c", {"b"})}),
+            "line 2: wait_for: requests wait for each other in a circle");
+  EXPECT_EQ(start({node(1, "a", {}), node(2, "a", {})}), "line 2: request_id: 'a' is there twice");
 }
 
 }  // namespace

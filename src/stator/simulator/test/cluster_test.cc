@@ -55,11 +55,13 @@ struct Simulated {
   std::vector<RequestRecord> records;
 };
 
-Simulated simulate(const ClusterConfig& config, std::vector<TraceRequest> requests) {
+Simulated simulate(const ClusterConfig& config, std::vector<TraceRequest> requests,
+                   std::unique_ptr<Planner> planner = nullptr) {
   const perf::PolynomialTiming timing;
   ListTrace trace(std::move(requests));
   auto cluster = Cluster::create(config, timing);
   EXPECT_TRUE(cluster.has_value());
+  (*cluster)->set_planner(std::move(planner));
   Simulated run;
   Recorder recorder((*cluster)->worker_count(), {},
                     [&](const RequestRecord& record) { run.records.push_back(record); });
@@ -194,6 +196,143 @@ TEST(Cluster, TurnsOfASessionFollowEachOther) {
   }
 }
 
+TimePoint at(int64_t ms) {
+  return TimePoint(milliseconds(ms));
+}
+
+TEST(Cluster, RequestsOutliveTheirWorker) {
+  ClusterConfig config = small_fleet("kv");
+  config.fail_at = {{at(9000), 1}};
+  config.restart_after = milliseconds(5000);
+  config.startup_time = milliseconds(2000);
+
+  const Simulated run = simulate(config, make_requests(10, 200));
+
+  EXPECT_EQ(run.report.worker_failures, 1);
+  EXPECT_EQ(run.report.completed, 200);
+  EXPECT_GT(run.report.migrated, 0);
+  for (const RequestRecord& record : run.records) {
+    const bool away = record.arrival >= at(9000) && record.arrival < at(16'000);
+    EXPECT_FALSE(away && record.worker == 1) << record.line;
+    EXPECT_FALSE(record.migrations > 0 && record.last_token <= at(9000)) << record.line;
+    EXPECT_LE(record.first_token, record.last_token);
+    if (record.output_tokens > 1) {
+      EXPECT_LT(record.first_token, record.second_token) << record.line;
+      EXPECT_LE(record.second_token, record.last_token) << record.line;
+    }
+  }
+  // Seven of the seconds of one worker are not paid for.
+  EXPECT_NEAR(run.report.decode_worker_seconds, 3 * run.report.duration_ms / 1000 - 5, 1);
+  EXPECT_TRUE(std::ranges::any_of(run.records, [](const RequestRecord& record) {
+    return record.arrival > at(16'000) && record.worker == 1;
+  }));
+}
+
+TEST(Cluster, RequestsThatLoseTooManyWorkersFailAndAreCounted) {
+  ClusterConfig config = small_fleet("kv");
+  config.fail_at = {{at(9000), 0}, {at(9000), 1}};
+  config.migration_limit = 0;
+
+  const Simulated run = simulate(config, make_requests(10, 100));
+
+  EXPECT_GT(run.report.lost, 0);
+  EXPECT_EQ(run.report.completed + run.report.lost, 100);
+  EXPECT_EQ(run.records.size(), 100);
+  EXPECT_EQ(run.report.failed(), run.report.lost);
+}
+
+TEST(Cluster, WithoutWorkersEverythingIsUnroutable) {
+  ClusterConfig config = small_fleet("round_robin");
+  config.workers = 1;
+  config.fail_at = {{at(3000), 0}};
+
+  const Simulated run = simulate(config, make_requests(10, 100));
+
+  EXPECT_GT(run.report.completed, 0);
+  EXPECT_GT(run.report.unroutable, 50);
+  EXPECT_EQ(run.report.completed + run.report.unroutable, 100);
+}
+
+TEST(Cluster, SplitFleetsOutliveDeathsOnBothSides) {
+  for (const bool shared_links : {false, true}) {
+    ClusterConfig config = small_fleet("kv");
+    config.prefill_workers = 2;
+    config.handoff_bytes_per_token = 1e6;
+    config.handoff_bytes_per_second = 2e9;
+    config.shared_links = shared_links;
+    config.time_between_failures = milliseconds(4000);
+    config.restart_after = milliseconds(500);
+    config.migration_limit = 1000;
+
+    const Simulated run = simulate(config, make_requests(11, 200));
+
+    EXPECT_GT(run.report.worker_failures, 5);
+    EXPECT_GT(run.report.migrated, 5);
+    EXPECT_EQ(run.records.size(), 200);
+    EXPECT_EQ(run.report.completed + run.report.unroutable, 200);
+    EXPECT_GT(run.report.completed, 150);
+  }
+}
+
+TEST(Cluster, SharedLinksMakeHandOversWait) {
+  ClusterConfig config = small_fleet("round_robin");
+  config.prefill_workers = 3;
+  config.handoff_bytes_per_token = 1e6;
+  config.handoff_bytes_per_second = 4e9;
+  const auto second_token = [&](bool shared_links) {
+    config.shared_links = shared_links;
+    return simulate(config, make_requests(12, 200)).report.ttst_ms.mean;
+  };
+
+  EXPECT_GT(second_token(true), 1.02 * second_token(false));
+}
+
+TEST(Cluster, RequestsWaitInTheRouterWhileAllWorkersAreBusy) {
+  ClusterConfig config = small_fleet("kv");
+  config.router.wait.prefill_tokens = 500;
+  config.router.queue.wait_max = {};
+  std::vector<TraceRequest> requests = make_requests(13, 100);
+  for (TraceRequest& request : requests) {
+    request.arrival /= 20;
+  }
+
+  const Simulated patient = simulate(config, requests);
+  config.router.queue.requests_max = 2;
+  const Simulated short_queue = simulate(config, requests);
+  config.router.queue.requests_max = 4096;
+  config.router.queue.wait_max = milliseconds(300);
+  const Simulated short_wait = simulate(config, requests);
+
+  EXPECT_EQ(patient.report.completed, 100);
+  EXPECT_TRUE(std::ranges::any_of(patient.report.timeline,
+                                  [](const TimelinePoint& point) { return point.queued > 1; }));
+  EXPECT_GT(short_queue.report.shed, 0);
+  EXPECT_EQ(short_queue.report.completed + short_queue.report.shed, 100);
+  EXPECT_GT(short_wait.report.shed, 0);
+  EXPECT_EQ(short_wait.report.completed + short_wait.report.shed, 100);
+}
+
+TEST(Cluster, FollowsThePlanner) {
+  ClusterConfig config = small_fleet("round_robin");
+  config.startup_time = milliseconds(1000);
+  const Simulated run = simulate(config, make_requests(14, 200),
+                                 make_scripted_planner({}, {{at(5000), 5}, {at(10'000), 1}}));
+
+  EXPECT_EQ(run.report.completed, 200);
+  for (const RequestRecord& record : run.records) {
+    if (record.arrival < at(6000)) {
+      EXPECT_LT(record.worker, 3) << record.line;
+    }
+    if (record.arrival >= at(10'000)) {
+      EXPECT_EQ(record.worker, 0) << record.line;
+    }
+  }
+  EXPECT_TRUE(std::ranges::any_of(run.records,
+                                  [](const RequestRecord& record) { return record.worker == 4; }));
+  EXPECT_NEAR(run.report.timeline.back().workers, 1, 1e-9);
+  EXPECT_LT(run.report.decode_worker_seconds, 3 * run.report.duration_ms / 1000);
+}
+
 TEST(Cluster, RefusesConfigurationsThatMakeNoSense) {
   const perf::PolynomialTiming timing;
   EXPECT_FALSE(Cluster::create({.workers = 0}, timing).has_value());
@@ -201,6 +340,8 @@ TEST(Cluster, RefusesConfigurationsThatMakeNoSense) {
   EXPECT_FALSE(Cluster::create({.arrival_speedup = 0}, timing).has_value());
   EXPECT_FALSE(Cluster::create(small_fleet("nonsense"), timing).has_value());
   EXPECT_FALSE(Cluster::create({.handoff_bytes_per_second = 0}, timing).has_value());
+  EXPECT_FALSE(Cluster::create({.startup_time = milliseconds(-1)}, timing).has_value());
+  EXPECT_FALSE(Cluster::create({.fail_at = {{TimePoint(), 1}}}, timing).has_value());
 }
 
 }  // namespace

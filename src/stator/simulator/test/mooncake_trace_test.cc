@@ -6,6 +6,8 @@
 
 #include <sstream>
 
+#include "stator/simulator/trace_format.h"
+
 namespace stator::simulator {
 namespace {
 
@@ -14,10 +16,10 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Result<std::vector<TraceRequest>> read_all(const std::string& text, MooncakeConfig config = {}) {
+Result<std::vector<TraceRequest>> read_all(const std::string& text, TraceOptions options = {}) {
   std::istringstream input(text);
-  config.name = "t.jsonl";
-  const auto trace = make_mooncake_trace(input, config);
+  options.name = "t.jsonl";
+  STATOR_TRY(const auto trace, open_trace(input, options));
   std::vector<TraceRequest> requests;
   TraceRequest request;
   while (true) {
@@ -85,6 +87,12 @@ TEST(MooncakeTrace, NamesLineAndFieldOfWhatIsWrong) {
        "hash_ids: 1 ids of 512 tokens do not cover input_length 513"},
       {R"({"timestamp":6,"input_length":1,"output_length":1,"session_id":[]})", "session_id: must"},
       {R"({"timestamp":6,"input_length":1,"output_length":1,"delay":-1})", "delay: must be from 0"},
+      {R"({"timestamp":6,"input_length":1,"output_length":1,"wait_for":"a"})",
+       "wait_for: must be an array"},
+      {R"({"timestamp":6,"input_length":1,"output_length":1,"wait_for":[{}]})",
+       "wait_for: entry 0: must be a string"},
+      {R"({"timestamp":6,"input_length":1,"output_length":1,"strict_priority":-1})",
+       "strict_priority: must be a number from 0"},
       {R"({"timestamp":4,"input_length":1,"output_length":1})",
        "t.jsonl:2: timestamp: 4 ms is before the line above (5 ms)"},
   };
@@ -121,6 +129,34 @@ TEST(MooncakeTrace, SortsWhenAsked) {
     lengths.push_back(request.input_tokens);
   }
   EXPECT_THAT(lengths, ElementsAre(2, 1, 3));
+}
+
+TEST(MooncakeTrace, WhatIsWrittenIsReadAgain) {
+  const std::string text =
+      R"({"timestamp": 1.5, "input_length": 9, "output_length": 2, "hash_ids": [7], "session_id": "a\u0022"}
+{"timestamp": 0, "input_length": 9, "output_length": 2, "request_id": "r", "session_id": "a\u0022", "delay": 3}
+{"timestamp": 2, "input_length": 9, "output_length": 2, "strict_priority": 4, "priority": 1.5}
+)";
+  const auto requests = read_all(text);
+
+  ASSERT_TRUE(requests.has_value()) << requests.error().message();
+  std::string written;
+  for (const TraceRequest& request : *requests) {
+    written += render_mooncake(request);
+  }
+  EXPECT_EQ(written, text);
+}
+
+TEST(MooncakeTrace, OfAgentsSaysWhoWaitsForWhom) {
+  const auto requests = read_all(
+      R"({"timestamp":1,"input_length":9,"output_length":2,"request_id":"r","session_id":"s"}
+{"input_length":9,"output_length":2,"request_id":"q","session_id":"s","wait_for":["r"],"delay":3,"tool_wait_ms":4}
+)");
+
+  ASSERT_TRUE(requests.has_value()) << requests.error().message();
+  EXPECT_THAT(*requests->front().wait_for, testing::IsEmpty());
+  EXPECT_THAT(*requests->back().wait_for, ElementsAre("r"));
+  EXPECT_EQ(requests->back().delay, milliseconds(7));
 }
 
 }  // namespace

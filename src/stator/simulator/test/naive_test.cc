@@ -8,9 +8,12 @@
 
 #include "stator/perf/polynomial_timing.h"
 #include "stator/simulator/cluster.h"
+#include "stator/simulator/report_html.h"
 
 namespace stator::simulator {
 namespace {
+
+using std::chrono::milliseconds;
 
 /// Decode time follows the context, so that no two passes take equally long.
 class ContextTiming final : public perf::TimingModel {
@@ -74,6 +77,20 @@ ClusterConfig random_fleet(Random& random) {
   config.concurrency = random.below(4) == 0 ? 1 + static_cast<uint32_t>(random.below(12)) : 0;
   config.router.mode = kModes[random.below(kModes.size())];
   config.seed = random.next();
+  config.shared_links = random.below(2) == 0;
+  if (random.below(3) == 0) {  // workers die, requests wait and fleets change in size, too
+    config.startup_time = milliseconds(random.below(2000));
+    config.restart_after = milliseconds(random.below(3000));
+    config.time_between_failures = milliseconds(200 + random.below(5000));
+    config.migration_limit = static_cast<uint32_t>(random.below(4));
+    config.fail_at = {{TimePoint(milliseconds(random.below(800))), 0}};
+  }
+  if (random.below(4) == 0) {
+    config.router.wait.prefill_tokens = static_cast<double>(random.below(600));
+    config.router.queue.order = random.below(2) == 0 ? "fcfs" : "wspt";
+    config.router.queue.wait_max = milliseconds(random.below(3) * 400);
+    config.router.queue.requests_max = 1 + static_cast<uint32_t>(random.below(40));
+  }
   engine::SimEngineConfig& engine = config.engine;
   engine.rules = random.below(5) == 0 ? engine::SimRules::kTrtllm : engine::SimRules::kVllm;
   engine.block_size = 1U << random.below(7);
@@ -95,6 +112,19 @@ struct Outcome {
   std::string requests;
   uint64_t preemptions = 0;
   uint64_t rejected = 0;
+  uint64_t migrated = 0;
+  uint64_t shed = 0;
+};
+
+/// Up and down, at times that depend on what was measured.
+class RestlessPlanner final : public Planner {
+ public:
+  std::optional<TimePoint> first() const override { return TimePoint(milliseconds(50)); }
+  ScalingDecision decide(const FleetView& fleet) override {
+    const uint64_t mood = mix64(fleet.completed + fleet.decode.running * 3 + fleet.decode.waiting);
+    return {.workers = 1 + static_cast<uint32_t>(mood % 4),
+            .next = fleet.now + milliseconds(100 + mood % 400)};
+  }
 };
 
 Outcome simulate(ClusterConfig config, engine::SimPasses passes, uint64_t trace_seed,
@@ -103,6 +133,9 @@ Outcome simulate(ClusterConfig config, engine::SimPasses passes, uint64_t trace_
   RandomTrace trace(trace_seed, 60);
   auto cluster = Cluster::create(config, timing);
   EXPECT_TRUE(cluster.has_value());
+  if (trace_seed % 5 == 0) {
+    (*cluster)->set_planner(std::make_unique<RestlessPlanner>());
+  }
   Outcome outcome;
   Recorder recorder((*cluster)->worker_count(), {.ttft_ms = 50, .tpot_ms = 9},
                     [&](const RequestRecord& record) { outcome.requests += render_json(record); });
@@ -113,6 +146,11 @@ Outcome simulate(ClusterConfig config, engine::SimPasses passes, uint64_t trace_
   outcome.report = render_json(report);
   outcome.preemptions = report.preemptions;
   outcome.rejected = report.rejected;
+  outcome.migrated = report.migrated;
+  outcome.shed = report.shed;
+  EXPECT_EQ(report.requests, 60);
+  EXPECT_EQ(recorder.ended(), 60);
+  outcome.report += render_html({{{.name = "random", .report = report}}});
   return outcome;
 }
 
@@ -135,6 +173,8 @@ TEST(CompressedCore, GivesTheReportsOfTheNaiveOneOnAThousandWorkloads) {
   const ContextTiming context;
   uint64_t with_preemptions = 0;
   uint64_t with_rejections = 0;
+  uint64_t with_migrations = 0;
+  uint64_t with_shedding = 0;
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
     Random random(seed);
     const ClusterConfig config = random_fleet(random);
@@ -148,10 +188,14 @@ TEST(CompressedCore, GivesTheReportsOfTheNaiveOneOnAThousandWorkloads) {
     ASSERT_EQ(first_difference(naive.report, compressed.report), "") << "seed " << seed;
     with_preemptions += naive.preemptions > 0 ? 1 : 0;
     with_rejections += naive.rejected > 0 ? 1 : 0;
+    with_migrations += naive.migrated > 0 ? 1 : 0;
+    with_shedding += naive.shed > 0 ? 1 : 0;
   }
   // The workloads reach what is hard.
   EXPECT_GT(with_preemptions, 100);
   EXPECT_GT(with_rejections, 50);
+  EXPECT_GT(with_migrations, 100);
+  EXPECT_GT(with_shedding, 30);
 }
 
 }  // namespace

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "stator/cli/command.h"
+#include "stator/cli/sim_run.h"
+#include "stator/cli/terminal.h"
+#include "stator/core/clock.h"
+#include "stator/core/hash.h"
+#include "stator/core/metrics.h"
+#include "stator/core/mutex.h"
+#include "stator/net/compute_pool.h"
+#include "stator/simulator/compare.h"
+#include "stator/simulator/report_html.h"
+#include "stator/simulator/sweep.h"
+
+namespace stator::cli {
+namespace {
+
+using simulator::SweepPoint;
+using Values = std::vector<std::pair<std::string, std::string>>;
+
+/// The settings with some of them changed.
+Result<SimSettings> change(const SimSettings& settings, const Values& values) {
+  SimSettings changed = settings;
+  ConfigSchema schema;
+  describe(schema, changed);
+  ConfigSchema::Sources sources;
+  for (const auto& [key, value] : values) {
+    const auto field = std::ranges::find_if(schema.fields(), [&](const ConfigField& one) {
+      return one.flag == "--" + key || one.key == key;
+    });
+    if (field == schema.fields().end()) {
+      return Error(Code::kInvalidArgument,
+                   "there is no parameter '" + key + "' to change (see `stator sim --help`)");
+    }
+    sources.flags[field->flag] = value;
+  }
+  STATOR_CHECK(schema.load(sources));
+  return changed;
+}
+
+/// Identity of all that a simulation depends on but for where its results go.
+std::string base_of(const SimSettings& settings, const std::string& trace) {
+  SimSettings base = settings;
+  simulator::SimConfig& config = base.config;
+  config.report_json = config.report_html = config.per_request_jsonl = config.sweep_file =
+      config.sweep_csv = {};
+  config.threads = 0;
+  ConfigSchema schema;
+  describe(schema, base);
+  std::ifstream file(trace, std::ios::binary | std::ios::ate);
+  return fmt::format("{:016x}",
+                     xxh3_64(fmt::format("{}\n{} {}", schema.render_yaml(), trace,
+                                         static_cast<long long>(file ? file.tellg() : -1))));
+}
+
+/// Calls `part` for 0 … count − 1 on as many threads as asked for.
+void run_parallel(uint32_t threads, size_t count, const std::function<void(size_t)>& part) {
+  const uint32_t wanted = threads == 0 ? net::usable_cores() : threads;
+  if (wanted == 1 || count < 2) {
+    for (size_t i = 0; i < count; ++i) {
+      part(i);
+    }
+    return;
+  }
+  const SystemClock clock;
+  Metrics metrics;
+  net::ComputePool pool({.threads = wanted - 1}, clock, metrics);
+  pool.run_parts(count, part);
+}
+
+/// What a sweep has found so far; any thread.
+class Sweep {
+ public:
+  Sweep(const simulator::SweepSpec& spec, std::string base, OutputFile file)
+      : base_(std::move(base)), file_(std::move(file)) {
+    for (size_t i = 0; i < spec.size(); ++i) {
+      points_.push_back({.values = spec.point(i), .figures = {}, .error = {}, .base = base_});
+    }
+  }
+
+  /// Takes what an earlier run has found of the same.
+  void resume(std::istream& earlier) {
+    std::string line;
+    while (std::getline(earlier, line)) {
+      auto known = simulator::parse_sweep_point(line);
+      if (!known || known->base != base_ || !known->error.empty()) {
+        continue;  // of another sweep, or cut off when that run ended
+      }
+      const auto point = std::ranges::find(points_, known->values, &SweepPoint::values);
+      if (point != points_.end()) {
+        *point = std::move(*known);
+      }
+    }
+  }
+
+  std::vector<size_t> missing() const {
+    std::vector<size_t> missing;
+    for (size_t i = 0; i < points_.size(); ++i) {
+      if (points_[i].figures.empty()) {
+        missing.push_back(i);
+      }
+    }
+    return missing;
+  }
+
+  void simulate_point(size_t index, const SimSettings& settings, const std::string& trace) {
+    SweepPoint point = points_[index];  // nobody else touches this one
+    const auto changed = change(settings, point.values);
+    if (changed) {
+      const auto report = simulate({.settings = *changed, .trace = trace});
+      if (report) {
+        point.figures = simulator::key_figures(*report);
+      } else {
+        point.error = report.error().message();
+      }
+    } else {
+      point.error = changed.error().message();
+    }
+    const MutexLock lock(mutex_);
+    file_.write(render_json(point));
+    file_.flush();
+    points_[index] = std::move(point);
+    ++done_;
+  }
+
+  void draw_bar(size_t count) {
+    const MutexLock lock(mutex_);
+    constexpr size_t kWidth = 40;
+    const size_t full = count == 0 ? kWidth : kWidth * done_ / count;
+    print_status(fmt::format("\r\x1b[K[{:#<{}}{:.<{}}] {} of {} simulated", "", full, "",
+                             kWidth - full, done_, count));
+  }
+
+  const std::vector<SweepPoint>& points() const { return points_; }
+  OutputFile& file() { return file_; }
+
+ private:
+  const std::string base_;
+  Mutex mutex_;
+  OutputFile file_;
+  std::vector<SweepPoint> points_;
+  size_t done_ = 0;
+};
+
+Status write_file(const std::string& path, const std::string& text) {
+  STATOR_TRY(OutputFile file, OutputFile::open(path));
+  file.write(text);
+  return file.close();
+}
+
+}  // namespace
+
+Status run_sweep(const SimSettings& settings, const std::string& trace, std::string_view text) {
+  const simulator::SimConfig& config = settings.config;
+  STATOR_TRY(const simulator::SweepSpec spec, simulator::parse_sweep(text));
+  for (size_t i = 0; i < spec.size(); ++i) {  // what cannot be is said before hours of work
+    STATOR_CHECK(change(settings, spec.point(i)));
+  }
+  std::ifstream earlier(config.sweep_file);
+  STATOR_TRY(OutputFile file, OutputFile::open(config.sweep_file, OutputFile::Mode::kAppend));
+  Sweep sweep(spec, base_of(settings, trace), std::move(file));
+  if (earlier) {
+    sweep.resume(earlier);
+  }
+  const std::vector<size_t> missing = sweep.missing();
+  run_parallel(config.threads, missing.size(), [&](size_t part) {
+    sweep.simulate_point(missing[part], settings, trace);
+    if (stderr_is_terminal()) {
+      sweep.draw_bar(missing.size());
+    }
+  });
+  if (stderr_is_terminal()) {
+    print_status("\r\x1b[K");
+  }
+  STATOR_CHECK(sweep.file().close());
+  if (!config.sweep_csv.empty()) {
+    STATOR_CHECK(write_file(config.sweep_csv, simulator::render_csv(sweep.points())));
+  }
+  if (!config.report_html.empty()) {
+    STATOR_CHECK(write_file(config.report_html, simulator::render_html(spec, sweep.points())));
+  }
+  print(simulator::render_table(sweep.points()));
+  const auto failed = std::ranges::find_if(
+      sweep.points(), [](const SweepPoint& point) { return !point.error.empty(); });
+  if (failed != sweep.points().end()) {
+    return Error(Code::kInvalidArgument, "not all points could be simulated: " + failed->error);
+  }
+  return {};
+}
+
+Status run_compare(const SimSettings& settings, const std::string& trace, std::string_view text) {
+  const simulator::SimConfig& config = settings.config;
+  STATOR_TRY(const simulator::SweepSpec spec, simulator::parse_sweep(text));
+  if (spec.size() != 2) {
+    return Error(
+        Code::kInvalidArgument,
+        "--compare takes one parameter with two values, for example router=round_robin,kv");
+  }
+  std::vector<SimSettings> changed;
+  std::vector<Result<simulator::Report>> reports(2);
+  std::vector<simulator::RequestTimes> times(2);
+  for (size_t i = 0; i < 2; ++i) {
+    STATOR_TRY(SimSettings one, change(settings, spec.point(i)));
+    changed.push_back(std::move(one));
+  }
+  run_parallel(config.threads, 2, [&](size_t i) {
+    reports[i] = simulate(
+        {.settings = changed[i],
+         .trace = trace,
+         .sink = [&times, i](const simulator::RequestRecord& record) { times[i].add(record); }});
+  });
+  for (const auto& report : reports) {
+    if (!report) {
+      return report.error().clone();
+    }
+  }
+  const auto& names = spec.axes.front().values;
+  const auto differences = simulator::compare(*reports[0], times[0], *reports[1], times[1]);
+  if (!config.report_html.empty()) {
+    const std::vector<simulator::NamedReport> named = {{names[0], *reports[0]},
+                                                       {names[1], *reports[1]}};
+    STATOR_CHECK(write_file(config.report_html, simulator::render_html(named, differences)));
+  }
+  print(simulator::render_table(differences, names[0], names[1]));
+  return {};
+}
+
+}  // namespace stator::cli

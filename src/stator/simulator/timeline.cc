@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/simulator/timeline.h"
+
+#include <algorithm>
+
+namespace stator::simulator {
+
+void Timeline::Stretch::add(const Stretch& other) {
+  arrivals += other.arrivals;
+  completed += other.completed;
+  output_tokens += other.output_tokens;
+  prompt_tokens += other.prompt_tokens;
+  cached_tokens += other.cached_tokens;
+  queued += other.queued;
+  waiting += other.waiting;
+  running += other.running;
+  blocks_in_use += other.blocks_in_use;
+  blocks += other.blocks;
+  workers += other.workers;
+}
+
+/// Two stretches become one.
+void Timeline::halve() {
+  for (size_t i = 0; i < stretches_.size(); ++i) {
+    if (i % 2 == 0) {
+      stretches_[i / 2] = stretches_[i];
+    } else {
+      stretches_[i / 2].add(stretches_[i]);
+    }
+  }
+  stretches_.resize((stretches_.size() + 1) / 2);
+  width_ *= 2;
+}
+
+Timeline::Stretch& Timeline::current() {
+  while (true) {
+    const auto at = static_cast<size_t>(now_.time_since_epoch() / width_);
+    if (at < stretches_.size()) {
+      return stretches_[at];
+    }
+    if (at < kPointsMax) {
+      stretches_.resize(at + 1);
+    } else {
+      halve();
+    }
+  }
+}
+
+void Timeline::advance(TimePoint now, const Gauges& gauges) {
+  while (now_ < now) {
+    Stretch& stretch = current();
+    const TimePoint end = TimePoint((now_.time_since_epoch() / width_ + 1) * width_);
+    const TimePoint until = std::min(end, now);
+    const auto time = static_cast<Sum>((until - now_).count());
+    stretch.queued += time * gauges.queued;
+    stretch.waiting += time * gauges.waiting;
+    stretch.running += time * gauges.running;
+    stretch.blocks_in_use += time * gauges.blocks_in_use;
+    stretch.blocks += time * gauges.blocks;
+    stretch.workers += time * gauges.workers;
+    now_ = until;
+  }
+}
+
+std::vector<TimelinePoint> Timeline::points() const {
+  std::vector<TimelinePoint> points;
+  double cached_ratio = 0;
+  for (size_t i = 0; i < stretches_.size(); ++i) {
+    const Stretch& stretch = stretches_[i];
+    const TimePoint begin(width_ * static_cast<int64_t>(i));
+    const Duration time = std::min(width_, now_ - begin);
+    if (time <= Duration::zero() && i > 0) {
+      break;  // a single instant at the end
+    }
+    const double nanoseconds = std::max<double>(1, static_cast<double>(time.count()));
+    const auto mean = [&](Sum sum) { return static_cast<double>(sum) / nanoseconds; };
+    const auto rate = [&](uint64_t count) {
+      return static_cast<double>(count) / nanoseconds * 1e9;
+    };
+    if (stretch.prompt_tokens > 0) {
+      cached_ratio =
+          static_cast<double>(stretch.cached_tokens) / static_cast<double>(stretch.prompt_tokens);
+    }
+    points.push_back({.begin_s = std::chrono::duration<double>(begin.time_since_epoch()).count(),
+                      .arrivals_per_s = rate(stretch.arrivals),
+                      .requests_per_s = rate(stretch.completed),
+                      .output_tokens_per_s = rate(stretch.output_tokens),
+                      .cached_ratio = cached_ratio,
+                      .queued = mean(stretch.queued),
+                      .waiting = mean(stretch.waiting),
+                      .running = mean(stretch.running),
+                      .kv_use = stretch.blocks == 0 ? 0
+                                                    : static_cast<double>(stretch.blocks_in_use) /
+                                                          static_cast<double>(stretch.blocks),
+                      .workers = mean(stretch.workers)});
+  }
+  return points;
+}
+
+}  // namespace stator::simulator
