@@ -7,8 +7,8 @@
 #include "stator/cli/event_carrier.h"
 #include "stator/core/config.h"
 #include "stator/engine/core/engine_config.h"
-#include "stator/engine/sim/sim_runner.h"
 #include "stator/frontend/frontend_config.h"
+#include "stator/perf/linear_timing.h"
 #include "stator/router/router.h"
 #include "stator/runtime/etcd_discovery.h"
 #include "stator/weights/hub.h"
@@ -45,7 +45,12 @@ struct WorkerSettings {
   uint32_t threads = 1;                    ///< per worker, cpu engine
   engine::EngineConfig engine_config;
   EngineServerSettings server;  ///< for engines that are servers
-  engine::SimTiming sim_timing;
+  std::string sim_timing = "linear";  ///< perf::make_timing() reads it
+  perf::LinearCoefficients sim_linear;
+  double sim_speedup = 1;
+  double sim_decode_speedup = 1;
+  std::string sim_rules = "vllm";  ///< engine::find_rules() reads it
+  std::string sim_drafts;          ///< acceptance of draft tokens, numbers with commas
   std::string sim_reply;  ///< file with what the simulated engine says; empty: drawn tokens
 };
 

@@ -101,8 +101,8 @@ Status run_sim(Invocation& invocation) {
   }
   json.write(render_json(report));
   if (html.wanted()) {
-    const std::string title = run.trace.empty() ? "requests made up" : run.trace;
-    html.write(render_html({{{.name = title, .report = report}}}));
+    const simulator::NamedReport named{run.trace.empty() ? "requests made up" : run.trace, report};
+    html.write(simulator::render_html({&named, 1}));
   }
   STATOR_CHECK(json.close());
   STATOR_CHECK(html.close());

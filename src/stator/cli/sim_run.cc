@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "stator/core/clock.h"
-#include "stator/perf/polynomial_timing.h"
+#include "stator/perf/timing_spec.h"
 #include "stator/router/router_service.h"
 #include "stator/simulator/cluster.h"
 #include "stator/simulator/sim_setup.h"
@@ -150,8 +150,8 @@ Result<simulator::Report> simulate(const SimRun& run) {
              simulator::make_cluster_config(config, run.settings.router));
   const SystemClock clock;
   const TimePoint begin = clock.now();
-  const perf::PolynomialTiming timing;
-  STATOR_TRY(const auto cluster, simulator::Cluster::create(fleet, timing));
+  STATOR_TRY(const auto timing, perf::make_timing(config.timing));
+  STATOR_TRY(const auto cluster, simulator::Cluster::create(fleet, *timing));
   STATOR_TRY(auto planner, simulator::make_planner(config));
   cluster->set_planner(std::move(planner));
   STATOR_TRY(const auto requests, open_requests(run));

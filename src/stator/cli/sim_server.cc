@@ -13,6 +13,7 @@
 #include "stator/core/log.h"
 #include "stator/fake_engine/fake_server_service.h"
 #include "stator/frontend/model_assets.h"
+#include "stator/perf/timing_spec.h"
 
 namespace stator::cli {
 namespace {
@@ -156,11 +157,13 @@ Result<fake_engine::FakeConfig> read_config(const Invocation& invocation, const 
   if (config.engine.max_num_batched_tokens == 0) {
     config.engine.max_num_batched_tokens = kBatchedTokensDefault;
   }
-  config.timing = settings.worker.sim_timing;
+  STATOR_TRY(config.timing,
+             perf::make_timing(settings.worker.sim_timing, settings.worker.sim_linear));
+  config.speedup = settings.worker.sim_speedup;
   if (options.on("--speedup")) {
     uint64_t speedup = 0;
     STATOR_CHECK(options.number("--speedup", 0, 1'000'000'000, speedup));
-    config.timing.speedup = static_cast<double>(speedup);
+    config.speedup = static_cast<double>(speedup);
   }
   config.model_path = options.text("--model-dir", "m");
   config.model_name = options.text("--served-model-name", config.model_path);

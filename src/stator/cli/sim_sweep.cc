@@ -54,7 +54,7 @@ std::string base_of(const SimSettings& settings, const std::string& trace) {
   std::ifstream file(trace, std::ios::binary | std::ios::ate);
   return fmt::format("{:016x}",
                      xxh3_64(fmt::format("{}\n{} {}", schema.render_yaml(), trace,
-                                         static_cast<long long>(file ? file.tellg() : -1))));
+                                         file ? static_cast<int64_t>(file.tellg()) : -1)));
 }
 
 /// Calls `part` for 0 … count − 1 on as many threads as asked for.

@@ -15,6 +15,7 @@
 #include "stator/engine/cpu/cpu_model_runner.h"
 #include "stator/engine/cpu/model.h"
 #include "stator/engine/sim/sim_runner.h"
+#include "stator/perf/timing_spec.h"
 
 namespace stator::cli {
 namespace {
@@ -148,12 +149,18 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
   if (!settings_.worker.sim_reply.empty()) {
     STATOR_TRY(replies, read_sim_replies(settings_.worker.sim_reply, *assets_->tokenizer));
   }
+  STATOR_TRY(auto drafts, engine::read_acceptance(settings_.worker.sim_drafts));
+  STATOR_TRY(auto timing,
+             perf::make_timing(settings_.worker.sim_timing, settings_.worker.sim_linear));
   return engine::make_sim_runner({.vocab_size = assets_->tokenizer->vocab_size(),
                                   .max_model_len = context > 0 ? context : kSimContextDefault,
                                   .block_size = config.block_size,
                                   .first_token = first,
                                   .last_token = last,
-                                  .timing = settings_.worker.sim_timing,
+                                  .timing = std::move(timing),
+                                  .speedup = settings_.worker.sim_speedup,
+                                  .decode_speedup = settings_.worker.sim_decode_speedup,
+                                  .draft_acceptance = std::move(drafts),
                                   .replies = std::move(replies),
                                   .token_bytes = [assets = assets_](TokenId token) {
                                     return assets->tokenizer->token_bytes(token);
@@ -165,6 +172,9 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   config.kind = settings_.worker.engine;
   config.version = "0.1.0";
   config.name = fmt::format("{}{}", config.kind, made_);
+  if (config.kind == "sim") {
+    config.rules = *engine::find_rules(settings_.worker.sim_rules);  // checked by the schema
+  }
   if (config.max_num_batched_tokens == 0) {
     config.max_num_batched_tokens =
         loaded_->cpu != nullptr ? kCpuBatchedTokensDefault : kSimBatchedTokensDefault;

@@ -87,6 +87,7 @@ Status EngineHost::add_rank(uint32_t index, Metrics& metrics) {
                                                    .first_token = model_.first_token,
                                                    .last_token = model_.last_token,
                                                    .timing = config_.timing,
+                                                   .speedup = config_.speedup,
                                                    .replies = {},
                                                    .token_bytes = {}}));
   engine::EngineConfig config = config_.engine;

@@ -15,6 +15,7 @@
 #include "stator/engine/core/engine_config.h"
 #include "stator/engine/sim/sim_runner.h"
 #include "stator/net/http_server.h"
+#include "stator/perf/linear_timing.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::fake_engine {
@@ -67,7 +68,8 @@ struct FakeConfig {
   std::string model_path = "m";  ///< as in `root`, `model_path`
   uint32_t dp_size = 1;          ///< engines, each with its own cache and event ports
   engine::EngineConfig engine;
-  engine::SimTiming timing;
+  std::shared_ptr<const perf::TimingModel> timing = std::make_shared<perf::LinearTiming>();
+  double speedup = 1;  ///< divides its times; 0 = no waiting
   uint64_t seed = 0;
   Release release = Release::kCurrent;
   bool scale_out = true;  ///< vLLM's /inference/v1/*

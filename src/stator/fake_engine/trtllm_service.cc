@@ -159,7 +159,7 @@ class TrtllmService final : public DialectService {
     std::string out;
     JsonWriter json(out);
     json.begin_array().begin_object().key("iter").value(++iteration_);
-    json.key("iterLatencyMS").value(context_.config.timing.step_us / 1e3);
+    json.key("iterLatencyMS").value(context_.config.timing->decode_ms({.decode_requests = 1}));
     json.key("numActiveRequests").value(load.running).key("numQueuedRequests").value(load.waiting);
     json.key("maxNumActiveRequests").value(info.max_num_seqs).key("gpuMemUsage").value(0);
     json.key("kvCacheStats").begin_object().key("maxNumBlocks").value(load.kv_total_blocks);

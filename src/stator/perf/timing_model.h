@@ -17,6 +17,18 @@ struct PassShape {
   uint64_t context_tokens = 0;         ///< Σ length of those, prompt and answer so far
   uint64_t kv_tokens = 0;              ///< in KV blocks in use
   uint64_t kv_tokens_max = 1;          ///< in all KV blocks
+  uint64_t prefill_pairs = 0;          ///< of a new prompt token and one it attends to
+
+  /// Counts tokens [before, after) of one request's prompt.
+  void add_prompt(uint64_t before, uint64_t after) {
+    if (after > before) {
+      const uint64_t tokens = after - before;
+      ++prefill_requests;
+      prefill_new_tokens += tokens;
+      prefill_prefix_tokens += before;
+      prefill_pairs += tokens * before + tokens * (tokens + 1) / 2;
+    }
+  }
 };
 
 /// How long the two parts of a pass take, in milliseconds; a pass takes their sum. Pure functions

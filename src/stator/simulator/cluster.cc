@@ -108,7 +108,7 @@ void Cluster::describe(Report& report) const {
     return static_cast<double>(pool.worker_time) * 1e-9;
   };
   report.router = config_.router.mode;
-  report.engine = config_.engine.rules == engine::SimRules::kTrtllm ? "trtllm" : "vllm";
+  report.engine = engine::name_of(config_.engine.rules);
   report.workers = config_.workers;
   report.prefill_workers = config_.prefill_workers;
   report.gpus_per_worker = config_.gpus_per_worker;

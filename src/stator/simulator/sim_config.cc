@@ -111,7 +111,7 @@ void describe_workload(ConfigSchema& schema, SimConfig& c) {
 }
 
 void describe_engine(ConfigSchema& schema, SimConfig& c) {
-  schema.choice("engine.rules", c.engine, {"vllm", "trtllm"}, "whose scheduling rules",
+  schema.choice("engine.rules", c.engine, {"vllm", "trtllm", "trtllm-max-utilization", "sglang"}, "whose scheduling rules",
                 {.flag = "engine"});
   schema.integer("engine.block_size", c.block_size, 1, 1 << 20, "tokens per KV block",
                  {.flag = "block-size"});
@@ -129,6 +129,16 @@ void describe_engine(ConfigSchema& schema, SimConfig& c) {
                  "a prompt is computed in one pass", {.flag = "no-chunked-prefill"});
   schema.boolean("engine.preempt_oldest", c.preempt_oldest,
                  "when blocks run out, instead of the newest", {.flag = "preempt-oldest"});
+  schema.boolean("engine.sglang_lpm", c.sglang_lpm, "sglang: longest cached prefix first",
+                 {.flag = "sglang-lpm"});
+  schema.boolean("engine.sglang_mixed_chunk", c.sglang_mixed_chunk,
+                 "sglang: decodes share the passes of prompts", {.flag = "sglang-mixed-chunk"});
+  schema.text("engine.draft_acceptance", c.draft_acceptance,
+              "speculative decoding: that draft token 1, 2, … is accepted, e.g. 0.8,0.6",
+              {.flag = "draft-acceptance"});
+  schema.text("engine.timing", c.timing,
+              "how long a pass takes: polynomial, linear, … with :NAME=NUMBER,…",
+              {.flag = "timing"});
   schema.number("engine.speedup", c.speedup, 1e-6, 1e9, "engines are so many times faster",
                 {.flag = "speedup"});
   schema.number("engine.decode_speedup", c.decode_speedup, 1e-6, 1e9, "further, their decode part",
@@ -148,6 +158,9 @@ void describe_run(ConfigSchema& schema, SimConfig& c) {
   schema.boolean("run.naive", c.naive,
                  "simulate pass by pass and block by block; slow, the same result",
                  {.flag = "naive"});
+  schema.boolean("run.by_token", c.by_token,
+                 "simulate with the scheduler of live engines, token by token; slow",
+                 {.flag = "by-token"});
   schema.text("report.json", c.report_json, "FILE for the report", {.flag = "report-json"});
   schema.text("report.html", c.report_html, "FILE for a page with plots", {.flag = "report-html"});
   schema.text("report.emit_trace", c.emit_trace,

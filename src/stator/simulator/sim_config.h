@@ -69,6 +69,10 @@ struct SimConfig {
   bool no_prefix_caching = false;
   bool no_chunked_prefill = false;
   bool preempt_oldest = false;
+  bool sglang_lpm = false;
+  bool sglang_mixed_chunk = false;
+  std::string draft_acceptance;
+  std::string timing = "polynomial";
   double speedup = 1;
   double decode_speedup = 1;
 
@@ -78,6 +82,7 @@ struct SimConfig {
   double goal_e2e_ms = 0;
   uint64_t seed = 42;
   bool naive = false;
+  bool by_token = false;
   std::string report_json;
   std::string report_html;
   std::string per_request_jsonl;

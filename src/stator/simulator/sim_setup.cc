@@ -3,6 +3,9 @@
 
 #include <utility>
 
+#include "stator/engine/core/scheduling_rules.h"
+#include "stator/engine/sim/sim_runner.h"
+
 namespace stator::simulator {
 
 Result<ClusterConfig> make_cluster_config(const SimConfig& config,
@@ -10,7 +13,9 @@ Result<ClusterConfig> make_cluster_config(const SimConfig& config,
   ClusterConfig fleet;
   fleet.workers = config.workers;
   fleet.prefill_workers = config.prefill_workers;
-  fleet.passes = config.naive ? engine::SimPasses::kNaive : engine::SimPasses::kCompressed;
+  fleet.passes = config.naive      ? engine::SimPasses::kNaive
+                 : config.by_token ? engine::SimPasses::kProduction
+                                   : engine::SimPasses::kCompressed;
   fleet.router = router;
   fleet.seed = config.seed;
   fleet.arrival_speedup = config.arrival_speedup;
@@ -25,7 +30,10 @@ Result<ClusterConfig> make_cluster_config(const SimConfig& config,
   fleet.migration_limit = config.migration_limit;
   STATOR_TRY(fleet.fail_at, parse_steps(config.fail_at, 1'000'000));
   engine::SimEngineConfig& engine = fleet.engine;
-  engine.rules = config.engine == "trtllm" ? engine::SimRules::kTrtllm : engine::SimRules::kVllm;
+  engine.rules = engine::find_rules(config.engine).value_or(engine.rules);  // checked by the schema
+  engine.sglang.longest_prefix_first = config.sglang_lpm;
+  engine.sglang.mixed_chunk = config.sglang_mixed_chunk;
+  STATOR_TRY(engine.draft_acceptance, engine::read_acceptance(config.draft_acceptance));
   engine.block_size = config.block_size;
   engine.blocks = config.blocks;
   engine.max_num_seqs = config.max_num_seqs;

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "stator/api/generation.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/kv/block_id.h"
+#include "stator/perf/timing_model.h"
 
 namespace stator::engine {
 
@@ -32,6 +34,9 @@ struct SequenceSlice {
 struct Sampled {
   TokenId token = 0;
   std::optional<api::TokenLogprobs> logprobs;
+  /// Speculative decoding: tokens that follow `token`, from the same pass. The KV of `token` and of
+  /// all of these but the last is written.
+  std::vector<TokenId> drafted;
 };
 
 /// The part of an engine that differs between real and simulated ones: it turns a batch into
@@ -45,10 +50,13 @@ class ModelRunner {
   virtual uint32_t max_model_len() const = 0;
   /// Whether its tokens follow EngineRequest::structured_outputs.
   virtual bool structured_output() const { return false; }
-  /// `sampled` is parallel to `slices`. Returns how long the step takes beyond the call itself: a
-  /// simulated engine returns its modelled time and the shell waits for it; a real one returns
-  /// zero.
-  virtual Duration run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) = 0;
+  /// The most tokens that Sampled::drafted has.
+  virtual uint32_t draft_tokens() const { return 0; }
+  /// `sampled` is parallel to `slices`.
+  virtual void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) = 0;
+  /// How long a pass of this shape lasts at least: a simulated engine's modelled time, which the
+  /// shell waits out. Zero for a real one, whose passes last as long as run().
+  virtual Duration pass_time(const perf::PassShape& /*shape*/) const { return Duration::zero(); }
 };
 
 }  // namespace stator::engine

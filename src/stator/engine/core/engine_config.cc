@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t kBlockSizeMax = 1024;
 constexpr uint32_t kSequencesMax = 65'536;
+constexpr uint32_t kDraftTokensMax = 16;
 
 Status check_range(std::string_view key, uint64_t value, uint64_t min, uint64_t max) {
   if (value < min || value > max) {
@@ -46,6 +47,15 @@ Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len)
   STATOR_CHECK(check_range("max_num_batched_tokens", config.max_num_batched_tokens,
                            config.max_num_seqs, UINT32_MAX));
   STATOR_CHECK(check_range("waiting_max", config.waiting_max, 1, UINT32_MAX));
+  STATOR_CHECK(check_range("draft_tokens", config.draft_tokens, 0, kDraftTokensMax));
+  STATOR_CHECK(check_range("sglang.max_prefill_tokens", config.sglang.max_prefill_tokens, 1,
+                           UINT32_MAX));
+  STATOR_CHECK(check_range("sglang.clip_max_new_tokens", config.sglang.clip_max_new_tokens, 1,
+                           UINT32_MAX));
+  if (!(config.sglang.schedule_conservativeness > 0)) {
+    return Error(Code::kInvalidArgument,
+                 "engine config: sglang.schedule_conservativeness must be above 0");
+  }
   const uint64_t pool_tokens = uint64_t{config.total_blocks} * config.block_size;
   if (pool_tokens < config.max_model_len) {
     return Error(

@@ -6,6 +6,7 @@
 
 #include "stator/core/result.h"
 #include "stator/engine/api/engine.h"
+#include "stator/engine/core/scheduling_rules.h"
 
 namespace stator::engine {
 
@@ -30,6 +31,11 @@ struct EngineConfig {
   uint32_t max_model_len = 0;               ///< prompt and output tokens; 0 = the runner's limit
   uint32_t waiting_max = 4'096;             ///< requests not yet running; beyond: kOverloaded
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  SchedulingRules rules = SchedulingRules::kVllm;
+  SglangConfig sglang;
+  /// Tokens a pass may give a sequence beyond one (Sampled::drafted); each sequence holds room for
+  /// them.
+  uint32_t draft_tokens = 0;
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;  ///< off: max_num_batched_tokens must be ≥ max_model_len
   /// The runner's; off: a request with structured_outputs is kUnsupported.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <utility>
 #include <variant>
@@ -17,6 +18,10 @@
 
 namespace stator::engine {
 namespace {
+
+/// How far behind its model an engine may be and catch up: about a missed slice of the operating
+/// system's scheduler.
+constexpr Duration kCatchUpMax = std::chrono::milliseconds(20);
 
 struct Submit {
   SessionId session;
@@ -85,7 +90,7 @@ class EngineService final : public Engine {
   void apply(Command& command);
   void step();
   void publish();
-  void wait_out(Duration extra);
+  void wait_out(TimePoint begin, Duration pass);
   void deliver(std::vector<SessionOutput>& outputs);
   void fail_everything();
 
@@ -100,6 +105,7 @@ class EngineService final : public Engine {
   std::vector<Sampled> sampled_;
   std::vector<Command> commands_;
   bool reset_now_ = false;
+  TimePoint pass_end_{};  // of the last modelled pass, unless there was nothing to do since
   kv::EventLog events_;
 
   mutable Mutex mutex_;
@@ -248,6 +254,7 @@ bool EngineService::take_commands() {
     sleeping_ = true;
     while (!stopping_ && !reset_requested_ && inbox_.empty() && scheduler_.idle()) {
       work_.wait(lock);
+      pass_end_ = {};
     }
     sleeping_ = false;
     go_on = !stopping_;
@@ -289,7 +296,8 @@ void EngineService::step() {
   if (!plan.empty()) {
     sampled_.clear();
     sampled_.resize(plan.slices.size());
-    wait_out(runner_->run(plan.slices, sampled_));
+    runner_->run(plan.slices, sampled_);
+    wait_out(begin, runner_->pass_time(plan.shape));
     const uint32_t tokens = plan.tokens;
     std::vector<SessionOutput>& outputs = scheduler_.commit(sampled_);
     publish();
@@ -306,12 +314,15 @@ void EngineService::publish() {
   load_ = load;
 }
 
-/// A modelled step lasts although nothing computes; only stop() cuts it short.
-void EngineService::wait_out(Duration extra) {
-  if (extra <= Duration::zero()) {
+/// A modelled pass lasts although nothing computes; only stop() cuts it short. One pass begins when
+/// the last one ended by the model, so that late wake-ups do not add up.
+void EngineService::wait_out(TimePoint begin, Duration pass) {
+  if (pass <= Duration::zero()) {
     return;
   }
-  const TimePoint end = clock_.now() + extra;
+  const bool follows = begin - pass_end_ < std::min(pass, kCatchUpMax);
+  const TimePoint end = (follows ? pass_end_ : begin) + pass;
+  pass_end_ = end;
   MutexLock lock(mutex_);
   while (!stopping_) {
     const Duration left = end - clock_.now();
@@ -362,6 +373,7 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::unique_ptr<ModelRunner> runner, Clock& clock,
                                             Metrics& metrics) {
   config.structured_output = runner->structured_output();
+  config.draft_tokens = runner->draft_tokens();
   STATOR_TRY(const EngineConfig resolved, resolve(std::move(config), runner->max_model_len()));
   return std::make_unique<EngineService>(resolved, std::move(runner), clock, metrics);
 }

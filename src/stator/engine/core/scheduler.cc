@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "stator/core/assert.h"
@@ -17,6 +16,9 @@ using api::FinishReason;
 /// While others run, an admission leaves this share of the pool alone, so that they can grow for a
 /// while before somebody must be preempted and recomputed.
 constexpr uint32_t kWatermarkDivisor = 100;
+
+/// SGLang falls back to the order of arrival when more than this wait.
+constexpr size_t kPrefixOrderMax = 128;
 
 bool contains(std::span<const TokenId> tokens, TokenId token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
@@ -52,11 +54,15 @@ bool Scheduler::PolicyOrder::operator()(const Sequence* a, const Sequence* b) co
 }
 
 Scheduler::Scheduler(const EngineConfig& config, kv::BlockPool::Events events)
-    : config_(config), pool_(config.total_blocks, events), waiting_(PolicyOrder{config.policy}) {}
+    : config_(config),
+      pool_(config.total_blocks, events),
+      waiting_(PolicyOrder{config.policy}),
+      new_token_ratio_(config.sglang) {}
 
 Scheduler::~Scheduler() = default;
 
-Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now) {
+Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now,
+                      const KnownPrompt& known) {
   STATOR_ASSERT(!planned_, "S7: add between plan and commit");
   if (waiting_count() - preempted_waiting_ >= config_.waiting_max) {
     return Error(Code::kOverloaded,
@@ -72,7 +78,7 @@ Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now) {
   }
   const uint64_t seed = blocks::hash_seed(request.lora_name, request.cache_salt);
   entry->second =
-      std::make_unique<Sequence>(key, pool_, blocks::BlockHasher(config_.block_size, seed));
+      std::make_unique<Sequence>(key, pool_, SequenceHashes(config_.block_size, seed));
   Sequence& sequence = *entry->second;
   sequence.id = next_sequence_++;
   sequence.priority = request.priority;
@@ -82,8 +88,13 @@ Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now) {
   sequence.tokens = std::move(request.tokens);
   sequence.sampling = std::move(request.sampling);
   sequence.stop = std::move(request.stop);
+  sequence.known_computed = known.computed;
   if (config_.enable_prefix_caching) {
-    sequence.hasher.append(sequence.tokens);
+    sequence.hasher.adopt(known.sequences, known.locals);
+    sequence.hasher.append(
+        std::span<const TokenId>(sequence.tokens)
+            .subspan(std::min(sequence.tokens.size(),
+                              known.sequences.size() * size_t{config_.block_size})));
   }
   waiting_.insert(&sequence);
   return {};
@@ -125,11 +136,20 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   forget_ended();
   plan_.slices.clear();
   plan_.sequences.clear();
+  plan_.admitted.clear();
   plan_.tokens = 0;
+  plan_.shape = {};
   budget_ = config_.max_num_batched_tokens;
-  if (!plan_running()) {
+  if (config_.rules == SchedulingRules::kSglang) {
+    if (!plan_prompts(now) || config_.sglang.mixed_chunk) {
+      plan_decodes();
+    }
+  } else if (!plan_running()) {
     plan_waiting(now);
   }
+  merge_admitted();
+  plan_.shape.kv_tokens = uint64_t{pool_.used_blocks()} * config_.block_size;
+  plan_.shape.kv_tokens_max = uint64_t{config_.total_blocks} * config_.block_size;
   STATOR_ASSERT(!plan_.empty() || idle(), "S5: live requests but nothing to compute");
   planned_ = !plan_.empty();
   return plan_;
@@ -144,17 +164,17 @@ void Scheduler::forget_ended() {
 
 // Decodes first: a long prefill must not hold up everybody's next token.
 bool Scheduler::plan_running() {
-  prefills_.clear();
+  chosen_.clear();
   const uint64_t preemptions_before = totals_.preemptions;
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (sequence.remaining() > 1) {
-      prefills_.push_back(&sequence);  // its blocks were taken at admission
+      chosen_.push_back(&sequence);  // its blocks were taken at admission
     } else if (grow(sequence)) {
       schedule(sequence, 1);
     }
   }
-  for (Sequence* sequence : prefills_) {
+  for (Sequence* sequence : chosen_) {
     if (budget_ == 0) {
       break;
     }
@@ -164,60 +184,211 @@ bool Scheduler::plan_running() {
 }
 
 void Scheduler::plan_waiting(TimePoint now) {
-  admitted_.clear();
   while (!waiting_.empty() && budget_ > 0 && running_count_ < config_.max_num_seqs &&
          try_admit(**waiting_.begin(), now)) {
   }
-  merge_admitted();
+}
+
+/// What of its tokens the cache has. At least one must be computed to get logits for the next.
+Scheduler::PrefixHit Scheduler::find_prefix(const Sequence& sequence) const {
+  const size_t matchable = (sequence.tokens.size() - 1) / config_.block_size;
+  const auto hashes = sequence.hasher.sequences();
+  PrefixHit hit{.wanted = hashes.first(std::min(matchable, hashes.size()))};
+  hit.peek = pool_.peek_prefix(hit.wanted);
+  hit.computed = hit.peek.blocks * config_.block_size;
+  if (sequence.known_computed) {
+    hit.computed = std::min(static_cast<uint32_t>(sequence.tokens.size()) - 1,
+                            std::max(hit.computed, sequence.prompt_tokens));
+  }
+  return hit;
+}
+
+bool Scheduler::has_room(const Sequence& sequence, const PrefixHit& hit) const {
+  const uint32_t missing = blocks_wanted(sequence) - hit.peek.blocks;
+  const bool spares = running_count_ > 0 && config_.rules == SchedulingRules::kVllm;
+  const uint32_t reserve = spares ? config_.total_blocks / kWatermarkDivisor : 0;
+  return uint64_t{missing} + hit.peek.idle_blocks + reserve <= pool_.available_blocks() &&
+         (config_.rules != SchedulingRules::kTrtllm ||
+          promised_blocks_ + blocks_to_end(sequence) <= config_.total_blocks);
 }
 
 bool Scheduler::try_admit(Sequence& sequence, TimePoint now) {
-  // At least one token must be computed to get logits for the next one.
-  const size_t matchable = (sequence.tokens.size() - 1) / config_.block_size;
-  const auto hashes = sequence.hasher.sequences();
-  const auto wanted = hashes.first(std::min(matchable, hashes.size()));
-  const kv::BlockPool::PrefixPeek peek = pool_.peek_prefix(wanted);
-  const uint32_t hit_tokens = peek.blocks * config_.block_size;
-  const uint32_t missing = blocks_for(sequence.tokens.size()) - peek.blocks;
-  const uint32_t reserve = running_count_ > 0 ? config_.total_blocks / kWatermarkDivisor : 0;
-  if (uint64_t{missing} + peek.idle_blocks + reserve > pool_.available_blocks()) {
+  const PrefixHit hit = find_prefix(sequence);
+  const uint32_t remaining = static_cast<uint32_t>(sequence.tokens.size()) - hit.computed;
+  if (!has_room(sequence, hit) || (remaining > budget_ && !config_.enable_chunked_prefill)) {
     return false;
   }
-  const uint32_t remaining = static_cast<uint32_t>(sequence.tokens.size()) - hit_tokens;
-  if (remaining > budget_ && !config_.enable_chunked_prefill) {
-    return false;
-  }
+  admit(sequence, hit, now);
+  schedule(sequence, std::min(remaining, budget_));
+  return true;
+}
 
-  waiting_.erase(waiting_.begin());
-  sequence.chain = pool_.match_prefix(wanted);
+void Scheduler::admit(Sequence& sequence, const PrefixHit& hit, TimePoint now) {
+  waiting_.erase(&sequence);
+  const uint32_t missing = blocks_wanted(sequence) - hit.peek.blocks;
+  sequence.chain = pool_.match_prefix(hit.wanted);
   for (uint32_t i = 0; i < missing; ++i) {
     sequence.chain.append(pool_.allocate());
   }
-  sequence.computed = hit_tokens;
+  sequence.computed = hit.computed;
+  sequence.registered = hit.peek.blocks;
+  register_full_blocks(sequence);  // of what was computed elsewhere
   sequence.state = Sequence::State::kRunning;
   preempted_waiting_ -= std::exchange(sequence.preempted, false) ? 1 : 0;
+  promised_blocks_ += blocks_to_end(sequence);
   ++running_count_;
   if (!std::exchange(sequence.admitted, true)) {
+    const uint32_t hit_tokens = hit.peek.blocks * config_.block_size;
     sequence.cached_tokens = std::min(hit_tokens, sequence.prompt_tokens);
     totals_.prefix_query_tokens += sequence.tokens.size();
     totals_.prefix_hit_tokens += hit_tokens;
     totals_.queue_wait += now - sequence.arrived;
     ++totals_.admitted_requests;
   }
-  admitted_.push_back(&sequence);
-  schedule(sequence, std::min(remaining, budget_));
+  plan_.admitted.push_back(&sequence);
+}
+
+// SGLang's rules.
+
+bool Scheduler::plan_prompts(TimePoint now) {
+  const uint32_t decodes =
+      config_.sglang.mixed_chunk ? running_count_ - (chunked_ == nullptr ? 0 : 1) : 0;
+  if (running_count_ == 0) {
+    new_token_ratio_.on_idle();
+  }
+  PrefillAdmission pass(config_.sglang, {.room_tokens = uint64_t{pool_.available_blocks()} *
+                                                        config_.block_size,
+                                         .promised_tokens = promised_tokens(),
+                                         .chunk_tokens = budget_ - decodes,
+                                         .page_tokens = config_.block_size});
+  if (chunked_ != nullptr) {
+    Sequence& sequence = *chunked_;
+    const uint32_t left = sequence.remaining();
+    const uint32_t tokens = pass.resume(left, answer_left(sequence));
+    chunked_ = tokens < left ? chunked_ : nullptr;
+    if (tokens > 0) {  // decodes may have taken them all
+      schedule(sequence, tokens);
+    }
+  }
+  for (Sequence* sequence : prompt_order()) {
+    const PrefixHit hit = find_prefix(*sequence);
+    const uint32_t left = static_cast<uint32_t>(sequence->tokens.size()) - hit.computed;
+    if (chunked_ != nullptr || pass.closed() || running_count_ >= config_.max_num_seqs ||
+        !has_room(*sequence, hit)) {
+      break;
+    }
+    uint32_t tokens = pass.offer(left, answer_left(*sequence));
+    if (tokens == 0 && running_count_ == 0) {
+      tokens = std::min(left, budget_);  // alone it always fits
+    }
+    if (tokens == 0) {
+      break;
+    }
+    admit(*sequence, hit, now);
+    schedule(*sequence, tokens);
+    chunked_ = tokens < left ? sequence : nullptr;
+  }
+  return !plan_.empty();
+}
+
+/// Who waits, in the order they are taken in.
+std::vector<Sequence*> Scheduler::prompt_order() const {
+  std::vector<Sequence*> order(waiting_.begin(), waiting_.end());
+  if (config_.sglang.longest_prefix_first && order.size() <= kPrefixOrderMax) {
+    FlatMap<const Sequence*, uint32_t> cached;
+    for (const Sequence* sequence : order) {
+      cached[sequence] = find_prefix(*sequence).computed;
+    }
+    const PolicyOrder arrival{config_.policy};
+    std::ranges::sort(order, [&](const Sequence* a, const Sequence* b) {
+      const uint32_t of_a = cached.at(a);
+      const uint32_t of_b = cached.at(b);
+      return of_a != of_b ? of_a > of_b : arrival(a, b);
+    });
+  }
+  return order;
+}
+
+double Scheduler::promised_tokens() const {
+  uint64_t tokens = 0;
+  for (const Sequence* sequence : running_) {
+    if (sequence->state == Sequence::State::kRunning && sequence != chunked_) {
+      tokens += std::min(answer_left(*sequence), config_.sglang.clip_max_new_tokens);
+    }
+  }
+  return static_cast<double>(tokens) * new_token_ratio_.value();
+}
+
+uint32_t Scheduler::answer_left(const Sequence& sequence) const {
+  const auto length = static_cast<uint32_t>(sequence.tokens.size());
+  return std::min(sequence.stop.max_tokens - sequence.output_tokens(),
+                  config_.max_model_len - length);
+}
+
+void Scheduler::plan_decodes() {
+  chosen_.clear();
+  uint32_t missing = 0;
+  for (Sequence* sequence : running_) {
+    const bool in_this_pass = std::ranges::find(plan_.sequences, sequence) != plan_.sequences.end();
+    if (sequence != chunked_ && !in_this_pass) {
+      chosen_.push_back(sequence);
+      missing += blocks_missing(*sequence);
+    }
+  }
+  if (!chosen_.empty() && !retract(missing)) {
+    new_token_ratio_.on_decode();
+  }
+  for (Sequence* sequence : chosen_) {
+    if (grow(*sequence)) {
+      schedule(*sequence, 1);
+    }
+  }
+}
+
+/// Sends sequences of chosen_, who all decode, back to the queue until `missing` blocks are to be
+/// had or one is left. False when nobody had to go.
+bool Scheduler::retract(uint32_t missing) {
+  if (missing <= pool_.available_blocks()) {
+    return false;
+  }
+  // Fewest generated tokens first, then longest prompts.
+  std::ranges::sort(chosen_, [](const Sequence* a, const Sequence* b) {
+    return std::pair(a->output_tokens(), b->prompt_tokens) >
+           std::pair(b->output_tokens(), a->prompt_tokens);
+  });
+  while (missing > pool_.available_blocks() && chosen_.size() > 1) {
+    Sequence* victim = chosen_.back();
+    chosen_.pop_back();
+    missing -= blocks_missing(*victim);
+    std::erase(running_, victim);
+    preempt(*victim);
+  }
+  uint64_t generated = 0;
+  uint64_t allowed = 0;
+  for (const Sequence* sequence : chosen_) {
+    generated += sequence->output_tokens();
+    allowed += sequence->output_tokens() + answer_left(*sequence);
+  }
+  new_token_ratio_.on_retraction(generated, allowed, static_cast<uint32_t>(chosen_.size()));
+  std::ranges::sort(chosen_, PolicyOrder{config_.policy});
   return true;
 }
 
 bool Scheduler::grow(Sequence& sequence) {
-  const uint32_t needed = blocks_for(sequence.tokens.size());
+  const uint32_t needed = blocks_wanted(sequence);
   while (sequence.chain.size() < needed) {
     kv::BlockHandle block = pool_.allocate();
     if (block) {
       sequence.chain.append(std::move(block));
       continue;
     }
-    preempt_last();
+    if (config_.rules == SchedulingRules::kSglang) {
+      return false;  // beside a prompt that was begun; it goes on when that is done
+    }
+    STATOR_ASSERT(running_.size() > 1, "S5: a sequence alone does not fit into the pool");
+    Sequence& last = *running_.back();
+    running_.pop_back();
+    preempt(last);
     if (sequence.state == Sequence::State::kWaiting) {
       return false;
     }
@@ -225,13 +396,15 @@ bool Scheduler::grow(Sequence& sequence) {
   return true;
 }
 
-void Scheduler::preempt_last() {
-  STATOR_ASSERT(running_.size() > 1, "S5: a sequence alone does not fit into the pool");
-  Sequence& sequence = *running_.back();
-  running_.pop_back();
+/// The caller has taken it out of running_.
+void Scheduler::preempt(Sequence& sequence) {
+  STATOR_ASSERT(config_.rules != SchedulingRules::kTrtllm, "room was promised to the last token");
   --running_count_;
+  promised_blocks_ -= blocks_to_end(sequence);
   sequence.chain.clear();
   sequence.computed = 0;
+  sequence.registered = 0;
+  sequence.known_computed = false;
   sequence.state = Sequence::State::kWaiting;
   sequence.preempted = true;
   ++preempted_waiting_;
@@ -252,19 +425,24 @@ void Scheduler::schedule(Sequence& sequence, uint32_t count) {
   plan_.sequences.push_back(&sequence);
   plan_.tokens += count;
   budget_ -= count;
+  const uint32_t end = sequence.computed + count;
+  plan_.shape.add_prompt(std::min(sequence.computed, sequence.prompt_tokens),
+                         std::min(end, sequence.prompt_tokens));
+  if (end == sequence.tokens.size()) {
+    ++plan_.shape.decode_requests;
+    plan_.shape.context_tokens += end;
+  }
 }
 
 void Scheduler::merge_admitted() {
   const PolicyOrder order{config_.policy};
-  if (running_.empty() || admitted_.empty() || order(running_.back(), admitted_.front())) {
-    running_.insert(running_.end(), admitted_.begin(), admitted_.end());
-    return;
+  const auto middle = static_cast<ptrdiff_t>(running_.size());
+  running_.insert(running_.end(), plan_.admitted.begin(), plan_.admitted.end());
+  // Sorted already, unless priorities differ or prefixes went first.
+  const auto old_last = running_.begin() + std::max<ptrdiff_t>(middle - 1, 0);
+  if (!std::is_sorted(old_last, running_.end(), order)) {
+    std::ranges::sort(running_, order);
   }
-  merged_.clear();
-  merged_.reserve(running_.size() + admitted_.size());
-  std::merge(running_.begin(), running_.end(), admitted_.begin(), admitted_.end(),
-             std::back_inserter(merged_), order);
-  running_.swap(merged_);
 }
 
 std::vector<SessionOutput>& Scheduler::commit(std::span<Sampled> sampled) {
@@ -276,11 +454,11 @@ std::vector<SessionOutput>& Scheduler::commit(std::span<Sampled> sampled) {
     Sequence& sequence = *plan_.sequences[i];
     const SequenceSlice& slice = plan_.slices[i];
     sequence.computed += slice.count;
-    if (config_.enable_prefix_caching) {
-      register_full_blocks(sequence, slice.start);
-    }
     if (slice.sample) {
       accept(sequence, sampled[i]);
+    }
+    if (sequence.state == Sequence::State::kRunning) {
+      register_full_blocks(sequence);
     }
   }
   totals_.computed_tokens += plan_.tokens;
@@ -288,39 +466,56 @@ std::vector<SessionOutput>& Scheduler::commit(std::span<Sampled> sampled) {
   return outputs_;
 }
 
-void Scheduler::register_full_blocks(Sequence& sequence, uint32_t computed_before) {
+void Scheduler::register_full_blocks(Sequence& sequence) {
+  if (!config_.enable_prefix_caching) {
+    return;
+  }
   const uint32_t end = sequence.computed / config_.block_size;
-  for (uint32_t i = computed_before / config_.block_size; i < end; ++i) {
+  for (; sequence.registered < end; ++sequence.registered) {
+    const uint32_t i = sequence.registered;
     sequence.chain.register_block(
         i, {.sequence = sequence.hasher.sequences()[i], .local = sequence.hasher.locals()[i]});
   }
 }
 
 void Scheduler::accept(Sequence& sequence, Sampled& sampled) {
+  STATOR_ASSERT(sampled.drafted.size() <= config_.draft_tokens, "more tokens than there is room");
   StepOutput& output = output_for(sequence);
   Delta& delta = output.deltas.emplace_back();
   delta.key = sequence.key.request;
   delta.offset = sequence.output_tokens();
   delta.token_begin = static_cast<uint32_t>(output.tokens.size());
-  delta.token_count = 1;
   if (std::exchange(sequence.first_delta, false)) {
     delta.cached_tokens = sequence.cached_tokens;
   }
-  output.tokens.push_back(sampled.token);
+  append_token(sequence, sampled.token, output, delta);
   if (sampled.logprobs) {
     output.logprobs.resize(output.tokens.size());
     output.logprobs.back() = std::move(*sampled.logprobs);
   }
-  sequence.tokens.push_back(sampled.token);
+  for (const TokenId token : sampled.drafted) {
+    if (delta.finish != FinishReason::kNone) {
+      break;
+    }
+    ++sequence.computed;
+    append_token(sequence, token, output, delta);
+  }
+  if (delta.finish != FinishReason::kNone) {
+    ++totals_.finished_requests;
+    register_full_blocks(sequence);
+    end(sequence);
+  }
+}
+
+void Scheduler::append_token(Sequence& sequence, TokenId token, StepOutput& output, Delta& delta) {
+  ++delta.token_count;
+  output.tokens.push_back(token);
+  sequence.tokens.push_back(token);
   if (config_.enable_prefix_caching) {
-    sequence.hasher.append(sampled.token);
+    sequence.hasher.append(std::span(&token, 1));
   }
   ++totals_.generated_tokens;
   set_finish(delta, sequence, config_.max_model_len);
-  if (delta.finish != FinishReason::kNone) {
-    ++totals_.finished_requests;
-    end(sequence);
-  }
 }
 
 StepOutput& Scheduler::output_for(const Sequence& sequence) {
@@ -365,7 +560,9 @@ void Scheduler::end(Sequence& sequence) {
     preempted_waiting_ -= sequence.preempted ? 1 : 0;
   } else {
     --running_count_;
+    promised_blocks_ -= blocks_to_end(sequence);
   }
+  chunked_ = chunked_ == &sequence ? nullptr : chunked_;
   sequence.state = Sequence::State::kEnded;
   sequence.chain.clear();
   SessionSlot& slot = sessions_[sequence.session_slot];
@@ -400,6 +597,21 @@ void Scheduler::reset_prefix_cache() {
 
 uint32_t Scheduler::blocks_for(size_t tokens) const {
   return static_cast<uint32_t>((tokens + config_.block_size - 1) / config_.block_size);
+}
+
+uint32_t Scheduler::blocks_wanted(const Sequence& sequence) const {
+  return std::min(blocks_for(sequence.tokens.size() + config_.draft_tokens),
+                  blocks_to_end(sequence));
+}
+
+uint32_t Scheduler::blocks_missing(const Sequence& sequence) const {
+  const auto has = static_cast<uint32_t>(sequence.chain.size());
+  return std::max(blocks_wanted(sequence), has) - has;
+}
+
+uint32_t Scheduler::blocks_to_end(const Sequence& sequence) const {
+  return blocks_for(std::min(uint64_t{sequence.prompt_tokens} + sequence.stop.max_tokens,
+                             uint64_t{config_.max_model_len}));
 }
 
 LoadReport Scheduler::load() const {

@@ -14,8 +14,10 @@
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/core/engine_config.h"
 #include "stator/engine/core/sequence.h"
+#include "stator/engine/core/sglang_rules.h"
 #include "stator/kv/block_pool.h"
 #include "stator/kv/event.h"
+#include "stator/perf/timing_model.h"
 
 namespace stator::engine {
 
@@ -23,7 +25,9 @@ namespace stator::engine {
 struct StepPlan {
   std::vector<SequenceSlice> slices;
   std::vector<Sequence*> sequences;  ///< parallel to `slices`; the scheduler's own bookkeeping
+  std::vector<Sequence*> admitted;   ///< that began to run with this step, in that order
   uint32_t tokens = 0;               ///< sum of the slices' counts
+  perf::PassShape shape;             ///< the same, as timing models and forward-pass metrics see it
   bool empty() const { return slices.empty(); }
 };
 
@@ -43,6 +47,14 @@ struct SchedulerTotals {
   uint64_t finished_requests = 0;
   uint64_t admitted_requests = 0;
   Duration queue_wait{};  ///< from add() to first admission, summed
+};
+
+/// What is known of a request's prompt by other means than its tokens: in simulations that know
+/// blocks but no text, and after a hand-off.
+struct KnownPrompt {
+  std::span<const blocks::SequenceHash> sequences;  ///< of its full blocks; empty: hash the tokens
+  std::span<const blocks::LocalHash> locals;
+  bool computed = false;  ///< its KV was computed elsewhere and moves in at admission
 };
 
 /// Continuous batching: decides, step by step, which sequences compute which tokens into which KV
@@ -68,7 +80,11 @@ struct SchedulerTotals {
 /// evictable; the head of the queue is never overtaken. When a decoding sequence finds no block,
 /// the running sequence last in policy order is preempted: its blocks are given back, it keeps its
 /// tokens and is recomputed later, mostly from its own cached prefix. A waiting request never
-/// preempts a running one.
+/// preempts a running one. These are vLLM's rules; SchedulingRules names the others.
+///
+/// Under SGLang's (sglang_rules.h) a step is either prompts, as many as PrefillAdmission takes, or
+/// one token for everybody; of several begun prompts there is at most one. When blocks run out, the
+/// sequence with the fewest generated tokens is retracted.
 ///
 /// S1  A sequence is in exactly one of waiting_ (no blocks) and running_ (blocks for all computed
 ///     positions); both are in policy order.
@@ -92,7 +108,8 @@ class Scheduler {
 
   /// Queues a request that passed validate(). kOverloaded: the queue is full. kAlreadyExists: the
   /// session has a live request of that key. O(log waiting + tokens).
-  Status add(SessionId session, EngineRequest request, TimePoint now);
+  Status add(SessionId session, EngineRequest request, TimePoint now,
+             const KnownPrompt& known = {});
   /// Frees the sequence's blocks now; nothing more is said about it. False for an unknown key.
   bool cancel(SessionId session, RequestKey key);
   /// The same for everything of one session. O(live sequences).
@@ -139,15 +156,32 @@ class Scheduler {
   /// Returns whether somebody was preempted.
   bool plan_running();
   void plan_waiting(TimePoint now);
+  /// Under SGLang's rules; false when there is no prompt to compute.
+  bool plan_prompts(TimePoint now);
+  void plan_decodes();
+  std::vector<Sequence*> prompt_order() const;
+  double promised_tokens() const;
+  uint32_t answer_left(const Sequence& sequence) const;
+  bool retract(uint32_t missing_blocks);
+
+  struct PrefixHit {
+    std::span<const blocks::SequenceHash> wanted;
+    kv::BlockPool::PrefixPeek peek;
+    uint32_t computed = 0;  // tokens that need no computing
+  };
+  PrefixHit find_prefix(const Sequence& sequence) const;
+  bool has_room(const Sequence& sequence, const PrefixHit& hit) const;
   bool try_admit(Sequence& sequence, TimePoint now);
+  void admit(Sequence& sequence, const PrefixHit& hit, TimePoint now);
   bool grow(Sequence& sequence);
-  void preempt_last();
+  void preempt(Sequence& sequence);
   void schedule(Sequence& sequence, uint32_t count);
   void merge_admitted();
 
   // commit()
-  void register_full_blocks(Sequence& sequence, uint32_t computed_before);
+  void register_full_blocks(Sequence& sequence);
   void accept(Sequence& sequence, Sampled& sampled);
+  void append_token(Sequence& sequence, TokenId token, StepOutput& output, Delta& delta);
   StepOutput& output_for(const Sequence& sequence);
   void close_outputs();
 
@@ -156,6 +190,10 @@ class Scheduler {
 
   uint32_t take_slot(SessionId session);
   uint32_t blocks_for(size_t tokens) const;
+  /// Of the next step, with room for drafted tokens.
+  uint32_t blocks_wanted(const Sequence& sequence) const;
+  uint32_t blocks_missing(const Sequence& sequence) const;  ///< of those
+  uint32_t blocks_to_end(const Sequence& sequence) const;
 
   const EngineConfig config_;
   kv::BlockPool pool_;
@@ -176,9 +214,10 @@ class Scheduler {
 
   StepPlan plan_;
   uint32_t budget_ = 0;
-  std::vector<Sequence*> prefills_;  // running, more than one token to compute
-  std::vector<Sequence*> admitted_;  // this step
-  std::vector<Sequence*> merged_;    // scratch of merge_admitted()
+  std::vector<Sequence*> chosen_;    // scratch: prompts begun, or who decodes under SGLang
+  Sequence* chunked_ = nullptr;      // SGLang: whose prompt was begun
+  NewTokenRatio new_token_ratio_;
+  uint64_t promised_blocks_ = 0;     // TensorRT-LLM: to those running
   std::vector<SessionOutput> outputs_;
   std::vector<uint32_t> output_slots_;  // parallel to outputs_
 };

@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,13 +28,45 @@ struct SequenceKey {
   }
 };
 
+/// Hashes of the full blocks of a growing sequence, of which the first may be known without their
+/// tokens.
+class SequenceHashes {
+ public:
+  SequenceHashes(uint32_t block_size, uint64_t seed) : hasher_(block_size, seed) {}
+
+  /// Before any append(): the first blocks are these.
+  void adopt(std::span<const blocks::SequenceHash> sequences,
+             std::span<const blocks::LocalHash> locals) {
+    sequences_.assign(sequences.begin(), sequences.end());
+    locals_.assign(locals.begin(), locals.end());
+    known_ = locals.size();
+  }
+  void append(std::span<const TokenId> tokens) {
+    hasher_.append(tokens);
+    while (locals_.size() < known_ + hasher_.locals().size()) {
+      const blocks::LocalHash local = hasher_.locals()[locals_.size() - known_];
+      sequences_.push_back(sequences_.empty() ? blocks::chain(local)
+                                              : blocks::chain(sequences_.back(), local));
+      locals_.push_back(local);
+    }
+  }
+  std::span<const blocks::SequenceHash> sequences() const { return sequences_; }
+  std::span<const blocks::LocalHash> locals() const { return locals_; }
+
+ private:
+  blocks::BlockHasher hasher_;  // of the tokens behind the known blocks
+  size_t known_ = 0;
+  std::vector<blocks::SequenceHash> sequences_;
+  std::vector<blocks::LocalHash> locals_;
+};
+
 /// One live request inside the scheduler. Plain data: the scheduler keeps the invariants (S1-S4 in
 /// scheduler.h).
 struct Sequence {
   enum class State : uint8_t { kWaiting, kRunning, kEnded };
 
-  Sequence(SequenceKey key_in, kv::BlockPool& pool, blocks::BlockHasher hasher_in)
-      : key(key_in), chain(pool), hasher(std::move(hasher_in)) {}
+  Sequence(SequenceKey key_in, kv::BlockPool& pool, SequenceHashes hashes)
+      : key(key_in), chain(pool), hasher(std::move(hashes)) {}
 
   SequenceKey key;
   uint64_t id = 0;  ///< arrival order
@@ -44,13 +77,15 @@ struct Sequence {
   bool first_delta = true;  ///< nothing sent by this attempt yet
   uint32_t session_slot = 0;
   uint32_t prompt_tokens = 0;
+  uint32_t registered = 0;     ///< blocks of `chain` that can be found
+  bool known_computed = false; ///< KnownPrompt::computed, until it is preempted
   uint32_t computed = 0;       ///< tokens[0, computed) have their KV in `chain`
   uint32_t cached_tokens = 0;  ///< prompt tokens found in the prefix cache at first admission
   TimePoint arrived{};
 
   std::vector<TokenId> tokens;  ///< prompt, then output of all attempts
   kv::BlockChain chain;
-  blocks::BlockHasher hasher;  ///< over `tokens`; unused without prefix caching
+  SequenceHashes hasher;  ///< over `tokens`; unused without prefix caching
   api::SamplingParams sampling;
   api::StopConditions stop;
 

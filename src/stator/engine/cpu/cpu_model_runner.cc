@@ -56,7 +56,7 @@ CpuModelRunner::CpuModelRunner(Private /*key*/, std::shared_ptr<const Model> mod
           {.model = *model_, .kernels = kernels_for(config.isa), .team = team_, .cache = cache_}),
       sampler_(model_->config.vocab_size) {}
 
-Duration CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) {
+void CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) {
   STATOR_ASSERT(slices.size() == sampled.size(), "run: sampled must be parallel to slices");
   for (size_t index = 0; index < slices.size(); ++index) {
     const SequenceSlice& slice = slices[index];
@@ -76,7 +76,6 @@ Duration CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sa
     }
   }
   flush(slices, sampled);
-  return Duration::zero();
 }
 
 void CpuModelRunner::flush(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) {

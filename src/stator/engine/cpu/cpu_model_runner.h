@@ -51,7 +51,7 @@ class CpuModelRunner final : public ModelRunner {
   uint32_t vocab_size() const override { return model_->config.vocab_size; }
   /// Bounded by the model's positions, by the setting, and by what the whole KV cache holds.
   uint32_t max_model_len() const override { return max_model_len_; }
-  Duration run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override;
+  void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override;
 
   const Model& model() const { return *model_; }
   KvArena& kv() { return cache_; }

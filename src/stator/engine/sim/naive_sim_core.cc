@@ -153,7 +153,7 @@ void NaiveSimCore::plan_running() {
 }
 
 void NaiveSimCore::preempt(size_t position) {
-  STATOR_ASSERT(config_.rules == SimRules::kVllm, "room was promised to the last token");
+  STATOR_ASSERT(config_.rules == SchedulingRules::kVllm, "room was promised to the last token");
   Owned sequence = std::move(running_[position]);
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(position));
   budget_ += sequence->scheduled;
@@ -220,7 +220,7 @@ bool NaiveSimCore::admit() {
       needed + cached_idle > free_blocks() + idle_.size()) {
     return false;
   }
-  if (config_.rules == SimRules::kTrtllm && !can_promise(sequence)) {
+  if (config_.rules == SchedulingRules::kTrtllm && !can_promise(sequence)) {
     return false;
   }
   running_.push_back(std::move(waiting_.front()));
@@ -237,13 +237,7 @@ bool NaiveSimCore::admit() {
 
 void NaiveSimCore::schedule(Sequence& sequence, uint32_t tokens) {
   const uint32_t prompt = sequence.request.prompt_tokens;
-  const uint32_t before = std::min(sequence.computed, prompt);
-  const uint32_t after = std::min(sequence.computed + tokens, prompt);
-  if (after > before) {
-    ++shape_.prefill_requests;
-    shape_.prefill_new_tokens += after - before;
-    shape_.prefill_prefix_tokens += before;
-  }
+  shape_.add_prompt(std::min(sequence.computed, prompt), std::min(sequence.computed + tokens, prompt));
   sequence.computed += tokens;
   sequence.scheduled = tokens;
   budget_ -= tokens;

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "stator/engine/sim/naive_sim_core.h"
 #include "stator/engine/sim/sim_scheduler.h"
+#include "stator/engine/sim/token_sim_core.h"
 
 namespace stator::engine {
 
@@ -20,6 +22,10 @@ Status validate(const SimEngineConfig& config) {
   if (config.max_num_seqs == 0 || config.max_num_batched_tokens < config.max_num_seqs) {
     return refuse(fmt::format("max_num_seqs must be from 1 to max_num_batched_tokens ({}), is {}",
                               config.max_num_batched_tokens, config.max_num_seqs));
+  }
+  const auto probability = [](double value) { return value >= 0 && value <= 1; };
+  if (!std::ranges::all_of(config.draft_acceptance, probability)) {
+    return refuse("the acceptance of draft tokens must be numbers from 0 to 1");
   }
   if (!(config.speedup > 0) || !(config.decode_speedup > 0) ||
       !std::isfinite(config.speedup * config.decode_speedup)) {
@@ -44,6 +50,10 @@ void SimOutcome::clear() {
 
 std::unique_ptr<SimCore> make_sim_core(const SimEngineConfig& config,
                                        const perf::TimingModel& timing, SimPasses passes) {
+  if (passes == SimPasses::kProduction || config.rules == SchedulingRules::kSglang ||
+      !config.draft_acceptance.empty()) {
+    return std::make_unique<TokenSimCore>(config, timing);
+  }
   if (passes == SimPasses::kNaive) {
     return std::make_unique<NaiveSimCore>(config, timing);
   }

@@ -9,6 +9,7 @@
 #include "stator/core/clock.h"
 #include "stator/core/random.h"
 #include "stator/core/result.h"
+#include "stator/engine/core/scheduling_rules.h"
 #include "stator/kv/event.h"
 #include "stator/perf/timing_model.h"
 
@@ -20,16 +21,12 @@ enum class SimRole : uint8_t {
   kPrefill,  ///< a request is done with its first token, which comes out of the prefill pass
   kDecode,   ///< prompts arrive computed
 };
-/// Whose scheduling rules.
-enum class SimRules : uint8_t {
-  kVllm,    ///< takes requests in as long as their next tokens find room; preempts when they do not
-  kTrtllm,  ///< takes them in when all their tokens, to the last one, are sure to find room
-};
 enum class SimPreemption : uint8_t { kNewest, kOldest };
 
 /// One simulated engine, by vLLM's names. The defaults are those of NVIDIA Dynamo's mock engine.
 struct SimEngineConfig {
-  SimRules rules = SimRules::kVllm;
+  SchedulingRules rules = SchedulingRules::kVllm;
+  SglangConfig sglang;
   uint32_t block_size = 64;  ///< tokens per KV block
   uint32_t blocks = 16'384;
   uint32_t max_num_seqs = 256;
@@ -41,6 +38,9 @@ struct SimEngineConfig {
   SimRole role = SimRole::kAggregated;
   double speedup = 1;         ///< of everything
   double decode_speedup = 1;  ///< further, of the decode part of a pass
+  /// Speculative decoding: with what probability draft token i is accepted once all before it
+  /// were; empty: off.
+  std::vector<double> draft_acceptance;
   bool publish_events = true;
 };
 
@@ -138,6 +138,8 @@ class SimCore {
 enum class SimPasses : uint8_t {
   kCompressed,  ///< all passes between two changes of the schedule at once
   kNaive,       ///< one by one, token by token, block by block: the oracle
+  kProduction,  ///< by the scheduler of live engines; the only way for what the others do not know:
+                ///< SGLang's rules, speculative decoding
 };
 
 /// `timing` outlives the core. The config has been validated.

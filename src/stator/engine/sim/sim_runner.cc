@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stator/core/assert.h"
 #include "stator/core/random.h"
+#include "stator/perf/linear_timing.h"
 
 namespace stator::engine {
 namespace {
@@ -18,6 +21,7 @@ namespace {
 // Separate streams of hash bits for separate questions about the same state.
 constexpr uint64_t kEosStream = 0xE05;
 constexpr uint64_t kLogprobStream = 0x106;
+constexpr uint64_t kDraftStream = 0xD4AF;
 
 bool contains(std::span<const TokenId> tokens, TokenId token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
@@ -25,21 +29,33 @@ bool contains(std::span<const TokenId> tokens, TokenId token) {
 
 class SimRunner final : public ModelRunner {
  public:
-  explicit SimRunner(const SimRunnerConfig& config)
-      : config_(config), range_(config.last_token - config.first_token + 1) {}
+  explicit SimRunner(SimRunnerConfig config)
+      : config_(std::move(config)), range_(config_.last_token - config_.first_token + 1) {}
 
   uint32_t vocab_size() const override { return config_.vocab_size; }
   uint32_t max_model_len() const override { return config_.max_model_len; }
+  uint32_t draft_tokens() const override {
+    return static_cast<uint32_t>(config_.draft_acceptance.size());
+  }
   bool structured_output() const override { return !config_.replies.empty(); }
 
-  Duration run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override {
+  void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override {
     for (size_t i = 0; i < slices.size(); ++i) {
       const uint64_t state = compute(slices[i]);
       if (slices[i].sample) {
         sample(slices[i], state, sampled[i]);
+        draft(slices[i], state, sampled[i]);
       }
     }
-    return step_time(slices);
+  }
+
+  Duration pass_time(const perf::PassShape& shape) const override {
+    if (config_.speedup <= 0 || std::isinf(config_.speedup)) {
+      return Duration::zero();
+    }
+    return perf::to_duration(config_.timing->prefill_ms(shape), config_.speedup) +
+           perf::to_duration(config_.timing->decode_ms(shape),
+                             config_.speedup * config_.decode_speedup);
   }
 
  private:
@@ -76,21 +92,57 @@ class SimRunner final : public ModelRunner {
   }
 
   void sample(const SequenceSlice& slice, uint64_t state, Sampled& out) const {
-    if (slice.sampling->seed && !slice.sampling->greedy()) {
-      state = mix64(state ^ mix64(static_cast<uint64_t>(*slice.sampling->seed)));
-    }
-    out.token = scripted(slice).value_or(choose(slice, state));
+    out.token = next_token(slice, state, said(slice));
     if (slice.sampling->logprobs) {
-      out.logprobs = logprobs(out.token, *slice.sampling->logprobs, state);
+      out.logprobs = logprobs(out.token, *slice.sampling->logprobs, seeded(slice, state));
     }
   }
 
-  std::optional<TokenId> scripted(const SequenceSlice& slice) const {
+  /// Draft tokens of a decode, as long as they are accepted: the tokens that the next passes would
+  /// have given.
+  void draft(const SequenceSlice& slice, uint64_t state, Sampled& out) {
+    if (slice.count != 1 || slice.sampling->logprobs) {
+      return;
+    }
+    size_t answered = said(slice) + 1;
+    uint32_t position = static_cast<uint32_t>(slice.tokens.size());
+    TokenId last = out.token;
+    for (const double acceptance : config_.draft_acceptance) {
+      constexpr double kRange = 18446744073709551616.0;  // 2^64
+      const bool accepted =
+          static_cast<double>(mix64(state ^ kDraftStream)) < acceptance * kRange;
+      if (!accepted || answered >= slice.stop->max_tokens ||
+          position / config_.block_size >= slice.blocks.size()) {
+        return;
+      }
+      state = mix64(state ^ last);
+      cell(slice, position) = {.state = state, .position = position};
+      ++position;
+      last = next_token(slice, state, answered++);
+      out.drafted.push_back(last);
+    }
+  }
+
+  static size_t said(const SequenceSlice& slice) {
+    return slice.tokens.size() - slice.prompt_tokens;
+  }
+
+  static uint64_t seeded(const SequenceSlice& slice, uint64_t state) {
+    return slice.sampling->seed && !slice.sampling->greedy()
+               ? mix64(state ^ mix64(static_cast<uint64_t>(*slice.sampling->seed)))
+               : state;
+  }
+
+  /// After `state`, the hash of all before it, and `said` tokens of the answer.
+  TokenId next_token(const SequenceSlice& slice, uint64_t state, size_t said) const {
+    return scripted(slice, said).value_or(choose(slice, seeded(slice, state), said));
+  }
+
+  std::optional<TokenId> scripted(const SequenceSlice& slice, size_t said) const {
     const ScriptedReply* reply = find_reply(slice.tokens.first(slice.prompt_tokens));
     if (reply == nullptr) {
       return std::nullopt;
     }
-    const size_t said = slice.tokens.size() - slice.prompt_tokens;
     if (said < reply->tokens.size()) {
       return reply->tokens[said];
     }
@@ -126,9 +178,9 @@ class SimRunner final : public ModelRunner {
     return best;
   }
 
-  TokenId choose(const SequenceSlice& slice, uint64_t state) const {
+  TokenId choose(const SequenceSlice& slice, uint64_t state, size_t said) const {
     const api::StopConditions& stop = *slice.stop;
-    const bool may_stop = slice.tokens.size() - slice.prompt_tokens >= stop.min_tokens;
+    const bool may_stop = said >= stop.min_tokens;
     const bool wants_eos = config_.eos_every > 0 && !stop.ignore_eos &&
                            !stop.eos_token_ids.empty() &&
                            mix64(state ^ kEosStream) % config_.eos_every == 0;
@@ -168,32 +220,32 @@ class SimRunner final : public ModelRunner {
     return out;
   }
 
-  Duration step_time(std::span<const SequenceSlice> slices) const {
-    const SimTiming& timing = config_.timing;
-    if (timing.speedup <= 0 || std::isinf(timing.speedup)) {
-      return Duration::zero();
-    }
-    double us = timing.step_us;
-    for (const SequenceSlice& slice : slices) {
-      const double count = slice.count;
-      if (slice.count > 1) {
-        us += timing.prefill_token_us * count +
-              timing.prefill_pair_us * count * (slice.start + count / 2);
-      } else {
-        us += timing.decode_sequence_us +
-              timing.decode_context_token_us * static_cast<double>(slice.tokens.size());
-      }
-    }
-    return std::chrono::duration_cast<Duration>(
-        std::chrono::duration<double, std::micro>(us / timing.speedup));
-  }
-
   SimRunnerConfig config_;
   uint32_t range_;
   std::vector<Cell> cells_;  // by block id
 };
 
 }  // namespace
+
+Result<std::vector<double>> read_acceptance(std::string_view text) {
+  constexpr size_t kDraftsMax = 16;
+  std::vector<double> out;
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    double value = -1;
+    const auto end = std::from_chars(item.data(), item.data() + item.size(), value);
+    if (end.ec != std::errc() || end.ptr != item.data() + item.size() ||
+        !(value >= 0 && value <= 1) || out.size() == kDraftsMax) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("draft acceptance must be at most {} numbers from 0 to 1 with "
+                               "commas, '{}' is not",
+                               kDraftsMax, item));
+    }
+    out.push_back(value);
+  }
+  return out;
+}
 
 Result<std::unique_ptr<ModelRunner>> make_sim_runner(const SimRunnerConfig& config) {
   const auto refuse = [](std::string message) {
@@ -221,15 +273,20 @@ Result<std::unique_ptr<ModelRunner>> make_sim_runner(const SimRunnerConfig& conf
       return refuse("a reply has a condition, but the text of tokens is not known");
     }
   }
-  const SimTiming& timing = config.timing;
-  for (const double coefficient :
-       {timing.step_us, timing.prefill_token_us, timing.prefill_pair_us, timing.decode_sequence_us,
-        timing.decode_context_token_us, timing.speedup}) {
-    if (std::isnan(coefficient) || coefficient < 0) {
-      return refuse(fmt::format("timing coefficient {} must be a number ≥ 0", coefficient));
+  if (std::isnan(config.speedup) || config.speedup < 0 || !(config.decode_speedup > 0)) {
+    return refuse(fmt::format("speedup {} must be a number ≥ 0, decode_speedup {} one > 0",
+                              config.speedup, config.decode_speedup));
+  }
+  for (const double acceptance : config.draft_acceptance) {
+    if (!(acceptance >= 0 && acceptance <= 1)) {
+      return refuse(fmt::format("draft_acceptance {} must be from 0 to 1", acceptance));
     }
   }
-  return std::make_unique<SimRunner>(config);
+  SimRunnerConfig complete = config;
+  if (complete.timing == nullptr) {
+    complete.timing = std::make_shared<perf::LinearTiming>();
+  }
+  return std::make_unique<SimRunner>(std::move(complete));
 }
 
 }  // namespace stator::engine

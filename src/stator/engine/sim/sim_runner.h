@@ -11,27 +11,13 @@
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/model_runner.h"
+#include "stator/perf/timing_model.h"
 
 namespace stator::engine {
 
-/// How long a simulated step takes, in microseconds:
-///
-///   step_us
-///   + prefill_token_us · (tokens computed by slices of more than one token)
-///   + prefill_pair_us · Σ over those slices of count · (start + count / 2)   (attention)
-///   + decode_sequence_us · (slices of one token)
-///   + decode_context_token_us · Σ over those slices of their length
-///
-/// The defaults look like a mid-size accelerator with an 8B model: 8 ms per decode step, 20 k
-/// prefill tokens per second. Divided by `speedup`; 0 or infinity means no waiting at all.
-struct SimTiming {
-  double step_us = 5'000;
-  double prefill_token_us = 50;
-  double prefill_pair_us = 0.002;
-  double decode_sequence_us = 20;
-  double decode_context_token_us = 0.02;
-  double speedup = 1.0;
-};
+/// Reads numbers from 0 to 1 with commas between them, at most 16 (SimRunnerConfig::draft_acceptance).
+/// kInvalidArgument says what is none.
+Result<std::vector<double>> read_acceptance(std::string_view text);
 
 /// A text that the simulated model says word for word, instead of tokens drawn by hash: for tests
 /// and demonstrations of what stands above an engine (tool calls, reasoning, stop strings).
@@ -55,7 +41,13 @@ struct SimRunnerConfig {
   /// Mean answer length in tokens after which the model says EOS by itself (if the request names an
   /// EOS token); 0 = never.
   uint32_t eos_every = 0;
-  SimTiming timing;
+  /// How long its passes last; null: perf::LinearTiming. Shared with other engines of the process.
+  std::shared_ptr<const perf::TimingModel> timing;
+  double speedup = 1;         ///< divides that time; 0 or infinity: no waiting at all
+  double decode_speedup = 1;  ///< divides the decode part further
+  /// Speculative decoding: with what probability draft token i is accepted once all before it
+  /// were; empty: off. Tokens stay the same, they come sooner.
+  std::vector<double> draft_acceptance;
   /// Of the replies whose `when` is in the prompt the one found furthest to the end is given, so
   /// that the latest turn of a conversation decides; an empty `when` comes last, equals are decided
   /// by their order here. Then EOS follows. No reply fits: drawn tokens, as without replies. With

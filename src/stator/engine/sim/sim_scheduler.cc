@@ -130,7 +130,7 @@ bool SimScheduler::make_room(Index index, uint32_t blocks) {
 }
 
 void SimScheduler::preempt(Index index) {
-  STATOR_ASSERT(config_.rules == SimRules::kVllm, "room was promised to the last token");
+  STATOR_ASSERT(config_.rules == SchedulingRules::kVllm, "room was promised to the last token");
   Sequence& sequence = sequences_[index];
   if (sequence.state == State::kDecoding) {
     context_tokens_ -= length(sequence);
@@ -199,7 +199,7 @@ bool SimScheduler::admit(Index index, perf::PassShape& shape) {
                        ceil_div(uint64_t{computed} + tokens, config_.block_size) - match.blocks)) {
     return false;
   }
-  if (config_.rules == SimRules::kTrtllm) {
+  if (config_.rules == SchedulingRules::kTrtllm) {
     if (promised_blocks_ + blocks_to_end(sequence) > config_.blocks) {
       return false;
     }
@@ -221,13 +221,7 @@ bool SimScheduler::admit(Index index, perf::PassShape& shape) {
 void SimScheduler::schedule_chunk(Index index, uint32_t tokens, perf::PassShape& shape) {
   Sequence& sequence = sequences_[index];
   const uint32_t prompt = sequence.request.prompt_tokens;
-  const uint32_t before = std::min(sequence.computed, prompt);
-  const uint32_t after = std::min(sequence.computed + tokens, prompt);
-  if (after > before) {
-    ++shape.prefill_requests;
-    shape.prefill_new_tokens += after - before;
-    shape.prefill_prefix_tokens += before;
-  }
+  shape.add_prompt(std::min(sequence.computed, prompt), std::min(sequence.computed + tokens, prompt));
   sequence.computed += tokens;
   budget_ -= tokens;
   grow(sequence);
@@ -487,7 +481,7 @@ void SimScheduler::end_passes(SimOutcome& outcome) {
       continue;
     }
     outcome.finished.push_back(sequence.request.id);
-    promised_blocks_ -= config_.rules == SimRules::kTrtllm ? blocks_to_end(sequence) : 0;
+    promised_blocks_ -= config_.rules == SchedulingRules::kTrtllm ? blocks_to_end(sequence) : 0;
     context_tokens_ -= length(sequence);
     free_blocks(sequence);
     sequence.state = State::kWaiting;

@@ -56,7 +56,7 @@ class Answers final : public SessionEvents {
 
 std::unique_ptr<engine::Engine> make_sim_engine(Clock& clock, Metrics& metrics) {
   engine::SimRunnerConfig runner;
-  runner.timing.speedup = 0;
+  runner.speedup = 0;
   auto made =
       engine::make_engine({}, std::move(engine::make_sim_runner(runner).value()), clock, metrics);
   EXPECT_TRUE(made.has_value()) << made.error().to_string();

@@ -92,7 +92,7 @@ ClusterConfig random_fleet(Random& random) {
     config.router.queue.requests_max = 1 + static_cast<uint32_t>(random.below(40));
   }
   engine::SimEngineConfig& engine = config.engine;
-  engine.rules = random.below(5) == 0 ? engine::SimRules::kTrtllm : engine::SimRules::kVllm;
+  engine.rules = random.below(5) == 0 ? engine::SchedulingRules::kTrtllm : engine::SchedulingRules::kVllm;
   engine.block_size = 1U << random.below(7);
   engine.blocks = (1100 + static_cast<uint32_t>(random.below(1500))) / engine.block_size;
   engine.max_num_seqs = 1 + static_cast<uint32_t>(random.below(16));
@@ -150,7 +150,8 @@ Outcome simulate(ClusterConfig config, engine::SimPasses passes, uint64_t trace_
   outcome.shed = report.shed;
   EXPECT_EQ(report.requests, 60);
   EXPECT_EQ(recorder.ended(), 60);
-  outcome.report += render_html({{{.name = "random", .report = report}}});
+  const NamedReport named{"random", report};
+  outcome.report += render_html({&named, 1});
   return outcome;
 }
 

@@ -25,7 +25,8 @@ Report make_report() {
 }
 
 TEST(ReportHtml, HasPlotsAndLoadsNothing) {
-  const std::string html = render_html({{{.name = "a&b.jsonl", .report = make_report()}}});
+  const NamedReport named{"a&b.jsonl", make_report()};
+  const std::string html = render_html({&named, 1});
 
   EXPECT_THAT(html, HasSubstr("a&amp;b.jsonl"));
   EXPECT_THAT(html, HasSubstr("router kv&lt;"));

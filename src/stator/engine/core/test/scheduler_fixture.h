@@ -43,14 +43,16 @@ inline EngineConfig small_config() {
   return config;
 }
 
-inline std::unique_ptr<ModelRunner> unlimited_runner(uint32_t block_size, uint32_t eos_every = 0) {
+inline std::unique_ptr<ModelRunner> unlimited_runner(uint32_t block_size, uint32_t eos_every = 0,
+                                                     std::vector<double> drafts = {}) {
   SimRunnerConfig config;
   config.vocab_size = kVocabulary;
   config.max_model_len = kModelLength;
   config.block_size = block_size;
   config.last_token = kVocabulary - 1;
   config.eos_every = eos_every;
-  config.timing.speedup = 0;
+  config.speedup = 0;
+  config.draft_acceptance = std::move(drafts);
   return std::move(*make_sim_runner(config));
 }
 
@@ -69,10 +71,11 @@ struct Answer {
 /// A scheduler with a simulated runner and a client that collects the answers.
 class Harness {
  public:
-  explicit Harness(const EngineConfig& config, uint32_t eos_every = 0)
+  explicit Harness(const EngineConfig& config, uint32_t eos_every = 0,
+                   std::vector<double> drafts = {})
       : scheduler(*resolve(config, kModelLength)),
         config_(*resolve(config, kModelLength)),
-        runner_(unlimited_runner(config.block_size, eos_every)) {}
+        runner_(unlimited_runner(config.block_size, eos_every, std::move(drafts))) {}
 
   Status add(EngineRequest request, SessionId session = kSession) {
     STATOR_CHECK(validate(request, config_, kVocabulary));
@@ -88,7 +91,7 @@ class Harness {
     }
     if (!plan.empty()) {
       std::vector<Sampled> sampled(plan.slices.size());
-      EXPECT_EQ(runner_->run(plan.slices, sampled), Duration::zero());
+      runner_->run(plan.slices, sampled);
       for (auto& [session, output] : scheduler.commit(sampled)) {
         collect(session, output);
       }

@@ -9,6 +9,8 @@
 #include <set>
 #include <vector>
 
+#include "stator/perf/polynomial_timing.h"
+
 namespace stator::engine {
 namespace {
 
@@ -42,7 +44,7 @@ Job job(std::vector<TokenId> tokens) {
 SimRunnerConfig four_token_blocks() {
   SimRunnerConfig config;
   config.block_size = 4;
-  config.timing.speedup = 0;
+  config.speedup = 0;
   return config;
 }
 
@@ -171,33 +173,23 @@ TEST(SimRunner, LogprobsAreOrderedAndDeterministic) {
             sampled.logprobs->sampled.logprob);
 }
 
-TEST(SimRunner, StepTimeFollowsTheFormula) {
+TEST(SimRunner, PassTimeIsTheTimingModels) {
   SimRunnerConfig config = four_token_blocks();
-  config.timing = {.step_us = 100,
-                   .prefill_token_us = 10,
-                   .prefill_pair_us = 1,
-                   .decode_sequence_us = 5,
-                   .decode_context_token_us = 2,
-                   .speedup = 2};
+  config.timing = std::make_shared<perf::PolynomialTiming>(*perf::PolynomialTiming::create(
+      {.prefill_ms = {10, 1, 0}, .decode_ms = {6, 0, 0}, .decode_min_ms = 0}));
+  config.speedup = 2;
+  config.decode_speedup = 3;
   const auto runner = *make_sim_runner(config);
-  const Job prefill = job({1, 2, 3, 4});
-  Job decode = job({1, 2, 3, 4, 5});
-  decode.blocks = {BlockId(0), BlockId(9)};
-  const SequenceSlice slices[] = {prefill.slice(), decode.slice(4, 1)};
-  std::vector<Sampled> sampled(2);
-  // (100 + 4·10 + 4·(0 + 2)·1 + 5 + 5·2) / 2
-  EXPECT_EQ(runner->run(slices, sampled), std::chrono::nanoseconds(81'500));
+  perf::PassShape shape{.decode_requests = 1};
+  shape.add_prompt(0, 4);
+  EXPECT_EQ(runner->pass_time(shape), std::chrono::milliseconds(7 + 1));
 }
 
 TEST(SimRunner, UnlimitedSpeedTakesNoTime) {
   for (const double speedup : {0.0, std::numeric_limits<double>::infinity()}) {
     SimRunnerConfig config = four_token_blocks();
-    config.timing.speedup = speedup;
-    const auto runner = *make_sim_runner(config);
-    const Job one = job({1});
-    const SequenceSlice slice = one.slice();
-    Sampled sampled;
-    EXPECT_EQ(runner->run(std::span(&slice, 1), std::span(&sampled, 1)), Duration::zero());
+    config.speedup = speedup;
+    EXPECT_EQ((*make_sim_runner(config))->pass_time({.decode_requests = 1}), Duration::zero());
   }
 }
 
@@ -206,8 +198,9 @@ TEST(SimRunner, RefusesABadConfig) {
       [](auto& c) { c.last_token = c.vocab_size; },
       [](auto& c) { c.first_token = c.last_token + 1; },
       [](auto& c) { c.block_size = 0; },
-      [](auto& c) { c.timing.step_us = -1; },
-      [](auto& c) { c.timing.speedup = std::nan(""); },
+      [](auto& c) { c.speedup = -1; },
+      [](auto& c) { c.speedup = std::nan(""); },
+      [](auto& c) { c.decode_speedup = 0; },
   };
   for (const auto& breaks : cases) {
     SimRunnerConfig config;

@@ -180,7 +180,7 @@ TEST_F(SimSchedulerTest, TheNewestIsPreemptedWhenBlocksRunOutAndStartsOver) {
 
 TEST_F(SimSchedulerTest, TrtllmTakesNobodyInWhoMightRunOutOfBlocks) {
   config.blocks = 9;
-  config.rules = SimRules::kTrtllm;
+  config.rules = SchedulingRules::kTrtllm;
   SimScheduler scheduler(config, timing);
   scheduler.submit(make_request(config, 1, 20, 30, 1));  // 5 blocks in the end
   scheduler.submit(make_request(config, 2, 20, 30, 2));
