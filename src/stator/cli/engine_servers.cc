@@ -11,6 +11,7 @@
 
 #include "stator/core/log.h"
 #include "stator/engine/adapters/event_sources.h"
+#include "stator/engine/adapters/handoff.h"
 
 namespace stator::cli {
 namespace {
@@ -117,7 +118,8 @@ AdapterConfig EngineServers::config_of(size_t index) const {
           .connect_timeout = server.connect_timeout,
           .stall_timeout = server.stall_timeout,
           .poll_interval = server.poll_interval,
-          .vllm_generate = server.vllm_route == "generate"};
+          .vllm_generate = server.vllm_route == "generate",
+          .handoff_lease = server.handoff_lease};
 }
 
 Result<EngineFacts> EngineServers::wait_for(size_t index, Signals& signals) const {
@@ -169,11 +171,16 @@ Result<std::unique_ptr<EngineServers>> EngineServers::connect(const Settings& se
                              settings.worker.engine));
   }
   STATOR_CHECK(check_list(split_list(server.events), out->servers_.size(), "engine.events"));
+  STATOR_CHECK(check_list(split_list(settings.worker.role), out->servers_.size(), "worker.role"));
   STATOR_CHECK(
       check_list(split_list(server.events_replay), out->servers_.size(), "engine.events_replay"));
   for (size_t i = 0; i < out->servers_.size(); ++i) {
     STATOR_TRY(out->servers_[i].facts, out->wait_for(i, signals));
-    const EngineFacts& facts = out->servers_[i].facts;
+    EngineFacts& facts = out->servers_[i].facts;
+    const engine::adapters::HandoffWish wish{.role = item_of(split_list(settings.worker.role), i),
+                                             .carrier = server.handoff};
+    STATOR_TRY(facts.handoff, engine::adapters::make_ability(settings.worker.engine, wish, facts,
+                                                             out->servers_[i].host));
     if (facts.model != out->servers_.front().facts.model) {
       return Error(Code::kInvalidArgument,
                    fmt::format("{} serves '{}', but {} serves '{}': one process has one model "
@@ -188,6 +195,7 @@ Result<std::unique_ptr<EngineServers>> EngineServers::connect(const Settings& se
                {"max_model_len", facts.max_model_len},
                {"block_size", facts.block_size},
                {"kv_blocks", facts.total_blocks},
+               {"role", to_string(facts.handoff.role)},
                {"kv_events", !out->sources_of(i).empty()}});
   }
   return out;

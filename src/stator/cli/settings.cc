@@ -25,6 +25,12 @@ void describe_server(ConfigSchema& schema, EngineServerSettings& server) {
               "topic of its events, used with an explicit engine.events");
   schema.choice("engine.vllm_route", server.vllm_route, {"completions", "generate"},
                 "vLLM's route: /v1/completions, or /inference/v1/generate (--enable-scale-out)");
+  schema.choice("engine.handoff", server.handoff, {"nixl", "shared"},
+                "how a vLLM server hands prompts over: NixlConnector, or storage that all see "
+                "(ExampleConnector)",
+                {.flag = "handoff"});
+  schema.duration("engine.handoff_lease", server.handoff_lease,
+                  "how long a prefill server keeps a prompt: vLLM's kv_lease_duration");
   schema.duration("engine.connect_timeout", server.connect_timeout,
                   "to open a connection to the engine server");
   schema.duration("engine.stall_timeout", server.stall_timeout,
@@ -45,6 +51,10 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
                 "what computes tokens: the built-in CPU engine, a simulated one, or a server of "
                 "that kind at engine.url",
                 {.flag = "engine"});
+  schema.text("worker.role", worker.role,
+              "auto, aggregated, prefill (computes prompts only) or decode (goes on from them, or "
+              "does everything); a list as engine.url",
+              {.flag = "role"});
   schema.integer("worker.count", worker.count, 1, 1024, "workers in this process (serve)",
                  {.flag = "workers"});
   schema.text("worker.model_name", worker.model_name,

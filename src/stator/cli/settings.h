@@ -24,6 +24,8 @@ struct EngineServerSettings {
   std::string events_replay;
   std::string events_topic;
   std::string vllm_route = "completions";
+  std::string handoff = "nixl";
+  Duration handoff_lease = std::chrono::seconds(30);
   Duration connect_timeout = std::chrono::seconds(5);
   Duration stall_timeout = std::chrono::seconds(120);
   Duration ready_timeout = std::chrono::minutes(10);
@@ -34,8 +36,9 @@ struct EngineServerSettings {
 /// Everything about the workers of a process.
 struct WorkerSettings {
   std::string engine = "cpu";
-  uint32_t count = 2;      ///< `serve` only
-  std::string model_name;  ///< served name; empty: from the path
+  std::string role = "auto";  ///< list with commas, one for each engine server
+  uint32_t count = 2;         ///< `serve` only
+  std::string model_name;     ///< served name; empty: from the path
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::string listen_host = "127.0.0.1";

@@ -168,6 +168,11 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
 }
 
 Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
+  if (const std::string& role = settings_.worker.role; role != "auto" && role != "aggregated") {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("worker.role {}: engine '{}' cannot hand prompts over", role,
+                             settings_.worker.engine));
+  }
   engine::EngineConfig config = settings_.worker.engine_config;
   config.kind = settings_.worker.engine;
   config.version = "0.1.0";
@@ -234,6 +239,7 @@ void WorkerHost::fill_record(Worker& worker) {
       .reasoning_parser = settings_.worker.reasoning_parser,
       .structured_output = info.structured_output,
       .structured_replay = info.structured_replay,
+      .handoff = info.handoff,
       .checksum = assets_->checksum};
 }
 

@@ -154,6 +154,19 @@ void FrontendMetrics::migration_ended(std::string_view model, MigrationKind kind
   entry->second.observe(std::chrono::duration<double>(took).count());
 }
 
+void FrontendMetrics::handoff_ended(std::string_view model, HandoffEnd end, Duration took) {
+  std::string key(model);
+  key += static_cast<char>(end);
+  const auto [entry, fresh] = handoffs_.try_emplace(std::move(key));
+  if (fresh) {
+    entry->second = metrics_.histogram(
+        "stator_frontend_handoff_seconds",
+        "prompts handed from prefill to decode workers: asking the first to the outcome",
+        kTtftBounds, {{"model", std::string(model)}, {"outcome", std::string(describe(end))}});
+  }
+  entry->second.observe(std::chrono::duration<double>(took).count());
+}
+
 void FrontendMetrics::migration_too_long(std::string_view model) {
   metrics_
       .counter(prefix_ + "_model_migration_max_seq_len_exceeded_total",

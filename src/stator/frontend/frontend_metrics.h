@@ -9,6 +9,7 @@
 #include "stator/core/error_code.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
+#include "stator/frontend/handoff_course.h"
 
 namespace stator::frontend {
 
@@ -53,6 +54,9 @@ class FrontendMetrics {
   /// From the loss of a worker to the next token, or to the end without one.
   void migration_ended(std::string_view model, MigrationKind kind, MigrationOutcome outcome,
                        Duration took);
+  /// Counts the end of a prompt's way from a prefill to a decode worker, from the moment the first
+  /// was asked.
+  void handoff_ended(std::string_view model, HandoffEnd end, Duration took);
   /// A request too long to be moved lost its worker.
   void migration_too_long(std::string_view model);
   /// The label value dashboards expect for an error.
@@ -77,6 +81,7 @@ class FrontendMetrics {
   FlatMap<std::string, Counter> recoveries_;         // families × kinds
   FlatMap<std::string, Counter> migrations_;         // models × kinds
   FlatMap<std::string, Histogram> migration_times_;  // models × kinds × outcomes
+  FlatMap<std::string, Histogram> handoffs_;         // models × ends
 };
 
 }  // namespace stator::frontend

@@ -250,8 +250,9 @@ std::string Generation::nvext_json(TimePoint now) const {
   api::NvextResponse nvext;
   if (plan_.want_worker_id) {
     const WorkerKey& worker = choices_.front().worker;
-    nvext.workers = {.prefill_worker_id = worker.worker.value(),
-                     .prefill_dp_rank = worker.dp_rank,
+    const WorkerKey prompt = choices_.front().prompt_from.value_or(worker);
+    nvext.workers = {.prefill_worker_id = prompt.worker.value(),
+                     .prefill_dp_rank = prompt.dp_rank,
                      .decode_worker_id = worker.worker.value(),
                      .decode_dp_rank = worker.dp_rank};
     if (stop_reason_) {

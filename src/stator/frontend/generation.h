@@ -17,10 +17,12 @@
 #include "stator/core/ids.h"
 #include "stator/engine/api/engine.h"
 #include "stator/frontend/answer.h"
+#include "stator/frontend/handoff_course.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/output_pipeline.h"
 #include "stator/net/http_server.h"
 #include "stator/parsers/stop_matcher.h"
+#include "stator/router/prefill_router.h"
 #include "stator/router/router_service.h"
 #include "stator/runtime/journal.h"
 
@@ -30,7 +32,8 @@ namespace stator::frontend {
 struct RoutingWish {
   std::optional<WorkerId> pinned;
   std::optional<uint32_t> pinned_rank;
-  std::vector<WorkerId> allowed;  ///< empty = all
+  std::optional<WorkerId> prefill_pinned;  ///< where the prompt is to be computed
+  std::vector<WorkerId> allowed;           ///< empty = all
   std::vector<std::string> required_taints;
   std::vector<std::pair<std::string, float>> preferred_taints;
   router::CostOverride override;
@@ -73,6 +76,7 @@ struct GenerationPlan {
 /// I1  What the journal does not accept never reaches the pipeline.
 /// I2  The lease is alive exactly while the choice has work at `worker`.
 /// I3  It has a lease, or a ticket, or neither; never both.
+/// I4  While its prompt is at a prefill worker, `prompt_at` names the shard's entry for it.
 struct Choice {
   RequestId id;
   uint32_t index = 0;   ///< in the answer
@@ -80,7 +84,13 @@ struct Choice {
   runtime::Journal journal;
   WorkerKey worker;
   router::LoadLease lease;
-  router::QueueTicket ticket;  ///< while the router lets it wait for a worker
+  router::QueueTicket ticket;                ///< while the router lets it wait for a worker
+  HandoffCourse course;                      ///< of its prompt, where another worker computes it
+  std::optional<router::DecodeTerms> terms;  ///< for whoever answers, if not as the client said
+  router::LoadLease prompt_lease;            ///< until the prefill worker is asked
+  RequestId prompt_at;                       ///< zero: nowhere
+  std::optional<WorkerKey> prompt_from;      ///< who computed it for the current attempt
+  bool whole_next = false;  ///< after a hand-off that failed: the next worker does everything
   OutputPipeline pipeline;
   uint32_t cached_tokens = 0;
   TimePoint last_token{};

@@ -203,6 +203,7 @@ void IndexSnapshotService::loop() {
     }
     for (const auto& model : models_()) {
       model->router->index().tick();
+      model->prefill->prefill().index().tick();
     }
     if (clock_.now() - saved_at >= config_.snapshot_interval) {
       save();

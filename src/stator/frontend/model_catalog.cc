@@ -57,7 +57,37 @@ Result<ModelParsers> find_parsers(const ModelSources& sources, const runtime::Mo
   return chosen;
 }
 
+/// Whom a worker may be paired with, and whether it may be given a whole request.
+std::vector<std::string> taints_of(const engine::HandoffAbility& ability) {
+  std::vector<std::string> taints;
+  if (!ability.kind.empty()) {
+    taints.push_back(router::handoff_taint(ability.kind));
+  }
+  if (ability.runs_whole) {
+    taints.emplace_back(router::kRunsWholeTaint);
+  }
+  return taints;
+}
+
 }  // namespace
+
+bool ServedModel::ready() const {
+  return whole_workers.load(std::memory_order_relaxed) > 0 ||
+         (split_workers.load(std::memory_order_relaxed) > 0 && prefill->has_workers());
+}
+
+router::RouterService& ModelCatalog::Enrolled::router() const {
+  return ability.role == engine::WorkerRole::kPrefill ? model->prefill->prefill() : *model->router;
+}
+
+void ModelCatalog::count(const Enrolled& worker, int change) {
+  if (worker.ability.role == engine::WorkerRole::kPrefill) {
+    return;
+  }
+  auto& counter =
+      worker.ability.runs_whole ? worker.model->whole_workers : worker.model->split_workers;
+  counter.fetch_add(static_cast<uint32_t>(change), std::memory_order_relaxed);
+}
 
 ModelCatalog::ModelCatalog(router::RouterConfig config, ModelSources sources, const Clock& clock,
                            Metrics& metrics, router::ReceiptLog& receipts)
@@ -87,6 +117,9 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
   STATOR_TRY(model->assets, sources_.load_assets(dir));
   STATOR_TRY(model->router,
              router::RouterService::create(router_config_, card.name, clock_, metrics_, receipts_));
+  STATOR_TRY(model->prefill,
+             router::PrefillRouterService::create(router_config_, card.name, clock_, metrics_,
+                                                  receipts_, model->router));
   if (sources_.announcer) {
     model->router->announce_to(sources_.announcer(card.name));
   }
@@ -150,33 +183,43 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
                {{"worker", record.key.worker.value()}, {"model", card.name}});
     return;
   }
-  workers_[record.key.worker] = model;
-  model->router->add_worker(key_of(record.key.worker),
-                            {.total_kv_blocks = card.total_kv_blocks,
-                             .max_num_batched_tokens = card.max_num_batched_tokens,
-                             .accelerated = card.engine_kind != "cpu",
-                             .kv_events = card.kv_events,
-                             .dp_size = std::clamp(card.dp_size, 1U, kDpRanksMax)});
+  Enrolled& enrolled = workers_[record.key.worker];
+  if (enrolled.model != nullptr) {
+    count(enrolled, -1);
+  }
+  enrolled = {model, card.handoff};
+  count(enrolled, 1);
+  router::WorkerFacts facts{.total_kv_blocks = card.total_kv_blocks,
+                            .max_num_batched_tokens = card.max_num_batched_tokens,
+                            .accelerated = card.engine_kind != "cpu",
+                            .kv_events = card.kv_events,
+                            .dp_size = std::clamp(card.dp_size, 1U, kDpRanksMax),
+                            .taints = taints_of(card.handoff)};
+  if (card.handoff.role == engine::WorkerRole::kPrefill) {
+    model->prefill->add_worker(key_of(record.key.worker), std::move(facts));
+  } else {
+    model->router->add_worker(key_of(record.key.worker), std::move(facts));
+  }
   // Under the lock, so that what comes now cannot overtake it.
   for (const kv::KvEvent& event : early.events) {
-    apply(*model->router, record.key.worker, event);
+    apply(enrolled.router(), record.key.worker, event);
   }
 }
 
 void ModelCatalog::set_draining(WorkerId worker) {
-  if (const auto model = model_of(worker)) {
-    model->router->set_draining(key_of(worker), true);
+  if (const auto known = find_worker(worker)) {
+    known->router().set_draining(key_of(worker), true);
   }
 }
 
 void ModelCatalog::set_suspended(WorkerId worker, bool suspended) {
-  if (const auto model = model_of(worker)) {
-    model->router->set_draining(key_of(worker), suspended);
+  if (const auto known = find_worker(worker)) {
+    known->router().set_draining(key_of(worker), suspended);
   }
 }
 
 void ModelCatalog::remove_worker(WorkerId worker) {
-  std::shared_ptr<ServedModel> model;
+  Enrolled gone;
   {
     const MutexLock lock(mutex_);
     std::erase_if(to_load_, [&](const auto& record) { return record.key.worker == worker; });
@@ -185,10 +228,15 @@ void ModelCatalog::remove_worker(WorkerId worker) {
     if (known == workers_.end()) {
       return;
     }
-    model = std::move(known->second);
+    gone = std::move(known->second);
     workers_.erase(known);
+    count(gone, -1);
   }
-  model->router->remove_worker(key_of(worker));
+  if (gone.ability.role == engine::WorkerRole::kPrefill) {
+    gone.model->prefill->remove_worker(key_of(worker));
+  } else {
+    gone.model->router->remove_worker(key_of(worker));
+  }
 }
 
 std::shared_ptr<ServedModel> ModelCatalog::find(std::string_view name) const {
@@ -209,15 +257,15 @@ std::vector<std::shared_ptr<ServedModel>> ModelCatalog::list_all() const {
 
 std::vector<std::shared_ptr<ServedModel>> ModelCatalog::list_ready() const {
   auto ready = list_all();
-  std::erase_if(ready, [](const auto& model) { return model->router->worker_count() == 0; });
+  std::erase_if(ready, [](const auto& model) { return !model->ready(); });
   return ready;
 }
 
 std::vector<ModelCatalog::Instance> ModelCatalog::instances() const {
   std::vector<Instance> all;
   const MutexLock lock(mutex_);
-  for (const auto& [worker, model] : workers_) {
-    all.push_back({model->name, worker});
+  for (const auto& [worker, enrolled] : workers_) {
+    all.push_back({enrolled.model->name, worker});
   }
   std::ranges::sort(all, {}, &Instance::worker);
   return all;
@@ -227,7 +275,7 @@ int64_t ModelCatalog::active_requests() const {
   int64_t total = 0;
   const MutexLock lock(mutex_);
   for (const auto& [name, model] : models_) {
-    total += model->router->active_requests();
+    total += model->router->active_requests() + model->prefill->prefill().active_requests();
   }
   return total;
 }
@@ -247,21 +295,21 @@ void ModelCatalog::tick() {
   }
 }
 
-std::shared_ptr<ServedModel> ModelCatalog::model_of(WorkerId worker) const {
+std::optional<ModelCatalog::Enrolled> ModelCatalog::find_worker(WorkerId worker) const {
   const MutexLock lock(mutex_);
   const auto known = workers_.find(worker);
-  return known == workers_.end() ? nullptr : known->second;
+  return known == workers_.end() ? std::nullopt : std::optional(known->second);
 }
 
-std::shared_ptr<ServedModel> ModelCatalog::take_in(WorkerId worker,
-                                                   std::vector<kv::KvEvent>& events) {
+std::optional<ModelCatalog::Enrolled> ModelCatalog::take_in(WorkerId worker,
+                                                            std::vector<kv::KvEvent>& events) {
   const MutexLock lock(mutex_);
   if (const auto known = workers_.find(worker); known != workers_.end()) {
     return known->second;
   }
   const auto waiting = early_.find(worker);
   if (waiting == early_.end()) {
-    return nullptr;
+    return std::nullopt;
   }
   Early& early = waiting->second;
   for (kv::KvEvent& event : events) {
@@ -273,7 +321,7 @@ std::shared_ptr<ServedModel> ModelCatalog::take_in(WorkerId worker,
     }
     early.events.push_back(std::move(event));
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 void ModelCatalog::on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks) {
@@ -285,9 +333,9 @@ void ModelCatalog::on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks)
 }
 
 void ModelCatalog::on_events(WorkerId worker, std::vector<kv::KvEvent> events) {
-  if (const auto model = take_in(worker, events)) {
+  if (const auto known = take_in(worker, events)) {
     for (const kv::KvEvent& event : events) {
-      apply(*model->router, worker, event);
+      apply(known->router(), worker, event);
     }
   }
 }

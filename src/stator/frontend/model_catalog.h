@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_parsers.h"
 #include "stator/net/thread.h"
+#include "stator/router/prefill_router_service.h"
 #include "stator/router/router_service.h"
 #include "stator/runtime/event_follower.h"
 #include "stator/runtime/instance_record.h"
@@ -38,6 +40,13 @@ struct ServedModel {
   ModelParsers parsers;
   std::shared_ptr<const ModelAssets> assets;      // shared with requests that outlive a reload
   std::shared_ptr<router::RouterService> router;  // shared with tickets of its queue
+  /// Those who only compute prompts; `router` has the others.
+  std::shared_ptr<router::PrefillRouterService> prefill;  // null: no such workers, ever
+  std::atomic<uint32_t> whole_workers{0};  ///< of `router`: those who compute prompts, too,
+  std::atomic<uint32_t> split_workers{0};  ///< and those who need somebody for it
+
+  /// Whether a request can be answered now, going by who is there.
+  bool ready() const;
 };
 
 /// Where a catalog finds what a model card only names.
@@ -102,11 +111,19 @@ class ModelCatalog final : public runtime::KvEventsListener {
 
  private:
   Result<std::shared_ptr<ServedModel>> make_model(const runtime::ModelCard& card);
+  /// What this catalog knows of one worker.
+  struct Enrolled {
+    std::shared_ptr<ServedModel> model;
+    engine::HandoffAbility ability;
+
+    router::RouterService& router() const;
+  };
+  static void count(const Enrolled& worker, int change);
   void enroll(const runtime::InstanceRecord& record, const std::shared_ptr<ServedModel>& model)
       STATOR_REQUIRES(mutex_);
-  std::shared_ptr<ServedModel> model_of(WorkerId worker) const;
-  /// The model whose router wants these events; null when they are kept for later or for nobody.
-  std::shared_ptr<ServedModel> take_in(WorkerId worker, std::vector<kv::KvEvent>& events);
+  std::optional<Enrolled> find_worker(WorkerId worker) const;
+  /// The worker whose router wants these events; none when they are kept for later or for nobody.
+  std::optional<Enrolled> take_in(WorkerId worker, std::vector<kv::KvEvent>& events);
   void load_loop();
 
   const router::RouterConfig router_config_;
@@ -121,7 +138,7 @@ class ModelCatalog final : public runtime::KvEventsListener {
   std::condition_variable_any wake_;
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
   FlatMap<std::string, std::shared_ptr<ServedModel>> models_ STATOR_GUARDED_BY(mutex_);
-  FlatMap<WorkerId, std::shared_ptr<ServedModel>> workers_ STATOR_GUARDED_BY(mutex_);
+  FlatMap<WorkerId, Enrolled> workers_ STATOR_GUARDED_BY(mutex_);
   std::deque<runtime::InstanceRecord> to_load_
       STATOR_GUARDED_BY(mutex_);  // bounded by live workers
   /// What workers tell whose model is still being loaded, bounded in blocks.

@@ -90,6 +90,9 @@ ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const net::HttpRequ
     const auto rank = parse_header<uint32_t>(http, "dp-rank");
     wish.pinned_rank = rank ? rank : nvext.dp_rank;
   }
+  if (nvext.prefill_worker_id) {
+    wish.prefill_pinned = WorkerId(*nvext.prefill_worker_id);
+  }
   STATOR_TRY(wish.allowed, parse_worker_list(find_header(http, "allowed-worker-ids").value_or("")));
   wish.required_taints = nvext.routing_constraints.required_taints;
   wish.preferred_taints = nvext.routing_constraints.preferred_taints;

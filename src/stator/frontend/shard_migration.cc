@@ -58,6 +58,9 @@ void ShardService::on_rejected(WorkerId worker, engine::RequestKey key, Error er
   if (end_probe(key.request, error.info().retry == Retry::kElsewhere)) {
     return;  // full or draining, but alive
   }
+  if (lose_prompt(worker, key, error)) {
+    return;
+  }
   const auto known = choices_.find(key.request);
   if (known == choices_.end() || known->second.get().key() != key) {
     return;
@@ -95,6 +98,7 @@ void ShardService::on_draining(WorkerId worker) {
 void ShardService::on_closed(WorkerId worker, Error error) {
   environment_.catalog.remove_worker(worker);
   end_probes_of(worker);
+  lose_giver(worker, error);
   std::vector<RequestId> lost;
   for (const auto& [id, ref] : choices_) {
     const Choice& choice = ref.get();
@@ -162,18 +166,24 @@ void ShardService::lose_stalled(TimePoint now) {
 }
 
 void ShardService::lose(ChoiceRef ref, Loss loss, Error error) {
+  Choice& choice = ref.get();
+  const WorkerKey culprit = blame(*ref.active, choice, loss);
+  if (culprit == choice.worker && (loss == Loss::kFailed || loss == Loss::kStalled)) {
+    report(choice.worker.worker, loss == Loss::kFailed ? WorkOutcome::kFailed : WorkOutcome::kHung);
+  }
+  lose_at(ref, culprit, loss, std::move(error));
+}
+
+void ShardService::lose_at(ChoiceRef ref, WorkerKey culprit, Loss loss, Error error) {
   using Step = runtime::Journal::Step;
   Active& active = *ref.active;
   Choice& choice = ref.get();
-  if (loss == Loss::kFailed || loss == Loss::kStalled) {
-    report(choice.worker.worker, loss == Loss::kFailed ? WorkOutcome::kFailed : WorkOutcome::kHung);
-  }
   choice.lease.mark_failed();
   choice.lease.release();
   choice.ticket = {};
   runtime::Journal& journal = choice.journal;
   const uint32_t poison = environment_.config.poison_workers;
-  Step step = journal.lose(loss, choice.worker);
+  Step step = journal.lose(loss, culprit);
   if (step == Step::kResubmit && poison > 0 && journal.workers_killed() >= poison) {
     step = Step::kGiveUp;
   }

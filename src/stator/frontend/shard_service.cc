@@ -236,50 +236,76 @@ void ShardService::watch_deadline(Active& active) {
   });
 }
 
-Status ShardService::dispatch(Active& active, Choice& choice) {
+router::RouteRequest ShardService::make_route(const Active& active, const Choice& choice,
+                                              const ReplayPrompt& prompt,
+                                              std::string_view receipt_id) const {
   const GenerationPlan& plan = active.generation.plan();
   const RoutingWish& wish = plan.routing;
+  router::RouteRequest request{.request_id = receipt_id,
+                               .model = plan.model->name,
+                               .prompt_tokens = static_cast<uint32_t>(prompt.tokens.size()),
+                               .block_size = plan.model->block_size,
+                               .sequences = prompt.sequences,
+                               .constraints = {.pinned = wish.pinned,
+                                               .pinned_rank = wish.pinned_rank,
+                                               .allowed = wish.allowed,
+                                               .excluded = choice.journal.avoided(),
+                                               .required_taints = wish.required_taints,
+                                               .preferred_taints = wish.preferred_taints},
+                               .prefill_pinned = wish.prefill_pinned,
+                               .override = wish.override,
+                               .expected_output_tokens = wish.expected_output_tokens,
+                               .session = wish.session};
+  if (choice.terms) {
+    request.constraints.required_taints = choice.terms->required_taints;
+    request.constraints.preferred_taints = choice.terms->preferred_taints;
+    request.override = choice.terms->override;
+  }
+  return request;
+}
+
+Status ShardService::dispatch(Active& active, Choice& choice) {
+  const GenerationPlan& plan = active.generation.plan();
   const ReplayPrompt prompt = active.generation.make_replay_prompt(choice);
   const std::string& request_id = plan.answer.request_id;
   const std::string receipt_id =
       choice.index == 0 ? request_id : fmt::format("{}-{}", request_id, choice.index);
   const TimePoint received = active.generation.received();
   router::QueueHints hints{.arrival = received,
-                           .strict_priority = wish.strict_priority,
+                           .strict_priority = plan.routing.strict_priority,
                            .priority_jump = static_cast<double>(plan.priority),
-                           .tenant = wish.tenant,
+                           .tenant = plan.routing.tenant,
                            .held_bytes = prompt.tokens.size() * sizeof(TokenId)};
   if (plan.timeout) {
     hints.deadline = received + *plan.timeout;
   }
   while (true) {
-    const router::RouteRequest request{.request_id = receipt_id,
-                                       .model = plan.model->name,
-                                       .prompt_tokens = static_cast<uint32_t>(prompt.tokens.size()),
-                                       .block_size = plan.model->block_size,
-                                       .sequences = prompt.sequences,
-                                       .constraints = {.pinned = wish.pinned,
-                                                       .pinned_rank = wish.pinned_rank,
-                                                       .allowed = wish.allowed,
-                                                       .excluded = choice.journal.avoided(),
-                                                       .required_taints = wish.required_taints,
-                                                       .preferred_taints = wish.preferred_taints},
-                                       .override = wish.override,
-                                       .expected_output_tokens = wish.expected_output_tokens,
-                                       .session = wish.session};
-    STATOR_TRY(router::RouterService::Routed routed,
-               plan.model->router->route_or_wait(
-                   request, hints,
-                   [inbox = routed_, id = choice.id,
-                    attempt = choice.journal.attempt()](Result<router::Decision> decision) {
-                     inbox->put({id, attempt, std::move(decision)});
-                   }));
-    if (!routed.decision) {
-      choice.worker = {};
-      choice.ticket = std::move(routed.ticket);
+    STATOR_TRY(const bool elsewhere, begin_prefill(active, choice, prompt, receipt_id));
+    if (elsewhere) {
       return {};
     }
-    if (submit(active, choice, std::move(*routed.decision))) {
+    auto routed = plan.model->router->route_or_wait(
+        make_route(active, choice, prompt, receipt_id), hints,
+        [inbox = routed_, id = choice.id, attempt = choice.journal.attempt()](
+            Result<router::Decision> decision) { inbox->put({id, attempt, std::move(decision)}); });
+    if (!routed && choice.course.active()) {
+      // Nobody can go on from it now. Perhaps somebody can do everything.
+      choice.course.abandon();
+      end_handoff(active, choice);
+      if (std::exchange(choice.whole_next, true)) {
+        return std::move(routed.error());
+      }
+      continue;
+    }
+    if (!routed) {
+      return std::move(routed.error());
+    }
+    if (!routed->decision) {
+      choice.worker = {};
+      choice.ticket = std::move(routed->ticket);
+      return {};
+    }
+    if (submit(active, choice, std::move(*routed->decision))) {
       return {};
     }
   }
@@ -293,11 +319,15 @@ bool ShardService::submit(Active& active, Choice& choice, router::Decision decis
     choice.journal.avoid(decision.worker);
     return false;
   }
+  choice.submitted = shard_.now();
+  engine::EngineRequest request = active.generation.make_engine_request(choice, choice.submitted);
+  if (!hand_over(active, choice, request)) {
+    return false;
+  }
   choice.worker = decision.worker;
   choice.lease = std::move(decision.lease);
-  choice.submitted = shard_.now();
   choice.accepted = false;
-  session->submit(active.generation.make_engine_request(choice, choice.submitted));
+  session->submit(std::move(request));
   return true;
 }
 
@@ -339,13 +369,18 @@ void ShardService::on_step(WorkerId worker, engine::StepOutput output) {
     const auto known = choices_.find(delta.key.request);
     if (known != choices_.end()) {
       take(known->second, delta, output);
-    } else {  // a probe, or cancelled while this was on its way
-      end_probe(delta.key.request, true);
+    } else if (!take_prompt(worker, delta, output)) {
+      end_probe(delta.key.request, true);  // or cancelled while this was on its way
     }
   }
   for (engine::Failure& failure : output.failures) {
     const auto known = choices_.find(failure.key.request);
-    if (known == choices_.end()) {
+    if (lose_prompt(worker, failure.key, failure.error)) {
+      if (failure.error.info().retry != Retry::kNever &&
+          failure.error.code() != Code::kOverloaded && failure.error.code() != Code::kDraining) {
+        report(worker, WorkOutcome::kFailed);
+      }
+    } else if (known == choices_.end()) {
       end_probe(failure.key.request, failure.error.info().retry == Retry::kElsewhere);
     } else if (known->second.get().key() == failure.key) {
       lose_failed(known->second, std::move(failure.error));
@@ -373,6 +408,11 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
     case Progress::kChoiceDoneCancelEngine:
       break;
   }
+  if (choice.course.active()) {
+    choice.prompt_from = choice.course.giver().worker;
+    choice.course.on_output();
+    end_handoff(active, choice);
+  }
   observe(active, choice, delta);
   if (progress == Progress::kChoiceDoneCancelEngine) {
     cancel_work(choice, runtime::CancelReason::kStopped);
@@ -384,7 +424,10 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
 }
 
 void ShardService::end_choice(Active& active, RequestId id) {
-  choices_.erase(id);
+  if (const auto known = choices_.find(id); known != choices_.end()) {
+    drop_prompt(known->second.get());
+    choices_.erase(known);
+  }
   if (active.generation.all_finished()) {
     complete(active);
   }
@@ -421,6 +464,16 @@ void ShardService::observe(Active& active, Choice& choice, const engine::Delta& 
   choice.lease.add_output_tokens(delta.token_count);
 }
 
+void ShardService::on_accepted(WorkerId worker, engine::RequestKey key) {
+  heard_from(worker);
+  const auto known = choices_.find(key.request);
+  if (known != choices_.end() && known->second.get().key() == key) {
+    const auto step = known->second.get().course.on_accepted(shard_.now());
+    carry_on(known->second, step,
+             Error(Code::kUnavailable, "a prompt was handed over too late, retry"));
+  }
+}
+
 void ShardService::on_worker_added(const runtime::InstanceRecord& record) {
   environment_.fleet.joined(record.key.worker, record.model.name);
   heard_from(record.key.worker);
@@ -434,6 +487,7 @@ void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
     environment_.catalog.set_draining(record.key.worker);
   } else if (record.state == runtime::InstanceState::kStarting) {
     environment_.catalog.set_draining(record.key.worker);  // its engine does not answer, for now
+    lose_giver(record.key.worker, Error(Code::kUnavailable, "the prefill worker's engine is gone"));
   } else {
     environment_.catalog.add_worker(record);
   }
@@ -468,9 +522,12 @@ void ShardService::client_gone(Active& active, net::ClientGone) {
 void ShardService::release(Active& active, std::string_view error_type) {
   Generation& generation = active.generation;
   for (Choice& choice : generation.choices()) {
+    drop_prompt(choice);
     if (choices_.erase(choice.id) > 0 && !choice.lease.empty()) {
       cancel_work(choice, runtime::CancelReason::kClientGone);
     }
+    choice.course.abandon();
+    end_handoff(active, choice);
     parked_.erase(choice.id);
     if (choice.lost) {
       note_recovery(
@@ -543,6 +600,7 @@ void ShardService::sweep() {
   const FrontendConfig& config = environment_.config;
   const TimePoint now = shard_.now();
   lose_stalled(now);
+  lose_stalled_prompts(now);
   probe_workers(now);
   std::vector<Active*> stuck;
   for (const auto& [active, owned] : active_) {

@@ -44,14 +44,18 @@ struct ShardEnvironment {
 ///
 ///   on_request → PreparationDesk (parse, template, tokenizer) → route → submit ──► worker
 ///                                    (all workers busy: wait → on_routed ┘)
+///   prefill worker ──► on_step → HandoffCourse → route → submit ──► decode worker
 ///   worker ──► on_step → journal check → detokenize, stop strings → Answer → exchange
 ///
 /// F1  Every generation in `active_` has an exchange that is not answered yet; when the answer ends
 ///     or the client leaves, the generation goes, its leases with it, and its work is cancelled.
 /// F2  A choice whose worker is lost goes on at another one from its journal, or fails with an
 /// error;
-///     it is never left without a worker, a place in a queue or a timer (`parked_`).
-/// F3  Idle means: no active generation, no choice registered, leases sum to zero, nobody waits.
+///     it is never left without a worker, a place in a queue, a prompt under way (`prompts_`) or a
+///     timer (`parked_`).
+/// F3  Idle means: no active generation, no choice or prompt registered, leases sum to zero, nobody
+///     waits.
+/// F4  Every prompt in `prompts_` belongs to a registered choice that names it (I4).
 ///
 /// Home loop: the shard's, for every method.
 class ShardService final : public net::HttpHandler,
@@ -114,21 +118,47 @@ class ShardService final : public net::HttpHandler,
     net::Timer retry;
   };
 
+  /// The prompt of a choice at a prefill worker.
+  struct Prompt {
+    RequestId choice;
+    WorkerKey worker;
+    router::LoadLease lease;
+    TimePoint asked;
+    bool spoke = false;  // before its last word
+  };
+
   /// Whether a request that costs something may start now.
   Status admit(const net::HttpRequest& request) const;
   void handle_text(net::HttpExchange& exchange, TextRequest kind);
   void refuse(net::HttpExchange& exchange, TextRequest kind, const api::ApiError& error);
   void run(net::HttpExchange& exchange, GenerationPlan plan, TimePoint received);
   void watch_deadline(Active& active);
+  router::RouteRequest make_route(const Active& active, const Choice& choice,
+                                  const ReplayPrompt& prompt, std::string_view receipt_id) const;
   Status dispatch(Active& active, Choice& choice);
   bool submit(Active& active, Choice& choice, router::Decision decision);
   void take(ChoiceRef ref, const engine::Delta& delta, const engine::StepOutput& output);
   void end_choice(Active& active, RequestId id);
   void cancel_work(const Choice& choice, runtime::CancelReason reason);
 
+  // shard_prefill.cc: prompts computed by other workers than the answers.
+  Result<bool> begin_prefill(Active& active, Choice& choice, const ReplayPrompt& prompt,
+                             std::string_view receipt_id);
+  void ask_prefill(Active& active, Choice& choice, engine::Handoff handoff);
+  bool hand_over(Active& active, Choice& choice, engine::EngineRequest& request);
+  bool take_prompt(WorkerId worker, const engine::Delta& delta, engine::StepOutput& output);
+  bool lose_prompt(WorkerId worker, engine::RequestKey key, const Error& error);
+  void lose_giver(WorkerId worker, const Error& error);
+  void lose_stalled_prompts(TimePoint now);
+  void carry_on(ChoiceRef ref, HandoffCourse::Step step, const Error& error);
+  void drop_prompt(Choice& choice);
+  void end_handoff(const Active& active, Choice& choice);
+  WorkerKey blame(const Active& active, Choice& choice, runtime::Loss loss);
+
   // shard_migration.cc: what happens to choices that lose their worker.
   Status check_quarantine(const GenerationPlan& plan);
   void lose(ChoiceRef ref, runtime::Loss loss, Error error);
+  void lose_at(ChoiceRef ref, WorkerKey culprit, runtime::Loss loss, Error error);
   void lose_failed(ChoiceRef ref, Error error);
   std::optional<std::string> stalled(const Choice& choice, TimePoint now) const;
   void lose_stalled(TimePoint now);
@@ -169,11 +199,12 @@ class ShardService final : public net::HttpHandler,
   uint64_t next_request_;
   PreparationDesk desk_;
   FlatMap<RequestId, ChoiceRef> choices_;
-  FlatMap<Active*, std::unique_ptr<Active>> active_;    // bounded by config.inflight_max
-  FlatMap<RequestId, std::unique_ptr<Parked>> parked_;  // of choices_
-  size_t retrying_ = 0;                                 // choices on their second move or later
-  FlatMap<RequestId, Probe> probes_;                    // at most one or two per worker
-  FlatMap<WorkerId, TimePoint> heard_;                  // last sign of life, of connected workers
+  FlatMap<RequestId, std::unique_ptr<Prompt>> prompts_;  // at most one per choice
+  FlatMap<Active*, std::unique_ptr<Active>> active_;     // bounded by config.inflight_max
+  FlatMap<RequestId, std::unique_ptr<Parked>> parked_;   // of choices_
+  size_t retrying_ = 0;                                  // choices on their second move or later
+  FlatMap<RequestId, Probe> probes_;                     // at most one or two per worker
+  FlatMap<WorkerId, TimePoint> heard_;                   // last sign of life, of connected workers
   std::unique_ptr<runtime::WorkerPool> pool_;
   net::Timer sweep_timer_;
   net::Timer tick_timer_;

@@ -12,6 +12,7 @@ namespace stator::router {
 namespace {
 
 constexpr std::string_view kTopology = "dynamo.topology/";
+constexpr std::string_view kHandoff = "stator.handoff/";
 
 bool looks_at_length(const DisaggregationConfig& config) {
   return config.conditional == "isl_bounding" || config.conditional == "isl_or_load";
@@ -26,22 +27,29 @@ const WorkerFacts& facts_of(const Router& router, WorkerKey worker) {
   return std::ranges::find(all, worker, &WorkerTable::Worker::key)->facts;
 }
 
-/// The cheapest worker of one topology domain.
+/// Workers that may be paired: of one kind of hand-off, and of one topology domain.
+struct Group {
+  std::string_view handoff;
+  std::string_view place;
+  friend auto operator<=>(const Group&, const Group&) = default;
+};
+
+/// The cheapest worker of one group.
 struct Cheapest {
   double cost = std::numeric_limits<double>::infinity();
   Selection selection;
 };
 
-using ByDomain = std::map<std::string_view, Cheapest>;
+using ByGroup = std::map<Group, Cheapest>;
 
-ByDomain cheapest_by_domain(const Router& router, std::span<const Router::Priced> priced,
-                            std::string_view domain) {
-  ByDomain best;
+ByGroup cheapest_by_group(const Router& router, std::span<const Router::Priced> priced,
+                          std::string_view domain) {
+  ByGroup best;
   for (const Router::Priced& each : priced) {
-    const auto taint = domain.empty() ? std::string_view()
-                                      : find_topology_taint(
-                                            facts_of(router, each.selection.worker).taints, domain);
-    Cheapest& known = best[taint];
+    const auto& taints = facts_of(router, each.selection.worker).taints;
+    Cheapest& known =
+        best[{find_handoff_taint(taints),
+              domain.empty() ? std::string_view() : find_topology_taint(taints, domain)}];
     if (each.cost < known.cost) {
       known = {each.cost, each.selection};
     }
@@ -50,6 +58,38 @@ ByDomain cheapest_by_domain(const Router& router, std::span<const Router::Priced
 }
 
 }  // namespace
+
+void describe(ConfigSchema& schema, DisaggregationConfig& config) {
+  schema.choice("router.conditional_disagg_policy", config.conditional,
+                {"off", "isl_bounding", "prefill_load", "isl_or_load"},
+                "fleets with prefill workers: when a decode worker computes a prompt itself (off = "
+                "never; little of it is uncached; prefill workers are busy; either)",
+                {.env_peer = "DYN_ROUTER_CONDITIONAL_DISAGG_POLICY"});
+  schema.integer("router.conditional_disagg_eff_isl_threshold", config.uncached_tokens_max, 0,
+                 1 << 24,
+                 "isl_bounding: fewer uncached tokens than this stay at the decode worker");
+  schema.number("router.conditional_disagg_eff_isl_ratio_threshold", config.uncached_ratio_max, 0,
+                1, "isl_bounding: and less than this part of the prompt");
+  schema.number(
+      "router.conditional_disagg_prefill_busy_threshold", config.prefill_busy_fraction, -1, 1e6,
+      "prefill_load: a prefill worker is busy beyond this part of max_num_batched_tokens, "
+      "-1 = router.queue_threshold");
+  schema.number("router.conditional_disagg_decode_busy_threshold", config.decode_busy_fraction, -1,
+                1,
+                "a decode worker with more than this part of its blocks in use computes no "
+                "prompt, -1 = no limit");
+  schema.boolean("router.enforce_disagg", config.enforced,
+                 "requests fail rather than run without a prefill worker",
+                 {.env_peer = "DYN_ENFORCE_DISAGG"});
+  schema.text("router.kv_transfer_domain", config.transfer.domain,
+              "topology domain within which prompts are handed over, as rack; empty = anywhere",
+              {.env_peer = "DYN_KV_TRANSFER_DOMAIN"});
+  schema.boolean("router.kv_transfer_required", config.transfer.required,
+                 "never hand a prompt over across that domain");
+  schema.number("router.kv_transfer_preferred_weight", config.transfer.preferred_weight, 0, 1,
+                "how much a worker of the same domain is preferred",
+                {.env_peer = "DYN_KV_TRANSFER_PREFERRED_WEIGHT"});
+}
 
 Status validate(const DisaggregationConfig& config) {
   if (config.conditional != "off" && !looks_at_length(config) && !looks_at_load(config)) {
@@ -98,6 +138,16 @@ std::string_view find_topology_taint(std::span<const std::string> taints, std::s
   return {};
 }
 
+std::string handoff_taint(std::string_view kind) {
+  return fmt::format("{}{}", kHandoff, kind);
+}
+
+std::string_view find_handoff_taint(std::span<const std::string> taints) {
+  const auto found = std::ranges::find_if(
+      taints, [](const std::string& taint) { return taint.starts_with(kHandoff); });
+  return found == taints.end() ? std::string_view() : std::string_view(*found);
+}
+
 uint64_t make_bootstrap_room(Random& random, uint32_t dp_rank, uint32_t dp_size) {
   constexpr uint64_t kRooms = 1ULL << 63;
   const uint64_t size = std::max(1U, dp_size);
@@ -142,26 +192,36 @@ PrefillPeek PrefillRouter::peek(const RouteRequest& request, const Selection& de
   return peek;
 }
 
+DecodeTerms PrefillRouter::decode_terms(const RouteRequest& request, WorkerKey prefill) const {
+  const auto& taints = facts_of(prefill_, prefill).taints;
+  const auto& own = request.constraints;
+  DecodeTerms terms{.required_taints = {own.required_taints.begin(), own.required_taints.end()},
+                    .preferred_taints = {own.preferred_taints.begin(), own.preferred_taints.end()},
+                    .override = decode_request(request).override};
+  if (const auto handoff = find_handoff_taint(taints); !handoff.empty()) {
+    terms.required_taints.emplace_back(handoff);
+  }
+  const TransferRule& rule = config_.transfer;
+  if (rule.domain.empty()) {
+    return terms;
+  }
+  const auto place = find_topology_taint(taints, rule.domain);
+  if (rule.required) {
+    // A worker whose place nobody knows pairs with nobody.
+    terms.required_taints.push_back(place.empty() ? fmt::format("{}{}=", kTopology, rule.domain)
+                                                  : std::string(place));
+  } else if (!place.empty()) {
+    terms.preferred_taints.emplace_back(place, static_cast<float>(rule.preferred_weight));
+  }
+  return terms;
+}
+
 Result<DisaggregatedPlan> PrefillRouter::plan_in_turn(const RouteRequest& request,
                                                       const Selection& prefill) {
+  const DecodeTerms terms = decode_terms(request, prefill.worker);
   RouteRequest decode = decode_request(request);
-  std::vector<std::string> required(request.constraints.required_taints.begin(),
-                                    request.constraints.required_taints.end());
-  std::vector<std::pair<std::string, float>> preferred(request.constraints.preferred_taints.begin(),
-                                                       request.constraints.preferred_taints.end());
-  if (!config_.transfer.domain.empty()) {
-    const auto taint =
-        find_topology_taint(facts_of(prefill_, prefill.worker).taints, config_.transfer.domain);
-    if (config_.transfer.required) {
-      // A worker whose place nobody knows pairs with nobody.
-      required.emplace_back(taint.empty() ? fmt::format("{}{}=", kTopology, config_.transfer.domain)
-                                          : std::string(taint));
-    } else if (!taint.empty()) {
-      preferred.emplace_back(taint, static_cast<float>(config_.transfer.preferred_weight));
-    }
-  }
-  decode.constraints.required_taints = required;
-  decode.constraints.preferred_taints = preferred;
+  decode.constraints.required_taints = terms.required_taints;
+  decode.constraints.preferred_taints = terms.preferred_taints;
   STATOR_TRY([[maybe_unused]] const auto readiness, decode_.consider(decode));
   return DisaggregatedPlan{.path = DisaggregatedPlan::Path::kSplit,
                            .prefill = prefill,
@@ -175,18 +235,22 @@ Result<DisaggregatedPlan> PrefillRouter::plan_pair(const RouteRequest& request) 
   const RouteRequest decode = decode_request(request);
   STATOR_TRY([[maybe_unused]] const auto readiness, decode_.consider(decode));
   const TransferRule& rule = config_.transfer;
-  const auto prefills = prefill_.price(request);  // considered by plan()
+  const auto prefills = prefill_.price(request);  // whom plan() found
   const auto decodes = decode_.price(decode);
-  const ByDomain prefill_best = cheapest_by_domain(prefill_, prefills, rule.domain);
-  const ByDomain decode_best = cheapest_by_domain(decode_, decodes, rule.domain);
+  const ByGroup prefill_best = cheapest_by_group(prefill_, prefills, rule.domain);
+  const ByGroup decode_best = cheapest_by_group(decode_, decodes, rule.domain);
   const double across = 1 / std::exp(-std::tanh(rule.preferred_weight));
   DisaggregatedPlan best{.path = DisaggregatedPlan::Path::kSplit,
                          .reason = "the cheapest pair of prefill and decode worker"};
   double best_cost = std::numeric_limits<double>::infinity();
-  for (const auto& [prefill_taint, prefill] : prefill_best) {
-    for (const auto& [decode_taint, decode_side] : decode_best) {
-      const bool near =
-          rule.domain.empty() || (!prefill_taint.empty() && prefill_taint == decode_taint);
+  bool understood = false;
+  for (const auto& [from, prefill] : prefill_best) {
+    for (const auto& [into, decode_side] : decode_best) {
+      if (from.handoff != into.handoff) {
+        continue;
+      }
+      understood = true;
+      const bool near = rule.domain.empty() || (!from.place.empty() && from.place == into.place);
       if (!near && rule.required) {
         continue;
       }
@@ -197,6 +261,16 @@ Result<DisaggregatedPlan> PrefillRouter::plan_pair(const RouteRequest& request) 
         best.decode = decode_side.selection;
       }
     }
+  }
+  if (!understood) {
+    if (config_.enforced) {
+      return Error(
+          Code::kUnavailable,
+          fmt::format("no decode worker of model '{}' understands what its prefill workers "
+                      "hand over: give both the same engine, release and model path",
+                      request.model));
+    }
+    return run_whole(request, "no decode worker understands what prefill workers hand over");
   }
   if (best_cost == std::numeric_limits<double>::infinity()) {
     return Error(Code::kUnavailable,
@@ -209,7 +283,7 @@ Result<DisaggregatedPlan> PrefillRouter::plan_pair(const RouteRequest& request) 
 
 Result<DisaggregatedPlan> PrefillRouter::plan(const RouteRequest& request) {
   RouteRequest prompt = request;
-  prompt.constraints.pinned = std::nullopt;  // a pin names the decode worker
+  prompt.constraints.pinned = request.prefill_pinned;  // the other one: who answers
   prompt.constraints.pinned_rank = std::nullopt;
   const auto prefill_ready = prefill_.consider(prompt);
   if (!prefill_ready) {
@@ -234,12 +308,11 @@ Result<DisaggregatedPlan> PrefillRouter::plan(const RouteRequest& request) {
   return plan_pair(request);
 }
 
-Result<LoadLease> PrefillRouter::book_prefill(const DisaggregatedPlan& plan,
-                                              const RouteRequest& request) {
+Decision PrefillRouter::take_prefill(const DisaggregatedPlan& plan, const RouteRequest& request,
+                                     WallTime now) {
   RouteRequest prompt = request;
   prompt.holds_blocks = false;
-  return prefill_.book(plan.prefill.worker, prompt,
-                       request.prompt_tokens - plan.prefill.cached_tokens);
+  return prefill_.take(prompt, plan.prefill, now);
 }
 
 Result<LoadLease> PrefillRouter::book_decode(const DisaggregatedPlan& plan,

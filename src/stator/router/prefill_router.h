@@ -7,36 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/core/config.h"
 #include "stator/core/random.h"
 #include "stator/core/result.h"
+#include "stator/router/disaggregation_config.h"
 #include "stator/router/router.h"
 
 namespace stator::router {
-
-/// How KV blocks may travel from a prefill worker to a decode worker: between workers that share
-/// the value of a topology domain, only or preferably.
-struct TransferRule {
-  std::string domain;  ///< "rack": the taint dynamo.topology/rack=…; empty = anywhere
-  bool required = false;
-  double preferred_weight = 0.5;  ///< 0 … 1; of a preferred taint
-};
-
-struct DisaggregationConfig {
-  /// Whether short work stays at the decode worker: "off", "isl_bounding" (little is uncached),
-  /// "prefill_load" (prefill workers are busy) or "isl_or_load".
-  std::string conditional = "off";
-  uint32_t uncached_tokens_max = 2048;  ///< isl_bounding: fewer than this, and
-  double uncached_ratio_max = 0.7;      ///< less than this part of the prompt
-  double prefill_busy_fraction = -1;    ///< prefill_load: of max_num_batched_tokens; -1 = unset
-  double decode_busy_fraction = -1;  ///< beyond this part of its blocks nothing stays; -1 = unset
-  bool enforced = false;     ///< without prefill workers requests fail instead of running whole
-  bool choose_pairs = true;  ///< both workers at once; else prefill first, then decode
-  TransferRule transfer;
-};
-
-/// kInvalidArgument for an unknown policy, or a load policy without a threshold.
-Status validate(const DisaggregationConfig& config);
 
 /// What a decision whether to compute a prompt where it will be decoded looks at. What is not known
 /// is absent, and then the prompt goes to a prefill worker.
@@ -68,11 +44,19 @@ struct DisaggregatedPlan {
   std::string_view reason;
 };
 
+/// What the request for the answer's worker adds to the client's own wishes.
+struct DecodeTerms {
+  std::vector<std::string> required_taints;
+  std::vector<std::pair<std::string, float>> preferred_taints;
+  CostOverride override;
+};
+
 /// Chooses the workers of a request in a fleet with prefill and decode workers. A pure core over
 /// two routers, each with its own workers, load and index; one thread at a time.
 ///
 /// P1  A plan with required topology never pairs workers whose transfer domains differ; where no
 ///     pair exists the request fails before anything was sent (kUnavailable).
+///     Never pairs workers whose hand-offs differ (handoff_taint()); where no pair exists, as P2.
 /// P2  Without a usable prefill worker the request runs whole, unless that is forbidden.
 /// P3  Any doubt about what is cached or loaded sends the prompt to a prefill worker.
 class PrefillRouter {
@@ -84,10 +68,14 @@ class PrefillRouter {
   /// Errors as of Router::consider for the decode worker; P1.
   Result<DisaggregatedPlan> plan(const RouteRequest& request);
 
-  /// Books the prompt at the plan's prefill worker: its tokens, no blocks, because they leave it.
-  Result<LoadLease> book_prefill(const DisaggregatedPlan& plan, const RouteRequest& request);
+  /// Books the prompt at the worker of a plan just made: its tokens, no blocks, because they leave
+  /// it. With a receipt.
+  Decision take_prefill(const DisaggregatedPlan& plan, const RouteRequest& request, WallTime now);
   /// Books the answer at the plan's decode worker; the prompt's tokens only where it computes them.
   Result<LoadLease> book_decode(const DisaggregatedPlan& plan, const RouteRequest& request);
+
+  /// For choosing the answer's worker later, when the prompt has been computed at `prefill`.
+  DecodeTerms decode_terms(const RouteRequest& request, WorkerKey prefill) const;
 
   const DisaggregationConfig& config() const { return config_; }
 
@@ -102,6 +90,13 @@ class PrefillRouter {
   Router& prefill_;
   Router& decode_;
 };
+
+/// What workers of one kind of hand-off have in common, as a taint.
+std::string handoff_taint(std::string_view kind);
+/// That of a worker with these taints; empty = it has none.
+std::string_view find_handoff_taint(std::span<const std::string> taints);
+/// Of workers that compute prompt and answer, where some of a model's do not.
+inline constexpr std::string_view kRunsWholeTaint = "stator.runs_whole";
 
 /// "dynamo.topology/<domain>=<value>" of a worker with these taints; empty = it has none.
 std::string_view find_topology_taint(std::span<const std::string> taints, std::string_view domain);

@@ -491,7 +491,10 @@ Receipt Router::make_receipt(const RouteRequest& request, const Selection& selec
 }
 
 Decision Router::decide(const RouteRequest& request, WallTime now) {
-  const Selection selection = select(request);
+  return take(request, select(request), now);
+}
+
+Decision Router::take(const RouteRequest& request, const Selection& selection, WallTime now) {
   const WorkerKey chosen = selection.worker;
   Decision decision;
   decision.worker = chosen;

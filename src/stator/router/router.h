@@ -15,6 +15,7 @@
 #include "stator/core/random.h"
 #include "stator/core/result.h"
 #include "stator/kv/event.h"
+#include "stator/router/disaggregation_config.h"
 #include "stator/router/index/index_config.h"
 #include "stator/router/kv_index.h"
 #include "stator/router/load_lease.h"
@@ -56,6 +57,7 @@ struct RouterConfig {
   ReplicaConfig replicas;
   std::string url;  ///< of a selection service that is asked first; empty = nobody
   Duration url_timeout = std::chrono::milliseconds(100);
+  DisaggregationConfig disaggregation;  ///< of fleets with prefill workers
   /// Whether queued prompts shrink with time by the speeds learned: "none" or "learned".
   std::string prefill_load_model = "none";
 };
@@ -70,6 +72,7 @@ struct RouteRequest {
   /// What its blocks are called in load bookings, if not by `sequences`.
   std::span<const blocks::SequenceHash> tracked{};
   RouteConstraints constraints;
+  std::optional<WorkerId> prefill_pinned{};  ///< who computes the prompt, if the client says so
   CostOverride override;
   std::optional<uint32_t> expected_output_tokens;
   bool holds_blocks = true;    ///< false: a prompt whose blocks leave the worker when it is done
@@ -144,6 +147,8 @@ class Router {
   Result<Readiness> consider(const RouteRequest& request);
   /// Chooses among them and books. Right after consider() of the same request.
   Decision decide(const RouteRequest& request, WallTime now);
+  /// Books one of them that select() or price() gave, with a receipt.
+  Decision take(const RouteRequest& request, const Selection& selection, WallTime now);
   /// Chooses among them, no more. Right after consider() of the same request.
   Selection select(const RouteRequest& request);
   struct Priced {

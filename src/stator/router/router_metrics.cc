@@ -65,12 +65,15 @@ LoadRow row_of(const LoadBook& book, LoadSlot slot) {
 
 }  // namespace
 
-RouterMetrics::RouterMetrics(Metrics& metrics, std::string_view model)
-    : metrics_(&metrics), model_(model) {
-  const MetricLabels by_model = {{"model", std::string(model)}};
+RouterMetrics::RouterMetrics(Metrics& metrics, std::string_view model, std::string_view worker_type)
+    : metrics_(&metrics), model_(model), worker_type_(worker_type) {
+  MetricLabels by_model = {{"model", model_}};
+  if (worker_type_ != "decode") {
+    by_model.emplace_back("worker_type", worker_type_);
+  }
   // Dashboards and the planner expect these labels and values.
   const MetricLabels by_class = {
-      {"model", std::string(model)}, {"worker_type", "decode"}, {"policy_class", "default"}};
+      {"model", std::string(model)}, {"worker_type", worker_type_}, {"policy_class", "default"}};
   started_ = metrics.counter("dynamo_component_router_requests_started_total",
                              "requests that came to the router");
   finished_ =
@@ -113,10 +116,10 @@ RouterMetrics::RouterMetrics(Metrics& metrics, std::string_view model)
                                 "milliseconds from a prompt's hashes to its worker", kTotalMs);
   non_max_ = metrics.counter("dynamo_component_router_non_max_overlap_selections_total",
                              "decisions for a worker that did not hold the longest cached prefix",
-                             {{"worker_type", "decode"}});
+                             {{"worker_type", worker_type_}});
   overlap_lost_ = metrics.histogram("dynamo_component_router_overlap_blocks_lost",
                                     "cached blocks that such a decision passed over", kBlocksLost,
-                                    {{"worker_type", "decode"}});
+                                    {{"worker_type", worker_type_}});
   registered_ = metrics.gauge("dynamo_component_router_worker_registered",
                               "workers (with their ranks) the router knows", by_model);
   sessions_ = metrics.gauge("stator_router_sessions", "sessions bound to a worker", by_model);
@@ -180,7 +183,7 @@ MetricLabels RouterMetrics::labels_of(WorkerKey worker) const {
   return {{"model", model_},
           {"worker_id", to_string(worker.worker)},
           {"dp_rank", std::to_string(worker.dp_rank)},
-          {"worker_type", "decode"}};
+          {"worker_type", worker_type_}};
 }
 
 void RouterMetrics::add_worker(WorkerKey worker, LoadSlot slot,

@@ -28,7 +28,7 @@ inline constexpr size_t kAdvisedCount = 4;
 /// ever costs what it needed at most at once. Not thread-safe where it says so; the handles are.
 class RouterMetrics {
  public:
-  RouterMetrics(Metrics& metrics, std::string_view model);
+  RouterMetrics(Metrics& metrics, std::string_view model, std::string_view worker_type);
   RouterMetrics(RouterMetrics&&) noexcept = default;
   RouterMetrics& operator=(RouterMetrics&&) = delete;
   ~RouterMetrics();
@@ -58,6 +58,7 @@ class RouterMetrics {
 
   Metrics* metrics_;
   std::string model_;
+  std::string worker_type_;
   LoadInstruments load_;
   Counter started_, decisions_, finished_, overlap_blocks_, prompt_blocks_, rejections_, non_max_;
   Counter refusals_[kRefusalCount];

@@ -108,6 +108,7 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
   schema.duration("router.url_timeout", config.url_timeout, "how long to wait for its answer");
   describe(schema, config.index);
   describe_limits(schema, config);
+  describe(schema, config.disaggregation);
 }
 
 QueueTicket& QueueTicket::operator=(QueueTicket&& other) noexcept {
@@ -131,9 +132,9 @@ void QueueTicket::cancel() noexcept {
 Result<std::shared_ptr<RouterService>> RouterService::create(const RouterConfig& config,
                                                              std::string_view model,
                                                              const Clock& clock, Metrics& metrics,
-                                                             ReceiptLog& receipts) {
+                                                             ReceiptLog& receipts, Pool pool) {
   STATOR_TRY(const QueueOrder order, parse_queue_order(config.queue.order));
-  RouterMetrics instruments(metrics, model);
+  RouterMetrics instruments(metrics, model, pool == Pool::kPrefill ? "prefill" : "decode");
   auto book = LoadBook::make(clock, instruments.load());
   STATOR_TRY(auto index, IndexService::create(config.index, clock, metrics));
   IndexService& shared = *index;

@@ -58,10 +58,13 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   /// Gets the decision of a request that waited, on whichever thread made room, without a lock.
   using Waiter = std::move_only_function<void(Result<Decision>)>;
 
-  /// `model` is the label of its metrics.
+  /// What its workers do, as dashboards call it.
+  enum class Pool : uint8_t { kDecode, kPrefill };
+  /// `model` and `pool` are labels of its metrics.
   static Result<std::shared_ptr<RouterService>> create(const RouterConfig& config,
                                                        std::string_view model, const Clock& clock,
-                                                       Metrics& metrics, ReceiptLog& receipts);
+                                                       Metrics& metrics, ReceiptLog& receipts,
+                                                       Pool pool = Pool::kDecode);
   ~RouterService();
 
   /// `first` is its first rank; `facts.dp_size` are added, and all from `first` on meant below.
@@ -108,6 +111,7 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
 
  private:
   friend class QueueTicket;
+  friend class PrefillRouterService;  // decides over two of these
   struct Delivery {
     Waiter waiter;
     Result<Decision> decision;

@@ -16,6 +16,7 @@ namespace json = boost::json;
 
 constexpr uint64_t kWorkerIdMax = (uint64_t{1} << 53) - 1;
 constexpr size_t kNameMax = 63;
+constexpr size_t kAddressMax = 300;
 constexpr std::array<std::string_view, 3> kStateNames = {"starting", "ready", "draining"};
 
 Error corrupt(std::string_view field, std::string_view wanted) {
@@ -111,6 +112,40 @@ bool read_token(const json::value& value, std::vector<TokenId>& target) {
   return true;
 }
 
+json::object handoff_to_json(const engine::HandoffAbility& handoff) {
+  return {{"kind", handoff.kind},
+          {"meeting_point", handoff.meeting_point},
+          {"runs_whole", handoff.runs_whole}};
+}
+
+Status read_handoff(const json::object& model, engine::HandoffAbility& handoff) {
+  std::string role(to_string(handoff.role));
+  FieldReader reader(model);
+  reader.text("worker_type", role);
+  STATOR_CHECK(reader.take_status());
+  const auto known = engine::find_role(role);
+  if (!known) {
+    return corrupt("worker_type", "one of aggregated, prefill, decode");
+  }
+  handoff.role = *known;
+  const json::value* ability = model.if_contains("handoff");
+  if (ability == nullptr || ability->is_null()) {
+    return {};
+  }
+  if (!ability->is_object()) {
+    return corrupt("handoff", "an object");
+  }
+  FieldReader fields(ability->get_object());
+  fields.text("kind", handoff.kind);
+  fields.text("meeting_point", handoff.meeting_point);
+  fields.boolean("runs_whole", handoff.runs_whole);
+  STATOR_CHECK(fields.take_status());
+  if (handoff.kind.size() > kAddressMax || handoff.meeting_point.size() > kAddressMax) {
+    return corrupt("handoff", fmt::format("of at most {} bytes per text", kAddressMax));
+  }
+  return {};
+}
+
 json::object model_to_json(const ModelCard& model) {
   json::object out;
   out["name"] = model.name;
@@ -132,6 +167,8 @@ json::object model_to_json(const ModelCard& model) {
   out["reasoning_parser"] = model.reasoning_parser;
   out["structured_output"] = model.structured_output;
   out["structured_replay"] = model.structured_replay;
+  out["worker_type"] = to_string(model.handoff.role);
+  out["handoff"] = handoff_to_json(model.handoff);
   out["checksum"] = model.checksum;
   return out;
 }
@@ -158,7 +195,8 @@ Status read_model(const json::object& object, ModelCard& model) {
   reader.boolean("structured_output", model.structured_output);
   reader.boolean("structured_replay", model.structured_replay);
   reader.text("checksum", model.checksum);
-  return reader.take_status();
+  STATOR_CHECK(reader.take_status());
+  return read_handoff(object, model.handoff);
 }
 
 Result<InstanceState> parse_state(std::string_view name) {

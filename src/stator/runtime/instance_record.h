@@ -9,6 +9,7 @@
 
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
+#include "stator/engine/api/handoff.h"
 
 namespace stator::runtime {
 
@@ -35,6 +36,7 @@ struct ModelCard {
   std::string reasoning_parser = "auto";
   bool structured_output = false;  ///< the engine can be given a grammar
   bool structured_replay = false;  ///< and takes one up within an answer another engine began
+  engine::HandoffAbility handoff;  ///< whether it gives or takes prompts
   /// Hash over tokenizer, template, block size and context policy: workers of one model must agree.
   std::string checksum;
   friend bool operator==(const ModelCard&, const ModelCard&) = default;

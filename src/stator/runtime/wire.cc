@@ -227,6 +227,45 @@ Result<api::TokenLogprobs> decode_logprobs(const pb::TokenLogprobs& in) {
   return logprobs;
 }
 
+void encode_handoff(const engine::Handoff& handoff, pb::Handoff& out) {
+  out.set_id(handoff.id);
+  out.set_kind(handoff.kind);
+  out.set_payload(handoff.payload);
+  out.set_lease_ms(handoff.lease_ms);
+  out.set_computed_ms(handoff.computed_ms);
+}
+
+Result<engine::Handoff> decode_handoff(const pb::Handoff& in) {
+  STATOR_CHECK(check_name("handoff.kind", in.kind()));
+  if (in.payload().size() > engine::kHandoffBytesMax) {
+    return too_large("handoff.payload", in.payload().size(), engine::kHandoffBytesMax);
+  }
+  return engine::Handoff{.id = in.id(),
+                         .kind = in.kind(),
+                         .payload = in.payload(),
+                         .lease_ms = in.lease_ms(),
+                         .computed_ms = in.computed_ms()};
+}
+
+Result<engine::Phase> decode_phase(int value) {
+  // As FinishReason: 0 is meaningful.
+  static_assert(static_cast<int>(engine::Phase::kDecode) == pb::PHASE_DECODE);
+  if (!pb::Phase_IsValid(value)) {
+    return corrupt(fmt::format("phase has the unknown value {}", value));
+  }
+  return static_cast<engine::Phase>(value);
+}
+
+Status decode_offers(const pb::StepOutput& in, engine::StepOutput& step) {
+  STATOR_CHECK(check_count("offers", in.offers_size(), kStepEntriesMax));
+  for (const pb::Offer& offer : in.offers()) {
+    STATOR_TRY(const engine::RequestKey key, decode_key(offer));
+    STATOR_TRY(engine::Handoff handoff, decode_handoff(offer.handoff()));
+    step.offers.push_back({key, std::move(handoff)});
+  }
+  return {};
+}
+
 }  // namespace
 
 void encode(const engine::EngineRequest& request, pb::Submit& out) {
@@ -243,6 +282,10 @@ void encode(const engine::EngineRequest& request, pb::Submit& out) {
   out.set_require_reasoning(request.require_reasoning);
   if (request.dp_rank) {
     out.set_dp_rank(*request.dp_rank);
+  }
+  if (request.phase != engine::Phase::kWhole) {
+    out.set_phase(static_cast<pb::Phase>(request.phase));
+    encode_handoff(request.handoff, *out.mutable_handoff());
   }
 }
 
@@ -271,6 +314,10 @@ Result<engine::EngineRequest> decode(const pb::Submit& in) {
   request.structured_outputs = in.structured_outputs();
   request.require_reasoning = in.require_reasoning();
   request.dp_rank = in.has_dp_rank() ? std::optional(in.dp_rank()) : std::nullopt;
+  STATOR_TRY(request.phase, decode_phase(in.phase()));
+  if (request.phase != engine::Phase::kWhole) {
+    STATOR_TRY(request.handoff, decode_handoff(in.handoff()));
+  }
   return request;
 }
 
@@ -308,6 +355,11 @@ void encode(const engine::StepOutput& step, pb::StepOutput& out) {
   for (const engine::Failure& failure : step.failures) {
     encode_failure(failure, *out.add_failures());
   }
+  for (const engine::Offer& offer : step.offers) {
+    pb::Offer& made = *out.add_offers();
+    encode_key(offer.key, made);
+    encode_handoff(offer.handoff, *made.mutable_handoff());
+  }
 }
 
 Result<engine::StepOutput> decode(const pb::StepOutput& in) {
@@ -340,6 +392,7 @@ Result<engine::StepOutput> decode(const pb::StepOutput& in) {
     STATOR_TRY(engine::Failure decoded, decode_failure(failure));
     step.failures.push_back(std::move(decoded));
   }
+  STATOR_CHECK(decode_offers(in, step));
   return step;
 }
 

@@ -29,6 +29,12 @@ constexpr size_t kPollBytesMax = size_t{16} << 20;
 // Polls that may fail in a row before an engine that does accept connections counts as gone.
 constexpr uint32_t kPollFailuresMax = 3;
 constexpr Duration kPollTimeout = 5s;
+// A prompt that another server keeps must reach this one's server within this time of being asked
+// for: a frontend counts on it when it looks at the lease.
+constexpr Duration kTakePatience = 5s;
+// A cancelled request that has not said anything may still be fetching its prompt. It is left to
+// do so for at most this long, because the giver keeps the blocks until they were fetched.
+constexpr Duration kFetchPatience = 30s;
 
 struct Submit {
   SessionId session;
@@ -37,6 +43,9 @@ struct Submit {
   api::StopConditions stop;
   EngineCall call;
   std::unique_ptr<EventRaiser> raiser;
+  Phase phase;
+  uint64_t handoff_id;
+  TimePoint asked;
 };
 struct Cancel {
   SessionId session;
@@ -54,6 +63,12 @@ struct Live {
   uint32_t offset;  // of the next token within the whole answer
   api::StopConditions stop;
   ReplyReader reply;
+  Phase phase;
+  uint64_t handoff_id;
+  TimePoint asked;
+  Duration unanswered{};                // from then on, at least so long
+  bool spoke = false;                   // said a token
+  std::optional<TimePoint> forsaken{};  // nobody listens any more: until then it may fetch
 };
 
 /// V1  A key is in its session's `keys_` set from submit() until its end was delivered, its
@@ -61,6 +76,7 @@ struct Live {
 /// V2  Submits in the inbox plus live streams ≤ inflight_max; cancels and closes ≤ keys ever live.
 /// V3  A sink is called with sinks_mutex_ held and only while its session is in sinks_.
 /// V4  streams_, live_, by_key_, steps_ and the poll belong to the adapter's thread.
+/// V5  forsaken_ counts the live streams that nobody listens to; at most inflight_max.
 /// Locks are never nested, except lifecycle_mutex_, which is outermost.
 class AdapterService final : public AdapterEngine, private net::HttpStreamsListener {
  public:
@@ -94,13 +110,16 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   bool take_commands();
   void apply(Submit& submit);
   void drop(SessionId session, RequestKey key);
+  void end_forsaken();
   void drop_session(SessionId session);
   void on_head(net::HttpStreamId stream, int status, std::string_view content_type) override;
   void on_bytes(net::HttpStreamId stream, std::string_view bytes) override;
   void on_end(net::HttpStreamId stream, Status status) override;
   void emit(Live& live);
   void add_delta(StepOutput& step, Live& live, size_t tokens, api::FinishReason finish);
+  void fail(const Live& live, Error error);
   void fail(SessionId session, RequestKey key, Error error);
+  void add_offer(StepOutput& step, const Live& live);
   void end_stream(net::HttpStreamId stream);
   void deliver();
   void forget_ended(SessionId session, const StepOutput& step);
@@ -135,6 +154,10 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   uint32_t poll_failures_ = 0;
   double process_start_s_ = 0;
   TimePoint next_poll_{};
+  size_t forsaken_ = 0;
+  // What is read in a turn came after the turn before began, or it would have been read then.
+  TimePoint turn_begin_{};
+  TimePoint last_turn_begin_{};
 
   mutable Mutex mutex_;
   std::vector<Command> inbox_ STATOR_GUARDED_BY(mutex_);
@@ -165,7 +188,8 @@ EngineInfo make_info(const AdapterConfig& config, const EngineFacts& facts, cons
           .vocab_size = config.vocab_size,
           .dp_size = facts.dp_size,
           .kv_events = !facts.kv_sources.empty(),
-          .structured_output = traits.structured_output};
+          .structured_output = traits.structured_output,
+          .handoff = facts.handoff};
 }
 
 AdapterService::AdapterService(AdapterConfig config, EngineFacts facts,
@@ -182,9 +206,10 @@ AdapterService::AdapterService(AdapterConfig config, EngineFacts facts,
 }
 
 Status AdapterService::open() {
-  // One for the poll; exchanges whose answer is complete may still have their last bytes to come.
+  // One for the poll; exchanges whose answer is complete may still have their last bytes to come,
+  // forsaken ones their first.
   STATOR_TRY(streams_,
-             net::HttpStreams::create({.streams_max = size_t{2} * config_.inflight_max + 1,
+             net::HttpStreams::create({.streams_max = size_t{3} * config_.inflight_max + 1,
                                        .idle_connections_max = config_.inflight_max},
                                       *this, clock_));
   return {};
@@ -287,7 +312,10 @@ Status AdapterService::submit(SessionId session, EngineRequest request) {
                              .generated = request.generated,
                              .stop = std::move(request.stop),
                              .call = std::move(*call),
-                             .raiser = std::move(raiser)});
+                             .raiser = std::move(raiser),
+                             .phase = request.phase,
+                             .handoff_id = request.handoff.id,
+                             .asked = clock_.now()});
   streams_->wake();
   return {};
 }
@@ -326,9 +354,11 @@ void AdapterService::run_loop() {
       next_poll_ = clock_.now() + config_.poll_interval;
       poll();
     }
-    const Duration until_poll = std::max(next_poll_ - clock_.now(), Duration::zero());
+    last_turn_begin_ = std::exchange(turn_begin_, clock_.now());
+    const Duration until_poll = std::max(next_poll_ - turn_begin_, Duration::zero());
     streams_->turn(steps_.empty() ? until_poll : Duration::zero());
     deliver();
+    end_forsaken();
   }
   fail_everything();
 }
@@ -368,6 +398,11 @@ net::HttpClientOptions AdapterService::call_options() const {
 }
 
 void AdapterService::apply(Submit& submit) {
+  if (submit.phase == Phase::kDecode && clock_.now() - submit.asked > kTakePatience) {
+    fail(submit.session, submit.key,
+         Error(Code::kUnavailable, "this worker stood still while a prompt was handed to it"));
+    return;
+  }
   net::HttpClientRequest request{.method = "POST",
                                  .url = config_.url + submit.call.path,
                                  .headers = headers(),
@@ -384,13 +419,39 @@ void AdapterService::apply(Submit& submit) {
                                   .key = submit.key,
                                   .offset = submit.generated,
                                   .stop = std::move(submit.stop),
-                                  .reply = ReplyReader(std::move(submit.raiser), traits().kind)}));
+                                  .reply = ReplyReader(std::move(submit.raiser), traits().kind),
+                                  .phase = submit.phase,
+                                  .handoff_id = submit.handoff_id,
+                                  .asked = submit.asked}));
 }
 
 void AdapterService::drop(SessionId session, RequestKey key) {
   if (const auto found = by_key_.find(LiveKey{session, key}); found != by_key_.end()) {
     metrics_.cancelled.add();
     const net::HttpStreamId stream = found->second;
+    Live& live = *live_.at(stream);
+    if (live.phase == Phase::kDecode && !live.spoke && forsaken_ < config_.inflight_max) {
+      live.forsaken = clock_.now() + kFetchPatience;
+      ++forsaken_;
+      by_key_.erase(found);
+      return;
+    }
+    streams_->cancel(stream);
+    end_stream(stream);
+  }
+}
+
+void AdapterService::end_forsaken() {
+  if (forsaken_ == 0) {
+    return;
+  }
+  std::vector<net::HttpStreamId> ended;
+  for (const auto& [stream, live] : live_) {
+    if (live->forsaken && (live->spoke || clock_.now() >= *live->forsaken)) {
+      ended.push_back(stream);
+    }
+  }
+  for (const net::HttpStreamId stream : ended) {
     streams_->cancel(stream);
     end_stream(stream);
   }
@@ -410,7 +471,11 @@ void AdapterService::drop_session(SessionId session) {
 
 void AdapterService::end_stream(net::HttpStreamId stream) {
   if (const auto found = live_.find(stream); found != live_.end()) {
-    by_key_.erase(LiveKey{found->second->session, found->second->key});
+    if (found->second->forsaken) {
+      --forsaken_;
+    } else {
+      by_key_.erase(LiveKey{found->second->session, found->second->key});
+    }
     live_.erase(found);
   }
 }
@@ -419,7 +484,9 @@ void AdapterService::on_head(net::HttpStreamId stream, int status, std::string_v
   if (stream == poll_stream_) {
     poll_status_ = status;
   } else if (const auto found = live_.find(stream); found != live_.end()) {
-    found->second->reply.on_head(status, content_type);
+    Live& live = *found->second;
+    live.unanswered = std::max(last_turn_begin_ - live.asked, Duration::zero());
+    live.reply.on_head(status, content_type);
   }
 }
 
@@ -438,7 +505,7 @@ void AdapterService::on_bytes(net::HttpStreamId stream, std::string_view bytes) 
   Status read = live.reply.on_bytes(bytes, raised_);
   emit(live);
   if (!read) {
-    fail(live.session, live.key, std::move(read.error()));
+    fail(live, std::move(read.error()));
   }
   if (!read || live.reply.done()) {
     if (!read || live.reply.abort()) {
@@ -466,7 +533,7 @@ void AdapterService::on_end(net::HttpStreamId stream, Status status) {
       status ? live.reply.on_end(raised_) : live.reply.on_cut(std::move(status.error()), raised_);
   emit(live);
   if (!read) {
-    fail(live.session, live.key, std::move(read.error()));
+    fail(live, std::move(read.error()));
   }
   end_stream(stream);
 }
@@ -475,6 +542,10 @@ void AdapterService::on_end(net::HttpStreamId stream, Status status) {
 /// finish behind them, because a frontend does not show the last token of a stopped answer.
 void AdapterService::emit(Live& live) {
   if (raised_.tokens.empty() && !raised_.finished()) {
+    return;
+  }
+  live.spoke = true;
+  if (live.forsaken) {
     return;
   }
   StepOutput& step = steps_[live.session];
@@ -488,7 +559,30 @@ void AdapterService::emit(Live& live) {
   metrics_.generated_tokens.add(raised_.tokens.size());
   if (raised_.finished()) {
     metrics_.finished.add();
+    add_offer(step, live);
   }
+}
+
+/// Of a prompt whose answer would go on. One that is over after a token is given to nobody.
+void AdapterService::add_offer(StepOutput& step, const Live& live) {
+  if (live.phase != Phase::kPrefill || raised_.finish != api::FinishReason::kLength) {
+    return;
+  }
+  const std::optional<Duration> lease = dialect_->lease(facts_, config_.handoff_lease);
+  const bool told = !raised_.handoff.empty() && raised_.handoff.size() <= kHandoffBytesMax;
+  if (lease && !told) {
+    return;  // the frontend sees an answer without an offer
+  }
+  const auto milliseconds = [](Duration duration) {
+    return static_cast<uint32_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+  };
+  step.offers.push_back({.key = live.key,
+                         .handoff = {.id = live.handoff_id,
+                                     .kind = facts_.handoff.kind,
+                                     .payload = std::move(raised_.handoff),
+                                     .lease_ms = milliseconds(lease.value_or(Duration::zero())),
+                                     .computed_ms = milliseconds(live.unanswered)}});
 }
 
 void AdapterService::add_delta(StepOutput& step, Live& live, size_t tokens,
@@ -514,6 +608,17 @@ void AdapterService::add_delta(StepOutput& step, Live& live, size_t tokens,
     raised_.logprobs.resize(count);
     std::ranges::move(raised_.logprobs, std::back_inserter(step.logprobs));
   }
+}
+
+void AdapterService::fail(const Live& live, Error error) {
+  if (live.forsaken) {
+    return;
+  }
+  if (live.phase == Phase::kDecode && !live.spoke) {
+    // Whatever the server says of it, the request without the hand-off may well be all right.
+    error = std::move(error).with_code(Code::kUnavailable).with_context("taking a prompt over");
+  }
+  fail(live.session, live.key, std::move(error));
 }
 
 void AdapterService::fail(SessionId session, RequestKey key, Error error) {
@@ -551,10 +656,13 @@ void AdapterService::deliver() {
 void AdapterService::fail_everything() {
   for (const auto& [stream, live] : live_) {
     streams_->cancel(stream);
-    fail(live->session, live->key, Error(Code::kDraining, "the engine is shutting down"));
+    if (!live->forsaken) {
+      fail(live->session, live->key, Error(Code::kDraining, "the engine is shutting down"));
+    }
   }
   live_.clear();
   by_key_.clear();
+  forsaken_ = 0;
   if (poll_stream_ != 0) {
     streams_->cancel(std::exchange(poll_stream_, 0));
   }

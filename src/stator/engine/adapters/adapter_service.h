@@ -29,8 +29,9 @@ struct AdapterConfig {
   Duration connect_timeout = std::chrono::seconds(5);
   /// An engine that sends nothing for so long, queueing included, has lost the request.
   Duration stall_timeout = std::chrono::seconds(120);
-  Duration poll_interval = std::chrono::seconds(1);  ///< of metrics and health
-  bool vllm_generate = false;                        ///< DialectOptions::vllm_generate
+  Duration poll_interval = std::chrono::seconds(1);   ///< of metrics and health
+  bool vllm_generate = false;                         ///< DialectOptions::vllm_generate
+  Duration handoff_lease = std::chrono::seconds(30);  ///< how long a prefill server keeps blocks
 };
 
 /// An engine server seen as an Engine: requests are lowered to HTTP calls and sent, the answers
@@ -40,7 +41,9 @@ struct AdapterConfig {
 /// A2  cancel() and close_session() close the connection, which is how every engine aborts.
 /// A3  Nothing reaches the engine that check_request() or lower() refuses.
 /// A4  While the engine does not answer its health check, submit() says kUnavailable at once.
-/// A5  At most `inflight_max` requests run.
+/// A5  At most `inflight_max` requests run; as many more, cancelled before their first token, may
+///     still fetch their prompt.
+/// A6  A hand-off reaches the engine within seconds of submit(), or never.
 ///
 /// Thread-safe as Engine says; one thread of its own runs all connections.
 class AdapterEngine : public Engine {

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "stator/core/clock.h"
 #include "stator/core/result.h"
 #include "stator/engine/adapters/raise.h"
 #include "stator/engine/api/engine.h"
@@ -46,6 +48,9 @@ struct EngineFacts {
   uint32_t max_num_seqs = 0;
   uint32_t dp_size = 1;  ///< data-parallel ranks, each with `total_blocks` of its own
   std::vector<KvEventSource> kv_sources;
+  std::optional<WorkerRole> role;  ///< in a fleet that is split into prefill and decode servers
+  uint16_t bootstrap_port = 0;     ///< where such servers meet
+  HandoffAbility handoff;          ///< of make_ability(), not the server's word
   friend bool operator==(const EngineFacts&, const EngineFacts&) = default;
 };
 
@@ -103,6 +108,11 @@ class Dialect {
                                    const EngineFacts& facts) const = 0;
   /// Reads the answer to that call.
   virtual std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const = 0;
+  /// How long a prefill server keeps a prompt for its taker, where the operator says `configured`;
+  /// none: for ever, and it has nothing to say about it.
+  virtual std::optional<Duration> lease(const EngineFacts& /*facts*/, Duration configured) const {
+    return configured;
+  }
   /// Reads a scrape; false if nothing in it is known.
   virtual bool read_load(std::string_view metrics, const EngineFacts& facts,
                          LoadReading& reading) const = 0;

@@ -73,6 +73,30 @@ Status check_continuation(const EngineRequest& request, const Traits& traits) {
   return {};
 }
 
+Status check_phase(const EngineRequest& request, const Traits& traits,
+                   const HandoffAbility& ability) {
+  const WorkerRole wanted = request.phase == Phase::kPrefill  ? WorkerRole::kPrefill
+                            : request.phase == Phase::kDecode ? WorkerRole::kDecode
+                                                              : WorkerRole::kAggregated;
+  if (request.phase == Phase::kWhole) {
+    return ability.role == WorkerRole::kDecode && !ability.runs_whole
+               ? Status(Error(Code::kUnsupported,
+                              fmt::format("engine '{}' here only goes on from prompts that a "
+                                          "prefill worker has computed",
+                                          traits.kind)))
+               : Status();
+  }
+  if (ability.role != wanted) {
+    return Error(Code::kUnsupported, fmt::format("engine '{}' is no {} worker (worker.role)",
+                                                 traits.kind, to_string(wanted)));
+  }
+  if (request.handoff.kind != ability.kind) {
+    return Error(Code::kUnsupported, fmt::format("a prompt handed over by '{}' is nothing for '{}'",
+                                                 request.handoff.kind, ability.kind));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_request(const EngineRequest& request, const Traits& traits, const EngineFacts& facts,
@@ -88,7 +112,9 @@ Status check_request(const EngineRequest& request, const Traits& traits, const E
       facts.max_model_len > 0 ? facts.max_model_len : std::numeric_limits<uint32_t>::max();
   config.structured_output = traits.structured_output;
   config.supports_lora = traits.lora;
+  config.takes_phases = true;  // see check_phase()
   STATOR_CHECK(validate(request, config, vocab_size));
+  STATOR_CHECK(check_phase(request, traits, facts.handoff));
   STATOR_CHECK(check_options(request, traits));
   return check_continuation(request, traits);
 }
@@ -125,7 +151,11 @@ bool is_client_stop(const api::StopConditions& stop, TokenId token) {
          (stop.ignore_eos || !contains(stop.eos_token_ids, token));
 }
 
-std::string request_name(const RequestKey& key) {
+std::string request_name(const EngineRequest& request) {
+  if (request.phase != Phase::kWhole) {
+    return fmt::format("st-h{:x}", request.handoff.id);
+  }
+  const RequestKey& key = request.key;
   return fmt::format("st-{:x}-{}", key.request.value(), key.attempt.value());
 }
 

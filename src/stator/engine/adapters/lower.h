@@ -38,8 +38,9 @@ bool is_stop_token(const api::StopConditions& stop, TokenId token);
 /// Whether it ends it because the client asked for that token, rather than as the model's EOS.
 bool is_client_stop(const api::StopConditions& stop, TokenId token);
 
-/// "st-<request>-<attempt>" in hex: the name under which engines log it.
-std::string request_name(const RequestKey& key);
+/// "st-<request>-<attempt>" in hex: the name under which engines log it. Both halves of a handed
+/// over request have one name, "st-h<handoff>".
+std::string request_name(const EngineRequest& request);
 void write_tokens(api::JsonWriter& json, std::span<const TokenId> tokens);
 /// {"<id>": bias}; some engines want pairs, see their own files.
 void write_logit_bias(api::JsonWriter& json, const api::SamplingParams& sampling);

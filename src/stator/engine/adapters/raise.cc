@@ -28,6 +28,7 @@ void Raised::clear() {
   cached_tokens = 0;
   finish = api::FinishReason::kNone;
   last_is_stop = false;
+  handoff.clear();
 }
 
 // ---- server-sent events

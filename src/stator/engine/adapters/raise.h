@@ -23,6 +23,7 @@ struct Raised {
   /// kStop: the last of `tokens` is the EOS or stop token, counted but not shown. Otherwise all of
   /// them are text.
   bool last_is_stop = false;
+  std::string handoff;  ///< of a kPrefill request: the object its taker needs, verbatim
 
   bool finished() const { return finish != api::FinishReason::kNone; }
   void clear();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "stator/engine/adapters/event_sources.h"
+#include "stator/engine/adapters/handoff.h"
 #include "stator/engine/adapters/json_fields.h"
 #include "stator/engine/adapters/lower.h"
 #include "stator/engine/adapters/openai_choice.h"
@@ -45,6 +46,8 @@ Status learn_server_info(std::string_view body, std::string_view host, EngineFac
   }
   facts.max_num_seqs = number("max_running_requests");
   facts.dp_size = std::clamp(number("dp_size"), 1U, kDpRanksMax);
+  facts.role = find_role(text_or(root, "disaggregation_mode", ""));  // null in a whole server
+  facts.bootstrap_port = static_cast<uint16_t>(number("disaggregation_bootstrap_port"));
   facts.kv_sources.clear();
   JsonObject events;
   if (find_object(root, "kv_events", events) && text_or(events, "publisher", "") == "zmq") {
@@ -242,7 +245,13 @@ Result<EngineCall> SglangDialect::lower(const EngineRequest& request,
   EngineCall call{.path = "/generate"};
   api::JsonWriter json(call.body);
   json.begin_object();
-  json.key("rid").value(request_name(request.key));
+  json.key("rid").value(request_name(request));
+  if (request.phase != Phase::kWhole) {
+    STATOR_TRY(const MeetingPoint point, read_meeting_point(request.handoff.payload));
+    json.key("bootstrap_host").value(point.host);
+    json.key("bootstrap_port").value(uint64_t{point.port});
+    json.key("bootstrap_room").value(request.handoff.id);
+  }
   json.key("input_ids");
   write_tokens(json, request.tokens);
   json.key("stream").value(true);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "stator/engine/adapters/handoff.h"
 #include "stator/engine/adapters/json_fields.h"
 #include "stator/engine/adapters/lower.h"
 #include "stator/engine/adapters/openai_choice.h"
@@ -24,10 +25,14 @@ constexpr Question kQuestions[] = {{.path = "/v1/models"}, {.path = "/version", 
 
 class TrtllmRaiser final : public EventRaiser {
  public:
-  explicit TrtllmRaiser(const EngineRequest& request) : stop_(request.stop), answer_("trtllm") {}
+  explicit TrtllmRaiser(const EngineRequest& request)
+      : stop_(request.stop), gives_(request.phase == Phase::kPrefill), answer_("trtllm") {}
 
   Status on_event(std::string_view json, Raised& out) override {
     STATOR_TRY(const OpenAiAnswer::Event event, answer_.read(json));
+    if (gives_) {
+      out.handoff = raw_object(json, {"choices", "0", "disaggregated_params"});
+    }
     if (!event.has_choice) {
       return {};
     }
@@ -49,6 +54,7 @@ class TrtllmRaiser final : public EventRaiser {
 
  private:
   const api::StopConditions stop_;
+  const bool gives_;  // a prompt, to another server
   OpenAiAnswer answer_;
 };
 
@@ -119,8 +125,17 @@ Result<EngineCall> TrtllmDialect::lower(const EngineRequest& request,
   json.key("prompt");
   write_tokens(json, request.tokens);
   json.key("detokenize").value(false);
-  json.key("stream").value(true);
-  json.key("stream_options").raw(R"({"include_usage":true})");
+  json.key("stream").value(request.phase != Phase::kPrefill);
+  if (request.phase == Phase::kPrefill) {
+    json.key("disaggregated_params").raw(R"({"request_type":"context_only"})");
+  } else {
+    json.key("stream_options").raw(R"({"include_usage":true})");
+  }
+  if (request.phase == Phase::kDecode) {
+    STATOR_TRY(const std::string taken,
+               with_text_member(request.handoff.payload, "request_type", "generation_only"));
+    json.key("disaggregated_params").raw(taken);
+  }
   json.key("max_tokens").value(tokens_left(request, facts));
   json.key("min_tokens").value(min_tokens_left(request));
   json.key("temperature").value(sampling.temperature);

@@ -82,6 +82,10 @@ class VllmDialect final : public Dialect {
     return generate_ ? make_vllm_generate_raiser(request) : make_vllm_completion_raiser(request);
   }
 
+  std::optional<Duration> lease(const EngineFacts& facts, Duration configured) const override {
+    return is_shared_storage(facts) ? std::nullopt : std::optional(configured);
+  }
+
   bool read_load(std::string_view metrics, const EngineFacts& facts,
                  LoadReading& reading) const override {
     const auto running = find_metric(metrics, {"vllm:num_requests_running"});

@@ -12,6 +12,9 @@ namespace stator::engine::adapters {
 
 // vLLM over HTTP, 0.8 to 0.32. What it sends and wants is checked against recorded traffic.
 
+/// Prompts go over storage that giver and taker see, where they are found by content.
+bool is_shared_storage(const EngineFacts& facts);
+
 /// The body of /v1/completions with a prompt of token ids.
 Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const EngineFacts& facts);
 /// The body of /inference/v1/generate (servers started with --enable-scale-out).

@@ -57,12 +57,26 @@ void write_sampling(api::JsonWriter& json, const EngineRequest& request, const E
   }
 }
 
+/// What a prefill server is told: keep the blocks for somebody who will name them.
+constexpr std::string_view kGive =
+    R"({"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,)"
+    R"("remote_block_ids":null,"remote_host":null,"remote_port":null})";
+
 /// What stands beside them on both routes.
 void write_envelope(api::JsonWriter& json, const EngineRequest& request, const EngineFacts& facts) {
   json.key("model").value(request.lora_name.empty() ? facts.model : request.lora_name);
-  json.key("request_id").value(request_name(request.key));
-  json.key("stream").value(true);
-  json.key("stream_options").raw(R"({"include_usage":true})");
+  json.key("request_id").value(request_name(request));
+  // Only an answer in one piece says where the prompt's blocks are.
+  const bool stream = request.phase != Phase::kPrefill;
+  json.key("stream").value(stream);
+  if (stream) {
+    json.key("stream_options").raw(R"({"include_usage":true})");
+  }
+  if (request.phase == Phase::kPrefill && !is_shared_storage(facts)) {
+    json.key("kv_transfer_params").raw(kGive);
+  } else if (request.phase == Phase::kDecode && !request.handoff.payload.empty()) {
+    json.key("kv_transfer_params").raw(request.handoff.payload);
+  }
   if (request.priority != 0) {
     // vLLM runs small values first.
     json.key("priority").value(-static_cast<int64_t>(request.priority));
@@ -81,6 +95,10 @@ EngineCall make_call(std::string_view path, const EngineRequest& request) {
 }
 
 }  // namespace
+
+bool is_shared_storage(const EngineFacts& facts) {
+  return facts.handoff.kind.find("/shared/") != std::string::npos;
+}
 
 Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const EngineFacts& facts) {
   STATOR_TRY(const auto fields, lower_structured(request, constraint_dialect(facts.version)));

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "stator/engine/adapters/handoff.h"
 #include "stator/engine/adapters/openai_choice.h"
 #include "stator/engine/adapters/vllm.h"
 
@@ -44,10 +45,15 @@ Status read_tokens(const OpenAiAnswer::Event& event, std::vector<TokenId>& out) 
 class CompletionRaiser final : public EventRaiser {
  public:
   explicit CompletionRaiser(const EngineRequest& request)
-      : logprobs_(request.sampling.logprobs), answer_("vLLM") {}
+      : logprobs_(request.sampling.logprobs),
+        gives_(request.phase == Phase::kPrefill),
+        answer_("vLLM") {}
 
   Status on_event(std::string_view json, Raised& out) override {
     STATOR_TRY(const OpenAiAnswer::Event event, answer_.read(json));
+    if (gives_) {
+      out.handoff = raw_object(json, {"kv_transfer_params"});
+    }
     if (!event.has_choice) {
       return {};
     }
@@ -142,16 +148,22 @@ class CompletionRaiser final : public EventRaiser {
   }
 
   const std::optional<uint32_t> logprobs_;
+  const bool gives_;  // a prompt, to another server
   OpenAiAnswer answer_;
 };
 
 class GenerateRaiser final : public EventRaiser {
  public:
   explicit GenerateRaiser(const EngineRequest& request)
-      : logprobs_(request.sampling.logprobs), answer_("vLLM") {}
+      : logprobs_(request.sampling.logprobs),
+        gives_(request.phase == Phase::kPrefill),
+        answer_("vLLM") {}
 
   Status on_event(std::string_view json, Raised& out) override {
     STATOR_TRY(const OpenAiAnswer::Event event, answer_.read(json));
+    if (gives_) {
+      out.handoff = raw_object(json, {"kv_transfer_params"});
+    }
     if (!event.has_choice) {
       return {};
     }
@@ -216,6 +228,7 @@ class GenerateRaiser final : public EventRaiser {
   }
 
   const std::optional<uint32_t> logprobs_;
+  const bool gives_;  // a prompt, to another server
   OpenAiAnswer answer_;
 };
 

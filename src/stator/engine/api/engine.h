@@ -12,6 +12,7 @@
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
+#include "stator/engine/api/handoff.h"
 
 namespace stator::kv {
 class EventLog;
@@ -51,6 +52,9 @@ struct EngineRequest {
   bool require_reasoning = false;  ///< the shape begins after the model's reasoning
   /// Which of the engine's data-parallel ranks; unset = it may choose.
   std::optional<uint32_t> dp_rank;
+  Phase phase = Phase::kWhole;     ///< others only for engines whose HandoffAbility says so
+  /// kDecode: what to take. kPrefill: its id, and for givers with a meeting point the payload.
+  Handoff handoff;
 };
 
 /// New tokens of one sequence. Views into the arrays of its StepOutput.
@@ -72,6 +76,12 @@ struct Failure {
   Error error;
 };
 
+/// What a kPrefill request gives: comes with its last delta, in the same step.
+struct Offer {
+  RequestKey key;
+  Handoff handoff;
+};
+
 /// What one engine step produced for one session: one message, whatever the number of sequences.
 /// A delta with `finish` set, or a failure, is the last word on its key; exactly one of them comes
 /// for every accepted request that was not cancelled.
@@ -81,6 +91,7 @@ struct StepOutput {
   std::vector<api::TokenLogprobs>
       logprobs;  ///< parallel to `tokens` if any delta has them, else empty
   std::vector<Failure> failures;
+  std::vector<Offer> offers;
 
   std::span<const TokenId> tokens_of(const Delta& delta) const {
     return std::span(tokens).subspan(delta.token_begin, delta.token_count);
@@ -118,6 +129,7 @@ struct EngineInfo {
   /// It does so from within an answer, too: it takes EngineRequest::generated tokens into account
   /// before the next one. Without it such requests are not moved here once they have begun.
   bool structured_replay = false;
+  HandoffAbility handoff;
 };
 
 /// A snapshot of how busy an engine is.

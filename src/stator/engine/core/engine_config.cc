@@ -102,6 +102,10 @@ Status validate(const EngineRequest& request, const EngineConfig& config, uint32
     return Error(Code::kUnsupported,
                  fmt::format("engine '{}' cannot follow structured_outputs", config.kind));
   }
+  if (request.phase != Phase::kWhole && !config.takes_phases) {
+    return Error(Code::kUnsupported,
+                 fmt::format("engine '{}' neither gives nor takes prompts of others", config.kind));
+  }
   return check_vocabulary(request, vocab_size);
 }
 

@@ -41,6 +41,7 @@ struct EngineConfig {
   /// The runner's; off: a request with structured_outputs is kUnsupported.
   bool structured_output = false;
   bool supports_lora = false;  ///< off: a request with a lora_name is kInvalidArgument
+  bool takes_phases = false;   ///< off: a request of a phase but kWhole is kUnsupported
 };
 
 /// The config with `max_model_len` filled in, or kInvalidArgument naming the key, its value and the

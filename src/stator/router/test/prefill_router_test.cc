@@ -85,9 +85,11 @@ TEST_F(PrefillRouterTest, BookingsAreTokensAtOneAndBlocksAtTheOther) {
   const auto made = both.plan(request());
   ASSERT_TRUE(made.has_value());
   {
-    const auto prompt = both.book_prefill(*made, request());
+    const Decision prompt = both.take_prefill(*made, request(), WallTime());
     const auto answer = both.book_decode(*made, request());
-    ASSERT_TRUE(prompt && answer);
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(prompt.worker, made->prefill.worker);
+    EXPECT_EQ(prompt.receipt.chosen, made->prefill.worker);
     EXPECT_EQ(prefill_->load_of(made->prefill.worker).prefill_tokens, kTokens);
     EXPECT_EQ(prefill_->load_of(made->prefill.worker).active_blocks, 0);
     EXPECT_EQ(decode_->load_of(made->decode.worker).prefill_tokens, 0);
@@ -105,6 +107,41 @@ TEST_F(PrefillRouterTest, WithoutPrefillWorkersRequestsRunWholeUnlessForbidden) 
   const auto forbidden = plan({.enforced = true});
   ASSERT_FALSE(forbidden.has_value());
   EXPECT_EQ(forbidden.error().code(), Code::kUnavailable);
+}
+
+TEST_F(PrefillRouterTest, WorkersPairOnlyIfTheyUnderstandEachOther) {
+  const auto of = [](std::string_view kind) {
+    return WorkerFacts{.taints = {handoff_taint(kind)}};
+  };
+  prefill_->add_worker(kP1, of("vllm-0.32.0/nixl/m"));
+  decode_->add_worker(kD1, of("vllm-0.31.0/nixl/m"));
+  decode_->add_worker(kD2, {});
+  for (const bool pairs : {true, false}) {
+    const auto whole = plan({.choose_pairs = pairs});
+    EXPECT_EQ(whole.has_value() ? whole->path : Path::kWhole, Path::kWhole) << pairs;
+    const auto forbidden = plan({.enforced = true, .choose_pairs = pairs});
+    ASSERT_FALSE(forbidden.has_value());
+    EXPECT_EQ(forbidden.error().code(), Code::kUnavailable);
+  }
+
+  decode_->add_worker({WorkerId(13), 0}, of("vllm-0.32.0/nixl/m"));
+  for (const bool pairs : {true, false}) {
+    const auto split = plan({.choose_pairs = pairs});
+    ASSERT_TRUE(split.has_value());
+    EXPECT_EQ(split->path, Path::kSplit);
+    EXPECT_EQ(split->decode.worker.worker, WorkerId(13));
+  }
+}
+
+TEST_F(PrefillRouterTest, TheClientMayNameBothWorkers) {
+  add_two_each();
+  RouteRequest named = request();
+  named.prefill_pinned = kP2.worker;
+  named.constraints.pinned = kD2.worker;
+  const auto made = PrefillRouter({}, *prefill_, *decode_).plan(named);
+  ASSERT_TRUE(made.has_value());
+  EXPECT_EQ(made->prefill.worker, kP2);
+  EXPECT_EQ(made->decode.worker, kD2);
 }
 
 TEST_F(PrefillRouterTest, RequiredTopologyPairsWithinADomainOnly) {

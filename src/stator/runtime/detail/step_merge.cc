@@ -25,6 +25,13 @@ void merge_step(engine::StepOutput& into, engine::StepOutput from) {
     into.deltas.push_back(delta);
   }
   std::ranges::move(from.failures, std::back_inserter(into.failures));
+  std::ranges::move(from.offers, std::back_inserter(into.offers));
+}
+
+void drop_lone_offers(engine::StepOutput& step) {
+  std::erase_if(step.offers, [&step](const engine::Offer& offer) {
+    return std::ranges::find(step.deltas, offer.key, &engine::Delta::key) == step.deltas.end();
+  });
 }
 
 size_t step_bytes(const engine::StepOutput& step) {
@@ -36,6 +43,9 @@ size_t step_bytes(const engine::StepOutput& step) {
   }
   for (const engine::Failure& failure : step.failures) {
     bytes += sizeof(failure) + failure.error.message().size();
+  }
+  for (const engine::Offer& offer : step.offers) {
+    bytes += sizeof(offer) + offer.handoff.kind.size() + offer.handoff.payload.size();
   }
   return bytes;
 }

@@ -31,6 +31,10 @@ InstanceRecord full_record() {
                   .reasoning_parser = "none",
                   .structured_output = true,
                   .structured_replay = true,
+                  .handoff = {.role = engine::WorkerRole::kPrefill,
+                              .kind = "vllm-0.32.0/nixl/m",
+                              .meeting_point = "h:8998",
+                              .runs_whole = false},
                   .checksum = "00ff"};
   return record;
 }
@@ -70,6 +74,9 @@ TEST(InstanceRecord, NamesTheFieldThatIsWrong) {
       {R"({"instance_id":5,"address":"h:1","model":{"eos_token_ids":["x"]}})", "eos_token_ids"},
       {R"({"instance_id":5,"address":"h:1","model":{"aliases":[1]}})", "aliases"},
       {R"({"instance_id":5,"address":"h:1","model":{"structured_output":1}})", "structured_output"},
+      {R"({"instance_id":5,"address":"h:1","model":{"worker_type":"encode"}})", "worker_type"},
+      {R"({"instance_id":5,"address":"h:1","model":{"handoff":7}})", "handoff"},
+      {R"({"instance_id":5,"address":"h:1","model":{"handoff":{"kind":7}}})", "kind"},
   };
   for (const auto& [text, field] : cases) {
     const auto parsed = parse_instance_record(text);

@@ -48,6 +48,21 @@ TEST(OutputQueue, WaitingStepsMergeIntoOneMessageInOrder) {
   EXPECT_EQ(queue.in_flight(), 1U);
 }
 
+TEST(OutputQueue, AnOfferGoesWithItsLastWordOrNotAtAll) {
+  OutputQueue queue(kBytes);
+  queue.begin(key(1), {});
+  queue.push(step(9, 0, 1));  // nobody's
+  engine::StepOutput last = step(1, 0, 1, api::FinishReason::kLength);
+  last.offers.push_back({key(1), {.id = 5}});
+  last.offers.push_back({key(2), {.id = 6}});  // cancelled meanwhile
+  queue.push(std::move(last));
+
+  const engine::StepOutput sent = pop_step(queue);
+
+  ASSERT_EQ(sent.offers.size(), 1U);
+  EXPECT_EQ(sent.offers[0].handoff.id, 5U);
+}
+
 TEST(OutputQueue, MergingKeepsLogprobsParallelToTokens) {
   OutputQueue queue(kBytes);
   queue.begin(key(1), {});

@@ -57,6 +57,14 @@ engine::RequestKey random_key(Random& random) {
   return {RequestId(random.next()), Attempt(static_cast<uint16_t>(random.next()))};
 }
 
+engine::Handoff random_handoff(Random& random) {
+  return {.id = random.next(),
+          .kind = "vllm-0.32.0/nixl/m",
+          .payload = random_text(random),
+          .lease_ms = static_cast<uint32_t>(random.next()),
+          .computed_ms = static_cast<uint32_t>(random.next())};
+}
+
 engine::EngineRequest random_request(Random& random) {
   engine::EngineRequest request;
   request.key = random_key(random);
@@ -85,6 +93,10 @@ engine::EngineRequest random_request(Random& random) {
   request.structured_outputs = random_text(random);
   request.require_reasoning = random.next() % 2 == 0;
   request.deadline_ms = static_cast<uint32_t>(random.next());
+  request.phase = static_cast<engine::Phase>(random.below(3));
+  if (request.phase != engine::Phase::kWhole) {
+    request.handoff = random_handoff(random);
+  }
   return request;
 }
 
@@ -112,6 +124,8 @@ void expect_equal(const engine::EngineRequest& a, const engine::EngineRequest& b
   EXPECT_EQ(a.lora_name, b.lora_name);
   EXPECT_EQ(a.structured_outputs, b.structured_outputs);
   EXPECT_EQ(a.require_reasoning, b.require_reasoning);
+  EXPECT_EQ(a.phase, b.phase);
+  EXPECT_EQ(a.handoff, b.handoff);
   EXPECT_EQ(a.deadline_ms, b.deadline_ms);
 }
 
@@ -150,7 +164,20 @@ engine::StepOutput random_step(Random& random, bool logprobs) {
   for (uint64_t i = random.below(3); i > 0; --i) {
     step.failures.push_back({random_key(random), Error(Code::kOverloaded, "busy")});
   }
+  for (uint64_t i = random.below(3); i > 0; --i) {
+    step.offers.push_back({random_key(random), random_handoff(random)});
+  }
   return step;
+}
+
+TEST(Wire, PhasesNobodyKnowsAndPayloadsNobodyCarriesAreRefused) {
+  Random random(kSeed);
+  pb::Submit submit = encoded<pb::Submit>(random_request(random));
+  submit.set_phase(static_cast<pb::Phase>(7));
+  EXPECT_EQ(wire::decode(submit).error().code(), Code::kCorrupt);
+  submit.set_phase(pb::PHASE_DECODE);
+  submit.mutable_handoff()->set_payload(std::string(engine::kHandoffBytesMax + 1, 'x'));
+  EXPECT_EQ(wire::decode(submit).error().code(), Code::kTooLarge);
 }
 
 TEST(Wire, StepsSurviveTheRoundTrip) {
@@ -177,6 +204,11 @@ TEST(Wire, StepsSurviveTheRoundTrip) {
       EXPECT_EQ(decoded->logprobs[i].top.size(), 2U);
       EXPECT_EQ(decoded->logprobs[i].top[0].logprob, -0.25F);
       EXPECT_EQ(decoded->logprobs[i].top[0].rank, 1U);
+    }
+    ASSERT_EQ(decoded->offers.size(), step.offers.size());
+    for (size_t i = 0; i < step.offers.size(); ++i) {
+      EXPECT_EQ(decoded->offers[i].key, step.offers[i].key);
+      EXPECT_EQ(decoded->offers[i].handoff, step.offers[i].handoff);
     }
     ASSERT_EQ(decoded->failures.size(), step.failures.size());
     for (size_t i = 0; i < step.failures.size(); ++i) {

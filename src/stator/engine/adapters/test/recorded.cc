@@ -70,6 +70,7 @@ Replayed replay(std::unique_ptr<EventRaiser> raiser, const Recorded& answer, siz
     out.all.cached_tokens = std::max(out.all.cached_tokens, raised.cached_tokens);
     out.all.finish = raised.finish;
     out.all.last_is_stop = raised.last_is_stop;
+    out.all.handoff += raised.handoff;
   };
   for (size_t at = 0; at < answer.body.size() && out.status; at += piece_bytes) {
     Raised raised;

@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prefill and decode in different servers: every stream is what one server alone would say, whoever dies on the way."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+import unittest
+
+from stator_process import MODEL_DIR, Http, Stator, eventually
+
+PROMPT = "the cache of the router " * 20
+FAST = ("--engine-poll-interval", "100ms")
+
+
+def free_events() -> tuple[str, ...]:
+    return ("--event-endpoint", "tcp://127.0.0.1:0", "--event-replay-endpoint", "tcp://127.0.0.1:0")
+
+
+def ask(port: int, prompt: str = PROMPT, max_tokens: int = 24, **fields) -> dict:
+    """The stream of a greedy completion: its text, finish and usage, or the error."""
+    body = {"model": "m", "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True,
+            "stream_options": {"include_usage": True}, "nvext": {"extra_fields": ["worker_id"]}} | fields
+    seen = {"text": {}, "finish": None, "usage": None, "error": None, "workers": None, "logprobs": []}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            return seen | {"error": (answer.status, answer.read().decode())}
+        for raw in answer:
+            line = raw.decode().strip()
+            if not line.startswith("data:") or line == "data: [DONE]":
+                continue
+            chunk = json.loads(line[5:])
+            seen["error"] = chunk.get("error") or seen["error"]
+            seen["workers"] = (chunk.get("nvext") or {}).get("worker_id") or seen["workers"]
+            seen["usage"] = chunk.get("usage") or seen["usage"]
+            for choice in chunk.get("choices", []):
+                seen["text"][choice["index"]] = seen["text"].get(choice["index"], "") + (choice.get("text") or "")
+                seen["finish"] = choice.get("finish_reason") or seen["finish"]
+                if choice.get("logprobs"):
+                    seen["logprobs"] += choice["logprobs"]["token_logprobs"]
+    finally:
+        connection.close()
+    return seen
+
+
+def said(answer: dict) -> tuple:
+    """What must not depend on who said it."""
+    usage = answer["usage"] or {}
+    return (answer["text"], answer["finish"], usage.get("prompt_tokens"), usage.get("completion_tokens"), answer["error"])
+
+
+class Fleet(unittest.TestCase):
+    """One prefill and one decode server, each with its worker process, a frontend, and a server that does everything."""
+
+    dialect = "vllm"
+    frontend: tuple[str, ...] = ()
+    side: tuple[str, ...] = ()
+    lease = ()
+    speedup = "0"
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="stator-pd-")
+        self.addCleanup(folder.cleanup)
+        self.discovery = ("--discovery", f"file:{folder.name}", "--discovery-lease-ttl", "2s")
+        # Its tokens do not depend on the dialect it speaks.
+        self.alone = self.start("sim-server", *self.engine_arguments("aggregated", "vllm"))
+        self.engines = {role: [self.start_engine(role)] for role in ("prefill", "decode")}
+        self.workers = {role: [self.start_worker(role, engines[0])] for role, engines in self.engines.items()}
+        self.stator = self.start("frontend", "--host", "127.0.0.1", "--port", "0", *self.discovery, *self.frontend)
+        self.http = Http(self.stator.port)
+        eventually(lambda: len(self.http.get("/health")[1].get("instances", [])) == 2, "both workers")
+        self.expected = said(ask(self.alone.port))
+        self.assertTrue(self.expected[0])
+
+    def start(self, *arguments: str) -> Stator:
+        process = Stator(*arguments)
+        self.addCleanup(process.close)
+        return process
+
+    def engine_arguments(self, role: str, dialect: str) -> tuple[str, ...]:
+        return ("--dialect", dialect, "--model-dir", str(MODEL_DIR), "--served-model-name", "m", "--port", "0", "--role", role,
+                "--speedup", self.speedup, "--handoff-timeout", "500ms", *free_events(), *self.lease)
+
+    def start_engine(self, role: str) -> Stator:
+        return self.start("sim-server", *self.engine_arguments(role, self.dialect))
+
+    def start_worker(self, role: str, engine: Stator) -> Stator:
+        return self.start("worker", str(MODEL_DIR), "--engine", self.dialect, "--url", engine.url, "--role", role, "--model-name", "m",
+                          *FAST, *self.discovery, *self.worker_arguments())
+
+    def worker_arguments(self) -> tuple[str, ...]:
+        return ()
+
+    def fault(self, role: str, **fields) -> None:
+        status, answer = Http(self.engines[role][0].port).post("/fault", fields)
+        self.assertLess(status, 300, answer)
+
+    def ended(self, outcome: str) -> float:
+        return self.http.metric("stator_frontend_handoff_seconds_count", outcome=outcome)
+
+    def check(self, **fields) -> dict:
+        answer = ask(self.stator.port, **fields)
+        self.assertEqual(said(answer), said(ask(self.alone.port, **fields)))
+        return answer
+
+    def tearDown(self) -> None:
+        eventually(lambda: self.http.metric("stator_router_active_requests") == 0, "nothing is booked any more")
+        self.assertTrue(self.stator.alive(), self.stator.log()[-4000:])
+
+
+class Vllm(Fleet):
+    """Prefill first, then decode; and what follows when somebody dies."""
+
+    def external_hits(self) -> float:
+        return Http(self.engines["decode"][0].port).metric("vllm:external_prefix_cache_hits_total")
+
+    def test_streams_are_those_of_one_server_and_the_prompt_comes_from_the_other(self):
+        for i, length in enumerate((1, 2, 15, 16, 17, 200)):
+            prompt = [300 + (i * 37 + k * k) % 500 for k in range(length)]
+            answer = self.check(prompt=prompt, max_tokens=2 + i)
+            self.assertNotEqual(answer["workers"]["prefill_worker_id"], answer["workers"]["decode_worker_id"])
+        self.assertEqual(self.external_hits(), 1 + 2 + 15 + 16 + 17 + 200)
+        self.assertEqual(self.ended("used"), 6)
+        self.assertEqual(self.http.metric("stator_router_disaggregation_total", path="split"), 6)
+
+    def test_what_clients_ask_for_holds_over_the_seam(self):
+        whole = ask(self.alone.port)["text"][0]
+        stopped = ask(self.stator.port, stop=[whole[10:14]])
+        self.assertEqual((stopped["text"][0], stopped["finish"]), (whole[:whole.index(whole[10:14])], "stop"))
+        self.check(logprobs=2)
+        self.check(temperature=0.9, seed=7)
+        self.check(n=2, max_tokens=5)
+        self.check(min_tokens=3)
+        with self.subTest("one token needs nobody else"):
+            used = self.ended("used")
+            self.check(max_tokens=1)
+            self.assertEqual(self.ended("used"), used)
+
+    def test_prompts_are_routed_to_who_has_them(self):
+        self.engines["prefill"].append(self.start_engine("prefill"))
+        self.workers["prefill"].append(self.start_worker("prefill", self.engines["prefill"][1]))
+        eventually(lambda: len(self.http.get("/health")[1]["instances"]) == 3, "three workers")
+        first = ask(self.stator.port)["workers"]["prefill_worker_id"]
+        eventually(lambda: self.http.metric("stator_router_index_blocks") > 0, "the events are known")
+        for _ in range(4):
+            self.assertEqual(ask(self.stator.port)["workers"]["prefill_worker_id"], first)
+
+    def test_the_prefill_engine_dies_with_the_prompt(self):
+        self.fault("prefill", kind="die", after_tokens=0)
+        self.check()
+        eventually(lambda: self.ended("prefill_lost") == 1, "counted")
+
+    def test_the_prefill_worker_dies_with_the_prompt(self):
+        self.fault("prefill", kind="hang", after_tokens=0)
+        killer = threading.Timer(0.3, self.workers["prefill"][0].kill)
+        killer.start()
+        self.check()
+        killer.join()
+        self.assertEqual(self.ended("prefill_lost"), 1)
+
+    def test_the_prefill_engine_dies_before_its_prompt_is_fetched(self):
+        prefill, decode = self.engines["prefill"][0], self.engines["decode"][0]
+        os.kill(decode.process.pid, signal.SIGSTOP)
+        answers: list[dict] = []
+        client = threading.Thread(target=lambda: answers.append(ask(self.stator.port)))
+        try:
+            client.start()
+            eventually(lambda: Http(prefill.port).metric("vllm:request_success_total") == 1, "the prompt is computed")
+            prefill.kill()
+        finally:
+            os.kill(decode.process.pid, signal.SIGCONT)
+        client.join()
+        self.assertEqual(said(answers[0]), self.expected)
+        self.assertEqual(self.ended("not_taken") + self.ended("giver_gone"), 1)
+
+    def test_a_dead_side_channel_is_a_prompt_computed_twice(self):
+        self.fault("decode", kind="status", status=500, path="/v1/completions")
+        self.check()
+        self.assertEqual(self.ended("not_taken"), 1)
+        self.assertEqual(self.http.metric("stator_frontend_suspended_workers"), 0)
+
+    def test_the_decode_engine_dies_before_its_first_token(self):
+        self.engines["decode"].append(self.start_engine("decode"))
+        self.workers["decode"].append(self.start_worker("decode", self.engines["decode"][1]))
+        eventually(lambda: len(self.http.get("/health")[1]["instances"]) == 3, "three workers")
+        for engine in self.engines["decode"]:
+            Http(engine.port).post("/fault", {"kind": "close", "after_tokens": 0, "path": "/v1/completions"})
+        for _ in range(4):
+            self.check()
+
+    def test_the_decode_worker_dies_after_some_tokens(self):
+        self.engines["decode"].append(self.start_engine("decode"))
+        self.workers["decode"].append(self.start_worker("decode", self.engines["decode"][1]))
+        eventually(lambda: len(self.http.get("/health")[1]["instances"]) == 3, "three workers")
+        for engine in self.engines["decode"]:
+            Http(engine.port).post("/fault", {"kind": "slow", "delay_ms": 20, "times": 0})
+        answers: list[dict] = []
+        client = threading.Thread(target=lambda: answers.append(ask(self.stator.port)))
+        client.start()
+        eventually(lambda: self.ended("used") == 1, "decoding")
+        busy = max(range(2), key=lambda i: Http(self.engines["decode"][i].port).metric("vllm:num_requests_running"))
+        self.workers["decode"][busy].kill()
+        client.join()
+        self.assertEqual(said(answers[0]), self.expected)
+        self.assertEqual(self.ended("used"), 2, "the new worker got a prompt of its own, not the old one's")
+
+    def test_without_prefill_workers_the_decode_worker_does_everything(self):
+        self.workers["prefill"][0].kill()
+        eventually(lambda: len(self.http.get("/health")[1]["instances"]) == 1, "one worker")
+        self.check()
+        self.assertEqual(self.external_hits(), 0)
+
+    def test_prefill_workers_alone_do_not_serve(self):
+        self.workers["decode"][0].kill()
+        eventually(lambda: self.http.get("/v1/models")[1]["data"] == [], "the model is not ready")
+
+    def test_a_client_that_leaves_leaves_nothing_behind(self):
+        self.fault("prefill", kind="slow", delay_ms=300)
+        connection = http.client.HTTPConnection("127.0.0.1", self.stator.port, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps({"model": "m", "prompt": PROMPT, "max_tokens": 50}),
+                           {"Content-Type": "application/json"})
+        eventually(lambda: self.http.metric("stator_router_disaggregation_total", path="split") == 1, "the prompt is asked for")
+        connection.close()
+        eventually(lambda: self.ended("abandoned") + self.ended("used") == 1, "given up")
+        for engines in self.engines.values():
+            eventually(lambda port=engines[0].port: Http(port).metric("vllm:num_requests_running") == 0, "nothing runs")
+
+
+class ShortLease(Fleet):
+    """A hand-off that might be stale is never used: a stale one would give other tokens and no error."""
+
+    lease = ("--handoff-lease", "1s")
+
+    def worker_arguments(self) -> tuple[str, ...]:
+        return ("--engine-handoff-lease", "1s")
+
+    def test_a_frontend_that_stood_still_starts_over(self):
+        self.fault("prefill", kind="slow", delay_ms=300)
+        answers: list[dict] = []
+        client = threading.Thread(target=lambda: answers.append(ask(self.stator.port)))
+        client.start()
+        eventually(lambda: self.http.metric("stator_router_disaggregation_total", path="split") == 1, "the prompt is asked for")
+        os.kill(self.stator.process.pid, signal.SIGSTOP)
+        prefill = Http(self.engines["prefill"][0].port)
+        try:
+            eventually(lambda: prefill.metric("vllm:nixl_num_kv_expired_reqs_total") == 1, "the lease is over")
+        finally:
+            os.kill(self.stator.process.pid, signal.SIGCONT)
+        client.join()
+        self.assertEqual(said(answers[0]), self.expected)
+        self.assertEqual(self.ended("too_late"), 1)
+        self.assertEqual(prefill.metric("vllm:nixl_num_notifications_after_expiry_total"), 0)
+
+
+class Trtllm(Fleet):
+    dialect = "trtllm"
+
+    def test_streams_are_those_of_one_server(self):
+        for length in (1, 17, 100):
+            prompt = [300 + k * k % 500 for k in range(length)]
+            answer = self.check(prompt=prompt)
+            self.assertNotEqual(answer["workers"]["prefill_worker_id"], answer["workers"]["decode_worker_id"])
+        self.assertEqual(self.ended("used"), 3)
+
+
+class Sglang(Fleet):
+    """Both servers at once."""
+
+    dialect = "sglang"
+
+    def start_worker(self, role: str, engine: Stator) -> Stator:
+        # What it is there for it says itself.
+        return self.start("worker", str(MODEL_DIR), "--engine", self.dialect, "--url", engine.url, "--model-name", "m", *FAST,
+                          *self.discovery)
+
+    def test_streams_are_those_of_one_server(self):
+        for length in (1, 17, 100):
+            prompt = [300 + k * k % 500 for k in range(length)]
+            answer = self.check(prompt=prompt, max_tokens=length)
+            self.assertNotEqual(answer["workers"]["prefill_worker_id"], answer["workers"]["decode_worker_id"])
+        self.assertEqual(self.ended("used"), 3)
+
+    def test_without_a_prefill_worker_there_is_no_model(self):
+        self.workers["prefill"][0].kill()
+        eventually(lambda: self.http.get("/v1/models")[1]["data"] == [], "the model is not ready")
+
+    def test_the_prefill_worker_dies_and_another_one_takes_over(self):
+        self.fault("prefill", kind="hang", after_tokens=0)
+        answers: list[dict] = []
+        client = threading.Thread(target=lambda: answers.append(ask(self.stator.port)))
+        client.start()
+        eventually(lambda: self.http.metric("stator_router_disaggregation_total", path="split") == 1, "both are asked")
+        self.engines["prefill"].append(self.start_engine("prefill"))
+        self.workers["prefill"].append(self.start_worker("prefill", self.engines["prefill"][1]))
+        eventually(lambda: len(self.http.get("/health")[1]["instances"]) == 3, "three workers")
+        self.workers["prefill"][0].kill()
+        client.join()
+        self.assertEqual(said(answers[0]), self.expected)
+
+
+class OneProcess(unittest.TestCase):
+    """`stator serve` with both servers: two commands of the recipe."""
+
+    def test_roles_are_a_list_like_the_urls(self):
+        with contextlib.ExitStack() as stack:
+            engines = [Stator("sim-server", "--model-dir", str(MODEL_DIR), "--served-model-name", "m", "--port", "0", "--speedup", "0",
+                              "--role", role, *free_events()) for role in ("prefill", "decode")]
+            for engine in engines:
+                stack.callback(engine.close)
+            stator = Stator("serve", str(MODEL_DIR), "--engine", "vllm", "--url", ",".join(e.url for e in engines), "--role",
+                            "prefill,decode", "--model-name", "m", "--host", "127.0.0.1", "--port", "0", *FAST)
+            stack.callback(stator.close)
+            eventually(lambda: len(Http(stator.port).get("/health")[1].get("instances", [])) == 2, "both workers")
+            answer = ask(stator.port)
+            self.assertIsNone(answer["error"])
+            self.assertNotEqual(answer["workers"]["prefill_worker_id"], answer["workers"]["decode_worker_id"])
+            self.assertEqual(Http(stator.port).metric("stator_frontend_handoff_seconds_count", outcome="used"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
