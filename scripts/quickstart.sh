@@ -28,7 +28,7 @@ port=${STATOR_HTTP_PORT:-8000}
 : >"$log.ready"
 "$stator" serve models/demo --port "$port" --announce >"$log.ready" 2>"$log" &
 server=$!
-cleanup() { if kill -0 "$server" 2>/dev/null; then kill "$server" && wait "$server" 2>/dev/null || true; fi; }
+cleanup() { if kill -0 "$server" 2>/dev/null; then kill -INT "$server" && wait "$server" 2>/dev/null || true; fi; }
 trap cleanup EXIT
 for _ in $(seq 1 300); do
   grep -q '"ready":true' "$log.ready" && break

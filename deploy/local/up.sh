@@ -100,7 +100,8 @@ cluster=(--discovery "etcd://127.0.0.1:$etcd_port" --events "nats://127.0.0.1:$n
 for i in $(seq "$workers"); do
   start "worker-$i" "$stator" worker "$model" --engine "$engine" "${cluster[@]}"
 done
-start frontend "$stator" frontend --port "$port" "${cluster[@]}" "${frontend_options[@]}"
+# Nobody balances load here, so that ending it need not wait for a load balancer to look elsewhere.
+start frontend "$stator" frontend --port "$port" --lame-duck 0s "${cluster[@]}" "${frontend_options[@]}"
 wait_for frontend 30 ready frontend
 url=$(sed -n 's/.*"url":"\([^"]*\)".*/\1/p' "$dir/frontend.ready")
 for i in $(seq "$workers"); do wait_for "worker-$i" 600 ready "worker-$i"; done

@@ -219,13 +219,13 @@ class Draining(LifecycleTest):
             return True
 
     def test_serve_finishes_its_stream_and_exits_0(self):
-        self.check_drain(Serve())
+        self.check_drain(Serve("--lame-duck", "0s"))
 
     def test_a_frontend_finishes_its_stream_and_exits_0(self):
-        self.check_drain(Split())
+        self.check_drain(Split("--lame-duck", "0s"))
 
     def test_a_second_signal_ends_draining(self):
-        deployment = Serve()
+        deployment = Serve("--lame-duck", "0s")
         self.addCleanup(deployment.close)
         stream = self.stream(deployment.frontend.port, chat_body(max_tokens=1900))
         rest = stream.skip(2)
@@ -238,7 +238,7 @@ class Draining(LifecycleTest):
         self.assertEqual(deployment.frontend.wait(5), 0)
 
     def test_idle_processes_end_at_once(self):
-        deployment = Split()
+        deployment = Split("--lame-duck", "0s")
         self.addCleanup(deployment.close)
         for process in [*deployment.workers, deployment.frontend]:
             process.terminate()

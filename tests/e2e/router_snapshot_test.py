@@ -57,7 +57,7 @@ class RouterSnapshot(unittest.TestCase):
         self.assertGreater(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
     def test_it_is_written_when_the_frontend_ends_and_damage_costs_only_the_knowledge(self):
-        deployment = self.deploy("--router-snapshot-interval", "1h")
+        deployment = self.deploy("--router-snapshot-interval", "1h", "--lame-duck", "0s")
         self.fill(deployment)
         deployment.frontend.terminate()
         self.assertEqual(deployment.frontend.wait(), 0)

@@ -18,6 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr std::string_view kFilePrefix = "file:";
 constexpr std::string_view kEtcdPrefix = "etcd";  // and etcds
+constexpr Duration kPoll = 20ms;
 
 }  // namespace
 
@@ -80,10 +81,12 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
                                                                clock, metrics, process->receipts_);
   process->shards_ = std::make_unique<net::ShardSet>(
       frontend::resolve_shard_count(settings.frontend.shards), clock, metrics);
-  STATOR_TRY(process->frontend_, frontend::Frontend::create(settings.frontend, *process->shards_,
-                                                            {.catalog = *process->catalog_,
-                                                             .receipts = process->receipts_,
-                                                             .metrics = metrics}));
+  STATOR_TRY(
+      process->frontend_,
+      frontend::Frontend::create(
+          settings.frontend, *process->shards_,
+          {.catalog = *process->catalog_, .receipts = process->receipts_, .metrics = metrics},
+          settings.port.share ? net::PortJoin::kYes : net::PortJoin::kNo));
   return process;
 }
 
@@ -115,16 +118,50 @@ Status FrontendProcess::start(runtime::Discovery& discovery, runtime::Connector&
   return {};
 }
 
-void FrontendProcess::drain_and_stop(Signals& signals) {
-  log::info("frontend", "draining: no new requests, running ones may finish",
-            {{"active", frontend_->active()}});
-  frontend_->drain();
-  constexpr Duration kPoll = 20ms;
-  for (Duration waited{}; waited < settings_.frontend.drain_timeout && frontend_->active() > 0;
+bool FrontendProcess::join_port(runtime::Discovery& discovery, Signals& signals) {
+  if (!joined()) {
+    return true;
+  }
+  log::info("frontend", "joining those who serve the port", {{"port", port()}});
+  const auto reached = [&] {
+    auto workers = discovery.list(frontend::Frontend::worker_query());
+    std::erase_if(workers, [](const runtime::InstanceRecord& record) {
+      return record.state != runtime::InstanceState::kReady;
+    });
+    return !workers.empty() && frontend_->can_serve(workers);
+  };
+  bool stopped = false;
+  for (Duration waited{}; waited < settings_.port.join_wait && !stopped && !reached();
        waited += kPoll) {
-    if (signals.wait_for(kPoll)) {
-      break;
+    stopped = signals.wait_for(kPoll);
+  }
+  if (!stopped) {
+    frontend_->port().accept();
+  }
+  return !stopped;
+}
+
+void FrontendProcess::drain_and_stop(Signals& signals) {
+  // True when a signal cuts the wait short.
+  const auto wait_while = [&signals](Duration limit, const auto& condition) {
+    for (Duration waited{}; waited < limit && condition(); waited += kPoll) {
+      if (signals.wait_for(kPoll)) {
+        return true;
+      }
     }
+    return false;
+  };
+  log::info("frontend", "leaving: clients are sent elsewhere, running requests may finish",
+            {{"active", frontend_->port().open_exchanges()},
+             {"port_shared", frontend_->port().others_accept()}});
+  const bool handed_over = frontend_->leave();
+  const bool hurry = wait_while(
+      signals.interactive() ? Duration{} : settings_.port.lame_duck,
+      [this, handed_over] { return !handed_over || frontend_->port().connections() > 0; });
+  frontend_->port().drain();
+  if (!hurry) {
+    wait_while(settings_.frontend.drain_timeout,
+               [this] { return frontend_->port().connections() > 0; });
   }
   if (snapshots_ != nullptr) {
     snapshots_->stop();  // before the workers are given up

@@ -35,12 +35,16 @@ class FrontendProcess {
   /// Starts the loops and looks for workers. Both arguments outlive stop().
   /// kIo when the service for other frontends cannot listen.
   Status start(runtime::Discovery& discovery, runtime::Connector& connector);
-  /// Drains within the configured time (a second signal ends it at once), then stops.
+  /// On a port that another process serves, too: waits until all workers are reached, then accepts.
+  /// Returns at once otherwise. False when a signal ended the wait.
+  [[nodiscard]] bool join_port(runtime::Discovery& discovery, Signals& signals);
+  /// Leaves and drains within the configured times (a second signal ends it at once), then stops.
   void drain_and_stop(Signals& signals);
 
   frontend::ModelCatalog& catalog() { return *catalog_; }
   net::ShardSet& shards() { return *shards_; }
-  uint16_t port() const { return frontend_->port(); }
+  uint16_t port() const { return frontend_->port().port(); }
+  bool joined() const { return frontend_->port().joined(); }
   std::string url() const;
 
  private:
@@ -48,7 +52,7 @@ class FrontendProcess {
 
   const Settings& settings_;
   router::ReceiptLog receipts_;
-  std::unique_ptr<frontend::ReplicaSync> replicas_;  // null unless asked for
+  std::unique_ptr<frontend::ReplicaSync> replicas_;            // null unless asked for
   std::unique_ptr<frontend::IndexSnapshotService> snapshots_;  // null: none are kept
   std::unique_ptr<frontend::ModelCatalog> catalog_;
   std::unique_ptr<net::ShardSet> shards_;

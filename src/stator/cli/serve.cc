@@ -68,6 +68,9 @@ Status run_serve(Invocation& invocation) {
     registrations.push_back(std::move(registration));
   }
   STATOR_CHECK(process->start(*discovery, connector));
+  if (!process->join_port(*discovery, signals)) {
+    return {};
+  }
   log::info("serve", "ready",
             {{"url", process->url()},
              {"model", host->model_name()},
@@ -98,7 +101,10 @@ Status run_frontend(Invocation& invocation) {
              carry_events(settings.events, std::move(sessions), broker.get(), clock, metrics));
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));
   STATOR_CHECK(process->start(*discovery, *connector));
-  log::info("frontend", "ready; waiting for workers",
+  if (!process->join_port(*discovery, signals)) {
+    return {};
+  }
+  log::info("frontend", process->joined() ? "ready" : "ready; waiting for workers",
             {{"url", process->url()}, {"discovery", settings.discovery}});
   announce(settings, "frontend",
            fmt::format("\"url\":\"{}\",\"port\":{}", process->url(), process->port()));

@@ -143,6 +143,19 @@ void describe_etcd(ConfigSchema& schema, runtime::EtcdOptions& etcd) {
                   "how long a worker waits at its start for the etcd store");
 }
 
+void describe_port(ConfigSchema& schema, PortSettings& port) {
+  schema.boolean("frontend.share_port", port.share,
+                 "join a frontend of this user that serves the port: both accept, and when one "
+                 "ends no connection is refused",
+                 {.flag = "share-port"});
+  schema.duration("frontend.join_wait", port.join_wait,
+                  "with a shared port: how long to wait for all workers before accepting");
+  schema.duration("frontend.lame_duck", port.lame_duck,
+                  "after SIGTERM all is served on for this long, with /health at 503, so that load "
+                  "balancers look elsewhere; SIGINT skips it",
+                  {.flag = "lame-duck"});
+}
+
 }  // namespace
 
 void describe(ConfigSchema& schema, Settings& settings) {
@@ -160,6 +173,7 @@ void describe(ConfigSchema& schema, Settings& settings) {
   schema.boolean("announce", settings.announce,
                  "print one JSON line with the real addresses on stdout when ready");
   frontend::describe(schema, settings.frontend);
+  describe_port(schema, settings.port);
   router::describe(schema, settings.router);
   describe_worker(schema, settings.worker);
   weights::describe(schema, settings.hub);

@@ -33,6 +33,13 @@ struct EngineServerSettings {
   Duration stop_timeout = std::chrono::seconds(30);
 };
 
+/// How a frontend comes to its port, and leaves it.
+struct PortSettings {
+  bool share = false;                             ///< join a process that serves the port already
+  Duration join_wait = std::chrono::seconds(30);  ///< for workers, before it accepts beside others
+  Duration lame_duck = std::chrono::seconds(5);   ///< SIGTERM: served on, with /health at 503
+};
+
 /// Everything about the workers of a process.
 struct WorkerSettings {
   std::string engine = "cpu";
@@ -70,6 +77,7 @@ struct Settings {
   router::RouterConfig router;
   WorkerSettings worker;
   weights::HubConfig hub;
+  PortSettings port;
 };
 
 /// Declares every setting. `settings` outlives the schema.

@@ -25,15 +25,20 @@ Signals::Signals() {
 
 void Signals::wait() {
   const sigset_t set = stop_signals();
-  int signal = 0;
-  sigwait(&set, &signal);
+  sigwait(&set, &last_);
 }
 
 bool Signals::wait_for(Duration timeout) {
   const sigset_t set = stop_signals();
   const timespec limit{.tv_sec = timeout.count() / 1'000'000'000,
                        .tv_nsec = timeout.count() % 1'000'000'000};
-  return sigtimedwait(&set, nullptr, &limit) > 0;
+  const int signal = sigtimedwait(&set, nullptr, &limit);
+  last_ = signal > 0 ? signal : last_;
+  return signal > 0;
+}
+
+bool Signals::interactive() const {
+  return last_ == SIGINT;
 }
 
 }  // namespace stator::cli

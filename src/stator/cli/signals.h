@@ -14,6 +14,11 @@ class Signals {
   void wait();
   /// True if one arrived within `timeout`.
   bool wait_for(Duration timeout);
+  /// The last one came from a keyboard (SIGINT): somebody waits for us to end.
+  bool interactive() const;
+
+ private:
+  int last_ = 0;
 };
 
 }  // namespace stator::cli

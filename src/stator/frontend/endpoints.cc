@@ -61,11 +61,11 @@ void answer_model(net::HttpExchange& exchange, const EndpointContext& context) {
 void answer_health(net::HttpExchange& exchange, const EndpointContext& context) {
   const auto known = context.catalog.instances();
   std::string body;
-  if (context.draining || known.empty()) {
-    api::append_not_ready_body(body, context.draining ? "draining" : "waiting_for_workers",
-                               context.draining
-                                   ? "shutting down"
-                                   : "no worker has joined yet; start one with `stator worker`");
+  const bool leaving = context.stage != Stage::kServing;
+  if (leaving || known.empty()) {
+    api::append_not_ready_body(
+        body, leaving ? "draining" : "waiting_for_workers",
+        leaving ? "shutting down" : "no worker has joined yet; start one with `stator worker`");
     exchange.respond(503, kJson, body);
     return;
   }
@@ -81,8 +81,9 @@ void answer_health(net::HttpExchange& exchange, const EndpointContext& context) 
 
 void answer_live(net::HttpExchange& exchange, const EndpointContext& context) {
   std::string body;
-  append_live_body(body, context.draining ? api::Liveness::kShuttingDown : api::Liveness::kLive);
-  exchange.respond(context.draining ? 503 : 200, kJson, body);
+  const bool stopping = context.stage == Stage::kStopping;
+  append_live_body(body, stopping ? api::Liveness::kShuttingDown : api::Liveness::kLive);
+  exchange.respond(stopping ? 503 : 200, kJson, body);
 }
 
 void answer_metrics(net::HttpExchange& exchange, const EndpointContext& context) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,13 @@
 
 namespace stator::frontend {
 
+/// How far a frontend is on its way out.
+enum class Stage : uint8_t {
+  kServing,
+  kLeaving,   ///< answers all, and tells load balancers to look elsewhere
+  kStopping,  ///< takes nothing
+};
+
 /// What the endpoints that do not generate look at.
 struct EndpointContext {
   const FrontendConfig& config;
@@ -20,7 +28,7 @@ struct EndpointContext {
   const router::ReceiptLog& receipts;
   const Metrics& metrics;
   WallTime wall_now;
-  bool draining = false;
+  Stage stage = Stage::kServing;
 };
 
 /// /v1/models, /v1/models/{id}, /health, /live, /metrics, /receipts/{id}, and, unless

@@ -41,23 +41,21 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
                                           .metrics = environment_.metrics,
                                           .encoder = encoder_,
                                           .compute = compute_,
-                                          .draining = draining_,
+                                          .stage = stage_,
                                           .fleet = fleet_}));
   }
 }
 
 Result<std::unique_ptr<Frontend>> Frontend::create(const FrontendConfig& config,
-                                                   net::ShardSet& shards, Environment environment) {
+                                                   net::ShardSet& shards, Environment environment,
+                                                   net::PortJoin join) {
   auto frontend = std::unique_ptr<Frontend>(new Frontend(config, shards, environment));
   std::vector<net::HttpHandler*> handlers;
   for (const auto& service : frontend->services_) {
     handlers.push_back(service.get());
   }
-  auto servers = net::HttpServer::listen_on_all(shards, config.http, handlers, environment.metrics);
-  if (!servers) {
-    return std::move(servers.error());
-  }
-  frontend->servers_ = std::move(*servers);
+  STATOR_TRY(frontend->port_,
+             net::HttpPort::open(shards, config.http, handlers, environment.metrics, join));
   environment.metrics.gauge_callback(
       "stator_router_active_requests", "sum of live load leases; 0 when idle", {},
       [&catalog = environment.catalog] { return static_cast<double>(catalog.active_requests()); });
@@ -71,32 +69,41 @@ Frontend::~Frontend() {
 void Frontend::start(runtime::Discovery& discovery, runtime::Connector& connector) {
   for (uint32_t i = 0; i < services_.size(); ++i) {
     runtime::WorkerPoolOptions options;
-    options.query = {.component = "backend", .endpoint = "generate"};
+    options.query = worker_query();
     options.kv_events = i == 0 ? &environment_.catalog : nullptr;
     run_on(shards_.shard(i), [&service = *services_[i], &discovery, &connector,
                               options = std::move(options)]() mutable {
       service.start(std::move(options), discovery, connector);
     });
   }
+  port_->start();
 }
 
-uint16_t Frontend::port() const {
-  return servers_.front()->port();
-}
-
-void Frontend::drain() {
-  draining_.store(true, std::memory_order_relaxed);
-  for (uint32_t i = 0; i < servers_.size(); ++i) {
-    run_on(shards_.shard(i), [&server = *servers_[i]] { server.stop_accepting(); });
+bool Frontend::can_serve(std::span<const runtime::InstanceRecord> workers) {
+  const auto known = environment_.catalog.instances();
+  for (const runtime::InstanceRecord& record : workers) {
+    if (!std::ranges::binary_search(known, record.key.worker, {},
+                                    &ModelCatalog::Instance::worker)) {
+      return false;
+    }
   }
+  bool all = true;
+  for (uint32_t i = 0; i < services_.size(); ++i) {
+    run_on(shards_.shard(i), [&workers, &all, &service = *services_[i]] {
+      all = all && std::ranges::all_of(workers, [&service](const auto& record) {
+              return service.can_reach(record.key.worker);
+            });
+    });
+  }
+  return all;
 }
 
-size_t Frontend::active() const {
-  size_t total = 0;
-  for (const auto& server : servers_) {
-    total += server->open_exchanges();
+bool Frontend::leave() {
+  const bool handed_over = port_->leave();
+  if (!handed_over) {
+    stage_.store(Stage::kLeaving, std::memory_order_relaxed);
   }
-  return total;
+  return handed_over;
 }
 
 void Frontend::stop() {
@@ -104,20 +111,16 @@ void Frontend::stop() {
     return;
   }
   stopped_ = true;
-  draining_.store(true, std::memory_order_relaxed);
+  stage_.store(Stage::kStopping, std::memory_order_relaxed);
   for (uint32_t i = 0; i < services_.size(); ++i) {
     run_on(shards_.shard(i), [this, i] { services_[i]->stop(); });
   }
   compute_.stop();
   // A turn later, so that the errors just written have left before their connections close, and the
   // pool's last messages have come.
-  for (uint32_t i = 0; i < servers_.size(); ++i) {
-    run_on(shards_.shard(i), [this, i] {
-      servers_[i]->close_all();
-      servers_[i].reset();
-    });
+  if (port_ != nullptr) {
+    port_->close();
   }
-  servers_.clear();
 }
 
 }  // namespace stator::frontend

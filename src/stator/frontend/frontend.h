@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "stator/core/metrics.h"
@@ -14,7 +15,7 @@
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/shard_service.h"
 #include "stator/net/compute_pool.h"
-#include "stator/net/http_server.h"
+#include "stator/net/http_port.h"
 #include "stator/net/shard.h"
 #include "stator/router/receipt.h"
 #include "stator/runtime/connector.h"
@@ -26,9 +27,9 @@ namespace stator::frontend {
 ///
 ///   STATOR_TRY(auto frontend, Frontend::create(config, shards, environment));
 ///   shards.start();
-///   STATOR_CHECK(frontend->start(discovery, connector));
+///   frontend->start(discovery, connector);
 ///   …
-///   frontend->drain(); while (frontend->active() > 0 && in time) wait; frontend->stop();
+///   frontend->leave(); wait; frontend->port().drain(); wait; frontend->stop();
 ///
 /// Called from the main thread, never from a loop.
 class Frontend {
@@ -40,18 +41,26 @@ class Frontend {
   };
   /// Binds the listeners; before shards.start(). Errors as HttpServer::listen.
   static Result<std::unique_ptr<Frontend>> create(const FrontendConfig& config,
-                                                  net::ShardSet& shards, Environment environment);
+                                                  net::ShardSet& shards, Environment environment,
+                                                  net::PortJoin join);
   Frontend(const Frontend&) = delete;
   Frontend& operator=(const Frontend&) = delete;
   ~Frontend();
 
-  /// Starts looking for workers; after shards.start(). Both arguments outlive stop().
+  /// Starts looking for workers, and accepts unless it joined a port; after shards.start(). Both
+  /// arguments outlive stop().
   void start(runtime::Discovery& discovery, runtime::Connector& connector);
-  uint16_t port() const;
-  /// Refuses new work and closes idle connections; what runs goes on.
-  void drain();
-  /// Exchanges that are not answered yet.
-  size_t active() const;
+  net::HttpPort& port() { return *port_; }
+  /// The workers it looks for.
+  static runtime::InstanceQuery worker_query() {
+    return {.namespace_name = {}, .component = "backend", .endpoint = "generate"};
+  }
+
+  /// Every shard has a line to each of them, and their models are read.
+  bool can_serve(std::span<const runtime::InstanceRecord> workers);
+  /// Serves on, but asks clients to connect anew: to whoever shares the port, if anybody does (true
+  /// then), else to where their load balancer finds that /health is well.
+  bool leave();
   /// Fails what still runs and closes everything. Idempotent.
   void stop();
 
@@ -64,10 +73,10 @@ class Frontend {
   FleetService fleet_;
   net::ComputePool compute_;
   PromptEncoder encoder_;
-  std::atomic<bool> draining_{false};
+  std::atomic<Stage> stage_{Stage::kServing};
   bool stopped_ = false;
   std::vector<std::unique_ptr<ShardService>> services_;
-  std::vector<std::unique_ptr<net::HttpServer>> servers_;
+  std::unique_ptr<net::HttpPort> port_;
 };
 
 /// Number of shards for a configured value: 0 means cores − 1, at least 1.

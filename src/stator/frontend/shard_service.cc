@@ -116,7 +116,7 @@ void ShardService::on_request(net::HttpExchange& exchange) {
                                 .receipts = environment_.receipts,
                                 .metrics = environment_.metrics,
                                 .wall_now = shard_.clock().wall_now(),
-                                .draining = environment_.draining.load(std::memory_order_relaxed)};
+                                .stage = environment_.stage.load(std::memory_order_relaxed)};
   if (!answer_endpoint(exchange, context)) {
     answer_unknown_route(exchange, {.overload_status = environment_.config.overload_status});
   }
@@ -134,7 +134,7 @@ std::string ShardService::make_request_id(const net::HttpRequest& request) {
 }
 
 Status ShardService::admit(const net::HttpRequest& request) const {
-  if (environment_.draining.load(std::memory_order_relaxed)) {
+  if (environment_.stage.load(std::memory_order_relaxed) == Stage::kStopping) {
     return Error(Code::kUnavailable, "the server is shutting down, retry elsewhere");
   }
   if (active() >= environment_.config.inflight_max) {

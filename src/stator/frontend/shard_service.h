@@ -11,6 +11,7 @@
 
 #include "stator/core/flat_map.h"
 #include "stator/core/random.h"
+#include "stator/frontend/endpoints.h"
 #include "stator/frontend/fleet_service.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/frontend_metrics.h"
@@ -36,7 +37,7 @@ struct ShardEnvironment {
   Metrics& metrics;
   const PromptEncoder& encoder;
   net::ComputePool& compute;
-  const std::atomic<bool>& draining;
+  const std::atomic<Stage>& stage;
   FleetService& fleet;
 };
 
@@ -73,6 +74,10 @@ class ShardService final : public net::HttpHandler,
   /// Fails what runs and closes the sessions; on the loop.
   void stop();
   size_t active() const { return active_.size() + desk_.waiting(); }
+  /// Whether this shard has a line to the worker; on the loop.
+  bool can_reach(WorkerId worker) const {
+    return pool_ != nullptr && pool_->find_session(worker) != nullptr;
+  }
 
   void on_request(net::HttpExchange& exchange) override;
 

@@ -14,6 +14,7 @@
 #include "stator/core/log.h"
 #include "stator/net/detail/http_connection.h"
 #include "stator/net/detail/server_context.h"
+#include "stator/net/detail/shared_server.h"
 #include "stator/net/detail/socket.h"
 #include "stator/net/detail/transport.h"
 #include "stator/net/shard.h"
@@ -41,40 +42,43 @@ Duration sweep_period(const HttpServerConfig& config) {
 
 /// I1  connections_[i]->position == i for every connection not yet reaped.
 /// I2  A connection in context_.dirty or .delayed is in connections_: reap() clears all three.
-class Server final : public HttpServer, private TurnHook {
+class Server final : public detail::SharedServer, private TurnHook {
  public:
   Server(Shard& shard, HttpServerConfig config, HttpHandler& handler, Metrics& metrics,
          std::unique_ptr<detail::TlsContext> tls)
-      : shard_(shard),
-        context_(shard, std::move(config), handler, metrics),
-        tls_(std::move(tls)),
-        acceptor_(std::make_shared<Acceptor>(shard.io())) {}
+      : shard_(shard), context_(shard, std::move(config), handler, metrics), tls_(std::move(tls)) {}
 
   ~Server() override {
     close_all();
     reap();
-    close_listener();
+    close_listeners();
     shard_.remove_turn_hook(*this);
   }
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  Status start(detail::ListenSocket socket) {
-    ErrorCode ec;
-    acceptor_->socket.assign(socket.fd.get(), ec);
-    if (ec) {
-      return Error(Code::kIo, "watching the listening socket: " + ec.message());
+  Status start(std::vector<detail::ListenSocket> sockets) {
+    for (detail::ListenSocket& socket : sockets) {
+      auto acceptor = std::make_shared<Acceptor>(shard_.io());
+      ErrorCode ec;
+      acceptor->socket.assign(socket.fd.get(), ec);
+      if (ec) {
+        return Error(Code::kIo, "watching the listening socket: " + ec.message());
+      }
+      static_cast<void>(socket.fd.release());
+      acceptor->server = this;
+      port_ = socket.port;
+      acceptors_.push_back(std::move(acceptor));
     }
-    static_cast<void>(socket.fd.release());
-    acceptor_->server = this;
-    port_ = socket.port;
     shard_.add_turn_hook(TurnPhase::kFlush, *this);
-    wait_acceptable();
     sweep();
     return {};
   }
 
   uint16_t port() const override { return port_; }
+  void start_accepting() override;
+  void send_clients_away() override { context_.send_away = true; }
+  void close_listeners() override;
   void stop_accepting() override;
   void close_all() override;
   size_t connection_count() const override {
@@ -86,18 +90,19 @@ class Server final : public HttpServer, private TurnHook {
 
  private:
   // shared_ptr because a cancelled wait completes after the server closed the socket or died.
-  struct Acceptor {
+  struct Acceptor : std::enable_shared_from_this<Acceptor> {
     explicit Acceptor(boost::asio::io_context& io) : socket(io) {}
     boost::asio::posix::stream_descriptor socket;
     Server* server = nullptr;
+    Timer retry;
+    Duration backoff = kAcceptBackoffMin;
   };
 
-  void wait_acceptable();
-  void accept_ready();
-  void back_off(int error);
+  static void wait_acceptable(const std::shared_ptr<Acceptor>& acceptor);
+  void accept_ready(const std::shared_ptr<Acceptor>& acceptor);
+  void back_off(const std::shared_ptr<Acceptor>& acceptor, int error);
   void add_connection(detail::FileDescriptor fd);
   void reject_connection(const detail::FileDescriptor& fd);
-  void close_listener();
   void sweep();
   void flush_delayed();
   void on_turn_end() override;
@@ -106,51 +111,56 @@ class Server final : public HttpServer, private TurnHook {
   Shard& shard_;
   detail::ServerContext context_;
   std::unique_ptr<detail::TlsContext> tls_;  // null for plain HTTP
-  std::shared_ptr<Acceptor> acceptor_;
+  std::vector<std::shared_ptr<Acceptor>> acceptors_;
   uint16_t port_ = 0;
   std::vector<std::shared_ptr<HttpConnection>> connections_;
   std::vector<HttpConnection*> flushing_;  // scratch, kept for its capacity
   std::atomic<size_t> connection_count_{0};
-  Duration accept_backoff_ = kAcceptBackoffMin;
-  Timer accept_timer_;
   Timer sweep_timer_;
   Timer flush_timer_;
 };
 
 // ---- accepting
 
-void Server::wait_acceptable() {
-  acceptor_->socket.async_wait(descriptor_base::wait_read,
-                               [acceptor = acceptor_](const ErrorCode& ec) {
-                                 if (!ec && acceptor->server != nullptr) {
-                                   acceptor->server->accept_ready();
-                                 }
-                               });
+void Server::start_accepting() {
+  for (const auto& acceptor : acceptors_) {
+    wait_acceptable(acceptor);
+  }
 }
 
-void Server::accept_ready() {
+void Server::wait_acceptable(const std::shared_ptr<Acceptor>& acceptor) {
+  acceptor->socket.async_wait(descriptor_base::wait_read, [acceptor](const ErrorCode& ec) {
+    if (!ec && acceptor->server != nullptr) {
+      acceptor->server->accept_ready(acceptor);
+    }
+  });
+}
+
+void Server::accept_ready(const std::shared_ptr<Acceptor>& acceptor) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    detail::Accepted accepted = detail::accept_tcp(acceptor_->socket.native_handle());
+    detail::Accepted accepted = detail::accept_tcp(acceptor->socket.native_handle());
     if (accepted.error != 0) {
-      return back_off(accepted.error);
+      return back_off(acceptor, accepted.error);
     }
     if (!accepted.fd.open()) {
       break;
     }
-    accept_backoff_ = kAcceptBackoffMin;
+    acceptor->backoff = kAcceptBackoffMin;
     add_connection(std::move(accepted.fd));
   }
-  if (acceptor_->socket.is_open()) {
-    wait_acceptable();
+  if (acceptor->socket.is_open()) {
+    wait_acceptable(acceptor);
   }
 }
 
-void Server::back_off(int error) {
+void Server::back_off(const std::shared_ptr<Acceptor>& acceptor, int error) {
   context_.metrics.accept_backoffs.add();
   log::warn("net", "cannot accept connections for now; if files run out, raise ulimit -n",
             {{"error", detail::error_text(error)}, {"port", port_}});
-  accept_timer_ = shard_.after(accept_backoff_, [this] { accept_ready(); });
-  accept_backoff_ = std::min(accept_backoff_ * 2, kAcceptBackoffMax);
+  // The timer goes with the acceptor, and both at the latest with the server.
+  acceptor->retry = shard_.after(
+      acceptor->backoff, [this, at = acceptor.get()] { accept_ready(at->shared_from_this()); });
+  acceptor->backoff = std::min(acceptor->backoff * 2, kAcceptBackoffMax);
 }
 
 void Server::add_connection(detail::FileDescriptor fd) {
@@ -196,22 +206,28 @@ void Server::reject_connection(const detail::FileDescriptor& fd) {
   static_cast<void>(transport->read(context_.read_buffer));
 }
 
-void Server::close_listener() {
-  acceptor_->server = nullptr;
-  accept_timer_.cancel();
-  ErrorCode ignored;
-  acceptor_->socket.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
+void Server::close_listeners() {
+  for (const auto& acceptor : acceptors_) {
+    acceptor->server = nullptr;
+    acceptor->retry.cancel();
+    ErrorCode ignored;
+    acceptor->socket.close(
+        ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
+  }
+  acceptors_.clear();
 }
 
 void Server::stop_accepting() {
-  if (acceptor_->server == nullptr) {
-    return;
+  for (const auto& acceptor : acceptors_) {
+    accept_ready(acceptor);  // who is in the queue has been promised an answer
   }
-  accept_ready();  // who is in the queue has been promised an answer
-  close_listener();
+  close_listeners();
+  context_.send_away = true;
   context_.draining = true;
   for (const auto& connection : connections_) {
-    connection->close_if_idle();
+    if (!connection->is_closed()) {
+      connection->close_if_idle();
+    }
   }
 }
 
@@ -281,20 +297,29 @@ void Server::reap() {
 
 }  // namespace
 
-Result<std::unique_ptr<HttpServer>> HttpServer::listen(Shard& shard, HttpServerConfig config,
-                                                       HttpHandler& handler, Metrics& metrics) {
-  std::unique_ptr<detail::TlsContext> tls;
+Result<std::unique_ptr<detail::SharedServer>> detail::make_shared_server(
+    Shard& shard, HttpServerConfig config, HttpHandler& handler, Metrics& metrics,
+    std::vector<ListenSocket> sockets) {
+  std::unique_ptr<TlsContext> tls;
   if (!config.tls_cert_path.empty() || !config.tls_key_path.empty()) {
-    STATOR_TRY(tls, detail::TlsContext::load(config.tls_cert_path, config.tls_key_path));
+    STATOR_TRY(tls, TlsContext::load(config.tls_cert_path, config.tls_key_path));
   }
-  STATOR_TRY(detail::ListenSocket socket,
-             detail::listen_tcp(config.host, config.port,
-                                config.port_use == HttpServerConfig::PortUse::kFirst
-                                    ? detail::Sharing::kExclusive
-                                    : detail::Sharing::kJoin));
   auto server =
       std::make_unique<Server>(shard, std::move(config), handler, metrics, std::move(tls));
-  STATOR_CHECK(server->start(std::move(socket)));
+  STATOR_CHECK(server->start(std::move(sockets)));
+  return server;
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::listen(Shard& shard, HttpServerConfig config,
+                                                       HttpHandler& handler, Metrics& metrics) {
+  std::vector<detail::ListenSocket> sockets(1);
+  STATOR_TRY(sockets[0], detail::listen_tcp(config.host, config.port,
+                                            config.port_use == HttpServerConfig::PortUse::kFirst
+                                                ? detail::Sharing::kExclusive
+                                                : detail::Sharing::kJoin));
+  STATOR_TRY(auto server, detail::make_shared_server(shard, std::move(config), handler, metrics,
+                                                     std::move(sockets)));
+  server->start_accepting();
   return server;
 }
 

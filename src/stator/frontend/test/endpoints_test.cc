@@ -37,7 +37,7 @@ class EndpointsTest : public ::testing::Test {
                                       .receipts = receipts_,
                                       .metrics = metrics_,
                                       .wall_now = clock_.wall_now(),
-                                      .draining = draining_});
+                                      .stage = stage_});
   }
   std::pair<int, std::string> get(std::string_view target) {
     FakeExchange exchange(net::HttpRequest("GET", target));
@@ -54,7 +54,7 @@ class EndpointsTest : public ::testing::Test {
       clock_,
       metrics_,
       receipts_};
-  bool draining_ = false;
+  Stage stage_ = Stage::kServing;
 };
 
 TEST_F(EndpointsTest, HealthFollowsTheWorkers) {
@@ -69,10 +69,14 @@ TEST_F(EndpointsTest, HealthFollowsTheWorkers) {
   EXPECT_EQ(get("/health").first, 503);
 }
 
-TEST_F(EndpointsTest, DrainingIsNeitherHealthyNorLive) {
+TEST_F(EndpointsTest, OneThatLeavesIsLiveButNotHealthyUntilItStops) {
   add_worker();
   EXPECT_EQ(get("/live").first, 200);
-  draining_ = true;
+  stage_ = Stage::kLeaving;
+  EXPECT_EQ(get("/health").first, 503);
+  EXPECT_THAT(get("/health").second, HasSubstr("draining"));
+  EXPECT_EQ(get("/live").first, 200);
+  stage_ = Stage::kStopping;
   EXPECT_EQ(get("/health").first, 503);
   EXPECT_EQ(get("/live").first, 503);
 }

@@ -27,6 +27,8 @@ constexpr size_t kBodyBytesPerSecond = 16 * 1024;
 // the connection and destroy the answer on its way.
 constexpr size_t kLingerBytesMax = 4UL * 1024 * 1024;
 constexpr Duration kLingerTime = seconds(2);
+// For the first request of a connection that was opened as the server began to stop.
+constexpr Duration kFirstRequestTime = seconds(1);
 // A delayed stream with this much to send does not wait for the tick.
 constexpr size_t kFlushWithoutDelayBytes = 64 * 1024;
 
@@ -231,7 +233,8 @@ void HttpConnection::set_observer(ExchangeObserver* observer) {
 }
 
 void HttpConnection::append_response_head(ResponseHead head, std::span<const HttpHeader> headers) {
-  close_after_ = !keep_alive_ || context_.draining;
+  // What the client has sent already, pipelined, is answered first.
+  close_after_ = !keep_alive_ || (context_.send_away && stash_.empty());
   if (close_after_) {
     head.connection = ConnectionHeader::kClose;
   } else if (http_1_0_) {
@@ -392,7 +395,7 @@ void HttpConnection::check_pressure(TimePoint now) {
 }
 
 void HttpConnection::on_answer_sent() {
-  if (close_after_ || context_.draining) {
+  if (close_after_ || (context_.draining && stash_.empty())) {
     return linger_ ? start_lingering() : close();
   }
   state_ = State::kIdle;
@@ -446,10 +449,13 @@ void HttpConnection::drop_slow_client() {
 }
 
 void HttpConnection::close_if_idle() {
-  // A connection just accepted may have its first request on the way: it is answered, then closed.
-  if (state_ == State::kIdle && requests_ > 0 && stash_.empty()) {
-    close();
+  if (state_ != State::kIdle || !stash_.empty()) {
+    return;
   }
+  if (requests_ > 0) {
+    return close();
+  }
+  deadline_ = std::min(deadline_, context_.shard.now() + kFirstRequestTime);
 }
 
 void HttpConnection::close_now(ClientGone reason) {

@@ -53,7 +53,7 @@ class HttpConnection final : public HttpExchange,
   void flush();
   /// Ends what has waited too long.
   void check_deadlines(TimePoint now);
-  /// Closes unless a request is under way or the first one may be.
+  /// Closes unless a request is under way, or the first one may be, which must come soon.
   void close_if_idle();
   void close_now(ClientGone reason);
   bool is_closed() const { return state_ == State::kClosed; }

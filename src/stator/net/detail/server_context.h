@@ -50,7 +50,8 @@ struct ServerContext {
   HttpHandler& handler;
   const ServerMetrics metrics;
   const ParserLimits limits;
-  bool draining = false;
+  bool send_away = false;  ///< answers say Connection: close
+  bool draining = false;   ///< and connections close once idle
   std::atomic<size_t> open_exchanges{0};
 
   // One buffer for all reads: a connection holds no memory for bytes that have not come.

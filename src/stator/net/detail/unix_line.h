@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stator/core/result.h"
+#include "stator/net/detail/socket.h"
+
+namespace stator::net::detail {
+
+/// System calls around the Unix sockets (SOCK_SEQPACKET, abstract names) by which processes find
+/// each other and pass descriptors; no policy.
+
+/// Descriptors in one message; the kernel takes 253.
+inline constexpr size_t kPassedMax = 250;
+
+/// A listening socket of that name. kAlreadyExists if somebody has it.
+Result<FileDescriptor> bind_line(const std::string& name);
+/// Connects to whoever has the name. kNotFound: nobody; kPermissionDenied: another user.
+Result<FileDescriptor> connect_line(const std::string& name);
+/// A connection that waits, if it is the same user's (or root's); none otherwise.
+std::optional<FileDescriptor> accept_line(int listener);
+
+/// One byte and descriptors. False if the other side is gone or reads nothing.
+bool send_line(int fd, char word, std::span<const int> passed = {});
+
+struct LineMessage {
+  char word = 0;
+  std::vector<FileDescriptor> passed;
+};
+enum class LineState : uint8_t { kMessage, kNothing, kEnded };
+/// Never blocks unless the socket does.
+LineState receive_line(int fd, LineMessage& message);
+
+/// What a passed descriptor listens on; kInvalidArgument if it is not a listening TCP socket.
+Result<uint16_t> listening_port(int fd);
+
+}  // namespace stator::net::detail

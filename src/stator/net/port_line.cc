@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/port_line.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <list>
+#include <optional>
+#include <utility>
+
+#include "stator/core/log.h"
+#include "stator/net/detail/socket.h"
+#include "stator/net/detail/unix_line.h"
+#include "stator/net/shard.h"
+
+namespace stator::net {
+namespace {
+
+using boost::asio::posix::descriptor_base;
+using boost::asio::posix::stream_descriptor;
+using detail::FileDescriptor;
+using ErrorCode = boost::system::error_code;
+
+// What is said on the line.
+constexpr char kGiveSockets = 'G';
+constexpr char kHereTheyAre = 'S';
+constexpr char kAccepting = 'A';
+
+constexpr int kAnswerTimeoutMs = 1000;
+// The next head has taken the name a moment after the last one gave it up.
+constexpr Duration kRetry = std::chrono::milliseconds(10);
+
+std::string line_name(const std::string& host, uint16_t port) {
+  return fmt::format("stator-port/{}/{}:{}", ::geteuid(), host, port);
+}
+
+/// What another process hands out.
+struct Inheritance {
+  FileDescriptor line;
+  std::vector<FileDescriptor> sockets;
+};
+
+/// kNotFound when nobody is there.
+Result<Inheritance> inherit(const std::string& name, uint16_t port) {
+  Inheritance got;
+  STATOR_TRY(got.line, detail::connect_line(name));
+  pollfd readable = {got.line.get(), POLLIN, 0};
+  detail::LineMessage message;
+  if (!detail::send_line(got.line.get(), kGiveSockets) ||
+      ::poll(&readable, 1, kAnswerTimeoutMs) != 1 ||
+      detail::receive_line(got.line.get(), message) != detail::LineState::kMessage ||
+      message.word != kHereTheyAre || message.passed.empty()) {
+    return Error(Code::kNotFound, "who serves the port does not hand it out");
+  }
+  for (const FileDescriptor& socket : message.passed) {
+    STATOR_TRY(const uint16_t listens_on, detail::listening_port(socket.get()));
+    if (listens_on != port) {
+      return Error(Code::kInvalidArgument, "a passed socket listens on another port");
+    }
+  }
+  got.sockets = std::move(message.passed);
+  return got;
+}
+
+}  // namespace
+
+class PortLine::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(std::string name, uint16_t port, std::vector<FileDescriptor> sockets, FileDescriptor head,
+       Metrics& metrics)
+      : name_(std::move(name)),
+        port_(port),
+        sockets_(std::move(sockets)),
+        head_fd_(std::move(head)),
+        joined_(head_fd_.open()),
+        members_gauge_(metrics.gauge("stator_http_port_members",
+                                     "other processes this one hands its port to")),
+        handed_out_(metrics.counter("stator_http_port_handed_out_total",
+                                    "times the listening sockets were passed on")) {}
+
+  uint16_t port() const { return port_; }
+  bool joined() const { return joined_; }
+  bool others_accept() const { return others_accept_.load(std::memory_order_relaxed); }
+  const std::vector<FileDescriptor>& sockets() const { return sockets_; }
+
+  void attach(Shard& shard) {
+    shard_ = &shard;
+    if (head_fd_.open()) {
+      follow(std::exchange(head_fd_, {}));
+    } else {
+      take_place();
+    }
+  }
+
+  void announce_accepting() {
+    accepting_ = true;
+    if (head_) {
+      detail::send_line(head_->native_handle(), kAccepting);
+    }
+  }
+
+  void leave() {
+    if (std::exchange(left_, true)) {
+      return;
+    }
+    retry_.cancel();
+    shard_ = nullptr;
+    // Closing cancels the waits; what completes late finds no shard.
+    listener_.reset();
+    head_.reset();
+    members_.clear();
+    sockets_.clear();
+    note();
+  }
+
+ private:
+  struct Member {
+    explicit Member(boost::asio::io_context& io) : socket(io) {}
+    stream_descriptor socket;
+    bool accepts = false;
+  };
+
+  void note() {
+    const auto accepts = [](const auto& member) { return member->accepts; };
+    others_accept_.store(head_ != nullptr || std::ranges::any_of(members_, accepts),
+                         std::memory_order_relaxed);
+    members_gauge_.set(static_cast<double>(members_.size()));
+  }
+
+  std::shared_ptr<stream_descriptor> watch(FileDescriptor fd) {
+    return std::make_shared<stream_descriptor>(shard_->io(), fd.release());
+  }
+
+  /// At the head of the line if that is free, else behind who is there.
+  void take_place() {
+    if (auto bound = detail::bind_line(name_)) {
+      listener_ = watch(std::move(*bound));
+      wait_joiner();
+      return note();
+    }
+    auto connected = detail::connect_line(name_);
+    if (connected) {
+      return follow(std::move(*connected));
+    }
+    if (connected.error().code() == Code::kPermissionDenied) {
+      log::warn("net", "the port cannot be handed over", {{"error", connected.error().message()}});
+      return note();
+    }
+    note();
+    retry_ = shard_->after(kRetry, [this] { take_place(); });
+  }
+
+  void follow(FileDescriptor head) {
+    head_ = watch(std::move(head));
+    if (accepting_) {
+      detail::send_line(head_->native_handle(), kAccepting);
+    }
+    wait_head();
+    note();
+  }
+
+  void wait_head() {
+    head_->async_wait(descriptor_base::wait_read,
+                      [self = shared_from_this(), head = head_](const ErrorCode& ec) {
+                        if (!ec && self->shard_ != nullptr) {
+                          self->on_head(*head);
+                        }
+                      });
+  }
+
+  void on_head(stream_descriptor& head) {
+    detail::LineMessage ignored;
+    if (detail::receive_line(head.native_handle(), ignored) != detail::LineState::kEnded) {
+      return wait_head();
+    }
+    head_.reset();
+    take_place();
+  }
+
+  void wait_joiner() {
+    listener_->async_wait(descriptor_base::wait_read,
+                          [self = shared_from_this(), listener = listener_](const ErrorCode& ec) {
+                            if (!ec && self->shard_ != nullptr) {
+                              self->on_joiner();
+                            }
+                          });
+  }
+
+  void on_joiner() {
+    if (auto fd = detail::accept_line(listener_->native_handle())) {
+      if (members_.size() < kMembersMax) {
+        auto member = std::make_shared<Member>(shard_->io());
+        member->socket.assign(fd->release());
+        members_.push_back(member);
+        wait_member(member);
+        note();
+      } else {
+        log::warn("net", "too many processes share the port", {{"port", port_}});
+      }
+    }
+    wait_joiner();
+  }
+
+  void wait_member(const std::shared_ptr<Member>& member) {
+    member->socket.async_wait(descriptor_base::wait_read,
+                              [self = shared_from_this(), member](const ErrorCode& ec) {
+                                if (!ec && self->shard_ != nullptr) {
+                                  self->on_member(member);
+                                }
+                              });
+  }
+
+  void on_member(const std::shared_ptr<Member>& member) {
+    detail::LineMessage message;
+    const int fd = member->socket.native_handle();
+    const detail::LineState state = detail::receive_line(fd, message);
+    if (state == detail::LineState::kEnded) {
+      std::erase(members_, member);
+      return note();
+    }
+    if (state == detail::LineState::kMessage && message.word == kGiveSockets) {
+      std::vector<int> fds;
+      for (const FileDescriptor& socket : sockets_) {
+        fds.push_back(socket.get());
+      }
+      if (detail::send_line(fd, kHereTheyAre, fds)) {
+        handed_out_.add();
+        log::info("net", "another process joins the port", {{"port", port_}});
+      }
+    } else if (state == detail::LineState::kMessage && message.word == kAccepting) {
+      member->accepts = true;
+      note();
+    }
+    wait_member(member);
+  }
+
+  const std::string name_;
+  const uint16_t port_;
+  std::vector<FileDescriptor> sockets_;
+  FileDescriptor head_fd_;  // until attach()
+  const bool joined_;
+  const Gauge members_gauge_;
+  const Counter handed_out_;
+
+  Shard* shard_ = nullptr;  // null: not attached, or left
+  bool accepting_ = false;
+  bool left_ = false;
+  std::shared_ptr<stream_descriptor> listener_;  // at the head of the line
+  std::shared_ptr<stream_descriptor> head_;      // behind it
+  std::vector<std::shared_ptr<Member>> members_;
+  Timer retry_;
+  std::atomic<bool> others_accept_{false};
+};
+
+Result<std::unique_ptr<PortLine>> PortLine::open(const Options& options, Metrics& metrics) {
+  uint16_t port = options.port;
+  std::vector<FileDescriptor> sockets;
+  FileDescriptor head;
+  if (options.join && port != 0) {
+    auto inherited = inherit(line_name(options.host, port), port);
+    if (inherited) {
+      head = std::move(inherited->line);
+      sockets = std::move(inherited->sockets);
+    } else if (inherited.error().code() != Code::kNotFound) {
+      return std::move(inherited.error());
+    }
+  }
+  if (sockets.empty()) {
+    const uint32_t count = std::min<uint32_t>(options.sockets, detail::kPassedMax);
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto sharing = i == 0 ? detail::Sharing::kExclusive : detail::Sharing::kJoin;
+      STATOR_TRY(detail::ListenSocket socket, detail::listen_tcp(options.host, port, sharing));
+      port = socket.port;
+      sockets.push_back(std::move(socket.fd));
+    }
+  }
+  return std::make_unique<PortLine>(std::make_shared<Impl>(
+      line_name(options.host, port), port, std::move(sockets), std::move(head), metrics));
+}
+
+PortLine::PortLine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PortLine::~PortLine() {
+  leave();
+}
+
+uint16_t PortLine::port() const {
+  return impl_->port();
+}
+bool PortLine::joined() const {
+  return impl_->joined();
+}
+
+Result<std::vector<detail::ListenSocket>> PortLine::sockets_of(uint32_t shard,
+                                                               uint32_t shards) const {
+  const auto& all = impl_->sockets();
+  std::vector<detail::ListenSocket> own;
+  size_t at = shard % all.size();
+  do {
+    FileDescriptor copy(::fcntl(all[at].get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy.open()) {
+      return Error(Code::kIo, "copying a listening socket: " + detail::error_text(errno));
+    }
+    own.push_back({.fd = std::move(copy), .port = port()});
+    at += shards;
+  } while (at < all.size());
+  return own;
+}
+
+void PortLine::attach(Shard& shard) {
+  impl_->attach(shard);
+}
+void PortLine::announce_accepting() {
+  impl_->announce_accepting();
+}
+bool PortLine::others_accept() const {
+  return impl_->others_accept();
+}
+void PortLine::leave() {
+  impl_->leave();
+}
+
+}  // namespace stator::net
