@@ -72,11 +72,12 @@ class BlockArena {
   memory::Arena external_memory_;
   memory::Arena owner_memory_;
   memory::Arena link_memory_;
-  uint64_t* sequences_ = nullptr;
+  // Constant, so on another cache line than what the writer counts: readers look here every time.
+  alignas(64) uint64_t* sequences_ = nullptr;
   uint64_t* externals_ = nullptr;
   uint32_t* owners_ = nullptr;
   uint32_t* links_ = nullptr;  // of a free range's first granule: where its list entry is
-  std::vector<std::vector<uint32_t>> free_;  // by size in granules; the last holds all larger ones
+  alignas(64) std::vector<std::vector<uint32_t>> free_;  // by size in granules; the last holds all larger ones
   std::array<uint64_t, 2> sizes_free_{};     // bit of each list that is not empty
   uint32_t rows_max_ = 0;
   uint32_t top_ = 0;

@@ -43,11 +43,11 @@ ChainIndex::ChainIndex(const Config& config, BlockArena arena, memory::Arena cha
     : config_(config),
       arena_(std::move(arena)),
       chain_memory_(std::move(chain_memory)),
+      key_memory_(std::move(key_memory)),
       // Zeroed pages are empty chains: atomics of integers have no other representation.
       chains_(reinterpret_cast<Chain*>(chain_memory_.bytes().data())),
-      positions_(arena_, config.bytes_max / kBytesPerRowMin),
-      key_memory_(std::move(key_memory)),
       slot_keys_(reinterpret_cast<SlotKey*>(key_memory_.bytes().data())),
+      positions_(arena_, config.bytes_max / kBytesPerRowMin),
       random_(config.seed) {}
 
 ChainIndex::~ChainIndex() {

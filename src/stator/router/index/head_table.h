@@ -18,7 +18,7 @@ namespace stator::router {
 /// more.
 class HeadTable {
  public:
-  struct Slots {
+  struct alignas(64) Slots {
     explicit Slots(size_t capacity)
         : mask(capacity - 1), slots(std::make_unique<std::atomic<uint64_t>[]>(capacity)) {}
     size_t mask;
@@ -149,9 +149,10 @@ class HeadTable {
     return grown;
   }
 
-  std::unique_ptr<Slots> current_;
-  std::atomic<const Slots*> published_{nullptr};
-  std::vector<uint64_t> filter_;  // the writer's; bits of erased heads stay until the next rebuild
+  // On a cache line of its own: readers look here every time, the writer writes the rest.
+  alignas(64) std::atomic<const Slots*> published_{nullptr};
+  alignas(64) std::unique_ptr<Slots> current_;
+  std::vector<uint64_t> filter_;  // bits of erased heads stay until the next rebuild
   size_t filled_ = 0;             // with chains or tombstones
   size_t live_ = 0;
 };
