@@ -54,7 +54,7 @@ typedef struct stator_router_lease stator_router_lease;  ///< one request's book
 
 typedef struct stator_router_config {
   size_t struct_size;
-  const char* mode;          ///< "kv" (default), "round_robin", … as of `stator serve --router`
+  const char* mode;          ///< "predicted_latency" (default), "kv", … as of `stator serve --router`
   const char* index;         ///< "chain" (default): from KV events; "ttl": from our own decisions
   uint32_t block_size;       ///< tokens per KV block, default 16
   uint32_t reserved;         ///< 0

@@ -25,7 +25,7 @@ struct CostConfig {
   double temperature = 0.0;  ///< softmax over normalised costs; 0 = the cheapest
 
   double accelerator_weight = 8.0;  ///< device_aware_weighted: one accelerator is so many CPUs
-  double residents_weight = 0.1;    ///< predicted_latency: decode time against first-token time
+  double residents_weight = 0.1;    ///< predicted_latency: delay of those who run
   double ttft_target_ms = 1000;     ///< dual_map: beyond it a prefix counts as hot
 };
 

@@ -58,9 +58,7 @@ void LoadBook::read_held(std::span<const blocks::SequenceHash> prompt,
 void LoadBook::read_rates(std::span<const LoadSlot> slots,
                           std::span<WorkerRates::Rates> rates) const {
   const MutexLock lock(mutex_);
-  for (size_t i = 0; i < slots.size(); ++i) {
-    rates[i] = core_.rates().of(slots[i]);
-  }
+  core_.rates().read(slots, rates);
 }
 
 WorkerRates::Rates LoadBook::rates_of(LoadSlot slot) const {

@@ -20,14 +20,17 @@ constexpr std::array kPolicies = {
 
 }  // namespace
 
-double PolicyInput::uncached_tokens(size_t row) const {
-  CostInputs inputs{.device_overlap = static_cast<double>(overlap_blocks[row])};
-  if (!lower_tiers.empty()) {
-    inputs.host_extension = lower_tiers[row].host_blocks;
-    inputs.disk_extension = lower_tiers[row].disk_blocks;
+std::string_view explain_cheapest(const PolicyInput& input, const Pick& pick) {
+  const uint32_t best_overlap = std::ranges::max(input.overlap_blocks);
+  if (best_overlap == 0) {
+    return pick.tied ? "lowest cost, tie broken at random; no worker has this prefix cached"
+                     : "lowest cost; no worker has this prefix cached";
   }
-  return std::max(0.0,
-                  request.shape.prompt_tokens - cached_tokens(request.cost, inputs, request.shape));
+  if (input.overlap_blocks[pick.row] < best_overlap) {
+    return "lowest cost; another holds a longer prefix but is busier";
+  }
+  return pick.tied ? "lowest cost, shared with another; holds the longest cached prefix"
+                   : "lowest cost; holds the longest cached prefix";
 }
 
 std::vector<std::string> policy_names() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,8 @@ struct PolicyInput {
   const PolicyRequest& request;
   std::span<const WorkerTable::Worker> workers;  ///< all; `rows` says which are eligible
   std::span<const uint32_t> rows;
+  std::span<const uint32_t> kv_blocks;   ///< each one's memory; 0 = not known
+  std::span<const uint64_t> key_hashes;  ///< of their keys, well mixed
   std::span<const LoadRow> load;
   std::span<const uint32_t> overlap_blocks;   ///< cached there
   std::span<const LowerTiers> lower_tiers;    ///< with overlap; empty = nobody has any
@@ -49,8 +52,19 @@ struct PolicyInput {
 
   size_t size() const { return rows.size(); }
   const WorkerTable::Worker& worker(size_t row) const { return workers[rows[row]]; }
+  /// Prompt tokens that need no prefill there; at most what full blocks cover.
+  double cached_tokens(size_t row) const {
+    const LowerTiers lower = lower_tiers.empty() ? LowerTiers{} : lower_tiers[row];
+    return router::cached_tokens(request.cost,
+                                 {.device_overlap = static_cast<double>(overlap_blocks[row]),
+                                  .host_extension = static_cast<double>(lower.host_blocks),
+                                  .disk_extension = static_cast<double>(lower.disk_blocks)},
+                                 request.shape);
+  }
   /// Prompt tokens this worker would have to compute.
-  double uncached_tokens(size_t row) const;
+  double uncached_tokens(size_t row) const {
+    return std::max(0.0, request.shape.prompt_tokens - cached_tokens(row));
+  }
   /// KV blocks in use there once the request runs there.
   double potential_blocks(size_t row) const {
     return load[row].active_blocks + request.prompt_blocks - held_blocks[row];
@@ -61,6 +75,9 @@ struct Choice {
   size_t row = 0;
   std::string_view reason;  ///< static text for the receipt
 };
+
+/// Why the cheapest worker was chosen, in view of what it and the others have cached.
+std::string_view explain_cheapest(const PolicyInput& input, const Pick& pick);
 
 /// What of PolicyInput a policy reads; the rest is not computed.
 struct PolicyNeeds {

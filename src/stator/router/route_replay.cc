@@ -277,6 +277,11 @@ Result<WorkerKey> replay_receipt(const Receipt& receipt, std::string_view policy
     return Error(Code::kInvalidArgument, "the receipt has no eligible candidate or no block size");
   }
   const std::vector<uint32_t> held(rows.size(), 0);
+  const std::vector<uint32_t> kv_blocks(rows.size(), 0);  // a receipt does not say
+  std::vector<uint64_t> key_hashes;
+  for (const uint32_t row : rows) {
+    key_hashes.push_back(WorkerTable::hash_of(workers[row].key));
+  }
   const std::vector<WorkerRates::Rates> rates(rows.size());
   std::vector<double> costs(rows.size(), 0);
   const PolicyRequest request{
@@ -286,6 +291,8 @@ Result<WorkerKey> replay_receipt(const Receipt& receipt, std::string_view policy
   const Choice choice = info->make()->choose({.request = request,
                                               .workers = workers,
                                               .rows = rows,
+                                              .kv_blocks = kv_blocks,
+                                              .key_hashes = key_hashes,
                                               .load = load,
                                               .overlap_blocks = overlap,
                                               .held_blocks = held,

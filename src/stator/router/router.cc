@@ -157,7 +157,7 @@ bool Router::drop_busy() {
   for (size_t i = 0; i < rows_->workers.size(); ++i) {
     if (!config_.reject.exceeded(load_[i], table_.all()[rows_->workers[i]].facts)) {
       load_[kept++] = load_[i];
-      left.push(rows_->workers[i], rows_->slots[i]);
+      left.push(rows_->workers[i], table_.all()[rows_->workers[i]]);
     }
   }
   own_rows_ = std::move(left);
@@ -280,7 +280,8 @@ Router::Outlook Router::look_ahead(const RouteRequest& request) {
     const uint32_t cached = cached_tokens_of(request, i);
     outlook.cached_tokens = std::max(outlook.cached_tokens, cached);
     best_ms = std::min(best_ms, rates_[i].ttft_base_ms +
-                                    rates_[i].ttft_ms_per_token * (request.prompt_tokens - cached));
+                                    double{rates_[i].ttft_ms_per_token} *
+                                        (request.prompt_tokens - cached));
   }
   outlook.first_token = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double, std::milli>(std::min(best_ms, 3.6e6)));
@@ -308,7 +309,7 @@ Booking Router::make_booking(const RouteRequest& request, const WorkerTable::Wor
     const WorkerRates::Rates rates = book_->rates_of(booking.slot);
     booking.predicted_prefill =
         std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(
-            rates.ttft_base_ms + rates.ttft_ms_per_token * booking.prefill_tokens));
+            rates.ttft_base_ms + double{rates.ttft_ms_per_token} * booking.prefill_tokens));
   }
   return booking;
 }
@@ -386,6 +387,8 @@ Choice Router::choose(const RouteRequest& request, const PolicyRequest& shape) {
   const Choice choice = policy_->choose({.request = shape,
                                          .workers = table_.all(),
                                          .rows = rows_->workers,
+                                         .kv_blocks = rows_->kv_blocks,
+                                         .key_hashes = rows_->key_hashes,
                                          .load = load_,
                                          .overlap_blocks = overlap_blocks_,
                                          .lower_tiers = lower_tiers_,

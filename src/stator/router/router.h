@@ -47,7 +47,7 @@ struct ReplicaConfig {
 };
 
 struct RouterConfig {
-  std::string mode = "kv";
+  std::string mode = "predicted_latency";
   CostConfig cost;
   IndexConfig index;
   BusyThresholds reject;  ///< workers beyond it get nothing; when all are: kOverloaded

@@ -82,8 +82,8 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
                 "mode device_aware_weighted: how many CPU workers one accelerator is worth",
                 {.env_peer = "DYN_ENCODER_CUDA_TO_CPU_RATIO"});
   schema.number("router.residents_weight", cost.residents_weight, 0, 1000,
-                "mode predicted_latency: a millisecond of decode delay against one to the first "
-                "token");
+                "mode predicted_latency: what delay of those who run counts against time to the "
+                "first token");
   schema.number(
       "router.ttft_target_ms", cost.ttft_target_ms, 0, 1e9,
       "modes slo and dual_map: promised time to the first token; a prefix whose holders would "

@@ -47,7 +47,7 @@ void WorkerTable::refresh() const {
   for (uint32_t i = 0; i < workers_.size(); ++i) {
     positions_.emplace(workers_[i].key, i);
     if (!workers_[i].draining) {
-      ready_.push(i, workers_[i].slot);
+      ready_.push(i, workers_[i]);
     }
   }
 }
@@ -92,7 +92,7 @@ void WorkerTable::filter(const RouteConstraints& constraints, Rows& out) const {
   out.clear();
   const auto consider = [&](uint32_t i) {
     if (exclusion(workers_[i], constraints).empty()) {
-      out.push(i, workers_[i].slot);
+      out.push(i, workers_[i]);
     }
   };
   if (constraints.pinned) {

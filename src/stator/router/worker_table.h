@@ -12,6 +12,7 @@
 
 #include "stator/core/flat_map.h"
 #include "stator/core/ids.h"
+#include "stator/core/random.h"
 #include "stator/router/kv_index.h"
 #include "stator/router/load/prompt_trie.h"
 
@@ -53,19 +54,27 @@ class WorkerTable {
     WorkerFacts facts;
     const std::atomic<Trust>* trust = nullptr;  ///< the index'; null = exact
   };
-  /// Indexes into all(), and the slots there; in step.
+  /// Indexes into all(), and what every decision reads of the workers there; in step.
   struct Rows {
     std::vector<uint32_t> workers;
     std::vector<LoadSlot> slots;
+    std::vector<uint32_t> kv_blocks;
+    std::vector<uint64_t> key_hashes;
     void clear() {
       workers.clear();
       slots.clear();
+      kv_blocks.clear();
+      key_hashes.clear();
     }
-    void push(uint32_t worker, LoadSlot slot) {
-      workers.push_back(worker);
-      slots.push_back(slot);
+    void push(uint32_t index, const Worker& worker) {
+      workers.push_back(index);
+      slots.push_back(worker.slot);
+      kv_blocks.push_back(worker.facts.total_kv_blocks);
+      key_hashes.push_back(hash_of(worker.key));
     }
   };
+
+  static uint64_t hash_of(WorkerKey key) { return mix64(key.worker.value() + mix64(key.dp_rank)); }
 
   /// The key must not be in the table.
   void add(WorkerKey key, LoadSlot slot, WorkerFacts facts);

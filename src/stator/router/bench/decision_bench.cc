@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One whole decision: find the eligible workers, look the prompt up, price, choose, book, write the
 // receipt, and give the lease of an older request back. kCold: the index is empty, so that lookups
-// (index-bench measures them) are left out.
+// (index-bench measures them) are left out. Service: as frontends call it, one thread at a time.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "stator/core/assert.h"
-#include "stator/router/router.h"
+#include "stator/router/router_service.h"
 
 namespace stator::router {
 namespace {
@@ -46,37 +45,72 @@ kv::KvEvent stored(const blocks::BlockHasher& hasher) {
 
 enum class Cache : uint8_t { kCold, kWarm };
 
+RouterConfig config_of(const char* mode) {
+  RouterConfig config;
+  config.mode = mode;
+  return config;
+}
+
+/// The pure core.
+class Core {
+ public:
+  explicit Core(const char* mode)
+      : router_(*Router::create(config_of(mode), LoadBook::make(clock_), Random(1))) {}
+  void add_worker(WorkerKey worker, const WorkerFacts& facts) { router_->add_worker(worker, facts); }
+  void apply(WorkerKey worker, const kv::KvEvent& event) { router_->apply(worker, event); }
+  Decision route(const RouteRequest& request) { return *router_->route(request, WallTime()); }
+
+ private:
+  const SystemClock clock_;
+  std::unique_ptr<Router> router_;
+};
+
+/// As frontends call it: with the locks, the metrics and the log of receipts.
+class Service {
+ public:
+  explicit Service(const char* mode)
+      : router_(*RouterService::create(config_of(mode), "model", clock_, metrics_, receipts_)) {}
+  void add_worker(WorkerKey worker, const WorkerFacts& facts) { router_->add_worker(worker, facts); }
+  void apply(WorkerKey worker, const kv::KvEvent& event) { router_->apply(worker, event); }
+  Decision route(const RouteRequest& request) {
+    return std::move(*router_->route_or_wait(request, {}, [](Result<Decision>) {})->decision);
+  }
+
+ private:
+  const SystemClock clock_;
+  Metrics metrics_;
+  ReceiptLog receipts_;
+  std::shared_ptr<RouterService> router_;
+};
+
+template <typename Subject>
 void decide(benchmark::State& state, const char* mode, Cache cache) {
   static const std::vector<Prompt> prompts = make_prompts();
   const auto workers = static_cast<uint64_t>(state.range(0));
   const SystemClock clock;
-  RouterConfig config;
-  config.mode = mode;
-  auto router = Router::create(config, LoadBook::make(clock), Random(1));
-  STATOR_ASSERT(router.has_value(), "the mode exists");
+  Subject router(mode);
   for (uint64_t w = 0; w < workers; ++w) {
-    (*router)->add_worker({WorkerId(1 + w * 7919), 0}, {.total_kv_blocks = 100'000});
+    router.add_worker({WorkerId(1 + w * 7919), 0}, {.total_kv_blocks = 100'000});
   }
   Random random(2);
   for (const Prompt& prompt : prompts) {
     for (int holder = 0; cache == Cache::kWarm && holder < 2; ++holder) {
-      (*router)->apply({WorkerId(1 + random.below(workers) * 7919), 0}, stored(prompt.hasher));
+      router.apply({WorkerId(1 + random.below(workers) * 7919), 0}, stored(prompt.hasher));
     }
   }
   std::vector<LoadLease> running(kRunning);
   const auto route = [&](size_t i) {
     const Prompt& prompt = prompts[random.below(kPrompts)];
-    auto decision = (*router)->route({.request_id = "11111111-2222-4333-8444-555555555555",
+    Decision decision = router.route({.request_id = "11111111-2222-4333-8444-555555555555",
                                       .model = "model",
                                       .prompt_tokens = kPromptBlocks * kBlockSize,
                                       .block_size = kBlockSize,
-                                      .sequences = prompt.hasher.sequences()},
-                                     WallTime());
-    running[i % kRunning] = std::move(decision->lease);
+                                      .sequences = prompt.hasher.sequences()});
+    running[i % kRunning] = std::move(decision.lease);
     if (i % 2 == 0) {
       running[i % kRunning].mark_prefill_completed();
     }
-    benchmark::DoNotOptimize(decision->receipt.chosen);
+    benchmark::DoNotOptimize(decision.worker);
   };
   size_t i = 0;
   for (; i < kRunning; ++i) {
@@ -94,22 +128,25 @@ void decide(benchmark::State& state, const char* mode, Cache cache) {
   state.counters["p99_ns"] = static_cast<double>(times[times.size() * 99 / 100]);
 }
 
-#define STATOR_DECIDE(mode, cache)                               \
-  BENCHMARK_CAPTURE(decide, mode##_##cache, #mode, Cache::cache) \
-      ->Arg(8)                                                   \
-      ->Arg(64)                                                  \
-      ->Arg(256)                                                 \
-      ->Arg(1024)                                                \
-      ->Arg(4096)                                                \
+#define STATOR_DECIDE(subject, mode, cache)                                         \
+  BENCHMARK_CAPTURE(decide<subject>, subject##_##mode##_##cache, #mode, Cache::cache) \
+      ->Arg(8)                                                                      \
+      ->Arg(64)                                                                     \
+      ->Arg(256)                                                                    \
+      ->Arg(1024)                                                                   \
+      ->Arg(4096)                                                                   \
       ->Arg(10000)
-STATOR_DECIDE(kv, kCold);
-STATOR_DECIDE(kv, kWarm);
-STATOR_DECIDE(predicted_latency, kCold);
-STATOR_DECIDE(lmetric, kCold);
-STATOR_DECIDE(dual_map, kCold);
-STATOR_DECIDE(least_loaded, kCold);
-STATOR_DECIDE(power_of_two, kCold);
-STATOR_DECIDE(round_robin, kCold);
+STATOR_DECIDE(Service, predicted_latency, kWarm);
+STATOR_DECIDE(Service, kv, kWarm);
+STATOR_DECIDE(Core, predicted_latency, kCold);
+STATOR_DECIDE(Core, predicted_latency, kWarm);
+STATOR_DECIDE(Core, kv, kCold);
+STATOR_DECIDE(Core, kv, kWarm);
+STATOR_DECIDE(Core, lmetric, kCold);
+STATOR_DECIDE(Core, dual_map, kCold);
+STATOR_DECIDE(Core, least_loaded, kCold);
+STATOR_DECIDE(Core, power_of_two, kCold);
+STATOR_DECIDE(Core, round_robin, kCold);
 #undef STATOR_DECIDE
 
 }  // namespace

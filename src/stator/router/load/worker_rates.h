@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "stator/router/load/prompt_trie.h"
@@ -18,6 +19,7 @@ class LineFit {
   bool observe(double x, double y);
   double base() const { return base_; }
   double slope() const { return slope_; }
+  double at(double x) const { return base_ + slope_ * x; }
   uint64_t observations() const { return observations_; }
 
  private:
@@ -28,36 +30,61 @@ class LineFit {
   static constexpr double kUnsure = 100;
 };
 
+/// How much longer one worker takes than others would for the same: the ratio of two sums that
+/// forget. A pure value.
+class Pace {
+ public:
+  void observe(double actual, double expected);
+  /// 1 unless it is clearly another: what equal workers happen to do must not tell them apart.
+  double factor() const;
+
+ private:
+  double actual_ = 0;
+  double expected_ = 0;
+  double observations_ = 0;  // those not forgotten
+};
+
 /// How fast each worker is, as learned from what its requests saw: milliseconds to the first token
 /// over prompt tokens to compute (its own and those ahead of it), and milliseconds between tokens
-/// over requests running. A worker nobody has observed yet starts as the average of the others.
+/// over requests running. The lines are those of the whole fleet, of which there is much to learn
+/// from; each worker has its own factor where it is clearly slower or faster.
 /// Coefficients are kept non-negative. A pure core; dense by slot.
 class WorkerRates {
  public:
+  /// Small: a decision copies those of every worker.
   struct Rates {
-    double ttft_base_ms = 5;
-    double ttft_ms_per_token = 0.05;
-    double itl_base_ms = 10;
-    double itl_ms_per_request = 0.2;
+    float ttft_base_ms = 5;
+    float ttft_ms_per_token = 0.05F;
+    float itl_base_ms = 10;
+    float itl_ms_per_request = 0.2F;
     friend bool operator==(const Rates&, const Rates&) = default;
   };
 
+  WorkerRates();
   void add_slot(LoadSlot slot);
   void first_token(LoadSlot slot, double prefill_tokens, double milliseconds);
   void next_tokens(LoadSlot slot, double active_requests, double milliseconds_per_token);
-  const Rates& of(LoadSlot slot) const { return rates_[slot]; }
+  Rates of(LoadSlot slot) const;
+  /// Those of `slots`, in that order.
+  void read(std::span<const LoadSlot> slots, std::span<Rates> rates) const;
 
  private:
-  struct Fits {
-    LineFit ttft;
-    LineFit itl;
+  struct Paces {
+    Pace ttft;
+    Pace itl;
   };
-  static Fits fits_from(const Rates& rates);
-  static Rates rates_from(const Fits& fits);
+  struct Factors {
+    float ttft = 1;
+    float itl = 1;
+  };
+  static void observe(LineFit& line, Pace& pace, double x, double y);
+  Rates fleet_rates() const;
+  static Rates scaled(const Rates& fleet, const Factors& factors);
 
-  Fits fleet_ = fits_from({});
-  std::vector<Fits> fits_;
-  std::vector<Rates> rates_;
+  LineFit ttft_;
+  LineFit itl_;
+  std::vector<Paces> paces_;
+  std::vector<Factors> factors_;
 };
 
 }  // namespace stator::router

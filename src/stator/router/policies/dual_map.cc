@@ -11,7 +11,8 @@ namespace {
 
 // Requests that agree in these leading blocks go to the same two workers: a system prompt's worth.
 constexpr size_t kPrefixBlocks = 16;
-constexpr std::array<uint64_t, 2> kSalts = {0x5E1EC7ED00000001ULL, 0x5E1EC7ED00000002ULL};
+// Odd, with bits set all over: 2^64 divided by the golden ratio and by e.
+constexpr std::array<uint64_t, 2> kFactors = {0x9E3779B97F4A7C15ULL, 0x5E2D58D8B3BCDF1BULL};
 
 /// Every prefix has two homes, chosen by hashing, so that it is cached twice and not everywhere;
 /// the one that answers sooner gets the request, unless both would miss the target for the first
@@ -42,17 +43,18 @@ class DualMapPolicy final : public Policy {
   }
 
  private:
-  /// Rendezvous hashing: a worker that joins or leaves moves only the prefixes it wins or had.
+  /// Rendezvous hashing: a worker that joins or leaves moves only the prefixes it wins or had. Both
+  /// hashes are well mixed already, so one multiplication gives each choice an order of its own.
   static std::array<size_t, 2> find_homes(const PolicyInput& input) {
-    const auto sequences = input.request.sequences;
-    const uint64_t prefix = sequences[std::min(kPrefixBlocks, sequences.size()) - 1].value();
-    std::array<size_t, 2> homes{};
-    std::array<uint64_t, 2> best{};
+    const auto blocks =
+        input.request.sequences.first(std::min(kPrefixBlocks, input.request.sequences.size()));
+    const uint64_t prefix = mix64(blocks.back().value());
+    std::array<uint64_t, 2> best = {0, 0};
+    std::array<size_t, 2> homes = {0, 0};
     for (size_t i = 0; i < input.size(); ++i) {
-      const WorkerKey& key = input.worker(i).key;
-      const uint64_t worker = mix64(key.worker.value() + key.dp_rank);
+      const uint64_t meeting = prefix ^ input.key_hashes[i];
       for (size_t choice = 0; choice < homes.size(); ++choice) {
-        const uint64_t weight = mix64(prefix ^ worker ^ kSalts[choice]);
+        const uint64_t weight = meeting * kFactors[choice];
         if (weight >= best[choice]) {
           best[choice] = weight;
           homes[choice] = i;

@@ -20,13 +20,11 @@ class KvPolicy final : public Policy {
     }
     const CostTerms terms(config, input.request.shape, min_prefill);
     const std::span<double> costs = input.costs;
-    uint32_t best_overlap = 0;
     for (size_t i = 0; i < costs.size(); ++i) {
       costs[i] = terms.cost({.device_overlap = static_cast<double>(input.overlap_blocks[i]),
                              .active_prefill_tokens = input.load[i].prefill_tokens,
                              .decode_blocks = input.potential_blocks(i),
                              .active_requests = input.load[i].active_requests});
-      best_overlap = std::max(best_overlap, input.overlap_blocks[i]);
     }
     for (size_t i = 0; i < input.lower_tiers.size(); ++i) {
       costs[i] =
@@ -41,20 +39,7 @@ class KvPolicy final : public Policy {
       costs[i] *= input.taint_factors[i];
     }
     const Pick pick = pick_by_cost(costs, config.temperature, random);
-    return {pick.row, reason(input.overlap_blocks[pick.row], best_overlap, pick.tied)};
-  }
-
- private:
-  static std::string_view reason(uint32_t overlap, uint32_t best_overlap, bool tied) {
-    if (overlap > 0 && overlap == best_overlap) {
-      return tied ? "lowest cost, shared with another; holds the longest cached prefix"
-                  : "lowest cost; holds the longest cached prefix";
-    }
-    if (best_overlap > 0) {
-      return "lowest cost; another holds a longer prefix but is busier";
-    }
-    return tied ? "lowest cost, tie broken at random; no worker has this prefix cached"
-                : "lowest cost; no worker has this prefix cached";
+    return {pick.row, explain_cheapest(input, pick)};
   }
 };
 

@@ -26,7 +26,7 @@ class SloPolicy final : public Policy {
       const WorkerRates::Rates& rates = input.rates[i];
       const LoadRow& load = input.load[i];
       const double prefill_ms = rates.ttft_ms_per_token * input.uncached_tokens(i);
-      const double capacity = input.worker(i).facts.total_kv_blocks;
+      const double capacity = input.kv_blocks[i];
       const double beyond = capacity == 0 ? 0 : std::max(0.0, input.potential_blocks(i) - capacity);
       const double first_token_ms = rates.ttft_base_ms + prefill_ms +
                                     rates.ttft_ms_per_token * load.prefill_tokens +

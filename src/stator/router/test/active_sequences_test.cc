@@ -43,6 +43,25 @@ class ActiveSequencesTest : public ::testing::Test {
     return loads_.add(booking, now_);
   }
 
+  /// One after the other, on a worker that takes `slowness` times 20 ms and 0.3 ms a prompt token,
+  /// and 8 ms a further token.
+  void run_requests(LoadSlot slot, uint32_t count, double slowness) {
+    const auto time = [&](double ms) {
+      return std::chrono::duration_cast<Duration>(
+          std::chrono::duration<double, std::milli>(ms * slowness));
+    };
+    for (uint32_t i = 1; i <= count; ++i) {
+      const uint32_t tokens = 100 * (i % 10 + 1);
+      const auto ticket =
+          loads_.add({.slot = slot, .prompt_tokens = tokens, .prefill_tokens = tokens}, now_);
+      now_ += time(20 + tokens * 0.3);
+      loads_.first_token(ticket, now_);
+      now_ += time(31 * 8);
+      loads_.output_grew(ticket, 32, 2, now_);
+      loads_.free(ticket, now_);
+    }
+  }
+
   double active_blocks(LoadSlot slot) const { return loads_.row(slot, now_).active_blocks; }
 
   ActiveSequences loads_;
@@ -136,23 +155,37 @@ TEST_F(ActiveSequencesTest, APredictedPromptShrinksWithTime) {
   EXPECT_EQ(rows[1].prefill_tokens, 0);
 }
 
-TEST_F(ActiveSequencesTest, LearnsHowFastAWorkerIs) {
-  const WorkerRates::Rates guess = loads_.rates().of(a_);
-  for (uint32_t i = 1; i <= 200; ++i) {
-    const uint32_t tokens = 100 * (i % 10 + 1);
-    const auto ticket =
-        loads_.add({.slot = a_, .prompt_tokens = tokens, .prefill_tokens = tokens}, now_);
-    now_ += 20ms + tokens * 300us;
-    loads_.first_token(ticket, now_);
-    now_ += 31 * 8ms;
-    loads_.output_grew(ticket, 32, 2, now_);
-    loads_.free(ticket, now_);
+TEST_F(ActiveSequencesTest, EqualWorkersLookEqualWhateverTheyHappenToDo) {
+  for (int i = 0; i < 100; ++i) {
+    run_requests(a_, 2, 1.15);
+    run_requests(b_, 2, 0.95);
   }
-  const WorkerRates::Rates& learned = loads_.rates().of(a_);
+  EXPECT_EQ(loads_.rates().of(a_), loads_.rates().of(b_));
+}
+
+TEST_F(ActiveSequencesTest, AWorkerOfHalfTheSpeedIsFoundOut) {
+  for (int i = 0; i < 100; ++i) {
+    run_requests(a_, 2, 2);
+    run_requests(b_, 2, 1);
+  }
+  const WorkerRates::Rates slow = loads_.rates().of(a_);
+  const WorkerRates::Rates fast = loads_.rates().of(b_);
+  EXPECT_NEAR(slow.ttft_ms_per_token / fast.ttft_ms_per_token, 2, 0.1);
+  EXPECT_NEAR(slow.itl_base_ms / fast.itl_base_ms, 2, 0.1);
+
+  for (int i = 0; i < 500; ++i) {
+    run_requests(a_, 2, 1);
+    run_requests(b_, 2, 1);
+  }
+  EXPECT_EQ(loads_.rates().of(a_), loads_.rates().of(b_)) << "what was long ago is forgotten";
+}
+
+TEST_F(ActiveSequencesTest, LearnsHowFastAWorkerIs) {
+  run_requests(a_, 200, 1);
+  const WorkerRates::Rates learned = loads_.rates().of(a_);
   EXPECT_NEAR(learned.ttft_base_ms, 20, 0.5);
   EXPECT_NEAR(learned.ttft_ms_per_token, 0.3, 0.005);
   EXPECT_NEAR(learned.itl_base_ms + learned.itl_ms_per_request, 8, 0.1);
-  EXPECT_EQ(loads_.rates().of(b_), guess) << "each worker has its own speed";
   const LoadSlot newcomer = loads_.add_worker();
   EXPECT_NEAR(loads_.rates().of(newcomer).ttft_ms_per_token, 0.3, 0.005)
       << "a new one starts as the average of the others";

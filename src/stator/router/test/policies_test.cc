@@ -16,11 +16,13 @@ class PoliciesTest : public ::testing::Test {
     for (uint32_t i = 0; i < count; ++i) {
       workers_.push_back({.key = {WorkerId(100 + i), 0}, .slot = i});
       rows_.push_back(i);
+      key_hashes_.push_back(WorkerTable::hash_of(workers_.back().key));
     }
     load_.resize(count);
     overlap_.resize(count);
     held_.resize(count);
     rates_.resize(count);
+    kv_blocks_.resize(count);
     costs_.resize(count);
     request_.shape = {.prompt_tokens = 160, .block_size = 16};
     request_.prompt_blocks = 10;
@@ -30,6 +32,8 @@ class PoliciesTest : public ::testing::Test {
         .choose({.request = request_,
                  .workers = workers_,
                  .rows = rows_,
+                 .kv_blocks = kv_blocks_,
+                 .key_hashes = key_hashes_,
                  .load = load_,
                  .overlap_blocks = overlap_,
                  .lower_tiers = lower_tiers_,
@@ -44,6 +48,8 @@ class PoliciesTest : public ::testing::Test {
 
   std::vector<WorkerTable::Worker> workers_;
   std::vector<uint32_t> rows_;
+  std::vector<uint32_t> kv_blocks_;
+  std::vector<uint64_t> key_hashes_;
   std::vector<LoadRow> load_;
   std::vector<uint32_t> overlap_;
   std::vector<LowerTiers> lower_tiers_;
@@ -112,7 +118,7 @@ TEST_F(PoliciesTest, PowerOfTwoNeverTakesTheBusiest) {
 }
 
 TEST_F(PoliciesTest, PredictedLatencyPrefersTheFasterWorker) {
-  rates_[3].ttft_ms_per_token = 0.01;
+  rates_[3].ttft_ms_per_token = 0.01F;
   EXPECT_EQ(choose("predicted_latency"), 3U);
   load_[3].prefill_tokens = 100'000;
   EXPECT_NE(choose("predicted_latency"), 3U) << "its queue is longer than its speed is worth";
@@ -129,9 +135,46 @@ TEST_F(PoliciesTest, PredictedLatencySparesThoseWhoRun) {
 TEST_F(PoliciesTest, PredictedLatencyAvoidsAFullWorker) {
   overlap_[0] = 2;
   EXPECT_EQ(choose("predicted_latency"), 0U);
-  workers_[0].facts.total_kv_blocks = 100;
+  kv_blocks_[0] = 100;
   load_[0].active_blocks = 98;
   EXPECT_NE(choose("predicted_latency"), 0U);
+}
+
+TEST_F(PoliciesTest, PredictedLatencyAddsUpWhatEverybodyWaits) {
+  for (WorkerRates::Rates& rates : rates_) {
+    rates.ttft_ms_per_token = 0.5;
+  }
+  overlap_[1] = 4;  // of 10 blocks of 16 tokens
+  held_[1] = 3;
+  load_[1] = {.prefill_tokens = 200, .active_blocks = 13, .active_requests = 2};
+  choose("predicted_latency");
+  // 200 + 96 to its first token, a tenth of: 2 · 96 of the others' and 0.3 of the 20 blocks in use.
+  EXPECT_NEAR(costs_[1], 0.5 * (200 + 96 + 0.1 * (2 * 96 + 0.3 * 20 * 16)), 1e-9);
+
+  request_.expected_output_tokens = 400;  // the memory is held for twice as long
+  choose("predicted_latency");
+  EXPECT_NEAR(costs_[1], 0.5 * (200 + 96 + 0.1 * (2 * 96 + 0.6 * 20 * 16)), 1e-9);
+}
+
+TEST_F(PoliciesTest, PredictedLatencyObeysTheRequestsOverrides) {
+  overlap_[1] = 10;
+  EXPECT_EQ(choose("predicted_latency"), 1U);
+  request_.cost.overlap_credit = 0;  // caches do not count
+  load_[1].active_requests = 1;
+  EXPECT_NE(choose("predicted_latency"), 1U);
+  request_.cost.overlap_credit = 1;
+  request_.cost.prefill_load_scale = 0;  // nor does work to come
+  request_.cost.residents_weight = 0;
+  request_.cost.active_request_weight = 1;
+  EXPECT_NE(choose("predicted_latency"), 1U) << "one running request is the only difference";
+}
+
+TEST_F(PoliciesTest, PredictedLatencyOfAPromptComputedElsewhereIsWhatItOccupies) {
+  request_.shape.track_prefill = false;
+  overlap_[1] = 10;
+  load_[1].active_blocks = 40;
+  EXPECT_NE(choose("predicted_latency"), 1U);
+  EXPECT_NEAR(costs_[1] / costs_[0], 5, 1e-9) << "50 blocks against 10";
 }
 
 TEST_F(PoliciesTest, LmetricMultipliesWorkByBatch) {
@@ -176,13 +219,13 @@ TEST_F(PoliciesTest, SloKeepsAPrefixWhereItIsWhileThatIsSoonEnough) {
   request_.prompt_blocks = 100;
   request_.cost.ttft_target_ms = 200;
   for (WorkerRates::Rates& rates : rates_) {
-    rates = {.ttft_base_ms = 0, .ttft_ms_per_token = 0.1};
+    rates = {.ttft_base_ms = 0, .ttft_ms_per_token = 0.125};
   }
-  overlap_[2] = 90;                // 16 ms of prefill are left, 160 elsewhere
-  load_[2].prefill_tokens = 1500;  // and 150 ms wait there
+  overlap_[2] = 90;                // 20 ms of prefill are left, 200 elsewhere
+  load_[2].prefill_tokens = 1400;  // and 175 ms wait there
   EXPECT_EQ(choose("slo"), 2U);
-  EXPECT_DOUBLE_EQ(costs_[2], 16);
-  load_[2].prefill_tokens = 1900;  // too late: the prefix is computed elsewhere, too
+  EXPECT_DOUBLE_EQ(costs_[2], 20);
+  load_[2].prefill_tokens = 1500;  // too late: the prefix is computed elsewhere, too
   for (int i = 0; i < 20; ++i) {
     EXPECT_NE(choose("slo"), 2U);
   }
@@ -191,7 +234,7 @@ TEST_F(PoliciesTest, SloKeepsAPrefixWhereItIsWhileThatIsSoonEnough) {
 TEST_F(PoliciesTest, SloTakesTheSoonestWhenNobodyIsInTime) {
   request_.cost.ttft_target_ms = 1;
   for (size_t i = 0; i < rates_.size(); ++i) {
-    rates_[i] = {.ttft_base_ms = 100.0 - static_cast<double>(i), .ttft_ms_per_token = 0.1};
+    rates_[i] = {.ttft_base_ms = 100.0F - static_cast<float>(i), .ttft_ms_per_token = 0.125};
   }
   EXPECT_EQ(choose("slo"), 3U);
   load_[3].prefill_tokens = 1000;

@@ -30,8 +30,8 @@ class PrefillRouterTest : public ::testing::Test {
     std::vector<TokenId> tokens(kTokens);
     std::iota(tokens.begin(), tokens.end(), TokenId{0});
     hasher_.append(tokens);
-    prefill_ = *Router::create({}, LoadBook::make(clock_), Random(1));
-    decode_ = *Router::create({}, LoadBook::make(clock_), Random(2));
+    prefill_ = *Router::create({.mode = "kv"}, LoadBook::make(clock_), Random(1));
+    decode_ = *Router::create({.mode = "kv"}, LoadBook::make(clock_), Random(2));
   }
   void add_two_each(std::string_view first = "", std::string_view second = "") {
     prefill_->add_worker(kP1, facts_in(first));
