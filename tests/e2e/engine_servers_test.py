@@ -212,13 +212,11 @@ class FakeServers(unittest.TestCase):
 class Ranks(unittest.TestCase):
     """A server with two data-parallel ranks: one worker, two places to route to."""
 
-    DIALECT = "vllm"
-
     def setUp(self) -> None:
-        server = Stator("sim-server", "--dialect", self.DIALECT, "--model-dir", str(MODEL_DIR), "--served-model-name", "m",
+        server = Stator("sim-server", "--dialect", "vllm", "--model-dir", str(MODEL_DIR), "--served-model-name", "m",
                         "--port", "0", "--speedup", "0", "--dp-size", "2", *EVENTS)
         self.addCleanup(server.close)
-        self.stator = Stator("serve", str(MODEL_DIR), "--engine", self.DIALECT, "--url", server.url,
+        self.stator = Stator("serve", str(MODEL_DIR), "--engine", "vllm", "--url", server.url,
                              "--host", "127.0.0.1", "--port", "0", *FAST)
         self.addCleanup(self.stator.close)
         self.http = Http(self.stator.port)
@@ -252,10 +250,6 @@ class Ranks(unittest.TestCase):
             self.assertEqual(candidates[rank]["trust"], "exact")
             self.assertGreater(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0, "the engine used that rank")
         self.assertEqual(self.http.metric("kv_cache_event_warnings", warning_kind="undeclared_rank"), 0)
-
-
-class SglangRanks(Ranks):
-    DIALECT = "sglang"
 
 
 class Silent(unittest.TestCase):

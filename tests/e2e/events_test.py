@@ -195,6 +195,7 @@ class Durable(BrokerTest):
     def test_a_broker_that_keeps_nothing_costs_only_the_memory(self):
         self.nats.close()
         self.nats = NatsServer()  # without JetStream
+        self.addCleanup(self.nats.close)
         deployment = self.deploy("--durable-kv-events")
         load = self.load(deployment.frontend.port)
         load.wait_for(20)
