@@ -42,8 +42,9 @@ class Docs(unittest.TestCase):
 
     def test_the_commands_of_the_simulation_page_work_as_written(self):
         page = (ROOT / "docs" / "reference" / "simulation.md").read_text()
-        blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-        commands = [line for block in blocks for line in block.splitlines() if line.startswith("stator sim ")]
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        commands = [line for _, block in blocks for line in block.splitlines() if line.startswith("stator sim ")]
+        settings = [block for language, block in blocks if language == "yaml"]
         self.assertGreaterEqual(len(commands), 10)
         with tempfile.TemporaryDirectory() as folder:
             os.symlink(ROOT / "examples", os.path.join(folder, "examples"))
@@ -54,12 +55,11 @@ class Docs(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, f"{command}\n{done.stderr}")
                 self.assertTrue(done.stdout, command)
             for name in ("report.html", "sweep.html", "compare.html"):
-                page = pathlib.Path(folder, name).read_text()
-                self.assertIn("<svg", page)
-                self.assertNotIn("<script", page)
+                plots = pathlib.Path(folder, name).read_text()
+                self.assertIn("<svg", plots)
+                self.assertNotIn("<script", plots)
             self.assertEqual(len(pathlib.Path(folder, "sweep.jsonl").read_text().splitlines()), 6)
-            yaml = re.search(r"^```yaml\n(.*?)^```", (ROOT / "docs/reference/simulation.md").read_text(), re.M | re.S)
-            pathlib.Path(folder, "sim.yaml").write_text(yaml[1])
+            pathlib.Path(folder, "sim.yaml").write_text(settings[0])
             subprocess.run([BINARY, "sim", "examples/chat.jsonl", "--config", "sim.yaml"], cwd=folder, check=True,
                            env=clean_environment(HOME="/nonexistent"), capture_output=True, timeout=50)
 

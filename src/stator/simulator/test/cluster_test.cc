@@ -256,11 +256,12 @@ TEST(Cluster, WithoutWorkersEverythingIsUnroutable) {
 TEST(Cluster, SplitFleetsOutliveDeathsOnBothSides) {
   for (const bool shared_links : {false, true}) {
     ClusterConfig config = small_fleet("kv");
-    config.prefill_workers = 2;
-    config.handoff_bytes_per_token = 1e6;
+    config.workers = 4;
+    config.prefill_workers = 4;
+    config.handoff_bytes_per_token = 1e5;
     config.handoff_bytes_per_second = 2e9;
     config.shared_links = shared_links;
-    config.time_between_failures = milliseconds(4000);
+    config.time_between_failures = milliseconds(10'000);
     config.restart_after = milliseconds(500);
     config.migration_limit = 1000;
 
@@ -276,15 +277,16 @@ TEST(Cluster, SplitFleetsOutliveDeathsOnBothSides) {
 
 TEST(Cluster, SharedLinksMakeHandOversWait) {
   ClusterConfig config = small_fleet("round_robin");
-  config.prefill_workers = 3;
+  config.prefill_workers = 1;
+  config.engine.blocks = 4000;
   config.handoff_bytes_per_token = 1e6;
   config.handoff_bytes_per_second = 4e9;
   const auto second_token = [&](bool shared_links) {
     config.shared_links = shared_links;
-    return simulate(config, make_requests(12, 200)).report.ttst_ms.mean;
+    return simulate(config, make_requests(12, 60)).report.ttst_ms.mean;
   };
 
-  EXPECT_GT(second_token(true), 1.02 * second_token(false));
+  EXPECT_GT(second_token(true), 1.5 * second_token(false));
 }
 
 TEST(Cluster, RequestsWaitInTheRouterWhileAllWorkersAreBusy) {
