@@ -148,8 +148,7 @@ void Cluster::start_worker(uint32_t index) {
                                          .seed = impostor ? 1U : 0U,
                                          .first_token = kFirstToken,
                                          .last_token = kLastToken,
-                                         .eos_every = 40,
-                                         .timing = {.step_us = 4000}});
+                                         .eos_every = 40});
   STATOR_ASSERT(runner.has_value(), "the simulated model's configuration is one");
   runtime::InstanceRecord record;
   record.key.worker = WorkerId(index + 1);

@@ -34,7 +34,7 @@ FrontendNode::FrontendNode(Machine machine, const Settings& settings)
                                          .metrics = metrics_,
                                          .encoder = encoder_,
                                          .compute = compute_,
-                                         .draining = draining_,
+                                         .stage = stage_,
                                          .fleet = fleet_});
   machine_.time.on_loop(shard_, [this] {
     runtime::WorkerPoolOptions options;

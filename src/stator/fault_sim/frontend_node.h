@@ -8,6 +8,7 @@
 
 #include "stator/core/metrics.h"
 #include "stator/fault_sim/virtual_client.h"
+#include "stator/frontend/endpoints.h"
 #include "stator/frontend/fleet_service.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/model_catalog.h"
@@ -66,7 +67,7 @@ class FrontendNode {
   frontend::FleetService fleet_;
   net::ComputePool compute_;
   frontend::PromptEncoder encoder_;
-  std::atomic<bool> draining_{false};
+  std::atomic<frontend::Stage> stage_{frontend::Stage::kServing};
   bool ready_ = false;
   runtime::VirtualDiscovery discovery_;
   std::unique_ptr<runtime::Connector> connector_;
