@@ -47,6 +47,7 @@ class System:
 
     name: str
     deterministic: bool
+    fields: dict = {}  # of requests, beyond OpenAI's
 
     def __init__(self, options):
         self.options = options
@@ -94,6 +95,7 @@ class Stator(System):
 
 class Dynamo(System):
     name, deterministic = "dynamo", False
+    fields = {"nvext": {"ignore_eos": True}}
 
     def environment(self):
         return super().environment() | {"HF_HUB_OFFLINE": "1", "DYN_LOG": "error", "DYN_FILE_KV": f"{self.folder}/kv"}
@@ -110,13 +112,13 @@ class Dynamo(System):
                            "--num-workers", "1", "--speedup-ratio", str(self.options.speedup))
 
 
-def ask(port: int, prompt: str, tokens: int) -> tuple[str, int, str]:
+def ask(system: System, prompt: str, tokens: int) -> tuple[str, int, str]:
     """(text, tokens by usage, what went wrong)."""
     body = {"model": "m", "messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0,
-            "ignore_eos": True, "nvext": {"ignore_eos": True}, "stream": True, "stream_options": {"include_usage": True}}
+            "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}} | system.fields
     text, used, done = "", 0, False
     try:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", system.port, timeout=60)
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         if answer.status != 200:
@@ -138,12 +140,13 @@ def ask(port: int, prompt: str, tokens: int) -> tuple[str, int, str]:
 
 
 def race(system: System, options) -> dict:
-    deadline = time.monotonic() + 120
-    while any(ask(system.port, prompt, 4)[2] for prompt in PROMPTS):
+    deadline = time.monotonic() + options.patience
+    while wrong := next((w for w in (ask(system, prompt, 4)[2] for prompt in PROMPTS) if w), None):
         if time.monotonic() > deadline:
-            raise SystemExit(f"{system.name} does not answer; its log is {system.folder}/log")
+            log = pathlib.Path(f"{system.folder}/log").read_text(errors="replace")
+            raise SystemExit(f"{system.name} does not answer: {wrong}\n{log[-1500:]}")
         time.sleep(0.5)
-    expected = {prompt: ask(system.port, prompt, options.tokens)[0] for prompt in PROMPTS}
+    expected = {prompt: ask(system, prompt, options.tokens)[0] for prompt in PROMPTS}
     count = {"streams": 0, "failed": 0, "wrong_length": 0, "altered": 0 if system.deterministic else None}
     errors: dict[str, int] = {}
     lock, running = threading.Lock(), threading.Event()
@@ -153,7 +156,7 @@ def race(system: System, options) -> dict:
         while running.is_set():
             prompt = PROMPTS[turn % len(PROMPTS)]
             turn += 1
-            text, used, wrong = ask(system.port, prompt, options.tokens)
+            text, used, wrong = ask(system, prompt, options.tokens)
             with lock:
                 count["streams"] += 1
                 if wrong:
@@ -194,6 +197,7 @@ def main() -> None:
     parser.add_argument("--speedup", type=float, default=2.0, help="of the simulated engines")
     parser.add_argument("--migration-limit", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--patience", type=float, default=120, help="seconds until the system must answer")
     options = parser.parse_args()
     if options.system == "dynamo" and not options.dynamo_venv:
         parser.error("--system dynamo needs --dynamo-venv")
