@@ -31,6 +31,12 @@ uint64_t fingerprint_of(const GenerationPlan& plan, const std::vector<TokenId>& 
   return xxh3_64(std::as_bytes(std::span(prompt))) ^ mix64(xxh3_64(plan.model->name));
 }
 
+/// A worker that will not go on from a prompt of others may well do the whole request.
+bool refuses_handoff(const Choice& choice, const Error& error) {
+  return choice.course.state() == HandoffCourse::State::kTaking &&
+         error.info().retry == Retry::kNever;
+}
+
 MigrationKind kind_of(bool had_tokens) {
   return had_tokens ? MigrationKind::kOngoingRequest : MigrationKind::kNewRequest;
 }
@@ -65,6 +71,10 @@ void ShardService::on_rejected(WorkerId worker, engine::RequestKey key, Error er
   if (known == choices_.end() || known->second.get().key() != key) {
     return;
   }
+  if (refuses_handoff(known->second.get(), error)) {
+    lose(known->second, Loss::kFailed, std::move(error));
+    return;
+  }
   if (error.info().retry == Retry::kNever) {
     fail(*known->second.active, std::move(error));
     return;
@@ -73,6 +83,10 @@ void ShardService::on_rejected(WorkerId worker, engine::RequestKey key, Error er
 }
 
 void ShardService::lose_failed(ChoiceRef ref, Error error) {
+  if (refuses_handoff(ref.get(), error)) {
+    lose(ref, Loss::kFailed, std::move(error));
+    return;
+  }
   if (error.info().retry == Retry::kNever) {
     if (error.info().log_level == LogLevel::kError) {
       report(ref.get().worker.worker, WorkOutcome::kFailed);

@@ -80,6 +80,7 @@ void ShardService::ask_prefill(Active& active, Choice& choice, engine::Handoff h
   const TimePoint now = shard_.now();
   engine::EngineRequest request = active.generation.make_engine_request(choice, now);
   request.key = {id, Attempt()};
+  request.dp_rank = worker.dp_rank;
   request.phase = engine::Phase::kPrefill;
   request.handoff = std::move(handoff);
   request.stop.max_tokens = request.generated + 1;

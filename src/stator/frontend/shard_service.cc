@@ -319,12 +319,12 @@ bool ShardService::submit(Active& active, Choice& choice, router::Decision decis
     choice.journal.avoid(decision.worker);
     return false;
   }
+  choice.worker = decision.worker;
   choice.submitted = shard_.now();
   engine::EngineRequest request = active.generation.make_engine_request(choice, choice.submitted);
   if (!hand_over(active, choice, request)) {
     return false;
   }
-  choice.worker = decision.worker;
   choice.lease = std::move(decision.lease);
   choice.accepted = false;
   session->submit(std::move(request));
