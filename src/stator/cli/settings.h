@@ -54,7 +54,7 @@ struct WorkerSettings {
   uint64_t kv_cache_bytes = 256ULL << 20;  ///< per worker, cpu engine; touched only as used
   uint32_t threads = 1;                    ///< per worker, cpu engine
   engine::EngineConfig engine_config;
-  EngineServerSettings server;  ///< for engines that are servers
+  EngineServerSettings server;        ///< for engines that are servers
   std::string sim_timing = "linear";  ///< perf::make_timing() reads it
   perf::LinearCoefficients sim_linear;
   double sim_speedup = 1;

@@ -61,7 +61,8 @@ Result<Accelerator> find_accelerator(std::string_view name) {
     names += names.empty() ? "" : ", ";
     names += known.name;
   }
-  return Error(Code::kNotFound, fmt::format("accelerator '{}' is not known; known: {}", name, names));
+  return Error(Code::kNotFound,
+               fmt::format("accelerator '{}' is not known; known: {}", name, names));
 }
 
 }  // namespace stator::perf

@@ -131,8 +131,7 @@ Status MeasuredCosts::read_gemms(const MeasuredSource& source) {
 }
 
 Status MeasuredCosts::read_attention(const MeasuredSource& source, bool generation) {
-  const std::string_view name =
-      generation ? "generation_attention_perf" : "context_attention_perf";
+  const std::string_view name = generation ? "generation_attention_perf" : "context_attention_perf";
   STATOR_TRY(const ParquetFile table, open_table(source, "attention", name));
   STATOR_TRY(const auto kv_types, table.texts("kv_cache_dtype"));
   STATOR_TRY(const auto heads, table.numbers("num_heads"));
@@ -161,8 +160,8 @@ Status MeasuredCosts::read_attention(const MeasuredSource& source, bool generati
     const double of_kv = kv_heads[i] == 0 ? heads[i] : kv_heads[i];
     if (heads[i] != wanted.heads || of_kv != wanted.kv_heads || head_dim[i] != wanted.head_dim ||
         kv_types[i] != name_of(source.kv)) {
-      seen.insert(fmt::format("{}/{} heads of {} with {}", heads[i], of_kv, head_dim[i],
-                              kv_types[i]));
+      seen.insert(
+          fmt::format("{}/{} heads of {} with {}", heads[i], of_kv, head_dim[i], kv_types[i]));
       continue;
     }
     if (generation) {

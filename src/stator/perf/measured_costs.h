@@ -30,11 +30,11 @@ class UtilisationGrid {
 
 /// Which measurements of AIConfigurator's database are read.
 struct MeasuredSource {
-  std::string folder;               ///< of one accelerator, e.g. …/systems/data/h200_sxm
-  std::string backend = "vllm";     ///< framework/version, or a framework with one version only
+  std::string folder;            ///< of one accelerator, e.g. …/systems/data/h200_sxm
+  std::string backend = "vllm";  ///< framework/version, or a framework with one version only
   Precision weights = Precision::kBfloat16;
   Precision kv = Precision::kBfloat16;
-  AttentionShape attention;         ///< of a rank
+  AttentionShape attention;  ///< of a rank
 };
 
 /// Costs measured on real hardware: gemm_perf, context_attention_perf and

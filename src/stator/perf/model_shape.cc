@@ -16,7 +16,8 @@ constexpr uint64_t kSizeMax = 1ULL << 24;
 
 class ConfigReader {
  public:
-  ConfigReader(simdjson::dom::object fields, std::string_view name) : fields_(fields), name_(name) {}
+  ConfigReader(simdjson::dom::object fields, std::string_view name)
+      : fields_(fields), name_(name) {}
 
   bool has(std::string_view field) const {
     simdjson::dom::element element;
@@ -25,9 +26,9 @@ class ConfigReader {
   Result<uint32_t> size(std::string_view field) const {
     uint64_t value = 0;
     if (fields_[field].get(value) != simdjson::SUCCESS || value == 0 || value > kSizeMax) {
-      return Error(Code::kInvalidArgument,
-                   fmt::format("'{}': {} must be a whole number from 1 to {}", name_, field,
-                               kSizeMax));
+      return Error(
+          Code::kInvalidArgument,
+          fmt::format("'{}': {} must be a whole number from 1 to {}", name_, field, kSizeMax));
     }
     return static_cast<uint32_t>(value);
   }

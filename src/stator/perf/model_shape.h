@@ -18,7 +18,7 @@ struct ModelShape {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
   uint32_t vocabulary = 0;
-  uint32_t experts = 0;             ///< 0: dense
+  uint32_t experts = 0;  ///< 0: dense
   uint32_t experts_per_token = 0;
 };
 

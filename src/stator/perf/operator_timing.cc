@@ -57,7 +57,8 @@ double OperatorTiming::compute_tokens_ms(double tokens) const {
   const double chosen = tokens * model_.experts_per_token;
   const double groups = model_.experts == 0 ? 1 : std::min<double>(model_.experts, chosen);
   const double rows = model_.experts == 0 ? tokens : chosen / groups;
-  layer += groups * (costs_->gemm_ms(rows, 2 * inner, hidden) + costs_->gemm_ms(rows, hidden, inner));
+  layer +=
+      groups * (costs_->gemm_ms(rows, 2 * inner, hidden) + costs_->gemm_ms(rows, hidden, inner));
   layer += 2 * costs_->all_reduce_ms(tokens * hidden, ranks_);
   // Two norms with their sums, the rotation and writing of keys, the activation.
   layer += 2 * costs_->small_ms(4 * kActivationBytes * tokens * hidden) +

@@ -22,8 +22,8 @@ AttentionShape attention_of_rank(const ModelShape& model, uint32_t ranks);
 class OperatorTiming final : public TimingModel {
  public:
   /// kInvalidArgument if the model cannot be cut over `ranks`.
-  static Result<std::unique_ptr<OperatorTiming>> create(
-      const ModelShape& model, uint32_t ranks, std::shared_ptr<const OperatorCosts> costs);
+  static Result<std::unique_ptr<OperatorTiming>> create(const ModelShape& model, uint32_t ranks,
+                                                        std::shared_ptr<const OperatorCosts> costs);
 
   double prefill_ms(const PassShape& shape) const override;
   double decode_ms(const PassShape& shape) const override;

@@ -23,7 +23,14 @@ static_assert(std::endian::native == std::endian::little, "Parquet's numbers are
 using Type = ThriftReader::Type;
 
 // Numbers of parquet.thrift.
-enum class Physical : int64_t { kBoolean = 0, kInt32 = 1, kInt64 = 2, kFloat = 4, kDouble = 5, kBytes = 6 };
+enum class Physical : int64_t {
+  kBoolean = 0,
+  kInt32 = 1,
+  kInt64 = 2,
+  kFloat = 4,
+  kDouble = 5,
+  kBytes = 6
+};
 enum class Codec : int64_t { kNone = 0, kZstd = 6 };
 enum class Encoding : int64_t { kPlain = 0, kPlainDictionary = 2, kRleDictionary = 8 };
 enum class PageKind : int64_t { kData = 0, kIndex = 1, kDictionary = 2 };
@@ -194,7 +201,8 @@ Result<std::string> unpack(std::string_view stored, int64_t plain_bytes, Codec c
     fits = stored.size() == plain.size();
     plain = stored;
   } else if (codec == Codec::kZstd) {
-    fits = ZSTD_decompress(plain.data(), plain.size(), stored.data(), stored.size()) == plain.size();
+    fits =
+        ZSTD_decompress(plain.data(), plain.size(), stored.data(), stored.size()) == plain.size();
   } else {
     return Error(Code::kUnsupported,
                  fmt::format("compression {} is not understood, only none and zstd",
@@ -224,8 +232,7 @@ class HybridReader {
     for (size_t i = 0; i < 5 && first + i < packed_.size(); ++i) {
       bits |= uint64_t{static_cast<uint8_t>(packed_[first + i])} << (8 * i);
     }
-    const auto value =
-        static_cast<uint32_t>((bits >> (bit_ % 8)) & ((uint64_t{1} << width_) - 1));
+    const auto value = static_cast<uint32_t>((bits >> (bit_ % 8)) & ((uint64_t{1} << width_) - 1));
     bit_ += width_;
     return value;
   }
@@ -293,7 +300,8 @@ class ColumnReader {
     const int64_t begin = chunk.dictionary_offset > 0
                               ? std::min(chunk.dictionary_offset, chunk.data_offset)
                               : chunk.data_offset;
-    if (begin < 0 || chunk.bytes < 0 || chunk.values > static_cast<int64_t>(kParquetRowsMax) || begin > static_cast<int64_t>(file.size()) ||
+    if (begin < 0 || chunk.bytes < 0 || chunk.values > static_cast<int64_t>(kParquetRowsMax) ||
+        begin > static_cast<int64_t>(file.size()) ||
         chunk.bytes > static_cast<int64_t>(file.size()) - begin) {
       return damaged();
     }
@@ -306,8 +314,8 @@ class ColumnReader {
       ThriftReader in(left);
       const PageHeader page = read_page_header(in);
       const bool counts = page.kind != PageKind::kData || page.values <= values;
-      if (!in.ok() || !counts || page.values < 0 || page.stored_bytes < 0 ||
-          page.plain_bytes < 0 || page.plain_bytes > kPageBytesMax ||
+      if (!in.ok() || !counts || page.values < 0 || page.stored_bytes < 0 || page.plain_bytes < 0 ||
+          page.plain_bytes > kPageBytesMax ||
           page.stored_bytes > static_cast<int64_t>(left.size() - in.position())) {
         return damaged();
       }
@@ -435,8 +443,8 @@ class ColumnReader {
 
   const ColumnSpec& spec_;
   ParquetFile::Column& out_;
-  std::vector<double> numbers_;      // the dictionary
-  std::vector<std::string> texts_;   // as long as it, whatever its type
+  std::vector<double> numbers_;     // the dictionary
+  std::vector<std::string> texts_;  // as long as it, whatever its type
   double number_ = 0;
   std::string text_;
 };
@@ -455,8 +463,8 @@ Result<ParquetFile> ParquetFile::read(const std::string& path) {
   }
   const auto size = static_cast<uint64_t>(file.tellg());
   if (size > kParquetBytesMax) {
-    return Error(Code::kTooLarge,
-                 fmt::format("'{}' has {} bytes, at most {} are read", path, size, kParquetBytesMax));
+    return Error(Code::kTooLarge, fmt::format("'{}' has {} bytes, at most {} are read", path, size,
+                                              kParquetBytesMax));
   }
   file.seekg(0);
   std::string bytes(size, '\0');
@@ -482,8 +490,7 @@ Result<ParquetFile> ParquetFile::parse(std::string_view bytes, std::string_view 
   }
   ThriftReader in(bytes.substr(bytes.size() - kTail - length, length));
   const Metadata metadata = read_metadata(in);
-  if (!in.ok() || metadata.rows < 0 ||
-      static_cast<uint64_t>(metadata.rows) > kParquetRowsMax) {
+  if (!in.ok() || metadata.rows < 0 || static_cast<uint64_t>(metadata.rows) > kParquetRowsMax) {
     return refuse(Code::kInvalidArgument, "the metadata are damaged");
   }
   if (metadata.nested) {
@@ -528,8 +535,8 @@ Error ParquetFile::missing(std::string_view column, std::string_view kind) const
     names += names.empty() ? "" : ", ";
     names += known.name;
   }
-  return {Code::kNotFound,
-          fmt::format("'{}' has no column '{}' of {}; its columns: {}", name_, column, kind, names)};
+  return {Code::kNotFound, fmt::format("'{}' has no column '{}' of {}; its columns: {}", name_,
+                                       column, kind, names)};
 }
 
 Result<std::span<const double>> ParquetFile::numbers(std::string_view column) const {

@@ -19,8 +19,8 @@ namespace stator::perf {
 /// Source: the Apache Parquet format, parquet.thrift and Encodings.md.
 class ParquetFile {
  public:
-  using Numbers = std::vector<double>;       ///< NaN where absent
-  using Texts = std::vector<std::string>;    ///< empty where absent
+  using Numbers = std::vector<double>;     ///< NaN where absent
+  using Texts = std::vector<std::string>;  ///< empty where absent
   using Column = std::variant<Numbers, Texts>;
 
   /// Reads all columns. kNotFound, kIo, kInvalidArgument for a damaged file. At most

@@ -36,9 +36,9 @@ double SpeedOfLight::generation_attention_ms(const AttentionShape& shape, double
                                              double context) const {
   const double math =
       4 * batch * shape.heads * shape.head_dim * context / accelerator_.bfloat16_flops;
-  const double bytes = batch * shape.head_dim *
-                       (2 * kActivationBytes * shape.heads +
-                        2 * bytes_of(kv_) * shape.kv_heads * context);
+  const double bytes =
+      batch * shape.head_dim *
+      (2 * kActivationBytes * shape.heads + 2 * bytes_of(kv_) * shape.kv_heads * context);
   return std::max(math, bytes / accelerator_.memory_bytes_per_s) * kMs;
 }
 
@@ -60,8 +60,7 @@ double RooflineCosts::context_attention_ms(const AttentionShape& shape, double b
 
 double RooflineCosts::generation_attention_ms(const AttentionShape& shape, double batch,
                                               double context) const {
-  return light_.generation_attention_ms(shape, batch, context) /
-         utilisation_.generation_attention;
+  return light_.generation_attention_ms(shape, batch, context) / utilisation_.generation_attention;
 }
 
 double RooflineCosts::all_reduce_ms(double elements, uint32_t ranks) const {

@@ -107,8 +107,7 @@ Result<std::unique_ptr<TimingModel>> make_by_operators(std::string_view kind,
   STATOR_TRY(auto given, read_texts(kind, text, known));
   for (const std::string_view required : {"model", "gpu", "data"}) {
     if (known.contains(required) && !given.contains(required)) {
-      return Error(Code::kInvalidArgument,
-                   fmt::format("timing '{}' needs {}=…", kind, required));
+      return Error(Code::kInvalidArgument, fmt::format("timing '{}' needs {}=…", kind, required));
     }
   }
   const auto value = [&](std::string_view name, std::string fallback) {
@@ -119,16 +118,17 @@ Result<std::unique_ptr<TimingModel>> make_by_operators(std::string_view kind,
   uint32_t ranks = 0;
   const auto end = std::from_chars(typed.data(), typed.data() + typed.size(), ranks);
   if (end.ec != std::errc() || end.ptr != typed.data() + typed.size() || ranks == 0) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("timing '{}': tp must be a whole number above 0, is '{}'", kind,
-                             typed));
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("timing '{}': tp must be a whole number above 0, is '{}'", kind, typed));
   }
   STATOR_TRY(const ModelShape model, read_model_shape(value("model", "")));
   STATOR_TRY(const Accelerator accelerator, find_accelerator(value("gpu", "")));
   STATOR_TRY(const Precision weights, find_precision(value("weights", "bfloat16")));
   STATOR_TRY(const Precision kv, find_precision(value("kv", "bfloat16")));
   const SpeedOfLight light(accelerator, weights, kv);
-  std::shared_ptr<const OperatorCosts> costs = std::make_shared<RooflineCosts>(light, Utilisation{});
+  std::shared_ptr<const OperatorCosts> costs =
+      std::make_shared<RooflineCosts>(light, Utilisation{});
   if (measured) {
     STATOR_TRY(costs, MeasuredCosts::read({.folder = value("data", ""),
                                            .backend = value("backend", "vllm"),

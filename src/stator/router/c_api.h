@@ -54,10 +54,10 @@ typedef struct stator_router_lease stator_router_lease;  ///< one request's book
 
 typedef struct stator_router_config {
   size_t struct_size;
-  const char* mode;          ///< "predicted_latency" (default), "kv", … as of `stator serve --router`
-  const char* index;         ///< "chain" (default): from KV events; "ttl": from our own decisions
-  uint32_t block_size;       ///< tokens per KV block, default 16
-  uint32_t reserved;         ///< 0
+  const char* mode;     ///< "predicted_latency" (default), "kv", … as of `stator serve --router`
+  const char* index;    ///< "chain" (default): from KV events; "ttl": from our own decisions
+  uint32_t block_size;  ///< tokens per KV block, default 16
+  uint32_t reserved;    ///< 0
   uint64_t index_bytes_max;  ///< memory of the index, default 1 GiB
   uint64_t seed;             ///< of ties and temperature; 0: from the system
   double overlap_credit;  ///< of a cached block against one block of load; 0: 1.0, negative: none

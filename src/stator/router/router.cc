@@ -279,9 +279,8 @@ Router::Outlook Router::look_ahead(const RouteRequest& request) {
   for (size_t i = 0; i < rates_.size(); ++i) {
     const uint32_t cached = cached_tokens_of(request, i);
     outlook.cached_tokens = std::max(outlook.cached_tokens, cached);
-    best_ms = std::min(best_ms, rates_[i].ttft_base_ms +
-                                    double{rates_[i].ttft_ms_per_token} *
-                                        (request.prompt_tokens - cached));
+    best_ms = std::min(best_ms, rates_[i].ttft_base_ms + double{rates_[i].ttft_ms_per_token} *
+                                                             (request.prompt_tokens - cached));
   }
   outlook.first_token = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double, std::milli>(std::min(best_ms, 3.6e6)));

@@ -111,8 +111,8 @@ void describe_workload(ConfigSchema& schema, SimConfig& c) {
 }
 
 void describe_engine(ConfigSchema& schema, SimConfig& c) {
-  schema.choice("engine.rules", c.engine, {"vllm", "trtllm", "trtllm-max-utilization", "sglang"}, "whose scheduling rules",
-                {.flag = "engine"});
+  schema.choice("engine.rules", c.engine, {"vllm", "trtllm", "trtllm-max-utilization", "sglang"},
+                "whose scheduling rules", {.flag = "engine"});
   schema.integer("engine.block_size", c.block_size, 1, 1 << 20, "tokens per KV block",
                  {.flag = "block-size"});
   schema.integer("engine.blocks", c.blocks, 1, kTokensMax, "KV blocks per worker",

@@ -52,7 +52,7 @@ struct EngineRequest {
   bool require_reasoning = false;  ///< the shape begins after the model's reasoning
   /// Which of the engine's data-parallel ranks; unset = it may choose.
   std::optional<uint32_t> dp_rank;
-  Phase phase = Phase::kWhole;     ///< others only for engines whose HandoffAbility says so
+  Phase phase = Phase::kWhole;  ///< others only for engines whose HandoffAbility says so
   /// kDecode: what to take. kPrefill: its id, and for givers with a meeting point the payload.
   Handoff handoff;
 };

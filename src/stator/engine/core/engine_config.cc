@@ -48,10 +48,10 @@ Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len)
                            config.max_num_seqs, UINT32_MAX));
   STATOR_CHECK(check_range("waiting_max", config.waiting_max, 1, UINT32_MAX));
   STATOR_CHECK(check_range("draft_tokens", config.draft_tokens, 0, kDraftTokensMax));
-  STATOR_CHECK(check_range("sglang.max_prefill_tokens", config.sglang.max_prefill_tokens, 1,
-                           UINT32_MAX));
-  STATOR_CHECK(check_range("sglang.clip_max_new_tokens", config.sglang.clip_max_new_tokens, 1,
-                           UINT32_MAX));
+  STATOR_CHECK(
+      check_range("sglang.max_prefill_tokens", config.sglang.max_prefill_tokens, 1, UINT32_MAX));
+  STATOR_CHECK(
+      check_range("sglang.clip_max_new_tokens", config.sglang.clip_max_new_tokens, 1, UINT32_MAX));
   if (!(config.sglang.schedule_conservativeness > 0)) {
     return Error(Code::kInvalidArgument,
                  "engine config: sglang.schedule_conservativeness must be above 0");

@@ -77,8 +77,7 @@ Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now,
                              to_string(key.request.request), to_string(key.request.attempt)));
   }
   const uint64_t seed = blocks::hash_seed(request.lora_name, request.cache_salt);
-  entry->second =
-      std::make_unique<Sequence>(key, pool_, SequenceHashes(config_.block_size, seed));
+  entry->second = std::make_unique<Sequence>(key, pool_, SequenceHashes(config_.block_size, seed));
   Sequence& sequence = *entry->second;
   sequence.id = next_sequence_++;
   sequence.priority = request.priority;
@@ -256,11 +255,11 @@ bool Scheduler::plan_prompts(TimePoint now) {
   if (running_count_ == 0) {
     new_token_ratio_.on_idle();
   }
-  PrefillAdmission pass(config_.sglang, {.room_tokens = uint64_t{pool_.available_blocks()} *
-                                                        config_.block_size,
-                                         .promised_tokens = promised_tokens(),
-                                         .chunk_tokens = budget_ - decodes,
-                                         .page_tokens = config_.block_size});
+  PrefillAdmission pass(config_.sglang,
+                        {.room_tokens = uint64_t{pool_.available_blocks()} * config_.block_size,
+                         .promised_tokens = promised_tokens(),
+                         .chunk_tokens = budget_ - decodes,
+                         .page_tokens = config_.block_size});
   if (chunked_ != nullptr) {
     Sequence& sequence = *chunked_;
     const uint32_t left = sequence.remaining();

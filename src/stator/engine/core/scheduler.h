@@ -214,10 +214,10 @@ class Scheduler {
 
   StepPlan plan_;
   uint32_t budget_ = 0;
-  std::vector<Sequence*> chosen_;    // scratch: prompts begun, or who decodes under SGLang
-  Sequence* chunked_ = nullptr;      // SGLang: whose prompt was begun
+  std::vector<Sequence*> chosen_;  // scratch: prompts begun, or who decodes under SGLang
+  Sequence* chunked_ = nullptr;    // SGLang: whose prompt was begun
   NewTokenRatio new_token_ratio_;
-  uint64_t promised_blocks_ = 0;     // TensorRT-LLM: to those running
+  uint64_t promised_blocks_ = 0;  // TensorRT-LLM: to those running
   std::vector<SessionOutput> outputs_;
   std::vector<uint32_t> output_slots_;  // parallel to outputs_
 };

@@ -16,8 +16,8 @@ enum class SchedulingRules : uint8_t {
   kSglang,  ///< prompts in passes of their own, before any decode; see sglang_rules.h
 };
 
-/// "vllm", "trtllm", "trtllm-max-utilization" (TensorRT-LLM's MAX_UTILIZATION takes in and pauses as
-/// vLLM does), "sglang"; nothing for any other word.
+/// "vllm", "trtllm", "trtllm-max-utilization" (TensorRT-LLM's MAX_UTILIZATION takes in and pauses
+/// as vLLM does), "sglang"; nothing for any other word.
 std::optional<SchedulingRules> find_rules(std::string_view name);
 std::string_view name_of(SchedulingRules rules);
 inline constexpr std::string_view kRulesNames = "vllm, trtllm, trtllm-max-utilization or sglang";

@@ -77,10 +77,10 @@ struct Sequence {
   bool first_delta = true;  ///< nothing sent by this attempt yet
   uint32_t session_slot = 0;
   uint32_t prompt_tokens = 0;
-  uint32_t registered = 0;     ///< blocks of `chain` that can be found
-  bool known_computed = false; ///< KnownPrompt::computed, until it is preempted
-  uint32_t computed = 0;       ///< tokens[0, computed) have their KV in `chain`
-  uint32_t cached_tokens = 0;  ///< prompt tokens found in the prefix cache at first admission
+  uint32_t registered = 0;      ///< blocks of `chain` that can be found
+  bool known_computed = false;  ///< KnownPrompt::computed, until it is preempted
+  uint32_t computed = 0;        ///< tokens[0, computed) have their KV in `chain`
+  uint32_t cached_tokens = 0;   ///< prompt tokens found in the prefix cache at first admission
   TimePoint arrived{};
 
   std::vector<TokenId> tokens;  ///< prompt, then output of all attempts

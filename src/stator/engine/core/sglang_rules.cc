@@ -26,8 +26,8 @@ void NewTokenRatio::on_decode() {
 
 void NewTokenRatio::on_retraction(uint64_t generated, uint64_t allowed, uint32_t requests) {
   const double ahead = static_cast<double>(kRetractDecodeSteps) * requests;
-  value_ = std::min(1.0,
-                    (static_cast<double>(generated) + ahead) / static_cast<double>(allowed + 1));
+  value_ =
+      std::min(1.0, (static_cast<double>(generated) + ahead) / static_cast<double>(allowed + 1));
 }
 
 PrefillAdmission::PrefillAdmission(const SglangConfig& config, const Limits& limits)

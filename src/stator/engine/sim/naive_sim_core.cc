@@ -237,7 +237,8 @@ bool NaiveSimCore::admit() {
 
 void NaiveSimCore::schedule(Sequence& sequence, uint32_t tokens) {
   const uint32_t prompt = sequence.request.prompt_tokens;
-  shape_.add_prompt(std::min(sequence.computed, prompt), std::min(sequence.computed + tokens, prompt));
+  shape_.add_prompt(std::min(sequence.computed, prompt),
+                    std::min(sequence.computed + tokens, prompt));
   sequence.computed += tokens;
   sequence.scheduled = tokens;
   budget_ -= tokens;

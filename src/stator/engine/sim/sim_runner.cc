@@ -109,8 +109,7 @@ class SimRunner final : public ModelRunner {
     TokenId last = out.token;
     for (const double acceptance : config_.draft_acceptance) {
       constexpr double kRange = 18446744073709551616.0;  // 2^64
-      const bool accepted =
-          static_cast<double>(mix64(state ^ kDraftStream)) < acceptance * kRange;
+      const bool accepted = static_cast<double>(mix64(state ^ kDraftStream)) < acceptance * kRange;
       if (!accepted || answered >= slice.stop->max_tokens ||
           position / config_.block_size >= slice.blocks.size()) {
         return;

@@ -15,8 +15,8 @@
 
 namespace stator::engine {
 
-/// Reads numbers from 0 to 1 with commas between them, at most 16 (SimRunnerConfig::draft_acceptance).
-/// kInvalidArgument says what is none.
+/// Reads numbers from 0 to 1 with commas between them, at most 16
+/// (SimRunnerConfig::draft_acceptance). kInvalidArgument says what is none.
 Result<std::vector<double>> read_acceptance(std::string_view text);
 
 /// A text that the simulated model says word for word, instead of tokens drawn by hash: for tests

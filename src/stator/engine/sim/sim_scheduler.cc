@@ -221,7 +221,8 @@ bool SimScheduler::admit(Index index, perf::PassShape& shape) {
 void SimScheduler::schedule_chunk(Index index, uint32_t tokens, perf::PassShape& shape) {
   Sequence& sequence = sequences_[index];
   const uint32_t prompt = sequence.request.prompt_tokens;
-  shape.add_prompt(std::min(sequence.computed, prompt), std::min(sequence.computed + tokens, prompt));
+  shape.add_prompt(std::min(sequence.computed, prompt),
+                   std::min(sequence.computed + tokens, prompt));
   sequence.computed += tokens;
   budget_ -= tokens;
   grow(sequence);

@@ -75,9 +75,8 @@ void TokenSimCore::enqueue(const SimRequest& request, TimePoint now) {
                           .prompt_tokens = request.prompt_tokens,
                           .tokens = work.generated,
                           .last_token = request.first_token};
-  const KnownPrompt known{.sequences = request.sequences,
-                          .locals = request.locals,
-                          .computed = request.prefilled};
+  const KnownPrompt known{
+      .sequences = request.sequences, .locals = request.locals, .computed = request.prefilled};
   const Status added = scheduler_.add(kSession, std::move(work), now, known);
   STATOR_ASSERT(added.has_value(), "ids are unique and the queue has no limit");
 }
@@ -95,8 +94,9 @@ TimePoint TokenSimCore::start(TimePoint now) {
   busy_ = true;
   outcome_.passes = 1;
   outcome_.prefill_tokens = plan.shape.prefill_new_tokens;
-  outcome_.preemptions = static_cast<uint32_t>(
-      scheduler_.totals().preemptions - std::exchange(preemptions_, scheduler_.totals().preemptions));
+  outcome_.preemptions =
+      static_cast<uint32_t>(scheduler_.totals().preemptions -
+                            std::exchange(preemptions_, scheduler_.totals().preemptions));
   outcome_.end = now + perf::to_duration(timing_.prefill_ms(plan.shape), config_.speedup);
   if (config_.role != SimRole::kPrefill) {
     outcome_.end +=

@@ -106,9 +106,8 @@ class ThriftReader {
       case Type::kList:
       case Type::kSet:
         // Booleans take a byte each in a list.
-        read_list([this](Type of) {
-          skip(of == Type::kTrue || of == Type::kFalse ? Type::kByte : of);
-        });
+        read_list(
+            [this](Type of) { skip(of == Type::kTrue || of == Type::kFalse ? Type::kByte : of); });
         return;
       case Type::kStruct:
         read_struct([this](int /*field*/, Type of) { skip(of); });

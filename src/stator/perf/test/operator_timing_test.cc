@@ -21,7 +21,8 @@ constexpr ModelShape kModel{.layers = 32,
 
 std::unique_ptr<OperatorTiming> on_h100(uint32_t ranks = 1, const ModelShape& model = kModel) {
   const SpeedOfLight light(*find_accelerator("h100"), Precision::kBfloat16, Precision::kBfloat16);
-  return *OperatorTiming::create(model, ranks, std::make_shared<RooflineCosts>(light, Utilisation{}));
+  return *OperatorTiming::create(model, ranks,
+                                 std::make_shared<RooflineCosts>(light, Utilisation{}));
 }
 
 PassShape decodes(uint32_t requests, uint64_t context) {

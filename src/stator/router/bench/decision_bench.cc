@@ -56,7 +56,9 @@ class Core {
  public:
   explicit Core(const char* mode)
       : router_(*Router::create(config_of(mode), LoadBook::make(clock_), Random(1))) {}
-  void add_worker(WorkerKey worker, const WorkerFacts& facts) { router_->add_worker(worker, facts); }
+  void add_worker(WorkerKey worker, const WorkerFacts& facts) {
+    router_->add_worker(worker, facts);
+  }
   void apply(WorkerKey worker, const kv::KvEvent& event) { router_->apply(worker, event); }
   Decision route(const RouteRequest& request) { return *router_->route(request, WallTime()); }
 
@@ -70,7 +72,9 @@ class Service {
  public:
   explicit Service(const char* mode)
       : router_(*RouterService::create(config_of(mode), "model", clock_, metrics_, receipts_)) {}
-  void add_worker(WorkerKey worker, const WorkerFacts& facts) { router_->add_worker(worker, facts); }
+  void add_worker(WorkerKey worker, const WorkerFacts& facts) {
+    router_->add_worker(worker, facts);
+  }
   void apply(WorkerKey worker, const kv::KvEvent& event) { router_->apply(worker, event); }
   Decision route(const RouteRequest& request) {
     return std::move(*router_->route_or_wait(request, {}, [](Result<Decision>) {})->decision);
@@ -128,13 +132,13 @@ void decide(benchmark::State& state, const char* mode, Cache cache) {
   state.counters["p99_ns"] = static_cast<double>(times[times.size() * 99 / 100]);
 }
 
-#define STATOR_DECIDE(subject, mode, cache)                                         \
+#define STATOR_DECIDE(subject, mode, cache)                                           \
   BENCHMARK_CAPTURE(decide<subject>, subject##_##mode##_##cache, #mode, Cache::cache) \
-      ->Arg(8)                                                                      \
-      ->Arg(64)                                                                     \
-      ->Arg(256)                                                                    \
-      ->Arg(1024)                                                                   \
-      ->Arg(4096)                                                                   \
+      ->Arg(8)                                                                        \
+      ->Arg(64)                                                                       \
+      ->Arg(256)                                                                      \
+      ->Arg(1024)                                                                     \
+      ->Arg(4096)                                                                     \
       ->Arg(10000)
 STATOR_DECIDE(Service, predicted_latency, kWarm);
 STATOR_DECIDE(Service, kv, kWarm);

@@ -77,8 +77,9 @@ class BlockArena {
   uint64_t* externals_ = nullptr;
   uint32_t* owners_ = nullptr;
   uint32_t* links_ = nullptr;  // of a free range's first granule: where its list entry is
-  alignas(64) std::vector<std::vector<uint32_t>> free_;  // by size in granules; the last holds all larger ones
-  std::array<uint64_t, 2> sizes_free_{};     // bit of each list that is not empty
+  alignas(64) std::vector<std::vector<uint32_t>> free_;  // by size in granules; the last holds all
+                                                         // larger ones
+  std::array<uint64_t, 2> sizes_free_{};                 // bit of each list that is not empty
   uint32_t rows_max_ = 0;
   uint32_t top_ = 0;
   uint32_t used_ = 0;

@@ -92,7 +92,8 @@ ClusterConfig random_fleet(Random& random) {
     config.router.queue.requests_max = 1 + static_cast<uint32_t>(random.below(40));
   }
   engine::SimEngineConfig& engine = config.engine;
-  engine.rules = random.below(5) == 0 ? engine::SchedulingRules::kTrtllm : engine::SchedulingRules::kVllm;
+  engine.rules =
+      random.below(5) == 0 ? engine::SchedulingRules::kTrtllm : engine::SchedulingRules::kVllm;
   engine.block_size = 1U << random.below(7);
   engine.blocks = (1100 + static_cast<uint32_t>(random.below(1500))) / engine.block_size;
   engine.max_num_seqs = 1 + static_cast<uint32_t>(random.below(16));

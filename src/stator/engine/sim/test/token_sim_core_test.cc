@@ -48,9 +48,9 @@ std::vector<Arrival> workload(const SimEngineConfig& config, uint64_t seed, uint
     for (uint32_t i = 0; i < request.prompt_tokens / config.block_size; ++i) {
       const uint64_t owner = i < 30 ? group : groups + id;
       request.locals.emplace_back(mix64(owner * 1'000'003 + i));
-      request.sequences.push_back(
-          i == 0 ? blocks::chain(request.locals[0])
-                 : blocks::chain(request.sequences[i - 1], request.locals[i]));
+      request.sequences.push_back(i == 0
+                                      ? blocks::chain(request.locals[0])
+                                      : blocks::chain(request.sequences[i - 1], request.locals[i]));
     }
     out.push_back({now, std::move(request)});
   }
@@ -98,7 +98,7 @@ Outcome run(SimCore& core, const std::vector<Arrival>& arrivals) {
 }
 
 Outcome run(SimPasses passes, const SimEngineConfig& config, const perf::TimingModel& timing,
-        const std::vector<Arrival>& arrivals) {
+            const std::vector<Arrival>& arrivals) {
   return run(*make_sim_core(config, timing, passes), arrivals);
 }
 
@@ -134,9 +134,9 @@ TEST(TokenSimCore, SharedPrefixesAndScarceBlocksMakeLittleDifference) {
     };
     EXPECT_EQ(live.gaps, fast.gaps);
     EXPECT_NEAR(mean_ttft(live) / mean_ttft(fast), 1, 0.05) << "seed " << seed;
-    EXPECT_NEAR(static_cast<double>(live.gap_total.count()) /
-                    static_cast<double>(fast.gap_total.count()),
-                1, 0.05);
+    EXPECT_NEAR(
+        static_cast<double>(live.gap_total.count()) / static_cast<double>(fast.gap_total.count()),
+        1, 0.05);
   }
 }
 
