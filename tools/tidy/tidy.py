@@ -7,6 +7,7 @@ longer needed fails, too, so the list only shrinks.
 """
 
 import pathlib
+import functools
 import re
 import subprocess
 import sys
@@ -33,6 +34,7 @@ BANNED = [
 ]
 
 
+@functools.cache
 def code_only(text):
     """Text with comments and string literals blanked, line structure kept."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)

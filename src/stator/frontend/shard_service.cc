@@ -355,14 +355,6 @@ void ShardService::on_routed(RoutedInbox::Arrival arrival) {
   }
 }
 
-void ShardService::on_accepted(WorkerId worker, engine::RequestKey key) {
-  heard_from(worker);
-  const auto known = choices_.find(key.request);
-  if (known != choices_.end() && known->second.get().key() == key) {
-    known->second.get().accepted = true;
-  }
-}
-
 void ShardService::on_step(WorkerId worker, engine::StepOutput output) {
   heard_from(worker);
   for (const engine::Delta& delta : output.deltas) {
@@ -468,6 +460,7 @@ void ShardService::on_accepted(WorkerId worker, engine::RequestKey key) {
   heard_from(worker);
   const auto known = choices_.find(key.request);
   if (known != choices_.end() && known->second.get().key() == key) {
+    known->second.get().accepted = true;
     const auto step = known->second.get().course.on_accepted(shard_.now());
     carry_on(known->second, step,
              Error(Code::kUnavailable, "a prompt was handed over too late, retry"));
