@@ -43,6 +43,38 @@ void describe_server(ConfigSchema& schema, EngineServerSettings& server) {
                   "a launched engine server has to end after SIGTERM before it is killed");
 }
 
+void describe_simulated(ConfigSchema& schema, WorkerSettings& worker) {
+  perf::LinearCoefficients& timing = worker.sim_linear;
+  schema.text("sim.timing", worker.sim_timing,
+              "how long a simulated pass takes: linear, polynomial, table:…, roofline:… "
+              "(docs/reference/simulation.md)",
+              {.flag = "sim-timing"});
+  schema.number("sim.speedup", worker.sim_speedup, 0, 1e9,
+                "divides simulated time, 0 = no waiting at all", {.flag = "sim-speedup"});
+  schema.number("sim.decode_speedup", worker.sim_decode_speedup, 0.001, 1e9,
+                "divides the simulated time of decodes further", {.flag = "sim-decode-speedup"});
+  schema.choice("sim.rules", worker.sim_rules,
+                {"vllm", "trtllm", "trtllm-max-utilization", "sglang"},
+                "whose scheduling rules the simulated engine follows", {.flag = "sim-rules"});
+  schema.text("sim.draft_acceptance", worker.sim_drafts,
+              "speculative decoding: probabilities with commas, that draft token 1, 2, … is "
+              "accepted once all before it were; empty = off",
+              {.flag = "sim-draft-acceptance"});
+  engine::SglangConfig& sglang = worker.engine_config.sglang;
+  schema.boolean("sim.sglang_lpm", sglang.longest_prefix_first,
+                 "rules sglang: longest cached prefix first (schedule-policy lpm)");
+  schema.boolean("sim.sglang_mixed_chunk", sglang.mixed_chunk,
+                 "rules sglang: decodes share the passes of prompts");
+  schema.number("sim.step_us", timing.step_us, 0, 1e9, "timing linear: fixed cost of a step, µs");
+  schema.number("sim.prefill_token_us", timing.prefill_token_us, 0, 1e9,
+                "timing linear: cost of one prompt token, µs");
+  schema.number("sim.decode_sequence_us", timing.decode_sequence_us, 0, 1e9,
+                "timing linear: cost of one decoding sequence per step, µs");
+  schema.text("sim.reply", worker.sim_reply,
+              "file with the text the simulated engine says, or *.jsonl of {\"when\",\"reply\"}",
+              {.flag = "sim-reply"});
+}
+
 void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   engine::EngineConfig& engine = worker.engine_config;
   engine.max_num_batched_tokens = 0;
@@ -97,35 +129,7 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   schema.integer("engine.threads", worker.threads, 1, 1024, "threads per worker (cpu engine)",
                  {.flag = "threads"});
   describe_server(schema, worker.server);
-  perf::LinearCoefficients& timing = worker.sim_linear;
-  schema.text("sim.timing", worker.sim_timing,
-              "how long a simulated pass takes: linear, polynomial, table:…, roofline:… "
-              "(docs/reference/simulation.md)",
-              {.flag = "sim-timing"});
-  schema.number("sim.speedup", worker.sim_speedup, 0, 1e9,
-                "divides simulated time, 0 = no waiting at all", {.flag = "sim-speedup"});
-  schema.number("sim.decode_speedup", worker.sim_decode_speedup, 0.001, 1e9,
-                "divides the simulated time of decodes further", {.flag = "sim-decode-speedup"});
-  schema.choice("sim.rules", worker.sim_rules,
-                {"vllm", "trtllm", "trtllm-max-utilization", "sglang"},
-                "whose scheduling rules the simulated engine follows", {.flag = "sim-rules"});
-  schema.text("sim.draft_acceptance", worker.sim_drafts,
-              "speculative decoding: probabilities with commas, that draft token 1, 2, … is "
-              "accepted once all before it were; empty = off",
-              {.flag = "sim-draft-acceptance"});
-  engine::SglangConfig& sglang = worker.engine_config.sglang;
-  schema.boolean("sim.sglang_lpm", sglang.longest_prefix_first,
-                 "rules sglang: longest cached prefix first (schedule-policy lpm)");
-  schema.boolean("sim.sglang_mixed_chunk", sglang.mixed_chunk,
-                 "rules sglang: decodes share the passes of prompts");
-  schema.number("sim.step_us", timing.step_us, 0, 1e9, "timing linear: fixed cost of a step, µs");
-  schema.number("sim.prefill_token_us", timing.prefill_token_us, 0, 1e9,
-                "timing linear: cost of one prompt token, µs");
-  schema.number("sim.decode_sequence_us", timing.decode_sequence_us, 0, 1e9,
-                "timing linear: cost of one decoding sequence per step, µs");
-  schema.text("sim.reply", worker.sim_reply,
-              "file with the text the simulated engine says, or *.jsonl of {\"when\",\"reply\"}",
-              {.flag = "sim-reply"});
+  describe_simulated(schema, worker);
 }
 
 void describe_etcd(ConfigSchema& schema, runtime::EtcdOptions& etcd) {

@@ -15,6 +15,7 @@
 #include "stator/core/random.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/engine.h"
+#include "stator/engine/api/model_runner.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/runtime/discovery.h"
 #include "stator/runtime/instance_record.h"
