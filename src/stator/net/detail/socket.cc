@@ -16,6 +16,7 @@ namespace {
 
 // The kernel cuts it to net.core.somaxconn.
 constexpr int kBacklog = 4096;
+constexpr int kPortTriesMax = 8;
 
 struct Address {
   sockaddr_storage storage = {};
@@ -120,9 +121,16 @@ Result<ListenSocket> listen_tcp(const std::string& host, uint16_t port, Sharing 
       return bind_error(errno, host, port);
     }
   }
-  STATOR_TRY(FileDescriptor fd, bind_tcp(address, host, port, Sharing::kJoin));
-  if (::listen(fd.get(), kBacklog) != 0) {
-    return bind_error(errno, host, port);
+  FileDescriptor fd;
+  for (int tries = 1;; ++tries) {
+    STATOR_TRY(fd, bind_tcp(address, host, port, Sharing::kJoin));
+    if (::listen(fd.get(), kBacklog) == 0) {
+      break;
+    }
+    // A port of the kernel's choice may be taken by another process before we listen on it.
+    if (port != 0 || errno != EADDRINUSE || tries == kPortTriesMax) {
+      return bind_error(errno, host, port);
+    }
   }
   sockaddr_storage bound = {};
   socklen_t length = sizeof(bound);

@@ -187,6 +187,7 @@ TEST_F(DurableEventsTest, AFullStreamBecomesASnapshotThatANewcomerReads) {
   }
   wait([&] { return count("stator_events_durable_snapshots_total") > 0; });
   log_.append(store(7));
+  wait([&] { return stored() >= 7; });
   end_worker(7);
   auto jet_stream = events::JetStream::open(*worker_nats_).value();
   EXPECT_LT(jet_stream->state(durable_stream(record_.key))->messages, 3U);
