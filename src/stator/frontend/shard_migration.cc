@@ -330,6 +330,9 @@ void ShardService::note_recovery(Active& active, Choice& choice, MigrationOutcom
   metrics_.migration_ended(active.generation.plan().answer.model, kind_of(choice.lost->had_tokens),
                            outcome, shard_.now() - choice.lost->at);
   choice.lost.reset();
+}
+
+void ShardService::end_retry(Choice& choice) {
   retrying_ -= std::exchange(choice.retrying, false) ? 1 : 0;
 }
 

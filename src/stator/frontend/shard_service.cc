@@ -449,6 +449,7 @@ void ShardService::observe(Active& active, Choice& choice, const engine::Delta& 
                                        delta.token_count);
   }
   choice.last_token = now;
+  end_retry(choice);
   if (choice.lost) {
     note_recovery(active, choice, MigrationOutcome::kSuccess);
   }
@@ -522,6 +523,7 @@ void ShardService::release(Active& active, std::string_view error_type) {
     choice.course.abandon();
     end_handoff(active, choice);
     parked_.erase(choice.id);
+    end_retry(choice);
     if (choice.lost) {
       note_recovery(
           active, choice,

@@ -174,6 +174,8 @@ class ShardService final : public net::HttpHandler,
   void unpark_all();
   void fail_or_park(Active& active, Choice& choice, Error cause, Error error);
   void note_recovery(Active& active, Choice& choice, MigrationOutcome outcome);
+  /// It streams again, or is over: its place in the retry budget is free.
+  void end_retry(Choice& choice);
   bool within_retry_budget(Choice& choice);
 
   // shard_health.cc: what is known of workers.
