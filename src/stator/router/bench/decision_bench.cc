@@ -132,25 +132,32 @@ void decide(benchmark::State& state, const char* mode, Cache cache) {
   state.counters["p99_ns"] = static_cast<double>(times[times.size() * 99 / 100]);
 }
 
-#define STATOR_DECIDE(subject, mode, cache)                                           \
-  BENCHMARK_CAPTURE(decide<subject>, subject##_##mode##_##cache, #mode, Cache::cache) \
-      ->Arg(8)                                                                        \
-      ->Arg(64)                                                                       \
-      ->Arg(256)                                                                      \
-      ->Arg(1024)                                                                     \
-      ->Arg(4096)                                                                     \
+void decide_in_core(benchmark::State& state, const char* mode, Cache cache) {
+  decide<Core>(state, mode, cache);
+}
+void decide_in_service(benchmark::State& state, const char* mode, Cache cache) {
+  decide<Service>(state, mode, cache);
+}
+
+#define STATOR_DECIDE(function, mode, cache)                       \
+  BENCHMARK_CAPTURE(function, mode##_##cache, #mode, Cache::cache) \
+      ->Arg(8)                                                     \
+      ->Arg(64)                                                    \
+      ->Arg(256)                                                   \
+      ->Arg(1024)                                                  \
+      ->Arg(4096)                                                  \
       ->Arg(10000)
-STATOR_DECIDE(Service, predicted_latency, kWarm);
-STATOR_DECIDE(Service, kv, kWarm);
-STATOR_DECIDE(Core, predicted_latency, kCold);
-STATOR_DECIDE(Core, predicted_latency, kWarm);
-STATOR_DECIDE(Core, kv, kCold);
-STATOR_DECIDE(Core, kv, kWarm);
-STATOR_DECIDE(Core, lmetric, kCold);
-STATOR_DECIDE(Core, dual_map, kCold);
-STATOR_DECIDE(Core, least_loaded, kCold);
-STATOR_DECIDE(Core, power_of_two, kCold);
-STATOR_DECIDE(Core, round_robin, kCold);
+STATOR_DECIDE(decide_in_service, predicted_latency, kWarm);
+STATOR_DECIDE(decide_in_service, kv, kWarm);
+STATOR_DECIDE(decide_in_core, predicted_latency, kCold);
+STATOR_DECIDE(decide_in_core, predicted_latency, kWarm);
+STATOR_DECIDE(decide_in_core, kv, kCold);
+STATOR_DECIDE(decide_in_core, kv, kWarm);
+STATOR_DECIDE(decide_in_core, lmetric, kCold);
+STATOR_DECIDE(decide_in_core, dual_map, kCold);
+STATOR_DECIDE(decide_in_core, least_loaded, kCold);
+STATOR_DECIDE(decide_in_core, power_of_two, kCold);
+STATOR_DECIDE(decide_in_core, round_robin, kCold);
 #undef STATOR_DECIDE
 
 }  // namespace
