@@ -311,7 +311,9 @@ TEST(RouterService, RoutesToRanksEachWithACacheAndALoadOfItsOwn) {
   EXPECT_THAT(metrics.render(), HasSubstr(R"({event_type="stored",status="unknown_worker"} 1)"));
 
   service->clear_worker(kA.worker);
-  auto second = service->route(prompt.request());
+  RouteRequest unlike = prompt.request();
+  unlike.override.assume_kv_reuse = false;  // the first one's blocks are of no use to it
+  auto second = service->route(unlike);
   ASSERT_TRUE(second.has_value());
   EXPECT_NE(second->worker, first->worker) << "another rank is idle";
   EXPECT_EQ(second->overlap_blocks, 0U);
