@@ -29,6 +29,7 @@ class KillStorm(ChaosTest):
         killed, gaps, faults, streams = [], [], [], [0]
         running = threading.Event()
         running.set()
+        over = threading.Event()
         begin = time.monotonic()
 
         def judge(kind: int, answer):
@@ -57,7 +58,7 @@ class KillStorm(ChaosTest):
                 with state:
                     state.wait_for(lambda: up[0] > UP_MIN)
                     if len(killed) >= kills:
-                        return
+                        break
                     up[0] -= 1
                     killed.append(time.monotonic())
                     done = len(killed)
@@ -69,24 +70,28 @@ class KillStorm(ChaosTest):
                 if done % max(1, kills // 20) == 0:
                     print(f"  {done} kills, {streams[0]} streams, {len(faults)} faults, {time.monotonic() - begin:.0f} s",
                           file=sys.stderr, flush=True)
+            over.wait()  # a worker dies with the thread that started it
 
         clients = [threading.Thread(target=client, args=(i,)) for i in range(STREAMS)]
         killers = [threading.Thread(target=killer, args=(i,)) for i in range(SLOTS)]
         for thread in clients + killers:
             thread.start()
-        for thread in killers:
-            thread.join()
+        with state:
+            state.wait_for(lambda: len(killed) >= kills and up[0] == SLOTS)
         running.clear()
         for thread in clients:
             thread.join()
         moved = deployment.http.metric("dynamo_frontend_model_migration_total")
+        eventually(deployment.idle, "idle")
+        over.set()
+        for thread in killers:
+            thread.join()
         gaps.sort()
         print(f"{self.id()}: {len(killed)} kills in {time.monotonic() - begin:.0f} s, {streams[0]} streams, {moved:.0f} moved, "
               f"{len(faults)} failed or differ; kill to next token p50 {self.quantile(gaps, 0.5):.0f} ms, "
               f"p99 {self.quantile(gaps, 0.99):.0f} ms of {len(gaps)}; load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
         self.assertEqual(faults[:5], [])
         self.assertGreater(moved, 0, "no stream was hit: the test proved nothing")
-        eventually(deployment.idle, "idle")
 
     @staticmethod
     def quantile(values: list[float], q: float) -> float:
