@@ -91,6 +91,7 @@ class ChaosTest(unittest.TestCase):
             for thread in threads:
                 thread.join()
         self.assertEqual([answer.error for _, answer in answers if answer.error], [], f"of {len(answers)} streams")
-        self.assertEqual([kind for kind, answer in answers if answer.visible() != expected[kind]], [])
+        for kind, answer in answers:
+            self.assertEqual(answer.visible(), expected[kind], kinds[kind])
         eventually(deployment.idle, "idle")
         return len(answers)

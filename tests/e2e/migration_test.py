@@ -35,18 +35,18 @@ class Answer:
         self.arrivals: list[float] = []
 
     def visible(self) -> dict:
-        """What the client got, choice by choice: chunks of different choices may come in any order."""
+        """What the client got, choice by choice, however it was cut into chunks and in whatever order choices came."""
         seen: dict = {}
         for data in self.events:
             if data == "[DONE]":
                 continue
             chunk = json.loads(data)
             for choice in chunk["choices"]:
-                into = seen.setdefault(choice["index"], {"text": "", "logprobs": [], "finish": None})
+                into = seen.setdefault(choice["index"], {"text": "", "logprobs": {}, "finish": None})
                 delta = choice.get("delta") or {}
                 into["text"] += (delta.get("content") or "") + (choice.get("text") or "")
-                if choice.get("logprobs"):
-                    into["logprobs"].append(choice["logprobs"])
+                for name, per_token in (choice.get("logprobs") or {}).items():
+                    into["logprobs"].setdefault(name, []).extend(per_token or [])
                 into["finish"] = choice.get("finish_reason") or into["finish"]
             if chunk.get("usage"):
                 # Not what the cache had: that depends on where the request ran.

@@ -5,6 +5,8 @@
 import contextlib
 import http.client
 import json
+import pathlib
+import signal
 import socket
 import threading
 import unittest
@@ -42,6 +44,21 @@ def raw_post(body: dict) -> bytes:
     content = json.dumps(body).encode()
     return (f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
             .encode() + content)
+
+
+def freeze(frontend: Stator):
+    """Returns when no thread of it runs any more: SIGSTOP alone does not wait for that."""
+    frontend.process.send_signal(signal.SIGSTOP)
+    tasks = pathlib.Path(f"/proc/{frontend.process.pid}/task")
+    eventually(lambda: all("\nState:\tT" in (task / "status").read_text() for task in tasks.iterdir()), "every thread stands still")
+
+
+def read_answer(stream):
+    """Status, headers and body of the next answer on a connection."""
+    line = stream.readline().split()
+    assert line, "closed without an answer"
+    headers = http.client.parse_headers(stream)
+    return int(line[1]), headers, stream.read(int(headers["Content-Length"]))
 
 
 class Load:
@@ -101,11 +118,13 @@ class Load:
         with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
             connection.sendall(raw_post(BODY) * 2)
             texts = []
+            answers = connection.makefile("rb")  # one buffer for both: it may read ahead
             for _ in range(2):
-                response = http.client.HTTPResponse(connection)
-                response.begin()
-                assert response.status == 200, response.status
-                texts.append(json.loads(response.read())["choices"][0]["message"]["content"])
+                status, headers, body = read_answer(answers)
+                assert status == 200, status
+                texts.append(json.loads(body)["choices"][0]["message"]["content"])
+                if headers["Connection"] == "close":
+                    break
             return texts
 
     def __enter__(self):
@@ -166,13 +185,13 @@ class RollingRestart(unittest.TestCase):
     def test_connections_that_waited_for_a_dead_frontend_are_served(self):
         fleet = self.deploy()
         dead, fleet.frontend = fleet.frontend, fleet.start_frontend()
-        dead.process.send_signal(19)  # SIGSTOP: it accepts nothing, and connections wait in its sockets
-        fleet.frontend.process.send_signal(19)
+        freeze(dead)  # it accepts nothing, and connections wait in its sockets
+        freeze(fleet.frontend)
         waiting = [socket.create_connection(("127.0.0.1", fleet.port), timeout=30) for _ in range(20)]
         for connection in waiting:
             connection.sendall(raw_post(BODY))
         dead.kill()
-        fleet.frontend.process.send_signal(18)
+        fleet.frontend.process.send_signal(signal.SIGCONT)
         for connection in waiting:
             response = http.client.HTTPResponse(connection)
             response.begin()

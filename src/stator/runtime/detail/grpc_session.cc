@@ -25,6 +25,8 @@ namespace pb = worker::v1;
 ///     so no operation is ever started on a finished call.
 /// G3  The object keeps itself alive until OnDone, which leaves its end, and the channel's, to the
 ///     reaper.
+/// G4  `incoming_` belongs to the read until it is decoded: only then does the loop, which reads on
+///     whenever it has emptied the inbox, find the stream paused.
 class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::WorkerMessage>,
                          public std::enable_shared_from_this<GrpcStream> {
  public:
@@ -79,14 +81,7 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
 
   /// Ends the call. `error`, if given, is what on_closed says. Any thread; idempotent.
   void abort(std::optional<Error> error) STATOR_EXCLUDES(mutex_) {
-    {
-      const MutexLock lock(mutex_);
-      if (!reason_ && error) {
-        reason_ = std::move(error);
-      }
-    }
-    call_.TryCancel();
-    break_off(Ended::kNothing);
+    end_call(std::move(error), Ended::kNothing);
   }
 
   bool opened() const { return opened_; }
@@ -96,11 +91,16 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
       break_off(Ended::kRead);
       return;
     }
+    auto told = tell(incoming_, setup_.incarnation, *core_);
+    if (!told) {
+      end_call(std::move(told.error()), Ended::kRead);
+      return;
+    }
+    opened_ = opened_ || told->opened;
     bool release = false;
     {
       const MutexLock lock(mutex_);
       reading_ = false;
-      // Before the push: the loop may empty the inbox before push() has returned.
       paused_ = !broken_;
       release = take_release();
     }
@@ -108,13 +108,8 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
       RemoveHold();
       return;
     }
-    auto told = tell(incoming_, setup_.incarnation, *core_);
-    if (!told) {
-      abort(std::move(told.error()));
-      return;
-    }
-    opened_ = opened_ || told->opened;
-    if (told->waiting <= setup_.options.receive_queue_bytes_max) {
+    // G4: asked after the pause. Whoever empties the inbox later than this finds it and reads on.
+    if (core_->waiting_bytes() <= setup_.options.receive_queue_bytes_max) {
       resume_reading();
     }
   }
@@ -159,6 +154,17 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
     size_t bytes;
   };
 
+  void end_call(std::optional<Error> error, Ended ended) STATOR_EXCLUDES(mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      if (!reason_ && error) {
+        reason_ = std::move(error);
+      }
+    }
+    call_.TryCancel();
+    break_off(ended);
+  }
+
   void write_next() STATOR_EXCLUDES(mutex_) {
     {
       const MutexLock lock(mutex_);
@@ -198,7 +204,7 @@ class GrpcStream final : public grpc::ClientBidiReactor<pb::ClientMessage, pb::W
   const std::shared_ptr<SessionCore> core_;
   const std::unique_ptr<pb::Worker::Stub> stub_;
   grpc::ClientContext call_;
-  pb::WorkerMessage incoming_;
+  pb::WorkerMessage incoming_;  // G4
   std::unique_ptr<pb::ClientMessage> outgoing_;
   std::shared_ptr<GrpcStream> self_;  // G3
   std::atomic<bool> opened_{false};

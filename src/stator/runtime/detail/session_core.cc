@@ -16,13 +16,16 @@ SessionCore::SessionCore(WorkerId worker, net::Shard& shard, SessionEvents& even
   metrics_.sessions_open.add(1);
 }
 
-size_t SessionCore::push(SessionEvent event) {
+void SessionCore::push(SessionEvent event) {
   const MutexLock lock(mutex_);
-  if (shut_) {
-    return 0;
+  if (!shut_) {
+    append(std::move(event));
+    wake();
   }
-  append(std::move(event));
-  wake();
+}
+
+size_t SessionCore::waiting_bytes() {
+  const MutexLock lock(mutex_);
   return inbox_.step_bytes;
 }
 

@@ -40,7 +40,7 @@ using SessionEvent = std::variant<SessionOpened, SessionAccepted, SessionRejecte
 /// the
 ///     session.
 /// C2  In the inbox neighbouring steps merge and only the newest load report stays. What else can
-///     wait is bounded by the requests in flight, bytes of steps by who pushes (see `push`).
+///     wait is bounded by the requests in flight, bytes of steps by who pushes (`waiting_bytes`).
 /// C3  After `close` or SessionClosed nothing is delivered, and late pushes touch neither the shard
 /// nor
 ///     the metrics, which may be gone by then.
@@ -53,10 +53,11 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   // Any thread.
 
-  /// Returns the bytes that now wait. A pusher that can hold back its source does so above its
-  /// bound and goes on from `on_drained`.
-  size_t push(SessionEvent event) STATOR_EXCLUDES(mutex_);
+  void push(SessionEvent event) STATOR_EXCLUDES(mutex_);
   void push_load(const engine::LoadReport& load) STATOR_EXCLUDES(mutex_);
+  /// Bytes of steps in the inbox. A pusher that can hold back its source does so above its bound
+  /// and goes on from `on_drained`.
+  size_t waiting_bytes() STATOR_EXCLUDES(mutex_);
 
   // On the loop.
 

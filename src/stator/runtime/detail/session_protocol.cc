@@ -71,34 +71,39 @@ Result<Told> tell(const pb::WorkerMessage& message, Incarnation incarnation, Ses
                               message.welcome().protocol(), core.worker().value(),
                               incarnation.value(), wire::kProtocolVersion)));
       }
-      return Told{.opened = true, .waiting = core.push(SessionOpened())};
+      core.push(SessionOpened());
+      return Told{.opened = true};
     case pb::WorkerMessage::kAccepted:
-      return Told{.waiting = core.push(SessionAccepted{key_of(message.accepted())})};
+      core.push(SessionAccepted{key_of(message.accepted())});
+      return Told();
     case pb::WorkerMessage::kRejected: {
       auto failure = wire::decode(message.rejected());
       if (!failure) {
         return refuse(std::move(failure.error()));
       }
-      return Told{.waiting = core.push(SessionRejected{std::move(*failure)})};
+      core.push(SessionRejected{std::move(*failure)});
+      return Told();
     }
     case pb::WorkerMessage::kStep: {
       auto step = wire::decode(message.step());
       if (!step) {
         return refuse(std::move(step.error()));
       }
-      return Told{.waiting = core.push(std::move(*step))};
+      core.push(std::move(*step));
+      return Told();
     }
     case pb::WorkerMessage::kLoad:
       core.push_load(wire::decode(message.load()));
-      return Told{};
+      return Told();
     case pb::WorkerMessage::kDraining:
-      return Told{.waiting = core.push(SessionDraining())};
+      core.push(SessionDraining());
+      return Told();
     case pb::WorkerMessage::BODY_NOT_SET:
       break;
   }
   // Something a newer worker tells and we need not know.
   core.metrics().rejected_messages.add();
-  return Told{};
+  return Told();
 }
 
 }  // namespace stator::runtime::detail

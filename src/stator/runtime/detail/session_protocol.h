@@ -28,7 +28,6 @@ std::unique_ptr<worker::v1::ClientMessage> make_cancel(engine::RequestKey key, C
 
 struct Told {
   bool opened = false;  ///< it was the Welcome
-  size_t waiting = 0;   ///< bytes that wait for the loop now
 };
 /// Passes a worker's message on. An error: it cannot be trusted, and what it said is lost, so every
 /// request of the session is in doubt; so is a worker that is not the one of `incarnation` we asked

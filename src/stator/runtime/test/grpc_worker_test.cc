@@ -7,6 +7,8 @@
 #include <chrono>
 #include <latch>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "stator/proto/worker/v1/worker.grpc.pb.h"
 #include "stator/runtime/test/worker_harness.h"
@@ -245,6 +247,101 @@ TEST(GrpcSlowSession, IsCancelledBeyondItsBytesAndOthersGoOn) {
   ASSERT_TRUE(other_shards.shard(0).run_and_wait([&] { quick.reset(); }));
   harness.drop(std::move(slow));
   other_shards.stop();
+}
+
+/// Every step's tokens follow each other, and each has the logprobs that `long_step` gives it.
+class StepChecker final : public SessionEvents {
+ public:
+  static constexpr uint32_t kTokens = 64;
+  static constexpr uint32_t kAlternatives = 20;
+
+  static engine::StepOutput long_step(uint32_t first, bool last) {
+    engine::StepOutput step;
+    for (uint32_t token = first; token < first + kTokens; ++token) {
+      step.tokens.push_back(TokenId(token));
+      step.logprobs.push_back(logprobs_of(token));
+    }
+    engine::Delta delta;
+    delta.key = key(1);
+    delta.offset = first;
+    delta.token_count = kTokens;
+    delta.finish = last ? api::FinishReason::kLength : api::FinishReason::kNone;
+    step.deltas.push_back(delta);
+    return step;
+  }
+
+  void on_opened(WorkerId /*worker*/) override {}
+  void on_load(WorkerId /*worker*/, const engine::LoadReport& /*load*/) override {}
+  void on_rejected(WorkerId /*worker*/, engine::RequestKey /*key*/, Error /*error*/) override {
+    end();
+  }
+  void on_accepted(WorkerId /*worker*/, engine::RequestKey /*key*/) override {}
+  void on_draining(WorkerId /*worker*/) override {}
+  void on_closed(WorkerId /*worker*/, Error /*error*/) override { end(); }
+  void on_step(WorkerId /*worker*/, engine::StepOutput step) override {
+    for (const engine::Delta& delta : step.deltas) {
+      intact_ = intact_ && delta.offset == next_;
+      for (uint32_t i = 0; i < delta.token_count; ++i, ++next_) {
+        const size_t at = delta.token_begin + i;
+        const api::TokenLogprobs expected = logprobs_of(next_);
+        intact_ = intact_ && step.tokens[at] == TokenId(next_) &&
+                  step.logprobs[at].sampled.token == expected.sampled.token &&
+                  step.logprobs[at].top.size() == kAlternatives &&
+                  step.logprobs[at].top.back().token == expected.top.back().token;
+      }
+      if (delta.finish != api::FinishReason::kNone) {
+        end();
+      }
+    }
+  }
+
+  void wait() { done_.wait(); }
+  bool intact() const { return intact_; }
+  uint32_t tokens() const { return next_; }
+
+ private:
+  static api::TokenLogprobs logprobs_of(uint32_t token) {
+    api::TokenLogprobs logprobs;
+    logprobs.sampled = {TokenId(token), -1.0F, 1};
+    for (uint32_t i = 0; i < kAlternatives; ++i) {
+      logprobs.top.push_back({TokenId(token + i), -1.0F, i + 1});
+    }
+    return logprobs;
+  }
+  void end() {
+    if (!std::exchange(ended_, true)) {
+      done_.count_down();
+    }
+  }
+
+  uint32_t next_ = 0;
+  bool intact_ = true;
+  bool ended_ = false;
+  std::latch done_{1};
+};
+
+// The loop reads on whenever it has emptied the inbox: not into the message that is being decoded.
+TEST(GrpcSessionReads, LongStepsArriveUnchangedHoweverTheLoopKeepsUp) {
+  test::WorkerHarness harness(Carrier::kGrpc);
+  StepChecker events;
+  auto session = harness.open(events);
+  harness.on_loop([&] { session->submit(make_request(1)); });
+  ASSERT_TRUE(harness.engine().wait_running(key(1)));
+  const engine::SessionId id = harness.engine().session_of(key(1));
+
+  constexpr uint32_t kSteps = 300;
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    harness.engine().emit_step(
+        id, StepChecker::long_step(step * StepChecker::kTokens, step + 1 == kSteps));
+    if (step % 3 != 0) {  // lets some steps go one by one instead of merged
+      std::this_thread::yield();
+    }
+  }
+  events.wait();
+
+  EXPECT_TRUE(events.intact());
+  EXPECT_EQ(events.tokens(), kSteps * StepChecker::kTokens);
+  harness.drop(std::move(session));
 }
 
 }  // namespace
