@@ -37,9 +37,11 @@ def pack(value: object) -> bytes:
 class Publisher:
     """An engine's ZeroMQ publisher as far as one subscriber needs it: ZMTP 3.0, no security."""
 
-    def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = "tcp://127.0.0.1:%d" % self.listener.getsockname()[1]
+    def __init__(self, rank: int = 0, port: int = 0):
+        self.rank = rank
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.port = self.listener.getsockname()[1]
+        self.endpoint = f"tcp://127.0.0.1:{self.port}"
         self.subscriber = None
         self.sequence = 0
         self.thread = threading.Thread(target=self._accept, daemon=True)
@@ -58,7 +60,7 @@ class Publisher:
         self.subscriber = peer
 
     def publish(self, *events: list):
-        payload = pack([0.0, list(events), 0])
+        payload = pack([0.0, list(events), self.rank])
         frames = [b"", struct.pack(">Q", self.sequence), payload]
         self.sequence += 1
         for i, frame in enumerate(frames):
@@ -125,6 +127,63 @@ class Indexer(ServiceTest):
         eventually(lambda: http.post("/query", query)[1]["scores"] == {"7": {"0": 4}}, "the second block is gone")
         engine.publish(["AllBlocksCleared"])
         eventually(lambda: http.post("/query", query)[1]["scores"] == {}, "everything is gone")
+
+    def publisher(self, **arguments: int) -> Publisher:
+        engine = Publisher(**arguments)
+        self.addCleanup(engine.close)
+        return engine
+
+    def follow(self, http: Http, engine: Publisher) -> None:
+        """As rank `engine.rank` of worker 7."""
+        self.check(201, http.post("/register", self.WORKER | {"endpoint": engine.endpoint, "dp_rank": engine.rank}))
+        eventually(lambda: engine.subscriber, "the indexer subscribes")
+
+    def test_ranks_of_one_worker_publish_on_sockets_of_their_own(self):
+        http = Http(self.start("--indexer").port)
+        engines = [self.publisher(rank=rank) for rank in range(2)]
+        for engine in engines:
+            self.follow(http, engine)
+        query = {"token_ids": list(range(8)), "model_name": "m"}
+
+        def expect(scores: dict, what: str) -> None:
+            eventually(lambda: http.post("/query", query)[1]["scores"] == scores, what)
+
+        # The same names for the same content, as ranks of one engine have them.
+        engines[0].publish(["BlockStored", [111, 222], None, list(range(8)), 4, None])
+        engines[1].publish(["BlockStored", [111], None, list(range(4)), 4, None])
+        expect({"7": {"0": 8, "1": 4}}, "each rank has its own")
+        engines[0].publish(["BlockRemoved", [111]])
+        expect({"7": {"1": 4}}, "what is removed at one stays at the other")
+        engines[1].publish(["BlockStored", [222], 111, list(range(4, 8)), 4, None])
+        expect({"7": {"1": 8}}, "what follows is stored behind its own rank's blocks")
+        engines[1].publish(["AllBlocksCleared"])
+        engines[0].publish(["BlockRemoved", [222]])
+        engines[0].publish(["BlockStored", [111], None, list(range(4)), 4, None])
+        expect({"7": {"0": 4}}, "clearing one leaves the other alone, and what was removed behind a gap stays removed")
+
+    def test_an_engine_that_starts_over_under_its_id_has_what_it_tells_from_then_on(self):
+        http = Http(self.start("--indexer").port)
+        first = self.publisher()
+        self.follow(http, first)
+        query = {"token_ids": list(range(8)), "model_name": "m"}
+        for at in range(3):
+            first.publish(["BlockStored", [111, 222], None, list(range(8)), 4, None])
+        eventually(lambda: http.post("/query", query)[1]["scores"] == {"7": {"0": 8}}, "it is known")
+        first.close()
+        second = self.publisher(port=first.port)
+        eventually(lambda: second.subscriber, "the indexer subscribes again")
+        second.publish(["BlockStored", [111], None, list(range(4)), 4, None])
+        eventually(lambda: http.post("/query", query)[1]["scores"] == {"7": {"0": 4}}, "the second life's cache")
+
+    def test_two_engines_cannot_have_one_id(self):
+        http = Http(self.start("--indexer").port)
+        engine, other = self.publisher(), self.publisher()
+        self.follow(http, engine)
+        self.check(409, http.post("/register", self.WORKER | {"endpoint": other.endpoint}))
+        engine.publish(["BlockStored", [111], None, list(range(4)), 4, None])
+        query = {"token_ids": list(range(4)), "model_name": "m"}
+        eventually(lambda: http.post("/query", query)[1]["scores"] == {"7": {"0": 4}}, "the first one is followed")
+        self.assertIsNone(other.subscriber)
 
     def test_bodies_methods_and_paths_are_checked(self):
         http = Http(self.start("--indexer", "--access-log").port)
