@@ -224,9 +224,10 @@ void Server::stop_accepting() {
   close_listeners();
   context_.send_away = true;
   context_.draining = true;
-  for (const auto& connection : connections_) {
-    if (!connection->is_closed()) {
-      connection->close_if_idle();
+  // By index: what is read now may be answered, and its handler do anything but reap.
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    if (!connections_[i]->is_closed()) {
+      connections_[i]->close_if_idle();
     }
   }
 }

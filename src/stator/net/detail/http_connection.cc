@@ -449,6 +449,9 @@ void HttpConnection::drop_slow_client() {
 }
 
 void HttpConnection::close_if_idle() {
+  if (state_ == State::kIdle && stash_.empty()) {
+    on_readable();  // a request that arrived after the loop's last look is answered, too
+  }
   if (state_ != State::kIdle || !stash_.empty()) {
     return;
   }

@@ -271,6 +271,24 @@ TEST_F(HttpServerTest, DrainingAnswersWhatItHasAndClosesTheRest) {
   EXPECT_EQ(server->open_exchanges(), 0U);
 }
 
+TEST_F(HttpServerTest, DrainingAnswersARequestThatTheLoopHasNotSeenYet) {
+  start_echo();
+  RawClient client = connect();
+  ASSERT_TRUE(client.send(get("/first")));
+  ASSERT_TRUE(client.read_response());
+
+  on_loop([&] {
+    client.send(get("/second"));
+    server->stop_accepting();
+  });
+
+  const auto second = client.read_response();
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->body, "GET /second ");
+  EXPECT_TRUE(second->has("connection: close\r\n"));
+  EXPECT_EQ(client.read_to_end(), "");
+}
+
 TEST_F(HttpServerTest, AnswersAClientThatHasShutItsSendingSide) {
   start_echo();
   RawClient client = connect();
