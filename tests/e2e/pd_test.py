@@ -263,9 +263,6 @@ class ShortLease(Fleet):
 class Trtllm(Fleet):
     dialect = "trtllm"
 
-    def worker_arguments(self) -> tuple[str, ...]:
-        return ("--max-model-len", "2048")  # the server does not say
-
     def test_streams_are_those_of_one_server(self):
         for length in (1, 17, 100):
             prompt = [300 + k * k % 500 for k in range(length)]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A conversation through Stator with one real vLLM server: does the router know what the server has cached?
+"""A conversation through Stator with one real server: does the router know what the server has cached?
 
-    overlap.py --stator URL --engine URL [--turns 50] [--pause 0.5]
+    overlap.py --stator URL --engine URL [--turns 50] [--pause 0.5] [--hits METRIC]
 
-Before each turn the router's receipt says how many blocks it believes cached; vLLM's own prefix-cache hit counter says how
+Before each turn the router's receipt says how many blocks it believes cached; the server's own counter of prefix-cache hits says how
 many tokens were. Talks begin anew when they get long, so that a small cache evicts. Start the server with KV events and a cache
 of 48 blocks. The pause lets events arrive. Exits 1 if a turn differs by more than a block.
 """
@@ -40,16 +40,17 @@ def main() -> int:
     parser.add_argument("--engine", required=True)
     parser.add_argument("--turns", type=int, default=50)
     parser.add_argument("--pause", type=float, default=0.5, help="seconds between turns")
+    parser.add_argument("--hits", default="vllm:prefix_cache_hits_total", help="the server's counter of cached tokens")
     arguments = parser.parse_args()
     talk = random.randrange(1 << 30)
     messages: list[dict] = []
     beyond, worst, over = 0, 0, 0
     for turn in range(arguments.turns):
         messages.append({"role": "user", "content": f"and then {turn}?" if messages else f"talk {talk} " * 12})
-        before = metric(get(f"{arguments.engine}/metrics"), "vllm:prefix_cache_hits_total")
+        before = metric(get(f"{arguments.engine}/metrics"), arguments.hits)
         answer = post(f"{arguments.stator}/v1/chat/completions",
                       {"model": "m", "messages": messages, "max_tokens": 12, "temperature": 0})
-        hit = metric(get(f"{arguments.engine}/metrics"), "vllm:prefix_cache_hits_total") - before
+        hit = metric(get(f"{arguments.engine}/metrics"), arguments.hits) - before
         receipt = json.loads(get(f"{arguments.stator}/receipts/{answer['id']}"))
         difference = receipt["best_overlap_blocks"] * receipt["block_size"] - hit
         beyond += abs(difference) > receipt["block_size"]

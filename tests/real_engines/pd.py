@@ -4,9 +4,9 @@
 
     pd.py --stator URL --prefill URL --decode URL [--prompts 50] [--report FILE] [--kill STARTS]
 
-First `--prompts` prompts of 1 to 900 tokens: greedy text through Stator against the decode server asked alone, which computes
-everything itself then. vLLM's own counter says how many tokens came from the prefill server. With --kill, a JSON file with
-the commands that start each server and its process group (test_real_engines.sh writes it), each server is killed at six points
+First `--prompts` prompts of 1 to 900 tokens: greedy text through Stator against the prefill server asked alone, whose cache holds
+nothing that it has not computed itself. vLLM's own counter says how many tokens the decode server fetched. With --kill, a JSON file with
+the commands that start each server and its process group (run.py writes it), each server is killed at six points
 of a request's life and started again. Exits 1 if a text differs, a stream hangs, or a block stays in use after the lease.
 """
 
@@ -27,6 +27,8 @@ import urllib.request
 
 LEASE_S = 30
 PATIENCE_S = 400
+# Tokens of whole characters: when a prompt ends within a character, vLLM's own text begins with the prompt.
+TOKENS = (300, 30_000)
 
 
 def get(url: str) -> str:
@@ -96,6 +98,9 @@ class Server:
     def kill(self) -> None:
         os.killpg(self.group, signal.SIGKILL)
 
+    def pause(self, how: signal.Signals) -> None:
+        os.killpg(self.group, how)
+
     def restart(self) -> None:
         with open(self.start["log"], "ab") as log:
             process = subprocess.Popen(self.start["command"], env=os.environ | self.start["env"], stdout=log, stderr=log,
@@ -108,7 +113,7 @@ class Server:
 def prompts(count: int) -> list[list[int]]:
     source = random.Random(7)
     lengths = [1, 2, 31, 32, 33, 63, 64, 65, 900] + [source.randint(1, 900) for _ in range(count)]
-    return [[source.randint(100, 30_000) for _ in range(length)] for length in lengths[:count]]
+    return [[source.randint(*TOKENS) for _ in range(length)] for length in lengths[:count]]
 
 
 def handoffs(stator: str) -> dict[str, int]:
@@ -143,19 +148,20 @@ def kill_points(arguments: argparse.Namespace, lines: list[str]) -> bool:
     decode = Server("decode", arguments.decode, starts["decode"])
     source = random.Random(11)
     lines += ["| killed | when | text | after | outcome |", "|---|---|---|---|---|"]
-    good = True
-    points = [(prefill, "while it computes the prompt", "computing"), (prefill, "when it has answered", "offered"),
-              (prefill, "while the prompt is fetched", "fetching"), (decode, "before it is asked", "before"),
-              (decode, "before its first token", "fetching"), (decode, "after some tokens", "streaming")]
+    good, wrong = True, []
+    points = [(prefill, "while it computes the prompt", "computing"), (prefill, "before its prompt is fetched", "offered"),
+              (prefill, "while or just after it is fetched", "fetching"), (decode, "before it is asked", "before"),
+              (decode, "before its first token", "offered"), (decode, "after some tokens", "streaming")]
     for server, when, point in points:
-        prompt = [source.randint(100, 30_000) for _ in range(source.randint(400, 800))]
-        expected = Ask(arguments.whole, prompt, 40).wait()
+        prompt = [source.randint(*TOKENS) for _ in range(source.randint(400, 800))]
         before = handoffs(arguments.stator)
         prefilled = metric(arguments.prefill, "vllm:request_success_total")
         splits = metric(arguments.stator, "stator_router_disaggregation_total", 'path="split"')
         begin = time.monotonic()
         if point == "before":
             server.kill()
+        if point == "offered":
+            decode.pause(signal.SIGSTOP)  # so that it has not fetched the prompt when the other dies
         ask = Ask(arguments.stator, prompt, 40)
         if point != "before":
             eventually(lambda: metric(arguments.stator, "stator_router_disaggregation_total", 'path="split"') > splits, "split")
@@ -165,20 +171,27 @@ def kill_points(arguments: argparse.Namespace, lines: list[str]) -> bool:
                 eventually(lambda: metric(arguments.prefill, "vllm:request_success_total") > prefilled, "prefill", 30)
                 time.sleep({"offered": 0, "fetching": 0.1}[point])
             server.kill()
+            if point == "offered" and server is prefill:
+                decode.pause(signal.SIGCONT)
         back = threading.Thread(target=server.restart)
         back.start()
         ask.wait()
         took = time.monotonic() - begin
+        back.join()
+        # Asked now: a server that had seen the prompt before would have nothing to compute.
+        expected = Ask(arguments.whole, prompt, 40).wait()
         # With its only decode server dead a request that has not begun may be refused, never answered wrongly.
         same = ask.text == expected.text and not ask.error
         refused = bool(ask.error) and expected.text.startswith(ask.text)
         good = good and (same or refused)
         after = handoffs(arguments.stator)
         outcome = ", ".join(k for k in after if after[k] > before.get(k, 0)) or "none"
+        if not same and not refused:
+            wrong.append(f"{when}: {ask.text!r} / {expected.text!r} {ask.error or ''}")
         lines.append(f"| {server.name} | {when} | {'equal' if same else 'refused' if refused else 'WRONG'} | {took:.1f} s | {outcome} |")
-        back.join()
         eventually(lambda: metric(arguments.stator, "stator_adapter_engine_up") == 2, "both engines are up", 60)
         time.sleep(1)  # and the router knows
+    lines += ["", *wrong]
     return good
 
 
@@ -204,12 +217,12 @@ def main() -> int:
     parser.add_argument("--stator", required=True)
     parser.add_argument("--prefill", required=True)
     parser.add_argument("--decode", required=True)
-    parser.add_argument("--whole", help="a server that is asked alone (default: the decode server)")
+    parser.add_argument("--whole", help="a server that is asked alone (default: the prefill server)")
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--kill")
     parser.add_argument("--report")
     arguments = parser.parse_args()
-    arguments.whole = arguments.whole or arguments.decode
+    arguments.whole = arguments.whole or arguments.prefill
     lines: list[str] = []
     good = compare(arguments, lines)
     if arguments.kill:

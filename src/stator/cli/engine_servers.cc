@@ -202,11 +202,14 @@ Result<std::unique_ptr<EngineServers>> EngineServers::connect(const Settings& se
 }
 
 Result<std::unique_ptr<AdapterEngine>> EngineServers::make_engine(
-    size_t index, const tokenizer::Tokenizer& tokenizer, uint32_t vocab_size) {
+    size_t index, const frontend::ModelAssets& assets, uint32_t vocab_size) {
   AdapterConfig config = config_of(index);
   config.vocab_size = vocab_size;
+  if (config.max_model_len == 0) {
+    config.max_model_len = assets.architectural_context;
+  }
   STATOR_TRY(auto dialect,
-             engine::adapters::make_dialect(config.kind, {.tokenizer = &tokenizer,
+             engine::adapters::make_dialect(config.kind, {.tokenizer = assets.tokenizer.get(),
                                                           .vllm_generate = config.vllm_generate,
                                                           .host = servers_[index].host}));
   return engine::adapters::make_adapter(std::move(config), servers_[index].facts,

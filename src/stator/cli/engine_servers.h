@@ -15,6 +15,7 @@
 #include "stator/engine/adapters/supervisor.h"
 #include "stator/events/engine_event_feed.h"
 #include "stator/events/zmq_sources.h"
+#include "stator/frontend/model_assets.h"
 
 namespace stator::cli {
 
@@ -50,9 +51,10 @@ class EngineServers {
   const std::string& model_root() const { return servers_.front().facts.model_root; }
   const std::string& model_name() const { return servers_.front().facts.model; }
 
-  /// `tokenizer` outlives the engine. Not started.
+  /// `assets` outlive the engine; their context length is taken where neither the server nor the
+  /// settings say one. Not started.
   Result<std::unique_ptr<engine::adapters::AdapterEngine>> make_engine(
-      size_t index, const tokenizer::Tokenizer& tokenizer, uint32_t vocab_size);
+      size_t index, const frontend::ModelAssets& assets, uint32_t vocab_size);
   /// Follows the events of the server that `engine` was made of. Nothing when it has none; a line
   /// of log says so.
   Result<EngineEvents> follow_events(size_t index, engine::adapters::AdapterEngine& engine);

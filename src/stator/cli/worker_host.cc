@@ -191,7 +191,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
 }
 
 Result<WorkerHost::Worker> WorkerHost::make_server_engine() {
-  STATOR_TRY(auto engine, servers_->make_engine(made_, *assets_->tokenizer, vocab_size_));
+  STATOR_TRY(auto engine, servers_->make_engine(made_, *assets_, vocab_size_));
   Worker worker;
   STATOR_TRY(worker.events, servers_->follow_events(made_, *engine));
   worker.server = engine.get();

@@ -764,6 +764,12 @@ Result<std::unique_ptr<AdapterEngine>> make_adapter(AdapterConfig config, Engine
   if (facts.max_model_len == 0) {
     facts.max_model_len = config.max_model_len;
   }
+  if (facts.max_model_len == 0) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("neither {} nor the model folder says how many tokens fit: set "
+                             "engine.max_model_len (flag --max-model-len)",
+                             config.url));
+  }
   auto service = std::make_unique<AdapterService>(std::move(config), std::move(facts),
                                                   std::move(dialect), clock, metrics);
   STATOR_CHECK(service->open());

@@ -172,6 +172,18 @@ TEST_F(AdapterServiceTest, ARequestGoesOutAndItsTokensComeBack) {
   EXPECT_EQ(engine->load().running, 0U);
 }
 
+TEST_F(AdapterServiceTest, AContextLengthThatNobodySaysIsAskedFor) {
+  auto dialect = make_dialect("vllm", {});
+  ASSERT_TRUE(dialect.has_value());
+
+  auto made = make_adapter({.kind = "vllm", .url = "http://127.0.0.1:1"}, EngineFacts(),
+                           std::move(*dialect), clock, metrics);
+
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(made.error().message(), testing::HasSubstr("--max-model-len"));
+}
+
 TEST_F(AdapterServiceTest, CancelClosesTheConnectionToTheEngine) {
   hold = true;
   serve();

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Starts real engine servers and Stator in front of them, runs the checks of this folder, and writes a report.
+
+    run.py vllm|pd|sglang|llamacpp [--prompts N] [--checks NAME,…] [--report FILE]
+
+Environment: VENV (with bin/vllm, or with SGLang), LLAMA_SERVER (the binary) and GGUF (its model), MODEL (a model folder), STATOR.
+scripts/test_real_engines.sh is the way in; it tells which packages are needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+READY_S = 600
+QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+VLLM = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+LENGTH = 1024  # of the context
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Fleet:
+    """The processes of one run; all of them end with it."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder, self.groups_file, self.processes = folder, folder / "groups", []
+        self.groups_file.touch()
+
+    def start(self, name: str, command: list[str], env: dict[str, str] | None = None) -> subprocess.Popen:
+        with open(self.folder / f"{name}.log", "ab") as log:
+            process = subprocess.Popen(command, env=os.environ | QUIET | (env or {}), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                       start_new_session=True)
+        self.processes.append(process)
+        return process
+
+    def engine(self, name: str, command: list[str], port: int, env: dict[str, str] | None = None) -> "Engine":
+        return Engine(name, command, f"http://127.0.0.1:{port}", env or {}, self.start(name, command, env), self.folder / f"{name}.log")
+
+    def stator(self, name: str, *arguments: str) -> "Engine":
+        port = free_port()
+        stator = os.environ.get("STATOR", str(ROOT / "build/release/bin/stator"))
+        command = [stator, "serve", os.environ["MODEL"], *arguments, "--host", "127.0.0.1", "--port", str(port), "--model-name", "m",
+                   "--reasoning-parser", "none", "--tool-call-parser", "none"]
+        engine = self.engine(name, command, port)
+        engine.wait()
+        return engine
+
+    def close(self) -> None:
+        restarted = [int(line) for line in self.groups_file.read_text().split()]  # by a check that kills
+        for group in [process.pid for process in self.processes] + restarted:
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for process in self.processes:
+            process.wait()
+
+
+class Engine:
+    """A server and what it was started with."""
+
+    def __init__(self, name: str, command: list[str], url: str, env: dict[str, str], process: subprocess.Popen, log: pathlib.Path):
+        self.name, self.command, self.url, self.env, self.process, self.log = name, command, url, env, process, log
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.url}/health", timeout=20):
+                    return
+            except OSError:
+                time.sleep(0.2)
+        raise SystemExit(f"{self.name} did not become ready:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+
+def vllm(fleet: Fleet, name: str, *extra: str, env: dict[str, str] | None = None) -> Engine:
+    port = free_port()
+    command = [f"{os.environ['VENV']}/bin/vllm", "serve", os.environ["MODEL"], "--host", "127.0.0.1", "--port", str(port),
+               "--served-model-name", "m", "--dtype", "bfloat16", "--enforce-eager", "--max-model-len", str(LENGTH), "--block-size", "32",
+               "--enable-prefix-caching", "--enable-prompt-tokens-details", *extra]
+    return fleet.engine(name, command, port, VLLM | (env or {}))
+
+
+def vllm_events() -> list[str]:
+    return ["--kv-events-config", json.dumps({"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv-events",
+                                              "endpoint": f"tcp://*:{free_port()}", "replay_endpoint": f"tcp://*:{free_port()}"})]
+
+
+def sglang(fleet: Fleet, name: str) -> Engine:
+    port = free_port()
+    command = [f"{os.environ['VENV']}/bin/python", "-m", "sglang.launch_server", "--model-path", os.environ["MODEL"],
+               "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--attention-backend",
+               "torch_native", "--disable-overlap-schedule", "--page-size", "16", "--max-total-tokens", "4096", "--context-length",
+               str(LENGTH), "--enable-metrics", "--enable-cache-report", "--kv-events-config",
+               json.dumps({"publisher": "zmq", "endpoint": f"tcp://*:{free_port()}", "topic": "kv-events"})]
+    return fleet.engine(name, command, port)
+
+
+def llamacpp(fleet: Fleet, name: str) -> Engine:
+    port = free_port()
+    command = [os.environ["LLAMA_SERVER"], "-m", os.environ["GGUF"], "--host", "127.0.0.1", "--port", str(port), "-np", "2", "-c",
+               str(2 * LENGTH), "-t", "1", "--metrics", "--slots", "--alias", "m"]
+    return fleet.engine(name, command, port)
+
+
+class Checks:
+    """Runs scripts of this folder and collects what they print."""
+
+    def __init__(self, wanted: list[str], report: pathlib.Path):
+        self.wanted, self.report, self.lines, self.failed = wanted, report, [], []
+
+    def run(self, script: str, *arguments: str) -> None:
+        if self.wanted and script not in self.wanted:
+            return
+        begin = time.monotonic()
+        done = subprocess.run([sys.executable, str(HERE / f"{script}.py"), *arguments], stdout=subprocess.PIPE, text=True)
+        good = done.returncode == 0
+        text = f"## {script}: {'passed' if good else 'FAILED'} ({time.monotonic() - begin:.0f} s)\n\n{done.stdout}"
+        print(text, flush=True)
+        self.lines.append(text)
+        self.report.write_text("\n".join(self.lines), encoding="utf-8")
+        self.failed += [] if good else [script]
+
+
+def run_vllm(fleet: Fleet, checks: Checks, prompts: int) -> None:
+    tools = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    # The first one's cache is so small that it evicts.
+    small = vllm(fleet, "vllm-small", *tools, *vllm_events(), "--num-gpu-blocks-override", "48")
+    large = vllm(fleet, "vllm-large", *tools, *vllm_events())
+    small.wait()
+    large.wait()
+    both = fleet.stator("stator-both", "--engine", "vllm", "--url", f"{small.url},{large.url}")
+    one = fleet.stator("stator-small", "--engine", "vllm", "--url", small.url)
+    checks.run("overlap", "--stator", one.url, "--engine", small.url)
+    other = fleet.stator("stator-large", "--engine", "vllm", "--url", large.url)
+    checks.run("conformance", "--stator", other.url, "--engine", large.url, "--dialect", "vllm")
+    checks.run("overhead", "--stator", other.url, "--direct", large.url, "--pid", str(other.process.pid))
+    checks.run("equality", "--stator", both.url, "--direct", large.url, "--prompts", str(prompts))
+    checks.run("kill_one", "--stator", both.url, "--direct", large.url, "--kill-group", str(small.process.pid), "--tokens", "100")
+
+
+def run_pd(fleet: Fleet, checks: Checks, prompts: int) -> None:
+    engines = {}
+    for role, kind in (("prefill", "kv_producer"), ("decode", "kv_consumer")):
+        engines[role] = vllm(fleet, role, "--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": kind}),
+                             env={"VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())})
+    for engine in engines.values():
+        engine.wait()
+    starts = fleet.folder / "starts.json"
+    starts.write_text(json.dumps({role: {"command": engine.command, "env": QUIET | engine.env, "group": engine.process.pid, "log": str(engine.log),
+                                         "groups": str(fleet.groups_file)} for role, engine in engines.items()}))
+    stator = fleet.stator("stator", "--engine", "vllm", "--url", ",".join(engine.url for engine in engines.values()), "--role", ",".join(engines),
+                          "--frontend-migration-wait", "300s", "--migration-limit", "20")
+    checks.run("pd", "--stator", stator.url, "--prefill", engines["prefill"].url, "--decode", engines["decode"].url, "--prompts", str(prompts),
+               "--kill", str(starts))
+
+
+def run_sglang(fleet: Fleet, checks: Checks, prompts: int) -> None:
+    engine = sglang(fleet, "sglang")
+    engine.wait()
+    stator = fleet.stator("stator", "--engine", "sglang", "--url", engine.url)
+    checks.run("conformance", "--stator", stator.url, "--engine", engine.url, "--dialect", "sglang")
+    checks.run("equality", "--stator", stator.url, "--direct", engine.url, "--prompts", str(prompts))
+    checks.run("overlap", "--stator", stator.url, "--engine", engine.url, "--hits", "sglang:cached_tokens_total")
+    checks.run("overhead", "--stator", stator.url, "--direct", engine.url, "--pid", str(stator.process.pid))
+
+
+def run_llamacpp(fleet: Fleet, checks: Checks, prompts: int) -> None:
+    engine = llamacpp(fleet, "llama-server")
+    engine.wait()
+    stator = fleet.stator("stator", "--engine", "llamacpp", "--url", engine.url)
+    checks.run("conformance", "--stator", stator.url, "--engine", engine.url, "--dialect", "llamacpp")
+    checks.run("equality", "--stator", stator.url, "--direct", engine.url, "--prompts", str(prompts))
+    checks.run("overhead", "--stator", stator.url, "--direct", engine.url, "--pid", str(stator.process.pid))
+
+
+SUITES = {"vllm": (run_vllm, 200), "pd": (run_pd, 50), "sglang": (run_sglang, 200), "llamacpp": (run_llamacpp, 200)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--prompts", type=int, default=0, help="default: 200, pd 50")
+    parser.add_argument("--checks", default="", help="only these, comma-separated")
+    parser.add_argument("--report", help="default: docs/verification/SUITE.txt")
+    arguments = parser.parse_args()
+    suite, prompts = SUITES[arguments.suite]
+    report = pathlib.Path(arguments.report or ROOT / f"docs/verification/{arguments.suite}.txt")
+    checks = Checks([name for name in arguments.checks.split(",") if name], report)
+    with tempfile.TemporaryDirectory(prefix="stator-real-") as folder:
+        fleet = Fleet(pathlib.Path(folder))
+        try:
+            suite(fleet, checks, arguments.prompts or prompts)
+        finally:
+            fleet.close()
+    return 1 if checks.failed else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sys.exit(main())
