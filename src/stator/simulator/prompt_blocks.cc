@@ -9,27 +9,42 @@
 namespace stator::simulator {
 namespace {
 
-/// The part [offset, offset + tokens) of a trace block.
-uint64_t hash_part(uint64_t id, uint32_t offset, uint32_t tokens) {
-  return mix64(mix64(id) ^ (uint64_t{offset} << 32 | tokens));
-}
-
-/// A block that covers the tokens from `begin` on.
-blocks::LocalHash hash_block(std::span<const uint64_t> hash_ids, const PromptShape& shape,
-                             uint64_t begin) {
-  uint64_t hash = 0;
-  const uint64_t end = begin + shape.block_size;
-  while (begin < end) {
-    const uint64_t at = begin / shape.trace_block_tokens;
-    const auto offset = static_cast<uint32_t>(begin % shape.trace_block_tokens);
-    const auto tokens =
-        static_cast<uint32_t>(std::min<uint64_t>(end - begin, shape.trace_block_tokens - offset));
-    const uint64_t part = hash_part(hash_ids[at], offset, tokens);
-    hash = hash == 0 ? part : mix64(hash ^ part);
-    begin += tokens;
+/// Reads the tokens of a prompt block by block. There are millions of blocks in a trace.
+class BlockReader {
+ public:
+  BlockReader(std::span<const uint64_t> hash_ids, const PromptShape& shape)
+      : next_(hash_ids.begin()), end_(hash_ids.end()), shape_(shape) {
+    enter();
   }
-  return blocks::LocalHash(hash);
-}
+
+  blocks::LocalHash next() {
+    uint64_t hash = 0;
+    for (uint32_t left = shape_.block_size; left > 0;) {
+      const uint32_t tokens = std::min(left, shape_.trace_block_tokens - offset_);
+      // The part [offset, offset + tokens) of a trace block.
+      const uint64_t part = mix64(id_ ^ (uint64_t{offset_} << 32 | tokens));
+      hash = hash == 0 ? part : mix64(hash ^ part);
+      left -= tokens;
+      offset_ += tokens;
+      if (offset_ == shape_.trace_block_tokens) {
+        enter();
+      }
+    }
+    return blocks::LocalHash(hash);
+  }
+
+ private:
+  void enter() {
+    offset_ = 0;
+    id_ = next_ == end_ ? 0 : mix64(*next_++);
+  }
+
+  std::span<const uint64_t>::iterator next_;
+  std::span<const uint64_t>::iterator end_;
+  PromptShape shape_;
+  uint64_t id_ = 0;      // of the trace block, mixed
+  uint32_t offset_ = 0;  // in it
+};
 
 }  // namespace
 
@@ -40,8 +55,9 @@ void make_prompt_blocks(std::span<const uint64_t> hash_ids, const PromptShape& s
   const uint32_t count = shape.input_tokens / shape.block_size;
   blocks.sequences.resize(count);
   blocks.locals.resize(count);
+  BlockReader reader(hash_ids, shape);
   for (uint32_t i = 0; i < count; ++i) {
-    blocks.locals[i] = hash_block(hash_ids, shape, uint64_t{i} * shape.block_size);
+    blocks.locals[i] = reader.next();
     blocks.sequences[i] = i == 0 ? blocks::chain(blocks.locals[0])
                                  : blocks::chain(blocks.sequences[i - 1], blocks.locals[i]);
   }

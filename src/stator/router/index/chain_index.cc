@@ -419,7 +419,8 @@ std::optional<uint32_t> ChainIndex::resolve(Slot slot, uint64_t name) const {
 }
 
 void ChainIndex::drop_own_name(Slot slot, uint64_t name) {
-  stats_.private_names -= slots_[slot].own_names.erase(name);
+  FlatMap<uint64_t, uint64_t>& names = slots_[slot].own_names;
+  stats_.private_names -= names.empty() ? 0 : names.erase(name);
 }
 
 void ChainIndex::bind_own_name(Slot slot, uint64_t name, uint32_t row) {
@@ -538,6 +539,9 @@ Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
   // from its end.
   uint32_t low = 0;
   uint32_t high = 0;  // pending rows [low, high)
+  // Where names are contents: the worker holds [held_from, low), too. The row before the last one
+  // is likely the one meant next, which then takes a comparison.
+  uint32_t held_from = 0;
   const auto flush = [&] {
     if (low < high) {
       const Place place = place_of(low);
@@ -546,15 +550,25 @@ Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
       slots_[slot].blocks -= dropped;
       holder_blocks_ -= dropped;
     }
-    low = high = 0;
+    low = high = held_from = 0;
+  };
+  // Of the stretch of rows around one that the worker holds.
+  const auto first_held = [&](uint32_t row) {
+    const Place place = place_of(row);
+    const ChainHolders::View holders = chain(place.chain).holders.view();
+    uint32_t at = holders.lower_bound(slot << 16 | place.offset << 8);
+    const bool begins_here =
+        at < holders.size() && holders[at].slot == slot && holders[at].from == place.offset;
+    at -= begins_here ? 0 : 1;
+    return row - place.offset + holders[at].from;
   };
   const bool by_content = !any_external_ && !slots_[slot].has_own_names;
   for (const blocks::ExternalHash external : run.blocks) {
-    // Where names are contents, the row before the last one is likely the one meant: no table
-    // probe.
-    const bool is_row_before = by_content && low < high && place_of(low).offset > 0 &&
-                               arena_.sequence(low - 1) == external.value();
-    const auto row = is_row_before ? low - 1 : resolve(slot, external.value());
+    if (held_from < low && arena_.sequence(low - 1) == external.value()) {
+      --low;
+      continue;
+    }
+    const auto row = resolve(slot, external.value());
     drop_own_name(slot, external.value());  // whatever it was, the name is free again
     if (!row || !holds(*row, slot)) {
       applied = Applied::kUnknownBlock;
@@ -570,6 +584,7 @@ Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
       low = std::min(low, *row);
       high = std::max(high, *row + 1);
     }
+    held_from = by_content ? first_held(*row) : low;
   }
   flush();
   return applied;
