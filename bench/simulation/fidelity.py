@@ -135,7 +135,8 @@ def main() -> int:
                             "prompt_tokens": tokens})
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
-    all_served = all(one["completed"] == [options.requests, options.requests] for one in results)
+    all_served = all(one["completed"] == [options.requests, options.requests] and abs(one["prompt_tokens"][0] - one["prompt_tokens"][1]) < 0.5
+                     for one in results)
     return 0 if all_served and all(row["good"] for one in results for row in one["figures"]) else 1
 
 
