@@ -115,7 +115,13 @@ class Conformance:
         first, again = (self.ask(self.stator_url, prompt, temperature=1.0, seed=5, n=2) for _ in range(2))
         said = [sorted((choice["index"], choice["text"]) for choice in answer["choices"]) for answer in (first, again)]
         self.assertEqual([index for index, _ in said[0]], [0, 1])
-        self.assertEqual(said[0], said[1])
+        if self.keeps_seeds():
+            self.assertEqual(said[0], said[1])
+
+    def keeps_seeds(self) -> bool:
+        if self.dialect != "sglang":
+            return True
+        return self.http(self.engine_url).get("/server_info")[1].get("enable_deterministic_inference", True)
 
     def test_what_it_cannot_do_is_refused_by_name_and_the_rest_works(self):
         for name, fields in OPTIONS.items():

@@ -5,7 +5,8 @@
     equality.py --stator URL --direct URL [--prompts 200] [--report FILE]
 
 Each prompt is asked directly and through Stator, as a completion and as a chat, in one piece and streamed; then with
-log-probabilities, with a stop string taken from the answer, and with a forced tool call. One request at a time, because a
+log-probabilities, with a stop string taken from the answer, and with a tool in the prompt. (A forced call is not compared: Stator
+asks for arguments that fit the tool's schema, vLLM by itself only for the frame around them.) One request at a time, because a
 CPU's arithmetic may depend on the batch. Exits 1 if anything differs.
 """
 
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
 import random
 import sys
 import time
@@ -22,7 +22,9 @@ import openai
 
 WORDS = ("cache key value token block prompt route worker engine stream batch layer head page memory queue model weight score "
          "index prefix suffix hash chain lease event shard loop timer thread").split()
-TOOL = {"type": "function", "function": {"name": "book", "parameters": {
+# With every member that vLLM knows, in its order: to a tool without a description it adds `"description": null`, where Stator gives
+# the chat template what the client sent.
+TOOL = {"type": "function", "function": {"name": "book", "description": "Books a room.", "parameters": {
     "type": "object", "required": ["city", "days"], "additionalProperties": False,
     "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "enum": [1, 2]}}}}}
 
@@ -55,9 +57,10 @@ class Side:
         out = {"text": choice.message.content, "finish": choice.finish_reason, "tokens": answer.usage.completion_tokens,
                "prompt_tokens": answer.usage.prompt_tokens}
         if choice.logprobs is not None:
-            out["logprobs"] = [[entry.token, round(entry.logprob, 2), len(entry.top_logprobs)] for entry in choice.logprobs.content]
+            # SGLang decodes each token alone, which loses the space before it.
+            out["logprobs"] = [[entry.token.strip(), round(entry.logprob, 2), len(entry.top_logprobs)] for entry in choice.logprobs.content]
         if choice.message.tool_calls:
-            out["calls"] = [[call.function.name, json.loads(call.function.arguments)] for call in choice.message.tool_calls]
+            out["calls"] = [[call.function.name, call.function.arguments] for call in choice.message.tool_calls]
         return out
 
     def chat_stream(self, prompt: str, **fields) -> dict:
@@ -81,7 +84,7 @@ def ask(side: Side, kind: str, prompt: str, length: int, stop: str | None) -> di
     if kind == "stop":
         return side.completion(prompt, max_tokens=length, stop=[stop])
     if kind == "tools":
-        return side.chat(prompt, max_tokens=60, tools=[TOOL], tool_choice={"type": "function", "function": {"name": "book"}})
+        return side.chat(prompt, max_tokens=length, tools=[TOOL])
     return getattr(side, kind)(prompt, max_tokens=length)
 
 
