@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "stator/core/clock.h"
+#include "stator/loadgen/trace_file.h"
 #include "stator/perf/timing_spec.h"
 #include "stator/router/router_service.h"
 #include "stator/simulator/cluster.h"
@@ -14,18 +15,10 @@ namespace {
 
 constexpr size_t kLengthsMax = 1 << 20;
 
-Result<std::ifstream> open_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return Error(Code::kNotFound, "cannot open the trace '" + path + "'");
-  }
-  return file;
-}
-
 /// Pairs of prompt and answer lengths of a trace.
 Result<std::vector<std::pair<uint32_t, uint32_t>>> read_lengths(const std::string& path) {
-  STATOR_TRY(std::ifstream file, open_file(path));
-  STATOR_TRY(const auto trace, simulator::open_trace(file, {.name = path, .sort = true}));
+  STATOR_TRY(const auto file, loadgen::open_trace_file(path));
+  STATOR_TRY(const auto trace, simulator::open_trace(*file, {.name = path, .sort = true}));
   std::vector<std::pair<uint32_t, uint32_t>> lengths;
   simulator::TraceRequest request;
   while (lengths.size() < kLengthsMax) {
@@ -126,10 +119,10 @@ Result<std::unique_ptr<SimRequests>> open_requests(const SimRun& run) {
       return Error(Code::kInvalidArgument,
                    "requests come from a TRACE or are made up (--requests), not both");
     }
-    STATOR_TRY(requests->file, open_file(run.trace));
+    STATOR_TRY(requests->file, loadgen::open_trace_file(run.trace));
     STATOR_TRY(
         requests->source,
-        simulator::open_trace(requests->file, simulator::make_trace_options(config, run.trace)));
+        simulator::open_trace(*requests->file, simulator::make_trace_options(config, run.trace)));
     return requests;
   }
   if (config.requests == 0) {

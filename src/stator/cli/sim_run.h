@@ -39,7 +39,7 @@ struct SimRun {
 
 /// The requests of a run, with the file they come from.
 struct SimRequests {
-  std::ifstream file;
+  std::unique_ptr<std::istream> file;
   std::unique_ptr<simulator::TraceSource> source;
 };
 

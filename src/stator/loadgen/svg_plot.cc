@@ -14,10 +14,17 @@ constexpr double kWidth = 560;
 constexpr double kHeight = 300;
 constexpr double kLeft = 62;
 constexpr double kRight = 12;
-constexpr double kTop = 34;
+constexpr double kTop = 30;
 constexpr double kBottom = 46;
+constexpr double kLegendRow = 16;
+constexpr double kSwatch = 16;
+constexpr double kLetter = 6.6;  // width of a letter of the legend, about
 constexpr std::array<std::string_view, 6> kColours = {"#2b7bba", "#d9541e", "#3a9a4b",
                                                       "#8a56b0", "#b58a00", "#c2437a"};
+
+std::string_view colour_of(size_t line) {
+  return kColours[line % kColours.size()];
+}
 
 struct Axis {
   double low = 0;
@@ -128,7 +135,7 @@ void draw_axes(const Plot& plot, const Axis& x, const Axis& y, std::string& out)
 
 void draw_line(const PlotLine& line, size_t index, const std::pair<Axis, Axis>& axes,
                std::string& out) {
-  const std::string_view colour = kColours[index % kColours.size()];
+  const std::string_view colour = colour_of(index);
   out +=
       fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\" points=\"", colour);
   for (const auto& [x, y] : line.points) {
@@ -137,11 +144,27 @@ void draw_line(const PlotLine& line, size_t index, const std::pair<Axis, Axis>& 
     }
   }
   out += "\"/>\n";
-  const double at = kTop + 12 + 15 * static_cast<double>(index);
-  out += fmt::format(
-      "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" stroke-width=\"3\"/>"
-      "<text x=\"{4}\" y=\"{5}\">{6}</text>\n",
-      kLeft + 10, kLeft + 26, at, colour, kLeft + 31, at + 4, escape_html(line.name));
+}
+
+/// Below the axes, where no line can be: names one after the other, in as many rows as they need.
+/// Returns the height of the rows.
+double draw_legend(const Plot& plot, std::string& out) {
+  double x = kLeft;
+  double y = kHeight + kLegendRow / 2;
+  for (size_t i = 0; i < plot.lines.size(); ++i) {
+    const std::string& name = plot.lines[i].name;
+    const double width = kSwatch + 5 + kLetter * static_cast<double>(name.size());
+    if (x > kLeft && x + width > kWidth - kRight) {
+      x = kLeft;
+      y += kLegendRow;
+    }
+    out += fmt::format(
+        "<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" "
+        "stroke-width=\"3\"/><text x=\"{4:.1f}\" y=\"{5}\">{6}</text>\n",
+        x, x + kSwatch, y, colour_of(i), x + kSwatch + 5, y + 4, escape_html(name));
+    x += width + 16;
+  }
+  return y + kLegendRow / 2 - kHeight;
 }
 
 }  // namespace
@@ -152,8 +175,10 @@ std::string draw(const Plot& plot) {
   if (!std::isfinite(x.low) || !std::isfinite(y.low)) {
     return {};
   }
-  std::string out = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n",
-                                kWidth, kHeight, escape_html(plot.title));
+  std::string body;
+  const double legend = draw_legend(plot, body);
+  std::string out = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n{}",
+                                kWidth, kHeight + legend, escape_html(plot.title), body);
   draw_axes(plot, x, y, out);
   for (size_t i = 0; i < plot.lines.size(); ++i) {
     draw_line(plot.lines[i], i, {x, y}, out);

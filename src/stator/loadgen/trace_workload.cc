@@ -3,11 +3,11 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <fstream>
 #include <tuple>
 
 #include "stator/core/flat_map.h"
 #include "stator/core/random.h"
+#include "stator/loadgen/trace_file.h"
 #include "stator/loadgen/workload.h"
 
 namespace stator::loadgen {
@@ -85,17 +85,17 @@ class TraceReader {
   explicit TraceReader(const TraceOptions& options) : options_(options) {}
 
   Result<Trace> read() {
-    std::ifstream file(options_.path);
-    if (!file) {
-      return Error(Code::kNotFound, "cannot open the trace '" + options_.path + "'");
-    }
+    STATOR_TRY(const auto file, open_trace_file(options_.path));
     std::string line;
-    while (std::getline(file, line)) {
+    while (std::getline(*file, line)) {
       ++line_;
       if (line.find_first_not_of(" \t\r") == std::string::npos) {
         continue;
       }
       STATOR_CHECK(take(line));
+    }
+    if (file->bad()) {
+      return wrong("the file cannot be read further");
     }
     if (rows_.empty()) {
       return Error(Code::kInvalidArgument, "the trace '" + options_.path + "' has no rows");
