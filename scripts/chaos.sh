@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The long forms of the fault tests, with progress: hours on a small machine.
 # usage: scripts/chaos.sh [kills|cpu|etcd|chaos|sim]...     (default: all of them)
-# env:   STATOR_BINARY (build/release/bin/stator)  KILLS (10000)  CPU_KILLS (200)  OUTAGE_S (600)  CHAOS (10)  SEEDS (20000)
+# env:   STATOR_BINARY (build/release/bin/stator)  KILLS (10000)  KILL_SLOTS (12)  CPU_KILLS (200)  OUTAGE_S (600)  CHAOS (10)  SEEDS (20000)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export STATOR_BINARY=${STATOR_BINARY:-$PWD/build/release/bin/stator} PYTHONDONTWRITEBYTECODE=1
@@ -16,7 +16,7 @@ run() {
 for part in "${@:-kills cpu etcd chaos sim}"; do
   for what in $part; do
     case $what in
-      kills) run STATOR_KILLS="${KILLS:-10000}" "$python" tests/chaos/kill_storm_test.py ;;
+      kills) run STATOR_KILLS="${KILLS:-10000}" STATOR_KILL_SLOTS="${KILL_SLOTS:-12}" "$python" tests/chaos/kill_storm_test.py ;;
       cpu) run STATOR_CPU_KILLS="${CPU_KILLS:-200}" "$python" tests/e2e/migration_test.py CpuStorm ;;
       etcd) run STATOR_ETCD_OUTAGE_S="${OUTAGE_S:-600}" "$python" tests/e2e/etcd_test.py ;;
       chaos)
