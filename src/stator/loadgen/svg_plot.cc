@@ -16,6 +16,7 @@ constexpr double kLeft = 62;
 constexpr double kRight = 12;
 constexpr double kTop = 30;
 constexpr double kBottom = 46;
+constexpr double kTickDistance = 32;
 constexpr double kLegendRow = 16;
 constexpr double kSwatch = 16;
 constexpr double kLetter = 6.6;  // width of a letter of the legend, about
@@ -112,7 +113,12 @@ double place_y(const Axis& axis, double value) {
 
 void draw_axes(const Plot& plot, const Axis& x, const Axis& y, std::string& out) {
   const double bottom = kHeight - kBottom;
+  double last = -INFINITY;
   for (const double tick : ticks(x)) {
+    if (place_x(x, tick) - last < kTickDistance) {
+      continue;  // round numbers crowd at the end of a short logarithmic axis
+    }
+    last = place_x(x, tick);
     out += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
         "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4}</text>\n",
