@@ -132,7 +132,9 @@ void LoadBook::free(ActiveSequences::Ticket ticket, uint32_t output_tokens,
     const MutexLock lock(mutex_);
     core_.free(ticket, now);
   }
-  instruments_.output_tokens.observe(output_tokens);
+  if (output_tokens > 0) {  // else it failed, or its answer goes through another router
+    instruments_.output_tokens.observe(output_tokens);
+  }
   if (announced != 0) {
     announcer_->freed(announced);
   }

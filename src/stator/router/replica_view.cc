@@ -5,6 +5,17 @@
 
 namespace stator::router {
 
+Booking booking_of(const ReplicaBooking& booking, LoadSlot slot) {
+  return {.slot = slot,
+          .prompt_tokens = booking.prompt_tokens,
+          .block_size = booking.block_size,
+          .prefill_tokens = booking.prefill_tokens,
+          .prompt = booking.sequences,
+          .expected_output_tokens = booking.expected_output_tokens,
+          .worker = booking.worker,
+          .announced = false};
+}
+
 void ReplicaView::add(const ReplicaBooking& booking) {
   const auto [at, fresh] = bookings_.try_emplace(booking.request);
   if (!fresh) {

@@ -12,6 +12,10 @@
 
 namespace stator::router {
 
+/// How another router's request is booked here: neither told on nor learned from. Points into
+/// `booking`.
+Booking booking_of(const ReplicaBooking& booking, LoadSlot slot);
+
 /// The receiving side: one other router's bookings as load of ours. A pure core, one thread at a
 /// time. Messages may come late, twice, in another order or not at all.
 ///

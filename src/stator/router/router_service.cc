@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "stator/router/index/index_service.h"
+#include "stator/router/replica_view.h"
 
 namespace stator::router {
 namespace {
@@ -489,14 +490,9 @@ std::optional<LoadLease> RouterService::book_for_replica(const ReplicaBooking& b
   if (!slot) {
     return std::nullopt;
   }
-  return book_->take({.slot = *slot,
-                      .prompt_tokens = booking.prompt_tokens,
-                      .block_size = booking.block_size,
-                      .prefill_tokens = booking.prefill_tokens,
-                      .prompt = booking.sequences,
-                      .expected_output_tokens = booking.expected_output_tokens,
-                      .worker = booking.worker,
-                      .announced = false});
+  // Who guesses what workers hold must know what others sent there.
+  index_.on_routed(booking.worker, booking.sequences);
+  return book_->take(booking_of(booking, *slot));
 }
 
 void RouterService::set_load_stale(bool stale) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "stator/router/replica_view.h"
+
 namespace stator::services {
 namespace {
 
@@ -99,13 +101,8 @@ std::optional<router::LoadLease> SelectionService::book_for_replica(
   if (!slot) {
     return std::nullopt;
   }
-  return partition->second->book->take({.slot = *slot,
-                                        .prompt_tokens = booking.prompt_tokens,
-                                        .block_size = booking.block_size,
-                                        .prefill_tokens = booking.prefill_tokens,
-                                        .prompt = booking.sequences,
-                                        .expected_output_tokens = booking.expected_output_tokens,
-                                        .announced = false});
+  partition->second->index->on_routed(booking.worker, booking.sequences);
+  return partition->second->book->take(router::booking_of(booking, *slot));
 }
 
 // ── Workers ──

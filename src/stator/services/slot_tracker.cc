@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "stator/router/replica_view.h"
+
 namespace stator::services {
 namespace {
 
@@ -87,13 +89,7 @@ std::optional<router::LoadLease> SlotTracker::book_for_replica(
   if (slot == partition->second->slots.end()) {
     return std::nullopt;
   }
-  return partition->second->book->take({.slot = slot->second,
-                                        .prompt_tokens = booking.prompt_tokens,
-                                        .block_size = booking.block_size,
-                                        .prefill_tokens = booking.prefill_tokens,
-                                        .prompt = booking.sequences,
-                                        .expected_output_tokens = booking.expected_output_tokens,
-                                        .announced = false});
+  return partition->second->book->take(router::booking_of(booking, slot->second));
 }
 
 Status SlotTracker::remove_worker(const PartitionName& name, WorkerId worker) {

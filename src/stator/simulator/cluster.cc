@@ -79,11 +79,8 @@ Cluster::Cluster(const ClusterConfig& config, const perf::TimingModel& timing)
 
 Status Cluster::add_pool(uint32_t workers, engine::SimRole role) {
   Pool pool;
-  pool.book = router::LoadBook::make(clock_);
-  STATOR_TRY(auto router, router::Router::create(config_.router, pool.book,
-                                                 Random(config_.seed + pools_.size())));
-  STATOR_TRY(const router::QueueOrder order, router::parse_queue_order(config_.router.queue.order));
-  pool.dispatcher = std::make_unique<router::Dispatcher>(std::move(router), order);
+  STATOR_TRY(pool.routers, RouterGroup::create(config_.router_replicas, config_.router,
+                                               config_.seed + pools_.size(), clock_));
   pool.follows_events = router::find_policy(config_.router.mode)->make()->needs().overlap;
   pool.engine = config_.engine;
   pool.engine.role = role;
@@ -98,7 +95,7 @@ Status Cluster::add_pool(uint32_t workers, engine::SimRole role) {
 int64_t Cluster::booked() const {
   int64_t booked = 0;
   for (const Pool& pool : pools_) {
-    booked += pool.dispatcher->router().active_requests();
+    booked += pool.routers->booked();
   }
   return booked;
 }
@@ -141,12 +138,16 @@ Status Cluster::run(TraceSource& trace, Recorder& recorder) {
     }
     finish_handoffs();
     meet_fates();
+    hear_of_each_other();
     while (arrivals.is_due(clock_.now(), in_flight_)) {
       STATOR_CHECK(arrivals.take(clock_.now(), request_));
       arrive();
     }
     empty_queues();
     start_passes();
+  }
+  for (Pool& pool : pools_) {
+    pool.routers->sync(clock_.now());
   }
   return {};
 }
@@ -187,7 +188,20 @@ std::optional<TimePoint> Cluster::next_time() {
       consider(*plan_at_);
     }
   }
+  for (const Pool& pool : pools_) {
+    if (const auto sync = pool.routers->next_sync(); sync && in_flight_ > 0) {
+      consider(*sync);
+    }
+  }
   return next;
+}
+
+void Cluster::hear_of_each_other() {
+  for (Pool& pool : pools_) {
+    if (const auto sync = pool.routers->next_sync(); sync && *sync <= clock_.now()) {
+      pool.routers->sync(clock_.now());
+    }
+  }
 }
 
 void Cluster::pass_time(TimePoint until) {
@@ -254,7 +268,7 @@ void Cluster::dispatch(uint32_t index, uint32_t at) {
   const Live& live = lives_[index];
   Pool& pool = pools_[at];
   const std::string line = std::to_string(live.record.line);
-  auto submitted = pool.dispatcher->submit(
+  auto submitted = pool.routers->submit(
       {.request_id = live.record.request_id.empty() ? line : live.record.request_id,
        .model = kModel,
        .prompt_tokens = prompt_of(live),
@@ -271,7 +285,7 @@ void Cluster::dispatch(uint32_t index, uint32_t at) {
   } else if (auto* decision = std::get_if<router::Decision>(&*submitted)) {
     place(index, at, std::move(*decision));
   } else {
-    const auto id = std::get<router::Dispatcher::Id>(*submitted);
+    const auto id = std::get<RouterGroup::Id>(*submitted);
     pool.queued.emplace(id, index);
     if (const Duration wait = config_.router.queue.wait_max; wait > Duration::zero()) {
       pool.deadlines.emplace_back(clock_.now() + wait + Duration(1), id);
@@ -307,7 +321,7 @@ void Cluster::refuse(uint32_t index, const Error& error) {
 /// Whoever may go now, goes; whoever has waited too long is sent away.
 void Cluster::empty_queues() {
   for (uint32_t at = 0; at < pools_.size(); ++at) {
-    const auto settle = [&](router::Dispatcher::Outcome outcome) {
+    const auto settle = [&](RouterGroup::Outcome outcome) {
       const auto known = pools_[at].queued.find(outcome.id);
       const uint32_t live = known->second;
       pools_[at].queued.erase(known);
@@ -320,10 +334,10 @@ void Cluster::empty_queues() {
     if (pools_[at].queued.empty()) {
       continue;
     }
-    for (router::Dispatcher::Outcome& late : pools_[at].dispatcher->expire(clock_.now())) {
+    for (RouterGroup::Outcome& late : pools_[at].routers->expire(clock_.now())) {
       settle(std::move(late));
     }
-    while (auto next = pools_[at].dispatcher->next(clock_.now(), clock_.wall_now())) {
+    while (auto next = pools_[at].routers->next(clock_.now(), clock_.wall_now())) {
       settle(std::move(*next));
     }
   }
@@ -333,10 +347,10 @@ void Cluster::empty_queues() {
 void Cluster::give_up_queues() {
   for (Pool& pool : pools_) {
     const auto queued = std::exchange(pool.queued, {});
-    std::vector<std::pair<router::Dispatcher::Id, uint32_t>> waiting(queued.begin(), queued.end());
+    std::vector<std::pair<RouterGroup::Id, uint32_t>> waiting(queued.begin(), queued.end());
     std::ranges::sort(waiting);
     for (const auto& [id, live] : waiting) {
-      pool.dispatcher->remove(id);
+      pool.routers->remove(id);
       end(live, RequestStatus::kUnroutable);
     }
   }
@@ -402,9 +416,9 @@ void Cluster::finish_passes(uint32_t index) {
 
 void Cluster::tell_router(uint32_t index) {
   Worker& worker = workers_[index];
-  router::Router& router = pools_[worker.pool].dispatcher->router();
+  RouterGroup& routers = *pools_[worker.pool].routers;
   for (kv::KvEventData& data : outcome_.events) {
-    router.apply(key_of(index), {.event_id = ++worker.events, .data = std::move(data)});
+    routers.apply(key_of(index), {.event_id = ++worker.events, .data = std::move(data)});
   }
 }
 

@@ -16,11 +16,11 @@
 #include "stator/core/result.h"
 #include "stator/engine/sim/sim_core.h"
 #include "stator/perf/timing_model.h"
-#include "stator/router/dispatcher.h"
 #include "stator/simulator/arrivals.h"
 #include "stator/simulator/planner.h"
 #include "stator/simulator/prompt_blocks.h"
 #include "stator/simulator/recorder.h"
+#include "stator/simulator/router_group.h"
 #include "stator/simulator/trace_source.h"
 #include "stator/simulator/transfers.h"
 #include "stator/simulator/wake_queue.h"
@@ -35,7 +35,8 @@ struct ClusterConfig {
   engine::SimEngineConfig engine;
   engine::SimPasses passes = engine::SimPasses::kCompressed;
   router::RouterConfig router;
-  uint64_t seed = 42;          ///< of the router's random choices
+  uint32_t router_replicas = 1;  ///< that take turns with the requests; see RouterGroup
+  uint64_t seed = 42;            ///< of the routers' random choices
   double arrival_speedup = 1;  ///< the trace's times are divided by it
   uint32_t concurrency = 0;    ///< closed loop: so many requests at once, times ignored; 0 = open
   double handoff_bytes_per_token = 0;  ///< KV of one prompt token
@@ -60,9 +61,9 @@ struct ClusterConfig {
 ///   Report report = recorder.make_report();
 ///
 /// At one instant: passes that end (KV events, then tokens), hand-overs, what befalls the fleet
-/// (deaths, workers that are ready, the planner), arrivals, requests in the router's queue that may
-/// go, and then new passes on workers with work, lowest first; until nothing happens at that
-/// instant any more.
+/// (deaths, workers that are ready, the planner), what routers hear of each other, arrivals,
+/// requests in the routers' queues that may go, and then new passes on workers with work, lowest
+/// first; until nothing happens at that instant any more.
 ///
 /// A worker that dies takes its cache and the pass under way with it. Its requests go on at another
 /// worker with the tokens they have, at most migration_limit times, and fail after that.
@@ -87,7 +88,7 @@ class Cluster {
   TimePoint now() const { return clock_.now(); }
   /// Requests inside; 0 when idle.
   uint64_t in_flight() const { return in_flight_; }
-  /// Sum of the router's bookings; 0 when idle.
+  /// Sum of the routers' bookings; 0 when idle.
   int64_t booked() const;
 
  private:
@@ -102,14 +103,13 @@ class Cluster {
     uint32_t inbound = 0;        // hand-overs on their way to it
     bool dirty = false;
   };
-  /// Workers that do the same, with a router in front.
+  /// Workers that do the same, with their routers in front.
   struct Pool {
-    std::unique_ptr<router::Dispatcher> dispatcher;
-    std::shared_ptr<router::LoadBook> book;  // shared with leases
+    std::unique_ptr<RouterGroup> routers;
     engine::SimEngineConfig engine;
     bool follows_events = false;
-    FlatMap<router::Dispatcher::Id, uint32_t> queued;                    // to lives_
-    std::deque<std::pair<TimePoint, router::Dispatcher::Id>> deadlines;  // of queued, and stale
+    FlatMap<RouterGroup::Id, uint32_t> queued;                    // to lives_
+    std::deque<std::pair<TimePoint, RouterGroup::Id>> deadlines;  // of queued, and stale
     uint32_t starting = 0, ready = 0, draining = 0;
     uint64_t waiting = 0, running = 0, blocks_in_use = 0;  // in engines
     unsigned __int128 worker_time = 0;                     // provisioned, in worker nanoseconds
@@ -157,6 +157,7 @@ class Cluster {
   void dispatch(uint32_t live, uint32_t pool);
   void place(uint32_t live, uint32_t pool, router::Decision decision);
   void refuse(uint32_t live, const Error& error);
+  void hear_of_each_other();
   void empty_queues();
   void give_up_queues();
   void submit(uint32_t live, uint32_t worker);

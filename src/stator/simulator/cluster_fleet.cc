@@ -48,7 +48,7 @@ void Cluster::make_ready(uint32_t index) {
   worker.state = State::kReady;
   --pool.starting;
   ++pool.ready;
-  pool.dispatcher->router().add_worker(
+  pool.routers->add_worker(
       key_of(index), {.total_kv_blocks = pool.engine.blocks,
                       .max_num_batched_tokens = pool.engine.max_num_batched_tokens});
   if (config_.time_between_failures > Duration::zero()) {
@@ -97,7 +97,7 @@ void Cluster::drop_worker(uint32_t index) {
      : worker.state == State::kReady  ? pool.ready
                                       : pool.draining);
   if (worker.state != State::kStarting) {
-    pool.dispatcher->router().remove_worker(key_of(index));
+    pool.routers->remove_worker(key_of(index));
   }
   worker.state = State::kGone;
   worker.core.reset();
@@ -216,7 +216,7 @@ void Cluster::scale(uint32_t index, uint32_t number) {
       worker.state = State::kDraining;
       --pools_[index].ready;
       ++pools_[index].draining;
-      pools_[index].dispatcher->router().set_draining(key_of(i), true);
+      pools_[index].routers->set_draining(key_of(i), true);
       touch(i);  // it may be idle already
     }
   }

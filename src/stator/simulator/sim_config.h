@@ -21,6 +21,7 @@ struct SimConfig {
   // The fleet.
   uint32_t workers = 1;
   uint32_t prefill_workers = 0;
+  uint32_t router_replicas = 1;
   uint32_t gpus_per_worker = 1;
   double kv_bytes_per_token = 0;
   double link_gb_per_s = 64;

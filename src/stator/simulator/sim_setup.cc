@@ -17,6 +17,7 @@ Result<ClusterConfig> make_cluster_config(const SimConfig& config,
                  : config.by_token ? engine::SimPasses::kProduction
                                    : engine::SimPasses::kCompressed;
   fleet.router = router;
+  fleet.router_replicas = config.router_replicas;
   fleet.seed = config.seed;
   fleet.arrival_speedup = config.arrival_speedup;
   fleet.concurrency = config.concurrency;

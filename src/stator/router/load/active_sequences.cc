@@ -55,6 +55,8 @@ ActiveSequences::Ticket ActiveSequences::add(const Booking& booking, TimePoint n
   request.slot = booking.slot;
   request.expected_output_tokens = booking.expected_output_tokens.value_or(0);
   request.last_news = now;
+  // Another router's, heard of late: its load counts, but its times teach nothing.
+  request.started = !booking.announced;
   if (booking.prefill_tokens > 0) {
     worker.prefill.add(index, booking.prefill_tokens, booking.predicted_prefill, now);
     request.prefilling = true;

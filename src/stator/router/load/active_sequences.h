@@ -33,7 +33,7 @@ struct Booking {
   Duration predicted_prefill{};                    ///< zero: no prediction, no decay
   bool shares_prefix = true;                       ///< false: its blocks are its own
   WorkerKey worker{};                              ///< whose slot it is, for replicas
-  bool announced = true;                           ///< false: replicas need not know
+  bool announced = true;                           ///< false: of another router
 };
 
 /// The load of every worker, from our own bookings: requests, prompt tokens to compute, KV blocks.

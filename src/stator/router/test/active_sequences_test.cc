@@ -180,6 +180,24 @@ TEST_F(ActiveSequencesTest, AWorkerOfHalfTheSpeedIsFoundOut) {
   EXPECT_EQ(loads_.rates().of(a_), loads_.rates().of(b_)) << "what was long ago is forgotten";
 }
 
+TEST_F(ActiveSequencesTest, AnotherRoutersBookingIsLoadButTeachesNothing) {
+  const WorkerRates::Rates before = loads_.rates().of(a_);
+
+  const auto ticket = loads_.add({.slot = a_,
+                                  .prompt_tokens = 160,
+                                  .prefill_tokens = 160,
+                                  .announced = false},
+                                 now_);
+  EXPECT_EQ(loads_.row(a_, now_).prefill_tokens, 160);
+  EXPECT_EQ(loads_.first_token(ticket, now_), std::nullopt) << "both may be heard at once";
+
+  EXPECT_EQ(loads_.row(a_, now_).prefill_tokens, 0);
+  EXPECT_EQ(loads_.row(a_, now_).active_blocks, 10);
+  loads_.free(ticket, now_);
+  EXPECT_EQ(loads_.row(a_, now_).active_blocks, 0);
+  EXPECT_EQ(loads_.rates().of(a_), before);
+}
+
 TEST_F(ActiveSequencesTest, LearnsHowFastAWorkerIs) {
   run_requests(a_, 200, 1);
   const WorkerRates::Rates learned = loads_.rates().of(a_);

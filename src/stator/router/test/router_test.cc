@@ -324,6 +324,28 @@ TEST(RouterService, RoutesToRanksEachWithACacheAndALoadOfItsOwn) {
   EXPECT_EQ(service->worker_count(), 0U);
 }
 
+TEST(RouterService, WhatAnotherRouterSentToASilentWorkerIsGuessedHereToo) {
+  const SimClock sim_clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  auto service = *RouterService::create({.mode = "kv"}, "m", sim_clock, metrics, receipts);
+  service->add_worker(kA, {.kv_events = false});
+  service->add_worker(kB, {.kv_events = false});
+  const Prompt prompt(160);
+  const RouteRequest request = prompt.request();
+
+  service
+      ->book_for_replica({.worker = kB,
+                          .prompt_tokens = 160,
+                          .sequences = {request.sequences.begin(), request.sequences.end()}})
+      .reset();
+
+  auto decision = service->route(request);
+  ASSERT_TRUE(decision.has_value());
+  EXPECT_EQ(decision->worker, kB);
+  EXPECT_EQ(decision->overlap_blocks, 10U);
+}
+
 /// Keeps the questions; answers when told to.
 class LaterAdvisor final : public Advisor {
  public:
