@@ -21,7 +21,7 @@ namespace stator::runtime {
 /// several routers over the same workers do not all choose the one that looks idle to each.
 ///
 /// They ask each other over gRPC, every `interval`, what is new; who is silent for `expiry` has no
-/// load any more. Load that is older than a few intervals is reported as stale.
+/// load any more. As long as there are others, their load is reported as stale.
 ///
 ///   auto hub = ReplicaHub::create(config, clock, metrics);
 ///   router->announce_to(hub->announcer("model"));
@@ -40,7 +40,7 @@ class ReplicaHub {
     std::function<std::optional<router::LoadLease>(const router::ReplicaBooking& booking)> book;
     /// Whom to ask, looked at once a second.
     std::function<std::vector<Peer>()> peers;
-    /// Told when the load of others stops being fresh, or is again. May be empty.
+    /// Told once a second whether there are others, whose newest load is unknown. May be empty.
     std::function<void(bool stale)> on_stale;
   };
 

@@ -33,7 +33,6 @@ constexpr Duration kCallDeadline = 500ms;  // a peer that is slower holds up the
 constexpr Duration kRetryInterval = 1s;    // after a failed call
 constexpr int kPullsPerTurnMax = 8;        // of update_max events each
 constexpr size_t kPeersMax = 256;
-constexpr int kStaleIntervals = 8;  // load older than this many intervals is not fresh
 
 /// Our bookings, shared by all that make or read them.
 struct SharedLog {
@@ -226,6 +225,9 @@ class GrpcReplicaHub final : public ReplicaHub {
                   {{"peer", found.key}, {"address", found.address}});
       }
     }
+    if (wiring_.on_stale) {
+      wiring_.on_stale(!peers_.empty());
+    }
   }
 
   void pull(uint64_t id, AskedPeer& peer) {
@@ -278,12 +280,6 @@ class GrpcReplicaHub final : public ReplicaHub {
     series_.peers.set(static_cast<double>(peers_.size()));
     series_.bookings.set(static_cast<double>(bookings));
     series_.age.set(std::chrono::duration<double>(age).count());
-    const bool stale = age > kStaleIntervals * config_.interval;
-    if (stale != std::exchange(stale_, stale)) {
-      if (wiring_.on_stale) {
-        wiring_.on_stale(stale);
-      }
-    }
   }
 
   const router::ReplicaConfig config_;
@@ -296,7 +292,6 @@ class GrpcReplicaHub final : public ReplicaHub {
   int port_ = 0;
   Wiring wiring_;
   std::map<uint64_t, AskedPeer> peers_;  // the thread's; by router id, at most kPeersMax
-  bool stale_ = false;                   // the thread's
 
   Mutex mutex_;
   std::condition_variable_any wake_;

@@ -37,8 +37,8 @@ struct ClusterConfig {
   router::RouterConfig router;
   uint32_t router_replicas = 1;  ///< that take turns with the requests; see RouterGroup
   uint64_t seed = 42;            ///< of the routers' random choices
-  double arrival_speedup = 1;  ///< the trace's times are divided by it
-  uint32_t concurrency = 0;    ///< closed loop: so many requests at once, times ignored; 0 = open
+  double arrival_speedup = 1;    ///< the trace's times are divided by it
+  uint32_t concurrency = 0;      ///< closed loop: so many requests at once, times ignored; 0 = open
   double handoff_bytes_per_token = 0;  ///< KV of one prompt token
   double handoff_bytes_per_second = 64e9;
   /// Hand-overs at once share the links of both workers, so the one that decodes is chosen before

@@ -48,9 +48,9 @@ void Cluster::make_ready(uint32_t index) {
   worker.state = State::kReady;
   --pool.starting;
   ++pool.ready;
-  pool.routers->add_worker(
-      key_of(index), {.total_kv_blocks = pool.engine.blocks,
-                      .max_num_batched_tokens = pool.engine.max_num_batched_tokens});
+  pool.routers->add_worker(key_of(index),
+                           {.total_kv_blocks = pool.engine.blocks,
+                            .max_num_batched_tokens = pool.engine.max_num_batched_tokens});
   if (config_.time_between_failures > Duration::zero()) {
     const double mean = static_cast<double>(config_.time_between_failures.count());
     const double life = std::min(-mean * std::log1p(-random_.uniform()), 1e17);

@@ -92,8 +92,9 @@ Result<std::unique_ptr<RouterGroup>> RouterGroup::create(uint32_t replicas,
     if (i > 0) {
       index = std::make_unique<BorrowedIndex>(group->replicas_.front()->router().index());
     }
-    STATOR_TRY(auto router, router::Router::create(config, replica->book, Random(seed + i),
-                                                   std::move(index)));
+    STATOR_TRY(auto router,
+               router::Router::create(config, replica->book, Random(seed + i), std::move(index)));
+    router->set_load_stale(replicas > 1);
     replica->dispatcher = std::make_unique<router::Dispatcher>(std::move(router), order);
     group->replicas_.push_back(std::move(replica));
   }

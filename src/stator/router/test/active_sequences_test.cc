@@ -183,11 +183,8 @@ TEST_F(ActiveSequencesTest, AWorkerOfHalfTheSpeedIsFoundOut) {
 TEST_F(ActiveSequencesTest, AnotherRoutersBookingIsLoadButTeachesNothing) {
   const WorkerRates::Rates before = loads_.rates().of(a_);
 
-  const auto ticket = loads_.add({.slot = a_,
-                                  .prompt_tokens = 160,
-                                  .prefill_tokens = 160,
-                                  .announced = false},
-                                 now_);
+  const auto ticket = loads_.add(
+      {.slot = a_, .prompt_tokens = 160, .prefill_tokens = 160, .announced = false}, now_);
   EXPECT_EQ(loads_.row(a_, now_).prefill_tokens, 160);
   EXPECT_EQ(loads_.first_token(ticket, now_), std::nullopt) << "both may be heard at once";
 

@@ -15,6 +15,7 @@
 #include "stator/perf/polynomial_timing.h"
 #include "stator/simulator/cluster.h"
 #include "stator/simulator/mooncake_trace.h"
+#include "stator/simulator/workload_generator.h"
 
 namespace stator::simulator {
 namespace {
@@ -42,10 +43,10 @@ std::string make_agent_trace() {
         ids.push_back(fresh++);
       }
       lines.emplace(
-          time, fmt::format(
-                    R"({{"timestamp":{},"input_length":{},"output_length":{},"hash_ids":[{}]}})"
-                    "\n",
-                    time, ids.size() * kHashTokens, 40 + random.below(200), fmt::join(ids, ",")));
+          time,
+          fmt::format(R"({{"timestamp":{},"input_length":{},"output_length":{},"hash_ids":[{}]}})"
+                      "\n",
+                      time, ids.size() * kHashTokens, 40 + random.below(200), fmt::join(ids, ",")));
       time += 15'000 + random.below(30'000);
     }
   }
@@ -64,14 +65,13 @@ std::string read_recorded(const std::string& name) {
 struct Workload {
   const char* name;
   std::string (*text)();
-  double full_load_speedup;  ///< of arrivals, to the rate that round robin reaches in a closed loop
   double times_round_robin;  ///< how much sooner the default policy is at 0.9, at least
 };
 
 const Workload kWorkloads[] = {
-    {"agents", make_agent_trace, 0, 2},
-    {"synthetic", [] { return read_recorded("synthetic_trace.jsonl"); }, 0, 6},
-    {"conversation", [] { return read_recorded("conversation_trace.jsonl"); }, 0, 2},
+    {"agents", make_agent_trace, 2},
+    {"synthetic", [] { return read_recorded("synthetic_trace.jsonl"); }, 6},
+    {"conversation", [] { return read_recorded("conversation_trace.jsonl"); }, 2},
 };
 
 class PolicyQuality : public testing::TestWithParam<Workload> {
@@ -117,7 +117,7 @@ class PolicyQuality : public testing::TestWithParam<Workload> {
 };
 
 TEST_P(PolicyQuality, TheDefaultIsNeverWorseThanTheReferenceCost) {
-  for (const double load : {0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1}) {
+  for (const double load : {0.3, 0.6, 0.9, 1.1}) {
     const double reference = ttft("kv", load);
     const double ours = ttft(default_mode_, load);
     EXPECT_LE(ours, reference * (load >= 0.8 ? 0.95 : 1.0)) << "at load " << load;
@@ -130,6 +130,34 @@ TEST_P(PolicyQuality, TheDefaultIsSoonerThanRoundRobinUnderLoad) {
 
 INSTANTIATE_TEST_SUITE_P(Traces, PolicyQuality, testing::ValuesIn(kWorkloads),
                          [](const auto& workload) { return workload.param.name; });
+
+/// Part of all prompt tokens that were found in caches, with so many routers.
+double find_hit_rate(uint32_t routers) {
+  const perf::PolynomialTiming timing;
+  const auto trace = make_workload({.requests = 8000,
+                                    .rate = 80,
+                                    .input{.distribution = "lognormal", .mean = 2000, .std = 2000},
+                                    .output{.distribution = "lognormal", .mean = 150, .std = 100},
+                                    .prefix_tokens = 4096,
+                                    .prefix_groups = 200,
+                                    .prefix_skew = 1,
+                                    .turns = 5,
+                                    .pause{.distribution = "exponential", .mean = 10'000}});
+  EXPECT_TRUE(trace.has_value());
+  ClusterConfig config{.workers = 240, .router_replicas = routers};
+  auto cluster = Cluster::create(config, timing);
+  EXPECT_TRUE(cluster.has_value());
+  Recorder recorder((*cluster)->worker_count(), {});
+  EXPECT_TRUE((*cluster)->run(**trace, recorder).has_value());
+  EXPECT_EQ((*cluster)->booked(), 0);
+  return recorder.make_report().first_cached_ratio;
+}
+
+TEST(RouterReplicas, EightFindInTheCachesOf240WorkersWhatOneFinds) {
+  const double one = find_hit_rate(1);
+  EXPECT_GT(one, 0.5);
+  EXPECT_GE(find_hit_rate(8), one * 0.98);
+}
 
 }  // namespace
 }  // namespace stator::simulator

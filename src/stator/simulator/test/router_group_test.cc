@@ -28,12 +28,11 @@ class RouterGroupTest : public testing::Test {
 
   std::variant<router::Decision, RouterGroup::Id> submit(
       RouterGroup& group, std::span<const blocks::SequenceHash> blocks = {}) {
-    auto submitted =
-        group.submit({.request_id = "r",
-                      .model = "m",
-                      .prompt_tokens = static_cast<uint32_t>(64 + blocks.size() * 16),
-                      .sequences = blocks},
-                     {.arrival = clock_.now()}, clock_.wall_now());
+    auto submitted = group.submit({.request_id = "r",
+                                   .model = "m",
+                                   .prompt_tokens = static_cast<uint32_t>(64 + blocks.size() * 16),
+                                   .sequences = blocks},
+                                  {.arrival = clock_.now()}, clock_.wall_now());
     EXPECT_TRUE(submitted.has_value());
     return std::move(*submitted);
   }
