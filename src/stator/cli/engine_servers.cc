@@ -197,6 +197,12 @@ Result<std::unique_ptr<EngineServers>> EngineServers::connect(const Settings& se
                {"kv_blocks", facts.total_blocks},
                {"role", to_string(facts.handoff.role)},
                {"kv_events", !out->sources_of(i).empty()}});
+    if (!facts.keeps_seeds) {
+      log::warn(kLogTarget,
+                "this engine ignores seeds: start it with --enable-deterministic-inference if "
+                "answers with one must repeat",
+                {{"url", out->servers_[i].url}});
+    }
   }
   return out;
 }

@@ -50,6 +50,7 @@ struct EngineFacts {
   std::vector<KvEventSource> kv_sources;
   std::optional<WorkerRole> role;  ///< in a fleet that is split into prefill and decode servers
   uint16_t bootstrap_port = 0;     ///< where such servers meet
+  bool keeps_seeds = true;         ///< false: it takes a seed, but draws as it likes
   HandoffAbility handoff;          ///< of make_ability(), not the server's word
   friend bool operator==(const EngineFacts&, const EngineFacts&) = default;
 };

@@ -48,6 +48,9 @@ Status learn_server_info(std::string_view body, std::string_view host, EngineFac
   facts.dp_size = std::clamp(number("dp_size"), 1U, kDpRanksMax);
   facts.role = find_role(text_or(root, "disaggregation_mode", ""));  // null in a whole server
   facts.bootstrap_port = static_cast<uint16_t>(number("disaggregation_bootstrap_port"));
+  // Seen with 0.5.23: without this option a seed changes nothing.
+  facts.keeps_seeds = root["enable_deterministic_inference"].error() != simdjson::SUCCESS ||
+                      is_true(root, "enable_deterministic_inference");
   facts.kv_sources.clear();
   JsonObject events;
   if (find_object(root, "kv_events", events) && text_or(events, "publisher", "") == "zmq") {

@@ -96,6 +96,7 @@ TEST(SglangFacts, FromRecordedAnswers) {
   EXPECT_EQ(facts.max_model_len, 1024U);
   EXPECT_EQ(facts.block_size, 16U);
   EXPECT_EQ(facts.total_blocks, 256U);
+  EXPECT_FALSE(facts.keeps_seeds);
   ASSERT_EQ(facts.kv_sources.size(), 1U);
   EXPECT_EQ(facts.kv_sources[0].endpoint, "tcp://h:5560");
 
