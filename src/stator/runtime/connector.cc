@@ -58,6 +58,9 @@ class GrpcConnector final : public Connector {
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetMaxReceiveMessageSize(static_cast<int>(wire::kMessageBytesMax));
     arguments.SetMaxSendMessageSize(static_cast<int>(wire::kMessageBytesMax));
+    if (options_.tls && !options_.tls->server_name.empty()) {
+      arguments.SetSslTargetNameOverride(options_.tls->server_name);
+    }
     return grpc::CreateCustomChannel(address, credentials_, arguments);
   }
 

@@ -17,6 +17,7 @@
 #include "stator/runtime/detail/backoff.h"
 #include "stator/runtime/detail/etcd_client.h"
 #include "stator/runtime/detail/etcd_view.h"
+#include "stator/runtime/detail/record_registration.h"
 #include "stator/runtime/detail/view_hub.h"
 
 namespace stator::runtime {
@@ -34,9 +35,8 @@ constexpr Duration kWriteRetry = 500ms;
 constexpr Duration kIdle = 1s;
 // Processes that lost their leases together do not come back together.
 constexpr Duration kLostLeaseJitter = 1s;
-// Publishing costs a copy of the view: the larger it is, the more changes go into one.
+// Changes that come closer together than this reach watchers together.
 constexpr Duration kPublishPace = 10ms;
-constexpr Duration kPublishPacePerInstance = 10us;
 
 struct EtcdMetrics {
   explicit EtcdMetrics(Metrics& metrics)
@@ -65,7 +65,7 @@ struct EtcdMetrics {
 
 /// Calls to the store are made without the lock. What waits for the store is bounded by the
 /// registrations of this process.
-class EtcdDiscovery final : public Discovery {
+class EtcdDiscovery final : public Discovery, public detail::RecordKeeper {
  public:
   EtcdDiscovery(EtcdOptions options, std::unique_ptr<EtcdClient> client, const Clock& clock,
                 Metrics& metrics)
@@ -106,8 +106,8 @@ class EtcdDiscovery final : public Discovery {
     return hub_.watch(std::move(query), shard, listener);
   }
 
-  Status update(const InstanceRecord& record) STATOR_EXCLUDES(mutex_);
-  void withdraw(const InstanceKey& key, Incarnation incarnation) STATOR_EXCLUDES(mutex_);
+  Status update(InstanceRecord record) override STATOR_EXCLUDES(mutex_);
+  void withdraw(const InstanceKey& key, Incarnation incarnation) override STATOR_EXCLUDES(mutex_);
 
  private:
   struct Owned {
@@ -154,7 +154,6 @@ class EtcdDiscovery final : public Discovery {
   Mutex mutex_;
   std::condition_variable_any changed_;
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
-  bool dirty_ STATOR_GUARDED_BY(mutex_) = false;   // the view is newer than what was published
   bool unread_ STATOR_GUARDED_BY(mutex_) = true;   // the watcher must read everything again
   bool wanted_ STATOR_GUARDED_BY(mutex_) = false;  // something is to be written
   EtcdView view_ STATOR_GUARDED_BY(mutex_);
@@ -165,29 +164,6 @@ class EtcdDiscovery final : public Discovery {
   std::atomic<bool> store_up_{true};
   net::Thread keeper_;
   net::Thread watcher_;
-};
-
-class EtcdRegistration final : public Registration {
- public:
-  EtcdRegistration(EtcdDiscovery& discovery, InstanceKey key, Incarnation incarnation)
-      : discovery_(discovery), key_(std::move(key)), incarnation_(incarnation) {}
-  EtcdRegistration(const EtcdRegistration&) = delete;
-  EtcdRegistration& operator=(const EtcdRegistration&) = delete;
-  ~EtcdRegistration() override { discovery_.withdraw(key_, incarnation_); }
-
-  Status update(InstanceRecord record) override {
-    STATOR_CHECK(validate(record));
-    if (record.key != key_ || record.incarnation != incarnation_) {
-      return Error(Code::kInvalidArgument,
-                   fmt::format("an update of {} must keep key and incarnation", key_.to_string()));
-    }
-    return discovery_.update(record);
-  }
-
- private:
-  EtcdDiscovery& discovery_;
-  const InstanceKey key_;
-  const Incarnation incarnation_;
 };
 
 void EtcdDiscovery::note(const Status& status) {
@@ -223,11 +199,7 @@ Status EtcdDiscovery::check_free(const std::string& key, const InstanceRecord& r
     return {};
   }
   const auto other = parse_instance_record(present);
-  if (other && *other != record && other->incarnation >= record.incarnation) {
-    return Error(Code::kAlreadyExists,
-                 fmt::format("{} is registered with other content", record.key.to_string()));
-  }
-  return {};
+  return other ? detail::check_free(*other, record) : Status();
 }
 
 Result<std::unique_ptr<Registration>> EtcdDiscovery::register_instance(InstanceRecord record) {
@@ -242,7 +214,7 @@ Result<std::unique_ptr<Registration>> EtcdDiscovery::register_instance(InstanceR
     free = check_free(key, record);
   }
   STATOR_CHECK(std::move(free), "registering with the discovery store");
-  auto registration = std::make_unique<EtcdRegistration>(*this, record.key, record.incarnation);
+  auto registration = std::make_unique<detail::RecordRegistration>(*this, record);
   MutexLock lock(mutex_);
   owned_[key] = {.incarnation = record.incarnation, .content = to_json(record)};
   wanted_ = true;
@@ -259,7 +231,7 @@ Result<std::unique_ptr<Registration>> EtcdDiscovery::register_instance(InstanceR
   return registration;
 }
 
-Status EtcdDiscovery::update(const InstanceRecord& record) {
+Status EtcdDiscovery::update(InstanceRecord record) {
   const MutexLock lock(mutex_);
   const auto owned = owned_.find(key_of(record.key));
   if (owned == owned_.end() || owned->second.incarnation != record.incarnation) {
@@ -299,27 +271,24 @@ void EtcdDiscovery::keep() {
     if (lease_.id != 0) {
       next = std::min(next, write_records());
     }
-    size_t size = 0;
     bool due = false;
     {
       const MutexLock lock(mutex_);
-      dirty_ = view_.expire(now) || dirty_;
-      size = view_.size();
-      due = dirty_;
+      view_.expire(now);
+      due = view_.changed();
     }
-    const Duration pace = kPublishPace + kPublishPacePerInstance * static_cast<int64_t>(size);
-    if (due && now - published_ >= pace) {
+    if (due && now - published_ >= kPublishPace) {
       publish();
       published_ = now;
     } else if (due) {
-      next = std::min(next, published_ + pace - now);
+      next = std::min(next, published_ + kPublishPace - now);
     }
     MutexLock lock(mutex_);
     if (stopping_) {
       return;
     }
     // A change while we were at it is noticed by the flags, which are set before the notice.
-    if (!wanted_ && !(dirty_ && !due)) {
+    if (!wanted_ && !(view_.changed() && !due)) {
       changed_.wait_for(lock, std::max(next, Duration(1ms)));
     }
     if (stopping_) {
@@ -411,19 +380,16 @@ Duration EtcdDiscovery::write_records() {
 }
 
 void EtcdDiscovery::publish() {
-  std::shared_ptr<const detail::InstanceView> view;
+  std::vector<detail::InstanceChange> changes;
   {
     const MutexLock lock(mutex_);
-    dirty_ = false;
-    view = view_.make_view();
+    changes = view_.take_changes();
     metrics_.doubtful.set(static_cast<double>(view_.doubtful()));
     metrics_.bad_records.add(view_.bad_records() - bad_records_);
     bad_records_ = view_.bad_records();
   }
-  metrics_.instances.set(static_cast<double>(view->size()));
-  if (*view != *hub_.current()) {
-    hub_.publish(std::move(view));
-  }
+  hub_.apply(std::move(changes));
+  metrics_.instances.set(static_cast<double>(hub_.size()));
 }
 
 // The watcher
@@ -494,7 +460,6 @@ bool EtcdDiscovery::sync() {
   }
   view_.resync(position_of(*all), entries, clock_.now());
   unread_ = false;
-  dirty_ = true;
   mend_own();
   changed_.notify_all();
   return true;
@@ -550,7 +515,6 @@ bool EtcdDiscovery::apply(const pb::WatchResponse& response) {
     }
     return true;
   }
-  dirty_ = true;
   mend_own();
   changed_.notify_all();
   return true;

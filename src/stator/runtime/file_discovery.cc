@@ -18,11 +18,13 @@
 #include "stator/net/thread.h"
 #include "stator/runtime/detail/lease_table.h"
 #include "stator/runtime/detail/record_folder.h"
+#include "stator/runtime/detail/record_registration.h"
 #include "stator/runtime/detail/view_hub.h"
 
 namespace stator::runtime {
 namespace {
 
+using detail::InstanceChange;
 using detail::InstanceView;
 using detail::RecordFolder;
 
@@ -51,9 +53,9 @@ struct FileMetrics {
   Counter errors;
 };
 
-/// The folder is the truth; a view is made from it by reading it whole. Notices of inotify only say
-/// "look again", so losing some is harmless.
-class FileDiscovery final : public Discovery {
+/// The folder is the truth. Notices of inotify say which files to look at again; every third of the
+/// TTL, and when notices were lost, it is read whole.
+class FileDiscovery final : public Discovery, public detail::RecordKeeper {
  public:
   FileDiscovery(FileDiscoveryOptions options, RecordFolder folder, int stop_fd, const Clock& clock,
                 Metrics& metrics)
@@ -63,7 +65,7 @@ class FileDiscovery final : public Discovery {
         stop_fd_(stop_fd),
         folder_(std::move(folder)),
         leases_(options_.lease_ttl) {
-    refresh();
+    refresh_all();
     thread_ = net::Thread("discovery", [this] { run(); });
   }
   FileDiscovery(const FileDiscovery&) = delete;
@@ -85,10 +87,10 @@ class FileDiscovery final : public Discovery {
     return hub_.watch(std::move(query), shard, listener);
   }
 
-  Status update(const InstanceRecord& record) STATOR_EXCLUDES(mutex_) {
+  Status update(InstanceRecord record) override STATOR_EXCLUDES(mutex_) {
+    const std::string name = RecordFolder::encode_name(record.key.to_string());
     {
       const MutexLock lock(mutex_);
-      const std::string name = RecordFolder::encode_name(record.key.to_string());
       const auto owned = owned_.find(name);
       if (owned == owned_.end() || owned->second.incarnation != record.incarnation) {
         return Error(Code::kNotFound,
@@ -98,14 +100,14 @@ class FileDiscovery final : public Discovery {
       STATOR_CHECK(folder_.write(name, content));
       owned->second.content = std::move(content);
     }
-    refresh();
+    refresh({name});
     return {};
   }
 
-  void withdraw(const InstanceKey& key, Incarnation incarnation) STATOR_EXCLUDES(mutex_) {
+  void withdraw(const InstanceKey& key, Incarnation incarnation) override STATOR_EXCLUDES(mutex_) {
+    const std::string name = RecordFolder::encode_name(key.to_string());
     {
       const MutexLock lock(mutex_);
-      const std::string name = RecordFolder::encode_name(key.to_string());
       const auto owned = owned_.find(name);
       if (owned == owned_.end() || owned->second.incarnation != incarnation) {
         return;
@@ -117,7 +119,7 @@ class FileDiscovery final : public Discovery {
         folder_.remove(name);
       }
     }
-    refresh();
+    refresh({name});
   }
 
  private:
@@ -136,8 +138,10 @@ class FileDiscovery final : public Discovery {
   void run();
   void renew() STATOR_EXCLUDES(mutex_);
   void sweep() STATOR_EXCLUDES(mutex_);
-  void refresh() STATOR_EXCLUDES(mutex_);
-  Status take(InstanceRecord record) STATOR_REQUIRES(mutex_);
+  void refresh_all() STATOR_EXCLUDES(mutex_);
+  void refresh(const std::vector<std::string>& names) STATOR_EXCLUDES(mutex_);
+  InstanceChange look_at(const std::string& name) STATOR_REQUIRES(mutex_);
+  Status take(const InstanceRecord& record) STATOR_REQUIRES(mutex_);
   Result<InstanceRecord> read_record(const std::string& name) const STATOR_REQUIRES(mutex_);
   std::shared_ptr<const InstanceRecord> load(const RecordFolder::File& file)
       STATOR_REQUIRES(mutex_);
@@ -158,47 +162,23 @@ class FileDiscovery final : public Discovery {
   net::Thread thread_;
 };
 
-class FileRegistration final : public Registration {
- public:
-  FileRegistration(FileDiscovery& discovery, InstanceKey key, Incarnation incarnation)
-      : discovery_(discovery), key_(std::move(key)), incarnation_(incarnation) {}
-  FileRegistration(const FileRegistration&) = delete;
-  FileRegistration& operator=(const FileRegistration&) = delete;
-  ~FileRegistration() override { discovery_.withdraw(key_, incarnation_); }
-
-  Status update(InstanceRecord record) override {
-    STATOR_CHECK(validate(record));
-    if (record.key != key_ || record.incarnation != incarnation_) {
-      return Error(Code::kInvalidArgument,
-                   fmt::format("an update of {} must keep key and incarnation", key_.to_string()));
-    }
-    return discovery_.update(record);
-  }
-
- private:
-  FileDiscovery& discovery_;
-  const InstanceKey key_;
-  const Incarnation incarnation_;
-};
-
 Result<std::unique_ptr<Registration>> FileDiscovery::register_instance(InstanceRecord record) {
   STATOR_CHECK(validate(record));
-  auto registration = std::make_unique<FileRegistration>(*this, record.key, record.incarnation);
+  const std::string name = RecordFolder::encode_name(record.key.to_string());
   {
     const MutexLock lock(mutex_);
-    STATOR_CHECK(take(std::move(record)));
+    STATOR_CHECK(take(record));
   }
-  refresh();
-  return registration;
+  refresh({name});
+  return std::make_unique<detail::RecordRegistration>(*this, record);
 }
 
-Status FileDiscovery::take(InstanceRecord record) {
+Status FileDiscovery::take(const InstanceRecord& record) {
   const std::string name = RecordFolder::encode_name(record.key.to_string());
   STATOR_TRY(const RecordFolder::Lock folder_lock, folder_.lock(kRegisterLockAttempts));
   const auto present = read_record(name);
-  if (present.has_value() && *present != record && present->incarnation >= record.incarnation) {
-    return Error(Code::kAlreadyExists,
-                 fmt::format("{} is registered with other content", record.key.to_string()));
+  if (present.has_value()) {
+    STATOR_CHECK(detail::check_free(*present, record));
   }
   std::string content = to_json(record);
   STATOR_CHECK(folder_.write(name, content));
@@ -225,12 +205,12 @@ void FileDiscovery::run() {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(renew_at - clock_.now());
     const int64_t wait_ms = std::clamp<int64_t>(left.count(), 0, period.count());
     ::poll(fds.data(), fds.size(), static_cast<int>(wait_ms));
-    auto noticed = RecordFolder::Noticed::kNothing;
+    RecordFolder::Noticed noticed;
     {
       const MutexLock lock(mutex_);
       noticed = folder_.drain_watch();
     }
-    if (noticed == RecordFolder::Noticed::kOverflow) {
+    if (noticed.overflow) {
       metrics_.resyncs.add();
     }
     const bool due = clock_.now() >= renew_at;
@@ -238,8 +218,10 @@ void FileDiscovery::run() {
       renew();
       renew_at = clock_.now() + period;
     }
-    if (due || noticed != RecordFolder::Noticed::kNothing) {
-      refresh();
+    if (due || noticed.overflow) {
+      refresh_all();
+    } else {
+      refresh(noticed.names);
     }
     if (due) {
       sweep();
@@ -284,7 +266,7 @@ void FileDiscovery::sweep() {
   }
 }
 
-void FileDiscovery::refresh() {
+void FileDiscovery::refresh_all() {
   const MutexLock lock(mutex_);
   const auto files = folder_.scan();
   if (!files.has_value()) {
@@ -293,25 +275,61 @@ void FileDiscovery::refresh() {
     return;
   }
   const detail::LeaseTable::Times times{clock_.now(), clock_.wall_now()};
-  auto view = std::make_shared<InstanceView>();
+  InstanceView view;
   leases_.begin_scan();
   for (const RecordFolder::File& file : *files) {
     const bool live =
         leases_.observe(file.name, file.modified, times) || owned_.contains(file.name);
     auto record = load(file);
     if (live && record != nullptr) {
-      const InstanceKey& key = record->key;
-      view->emplace(key, record);
+      view.emplace(record->key, record);
     }
   }
   leases_.end_scan();
   std::erase_if(cached_, [&](const auto& entry) {
     return !std::ranges::binary_search(*files, entry.first, {}, &RecordFolder::File::name);
   });
-  metrics_.instances.set(static_cast<double>(view->size()));
-  if (*view != *hub_.current()) {
-    hub_.publish(std::move(view));
+  hub_.replace(view);
+  metrics_.instances.set(static_cast<double>(hub_.size()));
+}
+
+void FileDiscovery::refresh(const std::vector<std::string>& names) {
+  if (names.empty()) {
+    return;
   }
+  const MutexLock lock(mutex_);
+  std::vector<InstanceChange> changes;
+  for (const std::string& name : names) {
+    InstanceChange change = look_at(name);
+    if (change.key.worker.value() != 0 && hub_.find(change.key) != change.record) {
+      changes.push_back(std::move(change));
+    }
+  }
+  hub_.apply(std::move(changes));
+  metrics_.instances.set(static_cast<double>(hub_.size()));
+}
+
+/// Names no worker when there is nothing to tell.
+InstanceChange FileDiscovery::look_at(const std::string& name) {
+  const auto file = folder_.find(name);
+  if (!file.has_value()) {
+    leases_.forget(name);
+    const auto known = cached_.find(name);
+    const auto record = known == cached_.end() ? nullptr : std::move(known->second.record);
+    cached_.erase(name);
+    return record == nullptr ? InstanceChange{} : InstanceChange{record->key, nullptr};
+  }
+  if (const auto known = cached_.find(name); known != cached_.end()) {
+    known->second.inode = 0;  // read it: times are too coarse to tell two writes apart
+  }
+  const detail::LeaseTable::Times times{clock_.now(), clock_.wall_now()};
+  const bool live = leases_.observe(name, file->modified, times) || owned_.contains(name);
+  auto record = load(*file);
+  if (record == nullptr) {
+    return {};
+  }
+  const InstanceKey key = record->key;
+  return {key, live ? std::move(record) : nullptr};
 }
 
 std::shared_ptr<const InstanceRecord> FileDiscovery::load(const RecordFolder::File& file) {
@@ -335,6 +353,9 @@ void FileDiscovery::load_content(const std::string& name, Cached& cached) {
   }
   cached.content = std::move(*content);
   auto record = parse_instance_record(cached.content);
+  if (record.has_value() && RecordFolder::encode_name(record->key.to_string()) != name) {
+    record = Error(Code::kCorrupt, "it names another instance than its file");
+  }
   if (!record.has_value()) {
     metrics_.bad_records.add();
     log::warn(kLogTarget, "bad record, keeping its previous value",

@@ -1,102 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/runtime/memory_discovery.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "stator/core/mutex.h"
+#include "stator/runtime/detail/record_registration.h"
 #include "stator/runtime/detail/view_hub.h"
 
 namespace stator::runtime {
 namespace {
 
-using detail::InstanceView;
-
-class MemoryDiscovery final : public Discovery {
+class MemoryDiscovery final : public Discovery, public detail::RecordKeeper {
  public:
   explicit MemoryDiscovery(Metrics& metrics)
       : instances_(metrics.gauge("stator_runtime_discovery_instances",
                                  "instances in the discovery view")) {}
 
-  Result<std::unique_ptr<Registration>> register_instance(InstanceRecord record) override;
+  Result<std::unique_ptr<Registration>> register_instance(InstanceRecord record) override {
+    STATOR_CHECK(validate(record));
+    const MutexLock lock(mutex_);
+    if (const auto present = hub_.find(record.key)) {
+      STATOR_CHECK(detail::check_free(*present, record));
+    }
+    auto registration = std::make_unique<detail::RecordRegistration>(*this, record);
+    put(std::move(record));
+    return registration;
+  }
   std::vector<InstanceRecord> list(const InstanceQuery& query) override { return hub_.list(query); }
   std::unique_ptr<Watch> watch(InstanceQuery query, net::Shard& shard,
                                DiscoveryListener& listener) override {
     return hub_.watch(std::move(query), shard, listener);
   }
 
-  void update(InstanceRecord record) STATOR_EXCLUDES(mutex_) {
+  Status update(InstanceRecord record) override STATOR_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     put(std::move(record));
+    return {};
   }
 
-  /// Unless a newer life has taken the key over.
-  void remove(const InstanceKey& key, Incarnation incarnation) STATOR_EXCLUDES(mutex_) {
+  void withdraw(const InstanceKey& key, Incarnation incarnation) override STATOR_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    auto view = std::make_shared<InstanceView>(*hub_.current());
-    const auto found = view->find(key);
-    if (found != view->end() && found->second->incarnation == incarnation) {
-      view->erase(found);
-      publish(std::move(view));
+    const auto present = hub_.find(key);
+    if (present != nullptr && present->incarnation == incarnation) {
+      apply({key, nullptr});
     }
   }
 
  private:
   void put(InstanceRecord record) STATOR_REQUIRES(mutex_) {
-    auto view = std::make_shared<InstanceView>(*hub_.current());
     const InstanceKey key = record.key;
-    (*view)[key] = std::make_shared<const InstanceRecord>(std::move(record));
-    publish(std::move(view));
+    apply({key, std::make_shared<const InstanceRecord>(std::move(record))});
   }
-  void publish(std::shared_ptr<const InstanceView> view) STATOR_REQUIRES(mutex_) {
-    instances_.set(static_cast<double>(view->size()));
-    hub_.publish(std::move(view));
+  void apply(detail::InstanceChange change) STATOR_REQUIRES(mutex_) {
+    hub_.apply({std::move(change)});
+    instances_.set(static_cast<double>(hub_.size()));
   }
 
   Gauge instances_;
-  Mutex mutex_;  // serialises read-modify-publish
+  Mutex mutex_;  // serialises look and change
   detail::ViewHub hub_;
 };
-
-class MemoryRegistration final : public Registration {
- public:
-  MemoryRegistration(MemoryDiscovery& discovery, InstanceKey key, Incarnation incarnation)
-      : discovery_(discovery), key_(std::move(key)), incarnation_(incarnation) {}
-  MemoryRegistration(const MemoryRegistration&) = delete;
-  MemoryRegistration& operator=(const MemoryRegistration&) = delete;
-  ~MemoryRegistration() override { discovery_.remove(key_, incarnation_); }
-
-  Status update(InstanceRecord record) override {
-    STATOR_CHECK(validate(record));
-    if (record.key != key_ || record.incarnation != incarnation_) {
-      return Error(Code::kInvalidArgument,
-                   fmt::format("an update of {} must keep key and incarnation", key_.to_string()));
-    }
-    discovery_.update(std::move(record));
-    return {};
-  }
-
- private:
-  MemoryDiscovery& discovery_;
-  const InstanceKey key_;
-  const Incarnation incarnation_;
-};
-
-Result<std::unique_ptr<Registration>> MemoryDiscovery::register_instance(InstanceRecord record) {
-  STATOR_CHECK(validate(record));
-  const MutexLock lock(mutex_);
-  const auto view = hub_.current();
-  const auto found = view->find(record.key);
-  if (found != view->end() && *found->second != record &&
-      found->second->incarnation >= record.incarnation) {
-    return Error(Code::kAlreadyExists,
-                 fmt::format("{} is registered with other content", record.key.to_string()));
-  }
-  auto registration = std::make_unique<MemoryRegistration>(*this, record.key, record.incarnation);
-  put(std::move(record));
-  return registration;
-}
 
 }  // namespace
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 namespace stator::runtime {
 
@@ -11,6 +13,11 @@ struct TlsFiles {
   std::filesystem::path certificate;
   std::filesystem::path key;
   std::filesystem::path ca;
+  /// Of a worker: who may call it. One subject alternative name (DNS name, IP address, or URI such
+  /// as spiffe://…) of the caller's certificate must be among them; empty: whoever `ca` signed.
+  std::vector<std::string> allowed_callers = {};
+  /// Of a frontend: the name that workers' certificates have; empty: their address.
+  std::string server_name = {};
 };
 
 }  // namespace stator::runtime

@@ -35,45 +35,64 @@ class WorkerService final : public pb::Worker::CallbackService {
   explicit WorkerService(detail::ServerContext& context) : context_(context) {}
 
   grpc::ServerBidiReactor<pb::ClientMessage, pb::WorkerMessage>* Session(
-      grpc::CallbackServerContext* /*call*/) override {
-    return detail::ServerSession::start(context_);
+      grpc::CallbackServerContext* call) override {
+    return detail::ServerSession::start(context_, admit(*call));
   }
 
-  grpc::ServerWriteReactor<pb::EventBatch>* Events(grpc::CallbackServerContext* /*call*/,
+  grpc::ServerWriteReactor<pb::EventBatch>* Events(grpc::CallbackServerContext* call,
                                                    const pb::EventsRequest* request) override {
-    return detail::ServerEvents::start(context_, *request);
+    return detail::ServerEvents::start(context_, *request, admit(*call));
   }
 
   grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* call,
                                      const pb::DescribeRequest* /*request*/,
                                      pb::DescribeResponse* response) override {
-    response->set_worker_id(context_.record.key.worker.value());
-    response->set_incarnation(context_.record.incarnation.value());
-    response->set_record_json(to_json(context_.record));
-    return finish(call);
+    return answer(call, [&] {
+      response->set_worker_id(context_.record.key.worker.value());
+      response->set_incarnation(context_.record.incarnation.value());
+      response->set_record_json(to_json(context_.record));
+    });
   }
 
   grpc::ServerUnaryReactor* Health(grpc::CallbackServerContext* call,
                                    const pb::HealthRequest* /*request*/,
                                    pb::HealthResponse* response) override {
-    response->set_state(context_.draining ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_READY);
-    wire::encode(context_.engine.load(), *response->mutable_load());
-    const MutexLock lock(context_.mutex);
-    response->set_sessions(static_cast<uint32_t>(context_.sessions.size()));
-    return finish(call);
+    return answer(call, [&] {
+      response->set_state(context_.draining ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_READY);
+      wire::encode(context_.engine.load(), *response->mutable_load());
+      const MutexLock lock(context_.mutex);
+      response->set_sessions(static_cast<uint32_t>(context_.sessions.size()));
+    });
   }
 
   grpc::ServerUnaryReactor* FlushCache(grpc::CallbackServerContext* call,
                                        const pb::FlushCacheRequest* /*request*/,
                                        pb::FlushCacheResponse* /*response*/) override {
-    context_.engine.reset_prefix_cache();
-    return finish(call);
+    return answer(call, [&] { context_.engine.reset_prefix_cache(); });
   }
 
  private:
-  static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext* call) {
+  grpc::Status admit(const grpc::CallbackServerContext& call) const {
+    if (!context_.options.tls) {
+      return grpc::Status::OK;
+    }
+    grpc::Status status =
+        detail::check_caller(*call.auth_context(), context_.options.tls->allowed_callers);
+    if (!status.ok()) {
+      context_.metrics.refused_callers.add();
+      log::warn(kLogTarget, "a caller is not allowed", {{"peer", call.peer()}});
+    }
+    return status;
+  }
+
+  template <typename Fill>
+  grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* call, const Fill& fill) {
+    const grpc::Status status = admit(*call);
+    if (status.ok()) {
+      fill();
+    }
     grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
+    reactor->Finish(status);
     return reactor;
   }
 

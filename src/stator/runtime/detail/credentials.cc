@@ -2,10 +2,13 @@
 #include "stator/runtime/detail/credentials.h"
 
 #include <fmt/format.h>
+#include <grpc/grpc_security_constants.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 namespace stator::runtime::detail {
 namespace {
@@ -57,6 +60,20 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(
   STATOR_TRY(const Pem pem, read_all(*files));
   return grpc::SslCredentials(
       {.pem_root_certs = pem.ca, .pem_private_key = pem.key, .pem_cert_chain = pem.certificate});
+}
+
+grpc::Status check_caller(const grpc::AuthContext& caller,
+                          const std::vector<std::string>& allowed) {
+  if (allowed.empty()) {
+    return grpc::Status::OK;
+  }
+  for (const grpc::string_ref& name : caller.FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME)) {
+    if (std::ranges::find(allowed, std::string_view(name.data(), name.size())) != allowed.end()) {
+      return grpc::Status::OK;
+    }
+  }
+  return {grpc::StatusCode::PERMISSION_DENIED,
+          "no name of the caller's certificate is among the worker's rpc.tls_allowed_callers"};
 }
 
 }  // namespace stator::runtime::detail

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <grpcpp/security/auth_context.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
+#include <grpcpp/support/status.h>
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "stator/core/result.h"
 #include "stator/runtime/tls_files.h"
@@ -17,5 +21,9 @@ Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const std::optional<TlsFiles>& files);
 Result<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(
     const std::optional<TlsFiles>& files);
+
+/// PERMISSION_DENIED unless one of the caller's certified names is among `allowed`, if those are
+/// given.
+grpc::Status check_caller(const grpc::AuthContext& caller, const std::vector<std::string>& allowed);
 
 }  // namespace stator::runtime::detail

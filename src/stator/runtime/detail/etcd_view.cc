@@ -39,13 +39,21 @@ void EtcdView::put(const Entry& entry) {
     return;
   }
   known.record = std::make_shared<const InstanceRecord>(std::move(*record));
+  changes_.push_back({known.record->key, known.record});
+}
+
+EtcdView::KnownMap::iterator EtcdView::forget(KnownMap::iterator known) {
+  trust(known->second);
+  if (known->second.record != nullptr) {
+    changes_.push_back({known->second.record->key, nullptr});
+  }
+  return known_.erase(known);
 }
 
 void EtcdView::remove(std::string_view key) {
   const auto found = known_.find(key);
   if (found != known_.end()) {
-    trust(found->second);
-    known_.erase(found);
+    forget(found);
   }
 }
 
@@ -71,8 +79,7 @@ void EtcdView::resync(Position position, std::span<const Entry> entries, TimePoi
       known.value.clear();
       ++at;
     } else {
-      trust(known);
-      at = known_.erase(at);
+      at = forget(at);
     }
   }
 }
@@ -85,8 +92,7 @@ bool EtcdView::expire(TimePoint now) {
   for (auto at = known_.begin(); at != known_.end();) {
     const auto& since = at->second.doubted_since;
     if (since && now - *since >= options_.doubt_time) {
-      trust(at->second);
-      at = known_.erase(at);
+      at = forget(at);
     } else {
       ++at;
     }
@@ -97,16 +103,6 @@ bool EtcdView::expire(TimePoint now) {
 std::string_view EtcdView::find(std::string_view key) const {
   const auto found = known_.find(key);
   return found == known_.end() ? std::string_view() : std::string_view(found->second.value);
-}
-
-std::shared_ptr<const InstanceView> EtcdView::make_view() const {
-  auto view = std::make_shared<InstanceView>();
-  for (const auto& [key, known] : known_) {
-    if (known.record != nullptr) {
-      view->emplace_hint(view->end(), known.record->key, known.record);
-    }
-  }
-  return view;
 }
 
 }  // namespace stator::runtime::detail

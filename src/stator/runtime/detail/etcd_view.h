@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/runtime/detail/view_hub.h"
@@ -60,7 +62,9 @@ class EtcdView {
   /// The value the store has under a key, as far as we know; empty: none.
   std::string_view find(std::string_view key) const;
 
-  std::shared_ptr<const InstanceView> make_view() const;
+  /// What has changed since the last call, oldest first.
+  std::vector<InstanceChange> take_changes() { return std::exchange(changes_, {}); }
+  bool changed() const { return !changes_.empty(); }
   size_t size() const { return known_.size(); }
   size_t doubtful() const { return doubtful_; }
   uint64_t bad_records() const { return bad_records_; }
@@ -71,11 +75,14 @@ class EtcdView {
     std::shared_ptr<const InstanceRecord> record;
     std::optional<TimePoint> doubted_since;
   };
+  using KnownMap = std::map<std::string, Known, std::less<>>;
   void trust(Known& known);
+  KnownMap::iterator forget(KnownMap::iterator known);
 
   const Options options_;
   Position position_;
-  std::map<std::string, Known, std::less<>> known_;
+  KnownMap known_;
+  std::vector<InstanceChange> changes_;
   size_t doubtful_ = 0;
   uint64_t bad_records_ = 0;
 };

@@ -17,6 +17,12 @@ bool LeaseTable::observe(std::string_view name, WallTime modified, const Times& 
   return !entry.doubtful && times.now - entry.moved_at <= ttl_;
 }
 
+void LeaseTable::forget(std::string_view name) {
+  if (const auto found = entries_.find(name); found != entries_.end()) {
+    entries_.erase(found);
+  }
+}
+
 void LeaseTable::end_scan() {
   std::erase_if(entries_, [this](const auto& entry) { return entry.second.scan != scan_; });
 }

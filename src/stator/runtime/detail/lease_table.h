@@ -27,6 +27,8 @@ class LeaseTable {
   };
   /// A file as a scan found it. True if it is live.
   bool observe(std::string_view name, WallTime modified, const Times& times);
+  /// A file that is gone.
+  void forget(std::string_view name);
   /// Files that the scan begun at the last `begin_scan` did not observe are forgotten.
   void begin_scan() { ++scan_; }
   void end_scan();

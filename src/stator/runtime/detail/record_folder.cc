@@ -139,6 +139,17 @@ Result<std::vector<RecordFolder::File>> RecordFolder::scan() const {
   return files;
 }
 
+Result<RecordFolder::File> RecordFolder::find(const std::string& name) const {
+  struct stat info{};
+  if (::fstatat(folder_fd_, name.c_str(), &info, 0) != 0) {
+    return io_error("looking at " + name);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return Error(Code::kNotFound, fmt::format("{} is no file", name));
+  }
+  return File{name, modified_of(info), info.st_ino};
+}
+
 Result<std::string> RecordFolder::read(const std::string& name) const {
   const int fd = ::openat(folder_fd_, name.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
@@ -230,24 +241,27 @@ Result<RecordFolder::Lock> RecordFolder::lock(int attempts) const {
 
 RecordFolder::Noticed RecordFolder::drain_watch() const {
   alignas(inotify_event) std::array<char, 16 * 1024> buffer{};
-  Noticed noticed = Noticed::kNothing;
+  Noticed noticed;
   while (true) {
     const ssize_t count = ::read(watch_fd_, buffer.data(), buffer.size());
     if (count <= 0) {
-      return noticed;
+      break;
     }
     for (size_t at = 0; at < static_cast<size_t>(count);) {
       const auto* event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
       at += sizeof(inotify_event) + event->len;
-      const bool temporary =
-          event->len > 0 && std::string_view(event->name).starts_with(kTemporaryPrefix);
+      const std::string_view name(event->len > 0 ? event->name : "");
       if ((event->mask & IN_Q_OVERFLOW) != 0) {
-        noticed = Noticed::kOverflow;
-      } else if (noticed == Noticed::kNothing && !temporary) {
-        noticed = Noticed::kChange;
+        noticed.overflow = true;
+      } else if (!name.empty() && !name.starts_with('.')) {
+        noticed.names.emplace_back(name);
       }
     }
   }
+  std::ranges::sort(noticed.names);
+  const auto repeated = std::ranges::unique(noticed.names);
+  noticed.names.erase(repeated.begin(), repeated.end());
+  return noticed;
 }
 
 }  // namespace stator::runtime::detail

@@ -33,6 +33,8 @@ class RecordFolder {
   };
   /// All record files (not temporary ones) by name; kTooLarge beyond kFilesMax.
   Result<std::vector<File>> scan() const;
+  /// One of them; kNotFound if it is gone.
+  Result<File> find(const std::string& name) const;
   /// At most kRecordBytesMax are read; kTooLarge beyond. kNotFound if it is gone.
   Result<std::string> read(const std::string& name) const;
   /// Appears whole or not at all; replaces what was there.
@@ -61,8 +63,11 @@ class RecordFolder {
 
   /// Descriptor that becomes readable when files come, go or change.
   int watch_fd() const { return watch_fd_; }
-  enum class Noticed : uint8_t { kNothing, kChange, kOverflow };
-  /// Empties the descriptor. Own temporary files are not noticed. One thread.
+  struct Noticed {
+    std::vector<std::string> names;  ///< that came, went or changed; each once
+    bool overflow = false;           ///< and others, which the kernel had no room for
+  };
+  /// Empties the descriptor. Temporary files are not noticed. One thread.
   Noticed drain_watch() const;
 
   static constexpr size_t kFilesMax = 16 * 1024;

@@ -34,6 +34,8 @@ struct ServerMetrics {
         slow_session_cancels(
             metrics.counter("stator_runtime_server_slow_session_cancels_total",
                             "requests cancelled because their frontend reads too slowly")),
+        refused_callers(metrics.counter("stator_runtime_server_refused_callers_total",
+                                        "calls of certified processes that are not allowed")),
         expired(metrics.counter("stator_runtime_server_expired_total",
                                 "requests cancelled at their deadline by the worker")) {}
   Gauge sessions_open;
@@ -43,6 +45,7 @@ struct ServerMetrics {
   Counter tokens;
   Counter rejected_messages;
   Counter slow_session_cancels;
+  Counter refused_callers;
   Counter expired;
 };
 

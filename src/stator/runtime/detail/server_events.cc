@@ -7,20 +7,20 @@
 
 namespace stator::runtime::detail {
 
-ServerEvents* ServerEvents::start(ServerContext& context,
-                                  const worker::v1::EventsRequest& request) {
+ServerEvents* ServerEvents::start(ServerContext& context, const worker::v1::EventsRequest& request,
+                                  grpc::Status refusal) {
   auto stream = std::make_shared<ServerEvents>(context, request);
   stream->self_ = stream;
-  grpc::Status refusal;
   {
     const MutexLock lock(context.mutex);
     ++context.streams;
     if (context.stopping) {
       refusal = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the worker is shutting down");
-    } else if (context.event_streams.size() >= context.options.event_streams_max ||
-               !context.engine.events().subscribe(request.from_id(), stream.get()).has_value()) {
+    } else if (refusal.ok() &&
+               (context.event_streams.size() >= context.options.event_streams_max ||
+                !context.engine.events().subscribe(request.from_id(), stream.get()).has_value())) {
       refusal = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many event streams");
-    } else {
+    } else if (refusal.ok()) {
       context.event_streams.push_back(stream);
       context.metrics.event_streams_open.set(static_cast<double>(context.event_streams.size()));
     }

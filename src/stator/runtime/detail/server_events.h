@@ -22,7 +22,8 @@ class ServerEvents final : public grpc::ServerWriteReactor<worker::v1::EventBatc
                            public Pumped,
                            public std::enable_shared_from_this<ServerEvents> {
  public:
-  static ServerEvents* start(ServerContext& context, const worker::v1::EventsRequest& request);
+  static ServerEvents* start(ServerContext& context, const worker::v1::EventsRequest& request,
+                             grpc::Status refusal);
 
   ServerEvents(ServerContext& context, const worker::v1::EventsRequest& request);
 

@@ -7,18 +7,17 @@ namespace stator::runtime::detail {
 
 namespace pb = worker::v1;
 
-ServerSession* ServerSession::start(ServerContext& context) {
+ServerSession* ServerSession::start(ServerContext& context, grpc::Status refusal) {
   auto session = std::make_shared<ServerSession>(context);
   session->self_ = session;
-  grpc::Status refusal;
   {
     const MutexLock lock(context.mutex);
     ++context.streams;
     if (context.stopping) {
       refusal = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the worker is shutting down");
-    } else if (context.sessions.size() >= context.options.sessions_max) {
+    } else if (refusal.ok() && context.sessions.size() >= context.options.sessions_max) {
       refusal = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many sessions");
-    } else {
+    } else if (refusal.ok()) {
       context.sessions.push_back(session);
       context.metrics.sessions_open.set(static_cast<double>(context.sessions.size()));
     }

@@ -32,7 +32,8 @@ class ServerSession final
       public std::enable_shared_from_this<ServerSession> {
  public:
   /// Registers with `context`; gRPC deletes it through OnDone.
-  static ServerSession* start(ServerContext& context);
+  /// A `refusal` other than OK is all the caller gets.
+  static ServerSession* start(ServerContext& context, grpc::Status refusal);
 
   explicit ServerSession(ServerContext& context);
   ~ServerSession() override;

@@ -16,28 +16,55 @@ bool InstanceQuery::matches(const InstanceKey& key) const {
 
 namespace detail {
 
-ViewDiff diff_views(const InstanceView& before, const InstanceView& after,
-                    const InstanceQuery& query) {
+ViewDiff advance_view(InstanceView& view, std::span<const InstanceChange> changes,
+                      const InstanceQuery& query) {
+  std::map<InstanceKey, const InstanceChange*> latest;
+  for (const InstanceChange& change : changes) {
+    if (query.matches(change.key)) {
+      latest[change.key] = &change;
+    }
+  }
   ViewDiff diff;
+  for (const auto& [key, change] : latest) {
+    const auto& record = change->record;
+    const auto known = view.find(key);
+    if (known == view.end()) {
+      if (record != nullptr) {
+        diff.added.push_back(record);
+        view.emplace(key, record);
+      }
+      continue;
+    }
+    if (record == nullptr) {
+      diff.removed.push_back(std::move(known->second));
+      view.erase(known);
+      continue;
+    }
+    if (known->second->incarnation != record->incarnation) {
+      diff.removed.push_back(known->second);
+      diff.added.push_back(record);
+    } else if (known->second != record && *known->second != *record) {
+      diff.updated.push_back(record);
+    }
+    known->second = record;
+  }
+  return diff;
+}
+
+std::vector<InstanceChange> find_changes(const InstanceView& before, const InstanceView& after) {
+  std::vector<InstanceChange> changes;
   for (const auto& [key, record] : before) {
-    const auto now = after.find(key);
-    const bool same_life = now != after.end() && now->second->incarnation == record->incarnation;
-    if (!same_life && query.matches(key)) {
-      diff.removed.push_back(record);
+    if (!after.contains(key)) {
+      changes.push_back({key, nullptr});
     }
   }
   for (const auto& [key, record] : after) {
-    if (!query.matches(key)) {
-      continue;
-    }
-    const auto old = before.find(key);
-    if (old == before.end() || old->second->incarnation != record->incarnation) {
-      diff.added.push_back(record);
-    } else if (old->second != record && *old->second != *record) {
-      diff.updated.push_back(record);
+    const auto known = before.find(key);
+    if (known == before.end() || known->second != record) {
+      changes.push_back({key, record});
     }
   }
-  return diff;
+  return changes;
 }
 
 /// One listener's position. Everything but `wake` runs on its loop.
@@ -45,11 +72,7 @@ class ViewHub::Watcher : public std::enable_shared_from_this<Watcher> {
  public:
   Watcher(std::shared_ptr<State> state, InstanceQuery query, net::Shard& shard,
           DiscoveryListener& listener)
-      : state_(std::move(state)),
-        query_(std::move(query)),
-        shard_(shard),
-        listener_(&listener),
-        delivered_(std::make_shared<InstanceView>()) {}
+      : state_(std::move(state)), query_(std::move(query)), shard_(shard), listener_(&listener) {}
 
   /// Any thread.
   void wake() STATOR_EXCLUDES(mutex_) {
@@ -73,19 +96,23 @@ class ViewHub::Watcher : public std::enable_shared_from_this<Watcher> {
       const MutexLock lock(mutex_);
       woken_ = false;
     }
-    std::shared_ptr<const InstanceView> view;
-    {
-      const MutexLock lock(state_->mutex);
-      view = state_->view;
-    }
-    const ViewDiff diff = diff_views(*delivered_, *view, query_);
-    delivered_ = std::move(view);
+    const ViewDiff diff = advance_view(delivered_, take_changes(), query_);
     tell(diff.removed, &DiscoveryListener::on_removed);
     tell(diff.updated, &DiscoveryListener::on_updated);
     tell(diff.added, &DiscoveryListener::on_added);
     if (!std::exchange(synced_, true) && listener_ != nullptr) {
       listener_->on_synced();
     }
+  }
+
+  std::vector<InstanceChange> take_changes() {
+    const MutexLock lock(state_->mutex);
+    const uint64_t seen = std::exchange(seen_, state_->log_end);
+    const uint64_t missed = state_->log_end - seen;
+    if (missed > state_->log.size()) {
+      return find_changes(delivered_, state_->view);
+    }
+    return {state_->log.end() - static_cast<ptrdiff_t>(missed), state_->log.end()};
   }
 
   // The listener may end the watch from inside a call.
@@ -102,7 +129,8 @@ class ViewHub::Watcher : public std::enable_shared_from_this<Watcher> {
   const InstanceQuery query_;
   net::Shard& shard_;
   DiscoveryListener* listener_;
-  std::shared_ptr<const InstanceView> delivered_;
+  InstanceView delivered_;
+  uint64_t seen_ = 0;  // of the log
   bool synced_ = false;
   Mutex mutex_;
   bool woken_ STATOR_GUARDED_BY(mutex_) = false;
@@ -120,23 +148,56 @@ class ViewHub::WatchHandle final : public Watch {
   std::shared_ptr<Watcher> watcher_;
 };
 
-ViewHub::ViewHub() : state_(std::make_shared<State>()) {
-  const MutexLock lock(state_->mutex);
-  state_->view = std::make_shared<InstanceView>();
-}
+ViewHub::ViewHub(size_t log_max) : state_(std::make_shared<State>(log_max)) {}
 
 ViewHub::~ViewHub() = default;
 
-std::shared_ptr<const InstanceView> ViewHub::current() const {
+size_t ViewHub::size() const {
   const MutexLock lock(state_->mutex);
-  return state_->view;
+  return state_->view.size();
 }
 
-void ViewHub::publish(std::shared_ptr<const InstanceView> view) {
+std::shared_ptr<const InstanceRecord> ViewHub::find(const InstanceKey& key) const {
+  const MutexLock lock(state_->mutex);
+  const auto found = state_->view.find(key);
+  return found == state_->view.end() ? nullptr : found->second;
+}
+
+void ViewHub::apply(std::vector<InstanceChange> changes) {
+  if (changes.empty()) {
+    return;
+  }
+  {
+    const MutexLock lock(state_->mutex);
+    for (InstanceChange& change : changes) {
+      if (change.record != nullptr) {
+        state_->view[change.key] = change.record;
+      } else {
+        state_->view.erase(change.key);
+      }
+      ++state_->log_end;
+      state_->log.push_back(std::move(change));
+      if (state_->log.size() > state_->log_max) {
+        state_->log.pop_front();
+      }
+    }
+  }
+  wake_watchers();
+}
+
+void ViewHub::replace(const InstanceView& view) {
+  std::vector<InstanceChange> changes;
+  {
+    const MutexLock lock(state_->mutex);
+    changes = find_changes(state_->view, view);
+  }
+  apply(std::move(changes));
+}
+
+void ViewHub::wake_watchers() {
   std::vector<std::shared_ptr<Watcher>> watchers;
   {
     const MutexLock lock(state_->mutex);
-    state_->view = std::move(view);
     std::erase_if(state_->watchers, [](const auto& watcher) { return watcher.expired(); });
     for (const auto& watcher : state_->watchers) {
       watchers.push_back(watcher.lock());
@@ -151,7 +212,8 @@ void ViewHub::publish(std::shared_ptr<const InstanceView> view) {
 
 std::vector<InstanceRecord> ViewHub::list(const InstanceQuery& query) const {
   std::vector<InstanceRecord> records;
-  for (const auto& [key, record] : *current()) {
+  const MutexLock lock(state_->mutex);
+  for (const auto& [key, record] : state_->view) {
     if (query.matches(key)) {
       records.push_back(*record);
     }

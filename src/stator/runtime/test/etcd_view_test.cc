@@ -45,9 +45,10 @@ class EtcdViewTest : public ::testing::Test {
     }
     view_.resync(position, entries, now_);
   }
-  std::vector<uint64_t> workers() const {
+  std::vector<uint64_t> workers() {
+    advance_view(told_, view_.take_changes(), {});
     std::vector<uint64_t> out;
-    for (const auto& [key, record] : *view_.make_view()) {
+    for (const auto& [key, record] : told_) {
       out.push_back(key.worker.value());
     }
     return out;
@@ -55,6 +56,7 @@ class EtcdViewTest : public ::testing::Test {
   using Workers = std::vector<uint64_t>;
 
   TimePoint now_{};
+  InstanceView told_;
   EtcdView view_{{.prefix = std::string(kPrefix), .doubt_time = 60s}};
 };
 

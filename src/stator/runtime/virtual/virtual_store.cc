@@ -145,7 +145,7 @@ size_t VirtualDiscovery::doubtful() const {
 void VirtualDiscovery::look() {
   detail::EtcdView& view = state_->view;
   const bool reached = store_.up() && network_.reachable(node_, store_.node());
-  bool changed = view.expire(time_.now());
+  view.expire(time_.now());
   if (reached) {
     const detail::EtcdView::Position at{store_.cluster(), store_.revision()};
     if (!view.can_resume(at) || view.position().revision < store_.compacted()) {
@@ -154,7 +154,6 @@ void VirtualDiscovery::look() {
         entries.push_back({key, value.text});
       }
       view.resync(at, entries, time_.now());
-      changed = true;
     }
     for (const VirtualStore::Change& change : store_.history()) {
       if (change.revision <= view.position().revision) {
@@ -166,12 +165,9 @@ void VirtualDiscovery::look() {
         view.remove(change.key);
       }
       view.advance(change.revision);
-      changed = true;
     }
   }
-  if (changed) {
-    state_->hub.publish(view.make_view());
-  }
+  state_->hub.apply(view.take_changes());
   time_.after(kLook, [this, weak = std::weak_ptr(alive_)] {
     if (!weak.expired()) {
       look();
