@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Too few descriptors, full disks, a discovery folder gone mad, clients that leave all at once, three times the load."""
+"""Too few descriptors, full disks, a discovery folder gone mad, clients that leave all at once, three times the load, hung processes."""
 
 import json
 import os
@@ -127,6 +127,26 @@ class Limits(ChaosTest):
             time.sleep(1.5)
             deployment.frontend.process.send_signal(signal.SIGCONT)
         self.under_load(deployment, freeze)
+
+    def test_an_idle_worker_that_hangs_is_given_up_and_comes_back(self):
+        deployment = self.deploy(Split)
+
+        shards = deployment.http.metric("stator_runtime_pool_workers") / 2  # each has a line of its own to every worker
+
+        def workers(**state: str) -> float:
+            return deployment.http.metric("stator_runtime_pool_workers", **state) / shards
+
+        hung = deployment.workers[0].process
+        hung.send_signal(signal.SIGSTOP)
+        eventually(lambda: workers(state="unlisted") == 1, "its record is gone, its connection is not")
+        # Nothing is asked of it, so only keep-alive can tell: 5 s to the ping, 10 s for the answer.
+        eventually(lambda: workers() == 1, "given up", timeout_s=60)
+        self.assertEqual(deployment.http.metric("stator_runtime_pool_workers_gone_total"), shards)
+        path, body = bodies(8)[0]
+        self.assertEqual(ask(deployment.frontend.port, path, body).error, "")
+        hung.send_signal(signal.SIGCONT)
+        eventually(lambda: workers(state="active") == 2, "back")
+        eventually(deployment.idle, "idle")
 
 
 if __name__ == "__main__":

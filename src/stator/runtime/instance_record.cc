@@ -297,9 +297,11 @@ Status validate(const InstanceRecord& record) {
                  fmt::format("instance record: instance_id {} must be 1 … 2^53 - 1",
                              record.key.worker.value()));
   }
-  if (record.address.empty()) {
+  if (record.address.empty() || record.address.size() > kAddressMax) {
     return Error(Code::kInvalidArgument,
-                 "instance record: address is empty, must be host:port or \"local\"");
+                 fmt::format("instance record: address has {} bytes, must be host:port or \"local\" "
+                             "of at most {}",
+                             record.address.size(), kAddressMax));
   }
   if (record.model.block_size == 0) {
     return Error(Code::kInvalidArgument, "instance record: kv_block_size is 0");

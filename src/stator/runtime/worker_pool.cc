@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/runtime/worker_pool.h"
 
+#include <array>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "stator/core/assert.h"
@@ -13,6 +16,39 @@ namespace {
 
 constexpr std::string_view kLogTarget = "runtime::pool";
 
+/// What is known of workers, as gauges. A worker that is forgotten is counted as gone.
+enum class Standing : uint8_t { kActive, kUnlisted, kUnreachable };
+
+struct PoolMetrics {
+  explicit PoolMetrics(Metrics& metrics)
+      : by_standing{gauge(metrics, "active"), gauge(metrics, "unlisted"),
+                    gauge(metrics, "unreachable")},
+        gone(metrics.counter("stator_runtime_pool_workers_gone_total",
+                             "workers forgotten: neither in discovery nor connected any more")),
+        reconnects(metrics.counter("stator_runtime_reconnects_total",
+                                   "sessions opened again after a loss")) {}
+  void move(std::optional<Standing> from, std::optional<Standing> to) const {
+    if (from) {
+      by_standing[static_cast<size_t>(*from)].add(-1);
+    }
+    if (to) {
+      by_standing[static_cast<size_t>(*to)].add(1);
+    }
+  }
+
+  std::array<Gauge, 3> by_standing;
+  Counter gone;
+  Counter reconnects;
+
+ private:
+  static Gauge gauge(Metrics& metrics, std::string_view state) {
+    return metrics.gauge("stator_runtime_pool_workers",
+                         "workers by shard: active, unlisted (connected, but no longer in "
+                         "discovery), unreachable (in discovery without a session)",
+                         {{"state", std::string(state)}});
+  }
+};
+
 }  // namespace
 
 /// All on the loop. A session is never destroyed inside its own callback: it is parked until the
@@ -20,11 +56,7 @@ constexpr std::string_view kLogTarget = "runtime::pool";
 class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
  public:
   Impl(WorkerPoolOptions options, Wiring wiring, Metrics& metrics)
-      : options_(std::move(options)),
-        wiring_(wiring),
-        workers_up_(metrics.gauge("stator_runtime_pool_workers_up", "workers with a live session")),
-        reconnects_(metrics.counter("stator_runtime_reconnects_total",
-                                    "sessions opened again after a loss")) {}
+      : options_(std::move(options)), wiring_(wiring), metrics_(metrics) {}
 
   void start() {
     STATOR_ASSERT(wiring_.shard.on_loop(), "a worker pool lives on its shard's loop");
@@ -33,10 +65,11 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
 
   void stop() {
     watch_.reset();
-    const size_t up = up_count_;
+    for (auto& [worker, entry] : workers_) {
+      metrics_.move(entry.counted, std::nullopt);
+    }
     workers_.clear();
     parked_.clear();
-    workers_up_.add(-static_cast<double>(up));
   }
 
   WorkerSession* find_session(WorkerId worker) {
@@ -58,6 +91,7 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
     auto [found, fresh] = workers_.try_emplace(worker, record, options_);
     Entry& entry = found->second;
     entry.listed = true;
+    count(entry);
     if (fresh) {
       connect(entry);
     } else if (record.incarnation != entry.record.incarnation) {
@@ -87,6 +121,7 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
       return;
     }
     found->second.listed = false;
+    count(found->second);
     if (!found->second.up) {  // P2: a live one stays until its connection ends
       drop(found);
     }
@@ -98,8 +133,7 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
     Entry& entry = workers_.at(worker);
     entry.backoff.reset();
     entry.up = true;
-    ++up_count_;
-    workers_up_.add(1);
+    count(entry);
     if (options_.kv_events != nullptr && entry.follower == nullptr) {
       entry.follower =
           wiring_.connector.follow_events(entry.record, wiring_.shard, *options_.kv_events);
@@ -122,7 +156,7 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
       return;
     }
     entry.retry = wiring_.shard.after(entry.backoff.next(), [this, worker] {
-      reconnects_.add();
+      metrics_.reconnects.add();
       connect(workers_.at(worker));
     });
   }
@@ -148,6 +182,7 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
     InstanceRecord record;
     bool listed = true;
     bool up = false;  // added at the listener
+    std::optional<Standing> counted;
     std::unique_ptr<WorkerSession> session;
     std::unique_ptr<EventFollower> follower;
     detail::Backoff backoff;
@@ -175,13 +210,22 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
     const WorkerId worker = entry.record.key.worker;
     entry.up = false;
     entry.follower.reset();  // the next one starts with a snapshot
-    --up_count_;
-    workers_up_.add(-1);
+    count(entry);
     wiring_.events.on_closed(worker, std::move(error));
     wiring_.listener.on_worker_removed(worker);
   }
 
+  /// After every change of `listed` or `up`.
+  void count(Entry& entry) const {
+    const Standing now = !entry.up      ? Standing::kUnreachable
+                         : entry.listed ? Standing::kActive
+                                        : Standing::kUnlisted;
+    metrics_.move(std::exchange(entry.counted, now), now);
+  }
+
   void drop(Workers::iterator entry) {
+    metrics_.move(entry->second.counted, std::nullopt);
+    metrics_.gone.add();
     park(std::move(entry->second.session));
     workers_.erase(entry);
   }
@@ -199,9 +243,7 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
 
   const WorkerPoolOptions options_;
   const Wiring wiring_;
-  const Gauge workers_up_;
-  const Counter reconnects_;
-  size_t up_count_ = 0;
+  const PoolMetrics metrics_;
   std::unique_ptr<Watch> watch_;
   Workers workers_;
   std::vector<std::unique_ptr<WorkerSession>> parked_;  // until the next turn

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/runtime/instance_record.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,6 +66,7 @@ TEST(InstanceRecord, NamesTheFieldThatIsWrong) {
       {R"({"instance_id":0,"address":"h:1"})", "instance_id"},
       {R"({"instance_id":9007199254740992,"address":"h:1"})", "instance_id"},
       {R"({"instance_id":5})", "address"},
+      {R"({"instance_id":5,"address":""})", "address"},
       {R"({"instance_id":5,"address":7})", "address"},
       {R"({"instance_id":5,"address":"h:1","state":"dreaming"})", "state"},
       {R"({"instance_id":5,"address":"h:1","component":"A B"})", "component"},
@@ -84,6 +86,14 @@ TEST(InstanceRecord, NamesTheFieldThatIsWrong) {
     EXPECT_EQ(parsed.error().code(), Code::kCorrupt) << text;
     EXPECT_THAT(parsed.error().message(), testing::HasSubstr(field)) << text;
   }
+}
+
+TEST(InstanceRecord, RefusesAnEndlessAddress) {
+  const auto parsed = parse_instance_record(
+      fmt::format(R"({{"instance_id":5,"address":"{}:1"}})", std::string(300, 'h')));
+
+  ASSERT_FALSE(parsed.has_value());
+  EXPECT_THAT(parsed.error().message(), testing::HasSubstr("at most 300"));
 }
 
 TEST(InstanceRecord, RefusesOversizedText) {

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes a peer may send: decoding never crashes, and what it accepts encodes back to an equal
-// message.
+// Any bytes a peer may send: decoding never crashes, and what it accepts is accepted again. The first
+// byte chooses the message.
 #include <cstddef>
 #include <cstdint>
 
 #include "stator/core/assert.h"
+#include "stator/proto/router/v1/replica.pb.h"
 #include "stator/proto/worker/v1/worker.pb.h"
+#include "stator/runtime/detail/replica_wire.h"
 #include "stator/runtime/wire.h"
 
 namespace {
 
 namespace pb = stator::worker::v1;
-namespace wire = stator::runtime::wire;
+using stator::runtime::detail::decode;
+using stator::runtime::detail::encode;
+using stator::runtime::wire::decode;
+using stator::runtime::wire::encode;
 
 template <typename Message>
 void check(const void* data, int size) {
@@ -19,13 +24,13 @@ void check(const void* data, int size) {
   if (!message.ParseFromArray(data, size)) {
     return;
   }
-  const auto decoded = wire::decode(message);
+  const auto decoded = decode(message);
   if (!decoded.has_value()) {
     return;
   }
   Message again;
-  wire::encode(*decoded, again);
-  const auto twice = wire::decode(again);
+  encode(*decoded, again);
+  const auto twice = decode(again);
   STATOR_ASSERT(twice.has_value(), "what was accepted is accepted again");
 }
 
@@ -37,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const void* rest = data + 1;
   const int count = static_cast<int>(size - 1);
-  switch (data[0] % 5) {
+  switch (data[0] % 6) {
     case 0:
       check<pb::Submit>(rest, count);
       break;
@@ -50,8 +55,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 3:
       check<pb::StepOutput>(rest, count);
       break;
-    default:
+    case 4:
       check<pb::EventBatch>(rest, count);
+      break;
+    default:
+      check<stator::router::v1::PullResponse>(rest, count);
       break;
   }
   return 0;

@@ -68,6 +68,9 @@ class WorkerPoolTest : public testing::Test {
   void list_worker() {
     registration_ = std::move(discovery_->register_instance(harness_.record()).value());
   }
+  double standing(const std::string& state) {
+    return harness_.metrics().gauge("stator_runtime_pool_workers", "", {{"state", state}}).value();
+  }
   bool has_session() {
     bool found = false;
     harness_.on_loop([&] { found = pool_->find_session(WorkerId(7)) != nullptr; });
@@ -110,15 +113,20 @@ TEST_F(WorkerPoolTest, RecordChangesArePassedOn) {
 TEST_F(WorkerPoolTest, LosingDiscoveryLosesNoLiveWorker) {
   list_worker();
   ASSERT_TRUE(listener_.wait_for("added 100"));
+  EXPECT_EQ(standing("active"), 1);
   registration_.reset();
   harness_.on_loop([] {});
   harness_.on_loop([] {});
   EXPECT_TRUE(has_session());
+  EXPECT_EQ(standing("active"), 0);
+  EXPECT_EQ(standing("unlisted"), 1);
 
   harness_.stop_worker();
 
   ASSERT_TRUE(listener_.wait_for("removed"));
   harness_.on_loop([&] { EXPECT_EQ(pool_->find_record(WorkerId(7)), nullptr); });
+  EXPECT_EQ(standing("unlisted"), 0);
+  EXPECT_EQ(harness_.metrics().counter("stator_runtime_pool_workers_gone_total", "").value(), 1U);
   EXPECT_THAT(listener_.lines(), ElementsAre("synced", "added 100", "removed"));
 }
 
@@ -147,6 +155,9 @@ TEST_F(WorkerPoolTest, ANewLifeIsRemovedThenAdded) {
 TEST_F(WorkerPoolTest, AWorkerThatNeverAnswersIsNeverAdded) {
   harness_.stop_worker();
   list_worker();
+  harness_.on_loop([] {});
+  harness_.on_loop([] {});
+  EXPECT_EQ(standing("unreachable"), 1);
   registration_.reset();
   harness_.on_loop([] {});
   EXPECT_THAT(listener_.lines(), ElementsAre("synced"));
