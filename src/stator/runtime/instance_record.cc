@@ -298,10 +298,11 @@ Status validate(const InstanceRecord& record) {
                              record.key.worker.value()));
   }
   if (record.address.empty() || record.address.size() > kAddressMax) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("instance record: address has {} bytes, must be host:port or \"local\" "
-                             "of at most {}",
-                             record.address.size(), kAddressMax));
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("instance record: address has {} bytes, must be host:port or \"local\" "
+                    "of at most {}",
+                    record.address.size(), kAddressMax));
   }
   if (record.model.block_size == 0) {
     return Error(Code::kInvalidArgument, "instance record: kv_block_size is 0");

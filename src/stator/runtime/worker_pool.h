@@ -45,8 +45,9 @@ struct WorkerPoolOptions {
 /// P1  on_worker_added and on_worker_removed alternate per worker, starting with added.
 /// P2  Losing discovery loses no live worker (static stability).
 ///
-/// stator_runtime_pool_workers{state}: "active" is listed and up, "unlisted" up alone, "unreachable"
-/// listed alone; who is neither is forgotten and counted (stator_runtime_pool_workers_gone_total).
+/// stator_runtime_pool_workers{state}: "active" is listed and up, "unlisted" up alone,
+/// "unreachable" listed alone; who is neither is forgotten and counted
+/// (stator_runtime_pool_workers_gone_total).
 ///
 /// Request events go to `events` unchanged, so its on_closed is where in-flight requests fail over.
 /// Home loop: the shard's, for every method and the destructor. All references outlive it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text a discovery store may hold: reading never crashes, and what it accepts is written to what
-// it reads again.
+// Any text a discovery store may hold: reading never crashes, and what it accepts is written to
+// what it reads again.
 #include <cstddef>
 #include <cstdint>
 #include <string>

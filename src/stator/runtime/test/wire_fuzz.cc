@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes a peer may send: decoding never crashes, and what it accepts is accepted again. The first
-// byte chooses the message.
+// Any bytes a peer may send: decoding never crashes, and what it accepts is accepted again. The
+// first byte chooses the message.
 #include <cstddef>
 #include <cstdint>
 
