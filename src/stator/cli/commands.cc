@@ -24,7 +24,7 @@ const std::vector<Command> kCommands = {
      .summary = "HTTP front door and router; workers join through discovery",
      .description = "  stator frontend --port 8000 --discovery file:/tmp/stator",
      .positional = "",
-     .setting_prefixes = "http,frontend,router,discovery,events,hub,log,announce",
+     .setting_prefixes = "http,frontend,router,discovery,events,rpc,hub,log,announce",
      .options = {},
      .run = run_frontend},
     {.name = "worker",
@@ -39,7 +39,7 @@ const std::vector<Command> kCommands = {
          "--discovery file:/tmp/stator \\\n"
          "    --launch -- vllm serve /models/qwen --port 8000",
      .positional = "MODEL",
-     .setting_prefixes = "worker,engine,sim,discovery,events,hub,log,announce",
+     .setting_prefixes = "worker,engine,sim,discovery,events,rpc,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_worker},
@@ -55,7 +55,7 @@ const std::vector<Command> kCommands = {
          "--router-url\n\n"
          "docs/reference/router_services.md lists the endpoints. There is no authentication.",
      .positional = "",
-     .setting_prefixes = "router,discovery,events,log,announce",
+     .setting_prefixes = "router,discovery,events,rpc,log,announce",
      .options = {{"--service", "indexer, slots or select: the same as the switches"},
                  {"--indexer", "the index of KV blocks", true},
                  {"--slots", "the load of workers", true},
@@ -177,7 +177,8 @@ const std::vector<Command> kCommands = {
      .summary = "Print the effective settings as YAML, or their documentation",
      .description = "  stator config > stator.yaml\n  stator config --markdown",
      .positional = "",
-     .setting_prefixes = "http,frontend,router,worker,engine,sim,discovery,events,hub,log,announce",
+     .setting_prefixes =
+         "http,frontend,router,worker,engine,sim,discovery,events,rpc,hub,log,announce",
      .options = {{"--markdown", "the table of docs/configuration.md", true}},
      .run = run_config},
     {.name = "completion",

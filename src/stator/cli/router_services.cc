@@ -337,7 +337,9 @@ Status run_router(Invocation& invocation) {
   std::unique_ptr<runtime::Connector> connector;
   if (invocation.settings.discovery != "memory" && service.service != Service::kSlots) {
     STATOR_TRY(discovery, open_discovery(invocation.settings, clock, metrics));
-    STATOR_TRY(auto sessions, runtime::make_grpc_connector({.client_name = "router"}, metrics));
+    runtime::GrpcOptions grpc{.client_name = "router"};
+    STATOR_TRY(grpc.tls, invocation.settings.rpc.tls());
+    STATOR_TRY(auto sessions, runtime::make_grpc_connector(std::move(grpc), metrics));
     STATOR_TRY(connector, carry_events(invocation.settings.events, std::move(sessions),
                                        broker.get(), clock, metrics));
   }

@@ -96,7 +96,9 @@ Status run_frontend(Invocation& invocation) {
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
   STATOR_TRY(const auto broker, open_event_carrier(settings.events, "frontend", metrics));
-  STATOR_TRY(auto sessions, runtime::make_grpc_connector({}, metrics));
+  runtime::GrpcOptions grpc;
+  STATOR_TRY(grpc.tls, settings.rpc.tls());
+  STATOR_TRY(auto sessions, runtime::make_grpc_connector(std::move(grpc), metrics));
   STATOR_TRY(const auto connector,
              carry_events(settings.events, std::move(sessions), broker.get(), clock, metrics));
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));

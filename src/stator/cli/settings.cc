@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/cli/settings.h"
 
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
 #include "stator/router/router_service.h"
 
 namespace stator::cli {
@@ -160,7 +164,50 @@ void describe_port(ConfigSchema& schema, PortSettings& port) {
                   {.flag = "lame-duck"});
 }
 
+void describe_rpc(ConfigSchema& schema, RpcSettings& rpc) {
+  schema.text("rpc.tls_cert_path", rpc.certificate,
+              "PEM certificate of this process between frontends and workers; with key and CA on "
+              "both sides: mutual TLS",
+              {.env_peer = "DYN_TCP_TLS_CERT_PATH"});
+  schema.text("rpc.tls_key_path", rpc.key, "its PEM private key",
+              {.env_peer = "DYN_TCP_TLS_KEY_PATH"});
+  schema.text("rpc.tls_ca_cert_path", rpc.ca, "PEM file that the other side is checked with",
+              {.env_peer = "DYN_TCP_TLS_CA_CERT_PATH"});
+  schema.text("rpc.tls_allowed_callers", rpc.allowed_callers,
+              "list of names (DNS name, IP address or URI in the certificate) that may call this "
+              "worker, empty = whoever the CA signed");
+  schema.text("rpc.tls_server_name", rpc.server_name,
+              "name that workers' certificates have, empty = their address",
+              {.env_peer = "DYN_TCP_TLS_SERVER_NAME"});
+}
+
 }  // namespace
+
+Result<std::optional<runtime::TlsFiles>> RpcSettings::tls() const {
+  if (certificate.empty() && key.empty() && ca.empty() && allowed_callers.empty() &&
+      server_name.empty()) {
+    return std::optional<runtime::TlsFiles>();
+  }
+  if (certificate.empty() || key.empty() || ca.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "TLS between frontends and workers is mutual: give rpc.tls_cert_path, "
+                 "rpc.tls_key_path and rpc.tls_ca_cert_path");
+  }
+  runtime::TlsFiles files{.certificate = certificate,
+                          .key = key,
+                          .ca = ca,
+                          .allowed_callers = {},
+                          .server_name = server_name};
+  std::string_view rest = allowed_callers;
+  while (!rest.empty()) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    if (comma > 0) {
+      files.allowed_callers.emplace_back(rest.substr(0, comma));
+    }
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return std::optional(std::move(files));
+}
 
 void describe(ConfigSchema& schema, Settings& settings) {
   schema.choice("log.format", settings.log_format, {"human", "json"}, "how log lines look");
@@ -174,6 +221,7 @@ void describe(ConfigSchema& schema, Settings& settings) {
                   "a record not renewed for this long is stale");
   describe_etcd(schema, settings.etcd);
   describe(schema, settings.events);
+  describe_rpc(schema, settings.rpc);
   schema.boolean("announce", settings.announce,
                  "print one JSON line with the real addresses on stdout when ready");
   frontend::describe(schema, settings.frontend);

@@ -2,18 +2,33 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "stator/cli/event_carrier.h"
 #include "stator/core/config.h"
+#include "stator/core/result.h"
 #include "stator/engine/core/engine_config.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/perf/linear_timing.h"
 #include "stator/router/router.h"
 #include "stator/runtime/etcd_discovery.h"
+#include "stator/runtime/tls_files.h"
 #include "stator/weights/hub.h"
 
 namespace stator::cli {
+
+/// TLS between frontends and workers.
+struct RpcSettings {
+  std::string certificate;
+  std::string key;
+  std::string ca;
+  std::string allowed_callers;  ///< list with commas
+  std::string server_name;
+
+  /// None: plain. kInvalidArgument unless all three files are named, or none of all this.
+  Result<std::optional<runtime::TlsFiles>> tls() const;
+};
 
 /// How to reach engine servers that somebody else runs.
 struct EngineServerSettings {
@@ -78,6 +93,7 @@ struct Settings {
   WorkerSettings worker;
   weights::HubConfig hub;
   PortSettings port;
+  RpcSettings rpc;
 };
 
 /// Declares every setting. `settings` outlives the schema.

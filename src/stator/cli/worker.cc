@@ -53,10 +53,12 @@ Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& di
   STATOR_TRY(WorkerHost::Worker worker, host.make_worker());
   const auto index = static_cast<uint16_t>(out.hosted.size());
   const uint16_t port = settings.worker.port;
+  STATOR_TRY(auto tls, settings.rpc.tls());
   STATOR_TRY(auto server, runtime::WorkerServer::start(
                               worker.record, *worker.engine,
                               {.listen_host = settings.worker.listen_host,
-                               .port = port == 0 ? port : static_cast<uint16_t>(port + index)},
+                               .port = port == 0 ? port : static_cast<uint16_t>(port + index),
+                               .tls = std::move(tls)},
                               clock, metrics));
   worker.record.address = server->address();
   if (out.broker != nullptr) {

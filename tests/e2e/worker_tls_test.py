@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Mutual TLS between frontends and workers, set on the command line: who has no business there gets nothing."""
+
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from stator_process import BINARY, MODEL, MODEL_DIR, Split, clean_environment, eventually
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "What is a KV cache?"}], "max_tokens": 4}
+FRONTEND = "spiffe://test/stator/frontend"
+
+
+class Authority:
+    """A certificate authority in a folder."""
+
+    def __init__(self, folder: pathlib.Path, name: str):
+        self.folder = folder
+        self.name = name
+        self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key",
+                     "-out", f"{name}.pem", "-days", "2", "-subj", f"/CN={name}")
+
+    def openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)
+
+    def options(self, name: str, *san: str) -> list[str]:
+        """What a process with these names is told."""
+        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key", "-out",
+                     f"{name}.csr", "-subj", f"/CN={name}")
+        (self.folder / f"{name}.san").write_text("subjectAltName=" + ",".join(san))
+        self.openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{self.name}.pem", "-CAkey", f"{self.name}.key", "-CAcreateserial",
+                     "-out", f"{name}.pem", "-days", "2", "-extfile", f"{name}.san")
+        return ["--rpc-tls-cert-path", str(self.folder / f"{name}.pem"), "--rpc-tls-key-path", str(self.folder / f"{name}.key"),
+                "--rpc-tls-ca-cert-path", str(self.folder / f"{self.name}.pem")]
+
+
+class WorkerTls(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="stator-tls-")
+        cls.addClassCleanup(folder.cleanup)
+        ca = Authority(pathlib.Path(folder.name), "ca")
+        cls.worker = [*ca.options("worker", "IP:127.0.0.1", "DNS:worker.stator"), "--rpc-tls-allowed-callers", f"other,{FRONTEND}"]
+        cls.frontend = ca.options("frontend", f"URI:{FRONTEND}")
+        cls.stranger = ca.options("stranger", "URI:spiffe://test/stator/backend")
+        cls.forger = Authority(pathlib.Path(folder.name), "forger").options("forged", f"URI:{FRONTEND}")
+
+    def deploy(self, frontend: list[str], workers: int = 1) -> Split:
+        deployment = Split(*frontend, workers=0, worker_arguments=tuple(self.worker))
+        self.addCleanup(deployment.close)
+        deployment.workers = [deployment.start_worker() for _ in range(workers)]
+        return deployment
+
+    def test_who_is_on_the_list_is_served(self):
+        deployment = self.deploy(self.frontend)
+        deployment.wait_for_workers(1)
+        self.assertEqual(deployment.http.post(CHAT, BODY)[0], 200)
+
+    def test_a_worker_goes_by_its_name_if_that_is_asked_for(self):
+        deployment = self.deploy([*self.frontend, "--rpc-tls-server-name", "worker.stator"])
+        deployment.wait_for_workers(1)
+        self.assertEqual(deployment.http.post(CHAT, BODY)[0], 200)
+
+    def check_refused(self, frontend: list[str], why: str):
+        deployment = self.deploy(frontend)
+        eventually(lambda: why in deployment.frontend.log() + deployment.workers[0].log(), why)
+        self.assertEqual(deployment.worker_ids(), [])
+        self.assertEqual(deployment.http.request("GET", "/health")[0], 503)
+        self.assertTrue(deployment.workers[0].alive())
+
+    def test_certified_but_not_on_the_list(self):
+        self.check_refused(self.stranger, "a caller is not allowed")
+
+    def test_certified_by_somebody_else(self):
+        self.check_refused(self.forger, "worker lost")
+
+    def test_no_certificate(self):
+        self.check_refused([], "worker lost")
+
+    def test_a_worker_of_another_name(self):
+        self.check_refused([*self.frontend, "--rpc-tls-server-name", "elsewhere"], "worker lost")
+
+    def test_half_of_the_files_is_a_usage_error(self):
+        for role in (["frontend", "--port", "0"], ["worker", str(MODEL_DIR), "--engine", "sim"]):
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run([BINARY, *role, "--discovery", f"file:{folder}", *self.frontend[:2]], env=clean_environment(),
+                                      capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("rpc.tls_ca_cert_path", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
