@@ -182,8 +182,8 @@ class Router {
   /// Sum over all workers of requests booked by live leases; 0 when idle.
   int64_t active_requests() const { return book_->total_requests(); }
   std::string_view mode() const { return info_.name; }
-  /// Other routers' load has not been heard of for a while: spread decisions among workers that
-  /// cost nearly the same, so that several routers do not all choose the one.
+  /// Other routers decide, too, and are heard of late: spread decisions among workers that cost
+  /// nearly the same, so that several routers do not all choose the one.
   void set_load_stale(bool stale) { load_stale_ = stale; }
   /// Whether decisions look at what workers have cached.
   bool uses_index() const { return policy_->needs().overlap; }
