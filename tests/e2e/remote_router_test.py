@@ -61,8 +61,8 @@ class RemoteRouter(unittest.TestCase):
             self.assertGreater(again["best_overlap_blocks"], 3)
         self.assertEqual(self.http.metric(OUTCOMES, outcome="followed"), 5)
         eventually(lambda: self.http.metric("stator_router_remote_bookings") == 0, "no booking is left here")
-        eventually(lambda: all(load["active_decode_blocks"] == 0 and load["active_prefill_tokens"] == 0
-                               for load in router.get("/loads")[1]["loads"]), "nor there")
+        eventually(lambda: all(load["potential_decode_blocks"] == 0 and load["potential_prefill_tokens"] == 0
+                               for load in router.get("/loads")[1][0]["loads"]), "nor there")
 
     def test_metrics_have_the_names_that_dashboards_read(self):
         self.ask("Hello.")

@@ -109,7 +109,8 @@ class Indexer(ServiceTest):
 
         second = self.start("--service", "indexer", "--peers", f"http://127.0.0.1:1,{first.url}")
         self.assertEqual(self.check(200, Http(second.port).post("/query", query)), scores)
-        self.check(200, http.post("/unregister", {"instance_id": 7, "model_name": "m"}))
+        self.check(404, http.post("/unregister", {"instance_id": 7, "model_name": "m", "routing_group": "other"}))
+        self.check(200, http.post("/unregister", {"instance_id": 7, "model_name": "m"}))  # of every group
         self.check(404, http.post("/unregister", {"instance_id": 7, "model_name": "m"}))
         self.assertEqual(list(self.check(200, http.post("/query", query))["scores"]), ["9"])
         self.assertGreater(http.metric("dynamo_kvindexer_requests_total", endpoint="/query"), 0)
@@ -206,15 +207,43 @@ class Slots(ServiceTest):
         self.check(201, http.post("/add", booking))
         self.check(409, http.post("/add", booking))
         self.check(404, http.post("/add", booking | {"request_id": "b", "dp_rank": 2}))
-        loads = self.check(200, http.get("/loads?model_name=org%2Fm&routing_group=default"))["loads"]
-        self.assertEqual(loads[1], {"worker_id": 7, "dp_rank": 1, "active_prefill_tokens": 40,
-                                    "active_decode_blocks": 2, "active_requests": 1})
+        loads = self.check(200, http.get("/loads?model_name=org%2Fm&routing_group=default"))
+        self.assertEqual(loads[1], {"model_name": "org/m", "routing_group": "default", "worker_id": 7, "dp_rank": 1,
+                                    "active_prefill_tokens": 40, "active_decode_blocks": 2, "active_requests": 1})
         potential = self.check(200, http.post("/potential_loads", of_model | {"sequence_hashes": [1, 3], "new_isl_tokens": 8}))
-        self.assertEqual([load["potential_decode_blocks"] for load in potential["loads"]], [2, 3])
+        self.assertEqual([load["potential_decode_blocks"] for load in potential], [2, 3])
         self.check(200, http.post("/prefill_complete", of_model | {"request_id": "a"}))
         self.check(200, http.post("/free", of_model | {"request_id": "a"}))
-        self.check(404, http.post("/free", of_model | {"request_id": "a"}))
-        self.assertEqual(self.check(200, http.get("/loads?model_name=org%2Fm"))["loads"][1]["active_requests"], 0)
+        self.assertEqual(self.check(200, http.get("/loads"))[1]["active_requests"], 0)
+
+    def test_every_call_answers_as_the_reference_documents(self):
+        http = Http(self.start("--slots").port)
+        worker = {"worker_id": 7, "model_name": "m", "routing_group": "g", "block_size": 16, "dp_start": 0, "dp_size": 2}
+        of = {"model_name": "m", "routing_group": "g"}
+        self.assertEqual(self.check(201, http.post("/register", worker | {"tenant_id": "ignored"})), {"status": "ok"})
+        for wrong in ({"block_size": 0}, {"dp_size": 0}, {"worker_id": 8, "dp_start": 2**32 - 1}):
+            self.assertIn("error", self.check(400, http.post("/register", worker | wrong)))
+        self.check(409, http.post("/register", worker))
+        self.check(409, http.post("/register", worker | {"worker_id": 8, "block_size": 32}))
+        self.assertEqual(self.check(200, http.get("/workers?model_name=m")), [worker])
+        self.assertEqual(self.check(200, http.get("/workers?routing_group=default")), [])
+        booking = of | {"request_id": "a", "worker_id": 7, "dp_rank": 0, "sequence_hashes": []}
+        self.check(400, http.post("/add", {key: value for key, value in booking.items() if key != "sequence_hashes"}))
+        self.check(404, http.post("/add", booking | {"routing_group": "default"}))
+        self.check(404, http.post("/add", booking | {"worker_id": 9}))
+        self.check(201, http.post("/add", booking))
+        for _ in range(2):  # a repeated completion is a no-op
+            self.check(200, http.post("/prefill_complete", of | {"request_id": "a"}))
+        self.check(404, http.post("/prefill_complete", of | {"request_id": "b"}))
+        for _ in range(2):  # free is idempotent as long as there is a tracker
+            self.check(200, http.post("/free", of | {"request_id": "a"}))
+        self.check(404, http.post("/free", {"model_name": "m", "request_id": "a"}))
+        self.check(404, http.post("/potential_loads", {"model_name": "m", "sequence_hashes": []}))
+        self.check(409, http.post("/replica_sync/register_peer", {"endpoint": "tcp://127.0.0.1:1"}))
+        self.assertEqual(self.check(200, http.get("/replica_sync/peers")), [])
+        self.check(200, http.post("/unregister", {"worker_id": 7} | of))
+        self.check(404, http.post("/unregister", {"worker_id": 7} | of))
+        self.assertEqual(self.check(200, http.get("/loads")), [])
 
 
 class SlotReplicas(ServiceTest):
@@ -225,14 +254,14 @@ class SlotReplicas(ServiceTest):
         second = self.start("--slots", "--replica-sync-port", "0", "--replica-sync-peers", first.ready["replica_sync"])
         one, two = Http(first.port), Http(second.port)
         self.check(201, one.post("/replica_sync/register_peer", {"endpoint": second.ready["replica_sync"]}))
-        self.check(409, one.post("/replica_sync/register_peer", {"endpoint": second.ready["replica_sync"]}))
+        self.check(200, one.post("/replica_sync/register_peer", {"endpoint": second.ready["replica_sync"]}))
         self.check(400, one.post("/replica_sync/register_peer", {"endpoint": "nowhere"}))
         self.assertEqual(one.get("/replica_sync/peers"), (200, [second.ready["replica_sync"]]))
         for http in (one, two):
             self.check(201, http.post("/register", {"worker_id": 7, "model_name": "m", "block_size": 16}))
 
         def load(http: Http) -> dict:
-            return http.get("/loads?model_name=m")[1]["loads"][0]
+            return http.get("/loads?model_name=m")[1][0]
 
         self.check(201, one.post("/add", {"model_name": "m", "request_id": "a", "worker_id": 7, "dp_rank": 0,
                                           "sequence_hashes": [1, 2], "new_isl_tokens": 30}))
@@ -261,7 +290,8 @@ class Select(ServiceTest):
         self.check(503, http.get("/ready"))
         for number in (1, 2):
             self.check(201, http.post("/workers", self.worker(number)))
-        self.assertEqual(self.check(200, http.get("/ready")), {"ready": True, "schedulable_workers": 2, "workers": 2})
+        ready = self.check(200, http.get("/ready"))
+        self.assertEqual((ready["ready"], ready["schedulable_workers"], len(ready["workers"])), (True, 2, 2))
         self.check(200, http.post("/events", {"model_name": "m", "events": [stored(2, BLOCK_0_OF_4)]}))
         chosen = self.check(200, http.post("/select", self.PROMPT | {"selection_id": "s"}))
         self.assertEqual((chosen["worker_id"], chosen["overlap"]["gpu"], chosen["effective_prefill_tokens"]), (2, 4, 12))
@@ -277,10 +307,75 @@ class Select(ServiceTest):
         self.check(200, http.post("/select", self.PROMPT))
         for reservation in ("s", booked["selection_id"], other["selection_id"]):
             self.assertEqual(http.request("DELETE", f"/reservations/{reservation}")[0], 200)
-        for load in self.check(200, http.get("/loads"))["loads"]:
-            self.assertEqual((load["active_prefill_tokens"], load["active_decode_blocks"]), (0, 0))
-        self.assertEqual(self.check(200, http.post("/overlap_scores", self.PROMPT))["scores"], {"2": {"0": 4}})
+        for load in self.check(200, http.get("/loads"))[0]["loads"]:
+            self.assertEqual((load["potential_prefill_tokens"], load["potential_decode_blocks"]), (0, 0))
         self.assertEqual(http.request("DELETE", "/workers/1")[0], 200)
+
+    def test_every_call_answers_as_the_reference_documents(self):
+        http = Http(self.start("--select").port)
+        record = self.check(201, http.post("/workers", {"worker_id": 1, "endpoint": "http://w1", "data_parallel_size": 2}))
+        self.assertEqual((record["model_name"], record["routing_group"], record["lifecycle"]), ("default", "default", "incomplete"))
+        not_ready = self.check(503, http.get("/ready"))
+        self.assertEqual((not_ready["ready"], not_ready["schedulable_workers"]), (False, 0))
+        self.assertEqual(len(not_ready["workers"][0]["not_schedulable_reasons"]), 3, "block size, and where each rank's events are")
+        endpoints = {"0": "tcp://127.0.0.1:5001", "1": "tcp://127.0.0.1:5002"}
+        patch = http.request("PATCH", "/workers/1", {"block_size": 4, "kv_events_endpoints": endpoints, "taints": ["gpu"]})
+        self.assertEqual(patch[0], 200)
+        record = json.loads(patch[2])
+        self.assertEqual((record["lifecycle"], record["kv_events_endpoints"], record["taints"]), ("schedulable", endpoints, ["gpu"]))
+        self.assertEqual(self.check(200, http.get("/workers?model_name=default&routing_group=default")), [record])
+        self.assertEqual(self.check(200, http.get("/workers?model_name=other")), [])
+        self.check(200, http.post("/events", {"model_name": "default", "events": [
+            stored(1, BLOCK_0_OF_4, rank=1),
+            {"worker_id": 1, "storage_tier": "host_pinned", "event": {"event_id": 2, "dp_rank": 1, "data": {"stored": {
+                "parent_hash": 1000, "blocks": [{"block_hash": 1001, "tokens_hash": BLOCK_1_OF_4}]}}}}]}))
+
+        prompt = {"token_ids": list(range(16))}
+        chosen = self.check(200, http.post("/select", prompt | {"selection_id": "s"}))
+        self.assertEqual(chosen, {
+            "selection_id": "s", "model_name": "default", "routing_group": "default", "worker_id": 1, "dp_rank": 1,
+            "endpoint": "http://w1", "block_size": 4, "effective_prefill_tokens": 9, "potential_decode_blocks": 4,
+            "overlap": {"longest_matched": 8, "gpu": 4, "dp": {"1": 4}, "cpu": 8, "disk": 8}})
+        self.assertNotIn("selection_id", self.check(200, http.post("/select", prompt)))
+        other = self.check(200, http.post("/select", prompt | {"pinned_worker": {"worker_id": 1, "dp_rank": 0}}))
+        self.assertEqual((other["dp_rank"], other["overlap"]["dp"]["0"]), (0, 0), "nothing there, and it says so")
+        hashes = {"block_hashes": [BLOCK_0_OF_4, -5], "sequence_hashes": [-21, 22], "isl_tokens": 8}
+        by_hash = self.check(200, http.post("/select", hashes))
+        self.assertEqual((by_hash["dp_rank"], by_hash["effective_prefill_tokens"]), (1, 4))
+        rows = self.check(200, http.post("/overlap_scores", prompt))
+        self.assertEqual((rows["block_size"], rows["num_blocks"], rows["shared_cache"]["enabled"]), (4, 4, False))
+        self.assertEqual(rows["workers"][1], {
+            "worker_id": 1, "dp_rank": 1, "device_blocks": 1, "host_pinned_blocks": 2, "disk_blocks": 2,
+            "host_pinned_extension_blocks": 1, "disk_extension_blocks": 0, "shared_beyond_device_blocks": None,
+            "router_credit_blocks": 1.75})
+        self.assertEqual(rows["workers"][0]["device_blocks"], 0, "a rank that has nothing is there, too")
+
+        booked = self.check(201, http.post("/reservations", {"selection_id": "s"}))
+        self.assertEqual((booked["worker_id"], booked["dp_rank"], booked["endpoint"]), (1, 1, "http://w1"))
+        loads = self.check(200, http.get("/loads"))
+        self.assertEqual(loads, [{"model_name": "default", "routing_group": "default", "pending_count": 0, "pending_isl_tokens": 0, "loads": [
+            {"worker_id": 1, "dp_rank": 0, "potential_prefill_tokens": 0, "potential_decode_blocks": 0, "active_requests": 0},
+            {"worker_id": 1, "dp_rank": 1, "potential_prefill_tokens": 9, "potential_decode_blocks": 4, "active_requests": 1}]}])
+        self.assertEqual(self.check(200, http.get("/loads?routing_group=other")), [])
+        potential = self.check(200, http.post("/potential_loads", prompt))
+        self.assertEqual([load["potential_decode_blocks"] for load in potential], [4, 4], "what is shared counts once")
+        mine = hashes | {"selection_id": "x", "worker_id": 1, "dp_rank": 0, "effective_prefill_tokens": 5}
+        self.check(400, http.post("/reservations", mine | {"effective_prefill_tokens": 9}))
+        self.check(404, http.post("/reservations", mine | {"worker_id": 9}))
+        self.assertEqual(self.check(201, http.post("/reservations", mine))["sequence_hashes"], [-21, 22])
+        self.check(409, http.post("/reservations", mine))
+        self.check(400, http.post("/reservations/x/output_block", {"decay_fraction": 1.5}))
+        self.check(200, http.post("/reservations/x/output_block", {"decay_fraction": 0.5}))
+        for path in ("/reservations/y/prefill_complete", "/reservations/y/output_block"):
+            self.check(404, http.post(path, {}))
+        self.assertEqual(http.request("DELETE", "/reservations/x")[0], 200)
+        self.check(400, http.post("/select", {}))
+        self.check(404, http.post("/select", prompt | {"model_name": "other"}))
+        self.check(503, http.post("/select", prompt | {"routing_constraints": {"required_taints": ["tpu"]}}))
+        self.check(200, http.post("/select", prompt | {"routing_constraints": {"required_taints": ["gpu"]}}))
+        gone = http.request("DELETE", "/workers/1")
+        self.assertEqual((gone[0], json.loads(gone[2])["worker_id"]), (200, 1))
+        self.assertEqual(http.request("DELETE", "/workers/1")[0], 404)
 
 
 if __name__ == "__main__":

@@ -190,6 +190,15 @@ std::vector<Indexer::Listener> Indexer::listeners() const {
   return all;
 }
 
+std::vector<PartitionName> Indexer::partitions() const {
+  const MutexLock lock(mutex_);
+  std::vector<PartitionName> names;
+  for (const auto& [name, partition] : partitions_) {
+    names.push_back(name);
+  }
+  return names;
+}
+
 Result<uint32_t> Indexer::block_size(const PartitionName& name) const {
   const MutexLock lock(mutex_);
   const Shared partition = find_partition(name);

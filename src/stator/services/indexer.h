@@ -69,6 +69,7 @@ class Indexer {
     std::string_view status;
   };
   std::vector<Listener> listeners() const;
+  std::vector<PartitionName> partitions() const;
 
   /// Block size of a partition; kNotFound.
   Result<uint32_t> block_size(const PartitionName& name) const;

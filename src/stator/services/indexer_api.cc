@@ -35,6 +35,19 @@ Result<ServiceReply> register_worker(Indexer& indexer, const ServiceRequest& req
   return ok_reply(201);
 }
 
+/// From every routing group of the model that has it.
+Status unregister_everywhere(Indexer& indexer, std::string_view model, WorkerId instance,
+                             std::optional<uint32_t> rank) {
+  Status done = Error(Code::kNotFound, fmt::format("worker {} is not registered for model '{}'",
+                                                   instance.value(), model));
+  for (const PartitionName& name : indexer.partitions()) {
+    if (name.model == model && indexer.unfollow(name, instance, rank)) {
+      done = {};
+    }
+  }
+  return done;
+}
+
 Result<ServiceReply> unregister_worker(Indexer& indexer, const ServiceRequest& request) {
   STATOR_TRY(const Fields fields, Fields::parse(request.body));
   STATOR_TRY(const PartitionName name, read_partition(fields));
@@ -43,6 +56,10 @@ Result<ServiceReply> unregister_worker(Indexer& indexer, const ServiceRequest& r
   if (fields.has("dp_rank")) {
     STATOR_TRY(const uint64_t given, fields.number("dp_rank", UINT32_MAX));
     rank = static_cast<uint32_t>(given);
+  }
+  if (!fields.has("routing_group")) {
+    STATOR_CHECK(unregister_everywhere(indexer, name.model, WorkerId(instance), rank));
+    return ok_reply();
   }
   STATOR_CHECK(indexer.unfollow(name, WorkerId(instance), rank));
   return ok_reply();
@@ -74,12 +91,9 @@ void write_instance(api::JsonWriter& out, std::span<const Indexer::Listener> ran
 }
 
 Result<ServiceReply> list_workers(const Indexer& indexer, const ServiceRequest& request) {
-  const auto model = query_value(request.query, "model_name");
-  const auto group = query_value(request.query, "routing_group");
+  const PartitionFilter filter = read_filter(request.query);
   std::vector<Indexer::Listener> all = indexer.listeners();
-  std::erase_if(all, [&](const Indexer::Listener& each) {
-    return (model && each.partition.model != *model) || (group && each.partition.group != *group);
-  });
+  std::erase_if(all, [&](const auto& each) { return !filter.matches(each.partition); });
   ServiceReply reply;
   api::JsonWriter out(reply.body);
   out.begin_array();
@@ -172,7 +186,7 @@ void add_peer_endpoints(ServiceApi& api, PeerList& peers) {
   api.add("POST", "/register_peer", [&peers](const auto& request) -> Result<ServiceReply> {
     STATOR_TRY(std::string url, read_url(request));
     STATOR_CHECK(peers.add(std::move(url)));
-    return ok_reply(201);
+    return ok_reply(201);  // again, too
   });
   api.add("POST", "/deregister_peer", [&peers](const auto& request) -> Result<ServiceReply> {
     STATOR_TRY(const std::string url, read_url(request));
@@ -184,20 +198,20 @@ void add_peer_endpoints(ServiceApi& api, PeerList& peers) {
 
 }  // namespace
 
-Status PeerList::add(std::string url) {
+Result<PeerList::Added> PeerList::add(std::string url) {
   if (std::ranges::none_of(schemes_, [&](auto scheme) { return url.starts_with(scheme); })) {
     return Error(Code::kInvalidArgument,
                  fmt::format("a peer's address must begin with {}", fmt::join(schemes_, " or ")));
   }
   const MutexLock lock(mutex_);
   if (std::ranges::find(urls_, url) != urls_.end()) {
-    return Error(Code::kAlreadyExists, fmt::format("peer '{}' is registered", url));
+    return Added::kBefore;
   }
   if (urls_.size() >= kPeersMax) {
     return Error(Code::kOverloaded, fmt::format("more than {} peers", kPeersMax));
   }
-  urls_.push_back(std::move(url));
-  return {};
+  urls_.insert(std::ranges::upper_bound(urls_, url), std::move(url));
+  return Added::kNow;
 }
 
 Status PeerList::remove(std::string_view url) {

@@ -19,9 +19,11 @@ class PeerList {
   /// Addresses must begin with one of these.
   explicit PeerList(std::vector<std::string_view> schemes = {"http://", "https://"})
       : schemes_(std::move(schemes)) {}
-  /// kAlreadyExists, kOverloaded; kInvalidArgument for another scheme.
-  Status add(std::string url);
+  enum class Added : uint8_t { kNow, kBefore };
+  /// kOverloaded; kInvalidArgument for another scheme.
+  Result<Added> add(std::string url);
   Status remove(std::string_view url);
+  /// Sorted.
   std::vector<std::string> all() const;
 
  private:

@@ -7,11 +7,17 @@
 
 #include "stator/services/slot_tracker.h"
 
+namespace stator::api {
+class JsonWriter;
+}
+
 namespace stator::services {
 
-/// {"loads":[{"worker_id","dp_rank","<prefix>_prefill_tokens","<prefix>_decode_blocks",
-/// "active_requests"}]}; `prefix` is "active" or "potential". Potential loads also say that nothing
-/// waits: these services keep no queue.
-std::string render_loads(std::span<const SlotLoad> loads, std::string_view prefix);
+/// "worker_id", "dp_rank", "<prefix>_prefill_tokens", "<prefix>_decode_blocks", "active_requests"
+/// of the object that is open; `prefix` is "active" or "potential".
+void write_load(api::JsonWriter& out, const SlotLoad& load, std::string_view prefix);
+
+/// The array that POST /potential_loads answers.
+std::string render_potential_loads(std::span<const SlotLoad> loads);
 
 }  // namespace stator::services

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "stator/services/service_api.h"
+
 namespace stator::services {
 
 using blocks::LocalHash;
@@ -20,6 +22,10 @@ Result<PartitionName> read_partition(const Fields& fields, std::string_view fall
   }
   STATOR_TRY(name.group, fields.text_or("routing_group", "default"));
   return name;
+}
+
+PartitionFilter read_filter(std::string_view query) {
+  return {.model = query_value(query, "model_name"), .group = query_value(query, "routing_group")};
 }
 
 std::vector<SequenceHash> chain_all(std::span<const uint64_t> locals) {

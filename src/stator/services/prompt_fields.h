@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "stator/blocks/block_hash.h"
@@ -12,6 +15,18 @@ namespace stator::services {
 
 /// "model_name" and "routing_group"; the model's name has `fallback` when it may be absent.
 Result<PartitionName> read_partition(const Fields& fields, std::string_view fallback = {});
+
+/// What of several models and routing groups a GET asks for; absent = all.
+struct PartitionFilter {
+  std::optional<std::string> model;
+  std::optional<std::string> group;
+
+  bool matches(const PartitionName& name) const {
+    return (!model || *model == name.model) && (!group || *group == name.group);
+  }
+};
+/// `model_name` and `routing_group` of a query string.
+PartitionFilter read_filter(std::string_view query);
 
 /// A prompt as other gateways send it: token ids with what salts their hashes, or hashes.
 struct PromptFields {

@@ -24,10 +24,11 @@ void add_replica_endpoints(ServiceApi& api, PeerList& peers, bool has_hub) {
           [&peers, has_hub](const auto& request) -> Result<ServiceReply> {
             STATOR_TRY(std::string endpoint, read_endpoint(request));
             if (!has_hub) {
-              return Error(Code::kInvalidArgument, "start the service with --replica-sync-port");
+              return Error(Code::kAlreadyExists,
+                           "replica sync is off: start the service with --replica-sync-port");
             }
-            STATOR_CHECK(peers.add(std::move(endpoint)));
-            return ok_reply(201);
+            STATOR_TRY(const PeerList::Added added, peers.add(std::move(endpoint)));
+            return ok_reply(added == PeerList::Added::kNow ? 201 : 200);
           });
   api.add("POST", "/replica_sync/deregister_peer",
           [&peers](const auto& request) -> Result<ServiceReply> {

@@ -67,4 +67,29 @@ std::string render_scores(std::span<const router::Overlap> overlaps, uint32_t bl
   return out;
 }
 
+std::string render_overlaps(std::span<const router::Overlap> overlaps, const OverlapTerms& terms) {
+  std::string out;
+  api::JsonWriter json(out);
+  json.begin_object().key("block_size").value(terms.block_size);
+  json.key("num_blocks").value(terms.prompt_blocks).key("workers").begin_array();
+  for (const router::Overlap& overlap : overlaps) {
+    const uint64_t host = uint64_t{overlap.blocks} + overlap.host_blocks;
+    const uint64_t below = uint64_t{overlap.disk_blocks} + overlap.external_blocks;
+    json.begin_object().key("worker_id").value(overlap.worker.worker.value());
+    json.key("dp_rank").value(overlap.worker.dp_rank).key("device_blocks").value(overlap.blocks);
+    json.key("host_pinned_blocks").value(host).key("disk_blocks").value(host + below);
+    json.key("host_pinned_extension_blocks").value(overlap.host_blocks);
+    json.key("disk_extension_blocks").value(below).key("shared_beyond_device_blocks").null();
+    json.key("router_credit_blocks")
+        .value(terms.cost.overlap_credit * overlap.blocks +
+               terms.cost.host_weight * overlap.host_blocks +
+               terms.cost.disk_weight * static_cast<double>(below))
+        .end_object();
+  }
+  json.end_array().key("shared_cache").begin_object().key("enabled").value(false);
+  json.key("total_hit_blocks").value(0).key("ranges").begin_array().end_array();
+  json.key("error").null().end_object().end_object();
+  return out;
+}
+
 }  // namespace stator::services

@@ -43,6 +43,18 @@ bool follows_events(const router::RouterConfig& config) {
   return config.index.kind == "chain" && config.cost.overlap_credit > 0;
 }
 
+std::vector<SlotLoad> loads_of(const router::Router& router) {
+  std::vector<SlotLoad> loads;
+  for (const router::WorkerTable::Worker& worker : router.workers()) {
+    const router::LoadRow row = router.load_of(worker.key);
+    loads.push_back({.worker = worker.key,
+                     .prefill_tokens = static_cast<uint64_t>(row.prefill_tokens),
+                     .decode_blocks = static_cast<uint64_t>(row.active_blocks),
+                     .requests = static_cast<uint64_t>(row.active_requests)});
+  }
+  return loads;
+}
+
 WorkerRules rules_of(const router::RouterConfig& config) {
   return {.needs_events = follows_events(config),
           .needs_batched_tokens =
@@ -58,6 +70,7 @@ struct SelectionService::Prepared {
   std::vector<SequenceHash> sequences;
   std::vector<SequenceHash> tracked;
 
+  uint64_t blocks() const { return (uint64_t{isl_tokens} + block_size - 1) / block_size; }
   router::RouteRequest view(const SelectionRequest& request) const {
     return {.request_id = request.selection_id,
             .model = request.partition.model,
@@ -231,30 +244,37 @@ Result<std::string> SelectionService::replace(SelectionWorker worker) {
   return rendered;
 }
 
-Status SelectionService::remove_worker(WorkerId id) {
+Result<std::string> SelectionService::remove_worker(WorkerId id) {
   const MutexLock lock(mutex_);
   const auto known = workers_.find(id);
   if (known == workers_.end()) {
     return Error(Code::kNotFound, fmt::format("worker {} is not in the catalog", id.value()));
   }
   withdraw(known->second);
+  std::string rendered = render(known->second, rules_);
   workers_.erase(known);
-  return {};
+  return rendered;
 }
 
-std::string SelectionService::list_workers() const {
-  const MutexLock lock(mutex_);
+std::string SelectionService::render_workers(const PartitionFilter& filter) const {
   std::string out = "[";
   for (const auto& [id, worker] : workers_) {
-    out += out.size() > 1 ? "," : "";
-    out += render(worker, rules_);
+    if (filter.matches(worker.partition)) {
+      out += out.size() > 1 ? "," : "";
+      out += render(worker, rules_);
+    }
   }
   return out + "]";
 }
 
+std::string SelectionService::list_workers(const PartitionFilter& filter) const {
+  const MutexLock lock(mutex_);
+  return render_workers(filter);
+}
+
 SelectionService::Readiness SelectionService::readiness() const {
   const MutexLock lock(mutex_);
-  Readiness readiness{.workers = workers_.size()};
+  Readiness readiness{.workers = render_workers({})};
   for (const auto& [id, worker] : workers_) {
     readiness.schedulable += missing(worker, rules_).empty() && !worker.draining ? 1 : 0;
   }
@@ -293,8 +313,19 @@ SelectionAnswer SelectionService::describe(const SelectionRequest& request,
   if (const auto known = workers_.find(worker.worker); known != workers_.end()) {
     answer.endpoint = known->second.endpoint;
   }
-  auto overlaps = partitions_.at(request.partition)->index->find_longest_match(prepared.sequences);
+  const Partition& partition = *partitions_.at(request.partition);
+  auto overlaps = partition.index->find_longest_match(prepared.sequences);
   std::erase_if(overlaps, [&](const auto& each) { return each.worker.worker != worker.worker; });
+  if (std::ranges::find(overlaps, worker, &router::Overlap::worker) == overlaps.end()) {
+    overlaps.push_back({.worker = worker});  // its rank is shown, with nothing
+  }
+  if (const auto slot = partition.router->load_slot(worker)) {
+    std::vector<uint32_t> held;
+    partition.book->read_held(prepared.tracked, held);
+    answer.potential_blocks =
+        static_cast<uint64_t>(partition.router->load_of(worker).active_blocks) + prepared.blocks() -
+        held[*slot];
+  }
   for (InstanceScore& score : score_instances(overlaps, prepared.block_size)) {
     answer.overlap = std::move(score);
   }
@@ -432,24 +463,13 @@ Status SelectionService::free(std::string_view id) {
 
 // ── Inspection ──
 
-void SelectionService::append_loads(const Partition& partition, std::vector<SlotLoad>& out) const {
-  for (const router::WorkerTable::Worker& worker : partition.router->workers()) {
-    router::LoadRow row;
-    partition.book->read(std::span(&worker.slot, 1), std::span(&row, 1));
-    out.push_back({.worker = worker.key,
-                   .prefill_tokens = static_cast<uint64_t>(row.prefill_tokens),
-                   .decode_blocks = static_cast<uint64_t>(row.active_blocks),
-                   .requests = static_cast<uint64_t>(row.active_requests)});
-  }
-}
-
-std::vector<SlotLoad> SelectionService::loads(const std::optional<PartitionName>& name) const {
+std::vector<PartitionLoads> SelectionService::loads(const PartitionFilter& filter) const {
   const MutexLock lock(mutex_);
   reservations_.expire(clock_.now());
-  std::vector<SlotLoad> all;
-  for (const auto& [known, partition] : partitions_) {
-    if (!name || *name == known) {
-      append_loads(*partition, all);
+  std::vector<PartitionLoads> all;
+  for (const auto& [name, partition] : partitions_) {
+    if (filter.matches(name)) {
+      all.push_back({name, loads_of(*partition->router)});
     }
   }
   return all;
@@ -459,28 +479,34 @@ Result<std::vector<SlotLoad>> SelectionService::potential_loads(const SelectionR
   STATOR_TRY(const Prepared prepared, prepare(request));
   const MutexLock lock(mutex_);
   STATOR_TRY(const Partition* const partition, find(request.partition));
-  std::vector<SlotLoad> loads;
-  append_loads(*partition, loads);
+  std::vector<SlotLoad> loads = loads_of(*partition->router);
   std::vector<uint32_t> held;
   partition->book->read_held(prepared.tracked, held);
   const auto overlaps = partition->index->find_longest_match(prepared.sequences);
-  const uint64_t blocks =
-      (uint64_t{prepared.isl_tokens} + prepared.block_size - 1) / prepared.block_size;
   for (size_t i = 0; i < loads.size(); ++i) {
     const auto overlap = std::ranges::find(overlaps, loads[i].worker, &router::Overlap::worker);
     const uint64_t cached =
         overlap == overlaps.end() ? 0 : uint64_t{overlap->blocks} * prepared.block_size;
     loads[i].prefill_tokens +=
         prepared.isl_tokens - std::min<uint64_t>(cached, prepared.isl_tokens);
-    loads[i].decode_blocks += blocks - held[partition->router->workers()[i].slot];
+    loads[i].decode_blocks += prepared.blocks() - held[partition->router->workers()[i].slot];
   }
   return loads;
 }
 
 Result<std::string> SelectionService::overlap_scores(const SelectionRequest& request) {
   STATOR_TRY(const Prepared prepared, prepare(request));
-  STATOR_TRY(const auto overlaps, indexer_.find(request.partition, prepared.sequences));
-  return render_scores(overlaps, prepared.block_size);
+  const MutexLock lock(mutex_);
+  STATOR_TRY(const Partition* const partition, find(request.partition));
+  const auto found = partition->index->find_longest_match(prepared.sequences);
+  std::vector<router::Overlap> overlaps;
+  for (const router::WorkerTable::Worker& worker : partition->router->workers()) {
+    const auto known = std::ranges::find(found, worker.key, &router::Overlap::worker);
+    overlaps.push_back(known == found.end() ? router::Overlap{.worker = worker.key} : *known);
+  }
+  return render_overlaps(overlaps, {.block_size = prepared.block_size,
+                                    .prompt_blocks = prepared.sequences.size(),
+                                    .cost = router::apply(config_.router.cost, request.override)});
 }
 
 }  // namespace stator::services

@@ -56,6 +56,7 @@ struct SelectionAnswer {
   uint32_t block_size = 0;
   InstanceScore overlap;  ///< of the chosen worker's instance, in tokens
   uint32_t prefill_tokens = 0;
+  uint64_t potential_blocks = 0;  ///< in use there once the request runs there
   uint32_t isl_tokens = 0;
   bool track_prefill = true;
   std::vector<blocks::SequenceHash> tracked;
@@ -80,13 +81,14 @@ class SelectionService {
   Result<std::string> write_worker(WorkerId id, const Fields& fields, Write write);
   /// The same for one that was found through discovery and whose events come by Indexer::apply.
   Status put_worker(SelectionWorker worker);
-  Status remove_worker(WorkerId id);
+  /// Returns what it was, as JSON.
+  Result<std::string> remove_worker(WorkerId id);
   /// JSON array.
-  std::string list_workers() const;
+  std::string list_workers(const PartitionFilter& filter = {}) const;
 
   struct Readiness {
     size_t schedulable = 0;
-    size_t workers = 0;
+    std::string workers;  ///< JSON array: all, with what they lack
   };
   Readiness readiness() const;
 
@@ -101,10 +103,9 @@ class SelectionService {
   Status add_output_block(std::string_view id, std::optional<double> weight);
   Status free(std::string_view id);
 
-  /// Of one partition, or of all.
-  std::vector<SlotLoad> loads(const std::optional<PartitionName>& name) const;
+  std::vector<PartitionLoads> loads(const PartitionFilter& filter) const;
   Result<std::vector<SlotLoad>> potential_loads(const SelectionRequest& request);
-  /// The score answer of an indexer.
+  /// JSON: what each worker and rank has of the prompt, in blocks by tier.
   Result<std::string> overlap_scores(const SelectionRequest& request);
 
  private:
@@ -129,8 +130,7 @@ class SelectionService {
   Result<SelectionAnswer> book(SelectionAnswer answer, const SelectionRequest& request,
                                const Prepared& prepared) STATOR_REQUIRES(mutex_);
   std::string make_id() STATOR_REQUIRES(mutex_);
-  void append_loads(const Partition& partition, std::vector<SlotLoad>& out) const
-      STATOR_REQUIRES(mutex_);
+  std::string render_workers(const PartitionFilter& filter) const STATOR_REQUIRES(mutex_);
 
   const SelectionConfig config_;
   const WorkerRules rules_;

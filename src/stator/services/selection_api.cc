@@ -123,6 +123,7 @@ std::string render_answer(const SelectionAnswer& answer, bool booked) {
   out.key("block_size").value(answer.block_size);
   out.key("overlap").raw(render_instance(answer.overlap));
   out.key("effective_prefill_tokens").value(answer.prefill_tokens);
+  out.key("potential_decode_blocks").value(answer.potential_blocks);
   if (booked) {
     out.key("sequence_hashes").begin_array();
     for (const blocks::SequenceHash hash : answer.tracked) {
@@ -161,8 +162,12 @@ Result<ServiceReply> patch_worker(SelectionService& service, const ServiceReques
 
 Result<ServiceReply> delete_worker(SelectionService& service, const ServiceRequest& request) {
   STATOR_TRY(const WorkerId id, read_id(request.id));
-  STATOR_CHECK(service.remove_worker(id));
-  return ok_reply();
+  STATOR_TRY(std::string body, service.remove_worker(id));
+  return ServiceReply{.body = std::move(body)};
+}
+
+Result<ServiceReply> list_workers(SelectionService& service, const ServiceRequest& request) {
+  return ServiceReply{.body = service.list_workers(read_filter(request.query))};
 }
 
 Result<ServiceReply> ready(SelectionService& service, const ServiceRequest&) {
@@ -220,21 +225,24 @@ Result<ServiceReply> free_reservation(SelectionService& service, const ServiceRe
 }
 
 Result<ServiceReply> loads(SelectionService& service, const ServiceRequest& request) {
-  std::optional<PartitionName> name;
-  if (const auto model = query_value(request.query, "model_name")) {
-    name = {*model, query_value(request.query, "routing_group").value_or("default")};
+  ServiceReply reply;
+  api::JsonWriter out(reply.body);
+  out.begin_array();
+  for (const PartitionLoads& partition : service.loads(read_filter(request.query))) {
+    out.begin_object().key("model_name").value(partition.name.model);
+    out.key("routing_group").value(partition.name.group);
+    out.key("loads").raw(render_potential_loads(partition.loads));
+    // Nobody waits here: the answer of a full service is 429.
+    out.key("pending_count").value(0).key("pending_isl_tokens").value(0).end_object();
   }
-  const auto loads = service.loads(name);
-  if (name && loads.empty()) {
-    return Error(Code::kNotFound, fmt::format("no worker of '{}'", name->text()));
-  }
-  return ServiceReply{.body = render_loads(loads, "active")};
+  out.end_array();
+  return reply;
 }
 
 Result<ServiceReply> potential_loads(SelectionService& service, const ServiceRequest& request) {
   STATOR_TRY(const SelectionRequest wanted, read_request(request.body, Prompt::kOptional));
   STATOR_TRY(const auto loads, service.potential_loads(wanted));
-  return ServiceReply{.body = render_loads(loads, "potential")};
+  return ServiceReply{.body = render_potential_loads(loads)};
 }
 
 Result<ServiceReply> overlap_scores(SelectionService& service, const ServiceRequest& request) {
@@ -262,8 +270,7 @@ void add_selection_endpoints(ServiceApi& api, SelectionService& service, Indexer
   bind("GET", "/loads", loads);
   bind("POST", "/potential_loads", potential_loads);
   bind("POST", "/overlap_scores", overlap_scores);
-  api.add("GET", "/workers",
-          [&service](const auto&) { return ServiceReply{.body = service.list_workers()}; });
+  bind("GET", "/workers", list_workers);
   api.add("GET", "/dump",
           [&indexer](const auto&) { return ServiceReply{.body = render_dump(indexer)}; });
   add_event_endpoint(api, indexer);

@@ -56,14 +56,8 @@ Status SlotTracker::add_worker(const PartitionName& name, const Worker& worker) 
                  fmt::format("'{}' has blocks of {} tokens, not {}", name.text(),
                              partition->block_size, worker.block_size));
   }
-  const auto [known, fresh] = partition->workers.emplace(worker.id, worker);
-  if (!fresh) {
-    const bool same =
-        known->second.dp_start == worker.dp_start && known->second.dp_size == worker.dp_size;
-    return same ? Status()
-                : Status(Error(
-                      Code::kAlreadyExists,
-                      fmt::format("worker {} is registered with other ranks", worker.id.value())));
+  if (!partition->workers.emplace(worker.id, worker).second) {
+    return Error(Code::kAlreadyExists, fmt::format("worker {} is registered", worker.id.value()));
   }
   for (uint32_t rank = 0; rank < worker.dp_size; ++rank) {
     partition->slots.emplace(WorkerKey{worker.id, worker.dp_start + rank},
@@ -154,13 +148,21 @@ Status SlotTracker::mark_prefill_completed(const PartitionName& name, std::strin
 Status SlotTracker::free(const PartitionName& name, std::string_view id) {
   const MutexLock lock(mutex_);
   STATOR_TRY(Partition* const partition, find(name));
-  STATOR_CHECK(partition->requests.remove(id));
+  partition->requests.remove(id).ignore("one that is gone, freed or expired, is what is wanted");
   requests_.set(static_cast<double>(partition->requests.size()));
   return {};
 }
 
-Result<std::vector<SlotLoad>> SlotTracker::loads(const PartitionName& name) const {
-  return potential_loads(name, {}, 0);
+std::vector<PartitionLoads> SlotTracker::loads(const PartitionFilter& filter) const {
+  const MutexLock lock(mutex_);
+  std::vector<PartitionLoads> all;
+  for (const auto& [name, partition] : partitions_) {
+    if (filter.matches(name)) {
+      partition->requests.expire(clock_.now());
+      all.push_back({name, project(*partition, {}, 0)});
+    }
+  }
+  return all;
 }
 
 Result<std::vector<SlotLoad>> SlotTracker::potential_loads(
@@ -169,12 +171,18 @@ Result<std::vector<SlotLoad>> SlotTracker::potential_loads(
   const MutexLock lock(mutex_);
   STATOR_TRY(Partition* const partition, find(name));
   partition->requests.expire(clock_.now());
+  return project(*partition, blocks, prefill_tokens);
+}
+
+std::vector<SlotLoad> SlotTracker::project(const Partition& partition,
+                                           std::span<const blocks::SequenceHash> blocks,
+                                           uint32_t prefill_tokens) const {
   std::vector<uint32_t> held;
-  partition->book->read_held(blocks, held);
+  partition.book->read_held(blocks, held);
   std::vector<SlotLoad> loads;
-  for (const auto& [worker, slot] : partition->slots) {
+  for (const auto& [worker, slot] : partition.slots) {
     router::LoadRow row;
-    partition->book->read(std::span(&slot, 1), std::span(&row, 1));
+    partition.book->read(std::span(&slot, 1), std::span(&row, 1));
     loads.push_back(
         {.worker = worker,
          .prefill_tokens = static_cast<uint64_t>(row.prefill_tokens) + prefill_tokens,

@@ -13,7 +13,7 @@
 #include "stator/core/mutex.h"
 #include "stator/router/load_lease.h"
 #include "stator/router/replica_log.h"
-#include "stator/services/indexer.h"
+#include "stator/services/prompt_fields.h"
 #include "stator/services/reservations.h"
 #include "stator/services/service_api.h"
 
@@ -25,6 +25,12 @@ struct SlotLoad {
   uint64_t prefill_tokens = 0;
   uint64_t decode_blocks = 0;
   uint64_t requests = 0;
+};
+
+/// Of the workers of one model and routing group, by worker and rank.
+struct PartitionLoads {
+  PartitionName name;
+  std::vector<SlotLoad> loads;
 };
 
 /// The load of every worker as its gateways report it: who was sent what, whose prompt is computed,
@@ -44,7 +50,7 @@ class SlotTracker {
     uint32_t dp_start = 0;
     uint32_t dp_size = 1;
   };
-  /// The same again is fine. kAlreadyExists for another shape or block size; kInvalidArgument.
+  /// kAlreadyExists for a worker that is registered, or another block size; kInvalidArgument.
   Status add_worker(const PartitionName& name, const Worker& worker);
   /// Its requests' load goes with it. kNotFound.
   Status remove_worker(const PartitionName& name, WorkerId worker);
@@ -59,9 +65,10 @@ class SlotTracker {
   /// kNotFound for an unknown worker, kAlreadyExists for a booked id.
   Status add(const PartitionName& name, const Request& request);
   Status mark_prefill_completed(const PartitionName& name, std::string_view id);
+  /// Idempotent: an unknown id is fine, an unknown partition is kNotFound.
   Status free(const PartitionName& name, std::string_view id);
 
-  Result<std::vector<SlotLoad>> loads(const PartitionName& name) const;
+  std::vector<PartitionLoads> loads(const PartitionFilter& filter) const;
   /// The loads as they would be with this request at each worker.
   Result<std::vector<SlotLoad>> potential_loads(const PartitionName& name,
                                                 std::span<const blocks::SequenceHash> blocks,
@@ -77,6 +84,9 @@ class SlotTracker {
     std::map<WorkerKey, router::LoadSlot> slots;
     Reservations requests;
   };
+  std::vector<SlotLoad> project(const Partition& partition,
+                                std::span<const blocks::SequenceHash> blocks,
+                                uint32_t prefill_tokens) const STATOR_REQUIRES(mutex_);
   Result<Partition*> find(const PartitionName& name) const STATOR_REQUIRES(mutex_);
 
   const ReservationConfig config_;

@@ -10,12 +10,17 @@ namespace {
 
 using blocks::SequenceHash;
 
-std::vector<SequenceHash> as_sequences(std::span<const uint64_t> hashes) {
-  std::vector<SequenceHash> out;
-  for (const uint64_t hash : hashes) {
-    out.emplace_back(hash);
+/// Of the prompt's blocks; may be empty, must be there.
+Result<std::vector<SequenceHash>> read_hashes(const Fields& fields) {
+  if (!fields.has("sequence_hashes")) {
+    return fields.wrong("sequence_hashes", "an array of whole 64-bit numbers");
   }
-  return out;
+  STATOR_TRY(const auto hashes, fields.hashes("sequence_hashes"));
+  std::vector<SequenceHash> sequences;
+  for (const uint64_t hash : hashes) {
+    sequences.emplace_back(hash);
+  }
+  return sequences;
 }
 
 Result<ServiceReply> register_worker(SlotTracker& tracker, const ServiceRequest& request) {
@@ -40,11 +45,15 @@ Result<ServiceReply> unregister_worker(SlotTracker& tracker, const ServiceReques
   return ok_reply();
 }
 
-Result<ServiceReply> list_workers(SlotTracker& tracker, const ServiceRequest&) {
+Result<ServiceReply> list_workers(SlotTracker& tracker, const ServiceRequest& request) {
+  const PartitionFilter filter = read_filter(request.query);
   ServiceReply reply;
   api::JsonWriter out(reply.body);
   out.begin_array();
   for (const auto& [name, worker] : tracker.workers()) {
+    if (!filter.matches(name)) {
+      continue;
+    }
     out.begin_object().key("worker_id").value(worker.id.value());
     out.key("model_name").value(name.model).key("routing_group").value(name.group);
     out.key("block_size").value(worker.block_size).key("dp_start").value(worker.dp_start);
@@ -60,11 +69,11 @@ Result<ServiceReply> add(SlotTracker& tracker, const ServiceRequest& request) {
   STATOR_TRY(const std::string id, fields.text("request_id"));
   STATOR_TRY(const uint64_t worker, fields.number("worker_id"));
   STATOR_TRY(const uint64_t rank, fields.number_or("dp_rank", 0, UINT32_MAX));
-  STATOR_TRY(const auto hashes, fields.hashes("sequence_hashes"));
+  STATOR_TRY(const auto hashes, read_hashes(fields));
   STATOR_TRY(const uint64_t prefill, fields.number_or("new_isl_tokens", 0, UINT32_MAX));
   STATOR_CHECK(tracker.add(name, {.id = id,
                                   .worker = {WorkerId(worker), static_cast<uint32_t>(rank)},
-                                  .blocks = as_sequences(hashes),
+                                  .blocks = hashes,
                                   .prefill_tokens = static_cast<uint32_t>(prefill)}));
   return ok_reply(201);
 }
@@ -79,46 +88,32 @@ Result<ServiceReply> end_request(const ServiceRequest& request, End end) {
 }
 
 Result<ServiceReply> loads(SlotTracker& tracker, const ServiceRequest& request) {
-  const auto model = query_value(request.query, "model_name");
-  if (!model || model->empty()) {
-    return Error(Code::kInvalidArgument, "the query must say model_name=…");
+  ServiceReply reply;
+  api::JsonWriter out(reply.body);
+  out.begin_array();
+  for (const PartitionLoads& partition : tracker.loads(read_filter(request.query))) {
+    for (const SlotLoad& load : partition.loads) {
+      out.begin_object().key("model_name").value(partition.name.model);
+      out.key("routing_group").value(partition.name.group);
+      write_load(out, load, "active");
+      out.end_object();
+    }
   }
-  const PartitionName name{*model, query_value(request.query, "routing_group").value_or("default")};
-  STATOR_TRY(const auto loads, tracker.loads(name));
-  return ServiceReply{.body = render_loads(loads, "active")};
+  out.end_array();
+  return reply;
 }
 
 Result<ServiceReply> potential_loads(SlotTracker& tracker, const ServiceRequest& request) {
   STATOR_TRY(const Fields fields, Fields::parse(request.body));
   STATOR_TRY(const PartitionName name, read_partition(fields));
-  STATOR_TRY(const auto hashes, fields.hashes("sequence_hashes"));
+  STATOR_TRY(const auto hashes, read_hashes(fields));
   STATOR_TRY(const uint64_t prefill, fields.number_or("new_isl_tokens", 0, UINT32_MAX));
   STATOR_TRY(const auto loads,
-             tracker.potential_loads(name, as_sequences(hashes), static_cast<uint32_t>(prefill)));
-  return ServiceReply{.body = render_loads(loads, "potential")};
+             tracker.potential_loads(name, hashes, static_cast<uint32_t>(prefill)));
+  return ServiceReply{.body = render_potential_loads(loads)};
 }
 
 }  // namespace
-
-std::string render_loads(std::span<const SlotLoad> loads, std::string_view prefix) {
-  std::string body;
-  api::JsonWriter out(body);
-  const std::string name(prefix);
-  out.begin_object().key("loads").begin_array();
-  for (const SlotLoad& load : loads) {
-    out.begin_object().key("worker_id").value(load.worker.worker.value());
-    out.key("dp_rank").value(load.worker.dp_rank);
-    out.key(name + "_prefill_tokens").value(load.prefill_tokens);
-    out.key(name + "_decode_blocks").value(load.decode_blocks);
-    out.key("active_requests").value(load.requests).end_object();
-  }
-  out.end_array();
-  if (prefix == "potential") {
-    out.key("pending_count").value(0).key("pending_isl_tokens").value(0);
-  }
-  out.end_object();
-  return body;
-}
 
 void add_slot_endpoints(ServiceApi& api, SlotTracker& tracker) {
   const auto bind = [&api, &tracker](std::string_view method, std::string_view path, auto call) {

@@ -33,8 +33,9 @@ class SelectionTest : public ::testing::Test {
   Answered post_prompt(std::string_view path, std::string_view extra = {}) {
     return post(path, fmt::format("{{{}{}}}", kPrompt, extra));
   }
-  int64_t requests(size_t row) {
-    return ask(api_, "GET", "/loads").body.at("loads").at(row).at("active_requests").as_int64();
+  int64_t requests(size_t row) { return load(row).at("active_requests").as_int64(); }
+  boost::json::value load(size_t row) {
+    return ask(api_, "GET", "/loads?model_name=m").body.at(0).at("loads").at(row);
   }
   FakeFeeds feeds_;
   SimClock clock_;
@@ -53,8 +54,9 @@ TEST_F(SelectionTest, AWorkerIsSchedulableOnceEverythingIsKnown) {
   EXPECT_EQ(post_prompt("/select").status, 404);
   EXPECT_EQ(ask(api_, "PATCH", "/workers/1", R"({"endpoint":"http://w1","block_size":4})").status,
             200);
-  EXPECT_EQ(ask(api_, "GET", "/ready").text,
-            R"({"ready":false,"schedulable_workers":0,"workers":1})");
+  const auto not_ready = ask(api_, "GET", "/ready").body;
+  EXPECT_EQ(not_ready.at("schedulable_workers"), 0);
+  EXPECT_EQ(not_ready.at("workers").at(0).at("not_schedulable_reasons").as_array().size(), 1U);
   const auto patched =
       ask(api_, "PATCH", "/workers/1", R"({"kv_events_endpoint":"tcp://127.0.0.1:5557"})");
   EXPECT_EQ(patched.body.at("lifecycle"), "schedulable");
@@ -66,7 +68,8 @@ TEST_F(SelectionTest, AWorkerIsSchedulableOnceEverythingIsKnown) {
   EXPECT_EQ(ask(api_, "PATCH", "/workers/2", "{}").status, 404);
   EXPECT_EQ(ask(api_, "PATCH", "/workers/x", "{}").status, 400);
   EXPECT_EQ(post("/workers", R"({"worker_id":2,"kv_events_endpoint":"nowhere"})").status, 400);
-  EXPECT_EQ(ask(api_, "DELETE", "/workers/1").status, 200);
+  EXPECT_EQ(ask(api_, "GET", "/workers?routing_group=x").text, "[]");
+  EXPECT_EQ(ask(api_, "DELETE", "/workers/1").body.at("worker_id"), 1);
   EXPECT_EQ(ask(api_, "DELETE", "/workers/1").status, 404);
   EXPECT_EQ(ask(api_, "GET", "/workers").text, "[]");
 }
@@ -82,13 +85,19 @@ TEST_F(SelectionTest, PrefersWhoHoldsThePrefixAndSaysHowMuch) {
   EXPECT_EQ(answer.body.at("effective_prefill_tokens"), 4);
   EXPECT_EQ(answer.body.as_object().if_contains("sequence_hashes"), nullptr);
   EXPECT_EQ(requests(0) + requests(1), 0) << "B1: nothing is booked";
-  EXPECT_EQ(post_prompt("/overlap_scores").body.at("scores").at("2").at("0"), 12);
-  const auto potential = post_prompt("/potential_loads").body.at("loads");
+  const auto scores = post_prompt("/overlap_scores").body;
+  EXPECT_EQ(scores.at("num_blocks"), 4);
+  EXPECT_EQ(scores.at("workers").at(0).at("device_blocks"), 0);
+  EXPECT_EQ(scores.at("workers").at(1).at("device_blocks"), 3);
+  EXPECT_EQ(scores.at("workers").at(1).at("router_credit_blocks").to_number<double>(), 3);
+  const auto potential = post_prompt("/potential_loads").body;
   EXPECT_EQ(potential.at(0).at("potential_prefill_tokens"), 16);
   EXPECT_EQ(potential.at(1).at("potential_prefill_tokens"), 4);
 
   const auto pinned = post_prompt("/select", R"(,"pinned_worker":{"worker_id":1})");
   EXPECT_EQ(pinned.body.at("worker_id"), 1);
+  EXPECT_EQ(pinned.body.at("overlap").at("dp"), (boost::json::object{{"0", 0}}));
+  EXPECT_EQ(pinned.body.at("potential_decode_blocks"), 4);
   EXPECT_EQ(post_prompt("/select", R"(,"pinned_worker":{"worker_id":9})").status, 404);
   EXPECT_EQ(post_prompt("/select", R"(,"allowed_worker_ids":[1])").body.at("worker_id"), 1);
   EXPECT_EQ(post_prompt("/select", R"(,"routing_constraints":{"required_taints":["x"]})").status,
@@ -102,21 +111,19 @@ TEST_F(SelectionTest, AReservationLivesUntilItIsFreed) {
   EXPECT_EQ(made.body.at("isl_tokens"), 16);
   EXPECT_EQ(made.body.at("sequence_hashes").as_array().size(), 4U);
   EXPECT_EQ(post_prompt("/select_and_reserve", R"(,"selection_id":"r")").status, 409);
-  const auto row = [this] {
-    return ask(api_, "GET", "/loads?model_name=m").body.at("loads").at(0);
-  };
-  EXPECT_EQ(row().at("active_prefill_tokens"), 16);
-  EXPECT_EQ(row().at("active_decode_blocks"), 4);
+  const auto row = [this] { return load(0); };
+  EXPECT_EQ(row().at("potential_prefill_tokens"), 16);
+  EXPECT_EQ(row().at("potential_decode_blocks"), 4);
   EXPECT_EQ(post("/reservations/r/prefill_complete", "").status, 200);
-  EXPECT_EQ(row().at("active_prefill_tokens"), 0);
+  EXPECT_EQ(row().at("potential_prefill_tokens"), 0);
   EXPECT_EQ(post("/reservations/r/output_block", "").status, 200);
-  EXPECT_EQ(row().at("active_decode_blocks"), 5);
+  EXPECT_EQ(row().at("potential_decode_blocks"), 5);
   EXPECT_EQ(post("/reservations/r/output_block", R"({"decay_fraction":0.5})").status, 200);
-  EXPECT_EQ(row().at("active_decode_blocks"), 3) << "half of two output and four own blocks";
+  EXPECT_EQ(row().at("potential_decode_blocks"), 3) << "half of two output and four own blocks";
   EXPECT_EQ(post("/reservations/r/output_block", R"({"decay_fraction":2})").status, 400);
   EXPECT_EQ(ask(api_, "DELETE", "/reservations/r").status, 200);
   EXPECT_EQ(ask(api_, "DELETE", "/reservations/r").status, 404);
-  EXPECT_EQ(row().at("active_decode_blocks"), 0);
+  EXPECT_EQ(row().at("potential_decode_blocks"), 0);
   const auto anonymous = post_prompt("/select_and_reserve");
   EXPECT_EQ(anonymous.body.at("selection_id").as_string().size(), 32U);
 }
@@ -149,7 +156,7 @@ TEST_F(SelectionTest, AGatewayMayBookWhatItChoseItself) {
           "sequence_hashes":[-1,-2],"isl_tokens":9,"effective_prefill_tokens":3})");
   EXPECT_EQ(by_hash.status, 201) << by_hash.text;
   EXPECT_EQ(by_hash.body.at("sequence_hashes"), (boost::json::array{-1, -2}));
-  EXPECT_EQ(ask(api_, "GET", "/loads").body.at("loads").at(0).at("active_prefill_tokens"), 3);
+  EXPECT_EQ(load(0).at("potential_prefill_tokens"), 3);
   EXPECT_EQ(post_prompt("/reservations", R"(,"worker_id":1,"effective_prefill_tokens":17)").status,
             400);
   EXPECT_EQ(post_prompt("/reservations", R"(,"worker_id":5)").status, 404);
