@@ -68,6 +68,21 @@ class FullQueue(QueueTest):
         _, receipt = self.http.get("/receipts/" + json.loads(waiting[-1].result()[2])["id"])
         self.assertGreater(receipt["queued_ms"], 0)
 
+    def test_in_a_full_queue_the_lowest_priority_gives_way(self):
+        displaced_before = self.http.metric(SHED, reason="displaced")
+        first = self.send()
+        self.wait_until_busy()
+        waiting = []
+        for count in range(1, QUEUE_LENGTH + 1):
+            waiting.append(self.send())
+            self.wait_for_pending(count)
+        urgent = self.send({"x-stator-request-strict-priority": "1"})
+        self.assert_shed(waiting.pop().result(), "more important requests")
+        for answer in [first, urgent, *waiting]:
+            self.assertEqual(answer.result()[0], 200, answer.result()[2])
+        self.assertEqual(self.http.metric(SHED, reason="displaced"), displaced_before + 1)
+        self.assertEqual(self.http.metric(PENDING), 0)
+
     def test_a_client_that_leaves_the_queue_frees_its_place(self):
         first = self.send()
         self.wait_until_busy()
@@ -156,6 +171,30 @@ class BusyThreshold(QueueTest):
                 self.assertEqual(json.loads(body)["nvext"]["worker_id"]["decode_worker_id"], worker)
         self.assertEqual(self.http.request("POST", CHAT, chat_body(), {"x-stator-allowed-worker-ids": "77"})[0], 503)
         self.assertEqual(self.http.request("POST", CHAT, chat_body(), {"x-stator-allowed-worker-ids": "all"})[0], 400)
+
+
+class BrownOut(QueueTest):
+    """One worker with one prompt to compute is beyond the threshold of most."""
+
+    @classmethod
+    def deploy(cls):
+        return Serve("--workers", "1", "--router-active-prefill-tokens-threshold", "60", "--router-brown-out-step", "1",
+                     "--frontend-overload-status", "529", *SLOW_PREFILL)
+
+    def test_the_lowest_priorities_are_refused_first(self):
+        running = [self.send(text="x" * 60)]
+        self.wait_until_busy()
+        queued = self.http.metric("dynamo_frontend_worker_active_prefill_tokens")
+        self.assertTrue(60 < queued <= 120, queued)
+        for headers in ({"x-stator-request-priority": "-1"}, {}):
+            status, answer_headers, body = self.send(headers).result()
+            self.assertEqual(status, 529, body)
+            self.assertTrue(answer_headers["Retry-After"])
+            self.assertIn("for requests of this priority", json.loads(body)["error"]["message"])
+        self.assertEqual(self.http.metric("stator_router_refusals_total", reason="brown_out"), 2)
+        running.append(self.send({"x-stator-request-strict-priority": "1"}))
+        for answer in running:
+            self.assertEqual(answer.result()[0], 200, answer.result()[2])
 
 
 class LostWorker(QueueTest):

@@ -255,6 +255,10 @@ router::RouteRequest ShardService::make_route(const Active& active, const Choice
                                .prefill_pinned = wish.prefill_pinned,
                                .override = wish.override,
                                .expected_output_tokens = wish.expected_output_tokens,
+                               // What was begun is worth more than what was not.
+                               .tier = choice.journal.generated() > 0
+                                           ? router::BrownOut::kTierMax
+                                           : router::tier_of(wish.strict_priority, plan.priority),
                                .session = wish.session};
   if (choice.terms) {
     request.constraints.required_taints = choice.terms->required_taints;

@@ -43,6 +43,7 @@ RouteRequest OwnedRequest::view() const {
                        .constraints = constraints,
                        .override = override,
                        .expected_output_tokens = expected_output_tokens,
+                       .tier = tier,
                        .session = session};
   request.constraints.allowed = allowed;
   request.constraints.excluded = excluded;
@@ -80,22 +81,42 @@ OwnedRequest own(const RouteRequest& request, TimePoint arrival) {
                            constraints.preferred_taints.end()},
       .override = request.override,
       .expected_output_tokens = request.expected_output_tokens,
+      .tier = request.tier,
       .arrival = arrival};
+}
+
+void Dispatcher::displace(Id id) {
+  const auto known = waiting_.find(id);
+  displaced_.push_back(
+      {id,
+       Error(Code::kOverloaded,
+             fmt::format("all workers of model '{}' are busy, the router's queue is full and "
+                         "more important requests came, retry shortly",
+                         known->second->model)),
+       Shed::kDisplaced});
+  waiting_.erase(known);
 }
 
 Result<Dispatcher::Id> Dispatcher::wait(const RouteRequest& request, const QueueHints& hints) {
   const Router::Outlook outlook = router_->look_ahead(request);
   auto waiting = std::make_unique<OwnedRequest>(own(request, hints.arrival));
-  const auto pushed = queue_.push({.arrival = hints.arrival,
-                                   .strict_priority = hints.strict_priority,
-                                   .priority_jump = hints.priority_jump,
-                                   .prompt_tokens = request.prompt_tokens,
-                                   .cached_tokens = outlook.cached_tokens,
-                                   .bytes = waiting->bytes() + hints.held_bytes,
-                                   .tenant = hints.tenant,
-                                   .lane = lane_of(request.constraints),
-                                   .deadline = hints.deadline,
-                                   .predicted_work = outlook.first_token});
+  const QueueItem item = {.arrival = hints.arrival,
+                          .strict_priority = hints.strict_priority,
+                          .priority_jump = hints.priority_jump,
+                          .prompt_tokens = request.prompt_tokens,
+                          .cached_tokens = outlook.cached_tokens,
+                          .bytes = waiting->bytes() + hints.held_bytes,
+                          .tenant = hints.tenant,
+                          .lane = lane_of(request.constraints),
+                          .deadline = hints.deadline,
+                          .predicted_work = outlook.first_token};
+  auto pushed = queue_.push(item);
+  if (!pushed) {
+    if (const auto out = queue_.make_room(item)) {
+      displace(*out);
+      pushed = queue_.push(item);
+    }
+  }
   if (!pushed) {
     last_shed_ = pushed.error();
     return Error(
@@ -142,13 +163,15 @@ std::optional<Dispatcher::Outcome> Dispatcher::next(TimePoint now, WallTime wall
 }
 
 std::vector<Dispatcher::Outcome> Dispatcher::expire(TimePoint now) {
-  std::vector<Outcome> late;
+  std::vector<Outcome> late = std::exchange(displaced_, {});
   for (const Id id : queue_.expire(now)) {
     const auto known = waiting_.find(id);
-    late.push_back({id, Error(Code::kOverloaded,
-                              fmt::format("all workers of model '{}' stayed busy for longer than "
-                                          "router.queue_wait_max, retry shortly",
-                                          known->second->model))});
+    late.push_back({id,
+                    Error(Code::kOverloaded,
+                          fmt::format("all workers of model '{}' stayed busy for longer than "
+                                      "router.queue_wait_max, retry shortly",
+                                      known->second->model)),
+                    Shed::kWait});
     waiting_.erase(known);
   }
   return late;

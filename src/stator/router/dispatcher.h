@@ -40,6 +40,7 @@ struct OwnedRequest {
   std::vector<std::pair<std::string, float>> preferred_taints;
   CostOverride override;
   std::optional<uint32_t> expected_output_tokens;
+  int32_t tier = 0;
   TimePoint arrival{};
 
   RouteRequest view() const;
@@ -58,6 +59,7 @@ class Dispatcher {
   struct Outcome {
     Id id = 0;
     Result<Decision> decision;
+    std::optional<Shed> shed{};  ///< why it is not kept
   };
 
   Dispatcher(std::unique_ptr<Router> router, QueueOrder order);
@@ -73,7 +75,8 @@ class Dispatcher {
   /// The next waiting request that can run, routed, or that can never run, with its error. Call
   /// again until none: after a submit that waits, and whenever load or workers changed.
   std::optional<Outcome> next(TimePoint now, WallTime wall);
-  /// Those that waited too long, with kOverloaded.
+  /// Those that waited too long, or gave way to a higher priority when submit() found the queue
+  /// full, with kOverloaded. After a submit that waits, and as time goes by.
   std::vector<Outcome> expire(TimePoint now);
   /// The client does not want it any more. False when it is not waiting.
   bool remove(Id id);
@@ -81,12 +84,14 @@ class Dispatcher {
   std::optional<Shed> last_shed() const { return last_shed_; }
 
  private:
+  void displace(Id id);
   Result<Id> wait(const RouteRequest& request, const QueueHints& hints);
 
   std::unique_ptr<Router> router_;
   RequestQueue queue_;
   FlatMap<Id, std::unique_ptr<OwnedRequest>> waiting_;
   std::optional<Shed> last_shed_;
+  std::vector<Outcome> displaced_;
 };
 
 }  // namespace stator::router

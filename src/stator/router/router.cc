@@ -14,20 +14,29 @@
 
 namespace stator::router {
 
-bool BusyThresholds::exceeded(const LoadRow& load, const WorkerFacts& facts) const {
+bool BusyThresholds::exceeded(const LoadRow& load, const WorkerFacts& facts,
+                              double tolerance) const {
   // What the reference assumes of a worker that did not say.
   constexpr double kBatchedTokensUnknown = 10'000'000;
   const double batched =
       facts.max_num_batched_tokens > 0 ? facts.max_num_batched_tokens : kBatchedTokensUnknown;
-  return (prefill_tokens >= 0 && load.prefill_tokens > prefill_tokens) ||
-         (prefill_fraction >= 0 && load.prefill_tokens > prefill_fraction * batched) ||
+  return (prefill_tokens >= 0 && load.prefill_tokens > tolerance * prefill_tokens) ||
+         (prefill_fraction >= 0 && load.prefill_tokens > tolerance * prefill_fraction * batched) ||
          (kv_fraction >= 0 && facts.total_kv_blocks > 0 &&
-          load.active_blocks > kv_fraction * facts.total_kv_blocks);
+          load.active_blocks > tolerance * kv_fraction * facts.total_kv_blocks);
+}
+
+int32_t tier_of(uint32_t strict_priority, double priority) {
+  if (strict_priority > 0) {
+    return static_cast<int32_t>(std::min<uint32_t>(strict_priority, BrownOut::kTierMax));
+  }
+  return priority < 0 ? BrownOut::kTierMin : 0;
 }
 
 std::string_view describe(Refusal refusal) {
   static constexpr std::array<std::string_view, kRefusalCount> kNames = {
-      "no_workers", "pinned_unknown", "pin_missing", "all_filtered", "pinned_busy", "all_busy"};
+      "no_workers",  "pinned_unknown", "pin_missing", "all_filtered",
+      "pinned_busy", "all_busy",       "brown_out"};
   return kNames[static_cast<size_t>(refusal)];
 }
 
@@ -151,13 +160,30 @@ Error Router::nobody(const RouteRequest& request) {
                             count, request.model));
 }
 
-bool Router::drop_busy() {
+Error Router::refuse_busy(const RouteRequest& request) {
+  const bool pinned = request.constraints.pinned.has_value();
+  const Refusal refusal =
+      pinned ? Refusal::kPinnedBusy : (brown_out_ ? Refusal::kBrownOut : Refusal::kAllBusy);
+  return refuse(
+      refusal, Code::kOverloaded,
+      fmt::format("{} of model '{}' {} beyond the busy thresholds{}, retry shortly",
+                  pinned ? "the worker named by the request" : "all workers", request.model,
+                  pinned ? "is" : "are", brown_out_ ? " for requests of this priority" : ""));
+}
+
+bool Router::drop_busy(int32_t tier) {
+  const double tolerance = config_.brown_out.tolerance(tier);
+  const double most = config_.brown_out.tolerance(BrownOut::kTierMax);
   size_t kept = 0;
   WorkerTable::Rows left;
+  brown_out_ = false;
   for (size_t i = 0; i < rows_->workers.size(); ++i) {
-    if (!config_.reject.exceeded(load_[i], table_.all()[rows_->workers[i]].facts)) {
+    const WorkerTable::Worker& worker = table_.all()[rows_->workers[i]];
+    if (!config_.reject.exceeded(load_[i], worker.facts, tolerance)) {
       load_[kept++] = load_[i];
-      left.push(rows_->workers[i], table_.all()[rows_->workers[i]]);
+      left.push(rows_->workers[i], worker);
+    } else {
+      brown_out_ = brown_out_ || !config_.reject.exceeded(load_[i], worker.facts, most);
     }
   }
   own_rows_ = std::move(left);
@@ -185,12 +211,8 @@ Result<Router::Readiness> Router::consider(const RouteRequest& request) {
                           table_.all().size() <= kReceiptFleetMax;
   load_.resize(reads_load ? rows_->slots.size() : 0);
   book_->read(std::span(rows_->slots).first(load_.size()), load_);
-  if (config_.reject.any() && !drop_busy()) {
-    const bool pinned = request.constraints.pinned.has_value();
-    return refuse(pinned ? Refusal::kPinnedBusy : Refusal::kAllBusy, Code::kOverloaded,
-                  fmt::format("{} of model '{}' {} beyond the busy thresholds, retry shortly",
-                              pinned ? "the worker named by the request" : "all workers",
-                              request.model, pinned ? "is" : "are"));
+  if (config_.reject.any() && !drop_busy(request.tier)) {
+    return refuse_busy(request);
   }
   if (config_.wait.any()) {
     for (size_t i = 0; i < load_.size(); ++i) {

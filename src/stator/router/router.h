@@ -34,8 +34,23 @@ struct BusyThresholds {
   double kv_fraction = -1;       ///< KV blocks in use, as a part of its total
 
   bool any() const { return prefill_tokens >= 0 || prefill_fraction >= 0 || kv_fraction >= 0; }
-  bool exceeded(const LoadRow& load, const WorkerFacts& facts) const;
+  /// Whether the load is beyond `tolerance` times one of them.
+  bool exceeded(const LoadRow& load, const WorkerFacts& facts, double tolerance = 1) const;
 };
+
+/// Whom overload meets first. A request of tier t is refused when all workers are beyond
+/// 1 + t · `step` times the busy thresholds: as load rises, the lowest tier goes first, and what is
+/// left is for those above it.
+struct BrownOut {
+  static constexpr int32_t kTierMin = -1;
+  static constexpr int32_t kTierMax = 4;
+  double step = 0.2;  ///< 0: all tiers are equal
+
+  double tolerance(int32_t tier) const { return 1 + (step * tier); }
+};
+/// Its strict priority, as far as there are tiers; -1 for a request that has none and asks for less
+/// than others with a negative priority.
+int32_t tier_of(uint32_t strict_priority, double priority);
 
 /// How routers of several processes tell each other what they booked.
 struct ReplicaConfig {
@@ -51,6 +66,7 @@ struct RouterConfig {
   CostConfig cost;
   IndexConfig index;
   BusyThresholds reject;  ///< workers beyond it get nothing; when all are: kOverloaded
+  BrownOut brown_out;     ///< who goes on a little beyond it, and who stops before
   BusyThresholds wait;    ///< when all workers are beyond it, requests wait; unset = nobody waits
   QueueConfig queue;      ///< where they wait
   SessionConfig sessions;
@@ -75,6 +91,7 @@ struct RouteRequest {
   std::optional<WorkerId> prefill_pinned{};  ///< who computes the prompt, if the client says so
   CostOverride override;
   std::optional<uint32_t> expected_output_tokens;
+  int32_t tier = 0;            ///< tier_of()
   bool holds_blocks = true;    ///< false: a prompt whose blocks leave the worker when it is done
   std::string_view session{};  ///< requests of one session go to one worker; empty = none
   Duration queued{};           ///< how long it has waited, for the receipt
@@ -107,9 +124,10 @@ enum class Refusal : uint8_t {
   kPinMissing,     ///< mode direct without a name
   kAllFiltered,    ///< constraints, draining and earlier attempts leave nobody
   kPinnedBusy,     ///< the worker it names is beyond the thresholds
-  kAllBusy,        ///< all that are left are
+  kAllBusy,        ///< all that are left are, for whomever
+  kBrownOut,       ///< they are for its tier, not for higher ones
 };
-inline constexpr size_t kRefusalCount = 6;
+inline constexpr size_t kRefusalCount = 7;
 std::string_view describe(Refusal refusal);
 
 /// Routes the requests of one model to its workers. A pure core: no I/O or lock of its own; one
@@ -195,9 +213,10 @@ class Router {
   Router(const PolicyInfo& info, const RouterConfig& config, std::shared_ptr<LoadBook> book,
          Random random, std::unique_ptr<KvIndex> index);
   Error refuse(Refusal refusal, Code code, std::string message);
+  Error refuse_busy(const RouteRequest& request);
   Error nobody(const RouteRequest& request);
   /// Takes the rows that are beyond the thresholds out; whether any is left.
-  bool drop_busy();
+  bool drop_busy(int32_t tier);
   void read_columns(const RouteRequest& request, const PolicyNeeds& needs);
   uint32_t overlap_of(size_t row) const;
   uint32_t cached_tokens_of(const RouteRequest& request, size_t row) const;
@@ -219,6 +238,7 @@ class Router {
   WorkerTable table_;
   SessionTable sessions_;
   Refusal last_refusal_ = Refusal::kNoWorkers;
+  bool brown_out_ = false;  // the last drop_busy() left nobody, but would have for a higher tier
   bool load_stale_ = false;
 
   // The request under consideration; kept for their memory.

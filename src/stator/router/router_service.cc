@@ -25,6 +25,10 @@ void describe_limits(ConfigSchema& schema, RouterConfig& config) {
                 1e6, "the same, as a part of its max_num_batched_tokens, -1 = off",
                 {.env_peer = "DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD_FRAC",
                  .flag_peer = "active-prefill-tokens-threshold-frac"});
+  schema.number("router.brown_out_step", config.brown_out.step, 0, 1,
+                "each step of a request's strict priority (up to 4) lets it go this part further "
+                "beyond the busy thresholds, a negative priority stops it that much before; 0 = "
+                "all are equal");
   schema.number("router.queue_threshold", config.wait.prefill_fraction, -1, 1e6,
                 "requests wait while every worker has more prompt tokens to compute than this part "
                 "of its max_num_batched_tokens; 0 = while each computes any, -1 = nobody waits",
@@ -285,7 +289,8 @@ Result<RouterService::Routed> RouterService::route_here(const RouteRequest& requ
   if (routed.decision) {
     count(*routed.decision);
   } else {
-    // What was freed before the book knew that somebody waits told nobody.
+    // What was freed before the book knew that somebody waits told nobody; and who gave way to
+    // this one must hear of it.
     pump();
   }
   return routed;
@@ -442,7 +447,7 @@ void RouterService::pump() {
     const MutexLock lock(mutex_);
     const TimePoint now = clock_.now();
     for (Dispatcher::Outcome& late : dispatcher_.expire(now)) {
-      metrics_.shed(Shed::kWait);
+      metrics_.shed(*late.shed);
       metrics_.rejected();
       deliveries.push_back(make_delivery(std::move(late)));
     }

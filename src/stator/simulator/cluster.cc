@@ -275,6 +275,7 @@ void Cluster::dispatch(uint32_t index, uint32_t at) {
        .block_size = config_.engine.block_size,
        .sequences = live.blocks.sequences,
        .override = {.track_prefill_tokens = at == 0},
+       .tier = router::tier_of(live.strict_priority, live.priority),
        .session = live.record.session},
       {.arrival = clock_.now(),
        .strict_priority = live.strict_priority,

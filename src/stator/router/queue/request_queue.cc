@@ -52,22 +52,26 @@ Result<QueueOrder> parse_queue_order(std::string_view name) {
 
 std::string_view describe(Shed shed) {
   static constexpr std::array<std::string_view, kShedCount> kNames = {
-      "request_limit", "byte_limit", "raw_isl_token_limit", "cached_token_limit", "wait_limit"};
+      "request_limit",      "byte_limit", "raw_isl_token_limit",
+      "cached_token_limit", "wait_limit", "displaced"};
   return kNames[static_cast<size_t>(shed)];
 }
 
-std::optional<Shed> RequestQueue::limit_reached(const QueueItem& item) const {
-  if (entries_.size() >= config_.requests_max) {
+std::optional<Shed> RequestQueue::limit_reached(const QueueItem& item, const Entry* without) const {
+  const Entry& less = without == nullptr ? Entry{} : *without;
+  if (entries_.size() - (without == nullptr ? 0 : 1) >= config_.requests_max) {
     return Shed::kRequests;
   }
-  if (bytes_ + item.bytes > config_.bytes_max) {
+  if (bytes_ - less.bytes + item.bytes > config_.bytes_max) {
     return Shed::kBytes;
   }
   // As in the reference, token limits are looked at before adding: the crossing request is kept.
-  if (config_.prompt_tokens_max > 0 && prompt_tokens_ >= config_.prompt_tokens_max) {
+  if (config_.prompt_tokens_max > 0 &&
+      prompt_tokens_ - less.prompt_tokens >= config_.prompt_tokens_max) {
     return Shed::kPromptTokens;
   }
-  if (config_.cached_tokens_max > 0 && cached_tokens_ >= config_.cached_tokens_max) {
+  if (config_.cached_tokens_max > 0 &&
+      cached_tokens_ - less.cached_tokens >= config_.cached_tokens_max) {
     return Shed::kCachedTokens;
   }
   return std::nullopt;
@@ -115,9 +119,22 @@ std::expected<RequestQueue::Id, Shed> RequestQueue::push(const QueueItem& item) 
                              .cached_tokens = item.cached_tokens,
                              .bytes = item.bytes});
   by_arrival_.emplace(item.arrival, id);
+  by_priority_[item.strict_priority].insert(id);
   bytes_ += item.bytes;
   prompt_tokens_ += item.prompt_tokens;
   cached_tokens_ += item.cached_tokens;
+  return id;
+}
+
+std::optional<RequestQueue::Id> RequestQueue::make_room(const QueueItem& item) {
+  if (by_priority_.empty() || by_priority_.begin()->first >= item.strict_priority) {
+    return std::nullopt;
+  }
+  const Id id = *by_priority_.begin()->second.rbegin();
+  if (limit_reached(item, &entries_.at(id))) {
+    return std::nullopt;
+  }
+  take_out(id);
   return id;
 }
 
@@ -196,6 +213,11 @@ void RequestQueue::take_out(Id id) {
   prompt_tokens_ -= entry.prompt_tokens;
   cached_tokens_ -= entry.cached_tokens;
   by_arrival_.erase({entry.arrival, id});
+  const auto equals = by_priority_.find(entry.key.strict_priority);
+  equals->second.erase(id);
+  if (equals->second.empty()) {
+    by_priority_.erase(equals);
+  }
   const auto flow = std::ranges::find(flows_, entry.tenant, &Flow::tenant);
   const auto lane = flow->lanes.find(entry.lane);
   lane->second.erase(entry.key);

@@ -56,10 +56,10 @@ struct QueueItem {
 };
 
 /// Why a request was not queued, or not kept.
-enum class Shed : uint8_t { kRequests, kBytes, kPromptTokens, kCachedTokens, kWait };
-inline constexpr size_t kShedCount = 5;
+enum class Shed : uint8_t { kRequests, kBytes, kPromptTokens, kCachedTokens, kWait, kDisplaced };
+inline constexpr size_t kShedCount = 6;
 /// The label of the metric: request_limit, byte_limit, raw_isl_token_limit, cached_token_limit,
-/// wait_limit.
+/// wait_limit, displaced.
 std::string_view describe(Shed shed);
 
 /// Requests that wait for a worker with room. A pure core; one thread at a time.
@@ -81,6 +81,9 @@ class RequestQueue {
 
   /// The id, or the limit that is reached.
   std::expected<Id, Shed> push(const QueueItem& item);
+  /// For an item that push() refused: takes out the newest of the lowest strict priority below its
+  /// own, if that makes it fit. None otherwise.
+  std::optional<Id> make_room(const QueueItem& item);
   /// Takes the next request out; none when no head can run. `can_run` is asked once per lane and
   /// call, with that lane's best request.
   std::optional<Id> pop(const std::function<bool(Id)>& can_run);
@@ -126,7 +129,8 @@ class RequestQueue {
   };
   using Answers = FlatMap<uint64_t, bool>;  // lane → whether its best request can run
 
-  std::optional<Shed> limit_reached(const QueueItem& item) const;
+  /// With the request `without` taken out, if any.
+  std::optional<Shed> limit_reached(const QueueItem& item, const Entry* without = nullptr) const;
   double score_of(const QueueItem& item) const;
   std::optional<Key> runnable_head(const Flow& flow, const std::function<bool(Id)>& can_run,
                                    Answers& answers) const;
@@ -140,6 +144,7 @@ class RequestQueue {
   size_t turn_ = 0;
   bool turn_began_ = false;  // the flow whose turn it is has got its quantum
   std::set<std::pair<TimePoint, Id>> by_arrival_;
+  std::map<uint32_t, std::set<Id>> by_priority_;  // strict; none is empty
   Id next_id_ = 1;
   uint64_t bytes_ = 0;
   uint64_t prompt_tokens_ = 0;

@@ -124,6 +124,47 @@ TEST_F(DispatcherTest, AFullQueueShedsAndSaysWhy) {
   EXPECT_EQ(dispatcher_->last_shed(), Shed::kRequests);
 }
 
+TEST_F(DispatcherTest, InAFullQueueTheLowestPriorityGivesWay) {
+  start({.requests_max = 2});
+  auto first = submit(request());
+  auto second = submit(request());
+  const auto wait = [&](uint32_t strict_priority) {
+    return dispatcher_->submit(request(),
+                               {.arrival = clock_.now(), .strict_priority = strict_priority}, {});
+  };
+  const auto low = std::get<Dispatcher::Id>(*wait(1));
+  const auto newest_low = std::get<Dispatcher::Id>(*wait(1));
+  EXPECT_FALSE(wait(1).has_value()) << "its equals were here before";
+  EXPECT_FALSE(wait(0).has_value());
+  EXPECT_TRUE(dispatcher_->expire(clock_.now()).empty());
+
+  const auto high = std::get<Dispatcher::Id>(*wait(2));
+
+  const auto out = dispatcher_->expire(clock_.now());
+  ASSERT_EQ(out.size(), 1U);
+  EXPECT_EQ(out[0].id, newest_low);
+  EXPECT_EQ(out[0].shed, Shed::kDisplaced);
+  EXPECT_EQ(out[0].decision.error().code(), Code::kOverloaded);
+  first->release();
+  EXPECT_EQ(next()->id, high);
+  second->release();
+  EXPECT_EQ(next()->id, low);
+}
+
+TEST_F(DispatcherTest, NobodyGivesWayToWhatDoesNotFitAnyway) {
+  start({.bytes_max = 10'000});
+  auto first = submit(request());
+  auto second = submit(request());
+  EXPECT_FALSE(submit(request()));
+  EXPECT_FALSE(dispatcher_
+                   ->submit(request(),
+                            {.arrival = clock_.now(), .strict_priority = 1, .held_bytes = 10'000},
+                            {})
+                   .has_value());
+  EXPECT_TRUE(dispatcher_->expire(clock_.now()).empty());
+  EXPECT_EQ(dispatcher_->queue().size(), 1U);
+}
+
 TEST_F(DispatcherTest, BytesHeldElsewhereCount) {
   start({.bytes_max = 10'000});
   auto first = submit(request());

@@ -589,6 +589,7 @@ TEST(Router, WorkersBeyondTheThresholdsGetNothing) {
   for (const std::string& mode : {"kv", "round_robin", "random", "least_loaded"}) {
     RouterConfig config;
     config.reject.prefill_tokens = 100;
+    config.brown_out.step = 0;
     const auto router = make_router(mode, config);
     RouteRequest to_a = prompt_of(150).request();
     to_a.constraints.pinned = kA.worker;
@@ -602,6 +603,48 @@ TEST(Router, WorkersBeyondTheThresholdsGetNothing) {
     EXPECT_EQ(refused.error().code(), Code::kOverloaded);
     EXPECT_EQ(router->last_refusal(), Refusal::kAllBusy);
   }
+}
+
+TEST(Router, UnderOverloadTheLowestTierIsRefusedFirst) {
+  RouterConfig config;
+  config.mode = "least_loaded";
+  config.reject.prefill_tokens = 100;
+  config.brown_out.step = 0.5;
+  const auto refusal_at = [&](uint32_t load_tokens, int32_t tier) -> std::optional<Refusal> {
+    const auto router = make_router("least_loaded", config);
+    std::vector<Decision> running;
+    for (const WorkerKey worker : {kA, kB}) {
+      const Prompt prompt(load_tokens);
+      RouteRequest load = prompt.request();
+      load.constraints.pinned = worker.worker;
+      running.push_back(*router->route(load, kNow));
+    }
+    const Prompt prompt(16);
+    RouteRequest request = prompt.request();
+    request.tier = tier;
+    return router->route(request, kNow) ? std::nullopt : std::optional(router->last_refusal());
+  };
+
+  EXPECT_EQ(refusal_at(50, -1), std::nullopt);
+  EXPECT_EQ(refusal_at(51, -1), Refusal::kBrownOut);
+  EXPECT_EQ(refusal_at(100, 0), std::nullopt);
+  EXPECT_EQ(refusal_at(101, 0), Refusal::kBrownOut);
+  EXPECT_EQ(refusal_at(101, 1), std::nullopt);
+  EXPECT_EQ(refusal_at(151, 1), Refusal::kBrownOut);
+  EXPECT_EQ(refusal_at(300, BrownOut::kTierMax), std::nullopt);
+  EXPECT_EQ(refusal_at(301, BrownOut::kTierMax), Refusal::kAllBusy);
+  EXPECT_EQ(refusal_at(301, 0), Refusal::kAllBusy);
+
+  config.brown_out.step = 0;
+  EXPECT_EQ(refusal_at(101, BrownOut::kTierMax), Refusal::kAllBusy) << "all are equal";
+}
+
+TEST(Router, TiersComeFromPriorities) {
+  EXPECT_EQ(tier_of(0, 0), 0);
+  EXPECT_EQ(tier_of(0, 7), 0) << "a head start in the queue is no tier";
+  EXPECT_EQ(tier_of(0, -1), BrownOut::kTierMin);
+  EXPECT_EQ(tier_of(2, -1), 2);
+  EXPECT_EQ(tier_of(~0U, 0), BrownOut::kTierMax);
 }
 
 TEST(Router, ThresholdsAreStrictAndKnowTheWorkersSize) {

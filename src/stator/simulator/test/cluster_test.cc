@@ -314,6 +314,31 @@ TEST(Cluster, RequestsWaitInTheRouterWhileAllWorkersAreBusy) {
   EXPECT_EQ(short_wait.report.completed + short_wait.report.shed, 100);
 }
 
+TEST(Cluster, UnderOverloadTheLowestPrioritiesAreShedFirst) {
+  constexpr std::array<int32_t, 4> kTiers = {-1, 0, 1, 3};
+  ClusterConfig config = small_fleet("kv");
+  config.router.reject.prefill_tokens = 4000;
+  std::vector<TraceRequest> requests = make_requests(13, 2000);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int32_t tier = kTiers[i % kTiers.size()];
+    requests[i].priority = std::min(tier, 0);
+    requests[i].strict_priority = static_cast<uint32_t>(std::max(tier, 0));
+  }
+
+  const Simulated run = simulate(config, requests);
+
+  std::array<size_t, kTiers.size()> shed{};
+  for (const RequestRecord& record : run.records) {
+    shed[(record.line - 1) % kTiers.size()] += record.status == RequestStatus::kShed ? 1 : 0;
+  }
+  EXPECT_GT(shed[0], shed[1]);
+  EXPECT_GT(shed[1], shed[2]);
+  EXPECT_GT(shed[2], shed[3]);
+  const size_t each = requests.size() / kTiers.size();
+  EXPECT_LT(shed[3], each / 8) << "the highest hardly notices";
+  EXPECT_GT(shed[0], each * 3 / 4) << "the load was no overload";
+}
+
 TEST(Cluster, FollowsThePlanner) {
   ClusterConfig config = small_fleet("round_robin");
   config.startup_time = milliseconds(1000);
