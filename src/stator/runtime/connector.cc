@@ -22,9 +22,10 @@ int milliseconds(Duration duration) {
 
 class GrpcConnector final : public Connector {
  public:
-  GrpcConnector(GrpcOptions options, std::shared_ptr<grpc::ChannelCredentials> credentials,
-                Metrics& metrics)
+  GrpcConnector(GrpcOptions options, std::shared_ptr<const net::ClientTls> tls,
+                std::shared_ptr<grpc::ChannelCredentials> credentials, Metrics& metrics)
       : options_(std::move(options)),
+        tls_(std::move(tls)),
         credentials_(std::move(credentials)),
         metrics_(metrics),
         event_reconnects_(metrics.counter("stator_runtime_event_reconnects_total",
@@ -33,9 +34,8 @@ class GrpcConnector final : public Connector {
   std::unique_ptr<WorkerSession> open_session(const InstanceRecord& record, net::Shard& shard,
                                               SessionEvents& events) override {
     return detail::open_grpc_session(
-        {connect(record.address), record.key.worker, record.incarnation, record.address, options_,
-         metrics_, reaper_},
-        shard, events);
+        {record.key.worker, record.incarnation, record.address, options_, tls_, metrics_}, shard,
+        events);
   }
 
   std::unique_ptr<EventFollower> follow_events(const InstanceRecord& record, net::Shard& shard,
@@ -65,7 +65,8 @@ class GrpcConnector final : public Connector {
   }
 
   const GrpcOptions options_;
-  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  const std::shared_ptr<const net::ClientTls> tls_;              // of sessions
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // of followers
   const detail::SessionMetrics metrics_;
   const Counter event_reconnects_;
   detail::CallReaper reaper_;  // first to go: it waits for streams that use the metrics
@@ -111,7 +112,13 @@ LocalWorker* find_local(const std::vector<LocalWorker*>& workers, WorkerId id) {
 
 Result<std::unique_ptr<Connector>> make_grpc_connector(GrpcOptions options, Metrics& metrics) {
   STATOR_TRY(auto credentials, detail::channel_credentials(options.tls));
-  return std::make_unique<GrpcConnector>(std::move(options), std::move(credentials), metrics);
+  std::shared_ptr<const net::ClientTls> tls;
+  if (options.tls) {
+    STATOR_TRY(tls,
+               net::ClientTls::load(options.tls->certificate, options.tls->key, options.tls->ca));
+  }
+  return std::make_unique<GrpcConnector>(std::move(options), std::move(tls), std::move(credentials),
+                                         metrics);
 }
 
 LocalConnector::LocalConnector(std::vector<LocalWorker*> workers, std::unique_ptr<Connector> remote,

@@ -37,9 +37,6 @@ struct GrpcOptions {
   std::string client_name = "frontend";  ///< for the worker's log
   /// Requests waiting to be sent to one worker, in bytes; beyond it submit is answered kOverloaded.
   size_t send_queue_bytes_max = size_t{64} * 1024 * 1024;
-  /// Output waiting for the shard's loop; beyond it the session stops reading, which pushes back to
-  /// the worker.
-  size_t receive_queue_bytes_max = size_t{16} * 1024 * 1024;
   Duration connect_deadline = std::chrono::seconds(3);  ///< until Welcome
   Duration keepalive_interval = std::chrono::seconds(5);
   Duration keepalive_timeout = std::chrono::seconds(10);
@@ -47,7 +44,7 @@ struct GrpcOptions {
 
 /// Over gRPC, to `record.address`. kIo when a TLS file cannot be read. `metrics` outlives the
 /// result and all it made. Destroy it after its sessions and followers, from a thread that is not
-/// gRPC's: it waits for their streams to end.
+/// gRPC's: it waits for the followers' streams to end.
 Result<std::unique_ptr<Connector>> make_grpc_connector(GrpcOptions options, Metrics& metrics);
 
 /// To workers of this process directly, to all others through `remote` (may be null: then they are

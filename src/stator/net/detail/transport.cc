@@ -3,12 +3,15 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <utility>
+
+#include "stator/net/detail/socket.h"
 
 namespace stator::net::detail {
 namespace {
@@ -27,7 +30,7 @@ class PlainTransport final : public Transport {
         return {0, IoState::kClosed};
       }
       if (errno != EINTR) {
-        return {0, errno == EAGAIN ? IoState::kWantRead : IoState::kFailed};
+        return stopped(IoState::kWantRead);
       }
     }
   }
@@ -39,7 +42,7 @@ class PlainTransport final : public Transport {
         return {static_cast<size_t>(put), IoState::kDone};
       }
       if (errno != EINTR) {
-        return {0, errno == EAGAIN ? IoState::kWantWrite : IoState::kFailed};
+        return stopped(IoState::kWantWrite);
       }
     }
   }
@@ -51,8 +54,19 @@ class PlainTransport final : public Transport {
 
   void shutdown_write() override { ::shutdown(fd_, SHUT_WR); }
 
+  std::string failure() const override { return error_text(errno_); }
+
  private:
+  IoResult stopped(IoState would_block) {
+    if (errno == EAGAIN) {
+      return {0, would_block};
+    }
+    errno_ = errno;
+    return {0, IoState::kFailed};
+  }
+
   int fd_;
+  int errno_ = 0;
 };
 
 struct SslDeleter {
@@ -68,14 +82,14 @@ class TlsTransport final : public Transport {
     ERR_clear_error();
     size_t got = 0;
     const int outcome = SSL_read_ex(ssl_.get(), buffer.data(), buffer.size(), &got);
-    return outcome == 1 ? IoResult{got, IoState::kDone} : failure(outcome);
+    return outcome == 1 ? IoResult{got, IoState::kDone} : stopped(outcome);
   }
 
   IoResult write(std::string_view bytes) override {
     ERR_clear_error();
     size_t put = 0;
     const int outcome = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &put);
-    return outcome == 1 ? IoResult{put, IoState::kDone} : failure(outcome);
+    return outcome == 1 ? IoResult{put, IoState::kDone} : stopped(outcome);
   }
 
   // OpenSSL reads record by record: only kWantRead means empty.
@@ -89,8 +103,10 @@ class TlsTransport final : public Transport {
     ::shutdown(fd_, SHUT_WR);
   }
 
+  std::string failure() const override { return failure_; }
+
  private:
-  IoResult failure(int outcome) {
+  IoResult stopped(int outcome) {
     switch (SSL_get_error(ssl_.get(), outcome)) {
       case SSL_ERROR_WANT_READ:
         return {0, IoState::kWantRead};
@@ -100,12 +116,25 @@ class TlsTransport final : public Transport {
         return {0, IoState::kClosed};
       default:
         broken_ = true;
+        failure_ = describe_failure();
         return {0, IoState::kFailed};
     }
   }
 
+  std::string describe_failure() const {
+    const int saved = errno;
+    const long verdict = SSL_get_verify_result(ssl_.get());
+    if (verdict != X509_V_OK) {
+      return std::string("its certificate: ") + X509_verify_cert_error_string(verdict);
+    }
+    const unsigned long code = ERR_peek_last_error();
+    const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr;
+    return reason != nullptr ? std::string("TLS: ") + reason : error_text(saved);
+  }
+
   std::unique_ptr<SSL, SslDeleter> ssl_;
   int fd_;
+  std::string failure_;
   bool broken_ = false;  // OpenSSL forbids SSL_shutdown after a fatal error
 };
 
@@ -124,6 +153,23 @@ Error tls_file_error(std::string_view option, const std::string& path) {
 
 std::unique_ptr<Transport> make_plain_transport(int fd) {
   return std::make_unique<PlainTransport>(fd);
+}
+
+std::unique_ptr<Transport> make_tls_client_transport(ssl_ctx_st& context, int fd,
+                                                     const std::string& name) {
+  std::unique_ptr<SSL, SslDeleter> ssl(SSL_new(&context));
+  if (ssl == nullptr || SSL_set_fd(ssl.get(), fd) != 1) {
+    return nullptr;
+  }
+  X509_VERIFY_PARAM* check = SSL_get0_param(ssl.get());
+  // Server names are not sent for addresses: RFC 6066.
+  if (X509_VERIFY_PARAM_set1_ip_asc(check, name.c_str()) != 1 &&
+      (SSL_set1_host(ssl.get(), name.c_str()) != 1 ||
+       SSL_set_tlsext_host_name(ssl.get(), name.c_str()) != 1)) {
+    return nullptr;
+  }
+  SSL_set_connect_state(ssl.get());
+  return std::make_unique<TlsTransport>(std::move(ssl), fd);
 }
 
 struct TlsContext::State {

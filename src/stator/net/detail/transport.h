@@ -10,6 +10,8 @@
 
 #include "stator/core/result.h"
 
+struct ssl_ctx_st;
+
 namespace stator::net::detail {
 
 /// How far a non-blocking read or write got.
@@ -40,9 +42,17 @@ class Transport {
   virtual bool drained(size_t bytes_asked, size_t bytes_got) const = 0;
   /// Tells the peer that nothing follows; best effort.
   virtual void shutdown_write() = 0;
+  /// After kFailed: what was wrong, for an operator.
+  virtual std::string failure() const = 0;
 };
 
 std::unique_ptr<Transport> make_plain_transport(int fd);
+
+/// The client's side of a TLS connection that speaks HTTP/2; the handshake happens inside the first
+/// reads and writes. The server's certificate must be for `name`, a host name or an IP address.
+/// Null when out of memory. `context` is an SSL_CTX.
+std::unique_ptr<Transport> make_tls_client_transport(ssl_ctx_st& context, int fd,
+                                                     const std::string& name);
 
 /// Certificate and key of a TLS server; TLS 1.2 or later. Thread-safe once made.
 class TlsContext {

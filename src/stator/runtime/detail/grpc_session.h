@@ -4,26 +4,21 @@
 #include <memory>
 #include <string>
 
+#include "stator/net/grpc_call.h"
 #include "stator/runtime/connector.h"
-#include "stator/runtime/detail/call_reaper.h"
 #include "stator/runtime/detail/session_metrics.h"
 #include "stator/runtime/worker_session.h"
-
-namespace grpc {
-class Channel;
-}
 
 namespace stator::runtime::detail {
 
 /// What a session needs besides its shard and its listener.
 struct GrpcSessionSetup {
-  std::shared_ptr<grpc::Channel> channel;
   WorkerId worker;
   Incarnation incarnation;
-  std::string address;  ///< for messages
+  std::string address;
   GrpcOptions options;
+  std::shared_ptr<const net::ClientTls> tls;  ///< of `options`' files; null: plain
   SessionMetrics metrics;
-  CallReaper& reaper;  ///< outlives the stream, which ends after the session
 };
 
 /// A WorkerSession over a Session stream. Starts connecting at once.

@@ -24,11 +24,6 @@ void SessionCore::push(SessionEvent event) {
   }
 }
 
-size_t SessionCore::waiting_bytes() {
-  const MutexLock lock(mutex_);
-  return inbox_.step_bytes;
-}
-
 void SessionCore::push_load(const engine::LoadReport& load) {
   const MutexLock lock(mutex_);
   if (!shut_) {
@@ -47,7 +42,6 @@ void SessionCore::append(SessionEvent event) {
   auto* step = std::get_if<engine::StepOutput>(&event);
   auto* last =
       inbox_.events.empty() ? nullptr : std::get_if<engine::StepOutput>(&inbox_.events.back());
-  inbox_.step_bytes += step != nullptr ? step_bytes(*step) : 0;
   if (step != nullptr && last != nullptr) {
     merge_step(*last, std::move(*step));
   } else {
@@ -71,9 +65,6 @@ void SessionCore::deliver() {
   if (open() && inbox.load) {
     events_->on_load(worker_, *inbox.load);
   }
-  if (open() && on_drained_) {
-    on_drained_();
-  }
 }
 
 void SessionCore::begin(engine::RequestKey key) {
@@ -92,7 +83,6 @@ void SessionCore::close() {
   }
   metrics_.sessions_open.add(-1);
   in_flight_.clear();
-  on_drained_ = nullptr;
   const MutexLock lock(mutex_);
   shut_ = true;
 }

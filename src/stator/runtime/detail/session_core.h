@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -34,13 +33,14 @@ using SessionEvent = std::variant<SessionOpened, SessionAccepted, SessionRejecte
 /// What both session kinds share: the way from foreign threads to the shard's loop, and the
 /// bookkeeping that makes S1 to S3 of WorkerSession true whatever the far side does.
 ///
-///   engine or gRPC thread ── push ──► inbox ── one wake-up ──► deliver (loop) ──► SessionEvents
+///   engine's thread or loop ── push ──► inbox ── one wake-up ──► deliver (loop) ──► SessionEvents
 ///
 /// C1  Events are delivered in push order (load reports last), on the loop, never inside a call to
 /// the
 ///     session.
 /// C2  In the inbox neighbouring steps merge and only the newest load report stays. What else can
-///     wait is bounded by the requests in flight, bytes of steps by who pushes (`waiting_bytes`).
+///     wait is bounded by the requests in flight; bytes of steps by who pushes: a session over a
+///     network reads at the loop's pace.
 /// C3  After `close` or SessionClosed nothing is delivered, and late pushes touch neither the shard
 /// nor
 ///     the metrics, which may be gone by then.
@@ -55,9 +55,6 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   void push(SessionEvent event) STATOR_EXCLUDES(mutex_);
   void push_load(const engine::LoadReport& load) STATOR_EXCLUDES(mutex_);
-  /// Bytes of steps in the inbox. A pusher that can hold back its source does so above its bound
-  /// and goes on from `on_drained`.
-  size_t waiting_bytes() STATOR_EXCLUDES(mutex_);
 
   // On the loop.
 
@@ -72,8 +69,6 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   size_t in_flight() const { return in_flight_.size(); }
   /// Nothing is delivered from now on. Idempotent.
   void close();
-  /// Called on the loop whenever the inbox has been emptied.
-  void on_drained(std::function<void()> callback) { on_drained_ = std::move(callback); }
 
  private:
   enum class KeyState : uint8_t { kSubmitted, kAccepted };
@@ -95,12 +90,10 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   const SessionMetrics metrics_;
   SessionEvents* events_;  // null when closed; loop only
   FlatMap<engine::RequestKey, KeyState> in_flight_;
-  std::function<void()> on_drained_;
 
   struct Inbox {
     std::vector<SessionEvent> events;
     std::optional<engine::LoadReport> load;
-    size_t step_bytes = 0;
   };
   Mutex mutex_;
   Inbox inbox_ STATOR_GUARDED_BY(mutex_);

@@ -203,9 +203,7 @@ TEST_F(GrpcWorkerTest, TheLastStreamOfAProcessMayEndAfterItsSession) {
 TEST(GrpcSlowSession, IsCancelledBeyondItsBytesAndOthersGoOn) {
   WorkerServerOptions server;
   server.session_queue_bytes_max = size_t{1024} * 1024;
-  GrpcOptions client;
-  client.receive_queue_bytes_max = size_t{64} * 1024;
-  test::WorkerHarness harness(Carrier::kGrpc, server, client);
+  test::WorkerHarness harness(Carrier::kGrpc, server);
   SystemClock clock;
   net::ShardSet other_shards(1, clock, harness.metrics());
   other_shards.start();
