@@ -42,7 +42,11 @@ void give_back(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
   } else {
     text.remove_prefix(std::min(state.opener_bytes, text.size()));
   }
-  out.recovered(Recovery::kNotACall);
+  if (state.opener_bytes > 0 || state.at_start) {  // a bracket in prose is nothing to count
+    out.recovered(Recovery::kNotACall);
+  } else if (state.raw.size() > 1) {  // more than the bracket: it looked like a call for a while
+    ++state.false_starts;
+  }
   out.text(text);
   state.at_start = false;
   close_body(state);
@@ -133,6 +137,13 @@ bool step_text(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
     case Role::kCalls:
       open_body(plan, state, hit.length_bytes);
       return true;
+    case Role::kPerhaps:
+      if (state.false_starts < kMaxFalseStarts) {
+        open_body(plan, state, 0);  // no marker to hide; the body consumes it before it says no
+        return true;
+      }
+      out.text(in.rest().substr(0, hit.length_bytes));
+      break;
     case Role::kStray:
       if (state.kept_openers > 0) {
         --state.kept_openers;

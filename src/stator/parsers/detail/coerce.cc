@@ -92,8 +92,8 @@ void append_guess(std::string& out, std::string_view text) {
   }
 }
 
-/// The JSON spelling of the text read as JSON, as a boolean in any case, or as a Python literal.
-/// Empty: it is none of them.
+/// The JSON spelling of the text read as JSON, as a boolean in any case, as a Python literal, or as
+/// JSON that was escaped once too often. Empty: it is none of them.
 std::string read_value(std::string_view text) {
   std::string value;
   if (is_json(text)) {
@@ -107,7 +107,14 @@ std::string read_value(std::string_view text) {
   if (lower == "true" || lower == "false" || lower == "null") {
     return lower;
   }
-  append_python_value(value, text);
+  if (append_python_value(value, text)) {
+    return value;
+  }
+  value.clear();
+  if (text.find(R"(\")") != std::string_view::npos &&
+      !(append_unescaped(value, text) && is_json(value))) {
+    value.clear();
+  }
   return value;
 }
 

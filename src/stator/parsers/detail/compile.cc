@@ -24,6 +24,7 @@ void add_calls(const FamilySpec& spec, ParserPlan& plan) {
   MarkerSet& opening = spec.has_flag("at_start_only") ? plan.start_markers : plan.text_markers;
   opening.add(opening_markers(spec), static_cast<int>(Role::kCalls));
   plan.start_markers.add(spec.find_markers("at_start"), static_cast<int>(Role::kCalls));
+  plan.text_markers.add(spec.find_markers("in_text"), static_cast<int>(Role::kPerhaps));
   for (const std::string_view key : kStrayKeys) {
     plan.text_markers.add(spec.find_markers(key), static_cast<int>(Role::kStray));
   }

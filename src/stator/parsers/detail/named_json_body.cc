@@ -200,6 +200,10 @@ NamedJsonBody::Go NamedJsonBody::between(Window& in, CallWriter& out) {
     case MarkerSet::Match::kMaybe:
       return Go::kMore;
     case MarkerSet::Match::kNo:
+      if (!started_ && machine_.json_calls != nullptr) {  // the opener was left out, or cut out
+        json_calls_ = machine_.json_calls->start();
+        return Go::kOn;
+      }
       if (!in_section_) {
         return Go::kDone;
       }

@@ -16,6 +16,7 @@ namespace stator::parsers {
 /// What a hit of a marker means outside of calls.
 enum class Role : int {
   kCalls,    ///< a stretch of tool calls begins
+  kPerhaps,  ///< ordinary text that begins calls if calls follow
   kStray,    ///< belongs to calls, but none is open
   kFraming,  ///< says where text stands, which the client does not care about
   kReasoningOpen,
@@ -37,6 +38,10 @@ struct ParserPlan {
   bool keeps_opener = false;      ///< what turns out to be no call is text with its opening marker
 };
 
+/// So often text behind text may begin like unmarked calls and be none; from then on it is text
+/// at once. Keeps the time linear in what is held.
+inline constexpr uint32_t kMaxFalseStarts = 16;
+
 /// Where a choice stands.
 ///
 ///   kReasoning <──open── kText ──marker──> kBody
@@ -55,6 +60,7 @@ struct ChoiceState {
   std::unique_ptr<Body> body;
   bool may_be_text = false;
   size_t opener_bytes = 0;    ///< length of the marker that opened the body
+  uint32_t false_starts = 0;  ///< text that began like calls without a marker, up to the limit
   uint32_t kept_openers = 0;  ///< openers that were given back as text: their closers are text, too
   std::string raw;
   bool peeked = false;         ///< the first byte has been looked at

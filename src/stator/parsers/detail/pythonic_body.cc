@@ -11,8 +11,9 @@
 //   [get_weather(city="Oslo", days=2), get_time()]
 //
 // Spec keys. Markers: section_begin (before the list; the list may then also be bare lines),
-// section_end. A call is written when its parenthesis closes, so one that is malformed costs its
-// neighbours nothing.
+// section_end. Flag: json_calls (behind section_begin there may also be JSON calls). A call is
+// written when its parenthesis closes, so one that is malformed costs its neighbours nothing. A
+// list without a marker that stands behind text counts only if its first tool is a declared one.
 
 namespace stator::parsers {
 namespace {
@@ -24,10 +25,14 @@ struct PythonicMachine final : BodyMachine {
   explicit PythonicMachine(const BodyContext& context) : markers(context.options.special_markers) {
     markers.add(context.spec.find_markers("section_begin"), kOpen);
     markers.add(context.spec.find_markers("section_end"), kClose);
+    if (context.spec.has_flag("json_calls")) {
+      json_calls = make_json_calls_machine(context);
+    }
   }
   std::unique_ptr<Body> start() const override;
 
   MarkerSet markers;
+  std::unique_ptr<const BodyMachine> json_calls;  // null: Python only
 };
 
 class PythonicBody final : public Body {
@@ -35,9 +40,12 @@ class PythonicBody final : public Body {
   explicit PythonicBody(const PythonicMachine& machine) : machine_(machine) {}
   Progress step(Window& in, CallWriter& out) override;
   bool between_calls() const override {
-    return (at_ == At::kCall && !in_name_) || at_ == At::kAfter;
+    return json_calls_ != nullptr ? json_calls_->between_calls()
+                                  : (at_ == At::kCall && !in_name_) || at_ == At::kAfter;
   }
-  bool committed() const override { return marked_ || committed_; }
+  bool committed() const override {
+    return json_calls_ != nullptr ? json_calls_->committed() : marked_ || committed_;
+  }
 
  private:
   enum class At : uint8_t {
@@ -50,11 +58,13 @@ class PythonicBody final : public Body {
   enum class Go : uint8_t { kOn, kMore, kDone, kNotACall };
 
   Go opening(Window& in);
+  Go begin_marked(Window& in, size_t marker_bytes);
   Go call(Window& in, CallWriter& out);
   Go arguments(Window& in, CallWriter& out);
   Go malformed(CallWriter& out);
 
   const PythonicMachine& machine_;
+  std::unique_ptr<Body> json_calls_;  // set: it reads everything
   At at_ = At::kOpening;
   bool marked_ = false;     // an opening marker stood before the list
   bool bracketed_ = false;  // the list's bracket is open
@@ -71,6 +81,9 @@ std::unique_ptr<Body> PythonicMachine::start() const {
 Progress PythonicBody::step(Window& in, CallWriter& out) {
   Go go = Go::kOn;
   while (go == Go::kOn) {
+    if (json_calls_ != nullptr) {
+      return json_calls_->step(in, out);
+    }
     switch (at_) {
       case At::kOpening:
         go = opening(in);
@@ -117,12 +130,12 @@ PythonicBody::Go PythonicBody::opening(Window& in) {
     case MarkerSet::Match::kMaybe:
       return Go::kMore;
     case MarkerSet::Match::kYes:
+      if (hit.role == kOpen) {
+        return begin_marked(in, hit.length_bytes);
+      }
       marked_ = true;
       in.consume(hit.length_bytes);
-      if (hit.role == kClose) {
-        return Go::kDone;
-      }
-      return Go::kOn;
+      return Go::kDone;
     case MarkerSet::Match::kNo:
       break;
   }
@@ -132,6 +145,24 @@ PythonicBody::Go PythonicBody::opening(Window& in) {
   }
   in.consume(bracketed_ ? 1 : 0);
   at_ = At::kCall;
+  return Go::kOn;
+}
+
+/// Behind the opening marker: Python, or JSON if the family has both.
+PythonicBody::Go PythonicBody::begin_marked(Window& in, size_t marker_bytes) {
+  if (machine_.json_calls != nullptr && !marked_) {
+    constexpr ByteSet kBeforeFirst(" \t\r\n[");
+    const size_t first = kBeforeFirst.skip_in(in.rest(), marker_bytes);
+    if (first == in.rest().size() && first - marker_bytes <= kMaxHeldSpaceBytes && !in.ending()) {
+      return Go::kMore;
+    }
+    if (first < in.rest().size() && in.rest()[first] == '{') {
+      json_calls_ = machine_.json_calls->start();
+      return Go::kOn;
+    }
+  }
+  marked_ = true;
+  in.consume(marker_bytes);
   return Go::kOn;
 }
 
@@ -171,6 +202,11 @@ PythonicBody::Go PythonicBody::call(Window& in, CallWriter& out) {
     return malformed(out);
   }
   name_ = in.rest().substr(0, length);
+  const ToolSchemas* schemas = out.options().schemas.get();
+  if (!marked_ && !committed_ && out.text_started() && schemas != nullptr &&
+      !schemas->contains(name_)) {
+    return Go::kNotACall;  // code in an answer
+  }
   in.consume(length + 1);
   scanner_.reset();
   at_ = At::kArguments;

@@ -166,6 +166,20 @@ TEST(OutputParser, DropsAValueThatIsTooLargeToHold) {
   EXPECT_EQ(message.content, "after");
 }
 
+TEST(OutputParser, StopsLookingForUnmarkedCallsAfterManyFalseOnes) {
+  const auto parser = OutputParser::create(options_for("pythonic"));
+  auto state = parser->make_state();
+  feed(*parser, state, "So: ");
+
+  for (int round = 0; round < 16; ++round) {
+    EXPECT_EQ(feed(*parser, state, "[f(").text, "");
+    EXPECT_EQ(feed(*parser, state, "1)]").text, "[f(1)]");
+  }
+
+  EXPECT_EQ(feed(*parser, state, "[f(").text, "[f(");
+  EXPECT_EQ(state.held_bytes(), 0U);
+}
+
 TEST(OutputParser, GivesHeldReasoningOutAsContentIfThereIsNothingElse) {
   ParserOptions options;
   options.reasoning_family = *FamilyRegistry::builtin().find_reasoning("basic");
