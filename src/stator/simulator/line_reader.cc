@@ -55,7 +55,7 @@ Result<bool> LineReader::read_line(std::string_view& line) {
         continue;
       }
       if (input_.bad()) {
-        return fail("file", "cannot be read further");
+        return fail("file", "cannot be read further: damaged or cut off");
       }
       if (length == 0) {
         return false;

@@ -18,22 +18,25 @@ class BlockReader {
   }
 
   blocks::LocalHash next() {
-    uint64_t hash = 0;
-    for (uint32_t left = shape_.block_size; left > 0;) {
-      const uint32_t tokens = std::min(left, shape_.trace_block_tokens - offset_);
-      // The part [offset, offset + tokens) of a trace block.
-      const uint64_t part = mix64(id_ ^ (uint64_t{offset_} << 32 | tokens));
-      hash = hash == 0 ? part : mix64(hash ^ part);
-      left -= tokens;
-      offset_ += tokens;
-      if (offset_ == shape_.trace_block_tokens) {
-        enter();
-      }
+    uint32_t tokens = std::min(shape_.block_size, shape_.trace_block_tokens - offset_);
+    uint64_t hash = take(tokens);
+    for (uint32_t left = shape_.block_size - tokens; left > 0; left -= tokens) {
+      tokens = std::min(left, shape_.trace_block_tokens);
+      hash = mix64(hash ^ take(tokens));
     }
     return blocks::LocalHash(hash);
   }
 
  private:
+  /// The part [offset, offset + tokens) of a trace block.
+  uint64_t take(uint32_t tokens) {
+    const uint64_t part = mix64(id_ ^ (uint64_t{offset_} << 32 | tokens));
+    offset_ += tokens;
+    if (offset_ == shape_.trace_block_tokens) {
+      enter();
+    }
+    return part;
+  }
   void enter() {
     offset_ = 0;
     id_ = next_ == end_ ? 0 : mix64(*next_++);

@@ -160,18 +160,18 @@ void PrefixCache::evict(uint32_t count, Removed& removed) {
   resident_ -= count;
   while (count > 0) {
     const Run run = oldest_;
-    Record& record = runs_[run];
-    STATOR_ASSERT(record.children == 0, "C2: children leave before parents");
-    for (; count > 0 && !record.hashes.empty(); --count) {
-      removed.push_back(record.hashes.back());
-      if (record.hashes.size() == 1) {
-        by_first_.erase(record.hashes.front());
-      }
-      record.hashes.pop_back();
+    STATOR_ASSERT(runs_[run].children == 0, "C2: children leave before parents");
+    auto& hashes = runs_[run].hashes;
+    const auto gone = std::min(count, static_cast<uint32_t>(hashes.size()));
+    removed.insert(removed.end(), hashes.rbegin(), hashes.rbegin() + gone);
+    count -= gone;
+    if (gone < hashes.size()) {
+      hashes.resize(hashes.size() - gone);
+      continue;
     }
-    if (record.hashes.empty()) {
-      forget(run);
-    }
+    by_first_.erase(hashes.front());
+    hashes.clear();
+    forget(run);
   }
 }
 

@@ -285,10 +285,10 @@ void SimScheduler::name_blocks(Sequence& sequence, uint32_t count) {
 void SimScheduler::note_removed() {
   if (config_.publish_events && !removed_.empty()) {
     kv::BlocksRemoved gone;
-    gone.blocks.reserve(removed_.size());
-    for (const blocks::SequenceHash hash : removed_) {
-      gone.blocks.emplace_back(hash.value());
-    }
+    gone.blocks.resize(removed_.size());
+    std::ranges::transform(removed_, gone.blocks.begin(), [](blocks::SequenceHash hash) {
+      return blocks::ExternalHash(hash.value());
+    });
     pending_.events.emplace_back(std::move(gone));
   }
   removed_.clear();

@@ -42,8 +42,15 @@ class BlockArena {
     std::atomic_ref(sequences_[row]).store(value, std::memory_order_relaxed);
   }
   /// 0 = the block's external id is its sequence hash, as with our own engines: nothing is stored.
-  uint64_t external(uint32_t row) const { return externals_[row]; }
-  void set_external(uint32_t row, uint64_t value) { externals_[row] = value; }
+  uint64_t external(uint32_t row) const { return any_external_ ? externals_[row] : 0; }
+  void set_external(uint32_t row, uint64_t value) {
+    any_external_ = any_external_ || value != 0;
+    if (any_external_) {
+      externals_[row] = value;
+    }
+  }
+  /// Whether any was ever set but 0: until then the column costs nothing.
+  bool any_external() const { return any_external_; }
   /// The chain of a row in use; something ≥ kFree for a free row.
   uint32_t owner(uint32_t row) const { return owners_[row / kGranule]; }
   static constexpr uint32_t kFree = 1U << 31;
@@ -83,6 +90,7 @@ class BlockArena {
   uint32_t rows_max_ = 0;
   uint32_t top_ = 0;
   uint32_t used_ = 0;
+  bool any_external_ = false;
 };
 
 }  // namespace stator::router

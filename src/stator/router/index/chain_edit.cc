@@ -134,21 +134,7 @@ void ChainIndex::truncate(uint32_t id, uint32_t length) {
   const Change change(target);
   target.length.store(static_cast<uint16_t>(length), std::memory_order_release);
   target.tail.store(arena_.sequence(base + length - 1), std::memory_order_relaxed);
-  forget_names(base + length, old - length);
-}
-
-/// Of consecutive rows. Fetches the table entries ahead, so that their misses overlap.
-void ChainIndex::forget_names(uint32_t row, uint32_t count) {
-  constexpr uint32_t kAhead = 12;
-  const auto name = [&](uint32_t i) { return PositionTable::name_of(arena_, row + i); };
-  for (uint32_t i = 0; i < count + kAhead; ++i) {
-    if (i < count) {
-      positions_.prefetch(PositionTable::hash_of(name(i)));
-    }
-    if (i >= kAhead) {
-      positions_.erase(name(i - kAhead), row + i - kAhead);
-    }
-  }
+  positions_.erase_run(base + length, old - length);
 }
 
 /// Unlinks the chain; its id and rows are used again when no reader can be in it.
@@ -158,7 +144,7 @@ void ChainIndex::free_chain(uint32_t id) {
   const uint32_t length = target.length.load(std::memory_order_relaxed);
   const uint32_t base = target.base.load(std::memory_order_relaxed);
   heads_.erase(target.head.load(std::memory_order_relaxed), id);
-  forget_names(base, length);
+  positions_.erase_run(base, length);
   change_holders(target, [](ChainHolders& list) { return list.assign({}); });
   target.length.store(0, std::memory_order_release);
   --stats_.chains;

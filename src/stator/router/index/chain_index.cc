@@ -184,12 +184,12 @@ Applied ChainIndex::store_prefix(WorkerKey worker,
   for (const blocks::SequenceHash sequence : sequences) {
     prefix_.push_back({.external = blocks::ExternalHash(sequence.value()), .local = {}});
     storing_.sequences.push_back(sequence.value());
-    storing_.names.push_back(PositionTable::hash_of(sequence.value()));
   }
   storing_.slot = *slot;
   storing_.by_content = false;  // nobody looked
   storing_.blocks = prefix_;
   storing_.parent.reset();
+  hash_names(storing_);
   drop_renamed(storing_);
   return place_all();
 }
@@ -215,7 +215,7 @@ void ChainIndex::prepare(Slot slot, const kv::BlocksStored& run, uint64_t above)
   storing_.blocks = run.blocks;
   storing_.parent.reset();
   storing_.sequences.resize(run.blocks.size());
-  storing_.names.resize(run.blocks.size());
+  storing_.names.clear();
   bool by_content = true;
   for (size_t i = 0; i < run.blocks.size(); ++i) {
     const kv::StoredBlock& block = run.blocks[i];
@@ -223,11 +223,20 @@ void ChainIndex::prepare(Slot slot, const kv::BlocksStored& run, uint64_t above)
                                    : blocks::chain(blocks::SequenceHash(above), block.local))
                 .value();
     storing_.sequences[i] = above;
-    storing_.names[i] = PositionTable::hash_of(block.external.value());
     by_content =
         by_content && block.external.value() == above && !PositionTable::is_reserved(above);
   }
   storing_.by_content = by_content;
+  if (!names_are_content(storing_)) {
+    hash_names(storing_);
+  }
+}
+
+/// Once per event, and only if somebody looks.
+void ChainIndex::hash_names(Storing& storing) {
+  for (size_t i = storing.names.size(); i < storing.blocks.size(); ++i) {
+    storing.names.push_back(PositionTable::hash_of(storing.blocks[i].external.value()));
+  }
 }
 
 /// Blocks that the index has already get one more holder.
@@ -241,8 +250,7 @@ bool ChainIndex::place_known(Storing& storing, size_t& at) {
   const uint32_t matched = match_length(target, found->offset, &storing.sequences[at], left);
   const uint32_t row = target.base.load(std::memory_order_relaxed) + found->offset;
   // Where names are contents, the row has the right one already.
-  const bool named = storing.by_content && !any_external_ && !slots_[storing.slot].has_own_names;
-  uint32_t count = named ? matched : 0;
+  uint32_t count = names_are_content(storing) ? matched : 0;
   while (count < matched && bind(storing, at + count, row + count, row)) {
     ++count;
   }
@@ -262,6 +270,11 @@ bool ChainIndex::place_known(Storing& storing, size_t& at) {
   return true;
 }
 
+/// Whether all its names, and all shared ones, are the sequence hashes of what they stand for.
+bool ChainIndex::names_are_content(const Storing& storing) const {
+  return storing.by_content && !arena_.any_external() && !slots_[storing.slot].has_own_names;
+}
+
 /// Fetches the table entries of the next names as a group, so that their misses overlap.
 void ChainIndex::prefetch_names(const Storing& storing, size_t from) const {
   for (size_t i = from; i < std::min(from + kPrefetch, storing.names.size()); ++i) {
@@ -271,24 +284,25 @@ void ChainIndex::prefetch_names(const Storing& storing, size_t from) const {
 
 /// Binds rows to names; a name given twice in one run cuts the run there. Returns the rows bound.
 uint32_t ChainIndex::bind_run(Storing& storing, size_t at, uint32_t row, uint32_t count) {
-  prefetch_names(storing, at);
-  const bool by_content =
-      storing.by_content && !any_external_ && !slots_[storing.slot].has_own_names;
+  const auto sequences = std::span<const uint64_t>(storing.sequences).subspan(at, count);
   for (uint32_t i = 0; i < count; ++i) {
-    if (i % kPrefetch == 0) {
-      prefetch_names(storing, at + i + kPrefetch);
+    arena_.set_sequence(row + i, sequences[i]);
+  }
+  uint32_t bound = names_are_content(storing) ? positions_.insert_run(sequences, row) : 0;
+  if (bound < count) {
+    hash_names(storing);
+    prefetch_names(storing, at + bound);
+  }
+  for (uint32_t ahead = 0; bound < count; ++bound, ++ahead) {
+    if (ahead % kPrefetch == 0) {
+      prefetch_names(storing, at + bound + kPrefetch);
     }
-    arena_.set_sequence(row + i, storing.sequences[at + i]);
-    if (by_content &&
-        !positions_.find_or_insert(storing.sequences[at + i], storing.names[at + i], row + i)) {
-      continue;
-    }
-    if (!bind_new(storing, at + i, row + i, row)) {
-      storing.sequences.resize(at + i);
-      return i;
+    if (!bind_new(storing, at + bound, row + bound, row)) {
+      storing.sequences.resize(at + bound);
+      break;
     }
   }
-  return count;
+  return bound;
 }
 
 /// How many blocks from `at` on (which is new) can become one chain: up to the next one that heads
@@ -517,16 +531,11 @@ bool ChainIndex::bind(const Storing& storing, size_t at, uint32_t row, uint32_t 
 bool ChainIndex::bind_new(const Storing& storing, size_t at, uint32_t row, uint32_t first) {
   const uint64_t key = storing.blocks[at].external.value();
   if (!slots_[storing.slot].has_own_names && !PositionTable::is_reserved(key)) {
-    const bool same = key == storing.sequences[at];
-    any_external_ = any_external_ || !same;
-    if (any_external_) {
-      arena_.set_external(row, same ? 0 : key);
-    }
+    arena_.set_external(row, key == storing.sequences[at] ? 0 : key);
     if (!positions_.find_or_insert(key, storing.names[at], row)) {
       return true;
     }
   }
-  any_external_ = true;
   arena_.set_external(row, PositionTable::kUnnamed);
   return bind(storing, at, row, first);
 }
@@ -562,7 +571,7 @@ Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
     at -= begins_here ? 0 : 1;
     return row - place.offset + holders[at].from;
   };
-  const bool by_content = !any_external_ && !slots_[slot].has_own_names;
+  const bool by_content = !arena_.any_external() && !slots_[slot].has_own_names;
   for (const blocks::ExternalHash external : run.blocks) {
     if (held_from < low && arena_.sequence(low - 1) == external.value()) {
       --low;

@@ -146,7 +146,7 @@ class ChainIndex final : public KvIndex {
     Slot slot = 0;
     std::span<const kv::StoredBlock> blocks;
     std::vector<uint64_t> sequences;  ///< as many as blocks, or fewer after a refusal
-    std::vector<uint64_t> names;      ///< hashes of the blocks' names in the position table
+    std::vector<uint64_t> names;      ///< hashes of the blocks' names, once they are needed
     bool by_content = false;          ///< every name is its block's sequence hash
     std::optional<Place> parent;
   };
@@ -173,6 +173,8 @@ class ChainIndex final : public KvIndex {
   void fork_names(Slot slot);
   void drop_renamed(const Storing& storing);
   uint32_t bind_run(Storing& storing, size_t at, uint32_t row, uint32_t count);
+  bool names_are_content(const Storing& storing) const;
+  static void hash_names(Storing& storing);
   void prefetch_names(const Storing& storing, size_t from) const;
   std::optional<uint32_t> find_shared(uint64_t name, uint64_t hash) const;
   std::optional<uint32_t> resolve(Slot slot, uint64_t name) const;
@@ -191,7 +193,6 @@ class ChainIndex final : public KvIndex {
   void change_holders(Chain& chain, Edit&& edit);
   void truncate(uint32_t id, uint32_t length);
   void free_chain(uint32_t id);
-  void forget_names(uint32_t row, uint32_t count);
   void touch(const Chain& chain) const;
 
   // chain_query.cc: lookups
@@ -235,7 +236,6 @@ class ChainIndex final : public KvIndex {
   std::vector<uint32_t> free_chains_;
   std::deque<Retired> retired_;
   size_t holder_lists_bytes_ = 0;
-  bool any_external_ = false;
 
   // Slots of removed workers wait here until a sweep over all chains has dropped them.
   std::vector<Slot> dying_slots_;

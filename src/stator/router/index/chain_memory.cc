@@ -23,7 +23,7 @@ constexpr size_t kTableBytesPerRow = 11;
 }  // namespace
 
 size_t ChainIndex::memory_bytes() const {
-  const size_t row = sizeof(uint64_t) * (any_external_ ? 2 : 1);
+  const size_t row = sizeof(uint64_t) * (arena_.any_external() ? 2 : 1);
   const size_t granules = arena_.high_water() / BlockArena::kGranule;
   return arena_.high_water() * row + granules * sizeof(uint32_t) +
          size_t{chains_top_} * sizeof(Chain) + positions_.bytes() + heads_.bytes() +
@@ -33,7 +33,7 @@ size_t ChainIndex::memory_bytes() const {
 
 /// Whether a chain of `rows` rows more would not fit, whatever tables must grow for it.
 bool ChainIndex::over_budget(uint32_t rows) const {
-  const size_t row = sizeof(uint64_t) * (any_external_ ? 2 : 1) + kTableBytesPerRow +
+  const size_t row = sizeof(uint64_t) * (arena_.any_external() ? 2 : 1) + kTableBytesPerRow +
                      (stats_.private_names > 0 ? kPrivateNameBytes : 0);
   return memory_bytes() + rows * row + sizeof(Chain) + heads_.growth_bytes() +
              positions_.growth_bytes() + config_.bytes_max / kListsShare >

@@ -75,7 +75,7 @@ class ChainIndex::Saver {
     }
     number_.assign(index_.chains_top_, kNone);
     Counts counts{.workers = static_cast<uint32_t>(workers.size()),
-                  .has_names = index_.any_external_ ? 1U : 0U};
+                  .has_names = index_.arena_.any_external() ? 1U : 0U};
     for (uint32_t id = 1; id < index_.chains_top_; ++id) {
       if (rows_of(id) > 0) {
         number_[id] = counts.chains++;
@@ -133,7 +133,7 @@ class ChainIndex::Saver {
                        .next = goes_on ? number_[next] + 1 : 0});
     out_.put_all(std::span<const uint32_t>(holds_));
     out_.put_all(std::span(index_.arena_.sequence_address(base), rows));
-    if (index_.any_external_) {
+    if (index_.arena_.any_external()) {
       out_.put_all(std::span(index_.arena_.external_address(base), rows));
     }
   }
@@ -186,7 +186,6 @@ class ChainIndex::Loader {
         return corrupt("a worker is named twice or missing");
       }
     }
-    index_.any_external_ = counts_.has_names != 0;
     for (uint32_t i = 0; i < counts_.chains; ++i) {
       STATOR_CHECK(take_chain());
     }

@@ -26,23 +26,40 @@ constexpr double kGroupsSecond = 4;
 
 }  // namespace
 
-/// The lanes that hold `low`, as bits.
-uint32_t PositionTable::lanes_with(const Group& group, uint16_t low) {
+/// A group's low words, read once: which lanes hold `low`, as bits.
+class PositionTable::Lanes {
+ public:
 #if defined(__SSE2__)
-  static_assert(kLanes > 8 && kLanes <= 16 && sizeof(Group) >= 32);
-  const auto* words = reinterpret_cast<const __m128i*>(&group);
-  const __m128i wanted = _mm_set1_epi16(static_cast<int16_t>(low));
-  const __m128i equal = _mm_packs_epi16(_mm_cmpeq_epi16(_mm_load_si128(words), wanted),
-                                        _mm_cmpeq_epi16(_mm_load_si128(words + 1), wanted));
-  return static_cast<uint32_t>(_mm_movemask_epi8(equal)) & ((1U << kLanes) - 1);
-#else
-  uint32_t lanes = 0;
-  for (uint32_t i = 0; i < kLanes; ++i) {
-    lanes |= (group.low[i] == low ? 1U : 0U) << i;
+  explicit Lanes(const Group& group)
+      : first_(_mm_load_si128(reinterpret_cast<const __m128i*>(&group))),
+        second_(_mm_load_si128(reinterpret_cast<const __m128i*>(&group) + 1)) {}
+
+  uint32_t with(uint16_t low) const {
+    static_assert(kLanes > 8 && kLanes <= 16 && sizeof(Group) >= 32);
+    const __m128i wanted = _mm_set1_epi16(static_cast<int16_t>(low));
+    const __m128i equal =
+        _mm_packs_epi16(_mm_cmpeq_epi16(first_, wanted), _mm_cmpeq_epi16(second_, wanted));
+    return static_cast<uint32_t>(_mm_movemask_epi8(equal)) & ((1U << kLanes) - 1);
   }
-  return lanes;
+
+ private:
+  __m128i first_;
+  __m128i second_;
+#else
+  explicit Lanes(const Group& group) : group_(group) {}
+
+  uint32_t with(uint16_t low) const {
+    uint32_t lanes = 0;
+    for (uint32_t i = 0; i < kLanes; ++i) {
+      lanes |= (group_.low[i] == low ? 1U : 0U) << i;
+    }
+    return lanes;
+  }
+
+ private:
+  const Group& group_;
 #endif
-}
+};
 
 void PositionTable::put(Group& group, uint32_t lane, uint32_t tag, uint32_t position) {
   group.low[lane] = static_cast<uint16_t>(tag);
@@ -66,10 +83,10 @@ PositionTable::PositionTable(const BlockArena& arena, uint64_t keys_max) : arena
   }
 }
 
-std::optional<uint32_t> PositionTable::find_in(const Group& group, uint32_t tag,
-                                               uint64_t key) const {
-  for (uint32_t lanes = lanes_with(group, static_cast<uint16_t>(tag)); lanes != 0;
-       lanes &= lanes - 1) {
+/// Of the lanes that have the low bits of the tag, the one that has the key.
+inline std::optional<uint32_t> PositionTable::find_in(const Group& group, uint32_t lanes,
+                                                      uint32_t tag, uint64_t key) const {
+  for (; lanes != 0; lanes &= lanes - 1) {
     const uint32_t high = group.high[static_cast<uint32_t>(std::countr_zero(lanes))];
     const uint32_t position = high & kPositionMask;
     if (high >> kPositionBits == tag >> 16 && name_of(arena_, position) == key) {
@@ -84,36 +101,39 @@ std::optional<uint32_t> PositionTable::find(uint64_t key, uint64_t hash) const {
   const uint32_t tag = tag_of(hash);
   for (size_t i = home_of(tag, segment);; i = i + 1 == segment.groups.size() ? 0 : i + 1) {
     const Group& group = segment.groups[i];
-    if (const auto found = find_in(group, tag, key)) {
+    const Lanes lanes(group);
+    if (const auto found = find_in(group, lanes.with(static_cast<uint16_t>(tag)), tag, key)) {
       return found;
     }
-    if (lanes_with(group, kEmpty) != 0) {
+    if (lanes.with(kEmpty) != 0) {
       return std::nullopt;
     }
   }
 }
 
-std::optional<uint32_t> PositionTable::find_or_insert(uint64_t key, uint64_t hash,
-                                                      uint32_t position) {
+inline std::optional<uint32_t> PositionTable::insert(uint64_t key, uint64_t hash,
+                                                     uint32_t position) {
   Segment& segment = segment_of(hash);
-  if (segment.filled >= segment.limit) {
+  if (segment.filled >= segment.limit) [[unlikely]] {
     make_room(hash);
   }
   const uint32_t tag = tag_of(hash);
   Group* tombstones = nullptr;  // the first group that has one
   for (size_t i = home_of(tag, segment);; i = i + 1 == segment.groups.size() ? 0 : i + 1) {
     Group& group = segment.groups[i];
-    if (const auto found = find_in(group, tag, key)) {
-      return found;
+    const Lanes lanes(group);
+    if (const uint32_t alike = lanes.with(static_cast<uint16_t>(tag)); alike != 0) [[unlikely]] {
+      if (const auto found = find_in(group, alike, tag, key)) {
+        return found;
+      }
     }
-    const uint32_t empty = lanes_with(group, kEmpty);
+    const uint32_t empty = lanes.with(kEmpty);
     if (empty == 0) {
-      tombstones =
-          tombstones == nullptr && lanes_with(group, kTombstone) != 0 ? &group : tombstones;
+      tombstones = tombstones == nullptr && lanes.with(kTombstone) != 0 ? &group : tombstones;
       continue;
     }
     Group& target = tombstones != nullptr ? *tombstones : group;
-    const uint32_t free = tombstones != nullptr ? lanes_with(target, kTombstone) : empty;
+    const uint32_t free = tombstones != nullptr ? Lanes(target).with(kTombstone) : empty;
     put(target, static_cast<uint32_t>(std::countr_zero(free)), tag, position);
     segment.filled += tombstones != nullptr ? 0 : 1;
     break;
@@ -123,18 +143,44 @@ std::optional<uint32_t> PositionTable::find_or_insert(uint64_t key, uint64_t has
   return std::nullopt;
 }
 
-void PositionTable::erase(uint64_t key, uint32_t position) {
-  const uint64_t hash = hash_of(key);
+std::optional<uint32_t> PositionTable::find_or_insert(uint64_t key, uint64_t hash,
+                                                      uint32_t position) {
+  return insert(key, hash, position);
+}
+
+uint32_t PositionTable::insert_run(std::span<const uint64_t> keys, uint32_t position) {
+  const auto count = static_cast<uint32_t>(keys.size());
+  std::array<uint64_t, kAhead> hashes;  // of the keys from `i` on, at their number modulo kAhead
+  const auto fetch = [&](uint32_t i) {
+    hashes[i % kAhead] = hash_of(keys[i]);
+    prefetch(hashes[i % kAhead]);
+  };
+  for (uint32_t i = 0; i < std::min(kAhead, count); ++i) {
+    fetch(i);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    if (insert(keys[i], hashes[i % kAhead], position + i)) {
+      return i;
+    }
+    if (i + kAhead < count) {
+      fetch(i + kAhead);
+    }
+  }
+  return count;
+}
+
+inline void PositionTable::erase_hashed(uint64_t hash, uint32_t position) {
   Segment& segment = segment_of(hash);
   const uint32_t tag = tag_of(hash);
   const uint32_t wanted = tag >> 16 << kPositionBits | position;
   for (size_t i = home_of(tag, segment);; i = i + 1 == segment.groups.size() ? 0 : i + 1) {
     Group& group = segment.groups[i];
-    uint32_t lanes = lanes_with(group, static_cast<uint16_t>(tag));
+    const Lanes all(group);
+    uint32_t lanes = all.with(static_cast<uint16_t>(tag));
     while (lanes != 0 && group.high[static_cast<uint32_t>(std::countr_zero(lanes))] != wanted) {
       lanes &= lanes - 1;
     }
-    const bool ends_here = lanes_with(group, kEmpty) != 0;
+    const bool ends_here = all.with(kEmpty) != 0;
     if (lanes != 0) {
       // Nobody searched on from a group with an empty lane: one more does not cut anyone off.
       group.low[static_cast<uint32_t>(std::countr_zero(lanes))] = ends_here ? kEmpty : kTombstone;
@@ -148,8 +194,29 @@ void PositionTable::erase(uint64_t key, uint32_t position) {
   --segment.live;
   --size_;
   // After an eviction the table gives memory back.
-  if (segment.groups.size() > 1 && segment.live * 4 < segment.groups.size() * kLanes) {
+  if (segment.live < segment.shrink_below) [[unlikely]] {
     rebuild(segment, segment.groups.size() / 2);
+  }
+}
+
+void PositionTable::erase(uint64_t key, uint32_t position) {
+  erase_hashed(hash_of(key), position);
+}
+
+void PositionTable::erase_run(uint32_t position, uint32_t count) {
+  std::array<uint64_t, kAhead> hashes;
+  const auto fetch = [&](uint32_t i) {
+    hashes[i % kAhead] = hash_of(name_of(arena_, position + i));
+    prefetch(hashes[i % kAhead]);
+  };
+  for (uint32_t i = 0; i < std::min(kAhead, count); ++i) {
+    fetch(i);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    erase_hashed(hashes[i % kAhead], position + i);
+    if (i + kAhead < count) {
+      fetch(i + kAhead);
+    }
   }
 }
 
@@ -174,15 +241,16 @@ void PositionTable::rebuild(Segment& segment, size_t groups) {
   bytes_ += (groups - old.size()) * sizeof(Group);
   groups_most_ = std::max(groups_most_, groups);
   for (const Group& from : old) {
-    const uint32_t taken = ~(lanes_with(from, kEmpty) | lanes_with(from, kTombstone));
+    const Lanes all(from);
+    const uint32_t taken = ~(all.with(kEmpty) | all.with(kTombstone));
     for (uint32_t lanes = taken & ((1U << kLanes) - 1); lanes != 0; lanes &= lanes - 1) {
       const auto lane = static_cast<uint32_t>(std::countr_zero(lanes));
       const uint32_t tag = from.high[lane] >> kPositionBits << 16 | from.low[lane];
       size_t i = home_of(tag, segment);
-      uint32_t empty = lanes_with(segment.groups[i], kEmpty);
+      uint32_t empty = Lanes(segment.groups[i]).with(kEmpty);
       while (empty == 0) {
         i = i + 1 == groups ? 0 : i + 1;
-        empty = lanes_with(segment.groups[i], kEmpty);
+        empty = Lanes(segment.groups[i]).with(kEmpty);
       }
       put(segment.groups[i], static_cast<uint32_t>(std::countr_zero(empty)), tag,
           from.high[lane] & kPositionMask);
@@ -190,6 +258,7 @@ void PositionTable::rebuild(Segment& segment, size_t groups) {
   }
   segment.filled = segment.live;
   segment.limit = limit_of(groups);
+  segment.shrink_below = groups > 1 ? static_cast<uint32_t>((groups * kLanes + 3) / 4) : 0;
 }
 
 }  // namespace stator::router

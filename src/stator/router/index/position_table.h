@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "stator/router/index/block_arena.h"
@@ -36,8 +37,13 @@ class PositionTable {
   /// The row that has the key already; otherwise nothing, and the key is now that of `position`,
   /// whose row must hold it. `hash` is hash_of(key).
   std::optional<uint32_t> find_or_insert(uint64_t key, uint64_t hash, uint32_t position);
+  /// The same for consecutive rows, which hold these keys already. Stops before the first key that
+  /// a row has; returns how many are now in the table.
+  uint32_t insert_run(std::span<const uint64_t> keys, uint32_t position);
   /// Nothing happens if the key is not there or stands for another position.
   void erase(uint64_t key, uint32_t position);
+  /// The names of consecutive rows.
+  void erase_run(uint32_t position, uint32_t count);
   void prefetch(uint64_t hash) const {
     const Segment& segment = segments_[hash >> segment_shift_];
     __builtin_prefetch(&segment.groups[home_of(tag_of(hash), segment)]);
@@ -73,6 +79,7 @@ class PositionTable {
     uint32_t filled = 0;  // with positions or tombstones
     uint32_t limit = 0;   // of `filled`
     uint32_t live = 0;
+    uint32_t shrink_below = 0;  // of `live`
   };
   static constexpr uint16_t kEmpty = 0;
   static constexpr uint16_t kTombstone = 1;
@@ -87,12 +94,19 @@ class PositionTable {
   static size_t home_of(uint32_t tag, const Segment& segment) {
     return (uint64_t{tag} * segment.groups.size()) >> kTagBits;
   }
-  static uint32_t lanes_with(const Group& group, uint16_t low);
+  /// How far ahead of use the groups of a run are fetched: about as many misses as a core keeps in
+  /// flight. A power of two.
+  static constexpr uint32_t kAhead = 16;
+
+  class Lanes;
   static void put(Group& group, uint32_t lane, uint32_t tag, uint32_t position);
 
   Segment& segment_of(uint64_t hash) { return segments_[hash >> segment_shift_]; }
   const Segment& segment_of(uint64_t hash) const { return segments_[hash >> segment_shift_]; }
-  std::optional<uint32_t> find_in(const Group& group, uint32_t tag, uint64_t key) const;
+  std::optional<uint32_t> find_in(const Group& group, uint32_t lanes, uint32_t tag,
+                                  uint64_t key) const;
+  std::optional<uint32_t> insert(uint64_t key, uint64_t hash, uint32_t position);
+  void erase_hashed(uint64_t hash, uint32_t position);
   void make_room(uint64_t hash);
   void rebuild(Segment& segment, size_t groups);
   static uint32_t limit_of(size_t groups);

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <span>
+#include <vector>
 
 #include "stator/core/random.h"
 
@@ -58,6 +61,35 @@ TEST(PositionTable, FindsWhatIsInItAndNothingElseWhileItGrowsAndShrinks) {
     EXPECT_EQ(table.size(), 0U);
     EXPECT_LT(table.bytes(), 16U << 10);
   }
+}
+
+TEST(PositionTable, RunsAreWhatTheirKeysAreOneByOne) {
+  const Rows rows([](uint32_t row) { return mix64(row + 1); });
+  PositionTable table(rows.arena(), kRows);
+  std::vector<uint64_t> keys;
+  for (uint32_t row = 0; row < kRows; ++row) {
+    keys.push_back(rows.key(row));
+  }
+  Random random(11);
+  std::vector<bool> held(kRows);
+  for (int i = 0; i < 5'000; ++i) {
+    const auto count = static_cast<uint32_t>(random.below(64));
+    const auto from = static_cast<uint32_t>(random.below(kRows - 64));
+    if (random.below(2) == 0) {
+      uint32_t free = 0;
+      while (free < count && !held[from + free]) {
+        held[from + free++] = true;
+      }
+      ASSERT_EQ(table.insert_run(std::span(keys).subspan(from, count), from), free) << i;
+    } else {
+      table.erase_run(from, count);
+      std::fill_n(held.begin() + from, count, false);
+    }
+  }
+  for (uint32_t row = 0; row < kRows; ++row) {
+    ASSERT_EQ(table.find(keys[row]), held[row] ? std::optional(row) : std::nullopt);
+  }
+  EXPECT_EQ(table.size(), static_cast<size_t>(std::ranges::count(held, true)));
 }
 
 TEST(PositionTable, TakesAboutTenBytesForAKey) {
