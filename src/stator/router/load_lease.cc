@@ -66,6 +66,11 @@ WorkerRates::Rates LoadBook::rates_of(LoadSlot slot) const {
   return core_.rates().of(slot);
 }
 
+void LoadBook::keep_grid() {
+  const MutexLock lock(mutex_);
+  core_.keep_grid();
+}
+
 int64_t LoadBook::total_requests() const {
   const MutexLock lock(mutex_);
   return core_.total_requests();

@@ -66,6 +66,14 @@ class LoadBook : public std::enable_shared_from_this<LoadBook> {
   void read_rates(std::span<const LoadSlot> slots, std::span<WorkerRates::Rates> rates) const;
   WorkerRates::Rates rates_of(LoadSlot slot) const;
   TimePoint now() const { return clock_.now(); }
+  /// For what looks at many workers at once: `look(const ActiveSequences&)` under the lock.
+  template <typename Look>
+  void inspect(Look&& look) const {
+    const MutexLock lock(mutex_);
+    look(core_);
+  }
+  /// See ActiveSequences::keep_grid.
+  void keep_grid();
   /// Requests booked by live leases; 0 when idle.
   int64_t total_requests() const;
 

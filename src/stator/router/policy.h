@@ -96,6 +96,9 @@ class Policy {
   virtual bool needs_pin() const { return false; }
   /// Whether it writes `costs`.
   virtual bool prices() const { return false; }
+  /// Whether a worker's price depends on itself alone, never falls with its load (LoadRow) and
+  /// never rises with its memory: then not every worker of a large fleet need be priced.
+  virtual bool rises_with_load() const { return false; }
   virtual Choice choose(const PolicyInput& input, Random& random) = 0;
 };
 

@@ -13,6 +13,12 @@
 #include "stator/router/index/chain_index.h"
 
 namespace stator::router {
+namespace {
+
+// Where pricing all (8 ns each) begins to take longer than finding the cheapest.
+constexpr size_t kNarrowFleetMin = 256;
+
+}  // namespace
 
 bool BusyThresholds::exceeded(const LoadRow& load, const WorkerFacts& facts,
                               double tolerance) const {
@@ -82,6 +88,9 @@ LoadSlot Router::add_worker(WorkerKey worker, WorkerFacts facts) {
     return slot;
   }
   const bool kv_events = facts.kv_events;
+  if (table_.all().size() == kNarrowFleetMin && policy_->rises_with_load()) {
+    book_->keep_grid();
+  }
   const LoadSlot slot = book_->add_worker();
   table_.add(worker, slot, std::move(facts));
   index_->add_worker(worker, kv_events ? Source::kEvents : Source::kDecisions);
@@ -189,7 +198,16 @@ bool Router::drop_busy(int32_t tier) {
   own_rows_ = std::move(left);
   rows_ = &own_rows_;
   load_.resize(kept);
+  eligible_ = kept;
   return kept > 0;
+}
+
+void Router::read_load() {
+  // Nobody looks at the load of a large fleet that takes turns; the receipt reads what it shows.
+  const bool reads_load = policy_->needs().load || config_.reject.any() || config_.wait.any() ||
+                          table_.all().size() <= kReceiptFleetMax;
+  load_.resize(reads_load ? rows_->slots.size() : 0);
+  book_->read(std::span(rows_->slots).first(load_.size()), load_);
 }
 
 Result<Router::Readiness> Router::consider(const RouteRequest& request) {
@@ -206,11 +224,12 @@ Result<Router::Readiness> Router::consider(const RouteRequest& request) {
   if (rows_->workers.empty()) {
     return nobody(request);
   }
-  // Nobody looks at the load of a large fleet that takes turns; the receipt reads what it shows.
-  const bool reads_load = policy_->needs().load || config_.reject.any() || config_.wait.any() ||
-                          table_.all().size() <= kReceiptFleetMax;
-  load_.resize(reads_load ? rows_->slots.size() : 0);
-  book_->read(std::span(rows_->slots).first(load_.size()), load_);
+  narrows_ = narrows(request);
+  load_.clear();
+  if (!narrows_) {
+    read_load();
+  }
+  eligible_ = rows_->workers.size();
   if (config_.reject.any() && !drop_busy(request.tier)) {
     return refuse_busy(request);
   }
@@ -236,26 +255,34 @@ std::optional<size_t> Router::find_row(WorkerKey worker) const {
              : std::optional(static_cast<size_t>(at - rows_->workers.begin()));
 }
 
-void Router::read_columns(const RouteRequest& request, const PolicyNeeds& needs) {
+std::span<const Overlap> Router::find_overlaps(const RouteRequest& request,
+                                               const PolicyNeeds& needs) {
+  if (!needs.overlap || request.sequences.empty()) {
+    return {};
+  }
+  if (request.overlaps != nullptr) {
+    return *request.overlaps;
+  }
+  index_->find_longest_match(request.sequences, overlaps_);
+  return overlaps_;
+}
+
+void Router::read_columns(const RouteRequest& request, const PolicyNeeds& needs,
+                          std::span<const Overlap> overlaps) {
   const size_t count = rows_->workers.size();
   overlap_blocks_.assign(needs.overlap ? count : 0, 0);
   lower_tiers_.clear();
-  if (needs.overlap && !request.sequences.empty()) {
-    if (request.overlaps == nullptr) {
-      index_->find_longest_match(request.sequences, overlaps_);
+  for (const Overlap& overlap : overlaps) {
+    const auto row = find_row(overlap.worker);
+    if (!row) {
+      continue;
     }
-    for (const Overlap& overlap : request.overlaps == nullptr ? overlaps_ : *request.overlaps) {
-      const auto row = find_row(overlap.worker);
-      if (!row) {
-        continue;
-      }
-      overlap_blocks_[*row] = overlap.blocks;
-      const LowerTiers tiers{.host_blocks = overlap.host_blocks,
-                             .disk_blocks = overlap.disk_blocks + overlap.external_blocks};
-      if (tiers.host_blocks + tiers.disk_blocks > 0) {
-        lower_tiers_.resize(count);
-        lower_tiers_[*row] = tiers;
-      }
+    overlap_blocks_[*row] = overlap.blocks;
+    const LowerTiers tiers{.host_blocks = overlap.host_blocks,
+                           .disk_blocks = overlap.disk_blocks + overlap.external_blocks};
+    if (tiers.host_blocks + tiers.disk_blocks > 0) {
+      lower_tiers_.resize(count);
+      lower_tiers_[*row] = tiers;
     }
   }
   held_blocks_.assign(needs.held ? count : 0, 0);
@@ -295,7 +322,8 @@ uint32_t Router::cached_tokens_of(const RouteRequest& request, size_t row) const
 }
 
 Router::Outlook Router::look_ahead(const RouteRequest& request) {
-  read_columns(request, {.overlap = true, .rates = true});
+  constexpr PolicyNeeds kNeeds{.overlap = true, .rates = true};
+  read_columns(request, kNeeds, find_overlaps(request, kNeeds));
   Outlook outlook;
   double best_ms = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < rates_.size(); ++i) {
@@ -423,12 +451,10 @@ Choice Router::choose(const RouteRequest& request, const PolicyRequest& shape) {
 
 /// Power of two among the near-equal: what looks cheapest to one router looks so to all.
 Choice Router::spread(Choice choice) {
-  constexpr double kNearlyEqual = 0.05;
   if (costs_.size() < 2) {
     return choice;
   }
-  const double best = costs_[choice.row];
-  const double limit = best + std::max(1.0, std::abs(best) * kNearlyEqual);
+  const double limit = nearly_equal(costs_[choice.row]);
   std::vector<size_t> near;
   for (size_t row = 0; row < costs_.size(); ++row) {
     if (costs_[row] <= limit) {
@@ -444,8 +470,7 @@ Choice Router::spread(Choice choice) {
           "one of the nearly cheapest: other routers' load is not fresh"};
 }
 
-Selection Router::select(const RouteRequest& request) {
-  read_columns(request, policy_->needs());
+PolicyRequest Router::shape_of(const RouteRequest& request) const {
   PolicyRequest shape{
       .shape = {.prompt_tokens = request.prompt_tokens,
                 .block_size = request.block_size,
@@ -454,9 +479,17 @@ Selection Router::select(const RouteRequest& request) {
       .sequences = request.sequences,
       .expected_output_tokens = request.expected_output_tokens.value_or(0),
       .cost = router::apply(config_.cost, request.override)};
+  if (request.constraints.pinned) {
+    shape.cost.temperature = 0;  // between the ranks of one worker there is nothing to explore
+  }
+  return shape;
+}
+
+Selection Router::choose_among_rows(const RouteRequest& request, const PolicyRequest& shape,
+                                    std::span<const Overlap> overlaps) {
+  read_columns(request, policy_->needs(), overlaps);
   const bool pinned = request.constraints.pinned.has_value();
   if (pinned) {
-    shape.cost.temperature = 0;  // between the ranks of one worker there is nothing to explore
     taint_factors_.clear();
   }
   const Choice choice = choose(request, shape);
@@ -468,9 +501,83 @@ Selection Router::select(const RouteRequest& request) {
           .row = choice.row};
 }
 
+/// Small fleets are priced in less time than finding out who need not be takes.
+bool Router::narrows(const RouteRequest& request) const {
+  const CostConfig cost = router::apply(config_.cost, request.override);
+  return table_.all().size() > kNarrowFleetMin && policy_->rises_with_load() &&
+         request.constraints.none() && request.constraints.preferred_taints.empty() &&
+         !config_.reject.any() && !config_.wait.any() && cost.temperature == 0 &&
+         cost.overlap_credit_decay == 0;  // which compares each worker with all others
+}
+
+/// Leaves in rows_ those that can be chosen, or be seen in the receipt. Everybody who holds a part
+/// of the prompt stays: their cost is not that of their load alone.
+void Router::narrow(const RouteRequest& request, const PolicyRequest& shape,
+                    std::span<const Overlap> overlaps) {
+  listed_.clear();
+  holders_.clear();
+  const auto prompt = request.tracked.empty() ? request.sequences : request.tracked;
+  book_->inspect([&](const ActiveSequences& load) {
+    const LoadGrid* const grid = load.grid();
+    if (grid == nullptr) {
+      return;
+    }
+    shortlist_.find({.policy = *policy_,
+                     .request = shape,
+                     .table = table_,
+                     .load = load,
+                     .nearly_equal_too = load_stale_},
+                    *grid, random_, listed_);
+    if (policy_->needs().held && !prompt.empty()) {
+      load.find_holders(prompt.front(), holders_);
+    }
+  });
+  if (listed_.empty()) {
+    return;
+  }
+  const auto add = [this](std::optional<LoadSlot> slot) {
+    if (const auto row = slot ? table_.ready_row(*slot) : std::nullopt) {
+      listed_.push_back(*row);
+    }
+  };
+  for (const LoadSlot slot : holders_) {
+    add(slot);
+  }
+  for (const Overlap& overlap : overlaps) {
+    add(load_slot(overlap.worker));
+  }
+  if (sessions_.enabled() && !request.session.empty()) {
+    if (const auto session = sessions_.find(request.session, book_->now())) {
+      add(load_slot(session->worker));
+    }
+  }
+  std::ranges::sort(listed_);
+  const auto repeated = std::ranges::unique(listed_);
+  listed_.erase(repeated.begin(), repeated.end());
+  own_rows_.clear();
+  for (const uint32_t row : listed_) {
+    own_rows_.push(table_.ready(), row);
+  }
+  rows_ = &own_rows_;
+}
+
+Selection Router::select(const RouteRequest& request) {
+  const PolicyRequest shape = shape_of(request);
+  const auto overlaps = find_overlaps(request, policy_->needs());
+  if (narrows_) {
+    narrow(request, shape, overlaps);
+    read_load();
+  }
+  return choose_among_rows(request, shape, overlaps);
+}
+
 std::vector<Router::Priced> Router::price(const RouteRequest& request) {
-  const Selection chosen = select(request);  // leaves the columns and costs of all
-  std::vector<Priced> priced;
+  if (narrows_) {
+    read_load();
+  }
+  const Selection chosen =
+      choose_among_rows(request, shape_of(request), find_overlaps(request, policy_->needs()));
+  std::vector<Priced> priced;  // the columns and costs of all are there now
   for (size_t row = 0; row < rows_->workers.size(); ++row) {
     Selection each = chosen;
     each.worker = table_.all()[rows_->workers[row]].key;
@@ -509,7 +616,7 @@ Receipt Router::make_receipt(const RouteRequest& request, const Selection& selec
           .chosen = selection.worker,
           .reason = selection.reason,
           .workers = static_cast<uint32_t>(table_.all().size()),
-          .eligible = static_cast<uint32_t>(rows_->workers.size()),
+          .eligible = static_cast<uint32_t>(eligible_),
           .queued = request.queued,
           .candidates = make_candidates(request, selection.row)};
 }

@@ -23,6 +23,7 @@
 #include "stator/router/queue/request_queue.h"
 #include "stator/router/receipt.h"
 #include "stator/router/session_table.h"
+#include "stator/router/shortlist.h"
 #include "stator/router/worker_table.h"
 
 namespace stator::router {
@@ -217,7 +218,16 @@ class Router {
   Error nobody(const RouteRequest& request);
   /// Takes the rows that are beyond the thresholds out; whether any is left.
   bool drop_busy(int32_t tier);
-  void read_columns(const RouteRequest& request, const PolicyNeeds& needs);
+  std::span<const Overlap> find_overlaps(const RouteRequest& request, const PolicyNeeds& needs);
+  void read_load();
+  void read_columns(const RouteRequest& request, const PolicyNeeds& needs,
+                    std::span<const Overlap> overlaps);
+  PolicyRequest shape_of(const RouteRequest& request) const;
+  Selection choose_among_rows(const RouteRequest& request, const PolicyRequest& shape,
+                              std::span<const Overlap> overlaps);
+  bool narrows(const RouteRequest& request) const;
+  void narrow(const RouteRequest& request, const PolicyRequest& shape,
+              std::span<const Overlap> overlaps);
   uint32_t overlap_of(size_t row) const;
   uint32_t cached_tokens_of(const RouteRequest& request, size_t row) const;
   Booking make_booking(const RouteRequest& request, const WorkerTable::Worker& worker,
@@ -253,6 +263,11 @@ class Router {
   std::vector<WorkerRates::Rates> rates_;
   std::vector<double> taint_factors_;
   std::vector<double> costs_;
+  size_t eligible_ = 0;
+  bool narrows_ = false;  // not all of rows_ need a look; their load was not read
+  Shortlist shortlist_;
+  std::vector<uint32_t> listed_;  // rows of table_.ready()
+  std::vector<LoadSlot> holders_;
 };
 
 }  // namespace stator::router

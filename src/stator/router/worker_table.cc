@@ -42,11 +42,15 @@ void WorkerTable::refresh() const {
   }
   stale_ = false;
   ready_.clear();
+  ready_by_slot_.clear();
   positions_.clear();
   positions_.reserve(workers_.size());
   for (uint32_t i = 0; i < workers_.size(); ++i) {
     positions_.emplace(workers_[i].key, i);
     if (!workers_[i].draining) {
+      const LoadSlot slot = workers_[i].slot;
+      ready_by_slot_.resize(std::max<size_t>(ready_by_slot_.size(), slot + 1), kNotReady);
+      ready_by_slot_[slot] = static_cast<uint32_t>(ready_.workers.size());
       ready_.push(i, workers_[i]);
     }
   }

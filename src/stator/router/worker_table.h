@@ -66,6 +66,13 @@ class WorkerTable {
       kv_blocks.clear();
       key_hashes.clear();
     }
+    /// A row of `other`.
+    void push(const Rows& other, size_t row) {
+      workers.push_back(other.workers[row]);
+      slots.push_back(other.slots[row]);
+      kv_blocks.push_back(other.kv_blocks[row]);
+      key_hashes.push_back(other.key_hashes[row]);
+    }
     void push(uint32_t index, const Worker& worker) {
       workers.push_back(index);
       slots.push_back(worker.slot);
@@ -89,6 +96,12 @@ class WorkerTable {
   std::optional<uint32_t> position(WorkerKey key) const;
   /// Those that take new work. Valid until the table changes.
   const Rows& ready() const;
+  /// Row in ready() of the worker with this slot, if it takes new work. O(1).
+  std::optional<uint32_t> ready_row(LoadSlot slot) const {
+    refresh();
+    const uint32_t row = slot < ready_by_slot_.size() ? ready_by_slot_[slot] : kNotReady;
+    return row == kNotReady ? std::nullopt : std::optional(row);
+  }
   /// Those of them that the constraints allow.
   void filter(const RouteConstraints& constraints, Rows& out) const;
   /// Why `worker` may not be chosen; empty if it may.
@@ -101,6 +114,8 @@ class WorkerTable {
   // Derived from workers_ when first needed after a change: ten thousand joins cost one rebuild.
   mutable bool stale_ = true;
   mutable Rows ready_;
+  static constexpr uint32_t kNotReady = ~0U;
+  mutable std::vector<uint32_t> ready_by_slot_;
   mutable FlatMap<WorkerKey, uint32_t> positions_;
 };
 

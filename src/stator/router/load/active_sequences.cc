@@ -27,11 +27,24 @@ LoadSlot ActiveSequences::add_worker() {
     workers_[slot] = {};
   }
   rates_.add_slot(slot);
+  refresh(slot);
   return slot;
+}
+
+void ActiveSequences::keep_grid() {
+  if (!grid_) {
+    grid_.emplace();
+    for (LoadSlot slot = 0; slot < workers_.size(); ++slot) {
+      refresh(slot);
+    }
+  }
 }
 
 void ActiveSequences::remove_worker(LoadSlot slot) {
   workers_[slot].removed = true;
+  if (grid_) {
+    grid_->remove(slot);
+  }
   if (workers_[slot].requests == 0) {
     free_slots_.push_back(slot);
   }
@@ -112,6 +125,9 @@ void ActiveSequences::refresh(LoadSlot slot) {
                  .active_blocks = static_cast<double>(worker.blocks -
                                                       (worker.discount_ppm + kWhole / 2) / kWhole),
                  .active_requests = static_cast<double>(worker.requests)};
+  if (grid_ && !worker.removed) {
+    grid_->place(slot, rows_[slot], rates_.factors(slot));
+  }
 }
 
 void ActiveSequences::discount(Request& request, int64_t new_discount) {

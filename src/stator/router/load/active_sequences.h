@@ -9,18 +9,13 @@
 #include "stator/blocks/block_hash.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
+#include "stator/router/load/load_grid.h"
+#include "stator/router/load/load_row.h"
 #include "stator/router/load/prefill_queue.h"
 #include "stator/router/load/prompt_trie.h"
 #include "stator/router/load/worker_rates.h"
 
 namespace stator::router {
-
-/// How one worker is loaded, as a decision sees it. Whole numbers, kept as what costs are made of.
-struct LoadRow {
-  double prefill_tokens = 0;
-  double active_blocks = 0;
-  double active_requests = 0;
-};
 
 /// What a request will cost its worker, as booked when the worker was chosen.
 struct Booking {
@@ -83,6 +78,16 @@ class ActiveSequences {
   /// Leading blocks of the prompt that running requests of each slot hold already; `depths` is
   /// resized to slot_count().
   void find_held(std::span<const blocks::SequenceHash> prompt, std::vector<uint32_t>& depths) const;
+  /// Slots for which find_held would say more than 0; appended.
+  void find_holders(blocks::SequenceHash first, std::vector<LoadSlot>& slots) const {
+    trie_.find_holders(first, slots);
+  }
+
+  /// Keeps the grid from now on. Not before a fleet is large: it costs each change a little.
+  void keep_grid();
+  /// All workers by their load; null when it is not kept, or loads shrink with time.
+  const LoadGrid* grid() const { return grid_ && decaying_ == 0 ? &*grid_ : nullptr; }
+
   int64_t total_requests() const { return total_requests_; }
   size_t trie_nodes() const { return trie_.node_count(); }
 
@@ -126,6 +131,7 @@ class ActiveSequences {
   PromptTrie trie_;
   WorkerRates rates_;
   int64_t total_requests_ = 0;
+  std::optional<LoadGrid> grid_;
   std::vector<PromptTrie::Change> changes_;  // scratch
 };
 

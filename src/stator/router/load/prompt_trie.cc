@@ -146,4 +146,12 @@ void PromptTrie::find(std::span<const SequenceHash> chain, std::span<uint32_t> d
   }
 }
 
+void PromptTrie::find_holders(SequenceHash first, std::vector<LoadSlot>& slots) const {
+  if (const auto known = by_first_hash_.find(first); known != by_first_hash_.end()) {
+    for (const Holder& holder : nodes_[known->second].holders) {
+      slots.push_back(holder.slot);
+    }
+  }
+}
+
 }  // namespace stator::router

@@ -52,6 +52,9 @@ class PromptTrie {
   /// and zero). Slots at or beyond its size are skipped.
   void find(std::span<const blocks::SequenceHash> chain, std::span<uint32_t> depths) const;
 
+  /// Slots whose running requests hold the first block: all whose depth is not 0.
+  void find_holders(blocks::SequenceHash first, std::vector<LoadSlot>& slots) const;
+
   size_t node_count() const { return by_first_hash_.size(); }
 
  private:

@@ -95,6 +95,13 @@ void WorkerRates::read(std::span<const LoadSlot> slots, std::span<Rates> rates) 
   }
 }
 
+void WorkerRates::scale(std::span<const Factors> factors, std::span<Rates> rates) const {
+  const Rates fleet = fleet_rates();
+  for (size_t i = 0; i < factors.size(); ++i) {
+    rates[i] = scaled(fleet, factors[i]);
+  }
+}
+
 void WorkerRates::observe(LineFit& line, Pace& pace, double x, double y) {
   const double expected = line.at(x);  // as the line is: coefficients made positive would be biased
   if (line.observe(x, y)) {

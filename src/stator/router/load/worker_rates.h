@@ -68,14 +68,20 @@ class WorkerRates {
   /// Those of `slots`, in that order.
   void read(std::span<const LoadSlot> slots, std::span<Rates> rates) const;
 
+  /// How one worker's times differ from the fleet's.
+  struct Factors {
+    float ttft = 1;
+    float itl = 1;
+    friend bool operator==(const Factors&, const Factors&) = default;
+  };
+  const Factors& factors(LoadSlot slot) const { return factors_[slot]; }
+  /// Rates of workers with these factors.
+  void scale(std::span<const Factors> factors, std::span<Rates> rates) const;
+
  private:
   struct Paces {
     Pace ttft;
     Pace itl;
-  };
-  struct Factors {
-    float ttft = 1;
-    float itl = 1;
   };
   static void observe(LineFit& line, Pace& pace, double x, double y);
   Rates fleet_rates() const;

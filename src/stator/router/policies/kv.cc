@@ -11,6 +11,7 @@ class KvPolicy final : public Policy {
  public:
   PolicyNeeds needs() const override { return {.overlap = true, .held = true}; }
   bool prices() const override { return true; }
+  bool rises_with_load() const override { return true; }
 
   Choice choose(const PolicyInput& input, Random& random) override {
     const CostConfig config = input.request.cost;

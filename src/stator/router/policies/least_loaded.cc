@@ -7,6 +7,7 @@ namespace {
 class LeastLoadedPolicy final : public Policy {
  public:
   bool prices() const override { return true; }
+  bool rises_with_load() const override { return true; }
   Choice choose(const PolicyInput& input, Random& random) override {
     for (size_t i = 0; i < input.size(); ++i) {
       input.costs[i] = input.load[i].active_requests;

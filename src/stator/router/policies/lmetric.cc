@@ -9,6 +9,7 @@ class LmetricPolicy final : public Policy {
  public:
   PolicyNeeds needs() const override { return {.overlap = true}; }
   bool prices() const override { return true; }
+  bool rises_with_load() const override { return true; }
 
   Choice choose(const PolicyInput& input, Random& random) override {
     for (size_t i = 0; i < input.size(); ++i) {

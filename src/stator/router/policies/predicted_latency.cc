@@ -26,6 +26,7 @@ class PredictedLatencyPolicy final : public Policy {
  public:
   PolicyNeeds needs() const override { return {.overlap = true, .held = true, .rates = true}; }
   bool prices() const override { return true; }
+  bool rises_with_load() const override { return true; }
 
   Choice choose(const PolicyInput& input, Random& random) override {
     const PolicyRequest& request = input.request;

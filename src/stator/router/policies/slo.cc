@@ -17,6 +17,7 @@ class SloPolicy final : public Policy {
  public:
   PolicyNeeds needs() const override { return {.overlap = true, .held = true, .rates = true}; }
   bool prices() const override { return true; }
+  bool rises_with_load() const override { return true; }
 
   Choice choose(const PolicyInput& input, Random& random) override {
     constexpr double kLate = 1e9;  // milliseconds: more than any price of a worker in time
