@@ -152,11 +152,15 @@ void AddedTokenMatcher::split(std::string_view text, SpecialTokens special,
       continue;
     }
     const size_t first = token.lstrip ? space_begin(text, begin, std::min(done, begin)) : begin;
+    const size_t end = token.rstrip ? space_end(text, at) : at;
+    if (token.lstrip && end <= done) {
+      continue;  // nothing but white space that the match before it has swallowed
+    }
     if (first > done) {
       sections.push_back({.text = text.substr(done, first - done), .is_start = done == 0});
     }
     sections.push_back({text.substr(begin, match.bytes), token.id, true, begin == 0});
-    done = token.rstrip ? space_end(text, at) : at;
+    done = end;
   }
   if (done < text.size()) {
     sections.push_back({.text = text.substr(done), .is_start = done == 0});

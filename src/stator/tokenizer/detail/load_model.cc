@@ -6,6 +6,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 namespace stator::tokenizer {
@@ -93,8 +98,52 @@ Result<ModelSpec> load_bpe(Json model) {
   return ModelSpec(std::move(spec));
 }
 
+/// Scores as the reference reads them. Its JSON reader takes the digits as one integer and scales
+/// it by a power of ten, so about one double in seven is the neighbour of the nearest one; among
+/// equally likely ways to cut a run of equal characters that decides.
+class ScoreReader {
+ public:
+  ScoreReader() {
+    for (size_t i = 0; i < powers_.size(); ++i) {
+      const std::string text = fmt::format("1e{}", i);
+      std::from_chars(text.data(), text.data() + text.size(), powers_[i]);
+    }
+  }
+
+  double read(double nearest) const {
+    std::array<char, 32> text;
+    const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(),
+                                            std::abs(nearest), std::chars_format::scientific);
+    uint64_t digits = 0;
+    int exponent = 0;
+    const char* at = text.data();
+    for (bool in_fraction = false; at < end && *at != 'e'; ++at) {
+      if (*at == '.') {
+        in_fraction = true;
+      } else {
+        digits = digits * 10 + static_cast<uint64_t>(*at - '0');
+        exponent -= in_fraction ? 1 : 0;
+      }
+    }
+    int written = 0;
+    const bool is_negative_power = at + 1 < end && at[1] == '-';
+    std::from_chars(at + 2, end, written);  // behind "e+" or "e-"
+    exponent += is_negative_power ? -written : written;
+    const auto power = static_cast<size_t>(std::abs(exponent));
+    if (error != std::errc() || power >= powers_.size()) {
+      return nearest;
+    }
+    const auto whole = static_cast<double>(digits);
+    return std::copysign(exponent < 0 ? whole / powers_[power] : whole * powers_[power], nearest);
+  }
+
+ private:
+  std::array<double, 48> powers_{};
+};
+
 Result<ModelSpec> load_unigram(Json model) {
   UnigramSpec spec;
+  const ScoreReader scores;
   STATOR_TRY(const auto vocab, get_array(model, "vocab"));
   spec.vocab.reserve(vocab.size());
   spec.scores.reserve(vocab.size());
@@ -108,7 +157,7 @@ Result<ModelSpec> load_unigram(Json model) {
                                spec.vocab.size(), kMaxTokenId + 1));
     }
     spec.vocab.emplace_back(text, static_cast<TokenId>(spec.vocab.size()));
-    spec.scores.push_back(score);
+    spec.scores.push_back(scores.read(score));
   }
   if (find_field(model, "unk_id")) {
     STATOR_TRY(const uint64_t unk, get_unsigned(model, "unk_id", 0));

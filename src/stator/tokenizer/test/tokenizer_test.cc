@@ -238,6 +238,24 @@ TEST(Tokenizer, NumbersAddedTokensAsTheReferenceDoes) {
   EXPECT_EQ(tokenizer->vocab_size(), 5);
 }
 
+TEST(Tokenizer, ReadsScoresToTheLastBitAsTheReferenceDoes) {
+  // Two ways to cut are equally likely but for rounding; ids of tokenizers 0.23.3.
+  const auto tokenizer = *Tokenizer::from_json(
+      R"({"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["d",-11.373816911418348],
+          ["x",-4.828581980722068],["xx",-9.196864759240917]]}})");
+
+  EXPECT_EQ(encode(*tokenizer, "dxxx"), (std::vector<TokenId>{1, 3, 2}));
+}
+
+TEST(Tokenizer, WhiteSpaceThatAnAddedTokenSwallowedIsNoOtherToken) {
+  const auto tokenizer = *Tokenizer::from_json(
+      tiny(R"("added_tokens":[{"id":3,"content":" ","lstrip":true,"rstrip":true},
+              {"id":4,"content":"<e>","rstrip":true}])"));
+
+  EXPECT_EQ(encode(*tokenizer, "  a  b "), (std::vector<TokenId>{3, 0, 3, 1, 3}));
+  EXPECT_EQ(encode(*tokenizer, "<e>  a"), (std::vector<TokenId>{4, 0}));
+}
+
 TEST(Tokenizer, LoadsAModelFolder) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "stator_tokenizer_load";
   std::filesystem::create_directories(folder);
