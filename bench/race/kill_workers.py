@@ -47,7 +47,7 @@ class System:
 
     name: str
     deterministic: bool
-    fields: dict = {}  # of requests, beyond OpenAI's
+    model = "m"
 
     def __init__(self, options):
         self.options = options
@@ -95,7 +95,7 @@ class Stator(System):
 
 class Dynamo(System):
     name, deterministic = "dynamo", False
-    fields = {"nvext": {"ignore_eos": True}}
+    model = str(ROOT / "models" / "demo")  # with another name its frontend looks for the tokenizer on the model hub
 
     def environment(self):
         return super().environment() | {"HF_HUB_OFFLINE": "1", "DYN_LOG": "error", "DYN_FILE_KV": f"{self.folder}/kv"}
@@ -108,14 +108,13 @@ class Dynamo(System):
                            "--migration-limit", str(self.options.migration_limit))
 
     def worker_command(self):
-        return self.python("dynamo.mocker", "--model-path", str(ROOT / "models" / "demo"), "--model-name", "m",
-                           "--num-workers", "1", "--speedup-ratio", str(self.options.speedup))
+        return self.python("dynamo.mocker", "--model-path", self.model, "--num-workers", "1", "--speedup-ratio", str(self.options.speedup))
 
 
 def ask(system: System, prompt: str, tokens: int) -> tuple[str, int, str]:
     """(text, tokens by usage, what went wrong)."""
-    body = {"model": "m", "messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0,
-            "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}} | system.fields
+    body = {"model": system.model, "messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0,
+            "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
     text, used, done = "", 0, False
     try:
         connection = http.client.HTTPConnection("127.0.0.1", system.port, timeout=60)

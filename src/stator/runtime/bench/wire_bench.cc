@@ -215,6 +215,72 @@ void BM_StepLatency(benchmark::State& state) {
 }
 BENCHMARK(BM_StepLatency)->Arg(1)->Arg(64)->Arg(256)->Iterations(3000)->UseRealTime();
 
+/// A delta per message: `range(0)` workers of one frontend, each with one request, step by turns
+/// and none before its last step has arrived, so that nothing can merge.
+void BM_LoneDeltas(benchmark::State& state) {
+  struct Worker {
+    Worker(uint64_t id, Clock& clock, Metrics& metrics) : record(make_record()) {
+      record.key.worker = WorkerId(id);
+      server = std::move(WorkerServer::start(record, engine, {}, clock, metrics).value());
+      record.address = server->address();
+    }
+    BenchEngine engine;
+    InstanceRecord record;
+    std::unique_ptr<WorkerServer> server;
+    Seam* seam = nullptr;
+    std::unique_ptr<WorkerSession> session;
+  };
+  SystemClock clock;
+  Metrics metrics;
+  auto connector = std::move(make_grpc_connector({}, metrics).value());
+  net::ShardSet shards(1, clock, metrics);
+  shards.start();
+  std::vector<std::unique_ptr<Seam>> seams;
+  std::vector<std::unique_ptr<Worker>> workers;
+  const auto count = static_cast<uint64_t>(state.range(0));
+  for (uint64_t i = 0; i < count; ++i) {
+    seams.push_back(std::make_unique<Seam>(clock));
+    workers.push_back(std::make_unique<Worker>(i + 1, clock, metrics));
+    Seam& seam = *seams.back();
+    Worker& worker = *workers.back();
+    STATOR_ASSERT(shards.shard(0).run_and_wait([&] {
+      worker.session = connector->open_session(worker.record, shards.shard(0), seam);
+      engine::EngineRequest request;
+      request.key = {RequestId(1), Attempt(0)};
+      request.tokens.assign(16, 1000);
+      seam.open(request.key.request);
+      worker.session->submit(std::move(request));
+    }),
+                  "the shard runs");
+    seam.wait_accepted(1);
+  }
+  uint64_t rounds = 0;
+  for (auto _ : state) {
+    for (uint64_t i = 0; i < count; ++i) {
+      seams[i]->wait_tokens(rounds);
+      workers[i]->engine.sink().on_step(next_step(1, 1, rounds));
+    }
+    ++rounds;
+  }
+  uint64_t messages = 0;
+  for (auto& seam : seams) {
+    seam->wait_tokens(rounds);
+    messages += seam->steps_seen();
+  }
+  const auto deltas = static_cast<double>(rounds * count);
+  state.counters["deltas_per_core_s"] = benchmark::Counter(deltas, benchmark::Counter::kIsRate);
+  state.counters["deltas_per_message"] = deltas / static_cast<double>(messages);
+  STATOR_ASSERT(shards.shard(0).run_and_wait([&] {
+    for (auto& worker : workers) {
+      worker->session.reset();
+    }
+  }),
+                "the shard runs");
+  workers.clear();
+  shards.stop();
+}
+BENCHMARK(BM_LoneDeltas)->Arg(1)->Arg(16)->Arg(64)->MeasureProcessCPUTime();
+
 uint64_t resident_bytes() {
   ::malloc_trim(0);
   std::ifstream statm("/proc/self/statm");
