@@ -123,6 +123,9 @@ Result<std::unique_ptr<SimRequests>> open_requests(const SimRun& run) {
     STATOR_TRY(
         requests->source,
         simulator::open_trace(*requests->file, simulator::make_trace_options(config, run.trace)));
+    if (config.limit > 0) {
+      requests->source = simulator::make_limited(std::move(requests->source), config.limit);
+    }
     return requests;
   }
   if (config.requests == 0) {
@@ -134,6 +137,9 @@ Result<std::unique_ptr<SimRequests>> open_requests(const SimRun& run) {
     STATOR_TRY(workload.lengths, read_lengths(config.lengths_from));
   }
   STATOR_TRY(requests->source, simulator::make_workload(workload));
+  if (config.limit > 0) {
+    requests->source = simulator::make_limited(std::move(requests->source), config.limit);
+  }
   return requests;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 
 #include "stator/cli/command.h"
 #include "stator/cli/sim_run.h"
@@ -47,7 +48,8 @@ std::string base_of(const SimSettings& settings, const std::string& trace) {
   SimSettings base = settings;
   simulator::SimConfig& config = base.config;
   config.report_json = config.report_html = config.per_request_jsonl = config.sweep_file =
-      config.sweep_csv = {};
+      config.sweep_csv = config.sweep_halving = {};
+  config.sweep_first_requests = 1;
   config.threads = 0;
   ConfigSchema schema;
   describe(schema, base);
@@ -72,46 +74,63 @@ void run_parallel(uint32_t threads, size_t count, const std::function<void(size_
   pool.run_parts(count, part);
 }
 
-/// What a sweep has found so far; any thread.
+/// What a sweep has found so far.
 class Sweep {
  public:
-  Sweep(const simulator::SweepSpec& spec, std::string base, OutputFile file)
-      : base_(std::move(base)), file_(std::move(file)) {
+  Sweep(const simulator::SweepSpec& spec, std::string trace, OutputFile file)
+      : trace_(std::move(trace)), file_(std::move(file)) {
     for (size_t i = 0; i < spec.size(); ++i) {
-      points_.push_back({.values = spec.point(i), .figures = {}, .error = {}, .base = base_});
+      points_.push_back({.values = spec.point(i), .figures = {}, .error = {}, .base = {}});
     }
   }
 
-  /// Takes what an earlier run has found of the same.
+  /// What an earlier run has found need not be simulated again.
   void resume(std::istream& earlier) {
     std::string line;
     while (std::getline(earlier, line)) {
       auto known = simulator::parse_sweep_point(line);
-      if (!known || known->base != base_ || !known->error.empty()) {
-        continue;  // of another sweep, or cut off when that run ended
-      }
-      const auto point = std::ranges::find(points_, known->values, &SweepPoint::values);
-      if (point != points_.end()) {
-        *point = std::move(*known);
+      if (known && known->error.empty()) {  // else cut off when that run ended
+        earlier_.push_back(std::move(*known));
       }
     }
   }
 
-  std::vector<size_t> missing() const {
+  /// Simulates these points, on all cores.
+  void run(const SimSettings& settings, std::span<const size_t> which) {
+    const std::string base = base_of(settings, trace_);
     std::vector<size_t> missing;
-    for (size_t i = 0; i < points_.size(); ++i) {
-      if (points_[i].figures.empty()) {
+    for (const size_t i : which) {
+      const auto known = std::ranges::find_if(earlier_, [&](const SweepPoint& point) {
+        return point.base == base && point.values == points_[i].values;
+      });
+      if (known != earlier_.end()) {
+        points_[i] = *known;
+      } else {
+        points_[i] = {.values = points_[i].values, .figures = {}, .error = {}, .base = base};
         missing.push_back(i);
       }
     }
-    return missing;
+    done_ = 0;
+    run_parallel(settings.config.threads, missing.size(), [&](size_t part) {
+      simulate_point(missing[part], settings);
+      if (stderr_is_terminal()) {
+        draw_bar(missing.size());
+      }
+    });
+    if (stderr_is_terminal()) {
+      print_status("\r\x1b[K");
+    }
   }
 
-  void simulate_point(size_t index, const SimSettings& settings, const std::string& trace) {
+  const std::vector<SweepPoint>& points() const { return points_; }
+  OutputFile& file() { return file_; }
+
+ private:
+  void simulate_point(size_t index, const SimSettings& settings) {
     SweepPoint point = points_[index];  // nobody else touches this one
     const auto changed = change(settings, point.values);
     if (changed) {
-      const auto report = simulate({.settings = *changed, .trace = trace});
+      const auto report = simulate({.settings = *changed, .trace = trace_});
       if (report) {
         point.figures = simulator::key_figures(*report);
       } else {
@@ -135,16 +154,48 @@ class Sweep {
                              kWidth - full, done_, count));
   }
 
-  const std::vector<SweepPoint>& points() const { return points_; }
-  OutputFile& file() { return file_; }
-
- private:
-  const std::string base_;
+  const std::string trace_;
+  std::vector<SweepPoint> earlier_;
   Mutex mutex_;
   OutputFile file_;
   std::vector<SweepPoint> points_;
   size_t done_ = 0;
 };
+
+/// Successive halving (Jamieson & Talwalkar, 2016): what a short trace shows to be bad is not
+/// simulated on a long one. The last ones have seen all requests.
+Status run_halving(const SimSettings& settings, std::vector<size_t> alive, Sweep& sweep) {
+  constexpr size_t kKeepOneOf = 3;
+  const std::string& figure = settings.config.sweep_halving;
+  const std::vector<simulator::Figure> known = simulator::key_figures({});
+  if (std::ranges::find(known, figure, &simulator::Figure::name) == known.end()) {
+    std::string names;
+    for (const auto& one : known) {
+      names += (names.empty() ? "" : ", ") + one.name;
+    }
+    return Error(Code::kInvalidArgument,
+                 fmt::format("--sweep-halving must be one of {}, not '{}'", names, figure));
+  }
+  const uint64_t all = settings.config.limit > 0 ? settings.config.limit : UINT64_MAX;
+  SimSettings round = settings;
+  for (uint64_t limit = settings.config.sweep_first_requests; alive.size() > 1 && limit < all;
+       limit *= kKeepOneOf) {
+    round.config.limit = limit;
+    sweep.run(round, alive);
+    const bool saw_all = std::ranges::all_of(alive, [&](size_t i) {
+      const SweepPoint& point = sweep.points()[i];
+      return point.figure("completed_requests") + point.figure("failed_requests") <
+             static_cast<double>(limit);
+    });
+    if (saw_all) {
+      return {};
+    }
+    const size_t keep = (alive.size() + kKeepOneOf - 1) / kKeepOneOf;
+    alive = simulator::best_points(sweep.points(), alive, figure, keep);
+  }
+  sweep.run(settings, alive);
+  return {};
+}
 
 Status write_file(const std::string& path, const std::string& text) {
   STATOR_TRY(OutputFile file, OutputFile::open(path));
@@ -162,19 +213,16 @@ Status run_sweep(const SimSettings& settings, const std::string& trace, std::str
   }
   std::ifstream earlier(config.sweep_file);
   STATOR_TRY(OutputFile file, OutputFile::open(config.sweep_file, OutputFile::Mode::kAppend));
-  Sweep sweep(spec, base_of(settings, trace), std::move(file));
+  Sweep sweep(spec, trace, std::move(file));
   if (earlier) {
     sweep.resume(earlier);
   }
-  const std::vector<size_t> missing = sweep.missing();
-  run_parallel(config.threads, missing.size(), [&](size_t part) {
-    sweep.simulate_point(missing[part], settings, trace);
-    if (stderr_is_terminal()) {
-      sweep.draw_bar(missing.size());
-    }
-  });
-  if (stderr_is_terminal()) {
-    print_status("\r\x1b[K");
+  std::vector<size_t> all(spec.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  if (config.sweep_halving.empty()) {
+    sweep.run(settings, all);
+  } else {
+    STATOR_CHECK(run_halving(settings, std::move(all), sweep));
   }
   STATOR_CHECK(sweep.file().close());
   if (!config.sweep_csv.empty()) {

@@ -18,6 +18,8 @@ void describe_trace(ConfigSchema& schema, SimConfig& c) {
                  "tokens per hash id of the trace, 0 = the format's (512)");
   schema.boolean("trace.sort", c.sort, "read the whole trace and sort it by time first",
                  {.flag = "sort"});
+  schema.integer("trace.limit", c.limit, 0, int64_t{1} << 40,
+                 "only so many requests from its beginning, 0 = all", {.flag = "limit"});
   schema.number("trace.arrival_speedup", c.arrival_speedup, 1e-9, 1e9,
                 "the trace's times are divided by it", {.flag = "arrival-speedup"});
   schema.integer("trace.concurrency", c.concurrency, 0, 100'000'000,
@@ -52,6 +54,28 @@ void describe_fleet(ConfigSchema& schema, SimConfig& c) {
               {.flag = "scale-at"});
   schema.text("fleet.scale_prefill_at", c.scale_prefill_at, "the same of prefill workers",
               {.flag = "scale-prefill-at"});
+}
+
+void describe_planner(ConfigSchema& schema, SimConfig& c) {
+  LoadPlannerConfig& load = c.load_planner;
+  schema.choice("planner.kind", c.planner, {"none", "load"},
+                "who changes the number of workers: nobody, or a planner that follows load",
+                {.flag = "planner"});
+  schema.duration("planner.interval", load.interval, "between two of its decisions",
+                  {.flag = "planner-interval"});
+  schema.number("planner.requests_per_worker", load.requests_per_worker, 0.001, 1e9,
+                "it aims at, queued ones included", {.flag = "planner-requests-per-worker"});
+  schema.number("planner.requests_per_prefill_worker", load.requests_per_prefill_worker, 0.001, 1e9,
+                "the same of prefill workers", {.flag = "planner-requests-per-prefill-worker"});
+  schema.number("planner.kv_use", load.kv_use, 0.001, 1,
+                "part of the KV blocks in use that it aims at", {.flag = "planner-kv-use"});
+  schema.duration("planner.down_after", load.down_after,
+                  "it shrinks to the most workers it wanted in so long",
+                  {.flag = "planner-down-after"});
+  schema.integer("planner.workers_min", load.workers_min, 1, kWorkersMax, "of each pool",
+                 {.flag = "planner-workers-min"});
+  schema.integer("planner.workers_max", load.workers_max, 1, kWorkersMax, "of each pool",
+                 {.flag = "planner-workers-max"});
 }
 
 void describe_faults(ConfigSchema& schema, SimConfig& c) {
@@ -175,6 +199,12 @@ void describe_run(ConfigSchema& schema, SimConfig& c) {
               {.flag = "sweep-file"});
   schema.text("report.sweep_csv", c.sweep_csv, "FILE for a table of all figures of a sweep",
               {.flag = "sweep-csv"});
+  schema.text("sweep.halving", c.sweep_halving,
+              "FIGURE of a sweep's table: all points see the first requests only, and the better "
+              "third goes on with three times as many, until the last have seen all",
+              {.flag = "sweep-halving"});
+  schema.integer("sweep.first_requests", c.sweep_first_requests, 1, int64_t{1} << 40,
+                 "that all points see, with --sweep-halving", {.flag = "sweep-first-requests"});
   schema.integer("run.threads", c.threads, 0, 1024, "of a sweep, 0 = one per core",
                  {.flag = "threads"});
   schema.text("report.per_request_jsonl", c.per_request_jsonl, "FILE for one line per request",
@@ -187,6 +217,7 @@ void describe(ConfigSchema& schema, SimConfig& config) {
   describe_trace(schema, config);
   describe_workload(schema, config);
   describe_fleet(schema, config);
+  describe_planner(schema, config);
   describe_engine(schema, config);
   describe_faults(schema, config);
   describe_run(schema, config);

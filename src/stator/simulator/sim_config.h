@@ -5,6 +5,7 @@
 #include <string>
 
 #include "stator/core/config.h"
+#include "stator/simulator/load_planner.h"
 
 namespace stator::simulator {
 
@@ -15,6 +16,7 @@ struct SimConfig {
   std::string trace_format = "auto";
   uint32_t trace_block_tokens = 0;
   bool sort = false;
+  uint64_t limit = 0;
   double arrival_speedup = 1;
   uint32_t concurrency = 0;
 
@@ -29,6 +31,8 @@ struct SimConfig {
   Duration startup_time{};
   std::string scale_at;
   std::string scale_prefill_at;
+  std::string planner = "none";
+  LoadPlannerConfig load_planner;
 
   // What goes wrong.
   std::string fail_at;
@@ -90,6 +94,8 @@ struct SimConfig {
   std::string emit_trace;
   std::string sweep_file;
   std::string sweep_csv;
+  std::string sweep_halving;
+  uint64_t sweep_first_requests = 1000;
   uint32_t threads = 0;
 };
 

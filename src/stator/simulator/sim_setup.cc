@@ -53,7 +53,13 @@ Result<std::unique_ptr<Planner>> make_planner(const SimConfig& config) {
   constexpr uint32_t kWorkersMax = 1'000'000;
   STATOR_TRY(auto workers, parse_steps(config.scale_at, kWorkersMax));
   STATOR_TRY(auto prefill_workers, parse_steps(config.scale_prefill_at, kWorkersMax));
-  if (workers.empty() && prefill_workers.empty()) {
+  const bool scripted = !workers.empty() || !prefill_workers.empty();
+  if (config.planner == "load") {
+    return scripted ? Error(Code::kInvalidArgument,
+                            "the fleet follows a script (--scale-at) or a planner, not both")
+                    : make_load_planner(config.load_planner);
+  }
+  if (!scripted) {
     return nullptr;
   }
   return make_scripted_planner(std::move(prefill_workers), std::move(workers));

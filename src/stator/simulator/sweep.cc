@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <tuple>
 
 #include "stator/simulator/json_text.h"
 
@@ -14,7 +15,8 @@ namespace stator::simulator {
 namespace {
 
 // What fits on a terminal; CSV and HTML have all figures.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kColumns = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kColumns = {{
+    {"completed_requests", "requests"},
     {"request_throughput_rps", "requests/s"},
     {"output_throughput_tok_s", "tokens/s"},
     {"mean_ttft_ms", "TTFT ms"},
@@ -97,6 +99,26 @@ Result<SweepSpec> parse_sweep(std::string_view text) {
     return refuse("has no parameter");
   }
   return spec;
+}
+
+double SweepPoint::figure(std::string_view name) const {
+  const auto found = std::ranges::find(figures, name, &Figure::name);
+  return found == figures.end() ? 0 : found->value;
+}
+
+std::vector<size_t> best_points(std::span<const SweepPoint> points, std::span<const size_t> among,
+                                std::string_view figure, size_t keep) {
+  const bool more_is_better = figure.contains("throughput") || figure.contains("reused_ratio") ||
+                              figure == "completed_requests";
+  std::vector<size_t> best;
+  std::ranges::copy_if(among, std::back_inserter(best),
+                       [&](size_t i) { return !points[i].figures.empty(); });
+  std::ranges::sort(best, {}, [&](size_t i) {
+    const double value = points[i].figure(figure);
+    return std::tuple(points[i].figure("failed_requests"), more_is_better ? -value : value, i);
+  });
+  best.resize(std::min(keep, best.size()));
+  return best;
 }
 
 std::string render_json(const SweepPoint& point) {
@@ -209,7 +231,9 @@ std::string render_table(std::span<const SweepPoint> points) {
     for (const auto& [name, header] : kColumns) {
       const auto figure = std::ranges::find(point.figures, name, &Figure::name);
       if (figure != point.figures.end()) {
-        cell(fmt::format("{:.4g}", figure->value), kWidth);
+        const bool counts = name.ends_with("requests");
+        cell(counts ? fmt::format("{:.0f}", figure->value) : fmt::format("{:.4g}", figure->value),
+             kWidth);
       }
     }
     out += point.error + '\n';

@@ -38,11 +38,20 @@ struct SweepPoint {
   std::vector<Figure> figures;
   std::string error;  ///< if it could not be simulated; no figures then
   std::string base;   ///< identity of everything that is not swept
+
+  /// 0 for one that is not there.
+  double figure(std::string_view name) const;
 };
 
 /// One line of JSON, and back: what a sweep that is resumed need not do again.
 std::string render_json(const SweepPoint& point);
 Result<SweepPoint> parse_sweep_point(std::string_view line);
+
+/// The `keep` best of the points at `among`, best first: those with fewer failures, and among
+/// equals by `figure`. Less is better unless it is a throughput or a ratio of cached tokens; points
+/// without figures are never kept.
+std::vector<size_t> best_points(std::span<const SweepPoint> points, std::span<const size_t> among,
+                                std::string_view figure, size_t keep);
 
 std::string render_csv(std::span<const SweepPoint> points);
 std::string render_table(std::span<const SweepPoint> points);

@@ -74,6 +74,25 @@ class OrderedTrace final : public TraceSource {
   size_t position_ = 0;
 };
 
+class LimitedTrace final : public TraceSource {
+ public:
+  LimitedTrace(std::unique_ptr<TraceSource> trace, uint64_t requests)
+      : trace_(std::move(trace)), left_(requests) {}
+
+  Result<bool> next(TraceRequest& request) override {
+    if (left_ == 0) {
+      return false;
+    }
+    --left_;
+    return trace_->next(request);
+  }
+  uint32_t block_tokens() const override { return trace_->block_tokens(); }
+
+ private:
+  const std::unique_ptr<TraceSource> trace_;
+  uint64_t left_;
+};
+
 Result<std::string> detect_json(std::string_view line, const LineReader& lines) {
   simdjson::dom::parser parser;
   STATOR_TRY(const JsonRow row, JsonRow::parse(parser, line, lines));
@@ -120,6 +139,10 @@ std::vector<std::string> trace_format_names() {
 std::unique_ptr<TraceSource> make_ordered(std::unique_ptr<TraceSource> trace,
                                           const TraceOptions& options) {
   return std::make_unique<OrderedTrace>(std::move(trace), options);
+}
+
+std::unique_ptr<TraceSource> make_limited(std::unique_ptr<TraceSource> trace, uint64_t requests) {
+  return std::make_unique<LimitedTrace>(std::move(trace), requests);
 }
 
 Result<std::unique_ptr<TraceSource>> open_trace(std::istream& input, const TraceOptions& options) {

@@ -32,4 +32,7 @@ Result<std::unique_ptr<TraceSource>> open_trace(std::istream& input, const Trace
 std::unique_ptr<TraceSource> make_ordered(std::unique_ptr<TraceSource> trace,
                                           const TraceOptions& options);
 
+/// The first `requests` of a trace.
+std::unique_ptr<TraceSource> make_limited(std::unique_ptr<TraceSource> trace, uint64_t requests);
+
 }  // namespace stator::simulator

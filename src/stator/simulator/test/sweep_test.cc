@@ -7,6 +7,7 @@
 namespace stator::simulator {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 
@@ -51,16 +52,39 @@ TEST(Sweep, APointIsReadAsItWasWritten) {
   EXPECT_FALSE(parse_sweep_point("{\"values\": {\"a\": 1}, \"figures\": {}}").has_value());
 }
 
+TEST(Sweep, TheBestHaveFewFailuresFirst) {
+  const auto point = [](double failed, double ttft, double throughput) {
+    return SweepPoint{.values = {},
+                      .figures = {{"failed_requests", failed},
+                                  {"mean_ttft_ms", ttft},
+                                  {"request_throughput_rps", throughput}},
+                      .error = "",
+                      .base = ""};
+  };
+  const std::vector<SweepPoint> points = {
+      point(0, 30, 7),
+      point(5, 1, 9),
+      point(0, 10, 8),
+      {.values = {}, .figures = {}, .error = "impossible", .base = ""}};
+  const std::vector<size_t> all = {0, 1, 2, 3};
+
+  EXPECT_THAT(best_points(points, all, "mean_ttft_ms", 2), ElementsAre(2, 0));
+  EXPECT_THAT(best_points(points, all, "request_throughput_rps", 9), ElementsAre(2, 0, 1));
+  EXPECT_THAT(best_points(points, std::vector<size_t>{0, 3}, "mean_ttft_ms", 2), ElementsAre(0));
+}
+
 TEST(Sweep, CsvHasAllFiguresAndQuotes) {
   const std::vector<SweepPoint> points = {
       {.values = {{"router", "kv"}}, .figures = {}, .error = "a, b", .base = ""},
       {.values = {{"router", "random"}},
-       .figures = {{"mean_ttft_ms", 2}},
+       .figures = {{"mean_ttft_ms", 2}, {"completed_requests", 20'000}},
        .error = "",
        .base = ""}};
 
-  EXPECT_EQ(render_csv(points), "router,mean_ttft_ms,error\nkv,,\"a, b\"\nrandom,2,\n");
+  EXPECT_EQ(render_csv(points),
+            "router,mean_ttft_ms,completed_requests,error\nkv,,,\"a, b\"\nrandom,2,20000,\n");
   EXPECT_THAT(render_table(points), HasSubstr("TTFT ms"));
+  EXPECT_THAT(render_table(points), HasSubstr(" 20000 "));
 }
 
 }  // namespace
