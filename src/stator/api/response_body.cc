@@ -97,6 +97,9 @@ void write_model(JsonWriter& json, const ModelEntry& model) {
   json.key("object").value("model");
   json.key("created").value(model.created_s);
   json.key("owned_by").value(model.owned_by);
+  if (!model.parent.empty()) {
+    json.key("parent").value(model.parent);
+  }
   write_if(json, "context_window", model.context_window);
   write_if(json, "max_output_tokens", model.max_output_tokens);
   json.end_object();

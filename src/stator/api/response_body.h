@@ -75,7 +75,8 @@ void append_nvext(std::string& out, const NvextResponse& nvext);
 
 struct ModelEntry {
   std::string_view id;
-  int64_t created_s = 0;  ///< when it was registered
+  std::string_view parent{};  ///< an adapter's base model; empty: it is none
+  int64_t created_s = 0;      ///< when it was registered
   std::string_view owned_by = "nvidia";
   std::optional<uint64_t> context_window;
   std::optional<uint64_t> max_output_tokens;

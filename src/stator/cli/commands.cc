@@ -16,7 +16,7 @@ const std::vector<Command> kCommands = {
                     "  stator serve /models/qwen --engine vllm --url http://a:8000,http://b:8000\n"
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
-     .setting_prefixes = "http,frontend,router,worker,engine,sim,hub,log,announce",
+     .setting_prefixes = "http,frontend,router,worker,engine,sim,system,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_serve},
@@ -39,7 +39,7 @@ const std::vector<Command> kCommands = {
          "--discovery file:/tmp/stator \\\n"
          "    --launch -- vllm serve /models/qwen --port 8000",
      .positional = "MODEL",
-     .setting_prefixes = "worker,engine,sim,discovery,events,rpc,hub,log,announce",
+     .setting_prefixes = "worker,engine,sim,discovery,events,rpc,system,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_worker},
@@ -178,7 +178,7 @@ const std::vector<Command> kCommands = {
      .description = "  stator config > stator.yaml\n  stator config --markdown",
      .positional = "",
      .setting_prefixes =
-         "http,frontend,router,worker,engine,sim,discovery,events,rpc,hub,log,announce",
+         "http,frontend,router,worker,engine,sim,discovery,events,rpc,system,hub,log,announce",
      .options = {{"--markdown", "the table of docs/configuration.md", true}},
      .run = run_config},
     {.name = "completion",
@@ -252,6 +252,7 @@ const std::vector<Command> kCommands = {
                  {"--role", "aggregated, prefill or decode [aggregated]"},
                  {"--no-scale-out", "vllm: without /inference/v1", true},
                  {"--no-dev-mode", "vllm: without the admin routes", true},
+                 {"--lora", "vllm, sglang: takes LoRA adapters, yes or no [vllm: yes]"},
                  {"--no-events", "no KV events over ZeroMQ", true},
                  {"--event-endpoint", "of rank 0; port 0 = any [tcp://127.0.0.1:0]"},
                  {"--event-replay-endpoint", "of rank 0, empty = none [tcp://127.0.0.1:0]"},

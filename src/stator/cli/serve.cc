@@ -7,6 +7,7 @@
 #include "stator/cli/command.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
+#include "stator/cli/system_server.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
 #include "stator/runtime/connector.h"
@@ -56,6 +57,7 @@ Status run_serve(Invocation& invocation) {
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));
   STATOR_TRY(auto host,
              WorkerHost::open(model_of(invocation), settings, clock, metrics, servers.get()));
+  std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
   STATOR_TRY(LocalWorkers workers,
              make_workers(*host, host->count(settings.worker.count), metrics));
   STATOR_CHECK(process->catalog().preload(workers.hosted.front().record.model));
@@ -76,9 +78,14 @@ Status run_serve(Invocation& invocation) {
              {"model", host->model_name()},
              {"engine", settings.worker.engine},
              {"workers", workers.hosted.size()}});
+  STATOR_TRY(system, start_system_server(settings.system, workers.hosted, clock, metrics));
   announce(settings, "serve",
-           fmt::format("\"url\":\"{}\",\"port\":{}", process->url(), process->port()));
+           fmt::format(R"("url":"{}","port":{},"system_port":{})", process->url(), process->port(),
+                       system == nullptr ? -1 : int32_t{system->port()}));
   wait_and_report(signals, workers.hosted, registrations);
+  if (system != nullptr) {
+    system->close();
+  }
   process->drain_and_stop(signals);
   return {};
 }

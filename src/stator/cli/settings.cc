@@ -79,6 +79,17 @@ void describe_simulated(ConfigSchema& schema, WorkerSettings& worker) {
               {.flag = "sim-reply"});
 }
 
+void describe_system(ConfigSchema& schema, SystemSettings& settings) {
+  schema.integer("system.port", settings.port, -1, 65535,
+                 "port of a worker's HTTP service for operators (health, metrics, LoRA adapters, "
+                 "sleep), 0 = any free one, -1 = none",
+                 {.flag = "system-port", .env_peer = "DYN_SYSTEM_PORT"});
+  schema.text("system.host", settings.host, "its address; others than loopback need system.token",
+              {.flag = "system-host", .env_peer = "DYN_SYSTEM_HOST"});
+  schema.secret("system.token", settings.token,
+                "bearer token it wants from whoever changes something");
+}
+
 void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   engine::EngineConfig& engine = worker.engine_config;
   engine.max_num_batched_tokens = 0;
@@ -228,6 +239,7 @@ void describe(ConfigSchema& schema, Settings& settings) {
   describe_port(schema, settings.port);
   router::describe(schema, settings.router);
   describe_worker(schema, settings.worker);
+  describe_system(schema, settings.system);
   weights::describe(schema, settings.hub);
 }
 

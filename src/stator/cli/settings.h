@@ -55,6 +55,14 @@ struct PortSettings {
   Duration lame_duck = std::chrono::seconds(5);   ///< SIGTERM: served on, with /health at 503
 };
 
+/// Where operators reach a process with workers.
+struct SystemSettings {
+  int32_t port = -1;  ///< -1: nowhere; 0: any free one
+  std::string host = "127.0.0.1";
+  std::string
+      token;  ///< bearer token of everything that changes something; empty: nobody needs one
+};
+
 /// Everything about the workers of a process.
 struct WorkerSettings {
   std::string engine = "cpu";
@@ -94,6 +102,7 @@ struct Settings {
   weights::HubConfig hub;
   PortSettings port;
   RpcSettings rpc;
+  SystemSettings system;
 };
 
 /// Declares every setting. `settings` outlives the schema.

@@ -172,6 +172,9 @@ Result<fake_engine::FakeConfig> read_config(const Invocation& invocation, const 
   config.scale_out = !options.on("--no-scale-out");
   config.dev_mode = !options.on("--no-dev-mode");
   config.incremental = options.on("--incremental");
+  STATOR_TRY(const size_t lora, options.choice("--lora", {"yes", "no"}));
+  // SGLang's events do not tell adapters' blocks apart, so it has none unless asked for.
+  config.lora = options.on("--lora") ? lora == 0 : config.dialect == fake_engine::Dialect::kVllm;
   if (config.dialect == fake_engine::Dialect::kLlamacpp) {
     uint64_t slots = 4;
     STATOR_CHECK(options.number("--slots", 1, 1'024, slots));

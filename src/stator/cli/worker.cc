@@ -9,6 +9,7 @@
 #include "stator/cli/event_carrier.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
+#include "stator/cli/system_server.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
 #include "stator/runtime/discovery.h"
@@ -80,8 +81,9 @@ Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& di
   return {};
 }
 
-/// Lets running requests finish, then gives the rest to other workers: the engines' last words
-/// reach the frontends before the sessions end. A second signal cuts the first part short.
+/// Lets running requests finish, then gives the rest to other
+/// workers: the engines' last words reach the frontends before the sessions end. A second signal
+/// cuts the first part short.
 void drain_and_stop(ServedWorkers& workers, const Settings& settings, Signals& signals) {
   log::info("worker", "draining: no new requests, running ones may finish",
             {{"in_flight", workers.in_flight()}});
@@ -133,16 +135,22 @@ Status run_worker(Invocation& invocation) {
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));
   STATOR_TRY(auto host,
              WorkerHost::open(model_of(invocation), settings, clock, metrics, servers.get()));
+  std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
   ServedWorkers workers;
   STATOR_TRY(workers.broker, open_event_carrier(settings.events, "worker", metrics));
   for (uint32_t i = 0; i < host->count(1); ++i) {
     STATOR_CHECK(serve_worker(workers, *host, *discovery, settings, clock, metrics));
   }
+  STATOR_TRY(system, start_system_server(settings.system, workers.hosted, clock, metrics));
   const runtime::InstanceRecord& first = workers.hosted.front().record;
-  announce(settings, "worker",
-           fmt::format("\"worker_id\":\"{}\",\"address\":\"{}\"", first.key.worker.value(),
-                       first.address));
+  announce(
+      settings, "worker",
+      fmt::format(R"("worker_id":"{}","address":"{}","system_port":{})", first.key.worker.value(),
+                  first.address, system == nullptr ? -1 : int32_t{system->port()}));
   wait_and_report(signals, workers.hosted, workers.registrations);
+  if (system != nullptr) {
+    system->close();
+  }
   drain_and_stop(workers, settings, signals);
   return {};
 }

@@ -199,9 +199,17 @@ Result<WorkerHost::Worker> WorkerHost::make_server_engine() {
   return worker;
 }
 
-runtime::InstanceState WorkerHost::Worker::state() const {
-  return server == nullptr || server->healthy() ? runtime::InstanceState::kReady
-                                                : runtime::InstanceState::kStarting;
+bool WorkerHost::Worker::refresh() {
+  if (server == nullptr) {
+    return false;
+  }
+  const bool ready = server->healthy() && !server->asleep();
+  const auto state = ready ? runtime::InstanceState::kReady : runtime::InstanceState::kStarting;
+  std::vector<std::string> adapters = server->adapters();
+  const bool changed = state != record.state || adapters != record.model.adapters;
+  record.state = state;
+  record.model.adapters = std::move(adapters);
+  return changed;
 }
 
 Result<WorkerHost::Worker> WorkerHost::make_worker() {
@@ -222,6 +230,7 @@ void WorkerHost::fill_record(Worker& worker) {
   worker.record.model = {
       .name = model_name_,
       .aliases = {},
+      .adapters = worker.server != nullptr ? worker.server->adapters() : std::vector<std::string>(),
       .model_path = std::filesystem::absolute(model_dir_).string(),
       .architectural_context = assets_->architectural_context,
       .context_length = info.max_model_len,
@@ -256,9 +265,7 @@ void wait_and_report(Signals& signals, std::vector<WorkerHost::Worker>& workers,
   constexpr Duration kLook = std::chrono::milliseconds(100);
   while (!signals.wait_for(kLook)) {
     for (size_t i = 0; i < workers.size(); ++i) {
-      const runtime::InstanceState now = workers[i].state();
-      if (now != workers[i].record.state) {
-        workers[i].record.state = now;
+      if (workers[i].refresh()) {
         registrations[i]->update(workers[i].record).ignore("told again at the next change");
       }
     }

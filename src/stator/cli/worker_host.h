@@ -38,10 +38,11 @@ class WorkerHost {
     std::unique_ptr<engine::Engine> engine;
     EngineEvents events;  ///< of an engine server
     /// The engine, if it is a server: tells whether it answers. Else null.
-    const engine::adapters::AdapterEngine* server = nullptr;
+    engine::adapters::AdapterEngine* server = nullptr;
 
-    /// What the record should say now: an engine server that does not answer gets nothing new.
-    runtime::InstanceState state() const;
+    /// Brings the record up to date, and whether that changed it: an engine server that does not
+    /// answer or sleeps gets nothing new, and its adapters come and go.
+    bool refresh();
   };
   /// Makes and starts one more engine on the shared weights.
   Result<Worker> make_worker();
@@ -77,7 +78,7 @@ class WorkerHost {
 Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings, Signals& signals,
                                                        Clock& clock, Metrics& metrics);
 
-/// Waits for a signal. Meanwhile tells discovery when an engine server stops or starts answering.
+/// Waits for a signal. Meanwhile tells discovery what changes about engine servers.
 void wait_and_report(Signals& signals, std::vector<WorkerHost::Worker>& workers,
                      std::span<const std::unique_ptr<runtime::Registration>> registrations);
 

@@ -20,7 +20,7 @@ namespace stator::events {
 ///   EngineEventFeed feed({.block_size = 16, .dp_ranks = 2}, log, metrics);
 ///   auto subscription = sources->subscribe({.endpoint = "tcp://127.0.0.1:5557"}, feed);
 ///
-/// The only writer of its log, which outlives it. One thread at a time; the log may be read by any.
+/// Its log outlives it; others may write there that all is cleared. One thread at a time.
 class EngineEventFeed final : public EngineBatchListener {
  public:
   EngineEventFeed(const NormalizerConfig& config, kv::EventLog& log, Metrics& metrics);

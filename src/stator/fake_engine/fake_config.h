@@ -74,6 +74,7 @@ struct FakeConfig {
   Release release = Release::kCurrent;
   bool scale_out = true;  ///< vLLM's /inference/v1/*
   bool dev_mode = true;   ///< vLLM's admin routes
+  bool lora = true;       ///< takes LoRA adapters; vLLM and SGLang
   Role role = Role::kAggregated;
   EventConfig events;
   HandoffConfig handoff;

@@ -81,6 +81,12 @@ std::string sglang_server_info(const ServerContext& context, uint16_t bootstrap_
   json.key("page_size").value(info.block_size).key("host").value(config.http.host);
   json.key("port").value(config.http.port).key("served_model_name").value(config.model_name);
   json.key("dp_size").value(config.dp_size).key("dcp_size").value(1).key("nnodes").value(1);
+  json.key("enable_lora");
+  if (config.lora) {
+    json.value(true);
+  } else {
+    json.null();
+  }
   json.key("enable_dp_attention").value(false).key("dist_init_addr").null();
   json.key("reasoning_parser").null().key("tool_call_parser").null();
   json.key("disaggregation_mode").value(mode_of(config.role));
@@ -146,15 +152,22 @@ std::string sglang_loads(const ServerContext& context) {
   return out;
 }
 
-std::string sglang_models(const ServerContext& context) {
+std::string sglang_models(const ServerContext& context, const SglangAdapters& adapters) {
   std::string out;
   JsonWriter json(out);
-  json.begin_object().key("object").value("list").key("data").begin_array().begin_object();
-  json.key("id").value(context.config.model_name).key("object").value("model");
-  json.key("created").value(unix_seconds(context.shard.clock().wall_now()));
-  json.key("owned_by").value("sglang").key("root").value(context.config.model_name);
-  json.key("parent").null().key("max_model_len").value(context.host.info().max_model_len);
-  json.end_object().end_array().end_object();
+  const auto begin_row = [&](std::string_view id, std::string_view root) {
+    json.begin_object().key("id").value(id).key("object").value("model");
+    json.key("created").value(unix_seconds(context.shard.clock().wall_now()));
+    json.key("owned_by").value("sglang").key("root").value(root).key("parent");
+  };
+  json.begin_object().key("object").value("list").key("data").begin_array();
+  begin_row(context.config.model_name, context.config.model_name);
+  json.null().key("max_model_len").value(context.host.info().max_model_len).end_object();
+  for (const auto& [name, path] : adapters) {
+    begin_row(name, path);
+    json.value(context.config.model_name).key("max_model_len").null().end_object();
+  }
+  json.end_array().end_object();
   return out;
 }
 

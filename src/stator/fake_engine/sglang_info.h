@@ -4,6 +4,7 @@
 #include <string>
 
 #include "stator/fake_engine/plain_answer.h"
+#include "stator/fake_engine/sglang_adapters.h"
 
 namespace stator::fake_engine {
 
@@ -14,7 +15,7 @@ std::string sglang_model_info(const FakeConfig& config);
 std::string sglang_server_info(const ServerContext& context, uint16_t bootstrap_port,
                                const std::string& event_endpoint);
 std::string sglang_loads(const ServerContext& context);
-std::string sglang_models(const ServerContext& context);
+std::string sglang_models(const ServerContext& context, const SglangAdapters& adapters);
 std::string sglang_metrics(const ServerContext& context, const PlainCounters& counters);
 
 }  // namespace stator::fake_engine

@@ -96,6 +96,7 @@ class SglangService final : public DialectService {
 
   ServerContext& context_;
   PlainCounters counters_;
+  SglangAdapters adapters_;
   RoomDesk rooms_;
   Bootstrap bootstrap_;
   std::unique_ptr<net::HttpServer> bootstrap_http_;
@@ -170,7 +171,7 @@ bool SglangService::handle_get(std::string_view path, net::HttpExchange& exchang
   } else if (path == "/v1/loads") {
     respond_json(exchange, 200, sglang_loads(context_));
   } else if (path == "/v1/models") {
-    respond_json(exchange, 200, sglang_models(context_));
+    respond_json(exchange, 200, sglang_models(context_, adapters_));
   } else if (path == "/metrics") {
     exchange.respond(200, "text/plain; version=0.0.4; charset=utf-8",
                      sglang_metrics(context_, counters_));
@@ -190,8 +191,13 @@ bool SglangService::handle_post(std::string_view path, net::HttpExchange& exchan
     exchange.respond(200, "", kFlushed);
   } else if (path == "/abort_request") {
     abort(exchange);
+  } else if (path == "/release_memory_occupation") {
+    context_.host.reset_cache();  // the KV memory is given up
+    respond_empty(exchange);
+  } else if (path == "/resume_memory_occupation") {
+    respond_empty(exchange);
   } else {
-    return false;
+    return handle_sglang_adapters(context_.config, adapters_, path, exchange);
   }
   return true;
 }
@@ -214,6 +220,13 @@ void SglangService::generate(PlainRoute route, net::HttpExchange& exchange, cons
   }
   if (find_foreign_token(request->spec, context_.model)) {
     std::raise(SIGKILL);  // as the real one: the process ends, the reply is empty
+    return;
+  }
+  if (!apply_sglang_adapter(adapters_, *request)) {
+    respond_plain_error(exchange, kDialect,
+                        {.message = fmt::format("The following requested LoRA adapters are not "
+                                                "loaded: {}",
+                                                request->spec.owner.lora_name)});
     return;
   }
   if (request->spec.prompts.size() * request->spec.n > context_.config.choices_max) {

@@ -40,6 +40,16 @@ void load_adapter(ServerContext& context, VllmState& state, net::HttpExchange& e
                    .param = {}});
     return;
   }
+  if (!context.config.lora) {
+    respond_error(exchange, context,
+                  {.status = 500,
+                   .message = "Call to add_lora method failed: Worker failed with error 'LoRA is "
+                              "not enabled. Use --enable-lora to enable LoRA.', please check the "
+                              "stack trace above for the root cause",
+                   .type = "InternalServerError",
+                   .param = {}});
+    return;
+  }
   const bool known = std::ranges::find(state.names, name) != state.names.end();
   if (known && !read_flag(*body, "load_inplace")) {
     respond_error(exchange, context,

@@ -33,11 +33,24 @@ api::ModelEntry entry_of(const ServedModel& model) {
           .context_window = model.context_length};
 }
 
+api::ModelEntry entry_of(const NamedModel& named) {
+  api::ModelEntry entry = entry_of(*named.model);
+  if (!named.adapter.empty()) {
+    entry.id = named.adapter;
+    entry.parent = named.model->name;
+  }
+  return entry;
+}
+
 void answer_models(net::HttpExchange& exchange, const EndpointContext& context) {
   const auto models = context.catalog.list_ready();
   std::vector<api::ModelEntry> entries;
   for (const auto& model : models) {
     entries.push_back(entry_of(*model));
+  }
+  const auto adapters = context.catalog.list_adapters();
+  for (const NamedModel& adapter : adapters) {
+    entries.push_back(entry_of(adapter));
   }
   std::string body;
   append_model_list(body, entries);
@@ -47,14 +60,14 @@ void answer_models(net::HttpExchange& exchange, const EndpointContext& context) 
 void answer_model(net::HttpExchange& exchange, const EndpointContext& context) {
   std::string_view name = exchange.request().path().substr(kModelsPrefix.size());
   name.remove_prefix(name.starts_with('/') ? 1 : 0);
-  const auto model = context.catalog.find(name);
-  if (model == nullptr) {
+  const NamedModel named = context.catalog.resolve(name);
+  if (named.model == nullptr) {
     refuse(exchange, context,
            {Error(Code::kNotFound, "model '" + std::string(name) + "' not found"), "model"});
     return;
   }
   std::string body;
-  append_model(body, entry_of(*model));
+  append_model(body, entry_of(named));
   exchange.respond(200, kJson, body);
 }
 

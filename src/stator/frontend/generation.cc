@@ -63,8 +63,8 @@ ReplayPrompt Generation::make_replay_prompt(const Choice& choice) const {
   const std::span<const TokenId> output = choice.journal.output();
   if (!output.empty()) {
     replay.tokens.insert(replay.tokens.end(), output.begin(), output.end());
-    blocks::extend_sequences(replay.tokens, plan_.model->block_size,
-                             blocks::hash_seed("", plan_.cache_salt), replay.sequences);
+    blocks::extend_sequences(replay.tokens, plan_.model->block_size, plan_.hash_seed(),
+                             replay.sequences);
   }
   return replay;
 }
@@ -95,6 +95,7 @@ engine::EngineRequest Generation::make_engine_request(const Choice& choice, Time
   request.stop = plan_.stop[choice.prompt];
   request.priority = plan_.priority;
   request.cache_salt = plan_.cache_salt;
+  request.lora_name = plan_.adapter;
   request.structured_outputs = plan_.structured_outputs;
   request.require_reasoning = plan_.require_reasoning;
   return request;

@@ -58,6 +58,7 @@ struct GenerationPlan {
   bool require_reasoning = false;              ///< the same
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
   std::string cache_salt;
+  std::string adapter;  ///< of the model; empty: the model itself
   RoutingWish routing;
   int32_t priority = 0;
   std::optional<Duration> timeout;  ///< from arrival to the end of the answer; the client's wish
@@ -67,6 +68,8 @@ struct GenerationPlan {
   runtime::JournalLimits migration;
   AnswerSpec answer;
 
+  /// Of its blocks' hashes.
+  uint64_t hash_seed() const { return blocks::hash_seed(adapter, cache_salt); }
   /// Whether its choices may go on at another worker when theirs is lost.
   runtime::Replay replay() const;
 };

@@ -57,9 +57,14 @@ Result<ModelParsers> find_parsers(const ModelSources& sources, const runtime::Mo
   return chosen;
 }
 
-/// Whom a worker may be paired with, and whether it may be given a whole request.
-std::vector<std::string> taints_of(const engine::HandoffAbility& ability) {
+/// Whom a worker may be paired with, whether it may be given a whole request, and for which
+/// adapters.
+std::vector<std::string> taints_of(const runtime::ModelCard& card) {
+  const engine::HandoffAbility& ability = card.handoff;
   std::vector<std::string> taints;
+  for (const std::string& adapter : card.adapters) {
+    taints.push_back(adapter_taint(adapter));
+  }
   if (!ability.kind.empty()) {
     taints.push_back(router::handoff_taint(ability.kind));
   }
@@ -70,6 +75,10 @@ std::vector<std::string> taints_of(const engine::HandoffAbility& ability) {
 }
 
 }  // namespace
+
+std::string adapter_taint(std::string_view adapter) {
+  return "stator.lora/" + std::string(adapter);
+}
 
 bool ServedModel::ready() const {
   return whole_workers.load(std::memory_order_relaxed) > 0 ||
@@ -87,6 +96,24 @@ void ModelCatalog::count(const Enrolled& worker, int change) {
   auto& counter =
       worker.ability.runs_whole ? worker.model->whole_workers : worker.model->split_workers;
   counter.fetch_add(static_cast<uint32_t>(change), std::memory_order_relaxed);
+}
+
+void ModelCatalog::count_adapters(const Enrolled& worker, int change) {
+  for (const std::string& name : worker.adapters) {
+    for (std::string key : {worker.model->name + ':' + name, name}) {
+      Adapter& adapter = adapters_[key];
+      if (adapter.workers == 0) {
+        adapter.named = {worker.model, name};
+      }
+      if (adapter.named.model != worker.model) {
+        continue;  // another model had the bare name first
+      }
+      adapter.workers += static_cast<uint32_t>(change);
+      if (adapter.workers == 0) {
+        adapters_.erase(key);
+      }
+    }
+  }
 }
 
 ModelCatalog::ModelCatalog(router::RouterConfig config, ModelSources sources, const Clock& clock,
@@ -186,15 +213,17 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
   Enrolled& enrolled = workers_[record.key.worker];
   if (enrolled.model != nullptr) {
     count(enrolled, -1);
+    count_adapters(enrolled, -1);
   }
-  enrolled = {model, card.handoff};
+  enrolled = {model, card.handoff, card.adapters};
   count(enrolled, 1);
+  count_adapters(enrolled, 1);
   router::WorkerFacts facts{.total_kv_blocks = card.total_kv_blocks,
                             .max_num_batched_tokens = card.max_num_batched_tokens,
                             .accelerated = card.engine_kind != "cpu",
                             .kv_events = card.kv_events,
                             .dp_size = std::clamp(card.dp_size, 1U, kDpRanksMax),
-                            .taints = taints_of(card.handoff)};
+                            .taints = taints_of(card)};
   if (card.handoff.role == engine::WorkerRole::kPrefill) {
     model->prefill->add_worker(key_of(record.key.worker), std::move(facts));
   } else {
@@ -231,6 +260,7 @@ void ModelCatalog::remove_worker(WorkerId worker) {
     gone = std::move(known->second);
     workers_.erase(known);
     count(gone, -1);
+    count_adapters(gone, -1);
   }
   if (gone.ability.role == engine::WorkerRole::kPrefill) {
     gone.model->prefill->remove_worker(key_of(worker));
@@ -243,6 +273,29 @@ std::shared_ptr<ServedModel> ModelCatalog::find(std::string_view name) const {
   const MutexLock lock(mutex_);
   const auto model = models_.find(name);
   return model == models_.end() ? nullptr : model->second;
+}
+
+NamedModel ModelCatalog::resolve(std::string_view name) const {
+  const MutexLock lock(mutex_);
+  if (const auto model = models_.find(name); model != models_.end()) {
+    return {model->second, {}};
+  }
+  const auto adapter = adapters_.find(name);
+  return adapter == adapters_.end() ? NamedModel() : adapter->second.named;
+}
+
+std::vector<NamedModel> ModelCatalog::list_adapters() const {
+  std::vector<NamedModel> all;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [key, adapter] : adapters_) {
+      if (key == adapter.named.adapter && !models_.contains(key)) {
+        all.push_back(adapter.named);
+      }
+    }
+  }
+  std::ranges::sort(all, {}, &NamedModel::adapter);
+  return all;
 }
 
 std::vector<std::shared_ptr<ServedModel>> ModelCatalog::list_all() const {

@@ -49,6 +49,15 @@ struct ServedModel {
   bool ready() const;
 };
 
+/// What a name in a request means: a model, or one of its LoRA adapters.
+struct NamedModel {
+  std::shared_ptr<ServedModel> model;  ///< null: unknown
+  std::string adapter;                 ///< empty: the model itself
+};
+
+/// What a worker has to have to be given requests for an adapter.
+std::string adapter_taint(std::string_view adapter);
+
 /// Where a catalog finds what a model card only names.
 struct ModelSources {
   /// Turns a card's model_path (folder or hub name) into a local folder. Runs on the loader thread.
@@ -89,8 +98,13 @@ class ModelCatalog final : public runtime::KvEventsListener {
   void set_suspended(WorkerId worker, bool suspended);
   void remove_worker(WorkerId worker);
 
-  /// By name or alias; null when unknown.
+  /// By name; null when unknown.
   std::shared_ptr<ServedModel> find(std::string_view name) const;
+  /// A model's name, an adapter's, or "model:adapter" where two models have one of that name. A
+  /// model goes before an adapter; a bare adapter is that of the model that had it first.
+  NamedModel resolve(std::string_view name) const;
+  /// Adapters that a worker has loaded now, sorted by name; each once.
+  std::vector<NamedModel> list_adapters() const;
   /// With at least one worker, sorted by name.
   std::vector<std::shared_ptr<ServedModel>> list_ready() const;
   /// Whether or not they have workers, sorted by name.
@@ -115,12 +129,15 @@ class ModelCatalog final : public runtime::KvEventsListener {
   struct Enrolled {
     std::shared_ptr<ServedModel> model;
     engine::HandoffAbility ability;
+    std::vector<std::string> adapters;
 
     router::RouterService& router() const;
   };
   static void count(const Enrolled& worker, int change);
   void enroll(const runtime::InstanceRecord& record, const std::shared_ptr<ServedModel>& model)
       STATOR_REQUIRES(mutex_);
+  /// Keeps adapters_ in step with a worker that comes (+1) or goes (-1).
+  void count_adapters(const Enrolled& worker, int change) STATOR_REQUIRES(mutex_);
   std::optional<Enrolled> find_worker(WorkerId worker) const;
   /// The worker whose router wants these events; none when they are kept for later or for nobody.
   std::optional<Enrolled> take_in(WorkerId worker, std::vector<kv::KvEvent>& events);
@@ -139,6 +156,12 @@ class ModelCatalog final : public runtime::KvEventsListener {
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
   FlatMap<std::string, std::shared_ptr<ServedModel>> models_ STATOR_GUARDED_BY(mutex_);
   FlatMap<WorkerId, Enrolled> workers_ STATOR_GUARDED_BY(mutex_);
+  struct Adapter {
+    NamedModel named;
+    uint32_t workers = 0;
+  };
+  /// By "model:adapter", and by the bare name.
+  FlatMap<std::string, Adapter> adapters_ STATOR_GUARDED_BY(mutex_);
   std::deque<runtime::InstanceRecord> to_load_
       STATOR_GUARDED_BY(mutex_);  // bounded by live workers
   /// What workers tell whose model is still being loaded, bounded in blocks.

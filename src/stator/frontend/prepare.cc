@@ -109,6 +109,9 @@ ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& option
                         const net::HttpRequest& http) {
   const api::Nvext& nvext = options.nvext;
   STATOR_TRY(plan.routing, read_routing(nvext, http));
+  if (!plan.adapter.empty()) {
+    plan.routing.required_taints.push_back(adapter_taint(plan.adapter));
+  }
   plan.priority = parse_header<int32_t>(http, "request-priority")
                       .value_or(nvext.agent_hints.priority.value_or(0));
   const uint32_t timeout_ms = parse_header<uint32_t>(http, "request-timeout-ms").value_or(0);
@@ -118,6 +121,13 @@ ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& option
   plan.want_worker_id = nvext.wants_extra_field("worker_id");
   plan.want_timing = nvext.wants_extra_field("timing");
   return {};
+}
+
+GenerationPlan plan_for(NamedModel named) {
+  GenerationPlan plan;
+  plan.model = std::move(named.model);
+  plan.adapter = std::move(named.adapter);
+  return plan;
 }
 
 /// Tenants are told apart by header, conversations by field.
@@ -162,7 +172,7 @@ void add_prompt(GenerationPlan& plan, tokenizer::PromptIds prompt) {
 }
 
 void add_prompt(GenerationPlan& plan, std::vector<TokenId> ids) {
-  add_prompt(plan, PromptEncoder::hash_ids(std::move(ids), *plan.model, plan.cache_salt));
+  add_prompt(plan, PromptEncoder::hash_ids(std::move(ids), *plan.model, plan.hash_seed()));
 }
 
 /// Encodes text as the plan's next prompt.
@@ -170,7 +180,7 @@ ApiStatus add_prompt(GenerationPlan& plan, std::string text, tokenizer::AddSpeci
                      const PrepareContext& context) {
   STATOR_TRY(auto prompt, context.encoder.encode_text(
                               std::move(text), *plan.model,
-                              {.add_special = add_special, .cache_salt = plan.cache_salt}));
+                              {.add_special = add_special, .hash_seed = plan.hash_seed()}));
   add_prompt(plan, std::move(prompt));
   return {};
 }
@@ -222,7 +232,7 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
 
   AnswerSpec& answer = plan.answer;
   answer.stream = options.stream;
-  answer.model = plan.model->name;
+  answer.model = plan.adapter.empty() ? plan.model->name : plan.adapter;
   answer.request_id = context.request_id;
   const auto given_id = context.http.header("x-request-id");
   answer.request_id_echo = given_id && given_id->size() <= kRequestIdBytesMax
@@ -271,10 +281,9 @@ ApiStatus apply_format(GenerationPlan& plan, const api::ChatRequest& request,
 
 }  // namespace
 
-ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, std::shared_ptr<ServedModel> model,
+ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel named,
                                        const PrepareContext& context) {
-  GenerationPlan plan;
-  plan.model = std::move(model);
+  GenerationPlan plan = plan_for(std::move(named));
   plan.answer.endpoint = Endpoint::kChat;
   plan.cache_salt = cache_salt_of(request.options, context.http);
   STATOR_TRY(plan.structured_outputs,
@@ -301,12 +310,10 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, std::shared_ptr
   return plan;
 }
 
-ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request,
-                                             std::shared_ptr<ServedModel> model,
+ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, NamedModel named,
                                              const PrepareContext& context) {
-  STATOR_CHECK(api::check_token_ids(request, model->vocab_size));
-  GenerationPlan plan;
-  plan.model = std::move(model);
+  STATOR_CHECK(api::check_token_ids(request, named.model->vocab_size));
+  GenerationPlan plan = plan_for(std::move(named));
   plan.answer.endpoint = Endpoint::kCompletions;
   plan.cache_salt = cache_salt_of(request.options, context.http);
   STATOR_TRY(plan.structured_outputs,

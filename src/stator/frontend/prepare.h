@@ -27,11 +27,9 @@ struct PrepareContext {
 };
 
 /// kInvalidArgument for a prompt that does not fit, template errors and the like; `param` names it.
-api::ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request,
-                                            std::shared_ptr<ServedModel> model,
+api::ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel named,
                                             const PrepareContext& context);
-api::ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request,
-                                                  std::shared_ptr<ServedModel> model,
+api::ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, NamedModel named,
                                                   const PrepareContext& context);
 
 }  // namespace stator::frontend

@@ -26,11 +26,11 @@ ApiResult<GenerationPlan> make_plan(PrepareJob& job, const PrepareEnvironment& e
   if (request.options.repair != api::JsonRepair::kNone) {
     log::warn("frontend", "request body was not valid JSON text and was mended");
   }
-  STATOR_TRY(auto model, find_served_model(environment.catalog, request.options.model));
+  STATOR_TRY(auto named, find_served_model(environment.catalog, request.options.model));
   if (job.cancelled.load(std::memory_order_relaxed)) {
     return cancelled();
   }
-  return prepare(std::move(request), std::move(model),
+  return prepare(std::move(request), std::move(named),
                  PrepareContext{.config = environment.config,
                                 .encoder = environment.encoder,
                                 .http = job.http,
@@ -66,16 +66,15 @@ void run(PrepareJob& job, const PrepareEnvironment& environment) {
 
 }  // namespace
 
-ApiResult<std::shared_ptr<ServedModel>> find_served_model(const ModelCatalog& catalog,
-                                                          const std::string& name) {
-  auto model = catalog.find(name);
-  if (model == nullptr) {
+ApiResult<NamedModel> find_served_model(const ModelCatalog& catalog, const std::string& name) {
+  NamedModel named = catalog.resolve(name);
+  if (named.model == nullptr) {
     return api::ApiError(
         Error(Code::kNotFound,
               "model '" + name + "' does not exist here; GET /v1/models lists what does"),
         "model");
   }
-  return model;
+  return named;
 }
 
 void run_job(PrepareJob& job, const PrepareEnvironment& environment) {

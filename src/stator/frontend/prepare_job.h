@@ -48,8 +48,7 @@ struct PrepareJob {
 };
 
 /// The model of that name, or the error clients are told.
-api::ApiResult<std::shared_ptr<ServedModel>> find_served_model(const ModelCatalog& catalog,
-                                                               const std::string& name);
+api::ApiResult<NamedModel> find_served_model(const ModelCatalog& catalog, const std::string& name);
 
 /// Fills `outcome`, sets `done`. Pure but for the catalog and the prefix cache. Any thread.
 void run_job(PrepareJob& job, const PrepareEnvironment& environment);

@@ -10,10 +10,6 @@ using api::ApiError;
 using api::ApiResult;
 using tokenizer::PromptIds;
 
-tokenizer::BlockScheme scheme_of(const ServedModel& model, std::string_view cache_salt) {
-  return {.block_size = model.block_size, .seed = blocks::hash_seed("", cache_salt)};
-}
-
 }  // namespace
 
 PromptEncoder::PromptEncoder(const FrontendConfig& config, Metrics& metrics, net::ComputePool* pool)
@@ -46,11 +42,11 @@ ApiResult<std::string> PromptEncoder::render_chat(const api::ChatInput& chat,
                   "' has no chat template; use /v1/completions or add chat_template.jinja"),
         "model");
   }
-  auto extra = chat_template::normalize_reasoning_args(
-      {.thinking_json = chat.thinking_json,
-       .reasoning_effort = chat.reasoning_effort,
-       .kwargs_json = chat.chat_template_kwargs_json,
-       .default_mode = {}});
+  auto extra =
+      chat_template::normalize_reasoning_args({.thinking_json = chat.thinking_json,
+                                               .reasoning_effort = chat.reasoning_effort,
+                                               .kwargs_json = chat.chat_template_kwargs_json,
+                                               .default_mode = {}});
   if (!extra) {
     return ApiError(std::move(extra.error()), "chat_template_kwargs");
   }
@@ -77,7 +73,7 @@ ApiResult<PromptIds> PromptEncoder::encode_text(std::string text, const ServedMo
   STATOR_TRY(PromptIds prompt,
              tokenizer::encode_prompt(
                  *model.assets->tokenizer, text, {.add_special = options.add_special},
-                 scheme_of(model, options.cache_salt),
+                 {.block_size = model.block_size, .seed = options.hash_seed},
                  {.cache = cache_.get(), .run_parts = run_parts_ ? &run_parts_ : nullptr}));
   if (cache_ != nullptr && text.size() >= tokenizer::kSegmentBytesMin) {
     count(model.name, prompt);
@@ -86,10 +82,9 @@ ApiResult<PromptIds> PromptEncoder::encode_text(std::string text, const ServedMo
 }
 
 PromptIds PromptEncoder::hash_ids(std::vector<TokenId> ids, const ServedModel& model,
-                                  std::string_view cache_salt) {
-  const tokenizer::BlockScheme scheme = scheme_of(model, cache_salt);
+                                  uint64_t hash_seed) {
   PromptIds prompt{.ids = std::move(ids), .sequences = {}};
-  extend_sequences(prompt.ids, scheme.block_size, scheme.seed, prompt.sequences);
+  extend_sequences(prompt.ids, model.block_size, hash_seed, prompt.sequences);
   return prompt;
 }
 

@@ -7,6 +7,7 @@
 
 #include "stator/api/api_error.h"
 #include "stator/api/request.h"
+#include "stator/blocks/block_hash.h"
 #include "stator/core/clock.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
@@ -32,7 +33,7 @@ class PromptEncoder {
 
   struct TextOptions {
     tokenizer::AddSpecial add_special = tokenizer::AddSpecial::kNo;
-    std::string_view cache_salt{};  ///< part of the block hashes
+    uint64_t hash_seed = blocks::hash_seed({}, {});  ///< of the prompt's blocks
   };
   /// Encodes text (NUL bytes are dropped).
   api::ApiResult<tokenizer::PromptIds> encode_text(std::string text, const ServedModel& model,
@@ -40,7 +41,7 @@ class PromptEncoder {
 
   /// What a prompt of ids lacks: its hashes.
   static tokenizer::PromptIds hash_ids(std::vector<TokenId> ids, const ServedModel& model,
-                                       std::string_view cache_salt);
+                                       uint64_t hash_seed);
 
  private:
   struct ModelCounters {

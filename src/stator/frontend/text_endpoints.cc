@@ -13,7 +13,8 @@ using api::ApiResult;
 
 ApiResult<std::string> tokenize(PrepareJob& job, const PrepareEnvironment& environment) {
   STATOR_TRY(api::TokenizeRequest request, api::parse_tokenize_request(job.body, {}));
-  STATOR_TRY(const auto model, find_served_model(environment.catalog, request.model));
+  STATOR_TRY(const NamedModel named, find_served_model(environment.catalog, request.model));
+  const auto& model = named.model;
   const bool is_chat = !request.prompt.has_value();
   std::string text;
   if (is_chat) {
@@ -42,7 +43,8 @@ ApiResult<std::string> tokenize(PrepareJob& job, const PrepareEnvironment& envir
 
 ApiResult<std::string> detokenize(PrepareJob& job, const PrepareEnvironment& environment) {
   STATOR_TRY(const api::DetokenizeRequest request, api::parse_detokenize_request(job.body, {}));
-  STATOR_TRY(const auto model, find_served_model(environment.catalog, request.model));
+  STATOR_TRY(const NamedModel named, find_served_model(environment.catalog, request.model));
+  const auto& model = named.model;
   for (const TokenId token : request.tokens) {
     if (token >= model->vocab_size) {
       return api::validation_error("tokens", "token id " + std::to_string(token) +

@@ -47,7 +47,7 @@ class EventLogListener {
 ///     block beyond that is left out of snapshots (they may under-count, never over-count).
 /// E4  A rank's AllCleared empties all tiers of that rank, and of no other.
 ///
-/// Thread-safe: one writer, any number of readers. Two locks: one for data, one for the listeners;
+/// Thread-safe: any number of writers and readers. Two locks: one for data, one for the listeners;
 /// on_events_available runs under the second only, so a listener may read from inside it.
 class EventLog {
  public:
@@ -62,7 +62,7 @@ class EventLog {
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
 
-  /// Appends in order, then wakes every listener once. Returns the last id. Writer only.
+  /// Appends in order, then wakes every listener once. Returns the last id.
   /// Ids are given here; the events' own are not looked at. Without a place: the log's rank, on the
   /// device.
   uint64_t append(std::vector<KvEvent> batch);

@@ -150,6 +150,7 @@ json::object model_to_json(const ModelCard& model) {
   json::object out;
   out["name"] = model.name;
   out["aliases"] = json::value_from(model.aliases);
+  out["adapters"] = json::value_from(model.adapters);
   out["source"] = model.model_path;
   out["architectural_context"] = model.architectural_context;
   out["context_length"] = model.context_length;
@@ -177,6 +178,7 @@ Status read_model(const json::object& object, ModelCard& model) {
   FieldReader reader(object);
   reader.text("name", model.name);
   reader.list("aliases", model.aliases, read_text);
+  reader.list("adapters", model.adapters, read_text);
   reader.text("source", model.model_path);
   reader.integer("architectural_context", model.architectural_context);
   reader.integer("context_length", model.context_length);

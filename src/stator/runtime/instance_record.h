@@ -17,6 +17,7 @@ namespace stator::runtime {
 struct ModelCard {
   std::string name;  ///< what clients put in "model"
   std::vector<std::string> aliases;
+  std::vector<std::string> adapters;   ///< LoRA adapters loaded now, by the names clients use
   std::string model_path;              ///< folder or hub name with tokenizer and configuration
   uint32_t architectural_context = 0;  ///< tokens the model was made for
   uint32_t context_length = 0;         ///< tokens the worker admits, prompt and output

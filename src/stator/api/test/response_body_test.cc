@@ -103,15 +103,15 @@ TEST(NvextResponse, WritesOnlyWhatIsSet) {
 TEST(Models, AreListed) {
   const ModelEntry models[] = {
       {.id = "a/b", .created_s = 5, .context_window = 4096, .max_output_tokens = 100},
-      {.id = "c", .created_s = 6, .owned_by = "me"}};
+      {.id = "c", .parent = "a/b", .created_s = 6, .owned_by = "me"}};
   std::string out;
   append_model_list(out, models);
   EXPECT_EQ(golden(out), golden(R"({"object":"list","data":[
     {"id":"a/b","object":"model","created":5,"owned_by":"nvidia","context_window":4096,
-     "max_output_tokens":100},{"id":"c","object":"model","created":6,"owned_by":"me"}]})"));
+     "max_output_tokens":100},{"id":"c","object":"model","created":6,"owned_by":"me","parent":"a/b"}]})"));
   out.clear();
   append_model(out, models[1]);
-  EXPECT_EQ(out, R"({"id":"c","object":"model","created":6,"owned_by":"me"})");
+  EXPECT_EQ(out, R"({"id":"c","object":"model","created":6,"owned_by":"me","parent":"a/b"})");
 }
 
 TEST(Tokenize, AnswersInTheExpectedShape) {

@@ -25,6 +25,8 @@ AdapterMetrics::AdapterMetrics(Metrics& metrics, std::string_view engine)
       metrics.gauge("stator_engine_waiting_requests", "requests not yet in the batch", labels);
   kv_used_ = metrics.gauge("stator_engine_kv_blocks_used", "KV blocks held by requests", labels);
   kv_total_ = metrics.gauge("stator_engine_kv_blocks_total", "KV blocks of the engine", labels);
+  asleep_ = metrics.gauge("stator_adapter_engine_asleep",
+                          "1 while the engine sleeps and gets nothing", labels);
   up_ = metrics.gauge("stator_adapter_engine_up", "1 while the engine answers", labels);
 }
 
@@ -40,6 +42,14 @@ void AdapterMetrics::count_failure(Code code) {
       .counter("stator_adapter_failures_total",
                "requests that failed in or on the way to the engine",
                {{"engine", engine_}, {"code", std::string(describe(code).name)}})
+      .add();
+}
+
+void AdapterMetrics::count_control(std::string_view what, bool done) {
+  metrics_
+      .counter(
+          "stator_adapter_controls_total", "what operators asked of the engine",
+          {{"engine", engine_}, {"what", std::string(what)}, {"outcome", done ? "done" : "failed"}})
       .add();
 }
 

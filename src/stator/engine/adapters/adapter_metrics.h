@@ -17,7 +17,10 @@ class AdapterMetrics {
 
   void update(const LoadReport& load);
   void set_up(bool up) { up_.set(up ? 1 : 0); }
+  void set_asleep(bool asleep) { asleep_.set(asleep ? 1 : 0); }
   void count_failure(Code code);
+  /// `what` an operator wanted: Control's name.
+  void count_control(std::string_view what, bool done);
 
   Counter generated_tokens;
   Counter finished;
@@ -34,6 +37,7 @@ class AdapterMetrics {
   Gauge kv_used_;
   Gauge kv_total_;
   Gauge up_;
+  Gauge asleep_;
 };
 
 }  // namespace stator::engine::adapters

@@ -15,6 +15,7 @@
 #include "stator/core/mutex.h"
 #include "stator/engine/adapters/adapter_metrics.h"
 #include "stator/engine/adapters/lower.h"
+#include "stator/engine/adapters/upkeep.h"
 #include "stator/kv/event_log.h"
 #include "stator/net/http_streams.h"
 #include "stator/net/thread.h"
@@ -25,10 +26,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::string_view kLogTarget = "engine::adapter";
-constexpr size_t kPollBytesMax = size_t{16} << 20;
-// Polls that may fail in a row before an engine that does accept connections counts as gone.
-constexpr uint32_t kPollFailuresMax = 3;
-constexpr Duration kPollTimeout = 5s;
 // A prompt that another server keeps must reach this one's server within this time of being asked
 // for: a frontend counts on it when it looks at the lease.
 constexpr Duration kTakePatience = 5s;
@@ -75,7 +72,7 @@ struct Live {
 ///     cancel(), or the end of the session.
 /// V2  Submits in the inbox plus live streams ≤ inflight_max; cancels and closes ≤ keys ever live.
 /// V3  A sink is called with sinks_mutex_ held and only while its session is in sinks_.
-/// V4  streams_, live_, by_key_, steps_ and the poll belong to the adapter's thread.
+/// V4  streams_, live_, by_key_ and steps_ belong to the adapter's thread.
 /// V5  forsaken_ counts the live streams that nobody listens to; at most inflight_max.
 /// Locks are never nested, except lifecycle_mutex_, which is outermost.
 class AdapterService final : public AdapterEngine, private net::HttpStreamsListener {
@@ -92,7 +89,7 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   const EngineFacts& facts() const override { return facts_; }
   const Traits& traits() const override { return dialect_->traits(); }
   kv::EventLog& events() override { return events_; }
-  bool healthy() const override { return healthy_; }
+  bool healthy() const override { return upkeep_.healthy(); }
   Status start() override;
   void stop() override;
   SessionId open_session(EngineSink& sink) override;
@@ -101,6 +98,10 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   void cancel(SessionId session, RequestKey key) override;
   LoadReport load() const override;
   void reset_prefix_cache() override;
+  bool asleep() const override { return upkeep_.asleep(); }
+  std::vector<std::string> adapters() const override { return upkeep_.adapters(); }
+  bool owes_prompts() const override { return upkeep_.owes_prompts(); }
+  void control(Control control, ControlDone done) override;
 
  private:
   using LiveKey = std::pair<SessionId, RequestKey>;
@@ -125,12 +126,8 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   void forget_ended(SessionId session, const StepOutput& step);
   void fail_everything();
 
-  void poll();
-  void finish_poll(const Status& status);
-  void set_healthy(bool healthy, std::string_view why);
-  void publish(const LoadReport& load);
   net::HttpClientOptions call_options() const;
-  net::HttpHeaderList headers() const;
+  size_t inflight() const;
 
   const AdapterConfig config_;
   const EngineFacts facts_;
@@ -139,7 +136,7 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   AdapterMetrics metrics_;
   const EngineInfo info_;
   kv::EventLog events_;
-  std::atomic<bool> healthy_{true};
+  Upkeep upkeep_;
 
   std::unique_ptr<net::HttpStreams> streams_;
   FlatMap<net::HttpStreamId, std::unique_ptr<Live>> live_;
@@ -147,13 +144,6 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   FlatMap<SessionId, StepOutput> steps_;  // of this turn
   std::vector<Command> commands_;
   Raised raised_;
-  net::HttpStreamId poll_stream_ = 0;  // 0 = no poll under way
-  std::string poll_body_;
-  int poll_status_ = 0;
-  bool metrics_missing_ = false;  // the server has no metrics: health only
-  uint32_t poll_failures_ = 0;
-  double process_start_s_ = 0;
-  TimePoint next_poll_{};
   size_t forsaken_ = 0;
   // What is read in a turn came after the turn before began, or it would have been read then.
   TimePoint turn_begin_{};
@@ -164,8 +154,6 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   FlatMap<SessionId, FlatSet<RequestKey>> keys_ STATOR_GUARDED_BY(mutex_);
   size_t inflight_ STATOR_GUARDED_BY(mutex_) = 0;
   uint64_t next_session_ STATOR_GUARDED_BY(mutex_) = 1;
-  LoadReport load_ STATOR_GUARDED_BY(mutex_);
-  uint32_t foreign_ STATOR_GUARDED_BY(mutex_) = 0;  // requests of others, at the last scrape
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
 
   Mutex sinks_mutex_;
@@ -200,18 +188,21 @@ AdapterService::AdapterService(AdapterConfig config, EngineFacts facts,
       clock_(clock),
       metrics_(metrics, config_.name),
       info_(make_info(config_, facts_, dialect_->traits())),
-      events_(0) {
-  load_.kv_total_blocks = facts_.total_blocks;
-  metrics_.set_up(true);
-}
+      events_(0),
+      upkeep_({.config = config_,
+               .facts = facts_,
+               .dialect = *dialect_,
+               .clock = clock_,
+               .metrics = metrics_,
+               .events = events_}) {}
 
 Status AdapterService::open() {
-  // One for the poll; exchanges whose answer is complete may still have their last bytes to come,
+  // Beside upkeep: exchanges whose answer is complete may still have their last bytes to come,
   // forsaken ones their first.
-  STATOR_TRY(streams_,
-             net::HttpStreams::create({.streams_max = size_t{3} * config_.inflight_max + 1,
-                                       .idle_connections_max = config_.inflight_max},
-                                      *this, clock_));
+  STATOR_TRY(streams_, net::HttpStreams::create(
+                           {.streams_max = size_t{3} * config_.inflight_max + Upkeep::kStreamsMax,
+                            .idle_connections_max = config_.inflight_max},
+                           *this, clock_));
   return {};
 }
 
@@ -290,8 +281,10 @@ Status AdapterService::submit(SessionId session, EngineRequest request) {
   if (stopping_) {
     return Error(Code::kDraining, "the engine is shutting down");
   }
-  if (!healthy_) {
-    return Error(Code::kUnavailable, fmt::format("the engine at {} does not answer", config_.url));
+  if (!upkeep_.healthy() || upkeep_.asleep()) {
+    return Error(Code::kUnavailable, fmt::format("the engine at {} {}", config_.url,
+                                                 upkeep_.healthy() ? "sleeps until it is woken up"
+                                                                   : "does not answer"));
   }
   const auto found = keys_.find(session);
   if (found == keys_.end()) {
@@ -330,33 +323,37 @@ void AdapterService::cancel(SessionId session, RequestKey key) {
   }
 }
 
-LoadReport AdapterService::load() const {
+size_t AdapterService::inflight() const {
   const MutexLock lock(mutex_);
-  LoadReport out = load_;
-  // The scrape is up to a second old; what went through here since is known exactly.
-  const auto total = static_cast<uint32_t>(inflight_) + foreign_;
-  out.waiting = std::min(out.waiting, total);
-  out.running = total - out.waiting;
-  return out;
+  return inflight_;
 }
 
-/// Not every engine can forget on request; the index must not believe that it did.
+LoadReport AdapterService::load() const {
+  return upkeep_.load(inflight());
+}
+
+void AdapterService::control(Control control, ControlDone done) {
+  if (upkeep_.control(std::move(control), std::move(done))) {
+    streams_->wake();
+  }
+}
+
 void AdapterService::reset_prefix_cache() {
-  log::warn(kLogTarget, "the engine's prefix cache is not reset from here: ask the engine",
-            {{"url", config_.url}});
+  control(ResetPrefixCache{}, [](Status reset) {
+    if (!reset) {
+      log::warn(kLogTarget, reset.error().message());
+    }
+  });
 }
 
 // ---- the adapter's thread
 
 void AdapterService::run_loop() {
   while (take_commands()) {
-    if (clock_.now() >= next_poll_) {
-      next_poll_ = clock_.now() + config_.poll_interval;
-      poll();
-    }
+    const TimePoint next_look = upkeep_.turn(*streams_);
     last_turn_begin_ = std::exchange(turn_begin_, clock_.now());
-    const Duration until_poll = std::max(next_poll_ - turn_begin_, Duration::zero());
-    streams_->turn(steps_.empty() ? until_poll : Duration::zero());
+    const Duration until_look = std::max(next_look - turn_begin_, Duration::zero());
+    streams_->turn(steps_.empty() ? until_look : Duration::zero());
     deliver();
     end_forsaken();
   }
@@ -383,14 +380,6 @@ bool AdapterService::take_commands() {
   return go_on;
 }
 
-net::HttpHeaderList AdapterService::headers() const {
-  net::HttpHeaderList out = {{"Content-Type", "application/json"}};
-  if (!config_.api_key.empty()) {
-    out.emplace_back("Authorization", "Bearer " + config_.api_key);
-  }
-  return out;
-}
-
 net::HttpClientOptions AdapterService::call_options() const {
   return {.connect_timeout = config_.connect_timeout,
           .timeout = Duration::zero(),
@@ -405,7 +394,7 @@ void AdapterService::apply(Submit& submit) {
   }
   net::HttpClientRequest request{.method = "POST",
                                  .url = config_.url + submit.call.path,
-                                 .headers = headers(),
+                                 .headers = headers_of(config_),
                                  .body = std::move(submit.call.body)};
   std::ranges::move(submit.call.headers, std::back_inserter(request.headers));
   auto stream = streams_->start(std::move(request), call_options());
@@ -481,9 +470,10 @@ void AdapterService::end_stream(net::HttpStreamId stream) {
 }
 
 void AdapterService::on_head(net::HttpStreamId stream, int status, std::string_view content_type) {
-  if (stream == poll_stream_) {
-    poll_status_ = status;
-  } else if (const auto found = live_.find(stream); found != live_.end()) {
+  if (upkeep_.on_head(stream, status)) {
+    return;
+  }
+  if (const auto found = live_.find(stream); found != live_.end()) {
     Live& live = *found->second;
     live.unanswered = std::max(last_turn_begin_ - live.asked, Duration::zero());
     live.reply.on_head(status, content_type);
@@ -491,12 +481,9 @@ void AdapterService::on_head(net::HttpStreamId stream, int status, std::string_v
 }
 
 void AdapterService::on_bytes(net::HttpStreamId stream, std::string_view bytes) {
-  if (stream == poll_stream_) {
-    poll_body_ += bytes.substr(0, kPollBytesMax - std::min(kPollBytesMax, poll_body_.size()));
-    return;
-  }
   const auto found = live_.find(stream);
   if (found == live_.end()) {
+    upkeep_.on_bytes(stream, bytes);
     return;
   }
   metrics_.bytes.add(bytes.size());
@@ -516,18 +503,15 @@ void AdapterService::on_bytes(net::HttpStreamId stream, std::string_view bytes) 
 }
 
 void AdapterService::on_end(net::HttpStreamId stream, Status status) {
-  if (stream == poll_stream_) {
-    finish_poll(status);
-    return;
-  }
   const auto found = live_.find(stream);
   if (found == live_.end()) {
+    upkeep_.on_end(stream, status, *streams_, inflight());
     return;
   }
   Live& live = *found->second;
   raised_.clear();
   if (!status) {
-    next_poll_ = clock_.now();  // is it the engine, or only this connection?
+    upkeep_.look_now();
   }
   Status read =
       status ? live.reply.on_end(raised_) : live.reply.on_cut(std::move(status.error()), raised_);
@@ -573,6 +557,7 @@ void AdapterService::add_offer(StepOutput& step, const Live& live) {
   if (lease && !told) {
     return;  // the frontend sees an answer without an offer
   }
+  upkeep_.gave_prompt(lease.value_or(Duration::zero()));
   const auto milliseconds = [](Duration duration) {
     return static_cast<uint32_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
@@ -663,93 +648,8 @@ void AdapterService::fail_everything() {
   live_.clear();
   by_key_.clear();
   forsaken_ = 0;
-  if (poll_stream_ != 0) {
-    streams_->cancel(std::exchange(poll_stream_, 0));
-  }
+  upkeep_.stop(*streams_);
   deliver();
-}
-
-// ---- health and load
-
-void AdapterService::poll() {
-  if (poll_stream_ != 0) {
-    return;
-  }
-  const Traits& traits = dialect_->traits();
-  const bool scrape = !traits.metrics_path.empty() && !metrics_missing_;
-  const std::string_view path = scrape ? traits.metrics_path : traits.health_path;
-  poll_body_.clear();
-  poll_status_ = 0;
-  auto stream = streams_->start(
-      {.method = "GET", .url = config_.url + std::string(path), .headers = headers()},
-      {.connect_timeout = config_.connect_timeout, .timeout = kPollTimeout});
-  if (stream) {
-    poll_stream_ = *stream;
-  }
-}
-
-void AdapterService::finish_poll(const Status& status) {
-  poll_stream_ = 0;
-  const Traits& traits = dialect_->traits();
-  const bool scraped = !traits.metrics_path.empty() && !metrics_missing_;
-  if (!status || poll_status_ >= 500) {
-    metrics_.poll_failures.add();
-    const bool refused = !status && status.error().code() == Code::kUnavailable;
-    if (scraped && poll_status_ == 501) {
-      metrics_missing_ = true;  // llama.cpp without --metrics
-      return;
-    }
-    if (refused || poll_status_ == 503 || ++poll_failures_ >= kPollFailuresMax) {
-      set_healthy(false,
-                  status ? fmt::format("status {}", poll_status_) : status.error().message());
-    }
-    return;
-  }
-  poll_failures_ = 0;
-  LoadReading reading;
-  if (scraped && (poll_status_ != 200 || !dialect_->read_load(poll_body_, facts_, reading))) {
-    metrics_missing_ = true;
-    log::warn(kLogTarget, "the engine has no metrics we know: its load is what we sent it",
-              {{"url", config_.url}, {"path", traits.metrics_path}});
-    return;
-  }
-  if (!scraped && poll_status_ != 200) {
-    set_healthy(false, fmt::format("status {}", poll_status_));
-    return;
-  }
-  if (reading.process_start_s != process_start_s_) {
-    if (process_start_s_ != 0) {
-      log::warn(kLogTarget, "the engine was restarted", {{"url", config_.url}});
-    }
-    process_start_s_ = reading.process_start_s;
-  }
-  set_healthy(true, "");
-  publish(reading.load);
-}
-
-void AdapterService::set_healthy(bool healthy, std::string_view why) {
-  if (healthy_.exchange(healthy) == healthy) {
-    return;
-  }
-  metrics_.set_up(healthy);
-  if (healthy) {
-    log::info(kLogTarget, "the engine answers again", {{"url", config_.url}});
-    return;
-  }
-  log::warn(kLogTarget, "the engine does not answer: it gets nothing new",
-            {{"url", config_.url}, {"why", why}});
-}
-
-void AdapterService::publish(const LoadReport& load) {
-  {
-    const MutexLock lock(mutex_);
-    load_ = load;
-    load_.kv_total_blocks = facts_.total_blocks;
-    const auto ours = static_cast<uint32_t>(inflight_);
-    const uint32_t total = load.running + load.waiting;
-    foreign_ = total - std::min(total, ours);
-  }
-  metrics_.update(this->load());
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
+#include "stator/engine/adapters/control.h"
 #include "stator/engine/adapters/dialect.h"
 #include "stator/engine/api/engine.h"
 
@@ -44,6 +46,8 @@ struct AdapterConfig {
 /// A5  At most `inflight_max` requests run; as many more, cancelled before their first token, may
 ///     still fetch their prompt.
 /// A6  A hand-off reaches the engine within seconds of submit(), or never.
+/// A7  From the moment control() is asked to put the engine to sleep until it is awake again,
+///     submit() says kUnavailable.
 ///
 /// Thread-safe as Engine says; one thread of its own runs all connections.
 class AdapterEngine : public Engine {
@@ -52,6 +56,24 @@ class AdapterEngine : public Engine {
   virtual bool healthy() const = 0;
   virtual const EngineFacts& facts() const = 0;
   virtual const Traits& traits() const = 0;
+
+  /// Gives work up to an operator's wish: whether it sleeps now, by our doing or another's.
+  virtual bool asleep() const = 0;
+  /// The LoRA adapters it has loaded, sorted. As of the last look: one that somebody loads at the
+  /// server itself is seen ten polls later.
+  virtual std::vector<std::string> adapters() const = 0;
+
+  /// A prompt that was computed here for another server may still be fetched: its lease is not
+  /// over, and the server has not said since that it holds no blocks. Then this server and its
+  /// worker must stay.
+  virtual bool owes_prompts() const = 0;
+
+  using ControlDone = std::move_only_function<void(Status)>;
+  /// Does what an operator wants; `done` is told once how it went, on the adapter's thread, or on
+  /// the caller's where it is refused. kOverloaded beyond 16 at once, kDeadline after two minutes.
+  /// Once blocks were forgotten or lost, an AllCleared event of every rank follows, because some
+  /// engines tell of it with their next request only.
+  virtual void control(Control control, ControlDone done) = 0;
 };
 
 /// Asks a running server what it is. Blocks for at most the connect timeout per question. Errors:

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <boost/url/parse.hpp>
 
-#include "stator/engine/adapters/adapter_service.h"
+#include "stator/engine/adapters/upkeep.h"
 #include "stator/net/http_client.h"
 
 namespace stator::engine::adapters {
@@ -21,10 +21,7 @@ Result<std::string> host_of(const std::string& url) {
 Result<EngineFacts> ask_engine(const AdapterConfig& config, const Dialect& dialect) {
   EngineFacts facts;
   facts.model = config.upstream_model;
-  net::HttpHeaderList headers;
-  if (!config.api_key.empty()) {
-    headers.emplace_back("Authorization", "Bearer " + config.api_key);
-  }
+  const net::HttpHeaderList headers = headers_of(config);
   for (const Question& question : dialect.questions()) {
     const std::string path(question.path);
     STATOR_TRY(const net::HttpClientResponse answer,

@@ -12,6 +12,7 @@
 
 #include "stator/core/clock.h"
 #include "stator/core/result.h"
+#include "stator/engine/adapters/control.h"
 #include "stator/engine/adapters/raise.h"
 #include "stator/engine/api/engine.h"
 #include "stator/net/http_client.h"
@@ -48,10 +49,11 @@ struct EngineFacts {
   uint32_t max_num_seqs = 0;
   uint32_t dp_size = 1;  ///< data-parallel ranks, each with `total_blocks` of its own
   std::vector<KvEventSource> kv_sources;
-  std::optional<WorkerRole> role;  ///< in a fleet that is split into prefill and decode servers
-  uint16_t bootstrap_port = 0;     ///< where such servers meet
-  bool keeps_seeds = true;         ///< false: it takes a seed, but draws as it likes
-  HandoffAbility handoff;          ///< of make_ability(), not the server's word
+  std::optional<WorkerRole> role;     ///< in a fleet that is split into prefill and decode servers
+  uint16_t bootstrap_port = 0;        ///< where such servers meet
+  bool keeps_seeds = true;            ///< false: it takes a seed, but draws as it likes
+  std::vector<std::string> adapters;  ///< LoRA adapters it has loaded, sorted
+  HandoffAbility handoff;             ///< of make_ability(), not the server's word
   friend bool operator==(const EngineFacts&, const EngineFacts&) = default;
 };
 
@@ -93,6 +95,7 @@ struct Question {
 struct LoadReading {
   LoadReport load;
   double process_start_s = 0;  ///< changes when the engine restarts; 0 = not told
+  std::optional<bool> asleep;  ///< none: not told
 };
 
 class Dialect {
@@ -117,7 +120,14 @@ class Dialect {
   /// Reads a scrape; false if nothing in it is known.
   virtual bool read_load(std::string_view metrics, const EngineFacts& facts,
                          LoadReading& reading) const = 0;
+  /// The call for what an operator wants; kUnsupported where this kind of engine has none.
+  virtual Result<EngineCall> lower_control(const Control& control) const;
+  /// Whether the answer to that call says that it was done; an error names what to change.
+  virtual Status read_control(const Control& control, int status, std::string_view body) const;
 };
+
+/// Where servers with adapters list them; Dialect::learn() reads it.
+inline constexpr std::string_view kModelsPath = "/v1/models";
 
 struct DialectOptions {
   /// Token and text forms of prompts, for engines without token ids. Outlives the dialect.

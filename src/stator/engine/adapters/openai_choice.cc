@@ -48,26 +48,34 @@ Status learn_models(std::string_view body, EngineFacts& facts) {
   if (!find_array(root, "data", models)) {
     return Error(Code::kCorrupt, "/v1/models has no list of models");
   }
+  bool found = false;
+  facts.adapters.clear();
   for (const JsonElement element : models) {
     JsonObject model;
-    if (element.get(model) != simdjson::SUCCESS || !text_or(model, "parent", "").empty()) {
-      continue;  // adapters have a parent
-    }
-    const std::string_view id = text_or(model, "id", "");
-    if (id.empty() || (!facts.model.empty() && facts.model != id)) {
+    if (element.get(model) != simdjson::SUCCESS) {
       continue;
     }
-    facts.model = id;
-    facts.model_root = text_or(model, "root", "");
-    facts.max_model_len =
-        static_cast<uint32_t>(unsigned_or(model, "max_model_len", facts.max_model_len));
-    return {};
+    const std::string_view id = text_or(model, "id", "");
+    if (!text_or(model, "parent", "").empty()) {
+      facts.adapters.emplace_back(id);
+    } else if (!found && !id.empty() && (facts.model.empty() || facts.model == id)) {
+      found = true;
+      facts.model = id;
+      facts.model_root = text_or(model, "root", "");
+      facts.max_model_len =
+          static_cast<uint32_t>(unsigned_or(model, "max_model_len", facts.max_model_len));
+    }
   }
-  return Error(
-      Code::kNotFound,
-      facts.model.empty()
-          ? std::string("/v1/models lists no model")
-          : fmt::format("the engine does not serve '{}' (engine.upstream_model)", facts.model));
+  if (!found) {
+    return Error(
+        Code::kNotFound,
+        facts.model.empty()
+            ? std::string("/v1/models lists no model")
+            : fmt::format("the engine does not serve '{}' (engine.upstream_model)", facts.model));
+  }
+  std::erase(facts.adapters, "");
+  std::ranges::sort(facts.adapters);
+  return {};
 }
 
 }  // namespace stator::engine::adapters

@@ -38,7 +38,8 @@ class OpenAiAnswer {
   uint32_t cached_tokens_ = 0;
 };
 
-/// Facts every such server tells under /v1/models: the first model that is no adapter of another.
+/// Facts every such server tells under /v1/models: the first model that is no adapter of another,
+/// and the adapters.
 Status learn_models(std::string_view body, EngineFacts& facts);
 
 }  // namespace stator::engine::adapters

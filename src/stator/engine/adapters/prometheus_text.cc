@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/engine/adapters/prometheus_text.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace stator::engine::adapters {
@@ -58,6 +59,20 @@ std::optional<double> find_metric(std::string_view text,
     }
   }
   return std::nullopt;
+}
+
+std::optional<double> find_lowest(std::string_view text, std::string_view name,
+                                  std::string_view label) {
+  std::optional<double> lowest;
+  std::string_view line;
+  while (next_sample(text, line)) {
+    if (name_of(line) == name && line.contains(label)) {
+      if (const auto value = value_of(line)) {
+        lowest = std::min(lowest.value_or(*value), *value);
+      }
+    }
+  }
+  return lowest;
 }
 
 std::string_view find_label(std::string_view text, std::string_view name, std::string_view label) {

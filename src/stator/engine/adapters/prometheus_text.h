@@ -12,6 +12,10 @@ namespace stator::engine::adapters {
 std::optional<double> find_metric(std::string_view text,
                                   std::initializer_list<std::string_view> names);
 
+/// The lowest value among the series of `name` whose labels contain `label` (`key="value"`).
+std::optional<double> find_lowest(std::string_view text, std::string_view name,
+                                  std::string_view label);
+
 /// The value of a label of the first series of `name`; empty if there is none.
 std::string_view find_label(std::string_view text, std::string_view name, std::string_view label);
 

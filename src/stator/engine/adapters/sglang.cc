@@ -11,6 +11,7 @@
 #include "stator/engine/adapters/lower.h"
 #include "stator/engine/adapters/openai_choice.h"
 #include "stator/engine/adapters/prometheus_text.h"
+#include "stator/engine/adapters/sglang.h"
 
 namespace stator::engine::adapters {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 // SGLang over HTTP, 0.5: the native /generate route.
 
 constexpr Traits kTraits = {.kind = "sglang",
-                            .health_path = "/v1/models",  // /health generates a token when idle
+                            .health_path = kModelsPath,  // /health generates a token when idle
                             .metrics_path = "/metrics",
                             .kv_events = true,
                             .priority = true,
@@ -26,7 +27,7 @@ constexpr Traits kTraits = {.kind = "sglang",
                             .cache_salt = true,
                             .logprobs_max = 20};
 
-constexpr Question kQuestions[] = {{.path = "/v1/models"},
+constexpr Question kQuestions[] = {{.path = kModelsPath},
                                    {.path = "/server_info", .optional = true},
                                    {.path = "/get_server_info", .optional = true}};
 
@@ -52,6 +53,9 @@ Status learn_server_info(std::string_view body, std::string_view host, EngineFac
   facts.keeps_seeds = root["enable_deterministic_inference"].error() != simdjson::SUCCESS ||
                       is_true(root, "enable_deterministic_inference");
   facts.kv_sources.clear();
+  if (is_true(root, "enable_lora") || !facts.adapters.empty()) {
+    return {};  // events do not tell adapters' blocks from the model's own (0.5.23)
+  }
   JsonObject events;
   if (find_object(root, "kv_events", events) && text_or(events, "publisher", "") == "zmq") {
     const auto ranks = static_cast<uint32_t>(
@@ -202,7 +206,7 @@ class SglangDialect final : public Dialect {
   std::span<const Question> questions() const override { return kQuestions; }
 
   Status learn(std::string_view path, std::string_view body, EngineFacts& facts) const override {
-    if (path == "/v1/models") {
+    if (path == kModelsPath) {
       return learn_models(body, facts);
     }
     // The second name is the older one: asked, too, but the first to answer counts.
@@ -213,6 +217,13 @@ class SglangDialect final : public Dialect {
 
   std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const override {
     return std::make_unique<SglangRaiser>(request);
+  }
+
+  Result<EngineCall> lower_control(const Control& control) const override {
+    return lower_sglang_control(control);
+  }
+  Status read_control(const Control& control, int status, std::string_view body) const override {
+    return read_sglang_control(control, status, body);
   }
 
   bool read_load(std::string_view metrics, const EngineFacts& facts,

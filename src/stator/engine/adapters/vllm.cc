@@ -25,7 +25,7 @@ constexpr Traits kTraits = {.kind = "vllm",
                             .logprobs_max = 20};
 
 // Order matters: the list of models first, so that a wrong URL is told by its plainest question.
-constexpr Question kQuestions[] = {{.path = "/v1/models"},
+constexpr Question kQuestions[] = {{.path = kModelsPath},
                                    {.path = "/version", .optional = true},
                                    {.path = "/metrics", .optional = true},
                                    {.path = "/kv_event_sources", .optional = true}};
@@ -61,7 +61,7 @@ class VllmDialect final : public Dialect {
   std::span<const Question> questions() const override { return kQuestions; }
 
   Status learn(std::string_view path, std::string_view body, EngineFacts& facts) const override {
-    if (path == "/v1/models") {
+    if (path == kModelsPath) {
       return learn_models(body, facts);
     }
     if (path == "/version") {
@@ -80,6 +80,13 @@ class VllmDialect final : public Dialect {
 
   std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const override {
     return generate_ ? make_vllm_generate_raiser(request) : make_vllm_completion_raiser(request);
+  }
+
+  Result<EngineCall> lower_control(const Control& control) const override {
+    return lower_vllm_control(control);
+  }
+  Status read_control(const Control& control, int status, std::string_view body) const override {
+    return read_vllm_control(control, status, body);
   }
 
   std::optional<Duration> lease(const EngineFacts& facts, Duration configured) const override {
@@ -107,6 +114,10 @@ class VllmDialect final : public Dialect {
         count("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total");
     load.preemptions = count("vllm:num_preemptions_total", "vllm:num_preemptions");
     reading.process_start_s = find_metric(metrics, {"process_start_time_seconds"}).value_or(0);
+    if (const auto awake =
+            find_lowest(metrics, "vllm:engine_sleep_state", R"(sleep_state="awake")")) {
+      reading.asleep = *awake == 0;
+    }
     return running.has_value() || usage.has_value();
   }
 

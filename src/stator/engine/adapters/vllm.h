@@ -23,6 +23,9 @@ Result<EngineCall> lower_vllm_generate(const EngineRequest& request, const Engin
 std::unique_ptr<EventRaiser> make_vllm_completion_raiser(const EngineRequest& request);
 std::unique_ptr<EventRaiser> make_vllm_generate_raiser(const EngineRequest& request);
 
+EngineCall lower_vllm_control(const Control& control);
+Status read_vllm_control(const Control& control, int status, std::string_view body);
+
 /// "token_id:<n>", as vLLM spells tokens when asked to. Nothing for other text.
 std::optional<TokenId> parse_token_text(std::string_view text);
 

@@ -91,6 +91,40 @@ TEST_F(EndpointsTest, ModelsWithWorkersAreListed) {
   EXPECT_THAT(body, HasSubstr("absent"));
 }
 
+TEST_F(EndpointsTest, AdaptersAreModelsWhileAWorkerHasThem) {
+  add_worker();
+  auto second = worker(8);
+  second.model.adapters = {"clerk", "poet"};
+  catalog_.add_worker(second);
+  auto third = worker(9);
+  third.model.adapters = {"poet"};
+  catalog_.add_worker(third);
+  EXPECT_THAT(get("/v1/models").second, HasSubstr(R"("id":"poet","object":"model")"));
+  EXPECT_THAT(get("/v1/models/poet").second, HasSubstr(R"("parent":"demo")"));
+  EXPECT_EQ(catalog_.resolve("demo:clerk").adapter, "clerk");
+  EXPECT_EQ(catalog_.resolve("demo").adapter, "");
+
+  second.model.adapters = {"poet"};
+  catalog_.add_worker(second);
+  EXPECT_EQ(catalog_.resolve("clerk").model, nullptr);
+  EXPECT_EQ(catalog_.resolve("demo:clerk").model, nullptr);
+  catalog_.remove_worker(WorkerId(9));
+  EXPECT_NE(catalog_.resolve("poet").model, nullptr) << "worker 8 has it";
+  catalog_.remove_worker(WorkerId(8));
+  EXPECT_EQ(catalog_.resolve("poet").model, nullptr);
+  EXPECT_TRUE(catalog_.list_adapters().empty());
+}
+
+TEST_F(EndpointsTest, AModelGoesBeforeAnAdapterOfItsName) {
+  add_worker();
+  auto other = worker(8);
+  other.model.adapters = {"demo"};
+  catalog_.add_worker(other);
+  EXPECT_EQ(catalog_.resolve("demo").adapter, "");
+  EXPECT_EQ(catalog_.resolve("demo:demo").adapter, "demo");
+  EXPECT_TRUE(catalog_.list_adapters().empty());
+}
+
 TEST_F(EndpointsTest, AWorkerWithOtherFilesIsKeptOut) {
   add_worker();
   auto other = worker(8);

@@ -130,16 +130,17 @@ class PrepareFixture : public ::testing::Test {
     if (!request) {
       return std::move(request.error());
     }
-    return prepare_chat(std::move(*request), model_, context());
+    return prepare_chat(std::move(*request), {model_, {}}, context());
   }
   api::ApiResult<GenerationPlan> completion(std::string body) {
     auto request = api::parse_completion_request(body, {});
     if (!request) {
       return std::move(request.error());
     }
-    return prepare_completion(std::move(*request), model_, context());
+    return prepare_completion(std::move(*request), {model_, adapter_}, context());
   }
 
+  std::string adapter_;  ///< completions are for it
   FrontendConfig config_;
   Metrics metrics_;
   PromptEncoder encoder_{config_, metrics_, nullptr};

@@ -612,12 +612,12 @@ TEST_F(GenerationTest, TheWantedShapeReachesEnginesThatFollowIt) {
   std::string body = R"({"model":"demo","messages":[{"role":"user","content":"Hi"}])" + wish + "}";
   auto request = api::parse_chat_request(body, {.guided_decoding = true});
   ASSERT_TRUE(request.has_value());
-  const auto refused = prepare_chat(*request, model_, context());
+  const auto refused = prepare_chat(*request, {model_, {}}, context());
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), Code::kUnsupported);
   EXPECT_EQ(refused.error().param, "response_format");
   model_->structured_output = true;
-  auto plan = prepare_chat(std::move(*request), model_, context());
+  auto plan = prepare_chat(std::move(*request), {model_, {}}, context());
   ASSERT_TRUE(plan.has_value()) << plan.error().message();
   auto generation = start(std::move(*plan));
   EXPECT_EQ(

@@ -194,6 +194,22 @@ TEST_F(PrepareTest, RoutingWishesComeFromHeadersAndHints) {
   EXPECT_EQ(wish.required_taints, std::vector<std::string>{"zone=a"});
 }
 
+TEST_F(PrepareTest, AnAdapterHasItsOwnBlocksNameAndWorkers) {
+  const std::string body = completion_body(
+      R"("prompt":"one two three four five six seven eight nine ten eleven twelve thirteen fourteen")");
+  const auto base = completion(body);
+  adapter_ = "poet";
+  const auto adapted = completion(body);
+  ASSERT_TRUE(adapted.has_value());
+  EXPECT_EQ(adapted->prompts, base->prompts);
+  EXPECT_NE(adapted->sequences, base->sequences);
+  EXPECT_EQ(adapted->sequences.front(), PromptEncoder::hash_ids(adapted->prompts.front(), *model_,
+                                                                blocks::hash_seed("poet", ""))
+                                            .sequences);
+  EXPECT_EQ(adapted->answer.model, "poet");
+  EXPECT_EQ(adapted->routing.required_taints, std::vector<std::string>{adapter_taint("poet")});
+}
+
 TEST_F(PrepareTest, AWorkerListThatIsNoneIsRefused) {
   for (const char* list : {"x", "3,x", "3x", "3,-1", ",3"}) {
     http_ = net::HttpRequest("POST", "/v1/chat/completions");

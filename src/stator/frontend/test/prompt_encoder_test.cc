@@ -24,10 +24,13 @@ std::string long_text() {
 class PromptEncoderTest : public ::testing::Test {
  protected:
   void expect_right(const PromptEncoder& encoder, const std::string& text, size_t cached_min) {
-    const auto prompt = encoder.encode_text(text, *model_, {.cache_salt = "blue"});
+    const auto prompt =
+        encoder.encode_text(text, *model_, {.hash_seed = blocks::hash_seed("", "blue")});
     ASSERT_TRUE(prompt.has_value());
     EXPECT_EQ(prompt->ids, tokens_of(text));
-    EXPECT_EQ(prompt->sequences, PromptEncoder::hash_ids(prompt->ids, *model_, "blue").sequences);
+    EXPECT_EQ(
+        prompt->sequences,
+        PromptEncoder::hash_ids(prompt->ids, *model_, blocks::hash_seed("", "blue")).sequences);
     EXPECT_GE(prompt->cached_ids, cached_min);
   }
 

@@ -17,6 +17,7 @@ InstanceRecord full_record() {
   record.started_at_ms = 1'789'000'000'123;
   record.model = {.name = "m",
                   .aliases = {"a", "b"},
+                  .adapters = {"poet", "clerk"},
                   .model_path = "/models/m",
                   .architectural_context = 32768,
                   .context_length = 4096,
@@ -75,6 +76,7 @@ TEST(InstanceRecord, NamesTheFieldThatIsWrong) {
       {R"({"instance_id":5,"address":"h:1","model":{"eos_token_ids":7}})", "eos_token_ids"},
       {R"({"instance_id":5,"address":"h:1","model":{"eos_token_ids":["x"]}})", "eos_token_ids"},
       {R"({"instance_id":5,"address":"h:1","model":{"aliases":[1]}})", "aliases"},
+      {R"({"instance_id":5,"address":"h:1","model":{"adapters":"poet"}})", "adapters"},
       {R"({"instance_id":5,"address":"h:1","model":{"structured_output":1}})", "structured_output"},
       {R"({"instance_id":5,"address":"h:1","model":{"worker_type":"encode"}})", "worker_type"},
       {R"({"instance_id":5,"address":"h:1","model":{"handoff":7}})", "handoff"},
