@@ -106,6 +106,19 @@ class Fleet(unittest.TestCase):
     def ended(self, outcome: str) -> float:
         return self.http.metric("stator_frontend_handoff_seconds_count", outcome=outcome)
 
+    def stop_while_the_prompt_is_fetched(self) -> threading.Thread:
+        """The decode server stands still, its prompt is computed, and the prefill worker is told to go."""
+        os.kill(self.engines["decode"][0].process.pid, signal.SIGSTOP)
+        self.answers: list[dict] = []
+        client = threading.Thread(target=lambda: self.answers.append(ask(self.stator.port)))
+        client.start()
+        giver = Http(self.engines["prefill"][0].port)
+        eventually(lambda: giver.metric("vllm:request_success_total", finished_reason="length") == 1, "it is computed")
+        eventually(lambda: self.http.metric("stator_router_active_requests") == 1, "the decode worker was asked")
+        self.workers["prefill"][0].terminate()
+        eventually(lambda: "prompts may still be fetched" in self.workers["prefill"][0].log(), "it waits")
+        return client
+
     def check(self, **fields) -> dict:
         answer = ask(self.stator.port, **fields)
         self.assertEqual(said(answer), said(ask(self.alone.port, **fields)))
@@ -130,6 +143,16 @@ class Vllm(Fleet):
         self.assertEqual(self.external_hits(), 1 + 2 + 15 + 16 + 17 + 200)
         self.assertEqual(self.ended("used"), 6)
         self.assertEqual(self.http.metric("stator_router_disaggregation_total", path="split"), 6)
+
+    def test_a_prefill_worker_stays_until_its_last_prompt_was_fetched(self):
+        client = self.stop_while_the_prompt_is_fetched()
+        os.kill(self.engines["decode"][0].process.pid, signal.SIGCONT)
+        client.join()
+
+        self.assertEqual(said(self.answers[0]), self.expected)
+        self.assertEqual(self.ended("used"), 1)
+        self.assertGreater(self.external_hits(), 0)
+        self.assertEqual(self.workers["prefill"][0].wait(), 0)
 
     def test_what_clients_ask_for_holds_over_the_seam(self):
         whole = ask(self.alone.port)["text"][0]
@@ -241,6 +264,13 @@ class ShortLease(Fleet):
 
     def worker_arguments(self) -> tuple[str, ...]:
         return ("--engine-handoff-lease", "1s")
+
+    def test_a_prefill_worker_does_not_wait_for_a_taker_longer_than_its_lease(self):
+        client = self.stop_while_the_prompt_is_fetched()
+        self.assertEqual(self.workers["prefill"][0].wait(), 0)
+        os.kill(self.engines["decode"][0].process.pid, signal.SIGCONT)
+        client.join()
+        self.assertEqual(said(self.answers[0]), self.expected)
 
     def test_a_frontend_that_stood_still_starts_over(self):
         self.fault("prefill", kind="slow", delay_ms=300)

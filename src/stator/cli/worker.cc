@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -39,6 +40,12 @@ struct ServedWorkers {
       count += server->in_flight();
     }
     return count;
+  }
+  /// Somebody may still fetch a prompt that was computed here.
+  bool owe_prompts() const {
+    return std::ranges::any_of(hosted, [](const WorkerHost::Worker& worker) {
+      return worker.server != nullptr && worker.server->owes_prompts();
+    });
   }
   size_t unsent() const {
     size_t count = 0;
@@ -81,7 +88,7 @@ Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& di
   return {};
 }
 
-/// Lets running requests finish, then gives the rest to other
+/// Lets running requests finish and finished prompts be fetched, then gives the rest to other
 /// workers: the engines' last words reach the frontends before the sessions end. A second signal
 /// cuts the first part short.
 void drain_and_stop(ServedWorkers& workers, const Settings& settings, Signals& signals) {
@@ -95,7 +102,12 @@ void drain_and_stop(ServedWorkers& workers, const Settings& settings, Signals& s
     workers.servers[i]->drain();
   }
   const Duration timeout = settings.worker.drain_timeout;
-  for (Duration waited{}; waited < timeout && workers.in_flight() > 0; waited += kDrainPoll) {
+  bool told = false;
+  for (Duration waited{}; waited < timeout && (workers.in_flight() > 0 || workers.owe_prompts());
+       waited += kDrainPoll) {
+    if (workers.in_flight() == 0 && !std::exchange(told, true)) {
+      log::info("worker", "nothing runs, but prompts may still be fetched");
+    }
     if (signals.wait_for(kDrainPoll)) {
       break;
     }
