@@ -36,20 +36,25 @@ void give_back(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
     in.consume(state.opener_bytes - state.raw.size());
     state.raw.append(in.consumed_since(from));
   }
-  std::string_view text = state.raw;
+  const std::string raw = std::move(state.raw);
+  std::string_view text = raw;
   if (plan.keeps_opener) {
-    state.kept_openers += state.opener_bytes > 0 ? 1 : 0;
+    state.kept_openers += state.opener_bytes > 0 && !state.handed_over ? 1 : 0;
   } else {
     text.remove_prefix(std::min(state.opener_bytes, text.size()));
   }
   if (state.opener_bytes > 0 || state.at_start) {  // a bracket in prose is nothing to count
     out.recovered(Recovery::kNotACall);
-  } else if (state.raw.size() > 1) {  // more than the bracket: it looked like a call for a while
+  } else if (raw.size() > 1) {  // more than the bracket: it looked like a call for a while
     ++state.false_starts;
   }
-  out.text(text);
   state.at_start = false;
   close_body(state);
+  if (state.handed_over) {
+    resume_reasoning(plan, state, text, out);
+  } else {
+    out.text(text);
+  }
 }
 
 bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
@@ -57,6 +62,7 @@ bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
   const Progress progress = state.body->step(in, out);
   if (state.may_be_text && state.body->committed()) {
     state.may_be_text = false;
+    state.handed_over = false;
     state.raw.clear();
   } else if (state.may_be_text) {
     state.raw.append(in.consumed_since(from));
@@ -99,6 +105,7 @@ bool step_start(const ParserPlan& plan, ChoiceState& state, Window& in) {
     open_body(plan, state, 0);
     return true;
   }
+  const size_t from = in.consumed();
   MarkerSet::Hit hit;
   switch (plan.start_markers.match_at(in, space, hit)) {
     case MarkerSet::Match::kMaybe:
@@ -106,7 +113,7 @@ bool step_start(const ParserPlan& plan, ChoiceState& state, Window& in) {
     case MarkerSet::Match::kYes:
       if (static_cast<Role>(hit.role) == Role::kFraming) {
         in.consume(space + hit.length_bytes);
-        state.trims_newline = true;
+        state.trims_newline = !in.consumed_since(from).ends_with('\n');
         state.at_start = false;
       } else {
         open_body(plan, state, 0);

@@ -98,8 +98,13 @@ std::unique_ptr<const ParserPlan> compile_plan(ParserOptions options) {
     plan->machine =
         named ? make_guided_arguments_machine()
               : make_body_machine({.spec = *plan->calls_family, .options = plan->options});
+    plan->calls_are_json = plan->calls_family->body == BodyKind::kJsonCalls;
     plan->keeps_opener = plan->calls_family->has_flag("keep_opener");
     add_calls(*plan->calls_family, *plan);
+  }
+  if (plan->calls_family == nullptr && plan->options.tools_family != nullptr) {
+    plan->start_markers.add(plan->options.tools_family->find_markers("text_prefix"),
+                            static_cast<int>(Role::kFraming));
   }
   if (plan->options.tools_family != nullptr && plan->options.tools_family->always_on) {
     plan->text_markers.add(plan->options.tools_family->find_markers("framing"),

@@ -35,6 +35,7 @@ struct ParserPlan {
   std::string prefix;             ///< text that is put before the output
   bool starts_in_body = false;    ///< channel formats: the machine reads everything
   bool starts_with_name = false;  ///< any first word may begin a call
+  bool calls_are_json = false;    ///< what follows an opener of calls is '{' or '['
   bool keeps_opener = false;      ///< what turns out to be no call is text with its opening marker
 };
 
@@ -70,6 +71,8 @@ struct ChoiceState {
   bool reasoning_written = false;
   bool span_written = false;     ///< and this span has written some
   bool reasoned_before = false;  ///< a span of reasoning has ended: the next one is set apart
+  bool handed_over = false;      ///< calls were seen in reasoning; it goes on if they are none
+  bool handed_newline = false;   ///< with handed_over: a newline stood before their opener
 };
 
 /// Whether the output begins with JSON instead of reasoning: false if more text is needed. In
@@ -78,6 +81,11 @@ bool peek(const ParserPlan& plan, ChoiceState& state, Window& in);
 
 /// One step in reasoning: false if more text is needed. Same place.
 bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out);
+
+/// What looked like calls in reasoning was none: `text` is reasoning, up to a closer in it. Same
+/// place.
+void resume_reasoning(const ParserPlan& plan, ChoiceState& state, std::string_view text,
+                      CallWriter& out);
 
 /// After reasoning, before content: false if more text is needed. Same place.
 bool trim_after_reasoning(ChoiceState& state, Window& in);

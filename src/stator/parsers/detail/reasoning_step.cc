@@ -77,6 +77,22 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
     return false;
   }
   const auto role = static_cast<Role>(hit.role);
+  if (role == Role::kCalls && plan.calls_are_json) {  // or the model only thinks about calls
+    const size_t behind = hit.offset + hit.length_bytes;
+    const size_t space = leading_space(in.rest().substr(behind));
+    const bool is_cut = behind + space == in.rest().size();
+    if (is_cut && !in.ending() && space <= kMaxHeldSpaceBytes) {
+      write(state, text.substr(0, text.size() - (newline_last ? 1 : 0)), out);
+      in.consume(text.size() - (newline_last ? 1 : 0));
+      return false;
+    }
+    const char first = is_cut ? '\0' : in.rest()[behind + space];
+    if (!is_cut && first != '{' && first != '[') {
+      write(state, in.rest().substr(0, behind), out);
+      in.consume(behind);
+      return true;
+    }
+  }
   if (role == Role::kReasoningOpen) {
     const size_t end = hit.offset + hit.length_bytes;
     if (is_blank) {  // written although the prompt had it
@@ -93,12 +109,43 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
     in.consume(hit.length_bytes);
     state.trims_newline = true;
   }
+  state.handed_over = role == Role::kCalls;
+  state.handed_newline = state.handed_over && newline_last;
   state.reasoned_before = state.reasoning_written;
   state.span_written = false;
   state.mode = ChoiceState::Mode::kText;
   state.at_start = !out.text_started();
   out.end_reasoning();
   return true;
+}
+
+void resume_reasoning(const ParserPlan& plan, ChoiceState& state, std::string_view text,
+                      CallWriter& out) {
+  const Window all(text, {}, Window::Ending::kYes);
+  size_t end = 0;
+  auto hit = plan.reasoning_markers.find(all);
+  while (hit && static_cast<Role>(hit.role) != Role::kReasoningClose) {
+    end += hit.offset + hit.length_bytes;
+    hit = plan.reasoning_markers.find(Window(text.substr(end), {}, Window::Ending::kYes));
+  }
+  end += hit.offset;
+  state.reasoned_before = false;  // still the same span
+  if (state.handed_newline) {
+    write(state, "\n", out);
+  }
+  write(state, text.substr(0, end), out);
+  state.handed_over = false;
+  state.mode = ChoiceState::Mode::kReasoning;
+  if (!hit) {
+    return;
+  }
+  state.mode = ChoiceState::Mode::kText;
+  state.reasoned_before = state.reasoning_written;
+  state.span_written = false;
+  out.end_reasoning();
+  text.remove_prefix(end + hit.length_bytes);
+  text.remove_prefix(text.starts_with('\n') ? 1 : 0);
+  out.text(text);
 }
 
 bool trim_after_reasoning(ChoiceState& state, Window& in) {
