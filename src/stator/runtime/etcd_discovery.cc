@@ -79,6 +79,7 @@ class EtcdDiscovery final : public Discovery, public detail::RecordKeeper {
       publish();  // the first view, so that "no instance" is a fact from the start
     }
     keeper_ = net::Thread("etcd-lease", [this] { keep(); });
+    teller_ = net::Thread("etcd-tell", [this] { tell(); });
     watcher_ = net::Thread("etcd-watch", [this] { follow(); });
   }
   EtcdDiscovery(const EtcdDiscovery&) = delete;
@@ -87,13 +88,12 @@ class EtcdDiscovery final : public Discovery, public detail::RecordKeeper {
     {
       const MutexLock lock(mutex_);
       stopping_ = true;
-      if (watch_ != nullptr) {
-        watch_->cancel();
-      }
     }
     changed_.notify_all();
+    client_->interrupt();
     watcher_.join();
     keeper_.join();
+    teller_.join();
     if (lease_.id != 0 && store_up_) {
       client_->revoke(lease_.id).ignore("the lease runs out by itself");
     }
@@ -127,6 +127,9 @@ class EtcdDiscovery final : public Discovery, public detail::RecordKeeper {
   Duration renew(TimePoint now);
   Duration grant();
   Duration write_records() STATOR_EXCLUDES(mutex_);
+
+  // The teller, which never waits for the store. What waits for it is bounded by the instances.
+  void tell() STATOR_EXCLUDES(mutex_);
   void publish() STATOR_EXCLUDES(mutex_);
 
   // The watcher.
@@ -148,8 +151,7 @@ class EtcdDiscovery final : public Discovery, public detail::RecordKeeper {
   EtcdClient::Lease lease_;                 // the keeper's, then the destructor's
   TimePoint lease_due_{};                   // the keeper's
   TimePoint lease_answered_{};              // the keeper's
-  TimePoint published_{};                   // the keeper's
-  uint64_t bad_records_ = 0;                // the keeper's
+  uint64_t bad_records_ = 0;                // the teller's, before it starts the constructor's
 
   Mutex mutex_;
   std::condition_variable_any changed_;
@@ -160,10 +162,10 @@ class EtcdDiscovery final : public Discovery, public detail::RecordKeeper {
   std::map<std::string, Owned> owned_ STATOR_GUARDED_BY(mutex_);  // by key
   int64_t lease_id_ STATOR_GUARDED_BY(mutex_) = 0;
   std::string last_error_ STATOR_GUARDED_BY(mutex_);
-  detail::EtcdWatch* watch_ STATOR_GUARDED_BY(mutex_) = nullptr;  // follow() owns it
   std::atomic<bool> store_up_{true};
   net::Thread keeper_;
   net::Thread watcher_;
+  net::Thread teller_;
 };
 
 void EtcdDiscovery::note(const Status& status) {
@@ -262,7 +264,7 @@ void EtcdDiscovery::withdraw(const InstanceKey& key, Incarnation incarnation) {
   }
 }
 
-// The keeper: lease, own records, publishing
+// The keeper: lease, own records
 
 void EtcdDiscovery::keep() {
   while (true) {
@@ -271,25 +273,10 @@ void EtcdDiscovery::keep() {
     if (lease_.id != 0) {
       next = std::min(next, write_records());
     }
-    bool due = false;
-    {
-      const MutexLock lock(mutex_);
-      view_.expire(now);
-      due = view_.changed();
-    }
-    if (due && now - published_ >= kPublishPace) {
-      publish();
-      published_ = now;
-    } else if (due) {
-      next = std::min(next, published_ + kPublishPace - now);
-    }
     MutexLock lock(mutex_);
-    if (stopping_) {
-      return;
-    }
-    // A change while we were at it is noticed by the flags, which are set before the notice.
-    if (!wanted_ && !(view_.changed() && !due)) {
-      changed_.wait_for(lock, std::max(next, Duration(1ms)));
+    if (!wanted_ && !stopping_) {
+      changed_.wait_for(lock, std::max(next, Duration(1ms)),
+                        [this]() STATOR_REQUIRES(mutex_) { return wanted_ || stopping_; });
     }
     if (stopping_) {
       return;
@@ -379,6 +366,27 @@ Duration EtcdDiscovery::write_records() {
   return kIdle;
 }
 
+// The teller: what the view became, to those who watch it
+
+void EtcdDiscovery::tell() {
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      view_.expire(clock_.now());
+      while (!stopping_ && !view_.changed()) {
+        changed_.wait_for(lock, kIdle);
+        view_.expire(clock_.now());
+      }
+      if (stopping_) {
+        return;
+      }
+    }
+    publish();
+    MutexLock lock(mutex_);
+    changed_.wait_for(lock, kPublishPace, [this]() STATOR_REQUIRES(mutex_) { return stopping_; });
+  }
+}
+
 void EtcdDiscovery::publish() {
   std::vector<detail::InstanceChange> changes;
   {
@@ -466,13 +474,6 @@ bool EtcdDiscovery::sync() {
 }
 
 void EtcdDiscovery::read(detail::EtcdWatch& watch) {
-  {
-    const MutexLock lock(mutex_);
-    if (stopping_) {
-      watch.cancel();
-    }
-    watch_ = &watch;
-  }
   pb::WatchResponse response;
   bool go_on = true;
   while (go_on && watch.read(response)) {
@@ -480,10 +481,7 @@ void EtcdDiscovery::read(detail::EtcdWatch& watch) {
   }
   {
     const MutexLock lock(mutex_);
-    watch_ = nullptr;
-    if (stopping_) {
-      go_on = false;
-    }
+    go_on = go_on && !stopping_;
   }
   if (!go_on) {
     watch.cancel();

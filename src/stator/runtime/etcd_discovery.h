@@ -35,8 +35,9 @@ Result<EtcdOptions> parse_etcd_url(std::string_view url);
 /// Discovery through an etcd v3 store (3.4 or newer). Keys are ROOT/v1/instances/ns/component/
 /// endpoint/worker, values instance records; the keys of a process hang on one lease.
 ///
-/// One thread watches, another keeps the lease and publishes views. While the store is away the
-/// last view stays and nobody is removed; both threads try for as long as the object lives. A lease
+/// One thread watches, another keeps the lease and writes records, a third tells watches what
+/// changed. While the store is away the last view stays and nobody is removed; the threads try for
+/// as long as the object lives, and its end waits a second at most for the store. A lease
 /// that was lost, a key that was deleted and a store that was wiped are mended by writing the own
 /// records again.
 ///

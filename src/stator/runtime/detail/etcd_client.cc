@@ -16,6 +16,8 @@ namespace pb = etcdserverpb;
 
 constexpr int kKeepaliveMs = 5000;
 constexpr int kKeepaliveTimeoutMs = 5000;
+// Nobody waits longer to tell the store what its lease tells it soon anyway.
+constexpr Duration kRevokeTimeout = std::chrono::seconds(1);
 constexpr int kMessageBytesMax = 256 << 20;  // 10,000 records of 16 KiB in one snapshot
 
 Result<std::string> read_pem(const std::string& path) {
@@ -140,7 +142,10 @@ Status EtcdClient::log_in() {
   request.set_name(options_.username);
   request.set_password(options_.password);
   pb::AuthenticateResponse response;
-  STATOR_CHECK(check(pb::Auth::NewStub(channel())->Authenticate(&call, request, &response)));
+  STATOR_CHECK(enter(call));
+  const grpc::Status status = pb::Auth::NewStub(channel())->Authenticate(&call, request, &response);
+  leave(call);
+  STATOR_CHECK(check(status));
   const MutexLock lock(mutex_);
   token_ = response.token();
   return {};
@@ -153,7 +158,36 @@ Status EtcdClient::run(Call call) {
   grpc::ClientContext context;
   context.set_deadline(deadline_in(options_.call_timeout));
   prepare(context);
-  return check(call(channel(), context));
+  STATOR_CHECK(enter(context));
+  const grpc::Status status = call(channel(), context);
+  leave(context);
+  return check(status);
+}
+
+Status EtcdClient::enter(grpc::ClientContext& call) {
+  const MutexLock lock(mutex_);
+  if (interrupted_) {
+    return Error(Code::kUnavailable, "etcd: the client is being closed");
+  }
+  calls_.insert(&call);
+  return {};
+}
+
+void EtcdClient::leave(grpc::ClientContext& call) {
+  const MutexLock lock(mutex_);
+  calls_.erase(&call);
+}
+
+void EtcdClient::interrupt() {
+  const MutexLock lock(mutex_);
+  interrupted_ = true;
+  for (grpc::ClientContext* call : calls_) {
+    call->TryCancel();
+  }
+}
+
+EtcdWatch::~EtcdWatch() {
+  client_.leave(call_);
 }
 
 Result<pb::RangeResponse> EtcdClient::range(std::string_view prefix, Wanted wanted) {
@@ -236,15 +270,17 @@ Status EtcdClient::revoke(int64_t lease) {
   pb::LeaseRevokeRequest request;
   request.set_id(lease);
   pb::LeaseRevokeResponse response;
-  return run([&](const auto& to, auto& context) {
-    return pb::Lease::NewStub(to)->LeaseRevoke(&context, request, &response);
-  });
+  grpc::ClientContext context;
+  context.set_deadline(deadline_in(std::min(options_.call_timeout, kRevokeTimeout)));
+  prepare(context);
+  return check(pb::Lease::NewStub(channel())->LeaseRevoke(&context, request, &response));
 }
 
 Result<std::unique_ptr<EtcdWatch>> EtcdClient::watch(std::string_view prefix, int64_t revision) {
   STATOR_CHECK(log_in());
-  auto watch = std::unique_ptr<EtcdWatch>(new EtcdWatch());
+  auto watch = std::unique_ptr<EtcdWatch>(new EtcdWatch(*this));
   prepare(watch->call_);
+  STATOR_CHECK(enter(watch->call_));
   watch->stream_ = pb::Watch::NewStub(channel())->Watch(&watch->call_);
   pb::WatchRequest request;
   pb::WatchCreateRequest& create = *request.mutable_create_request();

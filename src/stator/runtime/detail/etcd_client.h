@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,9 +19,12 @@
 
 namespace stator::runtime::detail {
 
-/// A watch of keys. Read by one thread; cancelled by any.
+class EtcdClient;
+
+/// A watch of keys, of one thread but for EtcdClient::interrupt(). The client outlives it.
 class EtcdWatch {
  public:
+  ~EtcdWatch();
   /// The next response; false when the stream is over (status() says why).
   bool read(etcdserverpb::WatchResponse& response) { return stream_->Read(&response); }
   void cancel() { call_.TryCancel(); }
@@ -28,6 +32,8 @@ class EtcdWatch {
 
  private:
   friend class EtcdClient;
+  explicit EtcdWatch(EtcdClient& client) : client_(client) {}
+  EtcdClient& client_;
   grpc::ClientContext call_;
   std::unique_ptr<grpc::ClientReaderWriter<etcdserverpb::WatchRequest, etcdserverpb::WatchResponse>>
       stream_;
@@ -59,6 +65,8 @@ class EtcdClient {
   /// All changes of keys with the prefix from `revision` on.
   Result<std::unique_ptr<EtcdWatch>> watch(std::string_view prefix, int64_t revision);
 
+  /// Calls under way, watches too, fail now and later ones at once; revoke() may still be tried.
+  void interrupt() STATOR_EXCLUDES(mutex_);
   /// The member failed elsewhere (a watch ended): ask another one next.
   void next_member() { ++member_; }
 
@@ -70,12 +78,18 @@ class EtcdClient {
   Status check(const grpc::Status& status) STATOR_EXCLUDES(mutex_);
   template <typename Call>
   Status run(Call call);
+  friend class EtcdWatch;
+  Status enter(grpc::ClientContext& call) STATOR_EXCLUDES(mutex_);
+  void leave(grpc::ClientContext& call) STATOR_EXCLUDES(mutex_);
 
   const EtcdOptions options_;
   std::vector<std::shared_ptr<grpc::Channel>> channels_;  // one per member
   std::atomic<size_t> member_{0};
   Mutex mutex_;
   std::string token_ STATOR_GUARDED_BY(mutex_);  // of the user, empty: not logged in
+  // Calls under way: a few per thread that uses the client, and the watches.
+  std::set<grpc::ClientContext*> calls_ STATOR_GUARDED_BY(mutex_);
+  bool interrupted_ STATOR_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace stator::runtime::detail
