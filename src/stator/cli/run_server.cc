@@ -57,6 +57,9 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
     process->replicas_ =
         std::make_unique<frontend::ReplicaSync>(settings.router.replicas, clock, metrics);
   }
+  if (settings.frontend.journals.enabled) {
+    process->journals_ = runtime::JournalHub::create(settings.frontend.journals, clock, metrics);
+  }
   frontend::ModelSources sources{
       .resolve_path =
           [&settings](const std::string& path) { return resolve_model_dir(path, settings.hub); },
@@ -83,10 +86,12 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
       frontend::resolve_shard_count(settings.frontend.shards), clock, metrics);
   STATOR_TRY(
       process->frontend_,
-      frontend::Frontend::create(
-          settings.frontend, *process->shards_,
-          {.catalog = *process->catalog_, .receipts = process->receipts_, .metrics = metrics},
-          settings.port.share ? net::PortJoin::kYes : net::PortJoin::kNo));
+      frontend::Frontend::create(settings.frontend, *process->shards_,
+                                 {.catalog = *process->catalog_,
+                                  .receipts = process->receipts_,
+                                  .metrics = metrics,
+                                  .journals = process->journals_.get()},
+                                 settings.port.share ? net::PortJoin::kYes : net::PortJoin::kNo));
   return process;
 }
 
@@ -100,6 +105,9 @@ FrontendProcess::~FrontendProcess() {
   if (frontend_ != nullptr) {
     frontend_->stop();
   }
+  if (journals_ != nullptr) {
+    journals_->stop();
+  }
   frontend_.reset();
   if (shards_ != nullptr) {
     shards_->stop();
@@ -109,6 +117,9 @@ FrontendProcess::~FrontendProcess() {
 Status FrontendProcess::start(runtime::Discovery& discovery, runtime::Connector& connector) {
   if (replicas_ != nullptr) {
     STATOR_CHECK(replicas_->start(*catalog_, discovery));
+  }
+  if (journals_ != nullptr) {
+    STATOR_CHECK(journals_->start(discovery));
   }
   if (snapshots_ != nullptr) {
     snapshots_->start([&catalog = *catalog_] { return catalog.list_all(); });
@@ -167,6 +178,9 @@ void FrontendProcess::drain_and_stop(Signals& signals) {
     snapshots_->stop();  // before the workers are given up
   }
   frontend_->stop();
+  if (journals_ != nullptr) {
+    journals_->stop();
+  }
   if (replicas_ != nullptr) {
     replicas_->stop();
   }

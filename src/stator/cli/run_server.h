@@ -53,6 +53,7 @@ class FrontendProcess {
   const Settings& settings_;
   router::ReceiptLog receipts_;
   std::unique_ptr<frontend::ReplicaSync> replicas_;            // null unless asked for
+  std::unique_ptr<runtime::JournalHub> journals_;              // the same
   std::unique_ptr<frontend::IndexSnapshotService> snapshots_;  // null: none are kept
   std::unique_ptr<frontend::ModelCatalog> catalog_;
   std::unique_ptr<net::ShardSet> shards_;

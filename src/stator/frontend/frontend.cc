@@ -42,7 +42,8 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
                                           .encoder = encoder_,
                                           .compute = compute_,
                                           .stage = stage_,
-                                          .fleet = fleet_}));
+                                          .fleet = fleet_,
+                                          .journals = environment_.journals}));
   }
 }
 

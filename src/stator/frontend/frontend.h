@@ -38,6 +38,7 @@ class Frontend {
     ModelCatalog& catalog;
     router::ReceiptLog& receipts;
     Metrics& metrics;
+    runtime::JournalHub* journals = nullptr;  ///< outlives stop(); null: streams end with us
   };
   /// Binds the listeners; before shards.start(). Errors as HttpServer::listen.
   static Result<std::unique_ptr<Frontend>> create(const FrontendConfig& config,

@@ -56,6 +56,21 @@ void describe_migration(ConfigSchema& schema, FrontendConfig& config) {
                   "as long before the first token), 0 = never");
 }
 
+void describe_journals(ConfigSchema& schema, runtime::JournalHubConfig& journals) {
+  schema.boolean("frontend.resumable_streams", journals.enabled,
+                 "another frontend keeps a copy of every stream, so that its client can go on with "
+                 "Last-Event-ID at any of them when this one dies");
+  schema.text("frontend.journal_host", journals.host,
+              "address of the service for that, as other frontends reach it");
+  schema.integer("frontend.journal_port", journals.port, 0, 65535, "its port, 0 = any free one");
+  schema.bytes("frontend.journal_bytes_max", journals.limits.bytes_max,
+               "memory for copies of other frontends' streams, beyond: those have none");
+  schema.duration("frontend.journal_keep", journals.limits.keep,
+                  "how long after its last token a stream can be gone on with");
+  schema.duration("frontend.journal_ack_timeout", journals.ack_timeout,
+                  "how long tokens wait for their copy; then the stream goes on without one");
+}
+
 }  // namespace
 
 void describe(ConfigSchema& schema, FrontendConfig& config) {
@@ -65,6 +80,7 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
   schema.integer("frontend.inflight_max", config.inflight_max, 1, 1 << 24,
                  "requests in flight per shard, beyond: overload status");
   describe_migration(schema, config);
+  describe_journals(schema, config.journals);
   schema.integer("frontend.overload_status", config.overload_status, 200, 999,
                  "HTTP status when all workers are busy",
                  {.env_peer = "DYN_HTTP_OVERLOAD_STATUS_CODE"});

@@ -56,6 +56,12 @@ FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
       retry_budget_exhausted(
           metrics.counter("stator_frontend_retry_budget_exhausted_total",
                           "moves put off because too many requests move again and again")),
+      resumed_streams(metrics.counter("stator_frontend_resumed_streams_total",
+                                      "streams that went on here for clients that came back")),
+      resume_failures(metrics.counter("stator_frontend_resume_failures_total",
+                                      "clients that came back for a stream nobody knows")),
+      copies_lost(metrics.counter("stator_frontend_stream_copies_lost_total",
+                                  "streams that went on without a copy of their journal")),
       metrics_(metrics),
       prefix_(std::move(prefix)) {}
 

@@ -71,6 +71,9 @@ class FrontendMetrics {
   Counter poisoned;
   Counter quarantined;
   Counter retry_budget_exhausted;
+  Counter resumed_streams;
+  Counter resume_failures;
+  Counter copies_lost;
 
  private:
   Metrics& metrics_;

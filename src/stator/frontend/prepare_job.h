@@ -13,12 +13,20 @@
 #include "stator/frontend/generation.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/prompt_encoder.h"
+#include "stator/frontend/stream_gate.h"
 #include "stator/net/http_request.h"
+#include "stator/runtime/stream_journal.h"
 
 namespace stator::frontend {
 
 /// Requests whose text has to be worked on before anything else can happen.
 enum class TextRequest : uint8_t { kChat, kCompletion, kTokenize, kDetokenize };
+
+/// A stream that began at another frontend.
+struct ResumedStream {
+  uint64_t first_event = 0;  ///< that the client does not have
+  runtime::StreamJournal journal;
+};
 
 /// What preparing needs from the process; all of it outlives every job.
 struct PrepareEnvironment {
@@ -39,6 +47,8 @@ struct PrepareJob {
   std::string request_id;
   WallTime wall_now;
   TimePoint received;
+  uint64_t request_hash = 0;                     ///< see StreamJournal; 0 where nobody keeps copies
+  std::shared_ptr<const ResumedStream> resumed;  ///< null: it begins here
 
   /// Set when nobody wants the outcome any more: the rest of the work is skipped.
   std::atomic<bool> cancelled{false};

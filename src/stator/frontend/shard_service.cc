@@ -74,6 +74,9 @@ ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
              .catalog = environment.catalog,
              .encoder = environment.encoder},
             *this),
+      copies_(environment.journals == nullptr
+                  ? nullptr
+                  : std::make_shared<StreamCopies>(*environment.journals, shard, *this)),
       routed_(std::make_shared<RoutedInbox>(shard, *this)) {}
 
 ShardService::~ShardService() {
@@ -95,8 +98,13 @@ void ShardService::stop() {
   routed_->close();
   const Error stopping(Code::kUnavailable, "the server is shutting down, retry");
   desk_.fail_all(stopping);
+  fail_resuming(stopping);
   while (!active_.empty()) {
     fail(*active_.begin()->second, stopping.clone());
+  }
+  if (copies_ != nullptr) {
+    copies_->close();
+    copies_.reset();
   }
   pool_.reset();
 }
@@ -160,12 +168,15 @@ void ShardService::handle_text(net::HttpExchange& exchange, TextRequest kind) {
   job->request_id = make_request_id(request);
   job->wall_now = shard_.clock().wall_now();
   job->received = shard_.clock().now();
+  if (copies_ != nullptr && begin_resuming(exchange, job)) {
+    return;
+  }
   desk_.submit(exchange, std::move(job));
 }
 
 void ShardService::on_prepared(net::HttpExchange& exchange, PrepareJob& job) {
   if (auto* plan = std::get_if<GenerationPlan>(&job.outcome)) {
-    run(exchange, std::move(*plan), job.received);
+    run(exchange, std::move(*plan), job);
   } else if (const auto* body = std::get_if<std::string>(&job.outcome)) {
     exchange.respond(200, "application/json", *body);
   } else {
@@ -189,7 +200,7 @@ void ShardService::refuse(net::HttpExchange& exchange, TextRequest kind,
                 environment_.config.retry_after);
 }
 
-void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, TimePoint received) {
+void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job) {
   const FrontendConfig& config = environment_.config;
   plan.migration = {.migrations_max = config.migration_limit,
                     .refusals_max = config.refusals_max,
@@ -201,7 +212,11 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, TimePoi
                   config.retry_after);
     return;
   }
-  auto owned = std::make_unique<Active>(*this, Generation(std::move(plan), exchange, received));
+  std::optional<Active::Copy> copy;
+  auto gate = open_gate(exchange, plan, job, copy);
+  net::HttpExchange& out = gate == nullptr ? exchange : *gate;
+  auto owned = std::make_unique<Active>(*this, std::move(gate),
+                                        Generation(std::move(plan), out, job.received));
   Active& active = *owned;
   active_.emplace(&active, std::move(owned));
   exchange.set_observer(&active);
@@ -215,13 +230,13 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, TimePoi
     choice.id = RequestId(++next_request_);
     choices_.emplace(choice.id, ChoiceRef{&active, choice.index});
   }
-  for (Choice& choice : active.generation.choices()) {
-    if (Status sent = dispatch(active, choice); !sent) {
-      fail(active, std::move(sent.error()));
-      return;
-    }
+  if (copy) {
+    begin_copy(active, *copy, job);
   }
   watch_deadline(active);
+  if (job.resumed == nullptr || replay(active, job.resumed->journal)) {
+    go_on(active);
+  }
 }
 
 void ShardService::watch_deadline(Active& active) {
@@ -382,13 +397,32 @@ void ShardService::on_step(WorkerId worker, engine::StepOutput output) {
       lose_failed(known->second, std::move(failure.error));
     }
   }
+  if (copies_ != nullptr) {
+    copies_->flush();
+  }
+}
+
+/// The choice's output grows, what it wrote leaves when it may.
+Progress ShardService::advance(Active& active, Choice& choice, const engine::Delta& delta,
+                               const engine::StepOutput& output) {
+  if (active.gate == nullptr) {
+    return active.generation.on_delta(choice, delta, output, shard_.now());
+  }
+  const uint32_t known_tokens = choice.journal.generated();
+  active.gate->begin_step();
+  const Progress progress = active.generation.on_delta(choice, delta, output, shard_.now());
+  const bool taken = progress != Progress::kStale && progress != Progress::kBroken;
+  active.gate->end_step(taken && copy_step(active, choice, delta, output, known_tokens)
+                            ? StreamGate::Copied::kUnderWay
+                            : StreamGate::Copied::kNothing);
+  return progress;
 }
 
 void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
                         const engine::StepOutput& output) {
   Active& active = *ref.active;
   Choice& choice = ref.get();
-  const Progress progress = active.generation.on_delta(choice, delta, output, shard_.now());
+  const Progress progress = advance(active, choice, delta, output);
   switch (progress) {
     case Progress::kStale:
       metrics_.stale_deltas.add();
@@ -498,6 +532,13 @@ void ShardService::on_worker_removed(WorkerId worker) {
 }
 
 void ShardService::fail(Active& active, Error error) {
+  if (active.gate != nullptr) {
+    active.gate->give_up();
+    if (active.gate->done()) {
+      release(active, "");  // only its copy was not complete
+      return;
+    }
+  }
   const std::string_view type = FrontendMetrics::error_type(error.code());
   if (error.info().log_level >= LogLevel::kError) {
     log::error("frontend", error.message(),
@@ -509,6 +550,9 @@ void ShardService::fail(Active& active, Error error) {
 
 void ShardService::complete(Active& active) {
   active.generation.finish(shard_.now());
+  if (active.gate != nullptr && !active.gate->done()) {
+    return;  // until its copy is complete, or lost
+  }
   release(active, "");
 }
 
@@ -543,6 +587,9 @@ void ShardService::release(Active& active, std::string_view error_type) {
   series.reasoning_tokens.add(generation.reasoning_tokens());
   observe_parser(generation, series);
   metrics_.finished(answer.model, answer.endpoint, answer.stream, error_type);
+  if (active.copy) {
+    copied_.erase(active.copy->serial);
+  }
   active_.erase(&active);
 }
 

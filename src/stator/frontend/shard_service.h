@@ -20,10 +20,13 @@
 #include "stator/frontend/preparation_desk.h"
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/routed_inbox.h"
+#include "stator/frontend/stream_copies.h"
+#include "stator/frontend/stream_gate.h"
 #include "stator/net/compute_pool.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
 #include "stator/router/receipt.h"
+#include "stator/runtime/journal_hub.h"
 #include "stator/runtime/worker_pool.h"
 #include "stator/runtime/worker_session.h"
 
@@ -39,6 +42,7 @@ struct ShardEnvironment {
   net::ComputePool& compute;
   const std::atomic<Stage>& stage;
   FleetService& fleet;
+  runtime::JournalHub* journals = nullptr;  ///< null: streams end with this process
 };
 
 /// The frontend of one shard: answers HTTP requests by running them on workers.
@@ -62,6 +66,7 @@ struct ShardEnvironment {
 class ShardService final : public net::HttpHandler,
                            public PreparationListener,
                            public RoutedInbox::Owner,
+                           public StreamCopies::Owner,
                            public runtime::SessionEvents,
                            public runtime::WorkerPoolListener {
  public:
@@ -73,7 +78,7 @@ class ShardService final : public net::HttpHandler,
              runtime::Connector& connector);
   /// Fails what runs and closes the sessions; on the loop.
   void stop();
-  size_t active() const { return active_.size() + desk_.waiting(); }
+  size_t active() const { return active_.size() + desk_.waiting() + resuming_.size(); }
   /// Whether this shard has a line to the worker; on the loop.
   bool can_reach(WorkerId worker) const {
     return pool_ != nullptr && pool_->find_session(worker) != nullptr;
@@ -85,6 +90,9 @@ class ShardService final : public net::HttpHandler,
   void on_client_left(const PrepareJob& job) override;
 
   void on_routed(RoutedInbox::Arrival arrival) override;
+
+  void on_copied(StreamCopies::Serial serial) override;
+  void on_copy_lost(StreamCopies::Serial serial) override;
 
   void on_rejected(WorkerId worker, engine::RequestKey key, Error error) override;
   void on_accepted(WorkerId worker, engine::RequestKey key) override;
@@ -101,12 +109,19 @@ class ShardService final : public net::HttpHandler,
  private:
   /// A generation and its place in the world.
   struct Active final : net::ExchangeObserver {
-    Active(ShardService& service_in, Generation generation_in)
-        : service(service_in), generation(std::move(generation_in)) {}
+    Active(ShardService& service_in, std::unique_ptr<StreamGate> gate_in, Generation generation_in)
+        : service(service_in), gate(std::move(gate_in)), generation(std::move(generation_in)) {}
     void on_client_gone(net::ClientGone reason) override { service.client_gone(*this, reason); }
     ShardService& service;
+    const std::unique_ptr<StreamGate> gate;  // the generation's exchange; null: the client's own
     Generation generation;
-    net::Timer deadline;  // of requests that brought one
+    struct Copy {
+      StreamCopies::Serial serial = 0;
+      runtime::StreamId stream;
+      runtime::JournalHub::HolderId holder = 0;
+    };
+    std::optional<Copy> copy;  // of its journal, elsewhere
+    net::Timer deadline;       // of requests that brought one
   };
   struct ChoiceRef {
     Active* active;
@@ -132,16 +147,30 @@ class ShardService final : public net::HttpHandler,
     bool spoke = false;  // before its last word
   };
 
+  /// A client that came back, while its stream's journal is fetched.
+  struct Resuming final : net::ExchangeObserver {
+    Resuming(ShardService& service_in, net::HttpExchange& exchange_in,
+             std::shared_ptr<PrepareJob> job_in, const EventId& last_in)
+        : service(service_in), exchange(exchange_in), job(std::move(job_in)), last(last_in) {}
+    void on_client_gone(net::ClientGone) override { service.resuming_client_gone(*this); }
+    ShardService& service;
+    net::HttpExchange& exchange;
+    const std::shared_ptr<PrepareJob> job;  // shared with the desk later
+    const EventId last;                     // that the client has
+  };
+
   /// Whether a request that costs something may start now.
   Status admit(const net::HttpRequest& request) const;
   void handle_text(net::HttpExchange& exchange, TextRequest kind);
   void refuse(net::HttpExchange& exchange, TextRequest kind, const api::ApiError& error);
-  void run(net::HttpExchange& exchange, GenerationPlan plan, TimePoint received);
+  void run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job);
   void watch_deadline(Active& active);
   router::RouteRequest make_route(const Active& active, const Choice& choice,
                                   const ReplayPrompt& prompt, std::string_view receipt_id) const;
   Status dispatch(Active& active, Choice& choice);
   bool submit(Active& active, Choice& choice, router::Decision decision);
+  Progress advance(Active& active, Choice& choice, const engine::Delta& delta,
+                   const engine::StepOutput& output);
   void take(ChoiceRef ref, const engine::Delta& delta, const engine::StepOutput& output);
   void end_choice(Active& active, RequestId id);
   void cancel_work(const Choice& choice, runtime::CancelReason reason);
@@ -178,6 +207,19 @@ class ShardService final : public net::HttpHandler,
   void end_retry(Choice& choice);
   bool within_retry_budget(Choice& choice);
 
+  // shard_journal.cc: streams that go on at another frontend.
+  bool begin_resuming(net::HttpExchange& exchange, const std::shared_ptr<PrepareJob>& job);
+  void on_fetched(Resuming* waiting, Result<std::vector<std::string>>& parts);
+  void resuming_client_gone(Resuming& waiting);
+  void fail_resuming(const Error& error);
+  std::unique_ptr<StreamGate> open_gate(net::HttpExchange& exchange, const GenerationPlan& plan,
+                                        const PrepareJob& job, std::optional<Active::Copy>& copy);
+  void begin_copy(Active& active, const Active::Copy& copy, const PrepareJob& job);
+  bool copy_step(const Active& active, const Choice& choice, const engine::Delta& delta,
+                 const engine::StepOutput& output, uint32_t known_tokens);
+  bool replay(Active& active, const runtime::StreamJournal& journal);
+  void go_on(Active& active);
+
   // shard_health.cc: what is known of workers.
   void heard_from(WorkerId worker);
   void report(WorkerId worker, WorkOutcome outcome);
@@ -212,6 +254,10 @@ class ShardService final : public net::HttpHandler,
   size_t retrying_ = 0;                                  // choices on their second move or later
   FlatMap<RequestId, Probe> probes_;                     // at most one or two per worker
   FlatMap<WorkerId, TimePoint> heard_;                   // last sign of life, of connected workers
+  FlatMap<Resuming*, std::unique_ptr<Resuming>> resuming_;  // bounded by config.inflight_max
+  FlatMap<StreamCopies::Serial, Active*> copied_;           // those with a copy
+  StreamCopies::Serial last_copy_ = 0;
+  std::shared_ptr<StreamCopies> copies_;  // shared with its calls; null: nobody keeps copies
   std::unique_ptr<runtime::WorkerPool> pool_;
   net::Timer sweep_timer_;
   net::Timer tick_timer_;

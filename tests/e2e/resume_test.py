@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Streams that outlive their frontend: killed under load, clients come back to another one and get exactly the rest.
+
+STATOR_FRONTEND_KILLS=N makes the storm longer than the default.
+"""
+
+import http.client
+import json
+import os
+import threading
+import time
+import unittest
+
+from migration_test import CHAT, Answer, ask, bodies
+from stator_process import MODEL, Http, Split, Stator, eventually
+
+KILLS = int(os.environ.get("STATOR_FRONTEND_KILLS", "3"))
+COPIES_LOST = "stator_frontend_stream_copies_lost_total"
+RESUMED = "stator_frontend_resumed_streams_total"
+HOLDERS = "stator_runtime_journal_holders"
+HELD = "stator_runtime_journals_held"
+
+
+class Line:
+    """A client that keeps what EventSource keeps: whole events, and the id of the last one."""
+
+    def __init__(self, path: str, body: dict, headers: dict | None = None):
+        self.path = path
+        self.body = json.dumps(body | {"stream": True})
+        self.headers = {"Content-Type": "application/json"} | (headers or {})
+        self.events: list[str] = []  # their data
+        self.ids: list[str] = []
+        self.status = 0
+        self.error = ""
+
+    def read(self, port: int, events_max: int = 1 << 30) -> bool:
+        """Until the stream's end (True) or until the connection breaks or enough has come (False)."""
+        headers = dict(self.headers)
+        if self.ids:
+            headers["Last-Event-ID"] = self.ids[-1]
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            connection.request("POST", self.path, self.body, headers)
+            response = connection.getresponse()
+            self.status = response.status
+            if response.status != 200:
+                self.error = response.read().decode()
+                return True
+            event: dict[str, str] = {}
+            for raw in response:
+                line = raw.decode().rstrip("\n")
+                if line:
+                    name, _, value = line.partition(":")
+                    event[name] = value.removeprefix(" ")
+                    continue
+                if "data" in event:
+                    if event.get("event") == "error" or '"error"' in event["data"]:
+                        self.error = event["data"]
+                    self.events.append(event["data"])
+                    if event.get("id"):
+                        self.ids.append(event["id"])
+                    elif "id" in event:
+                        self.ids.clear()  # taken back
+                    if event["data"] == "[DONE]":
+                        return True
+                    if len(self.events) >= events_max:
+                        return False
+                event = {}
+        except (OSError, http.client.HTTPException):
+            pass
+        finally:
+            connection.close()
+        return False
+
+    def visible(self) -> dict:
+        answer = Answer()
+        answer.events = self.events
+        return answer.visible()
+
+
+class Frontends(Split):
+    """Two frontends that keep each other's streams."""
+
+    def __init__(self, *arguments: str, **fields):
+        super().__init__("--frontend-resumable-streams", "true", *arguments, **fields)
+        try:
+            self.second = self.start_frontend()
+            for frontend in (self.frontend, self.second):
+                self.wait_for_copies(frontend)
+        except BaseException:
+            self.close()
+            raise
+
+    def wait_for_copies(self, frontend: Stator):
+        """It knows its workers, and the one other frontend that keeps its streams."""
+        http = Http(frontend.port)
+        eventually(lambda: http.request("GET", "/health")[0] == 200 and http.metric(HOLDERS) == 1, "ready")
+
+    def replace(self, frontend: Stator) -> Stator:
+        """Killed without a word, and another one started, which is at work when this returns."""
+        frontend.kill()
+        frontend.close()
+        new = self.start_frontend()
+        if frontend is self.frontend:
+            self.frontend = new
+        else:
+            self.second = new
+        return new
+
+    def close(self) -> None:
+        if getattr(self, "second", None) is not None:
+            self.second.close()
+        super().close()
+
+
+class ResumeTest(unittest.TestCase):
+    def deploy(self, *arguments: str, **fields) -> Frontends:
+        # The machine may be busy: a copy that is late here is no fault.
+        deployment = Frontends(*(arguments or ("--frontend-journal-ack-timeout", "10s")), **fields)
+        self.addCleanup(deployment.close)
+        return deployment
+
+    def test_streams_go_on_elsewhere_when_their_frontend_is_killed(self):
+        deployment = self.deploy(worker_arguments=("--sim-speedup", "1"))
+        kinds = bodies(120)
+        expected = []
+        for path, body in kinds:
+            answer = ask(deployment.frontend.port, path, body)
+            self.assertEqual(answer.error, "")
+            expected.append(answer.visible())
+        moved = 0
+        for _ in range(KILLS):
+            lines = [Line(*kind) for kind in kinds for _ in range(2)]
+
+            def client(line: Line):
+                end = time.monotonic() + 60
+                port = deployment.frontend.port
+                while not line.read(port) and time.monotonic() < end:
+                    port = deployment.second.port
+
+            threads = [threading.Thread(target=client, args=(line,)) for line in lines]
+            for thread in threads:
+                thread.start()
+            eventually(lambda: all(len(line.ids) > 3 for line in lines), "streams in mid-answer")
+            before = Http(deployment.second.port).metric(RESUMED)
+            deployment.replace(deployment.frontend)
+            for thread in threads:
+                thread.join()
+            self.assertEqual([line.error for line in lines if line.error], [], f"of {len(lines)} streams")
+            for i, line in enumerate(lines):
+                self.assertEqual(line.events[-1], "[DONE]")
+                self.assertEqual(line.visible(), expected[i // 2], kinds[i // 2])
+            moved += Http(deployment.second.port).metric(RESUMED) - before
+            for frontend in (deployment.frontend, deployment.second):
+                deployment.wait_for_copies(frontend)
+        self.assertGreater(moved, KILLS * len(kinds), "more than half of them were running")
+        self.assertEqual(Http(deployment.second.port).metric("stator_frontend_resume_failures_total"), 0)
+        eventually(deployment.idle, "idle")
+        print(f"{KILLS} frontends killed, {moved:.0f} streams went on elsewhere")
+
+    def test_the_rest_is_the_same_from_every_event_on(self):
+        deployment = self.deploy()
+        for path, body in bodies(8):
+            whole = Line(path, body)
+            self.assertTrue(whole.read(deployment.frontend.port))
+            self.assertEqual(len(whole.ids), len(whole.events))
+            for known in range(1, len(whole.events)):
+                rest = Line(path, body)
+                rest.ids = [whole.ids[known - 1]]
+                self.assertTrue(rest.read(deployment.second.port))
+                self.assertEqual(rest.events, whole.events[known:], f"{body} from {known}")
+
+    def test_a_client_whose_connection_broke_comes_back_to_the_same_frontend(self):
+        deployment = self.deploy(worker_arguments=("--sim-speedup", "1"))
+        path, body = bodies(60)[1]
+        whole = ask(deployment.frontend.port, path, body)
+        line = Line(path, body)
+        self.assertFalse(line.read(deployment.frontend.port, events_max=5))
+        self.assertTrue(line.read(deployment.frontend.port))
+        self.assertEqual(line.visible(), whole.visible())
+        eventually(deployment.idle, "idle")
+
+    def test_only_who_sent_the_request_gets_the_rest(self):
+        deployment = self.deploy()
+        path, body = bodies(8)[0]
+        line = Line(path, body, {"Authorization": "Bearer one"})
+        self.assertTrue(line.read(deployment.frontend.port))
+        for other in (Line(path, body | {"max_tokens": 9}, {"Authorization": "Bearer one"}),
+                      Line(path, body, {"Authorization": "Bearer two"}), Line(path, body)):
+            other.ids = [line.ids[0]]
+            other.read(deployment.second.port)
+            self.assertEqual(other.status, 404, other.error)
+            self.assertIn("Last-Event-ID", other.error)
+        for odd, status in (("7", 400), (line.ids[0][1:], 400), ("0" * 32 + line.ids[0][32:], 404),
+                            (line.ids[0].split("-")[0] + "-1.0", 404)):
+            other = Line(path, body, {"Authorization": "Bearer one"})
+            other.ids = [odd]
+            other.read(deployment.second.port)
+            self.assertEqual(other.status, status, odd)
+            self.assertTrue(json.loads(other.error)["error"]["message"])
+
+    def test_a_stream_whose_copy_is_lost_goes_on_without(self):
+        deployment = self.deploy(worker_arguments=("--sim-speedup", "1"))
+        path, body = bodies(100)[1]
+        expected = ask(deployment.frontend.port, path, body).visible()
+        line = Line(path, body)
+        thread = threading.Thread(target=line.read, args=(deployment.frontend.port,))
+        thread.start()
+        eventually(lambda: len(line.ids) > 3, "it streams")
+        deployment.second.kill()
+        thread.join()
+        self.assertEqual(line.error, "")
+        self.assertEqual(line.visible(), expected)
+        self.assertGreaterEqual(deployment.http.metric(COPIES_LOST), 1)
+        eventually(deployment.idle, "idle")
+
+    def test_copies_are_bounded_in_memory_and_time(self):
+        deployment = self.deploy("--frontend-journal-ack-timeout", "10s", "--frontend-journal-bytes-max", "4KiB",
+                                 "--frontend-journal-keep", "1s")
+        path, body = bodies(200)[0]
+        line = Line(path, body)
+        self.assertTrue(line.read(deployment.frontend.port))
+        self.assertEqual(line.ids, [], "the copy outgrew its bound, the stream went on without")
+        self.assertEqual(line.error, "")
+        self.assertGreaterEqual(deployment.http.metric(COPIES_LOST), 1)
+        short = Line(*bodies(2)[0])
+        eventually(lambda: short.read(deployment.frontend.port) and short.ids, "there is room again")
+        held = Http(deployment.second.port)
+        eventually(lambda: held.metric(HELD) == 0 and held.metric(f"{HELD}_bytes") == 0, "forgotten")
+        late = Line(*bodies(2)[0])
+        late.ids = short.ids[:1]
+        late.read(deployment.second.port)
+        self.assertEqual(late.status, 404)
+
+
+if __name__ == "__main__":
+    unittest.main()
