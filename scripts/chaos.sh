@@ -21,6 +21,7 @@ for part in "${@:-kills cpu etcd chaos sim}"; do
       etcd) run STATOR_ETCD_OUTAGE_S="${OUTAGE_S:-600}" "$python" tests/e2e/etcd_test.py ;;
       chaos)
         run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/links_test.py
+        run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/partition_test.py
         run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/limits_test.py ;;
       sim) run "$STATOR_BINARY" sim models/demo --fault all --seed "$RANDOM" --seeds "${SEEDS:-20000}" ;;
       *) echo "unknown part '$what': kills, cpu, etcd, chaos or sim" >&2; exit 2 ;;

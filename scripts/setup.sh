@@ -15,7 +15,7 @@ build_packages=(
 )
 test_packages=(
   libclang-rt-19-dev llvm-19 clang-format-19 libgtest-dev libgmock-dev libbenchmark-dev
-  python3 python3-venv nodejs npm curl procps nats-server etcd-server etcd-client openssl
+  python3 python3-venv nodejs npm curl procps nats-server etcd-server etcd-client openssl nftables
 )
 # Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
 python_clients=(openai==3.52.0)
