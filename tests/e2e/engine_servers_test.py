@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engine servers behind a frontend: official client, several servers, failures, refusals."""
 
+import contextlib
 import itertools
 import pathlib
+import socket
 import tempfile
 import threading
 import unittest
@@ -209,14 +211,29 @@ class FakeServers(unittest.TestCase):
         self.assertEqual(self.http.metric("stator_router_index_workers", trust="exact"), 2)
 
 
+def neighbouring_ports() -> int:
+    """The first of two free ports in a row: rank r publishes at the given port plus r."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            with contextlib.suppress(OSError, OverflowError):
+                second.bind(("127.0.0.1", port + 1))
+                return port
+
+
 class Ranks(unittest.TestCase):
     """A server with two data-parallel ranks: one worker, two places to route to."""
 
+    dialect = "vllm"
+
     def setUp(self) -> None:
-        server = Stator("sim-server", "--dialect", "vllm", "--model-dir", str(MODEL_DIR), "--served-model-name", "m",
-                        "--port", "0", "--speedup", "0", "--dp-size", "2", *EVENTS)
+        server = Stator("sim-server", "--dialect", self.dialect, "--model-dir", str(MODEL_DIR), "--served-model-name", "m",
+                        "--port", "0", "--speedup", "0", "--dp-size", "2",
+                        "--event-endpoint", f"tcp://*:{neighbouring_ports()}",
+                        "--event-replay-endpoint", f"tcp://*:{neighbouring_ports()}")
         self.addCleanup(server.close)
-        self.stator = Stator("serve", str(MODEL_DIR), "--engine", "vllm", "--url", server.url,
+        self.stator = Stator("serve", str(MODEL_DIR), "--engine", self.dialect, "--url", server.url,
                              "--host", "127.0.0.1", "--port", "0", *FAST)
         self.addCleanup(self.stator.close)
         self.http = Http(self.stator.port)
@@ -250,6 +267,10 @@ class Ranks(unittest.TestCase):
             self.assertEqual(candidates[rank]["trust"], "exact")
             self.assertGreater(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0, "the engine used that rank")
         self.assertEqual(self.http.metric("kv_cache_event_warnings", warning_kind="undeclared_rank"), 0)
+
+
+class SglangRanks(Ranks):
+    dialect = "sglang"
 
 
 class Silent(unittest.TestCase):
