@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Asks real vLLM servers through Stator and directly, and compares: greedy text must be equal.
+"""Asks real engine servers through Stator and directly, and compares: greedy text must be equal.
 
-    equality.py --stator URL --direct URL [--prompts 200] [--report FILE]
+    equality.py --stator URL --direct URL [--dialect vllm|sglang] [--prompts 200] [--report FILE]
 
 Each prompt is asked directly and through Stator, as a completion and as a chat, in one piece and streamed; then with
 log-probabilities, with a stop string taken from the answer, and with a tool in the prompt. (A forced call is not compared: Stator
@@ -22,17 +22,19 @@ import openai
 
 WORDS = ("cache key value token block prompt route worker engine stream batch layer head page memory queue model weight score "
          "index prefix suffix hash chain lease event shard loop timer thread").split()
-# With every member that vLLM knows, in its order: to a tool without a description it adds `"description": null`, where Stator gives
-# the chat template what the client sent.
-TOOL = {"type": "function", "function": {"name": "book", "description": "Books a room.", "parameters": {
-    "type": "object", "required": ["city", "days"], "additionalProperties": False,
-    "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "enum": [1, 2]}}}}}
+PARAMETERS = {"type": "object", "required": ["city", "days"], "additionalProperties": False,
+              "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "enum": [1, 2]}}}
+# With every member that the server knows, in its order: those that a tool lacks it adds ("description": null, "strict": false),
+# where Stator gives the chat template what the client sent.
+FUNCTIONS = {"vllm": {"name": "book", "description": "Books a room.", "parameters": PARAMETERS},
+             "sglang": {"description": "Books a room.", "name": "book", "parameters": PARAMETERS, "strict": False}}
 
 
 class Side:
     """One server as the official client sees it."""
 
-    def __init__(self, url: str, model: str):
+    def __init__(self, url: str, model: str, dialect: str):
+        self.tool = {"type": "function", "function": FUNCTIONS[dialect]}
         self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
         self.model = model
 
@@ -84,7 +86,7 @@ def ask(side: Side, kind: str, prompt: str, length: int, stop: str | None) -> di
     if kind == "stop":
         return side.completion(prompt, max_tokens=length, stop=[stop])
     if kind == "tools":
-        return side.chat(prompt, max_tokens=length, tools=[TOOL])
+        return side.chat(prompt, max_tokens=length, tools=[side.tool])
     return getattr(side, kind)(prompt, max_tokens=length)
 
 
@@ -93,11 +95,12 @@ def main() -> int:
     parser.add_argument("--stator", required=True)
     parser.add_argument("--direct", required=True)
     parser.add_argument("--model", default="m")
+    parser.add_argument("--dialect", choices=FUNCTIONS, default="vllm", help="whose way of writing tools both are asked in")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--every", type=int, default=5, help="logprobs, stop and tools for every so many-th prompt")
     parser.add_argument("--report")
     arguments = parser.parse_args()
-    ours, direct = Side(arguments.stator, arguments.model), Side(arguments.direct, arguments.model)
+    ours, direct = (Side(url, arguments.model, arguments.dialect) for url in (arguments.stator, arguments.direct))
     equal: collections.Counter = collections.Counter()
     asked: collections.Counter = collections.Counter()
     skipped: collections.Counter = collections.Counter()

@@ -177,7 +177,7 @@ def run_sglang(fleet: Fleet, checks: Checks, prompts: int) -> None:
     engine.wait()
     stator = fleet.stator("stator", "--engine", "sglang", "--url", engine.url)
     checks.run("conformance", "--stator", stator.url, "--engine", engine.url, "--dialect", "sglang")
-    checks.run("equality", "--stator", stator.url, "--direct", engine.url, "--prompts", str(prompts))
+    checks.run("equality", "--stator", stator.url, "--direct", engine.url, "--prompts", str(prompts), "--dialect", "sglang")
     checks.run("overlap", "--stator", stator.url, "--engine", engine.url, "--hits", "sglang:cached_tokens_total")
     checks.run("overhead", "--stator", stator.url, "--direct", engine.url, "--pid", str(stator.process.pid))
 
