@@ -56,10 +56,10 @@ int32_t tier_of(uint32_t strict_priority, double priority);
 /// How routers of several processes tell each other what they booked.
 struct ReplicaConfig {
   bool enabled = false;
-  std::string host = "127.0.0.1";                     ///< address others reach us at
-  uint16_t port = 0;                                  ///< 0: any free one
-  Duration interval = std::chrono::milliseconds(25);  ///< between two questions
-  Duration expiry = std::chrono::seconds(10);         ///< of a silent one's bookings
+  std::string host = "127.0.0.1";                    ///< address others reach us at
+  uint16_t port = 0;                                 ///< 0: any free one
+  Duration interval = std::chrono::milliseconds(2);  ///< between an answer and the next question
+  Duration expiry = std::chrono::seconds(10);        ///< of a silent one's bookings
 };
 
 struct RouterConfig {

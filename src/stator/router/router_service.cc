@@ -104,7 +104,7 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
               "address of the service for that, as other frontends reach it");
   schema.integer("router.replica_sync_port", replicas.port, 0, 65535, "its port, 0 = any free one");
   schema.duration("router.replica_sync_interval", replicas.interval,
-                  "how often each other frontend is asked what is new");
+                  "how soon each other frontend is asked again; it answers when there is news");
   schema.duration("router.replica_sync_expiry", replicas.expiry,
                   "bookings of a frontend that was silent for this long are forgotten");
   schema.text("router.url", config.url,

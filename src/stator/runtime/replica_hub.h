@@ -20,8 +20,9 @@ namespace stator::runtime {
 /// Tells other processes what this one's routers booked, and books here what theirs did, so that
 /// several routers over the same workers do not all choose the one that looks idle to each.
 ///
-/// They ask each other over gRPC, every `interval`, what is new; who is silent for `expiry` has no
-/// load any more. As long as there are others, their load is reported as stale.
+/// They ask each other over gRPC what is new, and are answered as soon as there is something; the
+/// next question follows after `interval`. Who is silent for `expiry` has no load any more. As long
+/// as there are others, their load is reported as stale.
 ///
 ///   auto hub = ReplicaHub::create(config, clock, metrics);
 ///   router->announce_to(hub->announcer("model"));

@@ -29,21 +29,43 @@ using detail::encode;
 constexpr std::string_view kLogTarget = "runtime::replicas";
 constexpr int kMessageBytesMax = 64 << 20;
 constexpr Duration kPeersInterval = 1s;    // how often discovery is asked
-constexpr Duration kCallDeadline = 500ms;  // a peer that is slower holds up the others no longer
+constexpr Duration kHold = 250ms;          // of a question without news; digests are as old at most
+constexpr Duration kCallDeadline = 750ms;  // a peer that is slower is not there
 constexpr Duration kRetryInterval = 1s;    // after a failed call
-constexpr int kPullsPerTurnMax = 8;        // of update_max events each
 constexpr size_t kPeersMax = 256;
+constexpr size_t kHeldMax = kPeersMax;  // questions beyond it are answered at once
 
-/// Our bookings, shared by all that make or read them.
-struct SharedLog {
-  explicit SharedLog(uint64_t router_id) : log(router_id) {}
+/// A question that waits for news. Its pointers are good until it is answered.
+struct Held {
+  uint64_t from_sequence = 0;
+  pb::PullResponse* response = nullptr;
+  grpc::ServerUnaryReactor* reactor = nullptr;
+  TimePoint until{};
+};
+
+/// Our bookings and who waits for them, shared by all that make, read or tell them.
+struct Shared {
+  explicit Shared(uint64_t router_id) : log(router_id) {}
+  /// After a change of the log.
+  void tell() STATOR_REQUIRES(mutex) {
+    if (!news && !held.empty()) {
+      news = true;
+      wake.notify_all();
+    }
+  }
+
   Mutex mutex;
+  std::condition_variable_any wake;  // the hub's thread
   router::ReplicaLog log STATOR_GUARDED_BY(mutex);
+  std::vector<Held> held STATOR_GUARDED_BY(mutex);  // at most kHeldMax
+  bool running STATOR_GUARDED_BY(mutex) = false;    // the thread answers what is held
+  bool news STATOR_GUARDED_BY(mutex) = false;       // since it last did
+  bool answered STATOR_GUARDED_BY(mutex) = false;   // a question of ours
 };
 
 class ModelAnnouncer final : public router::LoadAnnouncer {
  public:
-  ModelAnnouncer(std::shared_ptr<SharedLog> shared, std::string model)
+  ModelAnnouncer(std::shared_ptr<Shared> shared, std::string model)
       : shared_(std::move(shared)), model_(std::move(model)) {}
 
   uint64_t booked(const router::Booking& booking) override {
@@ -55,41 +77,63 @@ class ModelAnnouncer final : public router::LoadAnnouncer {
                                 .expected_output_tokens = booking.expected_output_tokens,
                                 .sequences = {booking.prompt.begin(), booking.prompt.end()}};
     const MutexLock lock(shared_->mutex);
-    return shared_->log.add(std::move(told));
+    const uint64_t number = shared_->log.add(std::move(told));
+    shared_->tell();
+    return number;
   }
   void prefill_completed(uint64_t number) override {
     const MutexLock lock(shared_->mutex);
     shared_->log.mark_prefill_completed(number);
+    shared_->tell();
   }
   void freed(uint64_t number) override {
     const MutexLock lock(shared_->mutex);
     shared_->log.free(number);
+    shared_->tell();
   }
 
  private:
-  const std::shared_ptr<SharedLog> shared_;  // shared with the hub
+  const std::shared_ptr<Shared> shared_;  // shared with the hub
   const std::string model_;
 };
 
 class PullService final : public pb::ReplicaSync::CallbackService {
  public:
-  explicit PullService(std::shared_ptr<SharedLog> shared) : shared_(std::move(shared)) {}
+  PullService(std::shared_ptr<Shared> shared, const Clock& clock)
+      : shared_(std::move(shared)), clock_(clock) {}
 
   grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* call, const pb::PullRequest* request,
                                  pb::PullResponse* response) override {
+    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
     router::ReplicaUpdate update;
     {
       const MutexLock lock(shared_->mutex);
+      const bool news = shared_->log.sequence() != request->from_sequence();
+      if (!news && request->hold_ms() > 0 && shared_->running && shared_->held.size() < kHeldMax) {
+        const Duration hold =
+            std::min<Duration>(kHold, std::chrono::milliseconds(request->hold_ms()));
+        shared_->held.push_back({request->from_sequence(), response, reactor, clock_.now() + hold});
+        return reactor;
+      }
       update = shared_->log.read(request->from_sequence());
     }
     encode(update, *response);
-    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
 
  private:
-  const std::shared_ptr<SharedLog> shared_;  // shared with the hub
+  const std::shared_ptr<Shared> shared_;  // shared with the hub
+  const Clock& clock_;
+};
+
+/// A question of ours under way.
+struct Question {
+  grpc::ClientContext context;
+  pb::PullRequest request;
+  pb::PullResponse response;
+  grpc::Status status;
+  bool done = false;  // guarded by Shared::mutex
 };
 
 /// One other router. The hub's thread only.
@@ -101,6 +145,7 @@ struct AskedPeer {
   std::unique_ptr<pb::ReplicaSync::Stub> stub;
   router::ReplicaView view;
   router::ReplicaView::Counts counted;
+  std::unique_ptr<Question> question;  // null: none is under way
   TimePoint next_call{};
   bool listed = true;
 };
@@ -134,8 +179,8 @@ class GrpcReplicaHub final : public ReplicaHub {
         clock_(clock),
         // 53 bits, never zero: it is an instance id in discovery, too.
         router_id_((Random::from_entropy().next() >> 11) | 1),
-        shared_(std::make_shared<SharedLog>(router_id_)),
-        service_(shared_),
+        shared_(std::make_shared<Shared>(router_id_)),
+        service_(shared_, clock),
         series_(metrics) {}
   ~GrpcReplicaHub() override { stop(); }
 
@@ -162,16 +207,21 @@ class GrpcReplicaHub final : public ReplicaHub {
 
   void start(Wiring wiring) override {
     wiring_ = std::move(wiring);
+    {
+      const MutexLock lock(shared_->mutex);
+      shared_->running = true;
+    }
     thread_ = net::Thread("replica-sync", [this] { run(); });
   }
 
   void stop() override {
     {
-      const MutexLock lock(mutex_);
+      const MutexLock lock(shared_->mutex);
       stopping_ = true;
     }
-    wake_.notify_all();
+    shared_->wake.notify_all();
     thread_.join();
+    end_questions();
     peers_.clear();
     if (server_ != nullptr) {
       server_->Shutdown(gpr_time_from_millis(0, GPR_TIMESPAN));
@@ -182,29 +232,75 @@ class GrpcReplicaHub final : public ReplicaHub {
  private:
   void run() {
     TimePoint look_again{};
-    while (true) {
+    do {
       const TimePoint now = clock_.now();
       if (now >= look_again) {
         find_peers();
         look_again = now + kPeersInterval;
       }
       for (auto& [id, peer] : peers_) {
-        if (now >= peer.next_call) {
-          pull(id, peer);
+        if (peer.question != nullptr && is_done(*peer.question)) {
+          take_answer(id, peer);
+        }
+        if (peer.question == nullptr && peer.listed && now >= peer.next_call) {
+          ask(peer);
         }
         peer.view.place_waiting();
-        peer.view.expire(clock_.now());
+        peer.view.expire(now);
         count(peer);
       }
       std::erase_if(peers_, [](const auto& entry) {
-        return !entry.second.listed && entry.second.view.size() == 0;
+        const AskedPeer& peer = entry.second;
+        return !peer.listed && peer.question == nullptr && peer.view.size() == 0;
       });
       report();
-      MutexLock lock(mutex_);
-      if (stopping_ || wake_.wait_for(lock, config_.interval,
-                                      [this]() STATOR_REQUIRES(mutex_) { return stopping_; })) {
-        return;
+      answer_held(now, Which::kDue);
+    } while (wait(look_again));
+    {
+      const MutexLock lock(shared_->mutex);
+      shared_->running = false;
+    }
+    answer_held(clock_.now(), Which::kAll);
+  }
+
+  /// Until there is something to do; false when the hub is to stop.
+  bool wait(TimePoint until) {
+    for (const auto& [id, peer] : peers_) {
+      if (peer.question == nullptr && peer.listed) {
+        until = std::min(until, peer.next_call);
       }
+    }
+    MutexLock lock(shared_->mutex);
+    for (const Held& held : shared_->held) {
+      until = std::min(until, held.until);
+    }
+    const Duration left = std::max<Duration>(Duration(), until - clock_.now());
+    shared_->wake.wait_for(lock, left, [this]() STATOR_REQUIRES(shared_->mutex) {
+      return stopping_ || shared_->answered || shared_->news;
+    });
+    shared_->answered = false;
+    return !stopping_;
+  }
+
+  enum class Which : uint8_t { kDue, kAll };
+  /// Those for whom there is news, or who have waited long enough.
+  void answer_held(TimePoint now, Which which) {
+    std::vector<std::pair<Held, router::ReplicaUpdate>> answers;
+    {
+      const MutexLock lock(shared_->mutex);
+      shared_->news = false;
+      std::erase_if(shared_->held, [&](const Held& held) STATOR_REQUIRES(shared_->mutex) {
+        if (which == Which::kDue && now < held.until &&
+            shared_->log.sequence() == held.from_sequence) {
+          return false;
+        }
+        answers.emplace_back(held, shared_->log.read(held.from_sequence));
+        return true;
+      });
+    }
+    for (const auto& [held, update] : answers) {
+      encode(update, *held.response);
+      held.reactor->Finish(grpc::Status::OK);
     }
   }
 
@@ -230,34 +326,64 @@ class GrpcReplicaHub final : public ReplicaHub {
     }
   }
 
-  void pull(uint64_t id, AskedPeer& peer) {
-    for (int turn = 0; turn < kPullsPerTurnMax; ++turn) {
-      grpc::ClientContext call;
-      const auto milliseconds =
-          std::chrono::duration_cast<std::chrono::milliseconds>(kCallDeadline).count();
-      call.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                                     gpr_time_from_millis(milliseconds, GPR_TIMESPAN)));
-      pb::PullRequest request;
-      request.set_router_id(router_id_);
-      request.set_from_sequence(peer.view.next_request());
-      pb::PullResponse response;
-      const grpc::Status status = peer.stub->Pull(&call, request, &response);
-      auto update =
-          status.ok()
-              ? decode(response)
-              : Result<router::ReplicaUpdate>(Error(Code::kUnavailable, status.error_message()));
-      if (!update || update->router_id == router_id_) {
-        series_.failures.add();
-        log::debug(kLogTarget, "no news of a router",
-                   {{"router_id", id}, {"error", update ? "it is us" : update.error().message()}});
-        peer.next_call = clock_.now() + kRetryInterval;
-        return;
-      }
-      peer.view.take(*update, clock_.now());
-      if (peer.view.next_request() == update->sequence) {
-        return;
+  bool is_done(const Question& question) const {
+    const MutexLock lock(shared_->mutex);
+    return question.done;
+  }
+
+  void ask(AskedPeer& peer) {
+    peer.question = std::make_unique<Question>();
+    Question& question = *peer.question;
+    const auto in_ms = [](Duration duration) {
+      return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+    };
+    question.context.set_deadline(gpr_time_add(
+        gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(in_ms(kCallDeadline), GPR_TIMESPAN)));
+    question.request.set_router_id(router_id_);
+    question.request.set_from_sequence(peer.view.next_request());
+    question.request.set_hold_ms(static_cast<uint32_t>(in_ms(kHold)));
+    peer.stub->async()->Pull(&question.context, &question.request, &question.response,
+                             [shared = shared_, &question](grpc::Status status) {
+                               const MutexLock lock(shared->mutex);
+                               question.status = std::move(status);
+                               question.done = true;
+                               shared->answered = true;
+                               shared->wake.notify_all();
+                             });
+  }
+
+  void take_answer(uint64_t id, AskedPeer& peer) {
+    const std::unique_ptr<Question> question = std::move(peer.question);
+    auto update = question->status.ok()
+                      ? decode(question->response)
+                      : Result<router::ReplicaUpdate>(
+                            Error(Code::kUnavailable, question->status.error_message()));
+    const TimePoint now = clock_.now();
+    if (!update || update->router_id == router_id_) {
+      series_.failures.add();
+      log::debug(kLogTarget, "no news of a router",
+                 {{"router_id", id}, {"error", update ? "it is us" : update.error().message()}});
+      peer.next_call = now + kRetryInterval;
+      return;
+    }
+    peer.view.take(*update, now);
+    const bool has_more = peer.view.next_request() != update->sequence;
+    peer.next_call = has_more ? now : now + config_.interval;
+  }
+
+  /// After the thread: nothing may be under way when peers go.
+  void end_questions() {
+    for (auto& [id, peer] : peers_) {
+      if (peer.question != nullptr) {
+        peer.question->context.TryCancel();
       }
     }
+    MutexLock lock(shared_->mutex);
+    shared_->wake.wait(lock, [this]() STATOR_REQUIRES(shared_->mutex) {
+      return std::ranges::all_of(peers_, [](const auto& entry) {
+        return entry.second.question == nullptr || entry.second.question->done;
+      });
+    });
   }
 
   void count(AskedPeer& peer) const {
@@ -285,7 +411,7 @@ class GrpcReplicaHub final : public ReplicaHub {
   const router::ReplicaConfig config_;
   const Clock& clock_;
   const uint64_t router_id_;
-  const std::shared_ptr<SharedLog> shared_;  // shared with announcers
+  const std::shared_ptr<Shared> shared_;  // shared with announcers
   PullService service_;
   const ReplicaSeries series_;
   std::unique_ptr<grpc::Server> server_;
@@ -293,9 +419,7 @@ class GrpcReplicaHub final : public ReplicaHub {
   Wiring wiring_;
   std::map<uint64_t, AskedPeer> peers_;  // the thread's; by router id, at most kPeersMax
 
-  Mutex mutex_;
-  std::condition_variable_any wake_;
-  bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
+  bool stopping_ STATOR_GUARDED_BY(shared_->mutex) = false;
   net::Thread thread_;
 };
 
