@@ -143,6 +143,7 @@ class Vllm(Fleet):
         self.assertEqual(self.external_hits(), 1 + 2 + 15 + 16 + 17 + 200)
         self.assertEqual(self.ended("used"), 6)
         self.assertEqual(self.http.metric("stator_router_disaggregation_total", path="split"), 6)
+        self.assertEqual(self.http.metric("dynamo_component_router_kv_transfer_estimated_latency_seconds_count"), 6)
 
     def test_a_prefill_worker_stays_until_its_last_prompt_was_fetched(self):
         client = self.stop_while_the_prompt_is_fetched()

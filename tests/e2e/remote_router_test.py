@@ -21,6 +21,7 @@ dynamo_frontend_router_queue_pending_requests dynamo_frontend_router_queue_pendi
 dynamo_frontend_router_queue_pending_cached_tokens dynamo_frontend_router_queue_backpressure_total
 dynamo_frontend_worker_active_decode_blocks dynamo_frontend_worker_active_prefill_tokens
 dynamo_component_kv_cache_events_applied kv_cache_event_warnings
+stator_router_cached_tokens_expected_total stator_router_cached_tokens_found_total
 """.split()
 OUTCOMES = "stator_router_remote_decisions_total"
 
@@ -60,6 +61,9 @@ class RemoteRouter(unittest.TestCase):
             self.assertEqual(again["chosen"], first["chosen"], "where the prefix is")
             self.assertGreater(again["best_overlap_blocks"], 3)
         self.assertEqual(self.http.metric(OUTCOMES, outcome="followed"), 5)
+        expected = self.http.metric("stator_router_cached_tokens_expected_total")
+        self.assertGreater(expected, 0)
+        self.assertGreaterEqual(self.http.metric("stator_router_cached_tokens_found_total"), expected, "never too much")
         eventually(lambda: self.http.metric("stator_router_remote_bookings") == 0, "no booking is left here")
         eventually(lambda: all(load["potential_decode_blocks"] == 0 and load["potential_prefill_tokens"] == 0
                                for load in router.get("/loads")[1][0]["loads"]), "nor there")

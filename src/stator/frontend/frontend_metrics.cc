@@ -8,6 +8,9 @@ namespace {
 
 // Bucket bounds of NVIDIA Dynamo's frontend, so that its dashboards and alerts keep their meaning.
 constexpr std::array kDurationBounds = {0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 130.0, 260.0, 510.0};
+// log .001–10 s, 15, as the reference has them
+constexpr std::array kMoveBounds = {.001, .0019, .0037, .0072, .014, .027, .052, .1,
+                                    .19,  .37,   .72,   1.4,   2.7,  5.2,  10.0};
 constexpr std::array kTtftBounds = {0.0, .0022, .0047, .01, .022, .047, .1,   .22,  .47,
                                     1.0, 2.2,   4.7,   10., 22.,  48.,  100., 220., 480.};
 constexpr std::array kItlBounds = {0.0,  .0019, .0035, .0067, .013, .024, .045,
@@ -97,6 +100,12 @@ const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint en
                                              "generated tokens that were reasoning", by_model);
     made.tool_calls = metrics_.counter("stator_frontend_tool_calls_total",
                                        "tool calls that models made", by_model);
+    made.expected_cached_tokens = metrics_.counter(
+        "stator_router_cached_tokens_expected_total",
+        "prompt tokens the router expected to be cached on the chosen worker's device", by_model);
+    made.found_cached_tokens =
+        metrics_.counter("stator_router_cached_tokens_found_total",
+                         "of the same prompts, what the worker did find cached", by_model);
   }
   return made;
 }
@@ -171,6 +180,16 @@ void FrontendMetrics::handoff_ended(std::string_view model, HandoffEnd end, Dura
         kTtftBounds, {{"model", std::string(model)}, {"outcome", std::string(describe(end))}});
   }
   entry->second.observe(std::chrono::duration<double>(took).count());
+}
+
+void FrontendMetrics::prompt_moved(Duration took) {
+  if (!moves_) {
+    moves_ = metrics_.histogram("dynamo_component_router_kv_transfer_estimated_latency_seconds",
+                                "from the end of a prompt at its prefill worker to the first token "
+                                "of the decode worker",
+                                kMoveBounds);
+  }
+  moves_->observe(std::chrono::duration<double>(took).count());
 }
 
 void FrontendMetrics::migration_too_long(std::string_view model) {

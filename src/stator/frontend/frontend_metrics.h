@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,8 @@ struct RequestSeries {
   Histogram cached_tokens;
   Counter reasoning_tokens;
   Counter tool_calls;
+  Counter expected_cached_tokens;  ///< by the router, of prompts that one worker computed
+  Counter found_cached_tokens;     ///< the same prompts, by their worker
 };
 
 /// The metrics existing dashboards and the planner read, under their names
@@ -57,6 +60,8 @@ class FrontendMetrics {
   /// Counts the end of a prompt's way from a prefill to a decode worker, from the moment the first
   /// was asked.
   void handoff_ended(std::string_view model, HandoffEnd end, Duration took);
+  /// From the end of the prompt at the prefill worker to the decode worker's first token.
+  void prompt_moved(Duration took);
   /// A request too long to be moved lost its worker.
   void migration_too_long(std::string_view model);
   /// The label value dashboards expect for an error.
@@ -85,6 +90,7 @@ class FrontendMetrics {
   FlatMap<std::string, Counter> migrations_;         // models × kinds
   FlatMap<std::string, Histogram> migration_times_;  // models × kinds × outcomes
   FlatMap<std::string, Histogram> handoffs_;         // models × ends
+  std::optional<Histogram> moves_;                   // none before the first prompt moved
 };
 
 }  // namespace stator::frontend

@@ -96,6 +96,8 @@ struct Choice {
   bool whole_next = false;  ///< after a hand-off that failed: the next worker does everything
   OutputPipeline pipeline;
   uint32_t cached_tokens = 0;
+  uint32_t expected_cached_tokens = 0;  ///< by the router, of the current attempt
+  TimePoint prompt_done{};              ///< at the prefill worker; zero: not there, or not yet
   TimePoint last_token{};
   TimePoint submitted{};  ///< the current attempt
   bool accepted = false;  ///< the same, by its worker

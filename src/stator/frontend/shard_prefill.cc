@@ -85,6 +85,7 @@ void ShardService::ask_prefill(Active& active, Choice& choice, engine::Handoff h
   request.handoff = std::move(handoff);
   request.stop.max_tokens = request.generated + 1;
   request.stop.min_tokens = std::min(request.stop.min_tokens, request.stop.max_tokens);
+  choice.prompt_done = {};
   choice.prompt_at = id;
   prompts_.emplace(id, std::make_unique<Prompt>(Prompt{.choice = choice.id,
                                                        .worker = worker,
@@ -141,6 +142,7 @@ bool ShardService::take_prompt(WorkerId worker, const engine::Delta& delta,
   const auto offer = std::ranges::find(output.offers, delta.key, &engine::Offer::key);
   Step step = Step::kNone;
   if (offer != output.offers.end()) {
+    choice.prompt_done = shard_.now();
     step = choice.course.on_offer(std::move(offer->handoff));
   } else {
     // Of an answer in several pieces the first ones are gone.

@@ -345,6 +345,7 @@ bool ShardService::submit(Active& active, Choice& choice, router::Decision decis
     return false;
   }
   choice.lease = std::move(decision.lease);
+  choice.expected_cached_tokens = decision.overlap_blocks * decision.receipt.block_size;
   choice.accepted = false;
   session->submit(std::move(request));
   return true;
@@ -442,6 +443,9 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
     choice.prompt_from = choice.course.giver().worker;
     choice.course.on_output();
     end_handoff(active, choice);
+    if (choice.prompt_done != TimePoint()) {
+      metrics_.prompt_moved(shard_.now() - std::exchange(choice.prompt_done, {}));
+    }
   }
   observe(active, choice, delta);
   if (progress == Progress::kChoiceDoneCancelEngine) {
@@ -482,6 +486,10 @@ void ShardService::observe(Active& active, Choice& choice, const engine::Delta& 
   series.output_tokens.add(delta.token_count);
   if (delta.offset == 0) {
     series.time_to_first_token.observe(seconds(now - active.generation.received()));
+    if (!choice.prompt_from) {
+      series.expected_cached_tokens.add(choice.expected_cached_tokens);
+      series.found_cached_tokens.add(delta.cached_tokens);
+    }
   } else {
     series.inter_token_latency.observe(seconds(now - choice.last_token) / delta.token_count,
                                        delta.token_count);
