@@ -55,6 +55,23 @@ class LifecycleTest(unittest.TestCase):
         return stream
 
 
+class Startup(LifecycleTest):
+    def serve(self, startup_time: str) -> Serve:
+        serve = Serve("--sim-speedup", "0", "--sim-startup-time", startup_time)
+        self.addCleanup(serve.close)
+        return serve
+
+    def test_a_simulated_worker_gets_nothing_before_it_has_started(self):
+        serve = self.serve("1h")
+
+        self.assertEqual(serve.http.request("POST", CHAT, chat_body())[0], 503)
+
+    def test_it_serves_once_it_has(self):
+        serve = self.serve("100ms")
+
+        eventually(lambda: serve.http.request("POST", CHAT, chat_body())[0] == 200, "an answer")
+
+
 class WorkerLoss(LifecycleTest):
     def deploy(self, *arguments, **fields):
         deployment = Split(*arguments, **fields)

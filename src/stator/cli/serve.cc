@@ -82,7 +82,7 @@ Status run_serve(Invocation& invocation) {
   announce(settings, "serve",
            fmt::format(R"("url":"{}","port":{},"system_port":{})", process->url(), process->port(),
                        system == nullptr ? -1 : int32_t{system->port()}));
-  wait_and_report(signals, workers.hosted, registrations);
+  wait_and_report(signals, clock, workers.hosted, registrations);
   if (system != nullptr) {
     system->close();
   }

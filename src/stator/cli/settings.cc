@@ -57,6 +57,9 @@ void describe_simulated(ConfigSchema& schema, WorkerSettings& worker) {
                 "divides simulated time, 0 = no waiting at all", {.flag = "sim-speedup"});
   schema.number("sim.decode_speedup", worker.sim_decode_speedup, 0.001, 1e9,
                 "divides the simulated time of decodes further", {.flag = "sim-decode-speedup"});
+  schema.duration("sim.startup_time", worker.sim_startup_time,
+                  "a simulated worker is listed as starting for so long and gets no requests",
+                  {.flag = "sim-startup-time"});
   schema.choice("sim.rules", worker.sim_rules,
                 {"vllm", "trtllm", "trtllm-max-utilization", "sglang"},
                 "whose scheduling rules the simulated engine follows", {.flag = "sim-rules"});

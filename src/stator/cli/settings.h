@@ -83,6 +83,7 @@ struct WorkerSettings {
   double sim_speedup = 1;
   double sim_decode_speedup = 1;
   std::string sim_rules = "vllm";  ///< engine::find_rules() reads it
+  Duration sim_startup_time{};     ///< until it takes requests
   std::string sim_drafts;          ///< acceptance of draft tokens, numbers with commas
   std::string sim_reply;  ///< file with what the simulated engine says; empty: drawn tokens
 };

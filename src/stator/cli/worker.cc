@@ -159,7 +159,7 @@ Status run_worker(Invocation& invocation) {
       settings, "worker",
       fmt::format(R"("worker_id":"{}","address":"{}","system_port":{})", first.key.worker.value(),
                   first.address, system == nullptr ? -1 : int32_t{system->port()}));
-  wait_and_report(signals, workers.hosted, workers.registrations);
+  wait_and_report(signals, clock, workers.hosted, workers.registrations);
   if (system != nullptr) {
     system->close();
   }

@@ -187,6 +187,9 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   STATOR_TRY(auto runner, make_runner(config));
   Worker worker;
   STATOR_TRY(worker.engine, make_engine(config, std::move(runner), clock_, metrics_));
+  if (config.kind == "sim") {
+    worker.ready_at = clock_.now() + settings_.worker.sim_startup_time;
+  }
   return worker;
 }
 
@@ -199,13 +202,14 @@ Result<WorkerHost::Worker> WorkerHost::make_server_engine() {
   return worker;
 }
 
-bool WorkerHost::Worker::refresh() {
-  if (server == nullptr) {
-    return false;
+bool WorkerHost::Worker::refresh(TimePoint now) {
+  bool ready = now >= ready_at;
+  std::vector<std::string> adapters;
+  if (server != nullptr) {
+    ready = server->healthy() && !server->asleep();
+    adapters = server->adapters();
   }
-  const bool ready = server->healthy() && !server->asleep();
   const auto state = ready ? runtime::InstanceState::kReady : runtime::InstanceState::kStarting;
-  std::vector<std::string> adapters = server->adapters();
   const bool changed = state != record.state || adapters != record.model.adapters;
   record.state = state;
   record.model.adapters = std::move(adapters);
@@ -226,6 +230,8 @@ void WorkerHost::fill_record(Worker& worker) {
   worker.record.key.worker = WorkerId((random_.next() >> 11) | 1);
   worker.record.incarnation =
       Incarnation(static_cast<uint64_t>(clock_.wall_now().time_since_epoch().count()));
+  worker.record.state = clock_.now() < worker.ready_at ? runtime::InstanceState::kStarting
+                                                       : runtime::InstanceState::kReady;
   worker.record.started_at_ms = unix_seconds(clock_.wall_now()) * 1000;
   worker.record.model = {
       .name = model_name_,
@@ -260,12 +266,12 @@ Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings,
   return EngineServers::connect(settings, signals, clock, metrics);
 }
 
-void wait_and_report(Signals& signals, std::vector<WorkerHost::Worker>& workers,
+void wait_and_report(Signals& signals, const Clock& clock, std::vector<WorkerHost::Worker>& workers,
                      std::span<const std::unique_ptr<runtime::Registration>> registrations) {
   constexpr Duration kLook = std::chrono::milliseconds(100);
   while (!signals.wait_for(kLook)) {
     for (size_t i = 0; i < workers.size(); ++i) {
-      if (workers[i].refresh()) {
+      if (workers[i].refresh(clock.now())) {
         registrations[i]->update(workers[i].record).ignore("told again at the next change");
       }
     }

@@ -40,9 +40,11 @@ class WorkerHost {
     /// The engine, if it is a server: tells whether it answers. Else null.
     engine::adapters::AdapterEngine* server = nullptr;
 
+    TimePoint ready_at{};  ///< of a simulated engine: it loads weights until then
+
     /// Brings the record up to date, and whether that changed it: an engine server that does not
     /// answer or sleeps gets nothing new, and its adapters come and go.
-    bool refresh();
+    bool refresh(TimePoint now);
   };
   /// Makes and starts one more engine on the shared weights.
   Result<Worker> make_worker();
@@ -78,8 +80,8 @@ class WorkerHost {
 Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings, Signals& signals,
                                                        Clock& clock, Metrics& metrics);
 
-/// Waits for a signal. Meanwhile tells discovery what changes about engine servers.
-void wait_and_report(Signals& signals, std::vector<WorkerHost::Worker>& workers,
+/// Waits for a signal. Meanwhile tells discovery what changes about engines.
+void wait_and_report(Signals& signals, const Clock& clock, std::vector<WorkerHost::Worker>& workers,
                      std::span<const std::unique_ptr<runtime::Registration>> registrations);
 
 /// Resolves MODEL to a folder, showing download progress on a terminal.

@@ -229,6 +229,9 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
   } else {
     model->router->add_worker(key_of(record.key.worker), std::move(facts));
   }
+  if (record.state != runtime::InstanceState::kReady) {  // its engine does not answer yet
+    enrolled.router().set_draining(key_of(record.key.worker), true);
+  }
   // Under the lock, so that what comes now cannot overtake it.
   for (const kv::KvEvent& event : early.events) {
     apply(enrolled.router(), record.key.worker, event);
