@@ -3,6 +3,7 @@
 """Discovery through real etcd: whatever happens to the store, requests go on, and what was lost comes back."""
 
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
@@ -176,6 +177,19 @@ class EtcdTest(unittest.TestCase):
                 member.start()
                 deployment.store.wait_until_healthy()
         self.assertEqual(self.records(deployment.store), 2)
+
+    def test_another_member_leads(self):
+        deployment = self.deploy(members=3)
+        with self.load(deployment):
+            for _ in range(3):
+                members = json.loads(deployment.store.ctl("endpoint", "status", "-w", "json"))
+                leader = members[0]["Status"]["leader"]
+                other = next(m for m in members if m["Status"]["header"]["member_id"] != leader)
+                at = next(m["Endpoint"] for m in members if m["Status"]["header"]["member_id"] == leader)
+                deployment.store.ctl("--endpoints", at, "move-leader", f"{other['Status']['header']['member_id']:x}")
+            eventually(lambda: self.store_is(deployment, 1), "up")
+        deployment.workers.append(deployment.start_worker())
+        deployment.wait_for_workers(3)
 
     def test_a_frontend_started_while_the_store_is_away_waits_for_it(self):
         deployment = self.deploy(workers=1)
