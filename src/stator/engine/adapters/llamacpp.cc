@@ -162,6 +162,14 @@ class LlamaCppDialect final : public Dialect {
   }
 };
 
+/// How far back penalties look: over everything, as other engines do. Releases of late 2026 refuse
+/// the -1 that said so, and reserve memory for what is named.
+uint32_t penalty_window(const api::SamplingParams& sampling, const EngineFacts& facts) {
+  const bool none = sampling.repetition_penalty == 1.0F && sampling.presence_penalty == 0.0F &&
+                    sampling.frequency_penalty == 0.0F;
+  return none ? 0 : facts.max_model_len;
+}
+
 // The server's own defaults are not neutral (temperature 0.8, top_k 40, …): every field is sent.
 Result<EngineCall> LlamaCppDialect::lower(const EngineRequest& request,
                                           const EngineFacts& facts) const {
@@ -181,7 +189,7 @@ Result<EngineCall> LlamaCppDialect::lower(const EngineRequest& request,
   json.key("min_p").value(sampling.min_p);
   json.key("typical_p").value(1.0);
   json.key("repeat_penalty").value(sampling.repetition_penalty);
-  json.key("repeat_last_n").value(-1);
+  json.key("repeat_last_n").value(penalty_window(sampling, facts));
   json.key("presence_penalty").value(sampling.presence_penalty);
   json.key("frequency_penalty").value(sampling.frequency_penalty);
   json.key("ignore_eos").value(request.stop.ignore_eos);

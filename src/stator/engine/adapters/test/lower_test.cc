@@ -129,9 +129,19 @@ TEST(LlamaCppLower, SendsEveryFieldBecauseTheServersDefaultsAreNotNeutral) {
       testing::StartsWith(
           R"({"prompt":[1,14826,28371],"n_predict":8,"stream":true,"return_tokens":true,)"
           R"("cache_prompt":true,"temperature":0,"top_k":0,"top_p":1,"min_p":0,"typical_p":1,)"
-          R"("repeat_penalty":1,"repeat_last_n":-1,"presence_penalty":0,"frequency_penalty":0,)"
+          R"("repeat_penalty":1,"repeat_last_n":0,"presence_penalty":0,"frequency_penalty":0,)"
           R"("ignore_eos":false,"samplers":["penalties","top_k","top_p","min_p","temperature"],)"
           R"("logit_bias":[[42,-5]],"n_probs":1,"grammar":)"));
+}
+
+TEST(LlamaCppLower, PenaltiesLookBackOverTheWholeContext) {
+  const auto dialect = make_llamacpp_dialect({});
+  EngineRequest request = make_request();
+  request.sampling.frequency_penalty = 0.5F;
+  EngineFacts known = facts();
+  known.max_model_len = 4096;
+
+  EXPECT_THAT(dialect->lower(request, known)->body, testing::HasSubstr(R"("repeat_last_n":4096,)"));
 }
 
 TEST(TrtllmLower, SendsOnlyKeysOfItsOwnSchema) {
