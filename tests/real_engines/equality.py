@@ -90,6 +90,15 @@ def ask(side: Side, kind: str, prompt: str, length: int, stop: str | None) -> di
     return getattr(side, kind)(prompt, max_tokens=length)
 
 
+def alike(expected: dict, got: dict) -> bool:
+    """Equal but for tokens that are a part of a character: Stator shows U+FFFD and the bytes, vLLM nothing, and the whole with the last part."""
+    theirs, ours = expected.get("logprobs") or [], got.get("logprobs") or []
+    for mine, other in zip(ours, theirs):
+        if "\ufffd" in mine[0]:
+            other[0] = mine[0]
+    return expected == got
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stator", required=True)
@@ -122,7 +131,7 @@ def main() -> int:
                 continue
             got = ask(ours, kind, prompt, length, stop)
             asked[kind] += 1
-            if expected == got:
+            if alike(expected, got):
                 equal[kind] += 1
             elif len(examples) < 5:
                 examples.append(f"{kind}, prompt {i}:\n  direct {expected}\n  stator {got}")
