@@ -151,7 +151,7 @@ class CliErrors(unittest.TestCase):
     # What is right stays right
 
     def test_help_version_config_and_completions_succeed(self):
-        for arguments in (["--help"], ["version"], ["config"], ["config", "--markdown"], ["completion", "bash"],
+        for arguments in (["--help"], ["--version"], ["version"], ["config"], ["config", "--markdown"], ["completion", "bash"],
                           ["completion", "zsh"], ["completion", "fish"]):
             done = self.run_stator(*arguments)
             self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)

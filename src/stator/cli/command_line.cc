@@ -3,9 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
+#include "stator/cli/version.h"
 #include "stator/core/log.h"
 
 namespace stator::cli {
@@ -82,11 +85,6 @@ Result<Invocation> load(const Command& command, const CLI::App& app, Typed& type
   Invocation invocation;
   invocation.positionals = std::move(typed.positionals);
   invocation.rest = std::move(typed.rest);
-  for (const auto& [flag, value] : typed.options) {
-    if (app.count(flag) > 0) {
-      invocation.options[flag] = value;
-    }
-  }
   for (const auto& [flag, on] : typed.switches) {
     if (on) {
       invocation.options[flag] = "true";
@@ -103,11 +101,17 @@ Result<Invocation> load(const Command& command, const CLI::App& app, Typed& type
   sources.env = read_env;
   sources.file =
       typed.config_file.empty() ? read_env("STATOR_CONFIG").value_or("") : typed.config_file;
-  for (const auto& [flag, value] : typed.settings) {
-    const auto* option = app.get_option(flag);
-    if (option->count() > 0) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) {
+      continue;
+    }
+    const std::string flag = option->get_name();
+    if (const auto own = typed.options.find(flag); own != typed.options.end()) {
+      invocation.options[flag] = own->second;
+    }
+    if (const auto setting = typed.settings.find(flag); setting != typed.settings.end()) {
       const bool bare_switch = option->results().empty() || option->results().front().empty();
-      sources.flags[flag] = bare_switch ? "true" : value;
+      sources.flags[flag] = bare_switch ? "true" : setting->second;
     }
   }
   if (!command.setting_prefixes.empty()) {
@@ -116,29 +120,30 @@ Result<Invocation> load(const Command& command, const CLI::App& app, Typed& type
   return invocation;
 }
 
-/// The first flag of the command line that its command does not have, with the nearest one it has.
-/// CLI11 would report it as a surplus positional, which names the wrong thing.
-std::optional<std::string> find_unknown_flag(const CLI::App& app, int argc,
-                                             const char* const* argv) {
-  const CLI::App* command = nullptr;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word(argv[i]);
-    if (word == "--") {
-      break;
+using Words = std::span<const char* const>;
+
+/// The first word that names a command, and what comes after it.
+std::pair<const Command*, Words> find_command(Words words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto found = std::ranges::find(commands(), std::string_view(words[i]), &Command::name);
+    if (found != commands().end()) {
+      return {&*found, words.subspan(i + 1)};
     }
-    if (command == nullptr) {
-      const auto named = app.get_subcommands(
-          [&word](const CLI::App* candidate) { return candidate->get_name() == word; });
-      command = named.empty() ? nullptr : named.front();
-      continue;
-    }
+  }
+  return {nullptr, {}};
+}
+
+/// The first of the words that is a flag which the command does not have, with the nearest one it
+/// has. CLI11 would report it as a surplus positional, which names the wrong thing.
+std::optional<std::string> find_unknown_flag(const CLI::App& command, Words words) {
+  for (const std::string_view word : words) {
     const std::string flag(word.substr(0, word.find('=')));
-    if (!word.starts_with("--") || word == "--" || command->get_option_no_throw(flag) != nullptr) {
+    if (!word.starts_with("--") || command.get_option_no_throw(flag) != nullptr) {
       continue;
     }
     std::string nearest;
     size_t distance = flag.size() / 2;
-    for (const CLI::Option* option : command->get_options()) {
+    for (const CLI::Option* option : command.get_options()) {
       const std::string name = option->get_name();
       if (edit_distance(flag, name) < distance) {
         distance = edit_distance(flag, name);
@@ -147,7 +152,7 @@ std::optional<std::string> find_unknown_flag(const CLI::App& app, int argc,
     }
     return fmt::format("unknown flag '{}'{} (see `stator {} --help`)", flag,
                        nearest.empty() ? "" : ", did you mean '" + nearest + "'?",
-                       command->get_name());
+                       command.get_name());
   }
   return std::nullopt;
 }
@@ -192,53 +197,57 @@ int run_command_line(int argc, const char* const* argv) {
       "Stator turns a fleet of LLM inference engines into one fast, fault-tolerant service.",
       "stator");
   app.require_subcommand(1);
+  app.set_version_flag("--version", fmt::format("stator {}", kVersion), "Print the version");
   app.get_formatter()->column_width(36);
   app.footer("Run `stator COMMAND --help` for the flags of a command.");
 
-  Settings defaults;
-  ConfigSchema schema;
-  describe(schema, defaults);
-  std::map<const CLI::App*, std::pair<const Command*, std::unique_ptr<Typed>>> parsed;
-  for (const Command& command : commands()) {
-    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
-    sub->footer(std::string(command.description));
-    auto typed = std::make_unique<Typed>();
-    add_flags(*sub, command, schema, *typed);
-    parsed[sub] = {&command, std::move(typed)};
-  }
-  if (argc > 1 && argv[1][0] != '-' &&
-      std::ranges::find(commands(), std::string_view(argv[1]), &Command::name) ==
-          commands().end()) {
-    print_error(fmt::format("unknown command '{}' (see `stator --help`)", argv[1]));
-    return kExitUsage;
-  }
-  if (const auto unknown = find_unknown_flag(app, argc, argv)) {
-    print_error(*unknown);
-    return kExitUsage;
-  }
   // What stands behind "--" belongs to another program.
   const int own_argc =
       static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
+  const auto [command, words] = find_command(Words(argv, own_argc).subspan(own_argc > 0 ? 1 : 0));
+  if (own_argc > 1 && argv[1][0] != '-' && (command == nullptr || command->name != argv[1])) {
+    print_error(fmt::format("unknown command '{}' (see `stator --help`)", argv[1]));
+    return kExitUsage;
+  }
+  Typed typed;
+  const CLI::App* chosen = nullptr;
+  for (const Command& each : commands()) {
+    CLI::App* sub = app.add_subcommand(std::string(each.name), std::string(each.summary));
+    if (&each == command) {  // only its flags: checking hundreds of names takes milliseconds
+      sub->footer(std::string(each.description));
+      Settings defaults;
+      ConfigSchema schema;
+      describe(schema, defaults);
+      add_flags(*sub, each, schema, typed);
+      chosen = sub;
+    }
+  }
+  if (chosen != nullptr) {
+    if (const auto unknown = find_unknown_flag(*chosen, words)) {
+      print_error(*unknown);
+      return kExitUsage;
+    }
+  }
   try {
     app.parse(own_argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const auto chosen = app.get_subcommands();
-    print(chosen.empty() ? app.help() : chosen.front()->help());
+    print(chosen == nullptr || app.get_subcommands().empty() ? app.help() : chosen->help());
+    return 0;
+  } catch (const CLI::CallForVersion& version) {
+    print(fmt::format("{}\n", version.what()));
     return 0;
   } catch (const CLI::ParseError& error) {
     print_error(fmt::format("{} (see `stator --help`)", error.what()));
     return kExitUsage;
   }
-  const CLI::App* chosen = app.get_subcommands().front();
-  auto& [command, typed] = parsed.at(chosen);
   if (own_argc < argc) {
     if (!command->takes_rest) {
       print_error(fmt::format("`stator {}` takes no program behind --", command->name));
       return kExitUsage;
     }
-    typed->rest.assign(argv + own_argc + 1, argv + argc);
+    typed.rest.assign(argv + own_argc + 1, argv + argc);
   }
-  return run_command(*command, *chosen, *typed);
+  return run_command(*command, *chosen, typed);
 }
 
 }  // namespace stator::cli

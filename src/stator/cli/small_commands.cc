@@ -5,6 +5,7 @@
 
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
+#include "stator/cli/version.h"
 
 namespace stator::cli {
 namespace {
@@ -66,7 +67,7 @@ std::string fish_completion() {
 }  // namespace
 
 Status run_version(Invocation&) {
-  print("stator 0.1.0\n");
+  print(fmt::format("stator {}\n", kVersion));
   return {};
 }
 

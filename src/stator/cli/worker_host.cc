@@ -11,6 +11,7 @@
 
 #include "stator/cli/sim_replies.h"
 #include "stator/cli/terminal.h"
+#include "stator/cli/version.h"
 #include "stator/engine/core/engine_service.h"
 #include "stator/engine/cpu/cpu_model_runner.h"
 #include "stator/engine/cpu/model.h"
@@ -175,7 +176,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   }
   engine::EngineConfig config = settings_.worker.engine_config;
   config.kind = settings_.worker.engine;
-  config.version = "0.1.0";
+  config.version = kVersion;
   config.name = fmt::format("{}{}", config.kind, made_);
   if (config.kind == "sim") {
     config.rules = *engine::find_rules(settings_.worker.sim_rules);  // checked by the schema
