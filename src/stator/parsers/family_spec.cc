@@ -16,13 +16,21 @@ namespace {
 const Markers kNoMarkers;
 const std::vector<std::string> kNoWords;
 
+/// What two spellings of a name have in common: "DeepSeek-V3.1" is "deepseek_v3_1" is
+/// "deepseekv31".
+std::string comparable(std::string_view name) {
+  std::string key = normalize_family_name(name);
+  std::erase_if(key, [](char c) { return c == '_' || c == '.'; });
+  return key;
+}
+
 template <typename Spec>
 Result<std::shared_ptr<const Spec>> find(std::span<const std::shared_ptr<const Spec>> specs,
                                          std::string_view name, std::string_view what) {
-  const std::string wanted = normalize_family_name(name);
+  const std::string wanted = comparable(name);
   std::string known;
   for (const auto& spec : specs) {
-    if (spec->name == wanted || contains(spec->aliases, wanted)) {
+    if (comparable(spec->name) == wanted || contains(spec->aliases, wanted, comparable)) {
       return spec;
     }
     known += fmt::format("{}{}", known.empty() ? "" : ", ", spec->name);

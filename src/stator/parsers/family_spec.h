@@ -103,7 +103,7 @@ struct ReasoningSpec {
 };
 
 /// The families known to a process: the built-in ones, and what files added. Immutable once
-/// shared. Names and aliases are compared without case, and '-' equals '_'.
+/// shared. Names and aliases are compared without case, '-', '_' and '.'.
 class FamilyRegistry {
  public:
   /// Every built-in family; parsed once per process.

@@ -61,13 +61,17 @@ void CallWriter::release_reasoning() {
   }
 }
 
-void CallWriter::begin_call(std::string_view name, std::string_view native_id) {
+void CallWriter::begin_no_call() {
   STATOR_ASSERT(!state_.open, "W1: one call at a time");
-  name = trim(name);
   state_.open = true;
   state_.holds_space = true;
   state_.pending_space.clear();
   state_.muted = true;
+}
+
+void CallWriter::begin_call(std::string_view name, std::string_view native_id) {
+  begin_no_call();
+  name = trim(name);
   if (name.empty()) {
     recovered(Recovery::kMissingName);
   } else if (name.size() > kMaxCallNameBytes || native_id.size() > kMaxCallNameBytes) {

@@ -56,6 +56,8 @@ class CallWriter {
   /// `native_id` empty: an id is made by the family's scheme. A name that is empty or too long
   /// drops the call: `arguments` and `end_call` then have no effect, so machines need not care.
   void begin_call(std::string_view name, std::string_view native_id = {});
+  /// Opens what is written like a call and is none: nothing of it reaches the client.
+  void begin_no_call();
   void arguments(std::string_view json) {
     STATOR_ASSERT(state_.open, "W1: arguments belong to an open call");
     if (!state_.muted) {

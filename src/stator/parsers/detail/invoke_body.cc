@@ -5,6 +5,7 @@
 
 #include "stator/parsers/detail/body.h"
 #include "stator/parsers/detail/coerce.h"
+#include "stator/parsers/detail/entities.h"
 #include "stator/parsers/detail/json_stream.h"
 
 // Calls as elements with attributes, which say whether a value is text or JSON.
@@ -20,7 +21,7 @@
 // be absent), invoke_begin and parameter_begin (up to the attributes), tag_end (behind them),
 // invoke_end, parameter_end. Words: call_name, parameter_name (attributes), text_if
 // (attribute=value of a text; with another value it is JSON, without the attribute the tool's
-// schema decides). Flags: escaped_attributes (&quot; and &amp;).
+// schema decides). Flags: escaped_attributes (they have the entities of XML).
 //
 // Text values are written as they arrive. An invoke may also hold one bare JSON object.
 
@@ -196,13 +197,6 @@ InvokeBody::Go InvokeBody::section(Window& in, CallWriter& out) {
   return Go::kOn;
 }
 
-void replace_all(std::string& text, std::string_view what, std::string_view with) {
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) {
-    text.replace(at, what.size(), with);
-    at += with.size();
-  }
-}
-
 /// Value of an attribute in ` name="f" string="true"`; quotes may be missing.
 std::string_view attribute(std::string_view tag, std::string_view name) {
   for (size_t at = tag.find(name); at != std::string_view::npos; at = tag.find(name, at + 1)) {
@@ -244,8 +238,7 @@ MarkerSet::Hit find_tag_end(const MarkerSet& ends, const Window& in) {
 std::string InvokeBody::read_attribute(std::string_view tag, std::string_view name) const {
   std::string value(attribute(tag, name));
   if (machine_.escaped_attributes) {
-    replace_all(value, "&quot;", "\"");
-    replace_all(value, "&amp;", "&");
+    unescape_entities(value);
   }
   return value;
 }

@@ -13,7 +13,8 @@
 //   <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>
 //
 // Spec keys. Markers: section_begin, call_begin (both may stand before the JSON), section_end,
-// call_end (both end it), skip (fences around the JSON). Words: name_keys, argument_keys. Flags:
+// call_end (both end it), skip (fences around the JSON). Words: name_keys, argument_keys, no_calls
+// (names by which a model says that it calls nothing). Flags:
 // closer_optional (text may follow without a closer), empty_arguments (a call without arguments is
 // one with {}; else it is dropped), name_is_key ({"f": {"a": 1}}).
 
@@ -36,6 +37,7 @@ struct JsonCallsMachine final : BodyMachine {
   MarkerSet after;   // what may stand behind it
   std::vector<std::string> name_keys;
   std::vector<std::string> argument_keys;
+  std::vector<std::string> no_calls;
   bool has_closer = false;  // calls end with a marker, always
   bool empty_arguments = false;
   bool name_is_key = false;
@@ -111,6 +113,7 @@ JsonCallsMachine::JsonCallsMachine(const BodyContext& context)
       after(context.options.special_markers),
       name_keys(context.spec.find_words("name_keys")),
       argument_keys(context.spec.find_words("argument_keys")),
+      no_calls(context.spec.find_words("no_calls")),
       empty_arguments(context.spec.has_flag("empty_arguments")),
       name_is_key(context.spec.has_flag("name_is_key")) {
   const FamilySpec& spec = context.spec;
@@ -415,7 +418,11 @@ void JsonCallsBody::forward(CallWriter& out) {
     return;
   }
   if (!begun_) {
-    out.begin_call(name_, id_);
+    if (contains(machine_.no_calls, name_)) {
+      out.begin_no_call();
+    } else {
+      out.begin_call(name_, id_);
+    }
     begun_ = true;
     committed_ = true;
   }

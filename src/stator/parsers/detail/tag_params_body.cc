@@ -4,6 +4,7 @@
 
 #include "stator/parsers/detail/body.h"
 #include "stator/parsers/detail/coerce.h"
+#include "stator/parsers/detail/entities.h"
 #include "stator/parsers/detail/json_stream.h"
 #include "stator/parsers/detail/names.h"
 
@@ -12,11 +13,14 @@
 //   <tool_call><function=f><parameter=a>1</parameter></function></tool_call>
 //
 // Spec keys. Markers: section_begin, section_end (around all calls), call_begin, call_end,
-// name_end, key_begin, key_end, value_begin (optional), value_end. Flags: name_in_section (the
-// name follows section_begin, which holds one call), hold_call (a call is sent when it is
-// complete), implicit_close (a value may end where the next tag begins), trim_newline (one line
-// break at each end of a value is not part of it), strict (text between tags makes the call
-// malformed), keep_opener (an opener without a call behind it is text).
+// name_end, key_begin, key_end, value_begin (optional), value_end, text_begin and text_end (a value
+// may stand between them, and is taken literally). Flags: name_in_section (the name follows
+// section_begin, which holds one call), hold_call (a call is sent when it is complete),
+// implicit_close (a value may end where the next tag begins), trim_newline (one line break at each
+// end of a value is not part of it), strict (text between tags makes the call malformed),
+// keep_opener (an opener without a call behind it is text), type_before_value (what stands between
+// key_end and value_begin is skipped: the schema knows better), entities (values have those of
+// XML).
 
 namespace stator::parsers {
 namespace {
@@ -31,6 +35,8 @@ enum Part : int {
   kKeyEnd,
   kValueBegin,
   kValueEnd,
+  kTextBegin,
+  kTextEnd,
 };
 
 struct TagParamsMachine final : BodyMachine {
@@ -43,6 +49,8 @@ struct TagParamsMachine final : BodyMachine {
   MarkerSet key_ends;
   MarkerSet value_begins;
   MarkerSet value_ends;
+  MarkerSet text_begins;
+  MarkerSet text_ends;
   const ToolSchemas* schemas = nullptr;  // of the parser's options; may be null
   bool has_value_begin = false;
   bool name_in_section = false;
@@ -50,6 +58,8 @@ struct TagParamsMachine final : BodyMachine {
   bool trim_newline = false;
   bool strict = false;
   bool keep_opener = false;
+  bool type_before_value = false;
+  bool entities = false;
 };
 
 class TagParamsBody final : public Body {
@@ -67,7 +77,9 @@ class TagParamsBody final : public Body {
     kKey,
     kBeforeValue,
     kValue,
-    kGarbage,  // skip to the next call or the end
+    kText,       // in a literal value
+    kAfterText,  // before the end of its tag
+    kGarbage,    // skip to the next call or the end
   };
   enum class Go : uint8_t { kOn, kMore, kDone, kNotACall };
 
@@ -78,6 +90,9 @@ class TagParamsBody final : public Body {
   Go key(Window& in, CallWriter& out);
   Go before_value(Window& in, CallWriter& out);
   Go value(Window& in, CallWriter& out);
+  Go skip_type(Window& in, CallWriter& out);
+  Go text(Window& in, CallWriter& out);
+  Go after_text(Window& in, CallWriter& out);
   Go garbage(Window& in);
   Go malformed(CallWriter& out);
   void write_parameter(CallWriter& out);
@@ -101,12 +116,16 @@ TagParamsMachine::TagParamsMachine(const BodyContext& context)
       key_ends(context.options.special_markers),
       value_begins(context.options.special_markers),
       value_ends(context.options.special_markers),
+      text_begins(context.options.special_markers),
+      text_ends(context.options.special_markers),
       schemas(context.options.schemas.get()),
       name_in_section(context.spec.has_flag("name_in_section")),
       hold_call(context.spec.has_flag("hold_call")),
       trim_newline(context.spec.has_flag("trim_newline")),
       strict(context.spec.has_flag("strict")),
-      keep_opener(context.spec.has_flag("keep_opener")) {
+      keep_opener(context.spec.has_flag("keep_opener")),
+      type_before_value(context.spec.has_flag("type_before_value")),
+      entities(context.spec.has_flag("entities")) {
   const FamilySpec& spec = context.spec;
   const auto add = [&spec](MarkerSet& set, std::string_view key, Part part) {
     set.add(spec.find_markers(key), part);
@@ -128,12 +147,15 @@ TagParamsMachine::TagParamsMachine(const BodyContext& context)
   add_ends(key_ends);
   add(value_begins, "value_begin", kValueBegin);
   add(value_ends, "value_end", kValueEnd);
+  add(text_begins, "text_begin", kTextBegin);
+  add(text_ends, "text_end", kTextEnd);
   if (spec.has_flag("implicit_close")) {
     add(value_ends, "key_begin", kKeyBegin);
     add(value_ends, "call_end", kCallEnd);
   }
   has_value_begin = !value_begins.empty();
-  for (MarkerSet* set : {&name_ends, &parameters, &key_ends, &value_begins, &value_ends}) {
+  for (MarkerSet* set :
+       {&name_ends, &parameters, &key_ends, &value_begins, &value_ends, &text_begins, &text_ends}) {
     set->hold_at_end();
   }
 }
@@ -171,6 +193,10 @@ TagParamsBody::Go TagParamsBody::dispatch(Window& in, CallWriter& out) {
       return before_value(in, out);
     case At::kValue:
       return value(in, out);
+    case At::kText:
+      return text(in, out);
+    case At::kAfterText:
+      return after_text(in, out);
     case At::kGarbage:
       return garbage(in);
   }
@@ -288,24 +314,45 @@ TagParamsBody::Go TagParamsBody::key(Window& in, CallWriter& out) {
   key_ = trim(in.rest().substr(0, hit.offset));
   in.consume(hit.offset + hit.length_bytes);
   value_.clear();
-  at_ = machine_.has_value_begin ? At::kBeforeValue : At::kValue;
+  at_ = machine_.has_value_begin || !machine_.text_begins.empty() ? At::kBeforeValue : At::kValue;
   return Go::kOn;
 }
 
 TagParamsBody::Go TagParamsBody::before_value(Window& in, CallWriter& out) {
-  in.consume(leading_space(in.rest()));
+  if (machine_.has_value_begin) {
+    in.consume(leading_space(in.rest()));
+  }
+  const bool literal = !machine_.text_begins.empty();
+  const MarkerSet& begins = literal ? machine_.text_begins : machine_.value_begins;
   MarkerSet::Hit hit;
-  switch (machine_.value_begins.match_at(in, 0, hit)) {
+  switch (begins.match_at(in, 0, hit)) {
     case MarkerSet::Match::kMaybe:
       return Go::kMore;
     case MarkerSet::Match::kNo:
-      return in.empty() ? Go::kMore : malformed(out);
+      if (in.empty()) {
+        return Go::kMore;
+      }
+      if (literal) {
+        at_ = At::kValue;
+        return Go::kOn;
+      }
+      return machine_.type_before_value ? skip_type(in, out) : malformed(out);
     case MarkerSet::Match::kYes:
       in.consume(hit.length_bytes);
-      at_ = At::kValue;
+      at_ = literal ? At::kText : At::kValue;
       return Go::kOn;
   }
   return Go::kMore;
+}
+
+/// What stands before value_begin, which stays.
+TagParamsBody::Go TagParamsBody::skip_type(Window& in, CallWriter& out) {
+  const auto hit = machine_.value_begins.find(in);
+  if (hit.offset > kMaxCallNameBytes) {
+    return malformed(out);
+  }
+  in.consume(hit ? hit.offset : 0);
+  return hit ? Go::kOn : Go::kMore;
 }
 
 TagParamsBody::Go TagParamsBody::value(Window& in, CallWriter& out) {
@@ -320,6 +367,36 @@ TagParamsBody::Go TagParamsBody::value(Window& in, CallWriter& out) {
     return Go::kMore;
   }
   in.consume(hit.role == kValueEnd ? hit.length_bytes : 0);
+  if (machine_.entities) {
+    unescape_entities(value_);
+  }
+  write_parameter(out);
+  at_ = At::kParameters;
+  return Go::kOn;
+}
+
+/// A literal value: only text_end ends it.
+TagParamsBody::Go TagParamsBody::text(Window& in, CallWriter& out) {
+  const auto hit = machine_.text_ends.find(in);
+  value_.append(in.rest().substr(0, hit.offset));
+  in.consume(hit.offset + hit.length_bytes);
+  if (value_.size() > kMaxHeldBytes) {
+    out.recovered(Recovery::kTooLarge);
+    return malformed(out);
+  }
+  if (!hit) {
+    return Go::kMore;
+  }
+  at_ = At::kAfterText;
+  return Go::kOn;
+}
+
+TagParamsBody::Go TagParamsBody::after_text(Window& in, CallWriter& out) {
+  const auto hit = machine_.value_ends.find(in);
+  in.consume(hit.offset + (hit.role == kValueEnd ? hit.length_bytes : 0));
+  if (!hit) {
+    return Go::kMore;
+  }
   write_parameter(out);
   at_ = At::kParameters;
   return Go::kOn;
