@@ -7,8 +7,11 @@
 #include "stator/parsers/detail/body.h"
 #include "stator/parsers/detail/contains.h"
 #include "stator/parsers/detail/json_stream.h"
+#include "stator/parsers/detail/message_header.h"
+#include "stator/parsers/detail/names.h"
 
-// OpenAI's Harmony: everything is a message with a header, and the header says where it goes.
+// Channel formats, OpenAI's Harmony the first of them: everything is a message with a header, and
+// the header says where it goes.
 //
 //   <|channel|>analysis<|message|>Look it up.<|end|>
 //   <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>
@@ -17,14 +20,18 @@
 // reasoning and everything else content. The prompt ends with <|start|>assistant, so the output
 // begins inside a header.
 //
-// Spec keys. Markers: start, channel, constrain, message, end. Words: reasoning_channels,
-// function_prefixes, builtin_tools (recipients that are calls only if declared), roles (whose
-// messages are the model's own).
+// Spec keys. Markers: start, channel, constrain, message, end; content, reasoning, calls (instead
+// of a header and message: the kind of a message that begins here). Words: reasoning_channels,
+// reasoning_recipients, text_recipients, function_prefixes, builtin_tools (recipients that are
+// calls only if declared), roles (whose messages are the model's own), call_body (json_calls or
+// tag_params: the machine that reads a message with calls; else it is the arguments of a call of
+// the recipient). Flags: bare_headers (inside a message, to=NAME and a message marker are the
+// header of another one, whose beginning was forgotten).
 
 namespace stator::parsers {
 namespace {
 
-enum Mark : int { kStart, kChannel, kConstrain, kMessage, kEnd };
+enum Mark : int { kStart, kChannel, kConstrain, kMessage, kEnd, kContent, kReasoning, kCalls };
 
 /// Longest header; what is longer is taken for text.
 constexpr size_t kMaxHeaderBytes = 4 * kMaxCallNameBytes;
@@ -35,59 +42,85 @@ struct HarmonyMachine final : BodyMachine {
 
   MarkerSet markers;
   std::vector<std::string> reasoning_channels;
+  std::vector<std::string> reasoning_recipients;
+  std::vector<std::string> text_recipients;
   std::vector<std::string> function_prefixes;
   std::vector<std::string> builtin_tools;
   std::vector<std::string> roles;
+  std::unique_ptr<const BodyMachine> calls;  // reads messages with calls; null: they are arguments
+  bool has_kinds = false;                    // markers say what a message is, not its header
+  bool bare_headers = false;
 };
+
+/// Of `spec`'s word call_body.
+std::unique_ptr<const BodyMachine> make_calls_machine(const BodyContext& context) {
+  const auto& name = context.spec.find_words("call_body");
+  if (contains(name, "json_calls")) {
+    return make_json_calls_machine(context);
+  }
+  return contains(name, "tag_params") ? make_tag_params_machine(context) : nullptr;
+}
 
 HarmonyMachine::HarmonyMachine(const BodyContext& context)
     : markers(context.options.special_markers),
       reasoning_channels(context.spec.find_words("reasoning_channels")),
+      reasoning_recipients(context.spec.find_words("reasoning_recipients")),
+      text_recipients(context.spec.find_words("text_recipients")),
       function_prefixes(context.spec.find_words("function_prefixes")),
       builtin_tools(context.spec.find_words("builtin_tools")),
-      roles(context.spec.find_words("roles")) {
+      roles(context.spec.find_words("roles")),
+      calls(make_calls_machine(context)),
+      has_kinds(!context.spec.find_markers("content").empty()),
+      bare_headers(context.spec.has_flag("bare_headers")) {
   markers.add(context.spec.find_markers("start"), kStart);
   markers.add(context.spec.find_markers("channel"), kChannel);
   markers.add(context.spec.find_markers("constrain"), kConstrain);
   markers.add(context.spec.find_markers("message"), kMessage);
   markers.add(context.spec.find_markers("end"), kEnd);
+  markers.add(context.spec.find_markers("content"), kContent);
+  markers.add(context.spec.find_markers("reasoning"), kReasoning);
+  markers.add(context.spec.find_markers("calls"), kCalls);
 }
-
-/// What a header says.
-struct Header {
-  std::string role;
-  std::string channel;
-  std::string recipient;
-};
 
 /// State machine of one choice:
 ///
 ///   kBetween ──<|start|>, <|channel|>, to=──> kHeader ──<|message|>──> kMessage
 ///      ^  └──────────────text────────────────────────────────────────────^  │
-///      └──────────────────────────────<|end|>────────────────────────────────┘
+///      │└─────────────────────────────<|end|>────────────────────────────────┤
+///      └──next marker── kAfterCalls <──machine_.calls is done────────────────┘
 class HarmonyBody final : public Body {
  public:
-  explicit HarmonyBody(const HarmonyMachine& machine) : machine_(machine) {}
+  explicit HarmonyBody(const HarmonyMachine& machine)
+      : machine_(machine), at_(machine.has_kinds ? At::kHeader : At::kBetween) {}
   Progress step(Window& in, CallWriter& out) override;
   bool between_calls() const override {
-    return at_ == At::kBetween || (at_ == At::kMessage && (route_ != Route::kCall || ended_));
+    if (calls_ != nullptr) {
+      return calls_->between_calls();
+    }
+    return at_ == At::kBetween || at_ == At::kAfterCalls ||
+           (at_ == At::kHeader && machine_.has_kinds) ||
+           (at_ == At::kMessage && (route_ != Route::kCall || ended_));
   }
   bool committed() const override { return true; }
 
  private:
-  enum class At : uint8_t { kBetween, kHeader, kMessage };
+  enum class At : uint8_t { kBetween, kHeader, kMessage, kAfterCalls };
   enum class Route : uint8_t { kContent, kReasoning, kCall, kDropped };
-  /// The part of a header that is being read.
-  enum class Part : uint8_t { kRole, kChannel, kRest };
+  using Part = MessageHeader::Part;
 
   bool between(Window& in, CallWriter& out);
   bool header(Window& in, CallWriter& out);
+  bool kind_header(Window& in, CallWriter& out);
   bool message(Window& in, CallWriter& out);
+  bool calls(Window& in, CallWriter& out);
+  bool after_calls(Window& in, CallWriter& out);
+  bool bare_header(const MarkerSet::Hit& hit, Window& in, CallWriter& out);
 
   void begin_header(Part part);
-  void read_header(std::string_view text);
   void end_header_early(std::string_view text, CallWriter& out);
   void begin_message(CallWriter& out);
+  void begin_message(Route route, CallWriter& out);
+  void begin_kind(const MarkerSet::Hit& hit, Window& in, CallWriter& out);
   void end_message(CallWriter& out);
   Route route_of(const CallWriter& out);
   std::string_view tool_of(std::string_view recipient, const CallWriter& out) const;
@@ -95,9 +128,9 @@ class HarmonyBody final : public Body {
   void write_arguments(std::string_view text, CallWriter& out);
 
   const HarmonyMachine& machine_;
-  At at_ = At::kBetween;
+  At at_;
   Part part_ = Part::kRole;
-  Header header_;
+  MessageHeader header_;
   bool first_ = true;  // the prompt has begun the first header
   Route route_ = Route::kContent;
   bool reasoned_ = false;      // some message was reasoning
@@ -107,6 +140,8 @@ class HarmonyBody final : public Body {
   bool ended_ = false;  // its arguments are complete, or given up
   JsonStream json_;
   std::string json_out_;
+  std::unique_ptr<Body> calls_;  // set: it reads the message
+  bool is_noisy_ = false;        // something stands behind its calls
 };
 
 std::unique_ptr<Body> HarmonyMachine::start() const {
@@ -121,10 +156,13 @@ Progress HarmonyBody::step(Window& in, CallWriter& out) {
         goes_on = between(in, out);
         break;
       case At::kHeader:
-        goes_on = header(in, out);
+        goes_on = machine_.has_kinds ? kind_header(in, out) : header(in, out);
         break;
       case At::kMessage:
-        goes_on = message(in, out);
+        goes_on = calls_ != nullptr ? calls(in, out) : message(in, out);
+        break;
+      case At::kAfterCalls:
+        goes_on = after_calls(in, out);
         break;
     }
   }
@@ -135,7 +173,7 @@ void HarmonyBody::begin_header(Part part) {
   at_ = At::kHeader;
   part_ = part;
   first_ = false;
-  header_ = Header();
+  header_ = MessageHeader();
 }
 
 bool HarmonyBody::between(Window& in, CallWriter& out) {
@@ -156,11 +194,18 @@ bool HarmonyBody::between(Window& in, CallWriter& out) {
   if (match == MarkerSet::Match::kMaybe && !in.ending()) {
     return false;
   }
+  if (match == MarkerSet::Match::kYes && hit.role >= kContent) {
+    in.consume(space);
+    begin_kind(hit, in, out);
+    return true;
+  }
   if (match == MarkerSet::Match::kYes) {
     in.consume(space + hit.length_bytes);
     if (hit.role == kMessage) {
       begin_header(Part::kRest);
       begin_message(out);
+    } else if (hit.role == kEnd && machine_.has_kinds) {  // the end of the turn is a marker, too
+      return true;
     } else if (hit.role == kEnd) {
       out.recovered(Recovery::kStrayMarker);
     } else {
@@ -202,7 +247,7 @@ bool HarmonyBody::header(Window& in, CallWriter& out) {
     end_header_early(text, out);
     at_ = At::kBetween;
   } else {
-    read_header(text);
+    read_header(text, part_, header_);
     part_ = hit.role == kChannel ? Part::kChannel : Part::kRest;
   }
   if (hit.role == kStart) {
@@ -214,40 +259,47 @@ bool HarmonyBody::header(Window& in, CallWriter& out) {
   return true;
 }
 
-/// Words of a header between two markers: a role or a channel, `to=` and a recipient, a content
-/// type. Models also glue `to=` to the word before it, or put a space behind it.
-void HarmonyBody::read_header(std::string_view text) {
-  constexpr std::string_view kTo = "to=";
-  bool recipient_next = false;
-  bool first_word = true;
-  for (text = trim(text); !text.empty(); text = trim(text)) {
-    const size_t length = std::min(text.find_first_of(" \t\r\n"), text.size());
-    std::string_view word = text.substr(0, length);
-    text.remove_prefix(length);
-    const size_t to = word.find(kTo);
-    if (recipient_next) {
-      header_.recipient = word;
-      recipient_next = false;
-      continue;
-    }
-    if (to != std::string_view::npos) {
-      header_.recipient = word.substr(to + kTo.size());
-      recipient_next = header_.recipient.empty();
-      word = word.substr(0, to);
-    }
-    if (first_word && !word.empty() && part_ != Part::kRest) {
-      (part_ == Part::kRole ? header_.role : header_.channel) = word;
-    }
-    first_word = false;
+/// A header that a marker ends which says what the message is: a name, which says nothing new.
+/// What can be no name, or is followed by no such marker, is content.
+bool HarmonyBody::kind_header(Window& in, CallWriter& out) {
+  const MarkerSet::Hit hit = machine_.markers.find(in);
+  const std::string_view text = trim(in.rest().substr(0, hit.offset));
+  const bool is_name =
+      hit.offset <= kMaxHeaderBytes &&
+      (text.empty() || (is_plausible_name(text) && text.size() <= kMaxCallNameBytes));
+  if (!hit && is_name && !in.ending()) {
+    return false;
   }
+  if (!hit || !is_name || hit.role == kEnd) {
+    begin_message(Route::kContent, out);
+    return true;
+  }
+  in.consume(hit.offset);
+  if (hit.role >= kContent) {
+    begin_kind(hit, in, out);
+  } else {
+    in.consume(hit.length_bytes);
+  }
+  return true;
+}
+
+/// `hit`, which stands at the front, is one of the markers that say what a message is.
+void HarmonyBody::begin_kind(const MarkerSet::Hit& hit, Window& in, CallWriter& out) {
+  const bool has_calls = hit.role == kCalls && out.options().tool_mode != ToolMode::kOff;
+  in.consume(has_calls ? 0 : hit.length_bytes);  // of calls it is a part
+  begin_message(has_calls                ? Route::kCall
+                : hit.role == kReasoning ? Route::kReasoning
+                                         : Route::kContent,
+                out);
 }
 
 /// A header without <|message|>. If its arguments follow all the same, they are a call.
 void HarmonyBody::end_header_early(std::string_view text, CallWriter& out) {
   const size_t brace = text.find('{');
-  read_header(text.substr(0, brace));
+  read_header(text.substr(0, brace), part_, header_);
   out.recovered(Recovery::kStrayMarker);
-  if (brace != std::string_view::npos && !tool_of(header_.recipient, out).empty()) {
+  if (brace != std::string_view::npos && machine_.calls == nullptr &&
+      !tool_of(header_.recipient, out).empty()) {
     begin_message(out);
     write(text.substr(brace), out);
     end_message(out);
@@ -258,7 +310,7 @@ void HarmonyBody::end_header_early(std::string_view text, CallWriter& out) {
 std::string_view HarmonyBody::tool_of(std::string_view recipient, const CallWriter& out) const {
   const ParserOptions& options = out.options();
   if (options.tool_mode == ToolMode::kOff || recipient.empty() ||
-      contains(machine_.roles, recipient)) {
+      contains(machine_.roles, recipient) || contains(machine_.text_recipients, recipient)) {
     return {};
   }
   for (const std::string& prefix : machine_.function_prefixes) {
@@ -273,6 +325,9 @@ HarmonyBody::Route HarmonyBody::route_of(const CallWriter& out) {
   if (!header_.role.empty() && !contains(machine_.roles, header_.role)) {
     return Route::kDropped;  // somebody else's message, made up by the model
   }
+  if (contains(machine_.reasoning_recipients, header_.recipient)) {
+    return Route::kReasoning;
+  }
   tool_ = tool_of(header_.recipient, out);
   if (!tool_.empty()) {
     const std::string_view family = std::string_view(tool_).substr(0, tool_.find('.'));
@@ -286,9 +341,14 @@ HarmonyBody::Route HarmonyBody::route_of(const CallWriter& out) {
 }
 
 void HarmonyBody::begin_message(CallWriter& out) {
+  begin_message(route_of(out), out);
+}
+
+void HarmonyBody::begin_message(Route route, CallWriter& out) {
   at_ = At::kMessage;
   first_ = false;
-  route_ = route_of(out);
+  route_ = route;
+  calls_ = route == Route::kCall && machine_.calls != nullptr ? machine_.calls->start() : nullptr;
   span_started_ = begun_ = ended_ = false;
   json_ = JsonStream();
   if (route_ == Route::kDropped) {
@@ -319,12 +379,20 @@ bool HarmonyBody::message(Window& in, CallWriter& out) {
     return false;  // what is left is half a marker
   }
   const MarkerSet::Hit hit = machine_.markers.find(in);
+  if (machine_.bare_headers && (hit.role == kMessage || (!hit && !in.ending()))) {
+    return bare_header(hit, in, out);
+  }
   if (hit.offset > 0) {
     write(in.rest().substr(0, hit.offset), out);
     in.consume(hit.offset);
   }
   if (!hit) {
     return false;
+  }
+  if (hit.role >= kContent) {  // the end of this one was forgotten
+    end_message(out);
+    begin_kind(hit, in, out);
+    return true;
   }
   in.consume(hit.length_bytes);
   switch (hit.role) {
@@ -341,6 +409,52 @@ bool HarmonyBody::message(Window& in, CallWriter& out) {
       break;
   }
   return true;
+}
+
+/// In a message, before a message marker or the end of what has come: a recipient at the end of the
+/// text begins another message, or may do so.
+bool HarmonyBody::bare_header(const MarkerSet::Hit& hit, Window& in, CallWriter& out) {
+  const std::string_view text = in.rest().substr(0, hit.offset);
+  const size_t header = find_trailing_recipient(text, kMaxCallNameBytes);
+  MessageHeader next;
+  read_header(text.substr(header), Part::kRest, next);
+  write(text.substr(0, header), out);
+  in.consume(hit ? hit.offset + hit.length_bytes : header);
+  if (!hit) {
+    return false;
+  }
+  if (next.recipient.empty()) {
+    write(text.substr(header), out);
+    out.recovered(Recovery::kStrayMarker);
+    return true;
+  }
+  end_message(out);
+  header_ = std::move(next);
+  begin_message(out);
+  return true;
+}
+
+/// In a message that another machine reads.
+bool HarmonyBody::calls(Window& in, CallWriter& out) {
+  if (calls_->step(in, out) == Progress::kMore) {
+    return false;
+  }
+  calls_.reset();
+  at_ = At::kAfterCalls;
+  is_noisy_ = false;
+  return true;
+}
+
+/// What is left of a message behind its calls, or instead of them, is nothing.
+bool HarmonyBody::after_calls(Window& in, CallWriter& out) {
+  const MarkerSet::Hit hit = machine_.markers.find(in);
+  if (!is_noisy_ && !trim(in.rest().substr(0, hit.offset)).empty()) {
+    out.recovered(Recovery::kMalformedBody);
+    is_noisy_ = true;
+  }
+  in.consume(hit.offset + (hit.role == kEnd ? hit.length_bytes : 0));
+  at_ = hit ? At::kBetween : At::kAfterCalls;
+  return static_cast<bool>(hit);
 }
 
 void HarmonyBody::write(std::string_view text, CallWriter& out) {

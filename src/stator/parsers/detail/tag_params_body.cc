@@ -19,8 +19,9 @@
 // implicit_close (a value may end where the next tag begins), trim_newline (one line break at each
 // end of a value is not part of it), strict (text between tags makes the call malformed),
 // keep_opener (an opener without a call behind it is text), type_before_value (what stands between
-// key_end and value_begin is skipped: the schema knows better), entities (values have those of
-// XML).
+// key_end and value_begin is skipped: the schema knows better), entities (values have
+// those of XML), namespaced (of an undeclared name NAMESPACE.f it is f that counts, if that is
+// declared).
 
 namespace stator::parsers {
 namespace {
@@ -60,6 +61,7 @@ struct TagParamsMachine final : BodyMachine {
   bool keep_opener = false;
   bool type_before_value = false;
   bool entities = false;
+  bool namespaced = false;
 };
 
 class TagParamsBody final : public Body {
@@ -125,7 +127,8 @@ TagParamsMachine::TagParamsMachine(const BodyContext& context)
       strict(context.spec.has_flag("strict")),
       keep_opener(context.spec.has_flag("keep_opener")),
       type_before_value(context.spec.has_flag("type_before_value")),
-      entities(context.spec.has_flag("entities")) {
+      entities(context.spec.has_flag("entities")),
+      namespaced(context.spec.has_flag("namespaced")) {
   const FamilySpec& spec = context.spec;
   const auto add = [&spec](MarkerSet& set, std::string_view key, Part part) {
     set.add(spec.find_markers(key), part);
@@ -264,6 +267,12 @@ TagParamsBody::Go TagParamsBody::name(Window& in, CallWriter& out) {
   name_ = trim(in.rest().substr(0, hit.offset));
   if (!is_plausible_name(name_)) {
     return malformed(out);
+  }
+  const size_t dot = machine_.namespaced ? name_.rfind('.') : std::string::npos;
+  if (dot != std::string::npos && machine_.schemas != nullptr &&
+      !machine_.schemas->contains(name_) &&
+      machine_.schemas->contains(std::string_view(name_).substr(dot + 1))) {
+    name_.erase(0, dot + 1);
   }
   in.consume(hit.offset + (hit.role == kNameEnd ? hit.length_bytes : 0));
   committed_ = true;

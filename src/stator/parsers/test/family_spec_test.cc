@@ -44,13 +44,13 @@ TEST(FamilyRegistry, KnowsTheNamesOfOtherServers) {
       "granite-20b-fc", "granite", "granite4", "hermes", "poolside_v1", "hunyuan_a13b", "hy_v3",
       "hy_v4", "internlm", "jamba", "lfm2", "kimi_k2", "kimi_k3", "llama3_json", "llama4_json",
       "llama4_pythonic", "longcat", "mimo", "minimax_m2", "minimax_m3", "minicpm5", "mistral",
-      "olmo3", "openai", "phi4_mini_json", "pythonic", "qwen3_coder", "qwen3_xml", "seed_oss",
-      "step3", "step3p5", "xlam", "gigachat3", "functiongemma", "gemma4", "apertus", "solar_open2",
-      "k2_horizon",
+      "olmo3", "muse_glimmer", "inkling", "openai", "phi4_mini_json", "pythonic", "qwen3_coder",
+      "qwen3_xml", "seed_oss", "step3", "step3p5", "xlam", "gigachat3", "functiongemma", "gemma4",
+      "apertus", "solar_open2", "k2_horizon",
       // SGLang
-      "apertus2509", "deepseekv3", "deepseekv31", "deepseekv32", "deepseekv4", "glm", "gpt-oss",
-      "llama3", "qwen", "qwen25", "spark25", "minimax-m2", "minimax-m3", "trinity", "interns1",
-      "hunyuan", "gigachat35",
+      "apertus2509", "muse", "deepseekv3", "deepseekv31", "deepseekv32", "deepseekv4", "glm",
+      "gpt-oss", "llama3", "qwen", "qwen25", "spark25", "minimax-m2", "minimax-m3", "trinity",
+      "interns1", "hunyuan", "gigachat35",
       // Dynamo
       "nemotron_deci", "nemotron_nano", "phi4", "harmony", "deepseek_v3_1", "deepseek_v3_2",
       "deepseek-v4", "gemma-4", "default"};
@@ -62,11 +62,12 @@ TEST(FamilyRegistry, KnowsTheNamesOfOtherServers) {
       "deepseek_r1", "deepseek_v3", "deepseek_v4", "poolside_v1", "cohere_command3",
       "cohere_command4", "ernie45", "gemma4", "glm45", "glm47", "ling3", "openai_gptoss", "granite",
       "holo2", "hunyuan_a13b", "hy_v3", "hy_v4", "kimi_k2", "kimi_k3", "mimo", "minimax_m2",
-      "minimax_m2_append_think", "minimax_m3", "mistral", "nemotron_v3", "olmo3", "qwen3",
-      "seed_oss", "step3", "step3p5", "solar_open2",
+      "minimax_m2_append_think", "minimax_m3", "mistral", "nemotron_v3", "olmo3", "muse_glimmer",
+      "inkling", "qwen3", "seed_oss", "step3", "step3p5", "solar_open2",
       // SGLang
-      "apertus2509", "deepseek-r1", "deepseek-v3", "deepseek-v4", "hunyuan", "gpt-oss", "kimi",
-      "qwen3-thinking", "minimax", "minimax-append-think", "minimax-m3", "nemotron_3", "interns1",
+      "apertus2509", "muse", "deepseek-r1", "deepseek-v3", "deepseek-v4", "hunyuan", "gpt-oss",
+      "kimi", "qwen3-thinking", "minimax", "minimax-append-think", "minimax-m3", "nemotron_3",
+      "interns1",
       // Dynamo
       "basic", "gpt_oss", "nemotron_deci", "nemotron_nano", "nemotron3", "kimi_k25",
       "minimax_append_think", "gemma-4"};
