@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // A frontend's discovery of a large fleet: 10,000 instances in a folder or an etcd (STATOR_ETCD,
 // host:port), 100 changes a second. How long from a join to a routable worker, and what it costs
-// the frontend. Sessions are stubs that open at once: connecting is not measured here.
+// the frontend; the workers live in a process of their own. Sessions are stubs that open at once:
+// connecting is not measured here.
 // docs/benchmarks/runtime.md.
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stator/core/assert.h"
@@ -29,7 +38,9 @@ namespace stator::runtime {
 namespace {
 
 constexpr uint64_t kFleet = 10'000;
-constexpr uint64_t kChanges = 1'000;  // joins and leaves in turn, 10 ms apart
+constexpr uint64_t kChanges = 1'000;  // joins and leaves in turn
+constexpr Duration kPace = std::chrono::milliseconds(10);
+constexpr int kQuietMs = 10'000;  // some renewals of all leases
 
 class StubSession final : public WorkerSession {
  public:
@@ -115,22 +126,124 @@ double cpu_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/// `open` makes a view of one store: one for the frontend, one for all workers, whose CPU time is
-/// counted, too.
-template <typename Open>
-void run(benchmark::State& state, const Open& open) {
+// How the process of the workers is told what it is, and where it finds its line to the frontend's.
+constexpr const char* kStoreVariable = "STATOR_BENCH_FLEET";
+constexpr int kLine = 3;
+
+struct Join {
+  uint64_t worker = 0;  // 0: all of the first fleet are registered
+  TimePoint at;
+};
+
+void send_join(const Join& join) {
+  STATOR_ASSERT(::write(kLine, &join, sizeof(join)) == sizeof(join), "the frontend reads");
+}
+
+std::unique_ptr<Discovery> open_store(const std::string& store, const Clock& clock,
+                                      Metrics& metrics) {
+  constexpr std::string_view kFile = "file:";
+  if (store.starts_with(kFile)) {
+    return std::move(
+        open_file_discovery({.root = store.substr(kFile.size())}, clock, metrics).value());
+  }
+  return std::move(open_etcd_discovery(parse_etcd_url(store).value(), clock, metrics).value());
+}
+
+/// All workers: this program again, told by kStoreVariable. Registers the fleet, waits for a byte,
+/// makes the changes, ends with the line.
+void run_workers(benchmark::State& state, const std::string& store) {
+  SystemClock clock;
+  Metrics metrics;
+  auto discovery = open_store(store, clock, metrics);
+  std::vector<std::unique_ptr<Registration>> fleet;
+  const auto join = [&](uint64_t worker) {
+    fleet.push_back(std::move(discovery->register_instance(make_record(worker)).value()));
+  };
+  for (uint64_t i = 1; i <= kFleet; ++i) {
+    join(i);
+  }
+  send_join({});
+  char go = 0;
+  for (auto _ : state) {
+    STATOR_ASSERT(::read(kLine, &go, 1) == 1, "the frontend is ready");
+    TimePoint due = clock.now();
+    for (uint64_t i = 0; i < kChanges; ++i, due += kPace) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(due - clock.now());
+      ::poll(nullptr, 0, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+      if (i % 2 == 1) {
+        fleet[i / 2].reset();
+        continue;
+      }
+      const Join joined{kFleet + 1 + i / 2, clock.now()};
+      join(joined.worker);
+      send_join(joined);
+    }
+  }
+  while (::read(kLine, &go, 1) > 0) {
+  }
+}
+const bool kIsWorkers = [] {
+  const char* store = std::getenv(kStoreVariable);  // NOLINT(concurrency-mt-unsafe): one thread
+  if (store != nullptr) {
+    benchmark::RegisterBenchmark("Workers", run_workers, std::string(store))->Iterations(1);
+  }
+  return store != nullptr;
+}();
+
+/// The process of the workers and the line to it.
+class WorkersProcess {
+ public:
+  explicit WorkersProcess(const std::string& store) {
+    std::array<int, 2> ends{};
+    STATOR_ASSERT(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0, "a line");
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, ends[1], kLine);
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    std::string name = "workers";
+    std::string filter = "--benchmark_filter=^Workers";
+    std::string variable = std::string(kStoreVariable) + "=" + store;
+    const std::array<char*, 3> arguments = {name.data(), filter.data(), nullptr};
+    const std::array<char*, 2> environment = {variable.data(), nullptr};
+    STATOR_ASSERT(::posix_spawn(&process_, "/proc/self/exe", &files, nullptr, arguments.data(),
+                                environment.data()) == 0,
+                  "this program starts again");
+    posix_spawn_file_actions_destroy(&files);
+    ::close(ends[1]);
+    line_ = ends[0];
+  }
+  WorkersProcess(const WorkersProcess&) = delete;
+  WorkersProcess& operator=(const WorkersProcess&) = delete;
+  ~WorkersProcess() {
+    ::close(line_);
+    ::waitpid(process_, nullptr, 0);
+  }
+
+  Join read_join() const {
+    Join join;
+    STATOR_ASSERT(::recv(line_, &join, sizeof(join), MSG_WAITALL) == sizeof(join), "workers live");
+    return join;
+  }
+  void start_changes() const { STATOR_ASSERT(::write(line_, "", 1) == 1, "workers live"); }
+
+ private:
+  pid_t process_ = 0;
+  int line_ = -1;
+};
+
+/// The CPU time is that of this process alone: one frontend shard and its discovery.
+/// `quiet_percent` is what it takes while nothing changes and leases are renewed.
+void run(benchmark::State& state, const std::string& store) {
+  const WorkersProcess workers(store);
+  workers.read_join();
   SystemClock clock;
   Metrics metrics;
   net::ShardSet shards(1, clock, metrics);
   shards.start();
   StubConnector connector;
   Arrivals arrivals(clock);
-  auto workers = open(clock, metrics);
-  std::vector<std::unique_ptr<Registration>> fleet;
-  for (uint64_t i = 1; i <= kFleet; ++i) {
-    fleet.push_back(std::move(workers->register_instance(make_record(i)).value()));
-  }
-  auto frontend = open(clock, metrics);
+  const double cpu_at_start = cpu_seconds();
+  auto frontend = open_store(store, clock, metrics);
   std::unique_ptr<WorkerPool> pool;
   STATOR_ASSERT(shards.shard(0).run_and_wait([&] {
     pool = std::make_unique<WorkerPool>(
@@ -139,25 +252,29 @@ void run(benchmark::State& state, const Open& open) {
   }),
                 "the shard runs");
   arrivals.wait(kFleet);
+  double cpu = cpu_seconds();
+  state.counters["first_view_cpu_ms"] = 1e3 * (cpu - cpu_at_start);
+  ::poll(nullptr, 0, kQuietMs);
+  const double quiet = (cpu_seconds() - cpu) * 1e3 / kQuietMs;
   std::vector<double> joins;
   for (auto _ : state) {
-    const double cpu = cpu_seconds();
+    cpu = cpu_seconds();
     const TimePoint begun = clock.now();
+    workers.start_changes();
     for (uint64_t i = 0; i < kChanges / 2; ++i) {
-      const WorkerId worker(kFleet + 1 + i);
-      ::poll(nullptr, 0, 10);
-      const TimePoint joined = clock.now();
-      fleet.push_back(std::move(workers->register_instance(make_record(worker.value())).value()));
-      ::poll(nullptr, 0, 10);
-      fleet[i].reset();
+      const Join join = workers.read_join();
       arrivals.wait(kFleet + 1 + i);
       joins.push_back(
-          std::chrono::duration<double, std::milli>(arrivals.at(worker) - joined).count());
+          std::chrono::duration<double, std::milli>(arrivals.at(WorkerId(join.worker)) - join.at)
+              .count());
     }
     const double seconds = std::chrono::duration<double>(clock.now() - begun).count();
-    state.counters["cpu_percent"] = 100 * (cpu_seconds() - cpu) / seconds;
+    cpu = cpu_seconds() - cpu;
+    state.counters["cpu_percent"] = 100 * cpu / seconds;
+    state.counters["cpu_us_per_change"] = 1e6 * (cpu - quiet * seconds) / kChanges;
     state.counters["changes_per_s"] = static_cast<double>(kChanges) / seconds;
   }
+  state.counters["quiet_percent"] = 100 * quiet;
   std::ranges::sort(joins);
   state.counters["join_p50_ms"] = joins[joins.size() / 2];
   state.counters["join_p99_ms"] = joins[joins.size() * 99 / 100];
@@ -167,9 +284,7 @@ void run(benchmark::State& state, const Open& open) {
 
 void BM_FileDiscovery(benchmark::State& state) {
   const auto root = std::filesystem::temp_directory_path() / "stator-discovery-bench";
-  run(state, [&root](const Clock& clock, Metrics& metrics) {
-    return std::move(open_file_discovery({.root = root}, clock, metrics).value());
-  });
+  run(state, "file:" + root.string());
   std::filesystem::remove_all(root);
 }
 BENCHMARK(BM_FileDiscovery)->Iterations(1)->UseRealTime();
@@ -180,11 +295,7 @@ void BM_EtcdDiscovery(benchmark::State& state) {
     state.SkipWithError("STATOR_ETCD=host:port names no etcd");
     return;
   }
-  run(state, [address](const Clock& clock, Metrics& metrics) {
-    EtcdOptions options;
-    options.endpoints = {address};
-    return std::move(open_etcd_discovery(options, clock, metrics).value());
-  });
+  run(state, "etcd://" + std::string(address));
 }
 BENCHMARK(BM_EtcdDiscovery)->Iterations(1)->UseRealTime();
 
