@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <map>
 #include <string>
 #include <utility>
 
+#include "stator/core/flat_map.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/net/thread.h"
@@ -25,7 +25,6 @@ namespace stator::runtime {
 namespace {
 
 using detail::InstanceChange;
-using detail::InstanceView;
 using detail::RecordFolder;
 
 constexpr int kRegisterLockAttempts = 100;
@@ -65,7 +64,7 @@ class FileDiscovery final : public Discovery, public detail::RecordKeeper {
         stop_fd_(stop_fd),
         folder_(std::move(folder)),
         leases_(options_.lease_ttl) {
-    refresh_all();
+    refresh_all(Contents::kAll);
     thread_ = net::Thread("discovery", [this] { run(); });
   }
   FileDiscovery(const FileDiscovery&) = delete;
@@ -127,25 +126,32 @@ class FileDiscovery final : public Discovery, public detail::RecordKeeper {
     Incarnation incarnation;
     std::string content;
   };
-  /// What a file held when last looked at; `record` is null until it has parsed once.
+  /// What a file held when last looked at; `record` is null until it has parsed once, `told` while
+  /// the view lacks it.
   struct Cached {
-    uint64_t inode = 0;
-    WallTime modified;
+    uint64_t inode = 0;  // of the file that was read
+    uint64_t scan = 0;   // that found it last
     std::string content;
     std::shared_ptr<const InstanceRecord> record;
+    std::shared_ptr<const InstanceRecord> told;
   };
+  /// Which files to read: owners touch theirs all the time, but a record that is published is
+  /// another file. Only a notice tells of one that was written in place.
+  enum class Contents : uint8_t { kOfOtherFiles, kAll };
 
   void run();
   void renew() STATOR_EXCLUDES(mutex_);
   void sweep() STATOR_EXCLUDES(mutex_);
-  void refresh_all() STATOR_EXCLUDES(mutex_);
+  void refresh_all(Contents contents) STATOR_EXCLUDES(mutex_);
   void refresh(const std::vector<std::string>& names) STATOR_EXCLUDES(mutex_);
-  InstanceChange look_at(const std::string& name) STATOR_REQUIRES(mutex_);
+  void look_at(const RecordFolder::File& file, Contents contents,
+               std::vector<InstanceChange>& changes) STATOR_REQUIRES(mutex_);
+  void load(const RecordFolder::File& file, Cached& cached) STATOR_REQUIRES(mutex_);
+  void tell(Cached& cached, std::shared_ptr<const InstanceRecord> record,
+            std::vector<InstanceChange>& changes) STATOR_REQUIRES(mutex_);
+  void publish(std::vector<InstanceChange> changes) STATOR_REQUIRES(mutex_);
   Status take(const InstanceRecord& record) STATOR_REQUIRES(mutex_);
   Result<InstanceRecord> read_record(const std::string& name) const STATOR_REQUIRES(mutex_);
-  std::shared_ptr<const InstanceRecord> load(const RecordFolder::File& file)
-      STATOR_REQUIRES(mutex_);
-  void load_content(const std::string& name, Cached& cached) STATOR_REQUIRES(mutex_);
 
   const FileDiscoveryOptions options_;
   const Clock& clock_;
@@ -156,8 +162,9 @@ class FileDiscovery final : public Discovery, public detail::RecordKeeper {
   Mutex mutex_;  // held for file calls too: all of them are short, none is on a shard's loop
   RecordFolder folder_ STATOR_GUARDED_BY(mutex_);
   detail::LeaseTable leases_ STATOR_GUARDED_BY(mutex_);
-  std::map<std::string, Owned> owned_ STATOR_GUARDED_BY(mutex_);    // by file name
-  std::map<std::string, Cached> cached_ STATOR_GUARDED_BY(mutex_);  // by file name
+  FlatMap<std::string, Owned> owned_ STATOR_GUARDED_BY(mutex_);    // by file name
+  FlatMap<std::string, Cached> cached_ STATOR_GUARDED_BY(mutex_);  // by file name
+  uint64_t scan_ STATOR_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> stopping_{false};
   net::Thread thread_;
 };
@@ -218,10 +225,11 @@ void FileDiscovery::run() {
       renew();
       renew_at = clock_.now() + period;
     }
-    if (due || noticed.overflow) {
-      refresh_all();
-    } else {
+    if (!noticed.overflow) {
       refresh(noticed.names);
+    }
+    if (due || noticed.overflow) {
+      refresh_all(noticed.overflow ? Contents::kAll : Contents::kOfOtherFiles);
     }
     if (due) {
       sweep();
@@ -266,7 +274,7 @@ void FileDiscovery::sweep() {
   }
 }
 
-void FileDiscovery::refresh_all() {
+void FileDiscovery::refresh_all(Contents contents) {
   const MutexLock lock(mutex_);
   const auto files = folder_.scan();
   if (!files.has_value()) {
@@ -274,92 +282,85 @@ void FileDiscovery::refresh_all() {
     log::warn(kLogTarget, "the last view stays", {{"error", files.error().message()}});
     return;
   }
-  const detail::LeaseTable::Times times{clock_.now(), clock_.wall_now()};
-  InstanceView view;
+  ++scan_;
   leases_.begin_scan();
+  std::vector<InstanceChange> changes;
   for (const RecordFolder::File& file : *files) {
-    const bool live =
-        leases_.observe(file.name, file.modified, times) || owned_.contains(file.name);
-    auto record = load(file);
-    if (live && record != nullptr) {
-      view.emplace(record->key, record);
-    }
+    look_at(file, contents, changes);
   }
   leases_.end_scan();
-  std::erase_if(cached_, [&](const auto& entry) {
-    return !std::ranges::binary_search(*files, entry.first, {}, &RecordFolder::File::name);
+  absl::erase_if(cached_, [&](auto& entry) STATOR_REQUIRES(mutex_) {
+    const bool gone = entry.second.scan != scan_;
+    if (gone) {
+      tell(entry.second, nullptr, changes);
+    }
+    return gone;
   });
-  hub_.replace(view);
-  metrics_.instances.set(static_cast<double>(hub_.size()));
+  publish(std::move(changes));
 }
 
 void FileDiscovery::refresh(const std::vector<std::string>& names) {
-  if (names.empty()) {
-    return;
-  }
   const MutexLock lock(mutex_);
   std::vector<InstanceChange> changes;
   for (const std::string& name : names) {
-    InstanceChange change = look_at(name);
-    if (change.key.worker.value() != 0 && hub_.find(change.key) != change.record) {
-      changes.push_back(std::move(change));
+    const auto file = folder_.find(name);
+    if (file.has_value()) {
+      look_at(*file, Contents::kAll, changes);
+      continue;
+    }
+    leases_.forget(name);
+    if (const auto known = cached_.find(name); known != cached_.end()) {
+      tell(known->second, nullptr, changes);
+      cached_.erase(known);
     }
   }
+  publish(std::move(changes));
+}
+
+void FileDiscovery::look_at(const RecordFolder::File& file, Contents contents,
+                            std::vector<InstanceChange>& changes) {
+  Cached& cached = cached_[file.name];
+  cached.scan = scan_;
+  if (contents == Contents::kAll || cached.inode != file.inode) {
+    load(file, cached);
+  }
+  const detail::LeaseTable::Times times{clock_.now(), clock_.wall_now()};
+  const bool live = leases_.observe(file.name, file.modified, times) || owned_.contains(file.name);
+  tell(cached, live ? cached.record : nullptr, changes);
+}
+
+void FileDiscovery::tell(Cached& cached, std::shared_ptr<const InstanceRecord> record,
+                         std::vector<InstanceChange>& changes) {
+  if (cached.told != record) {
+    changes.push_back({(record != nullptr ? record : cached.told)->key, record});
+    cached.told = std::move(record);
+  }
+}
+
+void FileDiscovery::publish(std::vector<InstanceChange> changes) {
   hub_.apply(std::move(changes));
   metrics_.instances.set(static_cast<double>(hub_.size()));
 }
 
-/// Names no worker when there is nothing to tell.
-InstanceChange FileDiscovery::look_at(const std::string& name) {
-  const auto file = folder_.find(name);
-  if (!file.has_value()) {
-    leases_.forget(name);
-    const auto known = cached_.find(name);
-    const auto record = known == cached_.end() ? nullptr : std::move(known->second.record);
-    cached_.erase(name);
-    return record == nullptr ? InstanceChange{} : InstanceChange{record->key, nullptr};
-  }
-  if (const auto known = cached_.find(name); known != cached_.end()) {
-    known->second.inode = 0;  // read it: times are too coarse to tell two writes apart
-  }
-  const detail::LeaseTable::Times times{clock_.now(), clock_.wall_now()};
-  const bool live = leases_.observe(name, file->modified, times) || owned_.contains(name);
-  auto record = load(*file);
-  if (record == nullptr) {
-    return {};
-  }
-  const InstanceKey key = record->key;
-  return {key, live ? std::move(record) : nullptr};
-}
-
-std::shared_ptr<const InstanceRecord> FileDiscovery::load(const RecordFolder::File& file) {
-  Cached& cached = cached_[file.name];
-  if (cached.inode != file.inode || cached.modified != file.modified) {
-    cached.inode = file.inode;
-    cached.modified = file.modified;
-    load_content(file.name, cached);
-  }
-  return cached.record;
-}
-
-void FileDiscovery::load_content(const std::string& name, Cached& cached) {
-  auto content = folder_.read(name);
-  if (content.has_value() && *content == cached.content) {
-    return;  // only touched
-  }
+void FileDiscovery::load(const RecordFolder::File& file, Cached& cached) {
+  auto content = folder_.read(file.name);
   if (!content.has_value()) {
     metrics_.errors.add();
     return;
   }
+  cached.inode = file.inode;
+  if (*content == cached.content) {
+    return;
+  }
   cached.content = std::move(*content);
   auto record = parse_instance_record(cached.content);
-  if (record.has_value() && RecordFolder::encode_name(record->key.to_string()) != name) {
+  if (record.has_value() && RecordFolder::encode_name(record->key.to_string()) != file.name) {
     record = Error(Code::kCorrupt, "it names another instance than its file");
   }
   if (!record.has_value()) {
     metrics_.bad_records.add();
     log::warn(kLogTarget, "bad record, keeping its previous value",
-              {{"file", name}, {"error", record.error().message()}});
+              {{"file", file.name}, {"error", record.error().message()}});
     return;
   }
   cached.record = std::make_shared<const InstanceRecord>(std::move(*record));

@@ -24,7 +24,7 @@ void LeaseTable::forget(std::string_view name) {
 }
 
 void LeaseTable::end_scan() {
-  std::erase_if(entries_, [this](const auto& entry) { return entry.second.scan != scan_; });
+  absl::erase_if(entries_, [this](const auto& entry) { return entry.second.scan != scan_; });
 }
 
 std::vector<LeaseTable::Expired> LeaseTable::expired(TimePoint now) const {

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "stator/core/clock.h"
+#include "stator/core/flat_map.h"
 
 namespace stator::runtime::detail {
 
@@ -48,7 +47,7 @@ class LeaseTable {
   };
   const Duration ttl_;
   uint64_t scan_ = 0;
-  std::map<std::string, Entry, std::less<>> entries_;
+  FlatMap<std::string, Entry> entries_;
 };
 
 }  // namespace stator::runtime::detail

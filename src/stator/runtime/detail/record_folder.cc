@@ -135,7 +135,6 @@ Result<std::vector<RecordFolder::File>> RecordFolder::scan() const {
   if (errno != 0) {
     return io_error("listing");
   }
-  std::ranges::sort(files, {}, &File::name);
   return files;
 }
 

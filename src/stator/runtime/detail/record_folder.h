@@ -31,7 +31,7 @@ class RecordFolder {
     WallTime modified;
     uint64_t inode = 0;
   };
-  /// All record files (not temporary ones) by name; kTooLarge beyond kFilesMax.
+  /// All record files (not temporary ones); kTooLarge beyond kFilesMax.
   Result<std::vector<File>> scan() const;
   /// One of them; kNotFound if it is gone.
   Result<File> find(const std::string& name) const;

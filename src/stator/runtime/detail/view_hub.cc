@@ -185,15 +185,6 @@ void ViewHub::apply(std::vector<InstanceChange> changes) {
   wake_watchers();
 }
 
-void ViewHub::replace(const InstanceView& view) {
-  std::vector<InstanceChange> changes;
-  {
-    const MutexLock lock(state_->mutex);
-    changes = find_changes(state_->view, view);
-  }
-  apply(std::move(changes));
-}
-
 void ViewHub::wake_watchers() {
   std::vector<std::shared_ptr<Watcher>> watchers;
   {

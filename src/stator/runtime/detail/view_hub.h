@@ -57,8 +57,6 @@ class ViewHub {
   /// Null if it is not there.
   std::shared_ptr<const InstanceRecord> find(const InstanceKey& key) const;
   void apply(std::vector<InstanceChange> changes);
-  /// All there is: what it lacks is gone.
-  void replace(const InstanceView& view);
   std::vector<InstanceRecord> list(const InstanceQuery& query) const;
   std::unique_ptr<Watch> watch(InstanceQuery query, net::Shard& shard, DiscoveryListener& listener);
 

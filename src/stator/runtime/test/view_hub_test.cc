@@ -129,20 +129,5 @@ TEST(ViewHub, WatchersFollowWhateverTheLogStillHas) {
   shards.stop();
 }
 
-TEST(ViewHub, ReplacingTellsOnlyOfWhatDiffers) {
-  ViewHub hub;
-  hub.apply({put(1), put(2)});
-  InstanceView view;
-  for (const InstanceChange& change : {put(2), put(3)}) {
-    view.emplace(change.key, change.record);
-  }
-
-  hub.replace(view);
-
-  EXPECT_EQ(hub.size(), 2U);
-  EXPECT_EQ(hub.find(gone(1).key), nullptr);
-  EXPECT_NE(hub.find(gone(3).key), nullptr);
-}
-
 }  // namespace
 }  // namespace stator::runtime::detail
