@@ -138,7 +138,7 @@ class EtcdDiscovery final : public Discovery, public detail::RecordKeeper {
   void read(detail::EtcdWatch& watch) STATOR_EXCLUDES(mutex_);
   /// False when the watch cannot go on.
   bool apply(const pb::WatchResponse& response) STATOR_EXCLUDES(mutex_);
-  void mend_own() STATOR_REQUIRES(mutex_);
+  void mend(const std::string& key, Owned& owned) STATOR_REQUIRES(mutex_);
 
   const EtcdOptions options_;
   const std::string prefix_;
@@ -468,7 +468,9 @@ bool EtcdDiscovery::sync() {
   }
   view_.resync(position_of(*all), entries, clock_.now());
   unread_ = false;
-  mend_own();
+  for (auto& [key, owned] : owned_) {
+    mend(key, owned);
+  }
   changed_.notify_all();
   return true;
 }
@@ -513,26 +515,28 @@ bool EtcdDiscovery::apply(const pb::WatchResponse& response) {
     }
     return true;
   }
-  mend_own();
+  for (const pb::Event& event : response.events()) {  // as it is after all of them
+    if (const auto own = owned_.find(event.kv().key()); own != owned_.end()) {
+      mend(own->first, own->second);
+    }
+  }
   changed_.notify_all();
   return true;
 }
 
-/// Own records that the store lacks are written again: the lease ran out, somebody deleted them, or
+/// An own record that the store lacks is written again: the lease ran out, somebody deleted it, or
 /// the store was wiped.
-void EtcdDiscovery::mend_own() {
-  for (auto& [key, owned] : owned_) {
-    if (!owned.written || view_.find(key) == owned.content) {
-      continue;
-    }
-    const auto other = parse_instance_record(view_.find(key));
-    if (other && other->incarnation > owned.incarnation) {
-      continue;  // a newer life has it
-    }
-    metrics_.leases_lost.add();
-    owned.written = false;
-    wanted_ = true;
+void EtcdDiscovery::mend(const std::string& key, Owned& owned) {
+  if (!owned.written || view_.find(key) == owned.content) {
+    return;
   }
+  const auto other = parse_instance_record(view_.find(key));
+  if (other && other->incarnation > owned.incarnation) {
+    return;  // a newer life has it
+  }
+  metrics_.leases_lost.add();
+  owned.written = false;
+  wanted_ = true;
 }
 
 }  // namespace
