@@ -16,8 +16,10 @@ namespace {
 // first-level cache.
 constexpr size_t kBatchPieces = 256;
 
-// Pieces whose unknown words are merged together, so that these can take turns.
-constexpr size_t kChunkPieces = 1024;
+// Pieces, and those of them not known, whose unknown words are merged together: a document of 8 KB,
+// so that many words take turns.
+constexpr size_t kChunkPieces = 4096;
+constexpr size_t kChunkOpen = 1024;
 
 /// Keys of pieces and their places in the cache.
 struct Batch {
@@ -76,8 +78,12 @@ struct PieceEncoder::Chunk {
   std::array<TokenId, kIdsMax> known;  // ids of the known pieces, without gaps
   size_t known_count = 0;
   size_t pieces = 0;
-  std::array<Open, kChunkPieces> open;
+  std::array<Open, kChunkOpen> open;
   size_t open_count = 0;
+
+  bool is_full() const {
+    return pieces + kBatchPieces > kChunkPieces || open_count + kBatchPieces > kChunkOpen;
+  }
 };
 
 void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
@@ -89,7 +95,7 @@ void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
     const size_t begin = at;
     const size_t count = scanner.scan(text, at, ends);
     add_pieces(text, begin, std::span(ends).first(count), chunk);
-    if (chunk.pieces + kBatchPieces > kChunkPieces) {
+    if (chunk.is_full()) {
       finish(chunk, out);
     }
   }
@@ -228,7 +234,7 @@ void PieceEncoder::merge(std::span<Open> open) {
   std::vector<WordToEncode>& words = scratch_.words;
   words.clear();
   RecentWords recent;
-  std::array<uint32_t, kChunkPieces> word_of;
+  std::array<uint32_t, kChunkOpen> word_of;
   size_t bytes = 0;
   for (size_t i = 0; i < open.size(); ++i) {
     const Open& next = open[i];

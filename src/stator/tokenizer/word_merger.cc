@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace stator::tokenizer {
 namespace {
@@ -156,51 +157,53 @@ template <size_t kPlaces>
 void WordMerger::encode_class(std::span<WordToEncode* const> words) const {
   std::array<Turn<kPlaces>, kTurns> turns;
   std::array<Turn<kPlaces>*, kTurns> active;
-  size_t count = std::min(kTurns, words.size());
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < kTurns; ++i) {
     active[i] = &turns[i];
-    begin(*words[i], turns[i]);
   }
-  for (size_t next = count; count > 0;) {
+  size_t count = 0;
+  for (size_t next = 0; count > 0 || next < words.size();) {
+    size_t left = 0;
     for (size_t i = 0; i < count; ++i) {
       if (choose(*active[i])) [[likely]] {
-        continue;
-      }
-      active[i]->finish();
-      if (next < words.size()) {
-        begin(*words[next++], *active[i--]);
+        std::swap(active[left++], active[i]);
       } else {
-        active[i--] = active[--count];
+        active[i]->finish();
       }
     }
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < left; ++i) {
       merge(*active[i]);
     }
+    // Last, so that what begin writes has arrived when choose reads it.
+    for (; left < kTurns && next < words.size(); ++left) {
+      begin(*words[next++], *active[left]);
+    }
+    count = left;
   }
 }
 
+/// Longest first: words in turn take the same way through the code, and none of those that take
+/// many turns is left alone at the end.
 void WordMerger::encode(std::span<WordToEncode> words) const {
   while (!words.empty()) {
-    // By length, so that words in turn take the same way through the code.
-    std::array<WordToEncode*, kChunkWords> small;
-    std::array<WordToEncode*, kChunkWords> middle;
-    std::array<WordToEncode*, kChunkWords> large;
-    size_t smalls = 0;
-    size_t middles = 0;
-    size_t larges = 0;
-    for (WordToEncode& word : words.first(std::min(words.size(), kChunkWords))) {
-      if (word.word.size() <= Turn<16>::kBytesMax) {
-        small[smalls++] = &word;
-      } else if (word.word.size() <= Turn<32>::kBytesMax) {
-        middle[middles++] = &word;
-      } else {
-        large[larges++] = &word;
-      }
+    const auto chunk = words.first(std::min(words.size(), kChunkWords));
+    words = words.subspan(chunk.size());
+    std::array<uint16_t, kBytesMax + 1> longer{};  // words of more bytes than the index
+    for (const WordToEncode& word : chunk) {
+      ++longer[word.word.size() - 1];
     }
-    encode_class<16>(std::span(small).first(smalls));
-    encode_class<32>(std::span(middle).first(middles));
-    encode_class<64>(std::span(large).first(larges));
-    words = words.subspan(std::min(words.size(), kChunkWords));
+    for (size_t bytes = kBytesMax; bytes > 0; --bytes) {
+      longer[bytes - 1] += longer[bytes];
+    }
+    const size_t larges = longer[Turn<32>::kBytesMax];
+    const size_t middles = longer[Turn<16>::kBytesMax] - larges;
+    std::array<WordToEncode*, kChunkWords> sorted;
+    for (WordToEncode& word : chunk) {
+      sorted[longer[word.word.size()]++] = &word;
+    }
+    const auto all = std::span(sorted).first(chunk.size());
+    encode_class<64>(all.first(larges));
+    encode_class<32>(all.subspan(larges, middles));
+    encode_class<16>(all.subspan(larges + middles));
   }
 }
 
