@@ -3,8 +3,11 @@
 """Two frontends over the same workers: each counts what the other sent, and forgets one that was killed."""
 
 import concurrent.futures
+import pathlib
+import tempfile
 import unittest
 
+from authority import Authority
 from stator_process import MODEL, Http, Split, eventually
 
 CHAT = "/v1/chat/completions"
@@ -67,6 +70,59 @@ class Replicas(unittest.TestCase):
         eventually(lambda: self.first_http.metric("stator_router_replica_bookings") == 0, "it is forgotten")
         self.assertEqual(self.first_http.metric("stator_router_active_requests"), 0)
         self.assertEqual(self.first_http.metric("stator_router_replica_expiries_total"), 1)
+
+
+class Tls(unittest.TestCase):
+    """Bookings are told only to whom the certificates say so; everything else goes on."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="stator-replica-tls-")
+        self.addCleanup(folder.cleanup)
+        self.ca = Authority(pathlib.Path(folder.name), "ca")
+        self.forger = Authority(pathlib.Path(folder.name), "forger")
+        self.deployment = Split(*self.router(self.ca, "first", "DNS:routers.stator"), workers=1,
+                                worker_arguments=self.ca.options("worker", "IP:127.0.0.1"))
+        self.addCleanup(self.deployment.close)
+        self.first = self.deployment.http
+        self.deployment.wait_for_workers(1)
+
+    def router(self, authority: Authority, name: str, *san: str) -> tuple[str, ...]:
+        return ("--router-replica-sync", "true", "--router-replica-sync-tls-name", "routers.stator",
+                "--rpc-tls-allowed-callers", "routers.stator", *authority.options(name, *san))
+
+    def join(self, *arguments: str) -> Http:
+        self.other = self.deployment.start_frontend(*arguments)
+        self.addCleanup(self.other.close)
+        http = Http(self.other.port)
+        for each in (self.first, http):
+            eventually(lambda each=each: each.metric("stator_router_replica_peers") == 1, "they found each other")
+        return http
+
+    def test_routers_of_one_authority_and_name_hear_of_each_other(self):
+        http = self.join()
+        eventually(lambda: http.metric("stator_router_replica_snapshots_total") == 1, "it asked, and was answered")
+        self.assertEqual(self.first.request("POST", CHAT, chat("hello"))[0], 200)
+        eventually(lambda: http.metric("stator_router_replica_events_total") >= 3, "booked, computed, ended")
+        self.assertEqual(http.metric("stator_router_replica_refused_callers_total"), 0)
+
+    def check_refused(self, http: Http):
+        """The other one does not learn anything, and says once why; the first one serves."""
+        eventually(lambda: http.metric("stator_router_replica_call_failures_total") >= 3, "it asks again and again")
+        self.assertEqual(http.metric("stator_router_replica_snapshots_total"), 0)
+        self.assertEqual(self.other.log().count("no news of another router"), 1)
+        self.assertEqual(self.first.request("POST", CHAT, chat("hello"))[0], 200)
+
+    def test_one_that_is_not_on_the_list_is_refused_and_counted(self):
+        http = self.join(*self.router(self.ca, "stranger", "DNS:somebody.stator"))
+        self.check_refused(http)
+        self.assertGreaterEqual(self.first.metric("stator_router_replica_refused_callers_total"), 3)
+        self.assertEqual(self.deployment.frontend.log().count("another router is not allowed to ask"), 1)
+
+    def test_one_certified_by_somebody_else_is_refused(self):
+        self.check_refused(self.join(*self.router(self.forger, "forged", "DNS:routers.stator")))
+
+    def test_one_without_a_certificate_is_refused(self):
+        self.check_refused(self.join("--router-replica-sync", "true"))
 
 
 if __name__ == "__main__":

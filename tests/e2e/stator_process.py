@@ -205,8 +205,9 @@ class Split(Deployment):
             self.close()
             raise
 
-    def start_frontend(self) -> Stator:
-        return Stator("frontend", "--host", "127.0.0.1", "--port", "0", *self.discovery, *self.frontend_arguments)
+    def start_frontend(self, *arguments: str) -> Stator:
+        """One more; with the first one's arguments unless there are others."""
+        return Stator("frontend", "--host", "127.0.0.1", "--port", "0", *self.discovery, *(arguments or self.frontend_arguments))
 
     def start_worker(self) -> Stator:
         return Stator("worker", str(MODEL_DIR), "--engine", self.engine, *self.discovery, *self.worker_arguments)

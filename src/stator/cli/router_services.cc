@@ -48,6 +48,7 @@ struct ServiceSettings {
   std::vector<std::string> peers;
   std::vector<std::pair<WorkerKey, std::string>> workers;
   std::optional<router::ReplicaConfig> replicas;  ///< none: on our own
+  std::optional<runtime::TlsFiles> tls;           ///< none: plain
   std::vector<std::string> replica_peers;
   services::ServiceOptions api;
   services::ReplayCacheConfig replay;
@@ -209,7 +210,7 @@ class RouterServiceProcess {
         api_(service.api, clock, metrics),
         shards_(service.threads, clock, metrics) {
     if (service.replicas) {
-      hub_ = runtime::ReplicaHub::create(*service.replicas, clock, metrics);
+      hub_ = runtime::ReplicaHub::create(*service.replicas, service.tls, clock, metrics);
       const auto announcer = [this](const std::string& name) { return hub_->announcer(name); };
       slots_.announce_to(announcer);
       selection_.announce_to(announcer);
@@ -337,8 +338,7 @@ Status run_router(Invocation& invocation) {
   std::unique_ptr<runtime::Connector> connector;
   if (invocation.settings.discovery != "memory" && service.service != Service::kSlots) {
     STATOR_TRY(discovery, open_discovery(invocation.settings, clock, metrics));
-    runtime::GrpcOptions grpc{.client_name = "router"};
-    STATOR_TRY(grpc.tls, invocation.settings.rpc.tls());
+    runtime::GrpcOptions grpc{.tls = service.tls, .client_name = "router"};
     STATOR_TRY(auto sessions, runtime::make_grpc_connector(std::move(grpc), metrics));
     STATOR_TRY(connector, carry_events(invocation.settings.events, std::move(sessions),
                                        broker.get(), clock, metrics));

@@ -54,8 +54,9 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
   auto process = std::unique_ptr<FrontendProcess>(new FrontendProcess(settings));
   STATOR_TRY(auto families, frontend::load_families(settings.frontend.parser_spec));
   if (settings.router.replicas.enabled) {
-    process->replicas_ =
-        std::make_unique<frontend::ReplicaSync>(settings.router.replicas, clock, metrics);
+    STATOR_TRY(auto tls, settings.rpc.tls());
+    process->replicas_ = std::make_unique<frontend::ReplicaSync>(settings.router.replicas,
+                                                                 std::move(tls), clock, metrics);
   }
   if (settings.frontend.journals.enabled) {
     process->journals_ = runtime::JournalHub::create(settings.frontend.journals, clock, metrics);

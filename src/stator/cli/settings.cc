@@ -180,8 +180,8 @@ void describe_port(ConfigSchema& schema, PortSettings& port) {
 
 void describe_rpc(ConfigSchema& schema, RpcSettings& rpc) {
   schema.text("rpc.tls_cert_path", rpc.certificate,
-              "PEM certificate of this process between frontends and workers; with key and CA on "
-              "both sides: mutual TLS",
+              "PEM certificate of this process between frontends, workers and routers; with key "
+              "and CA on both sides: mutual TLS",
               {.env_peer = "DYN_TCP_TLS_CERT_PATH"});
   schema.text("rpc.tls_key_path", rpc.key, "its PEM private key",
               {.env_peer = "DYN_TCP_TLS_KEY_PATH"});
@@ -189,7 +189,7 @@ void describe_rpc(ConfigSchema& schema, RpcSettings& rpc) {
               {.env_peer = "DYN_TCP_TLS_CA_CERT_PATH"});
   schema.text("rpc.tls_allowed_callers", rpc.allowed_callers,
               "list of names (DNS name, IP address or URI in the certificate) that may call this "
-              "worker, empty = whoever the CA signed");
+              "worker, or ask this frontend what it booked; empty = whoever the CA signed");
   schema.text("rpc.tls_server_name", rpc.server_name,
               "name that workers' certificates have, empty = their address",
               {.env_peer = "DYN_TCP_TLS_SERVER_NAME"});

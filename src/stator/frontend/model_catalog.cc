@@ -148,7 +148,9 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
              router::PrefillRouterService::create(router_config_, card.name, clock_, metrics_,
                                                   receipts_, model->router));
   if (sources_.announcer) {
-    model->router->announce_to(sources_.announcer(card.name));
+    const auto announcer = sources_.announcer(card.name);
+    model->router->announce_to(announcer);
+    model->prefill->prefill().announce_to(announcer);
   }
   if (sources_.advisor != nullptr) {
     model->router->advise_by(sources_.advisor);
@@ -325,6 +327,13 @@ std::vector<ModelCatalog::Instance> ModelCatalog::instances() const {
   }
   std::ranges::sort(all, {}, &Instance::worker);
   return all;
+}
+
+std::optional<router::LoadLease> ModelCatalog::book_for_replica(
+    const router::ReplicaBooking& booking) const {
+  const auto known = find_worker(booking.worker.worker);
+  return known && known->model->name == booking.model ? known->router().book_for_replica(booking)
+                                                      : std::nullopt;
 }
 
 int64_t ModelCatalog::active_requests() const {

@@ -114,6 +114,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
     WorkerId worker;
   };
   std::vector<Instance> instances() const;
+  /// What another frontend booked at a worker of ours; none while it is not known here.
+  std::optional<router::LoadLease> book_for_replica(const router::ReplicaBooking& booking) const;
   /// Gives every model's queue a look at the time; see RouterService::tick.
   void tick();
   /// Sum of live leases over all models; 0 when idle.

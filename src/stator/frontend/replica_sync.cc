@@ -21,8 +21,9 @@ std::vector<runtime::ReplicaHub::Peer> find_peers(runtime::Discovery& discovery)
 
 }  // namespace
 
-ReplicaSync::ReplicaSync(const router::ReplicaConfig& config, const Clock& clock, Metrics& metrics)
-    : clock_(clock), hub_(runtime::ReplicaHub::create(config, clock, metrics)) {}
+ReplicaSync::ReplicaSync(const router::ReplicaConfig& config, std::optional<runtime::TlsFiles> tls,
+                         const Clock& clock, Metrics& metrics)
+    : clock_(clock), hub_(runtime::ReplicaHub::create(config, std::move(tls), clock, metrics)) {}
 
 Status ReplicaSync::start(ModelCatalog& catalog, runtime::Discovery& discovery) {
   STATOR_CHECK(hub_->listen(), "router.replica_sync_host and router.replica_sync_port");
@@ -33,18 +34,16 @@ Status ReplicaSync::start(ModelCatalog& catalog, runtime::Discovery& discovery) 
   record.address = hub_->address();
   record.started_at_ms = unix_seconds(clock_.wall_now()) * 1000;
   STATOR_TRY(registration_, discovery.register_instance(record));
-  hub_->start({.book = [&catalog](const router::ReplicaBooking& booking)
-                   -> std::optional<router::LoadLease> {
-                 const auto model = catalog.find(booking.model);
-                 return model == nullptr ? std::nullopt : model->router->book_for_replica(booking);
-               },
-               .peers = [&discovery] { return find_peers(discovery); },
-               .on_stale =
-                   [&catalog](bool stale) {
-                     for (const auto& model : catalog.list_ready()) {
-                       model->router->set_load_stale(stale);
-                     }
-                   }});
+  hub_->start(
+      {.book = [&catalog](const auto& booking) { return catalog.book_for_replica(booking); },
+       .peers = [&discovery] { return find_peers(discovery); },
+       .on_stale =
+           [&catalog](bool stale) {
+             for (const auto& model : catalog.list_ready()) {
+               model->router->set_load_stale(stale);
+               model->prefill->prefill().set_load_stale(stale);
+             }
+           }});
   return {};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "stator/core/clock.h"
@@ -16,7 +17,8 @@ namespace stator::frontend {
 /// and tell each other what their routers booked. See runtime/replica_hub.h. Main thread.
 class ReplicaSync {
  public:
-  ReplicaSync(const router::ReplicaConfig& config, const Clock& clock, Metrics& metrics);
+  ReplicaSync(const router::ReplicaConfig& config, std::optional<runtime::TlsFiles> tls,
+              const Clock& clock, Metrics& metrics);
   ~ReplicaSync() { stop(); }
   ReplicaSync(const ReplicaSync&) = delete;
   ReplicaSync& operator=(const ReplicaSync&) = delete;
@@ -24,7 +26,7 @@ class ReplicaSync {
   std::shared_ptr<router::LoadAnnouncer> announcer(const std::string& model) {
     return hub_->announcer(model);
   }
-  /// kIo when the port cannot be bound. Both arguments outlive stop().
+  /// kIo when the port cannot be bound or a TLS file cannot be read. Both arguments outlive stop().
   Status start(ModelCatalog& catalog, runtime::Discovery& discovery);
   /// Idempotent.
   void stop();

@@ -31,17 +31,26 @@ void ReplicaDigest::remove(const ReplicaBooking& booking) {
   checksum -= fingerprint(booking);
 }
 
+size_t ReplicaLog::hashes_of(const ReplicaEvent& event) {
+  const auto* booking = std::get_if<ReplicaBooking>(&event.data);
+  return booking == nullptr ? 0 : booking->sequences.size();
+}
+
 void ReplicaLog::append(decltype(ReplicaEvent::data) data) {
   ring_.push_back({++sequence_, std::move(data)});
-  if (ring_.size() > limits_.events_max) {
+  ring_hashes_ += hashes_of(ring_.back());
+  while (ring_.size() > limits_.events_max || ring_hashes_ > limits_.hashes_max) {
+    ring_hashes_ -= hashes_of(ring_.front());
     ring_.pop_front();
   }
 }
 
 uint64_t ReplicaLog::add(ReplicaBooking booking) {
-  if (live_.size() >= limits_.bookings_max) {
+  const size_t hashes = booking.sequences.size();
+  if (live_.size() >= limits_.bookings_max || hashes > limits_.hashes_max - live_hashes_) {
     return 0;
   }
+  live_hashes_ += hashes;
   booking.request = next_request_++;
   digest_.add(booking);
   append(booking);
@@ -67,6 +76,7 @@ void ReplicaLog::free(uint64_t request) {
     return;
   }
   digest_.remove(known->second);
+  live_hashes_ -= known->second.sequences.size();
   live_.erase(known);
   append(ReplicaFree{request});
 }
@@ -82,9 +92,15 @@ ReplicaUpdate ReplicaLog::read(uint64_t from_sequence) const {
     }
     return update;
   }
+  size_t hashes = 0;
   for (uint64_t next = from_sequence + 1;
        next <= sequence_ && update.events.size() < limits_.update_max; ++next) {
-    update.events.push_back(ring_[next - oldest]);
+    const ReplicaEvent& event = ring_[next - oldest];
+    hashes += hashes_of(event);
+    if (hashes > limits_.update_hashes_max && !update.events.empty()) {
+      break;
+    }
+    update.events.push_back(event);
   }
   return update;
 }

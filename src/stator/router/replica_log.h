@@ -70,18 +70,24 @@ struct ReplicaUpdate {
 ///
 /// R1  Sequences are dense from 1. The ring holds the newest events, at most events_max.
 /// R2  A reader whose place is not in the ring, or beyond the end, gets a snapshot.
-/// R3  An update never holds more than `update_max` events; the reader comes again.
+/// R3  An update never holds more than `update_max` events, nor more than `update_hashes_max`
+///     hashes (but at least one event); the reader comes again.
+/// R4  Live bookings have at most `hashes_max` hashes together, and so do the ring's: a snapshot
+/// fits
+///     into one message, 8 bytes a hash and about 100 a booking.
 class ReplicaLog {
  public:
   struct Limits {
     size_t events_max = 65'536;
     size_t update_max = 4096;
-    size_t bookings_max = 1 << 20;  ///< further ones are not told to anybody
+    size_t update_hashes_max = 512 << 10;
+    size_t bookings_max = 128 << 10;  ///< further ones are not told to anybody
+    size_t hashes_max = 4 << 20;      ///< the same
   };
   explicit ReplicaLog(uint64_t router_id) : ReplicaLog(router_id, Limits()) {}
   ReplicaLog(uint64_t router_id, Limits limits) : router_id_(router_id), limits_(limits) {}
 
-  /// Takes the booking and gives it its number; 0 at the bound.
+  /// Takes the booking and gives it its number; 0 at a bound.
   uint64_t add(ReplicaBooking booking);
   /// Unknown ones, and 0, are ignored.
   void mark_prefill_completed(uint64_t request);
@@ -96,13 +102,16 @@ class ReplicaLog {
 
  private:
   void append(decltype(ReplicaEvent::data) data);
+  static size_t hashes_of(const ReplicaEvent& event);
 
   const uint64_t router_id_;
   const Limits limits_;
   uint64_t next_request_ = 1;
   uint64_t sequence_ = 0;
   std::deque<ReplicaEvent> ring_;
+  size_t ring_hashes_ = 0;
   FlatMap<uint64_t, ReplicaBooking> live_;
+  size_t live_hashes_ = 0;
   ReplicaDigest digest_;
 };
 

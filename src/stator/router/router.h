@@ -60,6 +60,7 @@ struct ReplicaConfig {
   uint16_t port = 0;                                 ///< 0: any free one
   Duration interval = std::chrono::milliseconds(2);  ///< between an answer and the next question
   Duration expiry = std::chrono::seconds(10);        ///< of a silent one's bookings
+  std::string tls_name;  ///< that the others' certificates have; empty: their address
 };
 
 struct RouterConfig {

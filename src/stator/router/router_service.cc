@@ -107,6 +107,9 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
                   "how soon each other frontend is asked again; it answers when there is news");
   schema.duration("router.replica_sync_expiry", replicas.expiry,
                   "bookings of a frontend that was silent for this long are forgotten");
+  schema.text("router.replica_sync_tls_name", replicas.tls_name,
+              "with rpc.tls_*: name that the other frontends' certificates have, empty = their "
+              "address");
   schema.text("router.url", config.url,
               "http://HOST:PORT of `stator router --select`: it chooses the workers of this "
               "frontend, which decides itself while that is away");

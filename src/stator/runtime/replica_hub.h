@@ -14,6 +14,7 @@
 #include "stator/router/load_lease.h"
 #include "stator/router/replica_log.h"
 #include "stator/router/router.h"
+#include "stator/runtime/tls_files.h"
 
 namespace stator::runtime {
 
@@ -22,9 +23,11 @@ namespace stator::runtime {
 ///
 /// They ask each other over gRPC what is new, and are answered as soon as there is something; the
 /// next question follows after `interval`. Who is silent for `expiry` has no load any more. As long
-/// as there are others, their load is reported as stale.
+/// as there are others, their load is reported as stale. With TLS both sides show a certificate;
+/// the allowed callers of `tls` are who may ask, and the others' names are their addresses or
+/// `config.tls_name`.
 ///
-///   auto hub = ReplicaHub::create(config, clock, metrics);
+///   auto hub = ReplicaHub::create(config, tls, clock, metrics);
 ///   router->announce_to(hub->announcer("model"));
 ///   STATOR_CHECK(hub->start({.book = …, .peers = …}));  …  hub->stop();
 ///
@@ -46,14 +49,15 @@ class ReplicaHub {
   };
 
   virtual ~ReplicaHub() = default;
-  static std::unique_ptr<ReplicaHub> create(const router::ReplicaConfig& config, const Clock& clock,
+  static std::unique_ptr<ReplicaHub> create(const router::ReplicaConfig& config,
+                                            std::optional<TlsFiles> tls, const Clock& clock,
                                             Metrics& metrics);
 
   /// Names this process to the others: 1 … 2^53 − 1.
   virtual uint64_t router_id() const = 0;
   /// What a model's router tells its bookings to. Lives as long as anybody holds it.
   virtual std::shared_ptr<router::LoadAnnouncer> announcer(const std::string& model) = 0;
-  /// Binds the port. kIo.
+  /// Binds the port. kIo, also for a TLS file that cannot be read.
   virtual Status listen() = 0;
   /// "host:port", after listen().
   virtual std::string address() const = 0;

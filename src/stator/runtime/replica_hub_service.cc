@@ -15,6 +15,7 @@
 #include "stator/proto/router/v1/replica.grpc.pb.h"
 #include "stator/router/replica_log.h"
 #include "stator/router/replica_view.h"
+#include "stator/runtime/detail/credentials.h"
 #include "stator/runtime/detail/replica_wire.h"
 #include "stator/runtime/replica_hub.h"
 
@@ -27,8 +28,8 @@ using detail::decode;
 using detail::encode;
 
 constexpr std::string_view kLogTarget = "runtime::replicas";
-constexpr int kMessageBytesMax = 64 << 20;
-constexpr Duration kPeersInterval = 1s;    // how often discovery is asked
+constexpr int kMessageBytesMax = 96 << 20;  // a snapshot of 32 MiB of hashes with long names
+constexpr Duration kPeersInterval = 1s;     // how often discovery is asked
 constexpr Duration kHold = 250ms;          // of a question without news; digests are as old at most
 constexpr Duration kCallDeadline = 750ms;  // a peer that is slower is not there
 constexpr Duration kRetryInterval = 1s;    // after a failed call
@@ -65,8 +66,8 @@ struct Shared {
 
 class ModelAnnouncer final : public router::LoadAnnouncer {
  public:
-  ModelAnnouncer(std::shared_ptr<Shared> shared, std::string model)
-      : shared_(std::move(shared)), model_(std::move(model)) {}
+  ModelAnnouncer(std::shared_ptr<Shared> shared, std::string model, const Counter& untold)
+      : shared_(std::move(shared)), model_(std::move(model)), untold_(untold) {}
 
   uint64_t booked(const router::Booking& booking) override {
     router::ReplicaBooking told{.model = model_,
@@ -78,6 +79,7 @@ class ModelAnnouncer final : public router::LoadAnnouncer {
                                 .sequences = {booking.prompt.begin(), booking.prompt.end()}};
     const MutexLock lock(shared_->mutex);
     const uint64_t number = shared_->log.add(std::move(told));
+    untold_.add(number == 0 ? 1 : 0);
     shared_->tell();
     return number;
   }
@@ -95,16 +97,27 @@ class ModelAnnouncer final : public router::LoadAnnouncer {
  private:
   const std::shared_ptr<Shared> shared_;  // shared with the hub
   const std::string model_;
+  const Counter untold_;
 };
 
+/// Answers the others' questions. gRPC's threads.
 class PullService final : public pb::ReplicaSync::CallbackService {
  public:
-  PullService(std::shared_ptr<Shared> shared, const Clock& clock)
-      : shared_(std::move(shared)), clock_(clock) {}
+  PullService(std::shared_ptr<Shared> shared, std::vector<std::string> allowed_callers,
+              const Clock& clock, Metrics& metrics)
+      : shared_(std::move(shared)),
+        allowed_callers_(std::move(allowed_callers)),
+        clock_(clock),
+        refused_callers_(metrics.counter("stator_router_replica_refused_callers_total",
+                                         "questions of certified processes that may not ask")) {}
 
   grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* call, const pb::PullRequest* request,
                                  pb::PullResponse* response) override {
     grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+    if (grpc::Status status = admit(*call, request->router_id()); !status.ok()) {
+      reactor->Finish(std::move(status));
+      return reactor;
+    }
     router::ReplicaUpdate update;
     {
       const MutexLock lock(shared_->mutex);
@@ -123,8 +136,26 @@ class PullService final : public pb::ReplicaSync::CallbackService {
   }
 
  private:
+  /// One that may not ask comes again every second: it is counted each time and logged once.
+  grpc::Status admit(const grpc::CallbackServerContext& call, uint64_t router_id) {
+    grpc::Status status = detail::check_caller(*call.auth_context(), allowed_callers_);
+    if (!status.ok()) {
+      refused_callers_.add();
+      const MutexLock lock(refused_mutex_);
+      if (refused_.size() < kPeersMax && refused_.insert(router_id).second) {
+        log::warn(kLogTarget, "another router is not allowed to ask",
+                  {{"peer", call.peer()}, {"router_id", router_id}});
+      }
+    }
+    return status;
+  }
+
   const std::shared_ptr<Shared> shared_;  // shared with the hub
+  const std::vector<std::string> allowed_callers_;
   const Clock& clock_;
+  const Counter refused_callers_;
+  Mutex refused_mutex_;
+  FlatSet<uint64_t> refused_ STATOR_GUARDED_BY(refused_mutex_);  // logged; at most kPeersMax
 };
 
 /// A question of ours under way.
@@ -138,16 +169,16 @@ struct Question {
 
 /// One other router. The hub's thread only.
 struct AskedPeer {
-  AskedPeer(const std::string& address, router::ReplicaView::Book book, Duration expiry)
-      : stub(pb::ReplicaSync::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
-        view(std::move(book), expiry) {}
+  AskedPeer(const std::shared_ptr<grpc::Channel>& channel, router::ReplicaView::Book book,
+            Duration expiry)
+      : stub(pb::ReplicaSync::NewStub(channel)), view(std::move(book), expiry) {}
   std::unique_ptr<pb::ReplicaSync::Stub> stub;
   router::ReplicaView view;
   router::ReplicaView::Counts counted;
   std::unique_ptr<Question> question;  // null: none is under way
   TimePoint next_call{};
   bool listed = true;
+  bool answers = true;  ///< nothing else was logged of it
 };
 
 struct ReplicaSeries {
@@ -164,37 +195,44 @@ struct ReplicaSeries {
                                  "times a silent router's bookings were forgotten")),
         failures(metrics.counter("stator_router_replica_call_failures_total",
                                  "questions that another router did not answer")),
+        untold(metrics.counter("stator_router_replica_untold_total",
+                               "bookings the others do not hear of, as too many are live")),
         peers(metrics.gauge("stator_router_replica_peers", "other routers known")),
         bookings(metrics.gauge("stator_router_replica_bookings", "their bookings counted here")),
         age(metrics.gauge("stator_router_replica_age_seconds",
                           "how long the one heard of least has been silent")) {}
-  Counter events, gaps, snapshots, divergences, expiries, failures;
+  Counter events, gaps, snapshots, divergences, expiries, failures, untold;
   Gauge peers, bookings, age;
 };
 
 class GrpcReplicaHub final : public ReplicaHub {
  public:
-  GrpcReplicaHub(const router::ReplicaConfig& config, const Clock& clock, Metrics& metrics)
+  GrpcReplicaHub(const router::ReplicaConfig& config, std::optional<TlsFiles> tls,
+                 const Clock& clock, Metrics& metrics)
       : config_(config),
+        tls_(std::move(tls)),
         clock_(clock),
         // 53 bits, never zero: it is an instance id in discovery, too.
         router_id_((Random::from_entropy().next() >> 11) | 1),
         shared_(std::make_shared<Shared>(router_id_)),
-        service_(shared_, clock),
+        service_(shared_, tls_ ? tls_->allowed_callers : std::vector<std::string>(), clock,
+                 metrics),
         series_(metrics) {}
   ~GrpcReplicaHub() override { stop(); }
 
   std::shared_ptr<router::LoadAnnouncer> announcer(const std::string& model) override {
-    return std::make_shared<ModelAnnouncer>(shared_, model);
+    return std::make_shared<ModelAnnouncer>(shared_, model, series_.untold);
   }
 
   uint64_t router_id() const override { return router_id_; }
   std::string address() const override { return fmt::format("{}:{}", config_.host, port_); }
 
   Status listen() override {
+    STATOR_TRY(channel_credentials_, detail::channel_credentials(tls_));
+    STATOR_TRY(const auto credentials, detail::server_credentials(tls_));
     grpc::ServerBuilder builder;
     const std::string wanted = fmt::format("{}:{}", config_.host, config_.port);
-    builder.AddListeningPort(wanted, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(wanted, credentials, &port_);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.RegisterService(&service_);
     builder.SetMaxSendMessageSize(kMessageBytesMax);
@@ -316,7 +354,7 @@ class GrpcReplicaHub final : public ReplicaHub {
       if (known != peers_.end()) {
         known->second.listed = true;
       } else if (peers_.size() < kPeersMax) {
-        peers_.try_emplace(found.key, found.address, wiring_.book, config_.expiry);
+        peers_.try_emplace(found.key, connect(found.address), wiring_.book, config_.expiry);
         log::info(kLogTarget, "found another router",
                   {{"peer", found.key}, {"address", found.address}});
       }
@@ -324,6 +362,15 @@ class GrpcReplicaHub final : public ReplicaHub {
     if (wiring_.on_stale) {
       wiring_.on_stale(!peers_.empty());
     }
+  }
+
+  std::shared_ptr<grpc::Channel> connect(const std::string& address) const {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+    if (tls_ && !config_.tls_name.empty()) {
+      arguments.SetSslTargetNameOverride(config_.tls_name);
+    }
+    return grpc::CreateCustomChannel(address, channel_credentials_, arguments);
   }
 
   bool is_done(const Question& question) const {
@@ -361,14 +408,20 @@ class GrpcReplicaHub final : public ReplicaHub {
     const TimePoint now = clock_.now();
     if (!update || update->router_id == router_id_) {
       series_.failures.add();
-      log::debug(kLogTarget, "no news of a router",
-                 {{"router_id", id}, {"error", update ? "it is us" : update.error().message()}});
+      log_silence(id, peer, update ? "it is us" : update.error().message());
       peer.next_call = now + kRetryInterval;
       return;
     }
+    peer.answers = true;
     peer.view.take(*update, now);
     const bool has_more = peer.view.next_request() != update->sequence;
     peer.next_call = has_more ? now : now + config_.interval;
+  }
+
+  /// A warning for the first of a series of failures.
+  static void log_silence(uint64_t id, AskedPeer& peer, std::string_view why) {
+    const auto log = std::exchange(peer.answers, false) ? log::warn : log::debug;
+    log(kLogTarget, "no news of another router", {{"peer", id}, {"error", why}});
   }
 
   /// After the thread: nothing may be under way when peers go.
@@ -409,11 +462,13 @@ class GrpcReplicaHub final : public ReplicaHub {
   }
 
   const router::ReplicaConfig config_;
+  const std::optional<TlsFiles> tls_;
   const Clock& clock_;
   const uint64_t router_id_;
   const std::shared_ptr<Shared> shared_;  // shared with announcers
   PullService service_;
   const ReplicaSeries series_;
+  std::shared_ptr<grpc::ChannelCredentials> channel_credentials_;  // from listen() on
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   Wiring wiring_;
@@ -426,8 +481,9 @@ class GrpcReplicaHub final : public ReplicaHub {
 }  // namespace
 
 std::unique_ptr<ReplicaHub> ReplicaHub::create(const router::ReplicaConfig& config,
-                                               const Clock& clock, Metrics& metrics) {
-  return std::make_unique<GrpcReplicaHub>(config, clock, metrics);
+                                               std::optional<TlsFiles> tls, const Clock& clock,
+                                               Metrics& metrics) {
+  return std::make_unique<GrpcReplicaHub>(config, std::move(tls), clock, metrics);
 }
 
 }  // namespace stator::runtime

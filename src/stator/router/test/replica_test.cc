@@ -96,6 +96,32 @@ TEST(Replica, AReaderThatFellBehindGetsASnapshot) {
   EXPECT_EQ(receiver.load(2).active_requests, 5);
 }
 
+TEST(Replica, HashesAreBoundedLiveInTheRingAndInAnUpdate) {
+  ReplicaLog log(99, {.update_hashes_max = 5, .hashes_max = 8});
+  const auto add = [&](size_t hashes) {
+    ReplicaBooking wanted = booking(1, 10);
+    wanted.sequences.resize(hashes);
+    return log.add(std::move(wanted));
+  };
+  const uint64_t first = add(4);
+  const uint64_t second = add(4);
+  ASSERT_NE(second, 0U);
+  EXPECT_EQ(add(1), 0U) << "R4, live";
+  EXPECT_EQ(log.read(0).events.size(), 1U) << "R3";
+  EXPECT_EQ(log.read(1).events.size(), 1U);
+
+  log.free(first);
+  EXPECT_NE(add(4), 0U);
+  EXPECT_TRUE(log.read(0).is_snapshot) << "R4, the ring";
+  EXPECT_EQ(log.read(0).bookings.size(), 2U);
+  EXPECT_EQ(log.read(1).events.size(), 2U) << "one booking, one end";
+
+  log.free(second);
+  const uint64_t large = add(7);
+  EXPECT_EQ(large, 0U);
+  EXPECT_NE(add(4), 0U);
+}
+
 TEST(Replica, BookingsWaitForTheirWorker) {
   ReplicaLog log(99);
   log.add(booking(6, 100));

@@ -73,7 +73,8 @@ grpc::Status check_caller(const grpc::AuthContext& caller,
     }
   }
   return {grpc::StatusCode::PERMISSION_DENIED,
-          "no name of the caller's certificate is among the worker's rpc.tls_allowed_callers"};
+          "no name of the caller's certificate is among the rpc.tls_allowed_callers of the process "
+          "it calls"};
 }
 
 }  // namespace stator::runtime::detail
