@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import tempfile
 import threading
@@ -256,6 +257,54 @@ class Vllm(Fleet):
         eventually(lambda: self.ended("abandoned") + self.ended("used") == 1, "given up")
         for engines in self.engines.values():
             eventually(lambda port=engines[0].port: Http(port).metric("vllm:num_requests_running") == 0, "nothing runs")
+
+
+class TwoFrontends(Fleet):
+    """What frontends know of prefill workers beyond what each has done itself."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="stator-pd-snapshot-")
+        self.addCleanup(folder.cleanup)
+        self.frontend = ("--router-replica-sync", "true", "--router-snapshot", f"{folder.name}/index", "--lame-duck", "0s")
+        super().setUp()
+
+    def start_frontend(self) -> Stator:
+        return self.start("frontend", "--host", "127.0.0.1", "--port", "0", *self.discovery, *self.frontend)
+
+    def test_one_hears_of_the_others_prompts(self):
+        other = Http(self.start_frontend().port)
+        eventually(lambda: other.metric("stator_router_replica_peers") == 1, "they found each other")
+        engine = self.engines["prefill"][0].process.pid
+        os.kill(engine, signal.SIGSTOP)
+        client = threading.Thread(target=lambda: ask(self.stator.port))
+        client.start()
+        try:
+            for name in ("stator_router_worker_active_requests", "dynamo_frontend_worker_active_prefill_tokens"):
+                eventually(lambda name=name: other.metric(name, worker_type="prefill") > 0, "it knows of the prompt")
+            self.assertEqual(other.metric("dynamo_frontend_worker_active_decode_blocks", worker_type="prefill"), 0)
+        finally:
+            os.kill(engine, signal.SIGCONT)
+        client.join()
+        eventually(lambda: other.metric("stator_router_active_requests") == 0, "and of its end")
+
+    def test_a_restarted_one_knows_what_prefill_workers_hold(self):
+        self.check()
+        eventually(lambda: self.http.metric("stator_router_index_blocks") > 0, "the events are known")
+        self.stator.terminate()
+        self.assertEqual(self.stator.wait(), 0)
+        for worker in (self.workers["prefill"][0], self.engines["prefill"][0]):
+            os.kill(worker.process.pid, signal.SIGSTOP)  # it cannot tell again
+        try:
+            self.stator = self.start_frontend()
+            eventually(lambda: self.stator.log().count("index restored from the snapshot") == 2, "both parts")
+        finally:
+            for worker in (self.workers["prefill"][0], self.engines["prefill"][0]):
+                os.kill(worker.process.pid, signal.SIGCONT)
+        restored = [int(blocks) for blocks in re.findall(r"index restored from the snapshot.*blocks=(\d+)", self.stator.log())]
+        self.assertTrue(all(restored), restored)
+        self.http = Http(self.stator.port)
+        eventually(lambda: len(self.http.get("/health")[1].get("instances", [])) == 2, "both workers")
+        self.check()
 
 
 class ShortLease(Fleet):

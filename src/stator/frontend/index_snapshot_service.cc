@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
@@ -51,6 +52,11 @@ Status write_all(int fd, std::string_view bytes, const std::string& path) {
     bytes.remove_prefix(static_cast<size_t>(std::max<ssize_t>(count, 0)));
   }
   return ::fsync(fd) == 0 ? Status() : io_error("sync", path);
+}
+
+/// Whose parts a file has, in this order.
+std::array<router::RouterService*, 2> routers_of(const ServedModel& model) {
+  return {model.router.get(), &model.prefill->prefill()};
 }
 
 /// Nothing when there is no such file.
@@ -145,6 +151,12 @@ Status IndexSnapshotService::read() {
 }
 
 void IndexSnapshotService::restore(const ServedModel& model) {
+  for (router::RouterService* router : routers_of(model)) {
+    restore(model, *router);
+  }
+}
+
+void IndexSnapshotService::restore(const ServedModel& model, router::RouterService& router) {
   router::IndexSnapshot part;
   {
     const MutexLock lock(mutex_);
@@ -156,7 +168,7 @@ void IndexSnapshotService::restore(const ServedModel& model) {
     waiting_.erase(known);
   }
   const Status restored = part.block_size == model.block_size
-                              ? model.router->index().restore(part.content)
+                              ? router.index().restore(part.content)
                               : Error(Code::kInvalidArgument, "its blocks have another size now");
   if (!restored) {
     unreadable_.add();
@@ -165,7 +177,7 @@ void IndexSnapshotService::restore(const ServedModel& model) {
     return;
   }
   log::info("router", "index restored from the snapshot",
-            {{"model", model.name}, {"blocks", model.router->index().holder_blocks()}});
+            {{"model", model.name}, {"blocks", router.index().holder_blocks()}});
 }
 
 void IndexSnapshotService::start(Models models) {
@@ -202,8 +214,9 @@ void IndexSnapshotService::loop() {
       }
     }
     for (const auto& model : models_()) {
-      model->router->index().tick();
-      model->prefill->prefill().index().tick();
+      for (router::RouterService* router : routers_of(*model)) {
+        router->index().tick();
+      }
     }
     if (clock_.now() - saved_at >= config_.snapshot_interval) {
       save();
@@ -215,7 +228,9 @@ void IndexSnapshotService::loop() {
 void IndexSnapshotService::save() {
   std::vector<router::IndexSnapshot> parts;
   for (const auto& model : models_()) {
-    parts.push_back({model->name, model->block_size, model->router->index().save()});
+    for (router::RouterService* router : routers_of(*model)) {
+      parts.push_back({model->name, model->block_size, router->index().save()});
+    }
   }
   {
     const MutexLock lock(mutex_);

@@ -47,6 +47,7 @@ class IndexSnapshotService {
  private:
   IndexSnapshotService(const router::IndexConfig& config, const Clock& clock, Metrics& metrics);
   Status read();
+  void restore(const ServedModel& model, router::RouterService& router);
   void loop();
   void save();
 

@@ -10,7 +10,8 @@
 
 namespace stator::router {
 
-/// What was known of one model's workers, as ChainIndex::save wrote it.
+/// What was known of one model's workers, as ChainIndex::save wrote it. A model has one part for
+/// those that answer, and one behind it for those that only compute prompts.
 struct IndexSnapshot {
   std::string model;
   uint32_t block_size = 0;  ///< tokens; of another size the blocks mean nothing
