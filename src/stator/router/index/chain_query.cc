@@ -7,12 +7,15 @@
 namespace stator::router {
 namespace {
 
-/// Where a worker stands in the answer: a sparse set (Briggs and Torczon, 1993), so that nothing
-/// has to be cleared between lookups. 128 KB and the answer's slots per thread.
+/// Where a worker stands in the answer, by slot: the number of the lookup above the index, so that
+/// nothing has to be cleared between lookups. 512 KB per thread, of which the slots in use are
+/// touched.
 struct Places {
-  std::vector<uint16_t> at = std::vector<uint16_t>(kSlotsMax);  ///< by slot; true if `slots` agrees
-  std::vector<Slot> slots;                                      ///< in the answer's order
+  static constexpr int kIndexBits = 16;
+  std::vector<uint64_t> at = std::vector<uint64_t>(kSlotsMax);
+  uint64_t lookup = 0;
 };
+static_assert(kSlotsMax <= 1U << Places::kIndexBits);
 
 }  // namespace
 
@@ -32,7 +35,20 @@ class ChainIndex::Query {
   }
 
   void run() {
-    start();
+    walk();
+    if (stamp_ == 0) {
+      out_.clear();  // there is no chain to begin with
+    }
+  }
+
+ private:
+  struct Step {
+    uint32_t count = 0;          ///< rows of the chain that match
+    uint32_t next = 0;           ///< the chain to try first; 0 = none
+    bool somebody_left = false;  ///< holds everything so far
+  };
+
+  void walk() {
     // Where the last chain will be compared; until then there is something else to do.
     __builtin_prefetch(wanted_ + total_ - 1);
     uint32_t next = 0;
@@ -49,13 +65,6 @@ class ChainIndex::Query {
       next = step.next;
     }
   }
-
- private:
-  struct Step {
-    uint32_t count = 0;          ///< rows of the chain that match
-    uint32_t next = 0;           ///< the chain to try first; 0 = none
-    bool somebody_left = false;  ///< holds everything so far
-  };
 
   std::optional<uint32_t> find(uint32_t hint) const {
     if (hint != 0) {
@@ -102,35 +111,45 @@ class ChainIndex::Query {
     return step;
   }
 
-  bool begin(const ChainHolders::View& holders, uint32_t count) {
+  // What the two loops read is in locals: each load of an atomic would make the compiler read
+  // members again. Of a prompt that begins like all others they are most of the lookup.
+  bool begin(ChainHolders::View holders, uint32_t count) {
+    stamp_ = ++places_->lookup << Places::kIndexBits;
+    out_.resize(holders.size());  // what an earlier lookup left there is written over
+    const SlotKey* keys = index_.slot_keys_;
+    uint64_t* places = places_->at.data();
+    uint64_t place = stamp_;
+    Overlap* end = out_.data();
     uint32_t longest = 0;
     for (uint32_t i = 0; i < holders.size(); ++i) {
       const ChainHolders::Hold hold = holders[i];
-      const SlotKey& key = index_.slot_keys_[hold.slot];
+      const SlotKey& key = keys[hold.slot];
       if (hold.from > 0 || key.alive.load(std::memory_order_acquire) == 0) {
         continue;
       }
       const uint32_t blocks = std::min(hold.to, count);
       longest = std::max(longest, blocks);
-      places_->at[hold.slot] = static_cast<uint16_t>(out_.size());
-      places_->slots.push_back(hold.slot);
-      out_.push_back({{WorkerId(key.worker.load(std::memory_order_relaxed)),
-                       key.dp_rank.load(std::memory_order_relaxed)},
-                      blocks});
+      places[hold.slot] = place++;
+      *end++ = {{WorkerId(key.worker.load(std::memory_order_relaxed)),
+                 key.dp_rank.load(std::memory_order_relaxed)},
+                blocks};
     }
+    out_.resize(place - stamp_);
     return count > 0 && longest == count;
   }
 
-  bool go_on(const ChainHolders::View& holders, uint32_t count) {
+  bool go_on(ChainHolders::View holders, uint32_t count) {
+    const uint64_t* places = places_->at.data();
+    Overlap* out = out_.data();
+    const uint64_t size = out_.size();
     uint32_t longest = 0;
     for (uint32_t i = 0; i < holders.size(); ++i) {
       const ChainHolders::Hold hold = holders[i];
-      const size_t at = places_->at[hold.slot];
-      if (hold.from == 0 && at < out_.size() && places_->slots[at] == hold.slot &&
-          out_[at].blocks == depth_) {
+      const uint64_t at = places[hold.slot] - stamp_;  // beyond the answer if it is not in there
+      if (hold.from == 0 && at < size && out[at].blocks == depth_) {
         const uint32_t blocks = std::min(hold.to, count);
         longest = std::max(longest, blocks);
-        out_[at].blocks += blocks;
+        out[at].blocks += blocks;
       }
     }
     return count > 0 && longest == count;
@@ -139,33 +158,30 @@ class ChainIndex::Query {
   /// Back to where the query stood before the chain at hand.
   void undo() {
     if (depth_ == 0) {
-      start();
+      out_.clear();
     }
     for (Overlap& overlap : out_) {
       overlap.blocks = std::min(overlap.blocks, depth_);
     }
   }
 
-  void start() {
-    out_.clear();
-    places_->slots.clear();
-  }
-
   const ChainIndex& index_;
   const uint64_t* wanted_;
   uint32_t total_;
   std::vector<Overlap>& out_;
-  Places* places_;  // of this thread
+  Places* places_;      // of this thread
+  uint64_t stamp_ = 0;  // of this answer in places_; 0: it is not begun
   uint32_t depth_ = 0;
 };
 
 void ChainIndex::find_longest_match(std::span<const blocks::SequenceHash> sequences,
                                     std::vector<Overlap>& out) const {
-  out.clear();
-  if (!sequences.empty()) {
-    const EpochDomain::Guard guard = epochs_.enter();
-    Query(*this, sequences, out).run();
+  if (sequences.empty()) {
+    out.clear();
+    return;
   }
+  const EpochDomain::Guard guard = epochs_.enter();
+  Query(*this, sequences, out).run();
 }
 
 }  // namespace stator::router
