@@ -50,14 +50,18 @@ class FullQueue(QueueTest):
         return Serve("--workers", "1", "--shards", "2", "--router-queue-threshold", "0",
                      "--router-queue-requests-max", str(QUEUE_LENGTH), *SLOW_PREFILL)
 
+    def fill_the_queue(self) -> list[concurrent.futures.Future]:
+        """One that runs and as many as may wait, the newest last."""
+        sent = [self.send()]
+        self.wait_until_busy()
+        for count in range(1, QUEUE_LENGTH + 1):
+            sent.append(self.send())
+            self.wait_for_pending(count)
+        return sent
+
     def test_requests_wait_then_are_served_and_those_beyond_the_queue_are_shed(self):
         shed_before = self.http.metric(SHED, reason="request_limit")
-        first = self.send()
-        self.wait_until_busy()
-        waiting = []
-        for count in range(1, QUEUE_LENGTH + 1):
-            waiting.append(self.send())
-            self.wait_for_pending(count)
+        first, *waiting = self.fill_the_queue()
         self.assertGreater(self.http.metric("dynamo_frontend_router_queue_pending_isl_tokens"), 0)
         self.assertGreater(self.http.metric("stator_router_queue_pending_bytes"), 0)
         self.assert_shed(self.send().result(), "request_limit")
@@ -70,12 +74,7 @@ class FullQueue(QueueTest):
 
     def test_in_a_full_queue_the_lowest_priority_gives_way(self):
         displaced_before = self.http.metric(SHED, reason="displaced")
-        first = self.send()
-        self.wait_until_busy()
-        waiting = []
-        for count in range(1, QUEUE_LENGTH + 1):
-            waiting.append(self.send())
-            self.wait_for_pending(count)
+        first, *waiting = self.fill_the_queue()
         urgent = self.send({"x-stator-request-strict-priority": "1"})
         self.assert_shed(waiting.pop().result(), "more important requests")
         for answer in [first, urgent, *waiting]:

@@ -317,19 +317,28 @@ TEST(RouterService, CountsDecisionsThatPassALongerPrefixOver) {
   EXPECT_THAT(text, HasSubstr("overlap_blocks_lost_sum{worker_type=\"decode\"} 10\n"));
 }
 
-TEST(RouterService, WhoWaitsIsToldWhenAWorkerHasRoom) {
-  SimClock sim_clock;
+/// A model whose requests wait while all of its workers compute prompts.
+struct WaitingRouter {
+  explicit WaitingRouter(std::initializer_list<WorkerKey> workers) {
+    for (const WorkerKey worker : workers) {
+      service->add_worker(worker);
+    }
+  }
+
+  SimClock clock;
   Metrics metrics;
   ReceiptLog receipts;
-  RouterConfig config;
-  config.wait.prefill_fraction = 0;
-  auto service = *RouterService::create(config, "m", sim_clock, metrics, receipts);
-  service->add_worker(kA);
+  std::shared_ptr<RouterService> service =
+      *RouterService::create({.wait = {.prefill_fraction = 0}}, "m", clock, metrics, receipts);
+};
+
+TEST(RouterService, WhoWaitsIsToldWhenAWorkerHasRoom) {
+  WaitingRouter test({kA});
   const Prompt prompt(32);
   std::vector<Result<Decision>> told;
   const auto wait = [&] {
-    return *service->route_or_wait(
-        prompt.request(), {.arrival = sim_clock.now()},
+    return *test.service->route_or_wait(
+        prompt.request(), {.arrival = test.clock.now()},
         [&](Result<Decision> decision) { told.push_back(std::move(decision)); });
   };
   auto first = wait();
@@ -337,44 +346,38 @@ TEST(RouterService, WhoWaitsIsToldWhenAWorkerHasRoom) {
   auto second = wait();
   auto given_up = wait();
   EXPECT_FALSE(second.decision.has_value());
-  EXPECT_EQ(service->waiting(), 2U);
-  EXPECT_THAT(metrics.render(), HasSubstr("router_queue_pending_requests{model=\"m\","
-                                          "worker_type=\"decode\",policy_class=\"default\"} 2\n"));
+  EXPECT_EQ(test.service->waiting(), 2U);
+  EXPECT_THAT(test.metrics.render(),
+              HasSubstr("router_queue_pending_requests{model=\"m\","
+                        "worker_type=\"decode\",policy_class=\"default\"} 2\n"));
   given_up.ticket.cancel();
-  EXPECT_EQ(service->waiting(), 1U);
+  EXPECT_EQ(test.service->waiting(), 1U);
 
   first.decision->lease.mark_prefill_completed();
   ASSERT_EQ(told.size(), 1U);
   EXPECT_EQ(told[0]->worker, kA);
-  EXPECT_EQ(service->waiting(), 0U);
+  EXPECT_EQ(test.service->waiting(), 0U);
 
   auto third = wait();
-  sim_clock.advance(std::chrono::minutes(2));
-  service->tick();
+  test.clock.advance(std::chrono::minutes(2));
+  test.service->tick();
   ASSERT_EQ(told.size(), 2U);
   EXPECT_EQ(told[1].error().code(), Code::kOverloaded);
-  EXPECT_THAT(metrics.render(), HasSubstr("reason=\"wait_limit\"} 1\n"));
+  EXPECT_THAT(test.metrics.render(), HasSubstr("reason=\"wait_limit\"} 1\n"));
   told.clear();
   first.decision.reset();
-  EXPECT_EQ(service->active_requests(), 0);
+  EXPECT_EQ(test.service->active_requests(), 0);
 }
 
 TEST(RouterService, ThreadsWaitForEachOtherAndNobodyIsForgotten) {
-  const SimClock sim_clock;
-  Metrics metrics;
-  ReceiptLog receipts;
-  RouterConfig config;
-  config.wait.prefill_fraction = 0;
-  auto service = *RouterService::create(config, "m", sim_clock, metrics, receipts);
-  service->add_worker(kA);
-  service->add_worker(kB);
+  const WaitingRouter test({kA, kB});
   constexpr int kThreads = 4;
   constexpr int kRequests = 500;
   std::mutex mutex;
   // Of requests that waited, for any thread to end; at first both workers are busy.
   std::vector<LoadLease> came;
   for (int i = 0; i < 2; ++i) {
-    came.push_back(std::move(service->route(Prompt(32).request())->lease));
+    came.push_back(std::move(test.service->route(Prompt(32).request())->lease));
   }
   std::atomic<int> told{0};
   std::atomic<int> at_once{0};
@@ -394,13 +397,13 @@ TEST(RouterService, ThreadsWaitForEachOtherAndNobodyIsForgotten) {
       std::vector<QueueTicket> tickets;
       for (int i = 0; i < kRequests; ++i) {
         auto routed =
-            service->route_or_wait(prompt.request(), {.tenant = t % 2 == 0 ? "even" : "odd"},
-                                   [&](Result<Decision> decision) {
-                                     ASSERT_TRUE(decision.has_value());
-                                     ++told;
-                                     const std::lock_guard lock(mutex);
-                                     came.push_back(std::move(decision->lease));
-                                   });
+            test.service->route_or_wait(prompt.request(), {.tenant = t % 2 == 0 ? "even" : "odd"},
+                                        [&](Result<Decision> decision) {
+                                          ASSERT_TRUE(decision.has_value());
+                                          ++told;
+                                          const std::lock_guard lock(mutex);
+                                          came.push_back(std::move(decision->lease));
+                                        });
         ASSERT_TRUE(routed.has_value());
         if (routed->decision) {
           ++at_once;
@@ -412,7 +415,7 @@ TEST(RouterService, ThreadsWaitForEachOtherAndNobodyIsForgotten) {
         }
         take_one().release();
       }
-      while (service->waiting() > 0) {
+      while (test.service->waiting() > 0) {
         take_one().release();
         std::this_thread::yield();
       }
@@ -422,24 +425,18 @@ TEST(RouterService, ThreadsWaitForEachOtherAndNobodyIsForgotten) {
     thread.join();
   }
   came.clear();
-  EXPECT_EQ(service->waiting(), 0U);
-  EXPECT_EQ(service->active_requests(), 0);
+  EXPECT_EQ(test.service->waiting(), 0U);
+  EXPECT_EQ(test.service->active_requests(), 0);
   EXPECT_GT(told, 0);
   EXPECT_LE(at_once + told, kThreads * kRequests);
 }
 
 TEST(RouterService, ALeaseMayEndAfterItsRouterIsGone) {
-  SimClock sim_clock;
-  Metrics metrics;
-  ReceiptLog receipts;
-  RouterConfig config;
-  config.wait.prefill_fraction = 0;
-  auto service = *RouterService::create(config, "m", sim_clock, metrics, receipts);
-  service->add_worker(kA);
+  WaitingRouter test({kA});
   const Prompt prompt(32);
-  auto first = service->route_or_wait(prompt.request(), {}, {});
-  auto second = service->route_or_wait(prompt.request(), {}, [](auto) { FAIL(); });
-  service.reset();
+  auto first = test.service->route_or_wait(prompt.request(), {}, {});
+  auto second = test.service->route_or_wait(prompt.request(), {}, [](auto) { FAIL(); });
+  test.service.reset();
   first->decision->lease.release();
   second->ticket.cancel();
 }
