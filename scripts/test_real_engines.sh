@@ -3,7 +3,7 @@
 # Checks Stator against real engine servers on this machine's CPU. Opt-in: the environments take about 7 GB.
 # usage: scripts/test_real_engines.sh [vllm]     two vLLM servers: equality, KV events, conformance, overhead, one of them killed
 #        scripts/test_real_engines.sh pd         a vLLM prefill and a decode server over NIXL, killed at six points
-#        scripts/test_real_engines.sh sglang     one SGLang server
+#        scripts/test_real_engines.sh sglang     two SGLang servers: the same, without hand-offs
 #        scripts/test_real_engines.sh llamacpp   one llama-server
 #        further arguments: --prompts N, --checks NAME,…, --report FILE (default: docs/verification/SUITE.txt)
 # env:   VENV          environment with vLLM (CPU build), for sglang one with SGLang

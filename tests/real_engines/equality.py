@@ -24,17 +24,18 @@ WORDS = ("cache key value token block prompt route worker engine stream batch la
          "index prefix suffix hash chain lease event shard loop timer thread").split()
 PARAMETERS = {"type": "object", "required": ["city", "days"], "additionalProperties": False,
               "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "enum": [1, 2]}}}
-# With every member that the server knows, in its order: those that a tool lacks it adds ("description": null, "strict": false),
-# where Stator gives the chat template what the client sent.
-FUNCTIONS = {"vllm": {"name": "book", "description": "Books a room.", "parameters": PARAMETERS},
-             "sglang": {"description": "Books a room.", "name": "book", "parameters": PARAMETERS, "strict": False}}
+FUNCTION = {"name": "book", "description": "Books a room.", "parameters": PARAMETERS}
+# With every member that the server knows: those that a tool lacks it adds as null, where Stator gives the chat template what the
+# client sent.
+TOOLS = {"vllm": {"type": "function", "function": FUNCTION},
+         "sglang": {"type": "function", "function": FUNCTION, "defer_loading": None}}
 
 
 class Side:
     """One server as the official client sees it."""
 
     def __init__(self, url: str, model: str, dialect: str):
-        self.tool = {"type": "function", "function": FUNCTIONS[dialect]}
+        self.tool = TOOLS[dialect]
         self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
         self.model = model
 
@@ -104,7 +105,7 @@ def main() -> int:
     parser.add_argument("--stator", required=True)
     parser.add_argument("--direct", required=True)
     parser.add_argument("--model", default="m")
-    parser.add_argument("--dialect", choices=FUNCTIONS, default="vllm", help="whose way of writing tools both are asked in")
+    parser.add_argument("--dialect", choices=TOOLS, default="vllm", help="whose way of writing tools both are asked in")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--every", type=int, default=5, help="logprobs, stop and tools for every so many-th prompt")
     parser.add_argument("--report")

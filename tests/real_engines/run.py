@@ -173,13 +173,17 @@ def run_pd(fleet: Fleet, checks: Checks, prompts: int) -> None:
 
 
 def run_sglang(fleet: Fleet, checks: Checks, prompts: int) -> None:
-    engine = sglang(fleet, "sglang")
-    engine.wait()
-    stator = fleet.stator("stator", "--engine", "sglang", "--url", engine.url)
-    checks.run("conformance", "--stator", stator.url, "--engine", engine.url, "--dialect", "sglang")
-    checks.run("equality", "--stator", stator.url, "--direct", engine.url, "--prompts", str(prompts), "--dialect", "sglang")
-    checks.run("overlap", "--stator", stator.url, "--engine", engine.url, "--hits", "sglang:cached_tokens_total")
-    checks.run("overhead", "--stator", stator.url, "--direct", engine.url, "--pid", str(stator.process.pid))
+    engines = [sglang(fleet, f"sglang-{i}") for i in range(2)]
+    for engine in engines:
+        engine.wait()
+    doomed, one = engines
+    both = fleet.stator("stator-both", "--engine", "sglang", "--url", ",".join(engine.url for engine in engines))
+    stator = fleet.stator("stator-one", "--engine", "sglang", "--url", one.url)
+    checks.run("conformance", "--stator", stator.url, "--engine", one.url, "--dialect", "sglang")
+    checks.run("overlap", "--stator", stator.url, "--engine", one.url, "--hits", "sglang:cached_tokens_total")
+    checks.run("overhead", "--stator", stator.url, "--direct", one.url, "--pid", str(stator.process.pid))
+    checks.run("equality", "--stator", both.url, "--direct", one.url, "--prompts", str(prompts), "--dialect", "sglang")
+    checks.run("kill_one", "--stator", both.url, "--direct", one.url, "--kill-group", str(doomed.process.pid), "--tokens", "100")
 
 
 def run_llamacpp(fleet: Fleet, checks: Checks, _prompts: int) -> None:
