@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts real engine servers and Stator in front of them, runs the checks of this folder, and writes a report.
 
-    run.py vllm|pd|sglang|llamacpp [--prompts N] [--checks NAME,…] [--report FILE]
+    run.py vllm|pd|control|sglang|llamacpp [--prompts N] [--checks NAME,…] [--report FILE]
 
-Environment: VENV (with bin/vllm, or with SGLang), LLAMA_SERVER (the binary) and GGUF (its model), MODEL (a model folder), STATOR.
+Environment: VENV (with bin/vllm, or with SGLang), LLAMA_SERVER (the binary) and GGUF (its model), MODEL (a model folder),
+ADAPTER (a LoRA adapter for it), STATOR.
 scripts/test_real_engines.sh is the way in; it tells which packages are needed.
 """
 
@@ -24,7 +25,7 @@ import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-READY_S = 600
+READY_S = 1800  # on a busy machine; alone half a minute
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 VLLM = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 LENGTH = 1024  # of the context
@@ -172,16 +173,30 @@ def run_pd(fleet: Fleet, checks: Checks, prompts: int) -> None:
                "--kill", str(starts))
 
 
+def run_control(fleet: Fleet, checks: Checks, prompts: int) -> None:
+    engine = vllm(fleet, "vllm", "--enable-lora", "--max-lora-rank", "16", *vllm_events(),
+                  env={"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"})
+    engine.wait()
+    system_port = free_port()
+    stator = fleet.stator("stator", "--engine", "vllm", "--url", engine.url, "--system-port", str(system_port))
+    servers = ["--stator", stator.url, "--direct", engine.url, "--system", f"http://127.0.0.1:{system_port}"]
+    checks.run("lora", *servers, "--adapter", os.environ["ADAPTER"], "--prompts", str(prompts))
+    checks.run("control", *servers, "--sleep")
+
+
 def run_sglang(fleet: Fleet, checks: Checks, prompts: int) -> None:
     engines = [sglang(fleet, f"sglang-{i}") for i in range(2)]
     for engine in engines:
         engine.wait()
     doomed, one = engines
     both = fleet.stator("stator-both", "--engine", "sglang", "--url", ",".join(engine.url for engine in engines))
-    stator = fleet.stator("stator-one", "--engine", "sglang", "--url", one.url)
+    system_port = free_port()
+    stator = fleet.stator("stator-one", "--engine", "sglang", "--url", one.url, "--system-port", str(system_port))
     checks.run("conformance", "--stator", stator.url, "--engine", one.url, "--dialect", "sglang")
     checks.run("overlap", "--stator", stator.url, "--engine", one.url, "--hits", "sglang:cached_tokens_total")
     checks.run("overhead", "--stator", stator.url, "--direct", one.url, "--pid", str(stator.process.pid))
+    checks.run("control", "--stator", stator.url, "--direct", one.url, "--system", f"http://127.0.0.1:{system_port}", "--hits",
+               "sglang:cached_tokens_total")
     checks.run("equality", "--stator", both.url, "--direct", one.url, "--prompts", str(prompts), "--dialect", "sglang")
     checks.run("kill_one", "--stator", both.url, "--direct", one.url, "--kill-group", str(doomed.process.pid), "--tokens", "100")
 
@@ -194,13 +209,13 @@ def run_llamacpp(fleet: Fleet, checks: Checks, _prompts: int) -> None:
     checks.run("conformance", "--stator", stator.url, "--engine", engine.url, "--dialect", "llamacpp")
 
 
-SUITES = {"vllm": (run_vllm, 200), "pd": (run_pd, 50), "sglang": (run_sglang, 200), "llamacpp": (run_llamacpp, 200)}
+SUITES = {"vllm": (run_vllm, 200), "pd": (run_pd, 50), "control": (run_control, 20), "sglang": (run_sglang, 200), "llamacpp": (run_llamacpp, 200)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("--prompts", type=int, default=0, help="default: 200, pd 50")
+    parser.add_argument("--prompts", type=int, default=0, help="default: 200, pd 50, control 20")
     parser.add_argument("--checks", default="", help="only these, comma-separated")
     parser.add_argument("--report", help="default: docs/verification/SUITE.txt")
     arguments = parser.parse_args()
