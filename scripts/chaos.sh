@@ -22,7 +22,9 @@ for part in "${@:-kills cpu etcd chaos sim}"; do
       chaos)
         run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/links_test.py
         run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/partition_test.py
-        run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/limits_test.py ;;
+        run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/limits_test.py
+        run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/exhaustion_test.py
+        run "$python" tests/chaos/full_disk_test.py ;;
       sim) run "$STATOR_BINARY" sim models/demo --fault all --seed "$RANDOM" --seeds "${SEEDS:-20000}" ;;
       *) echo "unknown part '$what': kills, cpu, etcd, chaos or sim" >&2; exit 2 ;;
     esac
