@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "stator/api/json_writer.h"
+#include "stator/fake_engine/logprob_lists.h"
 #include "stator/fake_engine/plain_encoder.h"
 
 namespace stator::fake_engine {
@@ -64,27 +65,11 @@ class LlamacppEncoder final : public PlainEncoder {
     if (!request_.spec.sampling.logprobs || logprobs.empty()) {
       return;
     }
-    const auto members = [&](const api::TokenLogprob& entry) {
-      const std::string text = token_text(model_, entry.token);
-      json.key("id").value(entry.token).key("token").value(text).key("bytes").begin_array();
-      for (const char byte : text) {
-        json.value(static_cast<uint32_t>(static_cast<unsigned char>(byte)));
-      }
-      json.end_array().key("logprob").value(static_cast<double>(entry.logprob));
-    };
-    json.key("completion_probabilities").begin_array();
-    for (const auto& entry : logprobs) {
-      json.begin_object();
-      members(entry.sampled);
-      json.key("top_logprobs").begin_array();
-      for (const auto& other : entry.top) {
-        json.begin_object();
-        members(other);
-        json.end_object();
-      }
-      json.end_array().end_object();
-    }
-    json.end_array();
+    json.key("completion_probabilities");
+    write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
+      json.key("id").value(entry.token);
+      write_chat_logprob(json, token_text(model_, entry.token), entry.logprob);
+    });
   }
 
   void append_last(JsonWriter& json, uint32_t index, const PlainState& state,

@@ -2,20 +2,13 @@
 #include <fmt/format.h>
 
 #include "stator/api/json_writer.h"
+#include "stator/fake_engine/logprob_lists.h"
 #include "stator/fake_engine/plain_encoder.h"
 
 namespace stator::fake_engine {
 namespace {
 
 using api::JsonWriter;
-
-void append_bytes(JsonWriter& json, std::string_view text) {
-  json.key("bytes").begin_array();
-  for (const char byte : text) {
-    json.value(static_cast<uint32_t>(static_cast<unsigned char>(byte)));
-  }
-  json.end_array();
-}
 
 /// /v1/completions and /v1/chat/completions of SGLang, TensorRT-LLM and llama.cpp.
 class OpenAiEncoder final : public PlainEncoder {
@@ -139,8 +132,11 @@ class OpenAiEncoder final : public PlainEncoder {
   void tail(JsonWriter& json, api::FinishReason finish, const StopReason& reason,
             const std::vector<api::TokenLogprobs>& logprobs) const {
     json.key("logprobs");
-    request_.spec.sampling.logprobs && !logprobs.empty() ? append_logprobs(json, logprobs)
-                                                         : json.null();
+    if (request_.spec.sampling.logprobs && !logprobs.empty()) {
+      append_logprobs(json, logprobs);
+    } else {
+      json.null();
+    }
     json.key("finish_reason");
     switch (finish) {
       case api::FinishReason::kNone:
@@ -169,54 +165,25 @@ class OpenAiEncoder final : public PlainEncoder {
   }
 
   /// llama.cpp has the chat form on both routes.
-  JsonWriter& append_logprobs(JsonWriter& json,
-                              const std::vector<api::TokenLogprobs>& logprobs) const {
+  void append_logprobs(JsonWriter& json, const std::vector<api::TokenLogprobs>& logprobs) const {
     if (is_chat() || dialect_ == Dialect::kLlamacpp) {
-      const auto members = [&](const api::TokenLogprob& entry) {
-        const std::string text = token_text(model_, entry.token);
+      json.begin_object().key("content");
+      write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
         if (dialect_ == Dialect::kLlamacpp) {
           json.key("id").value(entry.token);
         }
-        json.key("token").value(text).key("logprob").value(static_cast<double>(entry.logprob));
-        append_bytes(json, text);
-      };
-      json.begin_object().key("content").begin_array();
-      for (const auto& entry : logprobs) {
-        json.begin_object();
-        members(entry.sampled);
-        json.key("top_logprobs").begin_array();
-        for (const auto& other : entry.top) {
-          json.begin_object();
-          members(other);
-          json.end_object();
-        }
-        json.end_array().end_object();
-      }
-      return json.end_array().end_object();
-    }
-    json.begin_object().key("text_offset").begin_array();
-    size_t offset = 0;
-    for (const auto& entry : logprobs) {
-      json.value(offset);
-      offset += token_text(model_, entry.sampled.token).size();
-    }
-    json.end_array().key("token_logprobs").begin_array();
-    for (const auto& entry : logprobs) {
-      json.value(static_cast<double>(entry.sampled.logprob));
-    }
-    json.end_array().key("tokens").begin_array();
-    for (const auto& entry : logprobs) {
-      json.value(token_text(model_, entry.sampled.token));
-    }
-    json.end_array().key("top_logprobs").begin_array();
-    for (const auto& entry : logprobs) {
-      json.begin_object();
-      for (const auto& other : entry.top) {
-        json.key_escaped(token_text(model_, other.token)).value(static_cast<double>(other.logprob));
-      }
+        write_chat_logprob(json, token_text(model_, entry.token), entry.logprob);
+      });
       json.end_object();
+      return;
     }
-    return json.end_array().end_object();
+    size_t offset = 0;
+    std::vector<LogprobRow> rows;
+    for (const auto& entry : logprobs) {
+      rows.push_back({entry.sampled.token, entry.sampled.logprob, entry.top});
+    }
+    write_completion_logprobs(json, rows, offset,
+                              [this](TokenId id) { return token_text(model_, id); });
   }
 
   void usage(JsonWriter& json, const PlainState& state) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "stator/core/random.h"
+#include "stator/fake_engine/logprob_lists.h"
 
 namespace stator::fake_engine {
 namespace {
@@ -24,19 +25,6 @@ void stop_reason_of(JsonWriter& json, const StopReason& reason) {
   } else {
     json.null();
   }
-}
-
-void bytes_of(JsonWriter& json, std::string_view text) {
-  json.key("bytes").begin_array();
-  for (const char byte : text) {
-    json.value(static_cast<uint32_t>(static_cast<unsigned char>(byte)));
-  }
-  json.end_array();
-}
-
-size_t characters_of(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
 }
 
 double widen(float value) {
@@ -180,12 +168,7 @@ void VllmEncoder::body_tail(JsonWriter& json) const {
 void VllmEncoder::completion_logprobs(JsonWriter& json,
                                       const std::vector<api::TokenLogprobs>& logprobs,
                                       size_t& offset, const std::vector<TokenId>* prompt) const {
-  struct Row {
-    TokenId token;
-    std::optional<float> logprob;
-    std::vector<api::TokenLogprob> top;
-  };
-  std::vector<Row> rows;
+  std::vector<LogprobRow> rows;
   const uint32_t count = request_.spec.sampling.logprobs.value_or(0);
   for (size_t i = 0; prompt != nullptr && i < prompt->size(); ++i) {
     auto top =
@@ -201,75 +184,26 @@ void VllmEncoder::completion_logprobs(JsonWriter& json,
     }
     rows.push_back({entry.sampled.token, entry.sampled.logprob, std::move(top)});
   }
-  json.begin_object().key("text_offset").begin_array();
-  for (const Row& row : rows) {
-    json.value(offset);
-    offset += characters_of(shown(row.token));
-  }
-  json.end_array().key("token_logprobs").begin_array();
-  for (const Row& row : rows) {
-    row.logprob ? json.value(widen(*row.logprob)) : json.null();
-  }
-  json.end_array().key("tokens").begin_array();
-  for (const Row& row : rows) {
-    json.value(shown(row.token));
-  }
-  json.end_array().key("top_logprobs").begin_array();
-  for (const Row& row : rows) {
-    if (row.top.empty()) {
-      json.null();
-      continue;
-    }
-    json.begin_object();
-    for (const auto& entry : row.top) {
-      json.key_escaped(shown(entry.token)).value(widen(entry.logprob));
-    }
-    json.end_object();
-  }
-  json.end_array().end_object();
+  write_completion_logprobs(json, rows, offset, [this](TokenId id) { return shown(id); });
 }
 
 void VllmEncoder::chat_logprobs(JsonWriter& json,
                                 const std::vector<api::TokenLogprobs>& logprobs) const {
-  const auto members = [&](const api::TokenLogprob& entry) {
-    const std::string text = shown(entry.token);
-    json.key("token").value(text).key("logprob").value(widen(entry.logprob));
-    bytes_of(json, text);
-  };
-  json.begin_object().key("content").begin_array();
-  for (const auto& entry : logprobs) {
-    json.begin_object();
-    members(entry.sampled);
-    json.key("top_logprobs").begin_array();
-    for (const auto& other : entry.top) {
-      json.begin_object();
-      members(other);
-      json.end_object();
-    }
-    json.end_array().end_object();
-  }
-  json.end_array().end_object();
+  json.begin_object().key("content");
+  write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
+    write_chat_logprob(json, shown(entry.token), entry.logprob);
+  });
+  json.end_object();
 }
 
 void VllmEncoder::id_logprobs(JsonWriter& json,
                               const std::vector<api::TokenLogprobs>& logprobs) const {
-  const auto members = [&](const api::TokenLogprob& entry) {
+  json.begin_object().key("content");
+  write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
     json.key("token_id").value(entry.token).key("logprob").value(widen(entry.logprob));
     json.key("rank").value(entry.rank);
-  };
-  json.begin_object().key("content").begin_array();
-  for (const auto& entry : logprobs) {
-    json.begin_object();
-    members(entry.sampled);
-    json.key("top_logprobs").begin_array();
-    for (const auto& other : entry.top) {
-      json.begin_object();
-      members(other);
-      json.end_object();
-    }
-    json.end_array().end_object();
-  }
-  json.end_array().end_object();
+  });
+  json.end_object();
 }
 
 void VllmEncoder::prompt_logprobs(JsonWriter& json, const std::vector<TokenId>& prompt) const {
