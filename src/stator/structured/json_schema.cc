@@ -328,6 +328,13 @@ bool SchemaReader::read_reference(JsonIndex value) {
   if (reference.find_first_of("%~") != std::string_view::npos) {
     return fail(value, "escaped names are not understood: name the definition without / ~ %");
   }
+  for (JsonIndex above = tree_[value].parent; above != 0; above = tree_[above].parent) {
+    const JsonIndex id = tree_.find(above, "$id");
+    if (id != kNoJson && !tree_[id].text.starts_with('#')) {
+      return fail(value,
+                  "is relative to the $id of a part, which decoders do not know: leave it out");
+    }
+  }
   const JsonIndex target = tree_.resolve(0, reference.substr(1));
   if (target == kNoJson) {
     return fail(value, "refers to nothing: define it under $defs");

@@ -68,7 +68,11 @@ bool states_types(const JsonTree& tree, JsonIndex member, SchemaTypes allowed) {
     return true;
   }
   if (const JsonIndex reference = tree.find(member, "$ref"); reference != kNoJson) {
-    member = tree.resolve(0, tree[reference].text.substr(1));
+    const std::string_view target = tree[reference].text;
+    member = target.starts_with('#') ? tree.resolve(0, target.substr(1)) : kNoJson;
+    if (member == kNoJson) {
+      return true;  // a reference that leads nowhere is refused as such
+    }
   }
   const SchemaTypes stated = types_of(tree, member);
   return stated != kAnyType && (stated & ~with_integers(allowed)) == 0;
