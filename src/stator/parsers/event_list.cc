@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/parsers/event_list.h"
 
+#include <cstring>
+
 namespace stator::parsers {
 
 std::string_view describe(Recovery recovery) {
@@ -52,7 +54,12 @@ void EventList::begin_call(uint32_t index, std::string_view id, std::string_view
                      .offset = static_cast<uint32_t>(bytes_.size()),
                      .length_bytes = static_cast<uint32_t>(name.size()),
                      .id_length_bytes = static_cast<uint32_t>(id.size())});
-  bytes_.append(id).append(name);
+  const size_t from = bytes_.size();
+  bytes_.resize_and_overwrite(from + id.size() + name.size(), [&](char* bytes, size_t size) {
+    std::memcpy(bytes + from, id.data(), id.size());
+    std::memcpy(bytes + from + id.size(), name.data(), name.size());
+    return size;
+  });
 }
 
 void EventList::end_call(uint32_t index, bool complete) {

@@ -118,7 +118,7 @@ void CallWriter::finish() {
   state_.held_reasoning.clear();
 }
 
-/// Every pair of characters comes from 32 bits of its own: no step waits for the one before it.
+/// Every pair of characters comes from 21 bits of its own: no step waits for the one before it.
 std::string_view CallWriter::make_id(IdBuffer& buffer) const {
   constexpr std::string_view kPrefix = "call_";
   constexpr size_t kShort = 9;
@@ -130,14 +130,17 @@ std::string_view CallWriter::make_id(IdBuffer& buffer) const {
   prefix.copy(buffer.data(), prefix.size());
   const uint64_t seed =
       mix64(options_.id_seed ^ mix64((uint64_t{state_.choice_index} << 32) | state_.next_index));
-  for (size_t at = 0; at < kLong; at += 4) {
+  constexpr size_t kBits = 21;
+  const auto put = [begin](size_t where, uint64_t random) {
+    const uint64_t bits = random & ((uint64_t{1} << kBits) - 1);
+    const auto& pair = kIdPairs[(bits * kIdPairs.size()) >> kBits];
+    std::memcpy(begin + where, pair.data(), pair.size());
+  };
+  for (size_t at = 0; at < kLong; at += 6) {
     const uint64_t random = mix64(seed + at);
-    const auto put = [begin](size_t where, uint64_t bits) {
-      const auto& pair = kIdPairs[(bits * kIdPairs.size()) >> 32];
-      std::memcpy(begin + where, pair.data(), pair.size());
-    };
-    put(at, random & UINT32_MAX);
-    put(at + 2, random >> 32);
+    put(at, random);
+    put(at + 2, random >> kBits);
+    put(at + 4, random >> (2 * kBits));
   }
   return {buffer.data(), prefix.size() + (is_short ? kShort : kLong)};
 }

@@ -38,9 +38,12 @@ MarkerSet::Match MarkerSet::compare_at(const Window& window, size_t at, Hit& hit
   for (const Entry& entry : entries_) {
     const std::string_view marker = entry.text;
     const size_t common = std::min(marker.size(), text.size());
-    if (marker[common - 1] != text[common - 1] || marker[0] != text[0] ||
-        std::memcmp(marker.data(), text.data(), common) != 0) {
+    if (marker[0] != text[0] || marker[common - 1] != text[common - 1] ||
+        marker[common / 2] != text[common / 2]) {
       continue;  // most candidates end at one byte, without a call
+    }
+    if (common > 3 && std::memcmp(marker.data(), text.data(), common) != 0) {
+      continue;  // of three bytes all have been compared
     }
     if (common == marker.size()) {
       if (common > hit.length_bytes && (!entry.is_bound || window.is_token(at, common))) {
