@@ -9,10 +9,10 @@
 namespace stator::structured {
 
 /// Reads {"type":"structural_tag"} in either form: `structures` and `triggers`, or `format` (a tree
-/// of const_string, json_schema, qwen_xml_parameter, any_text, grammar, regex, sequence, or, tag,
-/// triggered_tags and tags_with_separator). Schemas, patterns and grammars inside are checked by
-/// their readers; every tag must begin with one of its triggers. Refusals name the member
-/// ("structures[0].schema").
+/// of the formats of xgrammar's structural tags). Schemas, patterns and grammars inside are checked
+/// by their readers; every tag must begin with one of its triggers. Which formats it knows depends
+/// on the engine's version; one that does not know a format refuses the request. Refusals name the
+/// member ("structures[0].schema").
 Outcome<StructuralTag> read_structural_tag(std::string_view json);
 
 }  // namespace stator::structured

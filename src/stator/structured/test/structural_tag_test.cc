@@ -37,6 +37,32 @@ TEST(StructuralTag, ReadsBothFormsAndCollectsFeatures) {
   EXPECT_EQ(new_form->features, SchemaFeatures().with(SchemaFeature::kOpenPattern));
 }
 
+TEST(StructuralTag, ReadsEveryFormat) {
+  for (
+      const std::string_view format : {
+          R"({"type":"any_text","excludes":["<a>"],"max_chars":9})",
+          R"({"type":"any_text","excludes":[]})",
+          R"({"type":"token","token":7})",
+          R"({"type":"token","token":"<|x|>"})",
+          R"({"type":"exclude_token","exclude_tokens":[1,"<|x|>"]})",
+          R"({"type":"any_tokens"})",
+          R"({"type":"optional","content":{"type":"any_text"}})",
+          R"({"type":"plus","content":{"type":"any_text"}})",
+          R"({"type":"star","content":{"type":"any_text"}})",
+          R"({"type":"repeat","min":0,"max":-1,"content":{"type":"any_text"}})",
+          R"({"type":"repeat","min":2,"max":2,"content":{"type":"any_text"}})",
+          R"({"type":"dispatch","rules":[["<a>",{"type":"any_text"}]],"loop":false,"excludes":["b"]})",
+          R"({"type":"token_dispatch","rules":[[5,{"type":"any_text"}]],"exclude_tokens":[6]})",
+          R"({"type":"token_triggered_tags","trigger_tokens":[5],"tags":[{"type":"tag",
+               "begin":{"type":"token","token":5},"content":{"type":"json_schema","json_schema":{}},
+               "end":{"type":"token","token":"<|end|>"}}]})",
+      }) {
+    const std::string json = R"({"type":"structural_tag","format":)" + std::string(format) + "}";
+    EXPECT_TRUE(read_structural_tag(json).has_value())
+        << verdict(read_structural_tag(json)) << json;
+  }
+}
+
 TEST(StructuralTag, NamesTheMemberThatIsWrong) {
   struct Case {
     std::string_view body;  // after "type":"structural_tag",
@@ -87,6 +113,29 @@ TEST(StructuralTag, NamesTheMemberThatIsWrong) {
       {R"("format":{"type":"tags_with_separator","separator":"","at_least_one":1,"tags":[]})",
        "format.at_least_one| must be a boolean"},
       {R"("format":{"type":"triggered_tags"})", "format.triggers| is required"},
+      {R"("format":{"type":"any_text","excludes":"a"})", "format.excludes| must be an array"},
+      {R"("format":{"type":"token"})", "format.token| is required"},
+      {R"("format":{"type":"token","token":-1})", "format.token| must be a token"},
+      {R"("format":{"type":"any_tokens","exclude_tokens":[1.5]})",
+       "format.exclude_tokens[0]| must be a token"},
+      {R"("format":{"type":"star"})", "format.content| is required"},
+      {R"("format":{"type":"plus","content":{"type":"x"}})", "format.content.type| must be one of"},
+      {R"("format":{"type":"repeat","max":1})", "format.min| is required"},
+      {R"("format":{"type":"repeat","min":-1,"max":1})", "format.min| must not be negative"},
+      {R"("format":{"type":"repeat","min":0.5,"max":1})", "format.min| must be a whole number"},
+      {R"("format":{"type":"repeat","min":2,"max":1})", "format.max| must not be less than min"},
+      {R"("format":{"type":"dispatch","rules":[]})", "format.rules| must not be empty"},
+      {R"("format":{"type":"dispatch","rules":[["a"]]})",
+       "format.rules[0]| must be a list of a pattern and a format"},
+      {R"("format":{"type":"dispatch","rules":[["",{"type":"any_text"}]]})",
+       "format.rules[0][0]| must be a non-empty string"},
+      {R"("format":{"type":"token_dispatch","rules":[[{},{"type":"any_text"}]]})",
+       "format.rules[0][0]| must be a token"},
+      {R"("format":{"type":"dispatch","rules":[["a",{"type":"regex","pattern":"("}]]})",
+       "format.rules[0][1].pattern| at character 1"},
+      {R"("format":{"type":"token_triggered_tags","trigger_tokens":[]})",
+       "format.trigger_tokens| must not be empty"},
+      {R"("format":{"type":"tag","begin":{"type":"x"}})", "format.begin.type| must be \"token\""},
       {R"("format":{"type":"triggered_tags","triggers":["a"],"tags":[{"begin":"b"}]})",
        "format.tags[0].begin| must begin with one of the triggers"},
   });
