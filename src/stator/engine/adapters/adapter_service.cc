@@ -16,6 +16,7 @@
 #include "stator/engine/adapters/adapter_metrics.h"
 #include "stator/engine/adapters/lower.h"
 #include "stator/engine/adapters/upkeep.h"
+#include "stator/engine/core/session_book.h"
 #include "stator/kv/event_log.h"
 #include "stator/net/http_streams.h"
 #include "stator/net/thread.h"
@@ -68,12 +69,9 @@ struct Live {
   std::optional<TimePoint> forsaken{};  // nobody listens any more: until then it may fetch
 };
 
-/// V1  A key is in its session's `keys_` set from submit() until its end was delivered, its
-///     cancel(), or the end of the session.
-/// V2  Submits in the inbox plus live streams ≤ inflight_max; cancels and closes ≤ keys ever live.
-/// V3  A sink is called with sinks_mutex_ held and only while its session is in sinks_.
-/// V4  streams_, live_, by_key_ and steps_ belong to the adapter's thread.
-/// V5  forsaken_ counts the live streams that nobody listens to; at most inflight_max.
+/// V1  Submits in the inbox plus live streams ≤ inflight_max; cancels and closes ≤ keys ever live.
+/// V2  streams_, live_, by_key_ and steps_ belong to the adapter's thread.
+/// V3  forsaken_ counts the live streams that nobody listens to; at most inflight_max.
 /// Locks are never nested, except lifecycle_mutex_, which is outermost.
 class AdapterService final : public AdapterEngine, private net::HttpStreamsListener {
  public:
@@ -123,7 +121,6 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   void add_offer(StepOutput& step, const Live& live);
   void end_stream(net::HttpStreamId stream);
   void deliver();
-  void forget_ended(SessionId session, const StepOutput& step);
   void fail_everything();
 
   net::HttpClientOptions call_options() const;
@@ -151,13 +148,10 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
 
   mutable Mutex mutex_;
   std::vector<Command> inbox_ STATOR_GUARDED_BY(mutex_);
-  FlatMap<SessionId, FlatSet<RequestKey>> keys_ STATOR_GUARDED_BY(mutex_);
-  size_t inflight_ STATOR_GUARDED_BY(mutex_) = 0;
-  uint64_t next_session_ STATOR_GUARDED_BY(mutex_) = 1;
+  LiveRequests inflight_ STATOR_GUARDED_BY(mutex_);
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
 
-  Mutex sinks_mutex_;
-  FlatMap<SessionId, EngineSink*> sinks_ STATOR_GUARDED_BY(sinks_mutex_);
+  Sinks sinks_;
 
   Mutex lifecycle_mutex_;
   bool started_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
@@ -240,23 +234,16 @@ SessionId AdapterService::open_session(EngineSink& sink) {
   SessionId session;
   {
     const MutexLock lock(mutex_);
-    session = SessionId(next_session_++);
-    keys_.try_emplace(session);
+    session = inflight_.open();
   }
-  const MutexLock lock(sinks_mutex_);
-  sinks_.emplace(session, &sink);
+  sinks_.add(session, sink);
   return session;
 }
 
 void AdapterService::close_session(SessionId session) {
-  {
-    const MutexLock lock(sinks_mutex_);
-    sinks_.erase(session);
-  }
+  sinks_.remove(session);
   const MutexLock lock(mutex_);
-  if (const auto found = keys_.find(session); found != keys_.end()) {
-    inflight_ -= found->second.size();
-    keys_.erase(found);
+  if (inflight_.close(session)) {
     inbox_.emplace_back(Close{session});
     streams_->wake();
   }
@@ -286,20 +273,12 @@ Status AdapterService::submit(SessionId session, EngineRequest request) {
                                                  upkeep_.healthy() ? "sleeps until it is woken up"
                                                                    : "does not answer"));
   }
-  const auto found = keys_.find(session);
-  if (found == keys_.end()) {
-    return Error(Code::kNotFound, "the session with the engine is closed; open a new one");
+  if (inflight_.size() >= config_.inflight_max) {
+    return Error(
+        Code::kOverloaded,
+        fmt::format("{} requests are in the engine (engine.waiting_max)", inflight_.size()));
   }
-  if (inflight_ >= config_.inflight_max) {
-    return Error(Code::kOverloaded,
-                 fmt::format("{} requests are in the engine (engine.waiting_max)", inflight_));
-  }
-  if (!found->second.insert(request.key).second) {
-    return Error(Code::kAlreadyExists,
-                 fmt::format("request {} attempt {} is running already",
-                             request.key.request.value(), request.key.attempt.value()));
-  }
-  ++inflight_;
+  STATOR_CHECK(inflight_.add(session, request.key));
   inbox_.emplace_back(Submit{.session = session,
                              .key = request.key,
                              .generated = request.generated,
@@ -315,9 +294,7 @@ Status AdapterService::submit(SessionId session, EngineRequest request) {
 
 void AdapterService::cancel(SessionId session, RequestKey key) {
   const MutexLock lock(mutex_);
-  const auto found = keys_.find(session);
-  if (found != keys_.end() && found->second.erase(key) > 0) {
-    --inflight_;
+  if (inflight_.remove(session, key)) {
     inbox_.emplace_back(Cancel{session, key});
     streams_->wake();
   }
@@ -325,7 +302,7 @@ void AdapterService::cancel(SessionId session, RequestKey key) {
 
 size_t AdapterService::inflight() const {
   const MutexLock lock(mutex_);
-  return inflight_;
+  return inflight_.size();
 }
 
 LoadReport AdapterService::load() const {
@@ -611,29 +588,13 @@ void AdapterService::fail(SessionId session, RequestKey key, Error error) {
   steps_[session].failures.push_back({.key = key, .error = std::move(error)});
 }
 
-void AdapterService::forget_ended(SessionId session, const StepOutput& step) {
-  const MutexLock lock(mutex_);
-  const auto found = keys_.find(session);
-  if (found == keys_.end()) {
-    return;
-  }
-  for (const Delta& delta : step.deltas) {
-    if (delta.finish != api::FinishReason::kNone) {
-      inflight_ -= found->second.erase(delta.key);
-    }
-  }
-  for (const Failure& failure : step.failures) {
-    inflight_ -= found->second.erase(failure.key);
-  }
-}
-
 void AdapterService::deliver() {
   for (auto& [session, step] : steps_) {
-    forget_ended(session, step);
-    const MutexLock lock(sinks_mutex_);
-    if (const auto found = sinks_.find(session); found != sinks_.end()) {
-      found->second->on_step(std::move(step));
+    {
+      const MutexLock lock(mutex_);
+      inflight_.remove_ended(session, step);
     }
+    sinks_.deliver(session, std::move(step));
   }
   steps_.clear();
 }

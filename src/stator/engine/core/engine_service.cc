@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
-#include "stator/core/flat_map.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/core/engine_metrics.h"
 #include "stator/engine/core/scheduler.h"
+#include "stator/engine/core/session_book.h"
 #include "stator/kv/event_log.h"
 #include "stator/net/thread.h"
 
@@ -36,16 +36,10 @@ struct Close {
 };
 using Command = std::variant<Submit, Cancel, Close>;
 
-/// V1  A key is in its session's `live` set from submit() until its end was taken from the
-/// scheduler,
-///     its cancel(), or the end of the session: at most one live request per key.
-/// V2  Submits in the inbox plus waiting requests ≤ waiting_max, so the scheduler never refuses
-/// one;
-///     cancels and closes in the inbox ≤ submits ever live, so the inbox is bounded.
-/// V3  A sink is called with sinks_mutex_ held and only while its session is in sinks_.
-/// V4  scheduler_, runner_ and their scratch belong to the engine's thread (to stop()'s caller if
-/// the
-///     engine was never started).
+/// V1  Submits in the inbox plus waiting requests ≤ waiting_max, so the scheduler never refuses
+///     one; cancels and closes in the inbox ≤ submits ever live, so the inbox is bounded.
+/// V2  scheduler_, runner_ and their scratch belong to the engine's thread (to stop()'s caller if
+///     the engine was never started).
 /// Locks are never nested, except lifecycle_mutex_, which is outermost.
 class EngineService final : public Engine {
  public:
@@ -113,15 +107,13 @@ class EngineService final : public Engine {
   std::condition_variable_any stopped_;  // an engine inside a modelled step waits here
   std::vector<Command> inbox_ STATOR_GUARDED_BY(mutex_);
   size_t inbox_submits_ STATOR_GUARDED_BY(mutex_) = 0;
-  FlatMap<SessionId, FlatSet<RequestKey>> live_ STATOR_GUARDED_BY(mutex_);
-  uint64_t next_session_ STATOR_GUARDED_BY(mutex_) = 1;
+  LiveRequests live_ STATOR_GUARDED_BY(mutex_);
   LoadReport load_ STATOR_GUARDED_BY(mutex_);
   bool reset_requested_ STATOR_GUARDED_BY(mutex_) = false;
   bool sleeping_ STATOR_GUARDED_BY(mutex_) = false;
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
 
-  Mutex sinks_mutex_;
-  FlatMap<SessionId, EngineSink*> sinks_ STATOR_GUARDED_BY(sinks_mutex_);
+  Sinks sinks_;
 
   Mutex lifecycle_mutex_;
   bool started_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
@@ -165,21 +157,16 @@ SessionId EngineService::open_session(EngineSink& sink) {
   SessionId session;
   {
     const MutexLock lock(mutex_);
-    session = SessionId(next_session_++);
-    live_.try_emplace(session);
+    session = live_.open();
   }
-  const MutexLock lock(sinks_mutex_);
-  sinks_.emplace(session, &sink);
+  sinks_.add(session, sink);
   return session;
 }
 
 void EngineService::close_session(SessionId session) {
-  {
-    const MutexLock lock(sinks_mutex_);
-    sinks_.erase(session);
-  }
+  sinks_.remove(session);
   const MutexLock lock(mutex_);
-  if (live_.erase(session) > 0) {
+  if (live_.close(session)) {
     inbox_.emplace_back(Close{session});
     wake();
   }
@@ -191,20 +178,12 @@ Status EngineService::submit(SessionId session, EngineRequest request) {
   if (stopping_) {
     return Error(Code::kDraining, "the engine is shutting down");
   }
-  const auto found = live_.find(session);
-  if (found == live_.end()) {
-    return Error(Code::kNotFound, "the session with the engine is closed; open a new one");
-  }
   if (inbox_submits_ + load_.waiting >= config_.waiting_max) {
     return Error(Code::kOverloaded,
                  fmt::format("the engine's queue is full with {} waiting requests (waiting_max)",
                              config_.waiting_max));
   }
-  if (!found->second.insert(request.key).second) {
-    return Error(Code::kAlreadyExists,
-                 fmt::format("request {} attempt {} is running already",
-                             request.key.request.value(), request.key.attempt.value()));
-  }
+  STATOR_CHECK(live_.add(session, request.key));
   inbox_.emplace_back(Submit{session, std::move(request)});
   ++inbox_submits_;
   wake();
@@ -213,8 +192,7 @@ Status EngineService::submit(SessionId session, EngineRequest request) {
 
 void EngineService::cancel(SessionId session, RequestKey key) {
   const MutexLock lock(mutex_);
-  const auto found = live_.find(session);
-  if (found != live_.end() && found->second.erase(key) > 0) {
+  if (live_.remove(session, key)) {
     inbox_.emplace_back(Cancel{session, key});
     wake();
   }
@@ -334,29 +312,12 @@ void EngineService::wait_out(TimePoint begin, Duration pass) {
 }
 
 void EngineService::deliver(std::vector<SessionOutput>& outputs) {
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& [session, output] : outputs) {
-      const auto found = live_.find(session);
-      if (found == live_.end()) {
-        continue;
-      }
-      for (const Delta& delta : output.deltas) {
-        if (delta.finish != api::FinishReason::kNone) {
-          found->second.erase(delta.key);
-        }
-      }
-      for (const Failure& failure : output.failures) {
-        found->second.erase(failure.key);
-      }
-    }
-  }
   for (auto& [session, output] : outputs) {
-    const MutexLock lock(sinks_mutex_);
-    const auto found = sinks_.find(session);
-    if (found != sinks_.end()) {
-      found->second->on_step(std::move(output));
+    {
+      const MutexLock lock(mutex_);
+      live_.remove_ended(session, output);
     }
+    sinks_.deliver(session, std::move(output));
   }
 }
 
