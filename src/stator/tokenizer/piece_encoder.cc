@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/piece_encoder.h"
 
+#include "stator/tokenizer/piece_chunk.h"
 #include "stator/tokenizer/piece_scanner.h"
 #include "stator/tokenizer/piece_table.h"
 
@@ -11,15 +12,6 @@
 
 namespace stator::tokenizer {
 namespace {
-
-// Pieces that are looked for together: enough to hide memory latency, few enough to stay in the
-// first-level cache.
-constexpr size_t kBatchPieces = 256;
-
-// Pieces, and those of them not known, whose unknown words are merged together: a document of 8 KB,
-// so that many words take turns.
-constexpr size_t kChunkPieces = 4096;
-constexpr size_t kChunkOpen = 1024;
 
 /// Keys of pieces and their places in the cache.
 struct Batch {
@@ -44,53 +36,11 @@ class RecentWords {
 
 }  // namespace
 
-/// A piece that the short part of the cache does not tell.
-struct PieceEncoder::Open {
-  const char* text;
-  size_t bytes;
-  PieceKey key;           // none: a long piece
-  uint32_t place;         // in the cache
-  uint32_t known_before;  // ids of the chunk's known pieces that come first
-  // The result.
-  const TokenId* ids;
-  uint32_t count;      // 0: not known
-  TokenId whole;       // if it is one token: `ids` points here
-  bool is_known;       // to the cache
-  size_t out_begin;    // of the ids, where they are not known before they are written
-  uint64_t wide_hash;  // if it is to be looked for among the wide ones
-
-  std::string_view piece() const { return {text, bytes}; }
-  // Short pieces with many ids are rare: looking for new ones among the wide ones would cost more.
-  bool is_wide() const {
-    return bytes > PieceKey::kBytesMax && bytes <= PreTokenCache::kWideBytesMax;
-  }
-
-  void set(std::span<const TokenId> all) {
-    ids = all.data();
-    count = static_cast<uint32_t>(all.size());
-  }
-};
-
-/// Working memory of one chunk; on the stack.
-struct PieceEncoder::Chunk {
-  static constexpr size_t kIdsMax =
-      kChunkPieces * PreTokenCache::kShortIdsMax + PreTokenCache::kIdsWritten;
-  std::array<TokenId, kIdsMax> known;  // ids of the known pieces, without gaps
-  size_t known_count = 0;
-  size_t pieces = 0;
-  std::array<Open, kChunkOpen> open;
-  size_t open_count = 0;
-
-  bool is_full() const {
-    return pieces + kBatchPieces > kChunkPieces || open_count + kBatchPieces > kChunkOpen;
-  }
-};
-
 void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
                                std::vector<TokenId>& out) {
   const PieceScanner scanner(family);
   std::array<uint32_t, kBatchPieces> ends;
-  Chunk chunk;
+  PieceChunk chunk;
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
     const size_t count = scanner.scan(text, at, ends);
@@ -103,30 +53,33 @@ void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
 }
 
 void PieceEncoder::encode_piece(std::string_view piece, std::vector<TokenId>& out) {
-  Open one;
-  one.text = piece.data();
-  one.bytes = piece.size();
-  one.key = piece.size() <= PieceKey::kBytesMax ? PieceKey::of(piece) : PieceKey{0, 0};
-  one.place = PreTokenCache::place_of(one.key);
+  const bool is_short = piece.size() <= PieceKey::kBytesMax;
+  const PieceKey key = is_short ? PieceKey::of(piece) : PieceKey{0, 0};
+  const uint32_t place = PreTokenCache::place_of(key);
   const PreTokenCache::ShortPieces pieces = cache_.short_pieces(instance_);
   std::array<TokenId, PreTokenCache::kIdsWritten> known;
-  for (const uint32_t place : {one.place, PreTokenCache::beside(one.place)}) {
-    if (const uint32_t count = pieces.find(one.key, place, known.data()); count != 0) {
+  for (const uint32_t near : {place, PreTokenCache::beside(place)}) {
+    if (const uint32_t count = pieces.find(key, near, known.data()); count != 0) {
       out.insert(out.end(), known.data(), known.data() + count);
       return;
     }
   }
-  const std::span open(&one, 1);
-  look_up(open);
-  look_up_wide(open);
+  PieceChunk chunk;
+  OpenPiece& one = chunk.open.front();
+  one.text = piece.data();
+  one.bytes = piece.size();
+  one.key = key;
+  one.place = place;
+  (is_short ? chunk.shorts : chunk.longs).add(0);
+  look_up(chunk);
   append(one, out);
-  keep(open, out);
+  keep(chunk, out);
 }
 
 /// Two passes, so that the memory accesses of many pieces overlap: places in the cache, and what is
 /// there. What is not there is open.
 void PieceEncoder::add_pieces(std::string_view text, size_t begin, std::span<const uint32_t> ends,
-                              Chunk& chunk) const {
+                              PieceChunk& chunk) const {
   const PreTokenCache::ShortPieces pieces = cache_.short_pieces(instance_);
   Batch batch;
   const bool is_inside = ends.back() + PieceKey::kReadBytes <= text.size();
@@ -154,7 +107,8 @@ void PieceEncoder::add_pieces(std::string_view text, size_t begin, std::span<con
       count = pieces.find(batch.keys[i], PreTokenCache::beside(batch.places[i]), to);
     }
     if (count == 0) [[unlikely]] {
-      Open& next = chunk.open[chunk.open_count++];
+      (batch.keys[i].high != 0 ? chunk.shorts : chunk.longs).add(chunk.open_count);
+      OpenPiece& next = chunk.open[chunk.open_count++];
       const size_t from = i == 0 ? begin : ends[i - 1];
       next.text = text.data() + from;
       next.bytes = ends[i] - from;
@@ -163,6 +117,8 @@ void PieceEncoder::add_pieces(std::string_view text, size_t begin, std::span<con
       next.known_before = static_cast<uint32_t>(to - known);
       if (next.bytes <= PieceTable::kShortBytesMax) {
         table.prefetch(table.make_key(next.key));
+      } else if (next.bytes <= PieceKey::kBytesMax) {
+        table.prefetch_long(next.piece());
       }
     }
     to += count;
@@ -172,79 +128,92 @@ void PieceEncoder::add_pieces(std::string_view text, size_t begin, std::span<con
 }
 
 /// Appends the ids of the chunk and empties it.
-void PieceEncoder::finish(Chunk& chunk, std::vector<TokenId>& out) {
-  const auto open = std::span(chunk.open).first(chunk.open_count);
-  look_up(open);
-  look_up_wide(open);
-  merge(open);
+void PieceEncoder::finish(PieceChunk& chunk, std::vector<TokenId>& out) {
+  look_up(chunk);
+  merge(chunk);
   write(chunk, out);
-  keep(open, out);
-  chunk.known_count = 0;
-  chunk.pieces = 0;
-  chunk.open_count = 0;
+  keep(chunk, out);
+  chunk.clear();
 }
 
-/// Long pieces in the cache, and all in the table.
-void PieceEncoder::look_up(std::span<Open> open) const {
+/// All that tables and the cache tell of the open pieces; selects the unknown ones.
+void PieceEncoder::look_up(PieceChunk& chunk) const {
+  look_up_short(chunk);
+  look_up_long(chunk);
+  look_up_wide(chunk);
+}
+
+void PieceEncoder::look_up_short(PieceChunk& chunk) const {
   const PieceTable& table = model_.whole_pieces();
-  for (Open& next : open) {
-    next.count = 0;
-    next.is_known = false;
-    if (PreTokenCache::is_long(next.bytes)) {
-      const auto key = PreTokenCache::make_long_key(next.piece(), instance_);
-      if (const auto known = cache_.find(key); !known.empty()) {
-        next.set(known);
-        next.is_known = true;
-        continue;
-      }
-    }
-    const TokenId whole = next.bytes <= PieceTable::kShortBytesMax
-                              ? table.find(table.make_key(next.key))
-                              : model_.find_whole(next.piece());
-    if (whole != PieceTable::kNone) {
-      next.whole = whole;
-      next.set({&next.whole, 1});
-    }
+  const PreTokenCache::ShortPieces pieces = cache_.short_pieces(instance_);
+  for (const size_t i : chunk.shorts) {
+    OpenPiece& next = chunk.open[i];
+    next.set_whole(next.bytes <= PieceTable::kShortBytesMax ? table.find(table.make_key(next.key))
+                                                            : table.find(next.piece()));
+    next.is_wide = pieces.has_more(next.key, next.place);
+    chunk.unknown.add_if(i, next.count == 0);
   }
 }
 
-/// Wide pieces in the cache.
-void PieceEncoder::look_up_wide(std::span<Open> open) const {
-  bool is_any_wide = false;
-  for (Open& next : open) {
-    if (next.count == 0 && next.is_wide()) {
-      is_any_wide = true;
-      const auto key = PreTokenCache::make_wide_key(next.piece(), instance_);
-      next.wide_hash = key.hash;
-      cache_.prefetch(key);
+void PieceEncoder::look_up_long(PieceChunk& chunk) const {
+  const PieceTable& table = model_.whole_pieces();
+  Selection open;
+  for (const size_t i : chunk.longs) {
+    OpenPiece& next = chunk.open[i];
+    next.count = 0;
+    if (PreTokenCache::is_long(next.bytes)) {
+      next.set(cache_.find(PreTokenCache::make_long_key(next.piece(), instance_)));
+    }
+    next.is_known = next.count != 0;
+    if (!next.is_known) {
+      table.prefetch_long(next.piece());
+      open.add(i);
     }
   }
-  for (Open& next : is_any_wide ? open : std::span<Open>()) {
-    if (next.count == 0 && next.is_wide()) {
-      const auto known = cache_.find({next.piece(), next.wide_hash, instance_});
-      next.set(known);
-      next.is_known = !known.empty();
-    }
+  for (const size_t i : open) {
+    OpenPiece& next = chunk.open[i];
+    next.set_whole(model_.find_whole(next.piece()));
+    next.is_wide = next.bytes <= PreTokenCache::kWideBytesMax;
+    chunk.unknown.add_if(i, next.count == 0);
+  }
+}
+
+/// Of the unknown pieces those that may be in the wide part of the cache.
+void PieceEncoder::look_up_wide(PieceChunk& chunk) const {
+  Selection wide;
+  for (const size_t i : chunk.unknown) {
+    wide.add_if(i, chunk.open[i].is_wide);
+  }
+  std::array<uint64_t, kChunkOpen> hashes;
+  for (const size_t i : wide) {
+    const auto key = PreTokenCache::make_wide_key(chunk.open[i].piece(), instance_);
+    hashes[i] = key.hash;
+    cache_.prefetch(key);
+  }
+  for (const size_t i : wide) {
+    OpenPiece& next = chunk.open[i];
+    next.set(cache_.find({next.piece(), hashes[i], instance_}));
+    next.is_known = next.count != 0;
   }
 }
 
 /// What is left, but for pieces over WordMerger::kBytesMax. A word that comes again is merged once.
-void PieceEncoder::merge(std::span<Open> open) {
-  constexpr uint32_t kNoWord = UINT32_MAX;
+void PieceEncoder::merge(PieceChunk& chunk) {
   std::vector<WordToEncode>& words = scratch_.words;
   words.clear();
   RecentWords recent;
+  Selection merged;
   std::array<uint32_t, kChunkOpen> word_of;
   size_t bytes = 0;
-  for (size_t i = 0; i < open.size(); ++i) {
-    const Open& next = open[i];
-    word_of[i] = kNoWord;
+  for (const size_t i : chunk.unknown) {
+    const OpenPiece& next = chunk.open[i];
     if (next.count != 0 || next.bytes > WordMerger::kBytesMax) {
       continue;
     }
+    merged.add(i);
     if (next.key.high != 0) {
       const uint16_t same = recent.exchange(next.place, i);
-      if (same != RecentWords::kNone && open[same].key == next.key) {
+      if (same != RecentWords::kNone && chunk.open[same].key == next.key) {
         word_of[i] = word_of[same];
         continue;
       }
@@ -263,15 +232,13 @@ void PieceEncoder::merge(std::span<Open> open) {
     ids += word.word.size() + WordMerger::kSpareIds;
   }
   model_.encode_divided(words, scratch_);
-  for (size_t i = 0; i < open.size(); ++i) {
-    if (word_of[i] != kNoWord) {
-      open[i].set({words[word_of[i]].ids, words[word_of[i]].count});
-    }
+  for (const size_t i : merged) {
+    chunk.open[i].set({words[word_of[i]].ids, words[word_of[i]].count});
   }
 }
 
 /// What is known of the piece, or else what the model says.
-void PieceEncoder::append(Open& open, std::vector<TokenId>& out) {
+void PieceEncoder::append(OpenPiece& open, std::vector<TokenId>& out) {
   if (open.count != 0) {
     out.insert(out.end(), open.ids, open.ids + open.count);
     return;
@@ -283,16 +250,17 @@ void PieceEncoder::append(Open& open, std::vector<TokenId>& out) {
 }
 
 /// The ids of the known pieces with those of the open ones between them.
-void PieceEncoder::write(Chunk& chunk, std::vector<TokenId>& out) {
+void PieceEncoder::write(PieceChunk& chunk, std::vector<TokenId>& out) {
+  constexpr size_t kSpare = PreTokenCache::kIdsWritten;  // may be written behind the last id
   const auto open = std::span(chunk.open).first(chunk.open_count);
   size_t left = chunk.known_count;  // ids to come, as far as they are known
-  for (const Open& next : open) {
+  for (const OpenPiece& next : open) {
     left += next.count;
   }
   const TokenId* known = chunk.known.data();
   const auto make_room = [&] {
     const size_t at = out.size();
-    out.resize(at + left);
+    out.resize(at + left + kSpare);
     return out.data() + at;
   };
   TokenId* to = make_room();
@@ -305,34 +273,51 @@ void PieceEncoder::write(Chunk& chunk, std::vector<TokenId>& out) {
     copy(known, static_cast<size_t>(stop - known));
     known = stop;
   };
-  for (Open& next : open) {
+  for (OpenPiece& next : open) {
     copy_known(next.known_before);
-    if (next.count != 0) [[likely]] {
+    if (next.count == 0) [[unlikely]] {
+      out.resize(out.size() - left - kSpare);
+      append(next, out);
+      to = make_room();
+    } else if (next.count <= PreTokenCache::kIdsWritten) [[likely]] {
+      std::memcpy(to, next.ids, PreTokenCache::kIdsWritten * sizeof(TokenId));
+      to += next.count;
+      left -= next.count;
+    } else {
       copy(next.ids, next.count);
-      continue;
     }
-    out.resize(out.size() - left);
-    append(next, out);
-    to = make_room();
   }
   copy_known(chunk.known_count);
+  out.resize(out.size() - kSpare);
 }
 
 /// Keeps in the cache what was not there; `out` has just been written.
-void PieceEncoder::keep(std::span<const Open> open, std::span<const TokenId> out) {
-  for (const Open& next : open) {
+void PieceEncoder::keep(const PieceChunk& chunk, std::span<const TokenId> out) {
+  for (const size_t i : chunk.shorts) {
+    const OpenPiece& next = chunk.open[i];
+    if (next.count <= PreTokenCache::kShortIdsMax || !next.is_wide) {
+      cache_.insert(next.key, next.place, instance_, ids_of(next, out));
+    }
+    if (next.count > PreTokenCache::kShortIdsMax && !next.is_known) {
+      cache_.insert(PreTokenCache::make_wide_key(next.piece(), instance_), ids_of(next, out));
+    }
+  }
+  for (const size_t i : chunk.longs) {
+    const OpenPiece& next = chunk.open[i];
     if (next.is_known) {
       continue;
     }
-    const std::span ids(next.ids != nullptr ? next.ids : out.data() + next.out_begin, next.count);
-    if (next.key.high != 0 && ids.size() <= PreTokenCache::kShortIdsMax) {
-      cache_.insert(next.key, next.place, instance_, ids);
-    } else if (PreTokenCache::is_long(next.bytes) && ids.size() <= PreTokenCache::kLongIdsMax) {
-      cache_.insert(PreTokenCache::make_long_key(next.piece(), instance_), ids);
-    } else if (next.is_wide()) {
-      cache_.insert(PreTokenCache::make_wide_key(next.piece(), instance_), ids);
+    if (PreTokenCache::is_long(next.bytes) && next.count <= PreTokenCache::kLongIdsMax) {
+      cache_.insert(PreTokenCache::make_long_key(next.piece(), instance_), ids_of(next, out));
+    } else if (next.is_wide) {
+      cache_.insert(PreTokenCache::make_wide_key(next.piece(), instance_), ids_of(next, out));
     }
   }
+}
+
+/// Of an open piece that has been written to `out`.
+std::span<const TokenId> PieceEncoder::ids_of(const OpenPiece& open, std::span<const TokenId> out) {
+  return {open.ids != nullptr ? open.ids : out.data() + open.out_begin, open.count};
 }
 
 }  // namespace stator::tokenizer

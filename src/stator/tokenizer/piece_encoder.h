@@ -14,6 +14,9 @@
 
 namespace stator::tokenizer {
 
+struct OpenPiece;
+struct PieceChunk;
+
 /// Encodes pieces with a BpeModel: takes those seen before from the thread's PreTokenCache, many at
 /// a time, so that the memory accesses overlap, and the others from the model. Made per call; keeps
 /// nothing.
@@ -33,19 +36,19 @@ class PieceEncoder {
   void encode_piece(std::string_view piece, std::vector<TokenId>& out);
 
  private:
-  struct Open;
-  struct Chunk;
-
   /// The pieces of `text` from `begin` on that end at `ends`.
   void add_pieces(std::string_view text, size_t begin, std::span<const uint32_t> ends,
-                  Chunk& chunk) const;
-  void finish(Chunk& chunk, std::vector<TokenId>& out);
-  void look_up(std::span<Open> open) const;
-  void look_up_wide(std::span<Open> open) const;
-  void merge(std::span<Open> open);
-  void append(Open& open, std::vector<TokenId>& out);
-  void write(Chunk& chunk, std::vector<TokenId>& out);
-  void keep(std::span<const Open> open, std::span<const TokenId> out);
+                  PieceChunk& chunk) const;
+  void finish(PieceChunk& chunk, std::vector<TokenId>& out);
+  void look_up(PieceChunk& chunk) const;
+  void look_up_short(PieceChunk& chunk) const;
+  void look_up_long(PieceChunk& chunk) const;
+  void look_up_wide(PieceChunk& chunk) const;
+  void merge(PieceChunk& chunk);
+  void append(OpenPiece& open, std::vector<TokenId>& out);
+  void write(PieceChunk& chunk, std::vector<TokenId>& out);
+  void keep(const PieceChunk& chunk, std::span<const TokenId> out);
+  static std::span<const TokenId> ids_of(const OpenPiece& open, std::span<const TokenId> out);
 
   const BpeModel& model_;
   uint32_t instance_;

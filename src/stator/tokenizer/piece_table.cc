@@ -68,6 +68,12 @@ PieceTable::LongKey PieceTable::make_long_key(std::string_view piece) const {
   return key;
 }
 
+void PieceTable::prefetch_long(std::string_view piece) const {
+  if (piece.size() <= kBytesMax) {
+    __builtin_prefetch(&long_slots_[make_long_key(piece).slot]);
+  }
+}
+
 TokenId PieceTable::find(std::string_view piece) const {
   if (piece.size() <= kShortBytesMax) {
     return find(make_key(PieceKey::of(piece)));

@@ -63,6 +63,9 @@ class PieceTable {
     }
   }
 
+  /// For a piece over kShortBytesMax bytes.
+  void prefetch_long(std::string_view piece) const;
+
   /// The same for a piece of any length, anywhere in memory.
   TokenId find(std::string_view piece) const;
 

@@ -26,7 +26,7 @@ PreTokenCache& PreTokenCache::of_this_thread() {
 
 void PreTokenCache::insert(const PieceKey& key, uint32_t place, uint32_t instance,
                            std::span<const TokenId> ids) {
-  if (ids.empty() || ids.size() > kShortIdsMax) {
+  if (ids.empty()) {
     return;
   }
   // An older piece stays where it is found first: frequent ones come early.
@@ -35,8 +35,9 @@ void PreTokenCache::insert(const PieceKey& key, uint32_t place, uint32_t instanc
   const bool goes_here = !is_taken || (is_other_taken && (next_way_++ & 1) != 0);
   ShortEntry& entry = short_entries_[goes_here ? place : beside(place)];
   entry.key = key;
-  std::ranges::copy(ids, entry.ids.begin());
-  entry.ids.back() = (instance << kCountBits) + static_cast<uint32_t>(ids.size());
+  const bool is_all = ids.size() <= kShortIdsMax;
+  std::ranges::copy(ids.first(is_all ? ids.size() : 0), entry.ids.begin());
+  entry.ids.back() = (instance << kCountBits) + (is_all ? static_cast<uint32_t>(ids.size()) : 0);
 }
 
 PreTokenCache::LongKey PreTokenCache::make_long_key(std::string_view piece, uint32_t instance) {

@@ -21,8 +21,8 @@ namespace stator::tokenizer {
 /// piece evicts an older one in its place.
 ///
 /// Three sizes of entries: pieces of up to 15 bytes (PieceKey) and three ids take 32 bytes; longer
-/// ones, up to 32 bytes and six ids, take 64; still longer ones, up to 128 bytes and twelve ids,
-/// take 192. The rest is not kept.
+/// ones, up to 32 bytes and six ids, take 64; wide ones, up to 128 bytes and twelve ids, take 192,
+/// also for short pieces of many ids, of which the short part tells. The rest is not kept.
 class PreTokenCache {
  public:
   static constexpr size_t kShortIdsMax = 3;
@@ -51,7 +51,8 @@ class PreTokenCache {
   /// Those of one tokenizer, for loops over many. Valid as long as the cache.
   ShortPieces short_pieces(uint32_t instance) const;
 
-  /// Keeps `ids` if they are 1 to kShortIdsMax.
+  /// Keeps `ids` if they are up to kShortIdsMax, else that there are more: those are for the wide
+  /// part.
   void insert(const PieceKey& key, uint32_t place, uint32_t instance, std::span<const TokenId> ids);
 
   // Longer pieces.
@@ -80,7 +81,7 @@ class PreTokenCache {
   /// Keeps `ids` if they are 1 to kLongIdsMax.
   void insert(const LongKey& key, std::span<const TokenId> ids);
 
-  // Long pieces that do not fit there: lines of a table, Chinese sentences.
+  // Pieces that do not fit there: lines of a table, Chinese sentences.
 
   struct WideKey {
     std::string_view piece;
@@ -165,6 +166,14 @@ class PreTokenCache::ShortPieces {
     }
     std::memcpy(ids, entry.ids.data(), kIdsWritten * sizeof(TokenId));
     return count;
+  }
+
+  /// Whether the piece was kept with more ids than fit here.
+  bool has_more(const PieceKey& key, uint32_t place) const {
+    const ShortEntry& entry = entries_[place];
+    const ShortEntry& other = entries_[beside(place)];
+    return (entry.key == key && entry.ids.back() == owner_) ||
+           (other.key == key && other.ids.back() == owner_);
   }
 
  private:

@@ -337,6 +337,21 @@ TEST(PreTokenCache, DoesNotKeepManyIds) {
   }
 }
 
+TEST(PreTokenCache, TellsThatAShortPieceHasManyIds) {
+  const PreTokenCache& cache = PreTokenCache::of_this_thread();
+  const auto has_more = [&](std::string_view piece, uint32_t instance) {
+    const PieceKey key = PieceKey::of(piece);
+    return cache.short_pieces(instance).has_more(key, PreTokenCache::place_of(key));
+  };
+  insert("few", std::vector<TokenId>(PreTokenCache::kShortIdsMax, 5));
+  insert("more", std::vector<TokenId>(PreTokenCache::kShortIdsMax + 1, 5));
+
+  EXPECT_FALSE(has_more("few", kInstance));
+  EXPECT_TRUE(has_more("more", kInstance));
+  EXPECT_FALSE(has_more("more", kInstance + 1));
+  EXPECT_FALSE(has_more("most", kInstance));
+}
+
 TEST(PreTokenCache, NewPiecesTakeThePlaceOfOlderOnes) {
   constexpr size_t kPieces = 400'000;  // three times as many as there are places
   size_t kept = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/tokenizer.h"
 
+#include "stator/core/random.h"
 #include "stator/tokenizer/test/golden_files.h"
 #include "stator/tokenizer/unicode.h"
 
@@ -103,6 +104,24 @@ TEST(Tokenizer, EncodesAVeryLongWord) {
   }
 
   EXPECT_EQ(encode(*tokenizer, word), std::vector<TokenId>(1'000'000, 2));
+}
+
+TEST(Tokenizer, WordsSeenBeforeHaveTheSameIds) {
+  const auto tokenizer = *Tokenizer::from_json(model_json("llama3"));
+  Random random(3);
+  std::string text;
+  for (size_t i = 0; i < 6000; ++i) {
+    for (uint64_t left = 1 + random.below(i % 10 == 0 ? 140 : 18); left > 0; --left) {
+      text += static_cast<char>('a' + random.below(26));
+    }
+    text += ' ';
+  }
+
+  const std::vector<TokenId> first = encode(*tokenizer, text);  // with nothing in the cache
+
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(encode(*tokenizer, text), first);
+  }
 }
 
 TEST(Tokenizer, TruncatedFilesAreCorrupt) {
