@@ -3,6 +3,7 @@
 # Checks Stator against real engine servers on this machine's CPU. Opt-in: the environments take about 7 GB.
 # usage: scripts/test_real_engines.sh [vllm]     two vLLM servers: equality, KV events, conformance, overhead, one of them killed
 #        scripts/test_real_engines.sh pd         a vLLM prefill and a decode server over NIXL, killed at six points
+#        scripts/test_real_engines.sh shared     the same pair over storage that both see, nobody killed
 #        scripts/test_real_engines.sh control    one vLLM server: a LoRA adapter, cache reset, sleep and wake-up
 #        scripts/test_real_engines.sh sglang     two SGLang servers: as vllm, and cache reset
 #        scripts/test_real_engines.sh llamacpp   one llama-server
@@ -16,7 +17,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${MODEL:?set MODEL to a model folder}"
 suite=vllm
-case "${1:-}" in vllm | pd | control | sglang | llamacpp) suite=$1 && shift ;; esac
+case "${1:-}" in vllm | pd | shared | control | sglang | llamacpp) suite=$1 && shift ;; esac
 if [ "$suite" = llamacpp ]; then
   : "${LLAMA_SERVER:?set LLAMA_SERVER to the binary llama-server}" "${GGUF:?set GGUF to the model file}"
 else

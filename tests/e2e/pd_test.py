@@ -340,6 +340,35 @@ class ShortLease(Fleet):
         self.assertEqual(prefill.metric("vllm:nixl_num_notifications_after_expiry_total"), 0)
 
 
+class Shared(Fleet):
+    """Storage that both servers see: no hand-off to lose, no lease, and a prefill worker may leave at once."""
+
+    def worker_arguments(self) -> tuple[str, ...]:
+        return ("--handoff", "shared")
+
+    def test_streams_are_those_of_one_server_and_both_were_asked(self):
+        for i, length in enumerate((2, 17, 100)):
+            prompt = [300 + k * k % 500 for k in range(length)]
+            answer = self.check(prompt=prompt, max_tokens=3 + i)
+            self.assertNotEqual(answer["workers"]["prefill_worker_id"], answer["workers"]["decode_worker_id"])
+        self.assertEqual(self.ended("used"), 3)
+        giver = Http(self.engines["prefill"][0].port)
+        self.assertEqual(giver.metric("vllm:request_success_total"), 3)
+        self.assertEqual(giver.metric("vllm:kv_cache_usage_perc"), 0, "nothing is kept for anybody")
+
+    def test_a_prefill_worker_leaves_at_once(self):
+        self.check()
+        self.workers["prefill"][0].terminate()
+        self.assertEqual(self.workers["prefill"][0].wait(), 0)
+        self.assertNotIn("prompts may still be fetched", self.workers["prefill"][0].log())
+        self.check(max_tokens=9)
+
+    def test_the_prefill_engine_dies_with_the_prompt(self):
+        self.fault("prefill", kind="die", after_tokens=0)
+        self.check()
+        self.assertEqual(self.ended("prefill_lost"), 1)
+
+
 class Trtllm(Fleet):
     dialect = "trtllm"
 

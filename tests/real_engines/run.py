@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts real engine servers and Stator in front of them, runs the checks of this folder, and writes a report.
 
-    run.py vllm|pd|control|sglang|llamacpp [--prompts N] [--checks NAME,…] [--report FILE]
+    run.py vllm|pd|shared|control|sglang|llamacpp [--prompts N] [--checks NAME,…] [--report FILE]
 
 Environment: VENV (with bin/vllm, or with SGLang), LLAMA_SERVER (the binary) and GGUF (its model), MODEL (a model folder),
 ADAPTER (a LoRA adapter for it), STATOR.
@@ -173,6 +173,17 @@ def run_pd(fleet: Fleet, checks: Checks, prompts: int) -> None:
                "--kill", str(starts))
 
 
+def run_shared(fleet: Fleet, checks: Checks, prompts: int) -> None:
+    connector = json.dumps({"kv_connector": "ExampleConnector", "kv_role": "kv_both",
+                            "kv_connector_extra_config": {"shared_storage_path": str(fleet.folder / "blocks")}})
+    engines = {role: vllm(fleet, role, "--kv-transfer-config", connector) for role in ("prefill", "decode")}
+    for engine in engines.values():
+        engine.wait()
+    stator = fleet.stator("stator", "--engine", "vllm", "--url", ",".join(engine.url for engine in engines.values()), "--role", ",".join(engines),
+                          "--handoff", "shared")
+    checks.run("pd", "--stator", stator.url, "--prefill", engines["prefill"].url, "--decode", engines["decode"].url, "--prompts", str(prompts))
+
+
 def run_control(fleet: Fleet, checks: Checks, prompts: int) -> None:
     engine = vllm(fleet, "vllm", "--enable-lora", "--max-lora-rank", "16", *vllm_events(),
                   env={"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"})
@@ -209,13 +220,14 @@ def run_llamacpp(fleet: Fleet, checks: Checks, _prompts: int) -> None:
     checks.run("conformance", "--stator", stator.url, "--engine", engine.url, "--dialect", "llamacpp")
 
 
-SUITES = {"vllm": (run_vllm, 200), "pd": (run_pd, 50), "control": (run_control, 20), "sglang": (run_sglang, 200), "llamacpp": (run_llamacpp, 200)}
+SUITES = {"vllm": (run_vllm, 200), "pd": (run_pd, 50), "shared": (run_shared, 50), "control": (run_control, 20),
+          "sglang": (run_sglang, 200), "llamacpp": (run_llamacpp, 200)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("--prompts", type=int, default=0, help="default: 200, pd 50, control 20")
+    parser.add_argument("--prompts", type=int, default=0, help="default: 200, pd and shared 50, control 20")
     parser.add_argument("--checks", default="", help="only these, comma-separated")
     parser.add_argument("--report", help="default: docs/verification/SUITE.txt")
     arguments = parser.parse_args()
