@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from authority import Authority
-from stator_process import BINARY, MODEL, MODEL_DIR, Split, clean_environment, eventually
+from stator_process import BINARY, MODEL, MODEL_DIR, Http, Split, Stator, clean_environment, eventually
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "What is a KV cache?"}], "max_tokens": 4}
@@ -36,6 +36,24 @@ class WorkerTls(unittest.TestCase):
         deployment = self.deploy(self.frontend)
         deployment.wait_for_workers(1)
         self.assertEqual(deployment.http.post(CHAT, BODY)[0], 200)
+
+    def blocks_known(self, router: Http) -> int:
+        return sum(len(dump["events"]) for dump in router.get("/dump")[1].values())
+
+    def test_a_router_service_is_a_caller_like_a_frontend(self):
+        deployment = self.deploy(self.frontend)
+        text = "Tell me about caches. " * 40
+        deployment.wait_for_workers(1)
+        self.assertEqual(deployment.http.post(CHAT, BODY | {"messages": [{"role": "user", "content": text}]})[0], 200)
+        for arguments, allowed in ((self.frontend, True), (self.stranger, False)):
+            router = Stator("router", "--select", "--host", "127.0.0.1", "--port", "0", *deployment.discovery, *arguments)
+            self.addCleanup(router.close)
+            http = Http(router.port)
+            if allowed:
+                eventually(lambda http=http: self.blocks_known(http) > 0, "it hears what the worker holds")
+            else:
+                eventually(lambda: "a caller is not allowed" in deployment.workers[0].log(), "it is refused")
+                self.assertEqual(self.blocks_known(http), 0)
 
     def test_a_worker_goes_by_its_name_if_that_is_asked_for(self):
         deployment = self.deploy([*self.frontend, "--rpc-tls-server-name", "worker.stator"])

@@ -157,6 +157,7 @@ Result<ServiceSettings> read_settings(const Invocation& invocation) {
   settings.api = {.metrics_prefix = kPrefixes[row],
                   .access_log = invocation.options.contains("--access-log"),
                   .trace_id_header = option(invocation, "--trace-id-header", "x-trace-id")};
+  STATOR_TRY(settings.tls, invocation.settings.rpc.tls());
   settings.replica_peers = split(option(invocation, "--replica-sync-peers", ""));
   if (invocation.options.contains("--replica-sync-port") || !settings.replica_peers.empty()) {
     STATOR_TRY(const uint64_t sync_port,
