@@ -259,6 +259,50 @@ class Vllm(Fleet):
             eventually(lambda port=engines[0].port: Http(port).metric("vllm:num_requests_running") == 0, "nothing runs")
 
 
+class Queue(Fleet):
+    """Prompts wait for a prefill worker with room, and the client's stream does not show it."""
+
+    frontend = ("--router-queue-threshold", "0")
+
+    def test_prompts_wait_for_the_prefill_worker(self):
+        engine = self.engines["prefill"][0].process.pid
+        os.kill(engine, signal.SIGSTOP)
+        prompts = [PROMPT + word for word in ("first", "second", "third")]
+        answers: dict[str, dict] = {}
+        clients = []
+        try:
+            for waiting, prompt in enumerate(prompts):
+                clients.append(threading.Thread(target=lambda prompt=prompt: answers.update({prompt: ask(self.stator.port, prompt)})))
+                clients[-1].start()
+                eventually(lambda: self.http.metric("stator_router_active_requests") == 1, "one is booked")
+                eventually(lambda waiting=waiting: self.pending("prefill") == waiting, "the others wait")
+            self.assertEqual(self.pending("decode"), 0)
+        finally:
+            os.kill(engine, signal.SIGCONT)
+        for client in clients:
+            client.join()
+        for prompt in prompts:
+            self.assertEqual(said(answers[prompt]), said(ask(self.alone.port, prompt)))
+        self.assertEqual(self.ended("used"), len(prompts))
+        self.assertEqual(self.pending("prefill"), 0)
+
+    def test_one_that_waits_for_a_prefill_worker_that_dies_runs_whole(self):
+        os.kill(self.engines["prefill"][0].process.pid, signal.SIGSTOP)
+        answers: list[dict] = []
+        clients = [threading.Thread(target=lambda: answers.append(ask(self.stator.port))) for _ in range(2)]
+        for client in clients:
+            client.start()
+        eventually(lambda: self.pending("prefill") == 1, "one waits")
+        self.workers["prefill"][0].kill()
+        os.kill(self.engines["prefill"][0].process.pid, signal.SIGCONT)
+        for client in clients:
+            client.join()
+        self.assertEqual([said(answer) for answer in answers], [self.expected] * 2)
+
+    def pending(self, pool: str) -> float:
+        return self.http.metric("dynamo_frontend_router_queue_pending_requests", worker_type=pool)
+
+
 class TwoFrontends(Fleet):
     """What frontends know of prefill workers beyond what each has done itself."""
 

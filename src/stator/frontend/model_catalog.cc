@@ -346,17 +346,9 @@ int64_t ModelCatalog::active_requests() const {
 }
 
 void ModelCatalog::tick() {
-  std::vector<std::shared_ptr<ServedModel>> waited_for;
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& [name, model] : models_) {
-      if (model->router->waiting() > 0) {
-        waited_for.push_back(model);
-      }
-    }
-  }
-  for (const auto& model : waited_for) {
-    model->router->tick();
+  for (const auto& model : list_all()) {
+    model->router->tick();  // these cost nothing while nobody waits
+    model->prefill->prefill().tick();
   }
 }
 

@@ -18,10 +18,12 @@ namespace stator::frontend {
 /// Bounded by the requests that wait.
 class RoutedInbox : public std::enable_shared_from_this<RoutedInbox> {
  public:
+  enum class For : uint8_t { kAnswer, kPrompt };
   struct Arrival {
     RequestId choice;
     Attempt attempt;
     Result<router::Decision> decision;
+    For what = For::kAnswer;
   };
   class Owner {
    public:

@@ -20,12 +20,18 @@ using Otherwise = router::PrefillRouterService::Otherwise;
 // As for the first token of an answer: a long prompt takes its time.
 constexpr int kPromptPatience = 4;
 
+/// What the prompt's worker is told when the answer's is found later.
+engine::Handoff first_handoff(const HandoffCourse& course) {
+  return {.id = course.id(), .kind = course.giver().kind};
+}
+
 }  // namespace
 
 /// True: another worker computes the prompt first, and the choice waits for it. False: it is to be
 /// routed now, to the worker that answers, by choice.terms if there are any.
 Result<bool> ShardService::begin_prefill(Active& active, Choice& choice, const ReplayPrompt& prompt,
-                                         std::string_view receipt_id) {
+                                         std::string_view receipt_id,
+                                         const router::QueueHints& hints) {
   const GenerationPlan& plan = active.generation.plan();
   const ServedModel& model = *plan.model;
   if (choice.course.active()) {
@@ -39,31 +45,29 @@ Result<bool> ShardService::begin_prefill(Active& active, Choice& choice, const R
   const bool whole = some_do_without && (choice.whole_next || tokens_left <= 1);
   while (!whole && (some_need_it || model.prefill->has_workers())) {
     const std::string id = fmt::format("{}-prefill", receipt_id);
-    STATOR_TRY(auto split,
-               model.prefill->plan(make_route(active, choice, prompt, id),
-                                   some_do_without ? Otherwise::kRunWhole : Otherwise::kFail));
-    if (!split) {
+    const router::RouteRequest request = make_route(active, choice, prompt, id);
+    STATOR_TRY(auto planned,
+               model.prefill->plan(
+                   request, some_do_without ? Otherwise::kRunWhole : Otherwise::kFail, hints,
+                   [inbox = routed_, id = choice.id,
+                    attempt = choice.journal.attempt()](Result<router::Decision> decision) {
+                     inbox->put({id, attempt, std::move(decision), RoutedInbox::For::kPrompt});
+                   }));
+    if (!planned.ticket.empty()) {
+      choice.worker = {};
+      choice.ticket = std::move(planned.ticket);
+      return true;
+    }
+    if (!planned.split) {
       break;
     }
-    const WorkerKey worker = split->prefill.worker;
-    const runtime::InstanceRecord* record = pool_->find_record(worker.worker);
-    if (record == nullptr || pool_->find_session(worker.worker) == nullptr) {
-      choice.journal.avoid(worker);
+    if (!split_at(choice, std::move(*planned.split))) {
       continue;
     }
-    const engine::HandoffAbility& ability = record->model.handoff;
-    choice.course.begin(router::make_bootstrap_room(random_, worker.dp_rank, 1),
-                        {.worker = worker,
-                         .life = record->incarnation,
-                         .kind = ability.kind,
-                         .meeting_point = ability.meeting_point},
-                        shard_.now());
-    choice.terms = std::move(split->terms);
-    choice.prompt_lease = std::move(split->prefill.lease);
     if (choice.course.together()) {
       return false;
     }
-    ask_prefill(active, choice, {.id = choice.course.id(), .kind = ability.kind});
+    ask_prefill(active, choice, first_handoff(choice.course));
     return true;
   }
   if (some_need_it) {
@@ -72,6 +76,57 @@ Result<bool> ShardService::begin_prefill(Active& active, Choice& choice, const R
     choice.terms->required_taints.emplace_back(router::kRunsWholeTaint);
   }
   return false;
+}
+
+/// False when this shard cannot reach the prefill worker.
+bool ShardService::split_at(Choice& choice, router::PrefillRouterService::Split split) {
+  const WorkerKey worker = split.prefill.worker;
+  const runtime::InstanceRecord* record = pool_->find_record(worker.worker);
+  if (record == nullptr || pool_->find_session(worker.worker) == nullptr) {
+    choice.journal.avoid(worker);
+    return false;
+  }
+  const engine::HandoffAbility& ability = record->model.handoff;
+  choice.course.begin(router::make_bootstrap_room(random_, worker.dp_rank, 1),
+                      {.worker = worker,
+                       .life = record->incarnation,
+                       .kind = ability.kind,
+                       .meeting_point = ability.meeting_point},
+                      shard_.now());
+  choice.terms = std::move(split.terms);
+  choice.prompt_lease = std::move(split.prefill.lease);
+  return true;
+}
+
+/// A prompt that waited for a prefill worker has one, or none will come.
+void ShardService::on_prompt_routed(Active& active, Choice& choice,
+                                    Result<router::Decision> decision) {
+  if (choice.course.active()) {
+    return;
+  }
+  const ServedModel& model = *active.generation.plan().model;
+  Status sent;
+  if (decision) {
+    const ReplayPrompt prompt = active.generation.make_replay_prompt(choice);
+    router::Decision taken = std::move(*decision);
+    auto terms = model.prefill->find_terms(make_route(active, choice, prompt, {}), taken.worker);
+    if (terms && split_at(choice, {std::move(taken), std::move(*terms)}) &&
+        !choice.course.together()) {
+      ask_prefill(active, choice, first_handoff(choice.course));
+      return;
+    }
+    taken.lease.release();
+    sent = dispatch(active, choice);
+  } else if (model.whole_workers.load(std::memory_order_relaxed) > 0) {
+    choice.whole_next = true;
+    sent = dispatch(active, choice);
+  } else {
+    sent = std::move(decision.error());
+  }
+  if (!sent) {
+    Error cause = sent.error().clone();
+    fail_or_park(active, choice, std::move(cause), std::move(sent.error()));
+  }
 }
 
 void ShardService::ask_prefill(Active& active, Choice& choice, engine::Handoff handoff) {

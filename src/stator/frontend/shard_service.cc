@@ -299,7 +299,7 @@ Status ShardService::dispatch(Active& active, Choice& choice) {
     hints.deadline = received + *plan.timeout;
   }
   while (true) {
-    STATOR_TRY(const bool elsewhere, begin_prefill(active, choice, prompt, receipt_id));
+    STATOR_TRY(const bool elsewhere, begin_prefill(active, choice, prompt, receipt_id, hints));
     if (elsewhere) {
       return {};
     }
@@ -362,6 +362,10 @@ void ShardService::on_routed(RoutedInbox::Arrival arrival) {
     return;
   }
   choice.ticket = {};
+  if (arrival.what == RoutedInbox::For::kPrompt) {
+    on_prompt_routed(active, choice, std::move(arrival.decision));
+    return;
+  }
   if (!arrival.decision) {
     Error cause = arrival.decision.error().clone();
     fail_or_park(active, choice, std::move(cause), std::move(arrival.decision.error()));

@@ -177,7 +177,9 @@ class ShardService final : public net::HttpHandler,
 
   // shard_prefill.cc: prompts computed by other workers than the answers.
   Result<bool> begin_prefill(Active& active, Choice& choice, const ReplayPrompt& prompt,
-                             std::string_view receipt_id);
+                             std::string_view receipt_id, const router::QueueHints& hints);
+  bool split_at(Choice& choice, router::PrefillRouterService::Split split);
+  void on_prompt_routed(Active& active, Choice& choice, Result<router::Decision> decision);
   void ask_prefill(Active& active, Choice& choice, engine::Handoff handoff);
   bool hand_over(Active& active, Choice& choice, engine::EngineRequest& request);
   bool take_prompt(WorkerId worker, const engine::Delta& delta, engine::StepOutput& output);

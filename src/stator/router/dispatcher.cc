@@ -44,6 +44,7 @@ RouteRequest OwnedRequest::view() const {
                        .override = override,
                        .expected_output_tokens = expected_output_tokens,
                        .tier = tier,
+                       .holds_blocks = holds_blocks,
                        .session = session};
   request.constraints.allowed = allowed;
   request.constraints.excluded = excluded;
@@ -80,6 +81,7 @@ OwnedRequest own(const RouteRequest& request, TimePoint arrival) {
       .preferred_taints = {constraints.preferred_taints.begin(),
                            constraints.preferred_taints.end()},
       .override = request.override,
+      .holds_blocks = request.holds_blocks,
       .expected_output_tokens = request.expected_output_tokens,
       .tier = request.tier,
       .arrival = arrival};

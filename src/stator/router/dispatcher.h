@@ -39,6 +39,7 @@ struct OwnedRequest {
   std::vector<std::string> required_taints;
   std::vector<std::pair<std::string, float>> preferred_taints;
   CostOverride override;
+  bool holds_blocks = true;
   std::optional<uint32_t> expected_output_tokens;
   int32_t tier = 0;
   TimePoint arrival{};

@@ -281,10 +281,16 @@ Result<DisaggregatedPlan> PrefillRouter::plan_pair(const RouteRequest& request) 
   return best;
 }
 
-Result<DisaggregatedPlan> PrefillRouter::plan(const RouteRequest& request) {
+RouteRequest PrefillRouter::prompt_request(const RouteRequest& request) {
   RouteRequest prompt = request;
   prompt.constraints.pinned = request.prefill_pinned;  // the other one: who answers
   prompt.constraints.pinned_rank = std::nullopt;
+  prompt.holds_blocks = false;
+  return prompt;
+}
+
+Result<DisaggregatedPlan> PrefillRouter::plan(const RouteRequest& request) {
+  const RouteRequest prompt = prompt_request(request);
   const auto prefill_ready = prefill_.consider(prompt);
   if (!prefill_ready) {
     if (config_.enforced) {
@@ -302,6 +308,10 @@ Result<DisaggregatedPlan> PrefillRouter::plan(const RouteRequest& request) {
           .path = DisaggregatedPlan::Path::kWhole, .decode = decode, .reason = bypass.reason};
     }
   }
+  if (*prefill_ready == Router::Readiness::kBusy) {
+    return DisaggregatedPlan{.path = DisaggregatedPlan::Path::kWait,
+                             .reason = "all prefill workers are busy"};
+  }
   if (!config_.choose_pairs || request.constraints.pinned) {
     return plan_in_turn(request, prefill);
   }
@@ -310,9 +320,7 @@ Result<DisaggregatedPlan> PrefillRouter::plan(const RouteRequest& request) {
 
 Decision PrefillRouter::take_prefill(const DisaggregatedPlan& plan, const RouteRequest& request,
                                      WallTime now) {
-  RouteRequest prompt = request;
-  prompt.holds_blocks = false;
-  return prefill_.take(prompt, plan.prefill, now);
+  return prefill_.take(prompt_request(request), plan.prefill, now);
 }
 
 Result<LoadLease> PrefillRouter::book_decode(const DisaggregatedPlan& plan,

@@ -37,6 +37,7 @@ struct DisaggregatedPlan {
   enum class Path : uint8_t {
     kWhole,  ///< prompt and answer at `decode`
     kSplit,  ///< prompt at `prefill`, answer at `decode`
+    kWait,  ///< as kSplit, but all prefill workers are beyond the wait thresholds; nobody is chosen
   };
   Path path = Path::kWhole;
   Selection prefill;  ///< of kSplit
@@ -67,6 +68,8 @@ class PrefillRouter {
 
   /// Errors as of Router::consider for the decode worker; P1.
   Result<DisaggregatedPlan> plan(const RouteRequest& request);
+  /// What of the request concerns its prompt's worker, for routing that alone.
+  static RouteRequest prompt_request(const RouteRequest& request);
 
   /// Books the prompt at the worker of a plan just made: its tokens, no blocks, because they leave
   /// it. With a receipt.
@@ -74,7 +77,8 @@ class PrefillRouter {
   /// Books the answer at the plan's decode worker; the prompt's tokens only where it computes them.
   Result<LoadLease> book_decode(const DisaggregatedPlan& plan, const RouteRequest& request);
 
-  /// For choosing the answer's worker later, when the prompt has been computed at `prefill`.
+  /// For choosing the answer's worker later, when the prompt has been computed at `prefill`, which
+  /// the prefill router knows.
   DecodeTerms decode_terms(const RouteRequest& request, WorkerKey prefill) const;
 
   const DisaggregationConfig& config() const { return config_; }

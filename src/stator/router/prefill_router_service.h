@@ -31,14 +31,25 @@ class PrefillRouterService {
     DecodeTerms terms;
   };
   enum class Otherwise : uint8_t { kRunWhole, kFail };
-  /// Where the prompt is computed, booked; none: where the answer is. Whether that is possible at
-  /// all says `otherwise`. Errors as of PrefillRouter::plan.
-  Result<std::optional<Split>> plan(const RouteRequest& request, Otherwise otherwise);
+  struct Planned {
+    std::optional<Split> split;  ///< where the prompt is computed, booked
+    QueueTicket ticket;          ///< or its place in the prefill workers' queue
+  };
+  /// Neither of the two: the prompt is computed where the answer is. Whether that is possible at
+  /// all says `otherwise`. Who waits is given a prefill worker through `waiter`, and then asks for
+  /// find_terms(). Errors as of PrefillRouter::plan, and kOverloaded when the queue is full.
+  Result<Planned> plan(const RouteRequest& request, Otherwise otherwise, const QueueHints& hints,
+                       RouterService::Waiter waiter);
+  /// For choosing the answer's worker when the prompt is computed at `prefill`; none when that has
+  /// gone.
+  std::optional<DecodeTerms> find_terms(const RouteRequest& request, WorkerKey prefill);
 
  private:
   PrefillRouterService(DisaggregationConfig config, std::string_view model, Metrics& metrics)
       : config_(std::move(config)), model_(model), metrics_(metrics) {}
   void count(std::string_view path, std::string_view reason);
+  Result<DisaggregatedPlan> plan_now(const RouteRequest& request, DisaggregationConfig config,
+                                     Split& split);
 
   const DisaggregationConfig config_;
   const std::string model_;
