@@ -68,6 +68,16 @@ class Turns {
   std::set<uint64_t> waiting_ STATOR_GUARDED_BY(mutex_);  // bounded by followers
 };
 
+/// What is on its way from the broker to loops. Shared with all of that, which may outlive the
+/// connector.
+struct InFlightBytes {
+  explicit InFlightBytes(Metrics& metrics)
+      : gauge(metrics.gauge("stator_events_plane_in_flight_bytes",
+                            "messages on their way from the broker to a loop")) {}
+  Gauge gauge;
+  std::atomic<size_t> count{0};
+};
+
 /// Shared by the followers of a process.
 struct Plane {
   Plane(events::NatsConnection& connection, Metrics& metrics)
@@ -85,8 +95,7 @@ struct Plane {
                                    "questions to workers without a whole answer in time")),
         turns(metrics.gauge("stator_events_plane_asking",
                             "workers whose answer is awaited, at most 16")),
-        in_flight(metrics.gauge("stator_events_plane_in_flight_bytes",
-                                "messages on their way from the broker to a loop")) {}
+        in_flight(std::make_shared<InFlightBytes>(metrics)) {}
   events::NatsConnection& nats;
   const std::string inbox;  ///< answers come to `inbox`.WORKER.NUMBER
   Counter messages;
@@ -95,27 +104,25 @@ struct Plane {
   Counter queries;
   Counter unanswered;
   Turns turns;
-  Gauge in_flight;
-  std::atomic<size_t> in_flight_bytes{0};
+  const std::shared_ptr<InFlightBytes> in_flight;
 };
 
 /// Room for a message until the loop has taken it.
 class InFlight {
  public:
-  InFlight(Plane& plane, size_t bytes) : plane_(&plane), bytes_(bytes) {
-    plane.in_flight.set(static_cast<double>(plane.in_flight_bytes += bytes));
+  InFlight(std::shared_ptr<InFlightBytes> all, size_t bytes) : all_(std::move(all)), bytes_(bytes) {
+    all_->gauge.set(static_cast<double>(all_->count += bytes_));
   }
-  InFlight(InFlight&& other) noexcept
-      : plane_(std::exchange(other.plane_, nullptr)), bytes_(other.bytes_) {}
+  InFlight(InFlight&& other) noexcept : all_(std::move(other.all_)), bytes_(other.bytes_) {}
   InFlight& operator=(InFlight&&) = delete;
   ~InFlight() {
-    if (plane_ != nullptr) {
-      plane_->in_flight.set(static_cast<double>(plane_->in_flight_bytes -= bytes_));
+    if (all_ != nullptr) {
+      all_->gauge.set(static_cast<double>(all_->count -= bytes_));
     }
   }
 
  private:
-  Plane* plane_;
+  std::shared_ptr<InFlightBytes> all_;
   size_t bytes_;
 };
 
@@ -270,9 +277,9 @@ class Followers {
     if (found == all_.end()) {
       return;
     }
-    const bool fits = plane.in_flight_bytes + bytes <= kInFlightBytesMax;
+    const bool fits = plane.in_flight->count + bytes <= kInFlightBytesMax;
     if (!fits || !found->second->shard.post(
-                     [follower = found->second, room = InFlight(plane, bytes),
+                     [follower = found->second, room = InFlight(plane.in_flight, bytes),
                       deliver = std::move(deliver)]() mutable { deliver(*follower); })) {
       plane.dropped.add();
     }
