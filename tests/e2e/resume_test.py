@@ -8,12 +8,18 @@ STATOR_FRONTEND_KILLS=N makes the storm longer than the default.
 import http.client
 import json
 import os
+import pathlib
+import re
+import tempfile
 import threading
 import time
 import unittest
 
+import openai
+
+from authority import Authority
 from migration_test import CHAT, Answer, ask, bodies
-from stator_process import MODEL, Http, Split, Stator, eventually
+from stator_process import MODEL, ROOT, Http, Split, Stator, eventually
 
 KILLS = int(os.environ.get("STATOR_FRONTEND_KILLS", "3"))
 COPIES_LOST = "stator_frontend_stream_copies_lost_total"
@@ -232,6 +238,82 @@ class ResumeTest(unittest.TestCase):
         late.ids = short.ids[:1]
         late.read(deployment.second.port)
         self.assertEqual(late.status, 404)
+
+    def test_the_official_client_goes_on_as_the_documentation_says(self):
+        deployment = self.deploy(worker_arguments=("--sim-speedup", "1"))
+        page = (ROOT / "docs" / "operations" / "resumable_streams.md").read_text()
+        example: dict = {}
+        exec(re.search(r"```python\n(.*?)```", page, re.S)[1], example)  # noqa: S102: our own page
+        clients = [openai.OpenAI(base_url=frontend.url + "/v1", api_key="unused", max_retries=0, timeout=60)
+                   for frontend in (deployment.frontend, deployment.second)]
+        for client in clients:
+            self.addCleanup(client.close)
+        request = {"model": MODEL, "messages": [{"role": "user", "content": "What is a KV cache?"}], "max_tokens": 300,
+                   "extra_body": {"ignore_eos": True}}
+        expected = clients[1].chat.completions.create(**request).choices[0].message.content
+        text = ""
+        for i, chunk in enumerate(example["chunks_of"](clients, **request)):
+            text += chunk.choices[0].delta.content or ""
+            if i == 20:
+                deployment.frontend.kill()
+        self.assertEqual(text, expected)
+        self.assertEqual(Http(deployment.second.port).metric(RESUMED), 1)
+
+
+class Tls(unittest.TestCase):
+    """With rpc.tls_* copies pass between those whose certificates say so, and nobody else."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="stator-journal-tls-")
+        self.addCleanup(folder.cleanup)
+        self.ca = Authority(pathlib.Path(folder.name), "ca")
+        self.forger = Authority(pathlib.Path(folder.name), "forger")
+        self.deployment = Split(*self.frontend(self.ca, "first", "DNS:frontends.stator"), workers=1,
+                                worker_arguments=(*self.ca.options("worker", "IP:127.0.0.1"), "--sim-speedup", "1"))
+        self.addCleanup(self.deployment.close)
+        self.deployment.wait_for_workers(1)
+
+    def frontend(self, authority: Authority, name: str, *san: str) -> tuple[str, ...]:
+        return ("--frontend-resumable-streams", "true", "--frontend-journal-ack-timeout", "10s", "--frontend-journal-tls-name",
+                "frontends.stator", "--rpc-tls-allowed-callers", "frontends.stator", *authority.options(name, *san))
+
+    def join(self, *arguments: str) -> Stator:
+        other = self.deployment.start_frontend(*arguments)
+        self.addCleanup(other.close)
+        for each in (self.deployment.frontend, other):
+            eventually(lambda each=each: Http(each.port).metric(HOLDERS) == 1, "they found each other")
+        return other
+
+    def test_a_stream_goes_on_at_one_of_the_same_authority(self):
+        other = self.join(*self.frontend(self.ca, "second", "DNS:frontends.stator"))
+        path, body = bodies(60)[1]
+        expected = ask(other.port, path, body).visible()
+        line = Line(path, body)
+        self.assertFalse(line.read(self.deployment.frontend.port, events_max=5))
+        self.deployment.frontend.kill()
+        self.assertTrue(line.read(other.port))
+        self.assertEqual(line.visible(), expected)
+
+    def check_refused(self, other: Stator):
+        """Neither gets the other's copies; streams go on without."""
+        for frontend in (self.deployment.frontend, other):
+            line = Line(*bodies(8)[0])
+            self.assertTrue(line.read(frontend.port))
+            self.assertEqual((line.error, line.ids), ("", []))
+            self.assertGreaterEqual(Http(frontend.port).metric("stator_runtime_journal_call_failures_total"), 1)
+            self.assertEqual(Http(frontend.port).metric(HELD), 0)
+
+    def test_one_that_is_not_on_the_list_is_refused_and_counted(self):
+        self.check_refused(self.join(*self.frontend(self.ca, "stranger", "DNS:somebody.stator")))
+        self.assertGreaterEqual(self.deployment.http.metric("stator_runtime_journal_refused_callers_total"), 1)
+        self.assertEqual(self.deployment.frontend.log().count("a process may not keep journals here"), 1)
+
+    def test_one_certified_by_somebody_else_is_refused(self):
+        other = self.join(*self.frontend(self.forger, "forged", "DNS:frontends.stator"))
+        line = Line(*bodies(8)[0])
+        self.assertTrue(line.read(self.deployment.frontend.port))
+        self.assertEqual((line.error, line.ids), ("", []))
+        self.assertEqual(Http(other.port).metric(HELD), 0)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,9 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
                                                                  std::move(tls), clock, metrics);
   }
   if (settings.frontend.journals.enabled) {
-    process->journals_ = runtime::JournalHub::create(settings.frontend.journals, clock, metrics);
+    STATOR_TRY(auto tls, settings.rpc.tls());
+    process->journals_ =
+        runtime::JournalHub::create(settings.frontend.journals, std::move(tls), clock, metrics);
   }
   frontend::ModelSources sources{
       .resolve_path =

@@ -187,9 +187,11 @@ void describe_rpc(ConfigSchema& schema, RpcSettings& rpc) {
               {.env_peer = "DYN_TCP_TLS_KEY_PATH"});
   schema.text("rpc.tls_ca_cert_path", rpc.ca, "PEM file that the other side is checked with",
               {.env_peer = "DYN_TCP_TLS_CA_CERT_PATH"});
-  schema.text("rpc.tls_allowed_callers", rpc.allowed_callers,
-              "list of names (DNS name, IP address or URI in the certificate) that may call this "
-              "worker, or ask this frontend what it booked; empty = whoever the CA signed");
+  schema.text(
+      "rpc.tls_allowed_callers", rpc.allowed_callers,
+      "list of names (DNS name, IP address or URI in the certificate) that may call this "
+      "worker, ask this frontend what it booked, or have it keep copies of streams; empty = "
+      "whoever the CA signed");
   schema.text("rpc.tls_server_name", rpc.server_name,
               "name that workers' certificates have, empty = their address",
               {.env_peer = "DYN_TCP_TLS_SERVER_NAME"});

@@ -63,6 +63,9 @@ void describe_journals(ConfigSchema& schema, runtime::JournalHubConfig& journals
   schema.text("frontend.journal_host", journals.host,
               "address of the service for that, as other frontends reach it");
   schema.integer("frontend.journal_port", journals.port, 0, 65535, "its port, 0 = any free one");
+  schema.text(
+      "frontend.journal_tls_name", journals.tls_name,
+      "with rpc.tls_*: name that other frontends' certificates have, empty = their address");
   schema.bytes("frontend.journal_bytes_max", journals.limits.bytes_max,
                "memory for copies of other frontends' streams, beyond: those have none");
   schema.duration("frontend.journal_keep", journals.limits.keep,

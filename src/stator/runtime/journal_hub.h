@@ -14,6 +14,7 @@
 #include "stator/net/shard.h"
 #include "stator/runtime/discovery.h"
 #include "stator/runtime/journal_store.h"
+#include "stator/runtime/tls_files.h"
 
 namespace stator::runtime {
 
@@ -21,6 +22,7 @@ struct JournalHubConfig {
   bool enabled = false;
   std::string host = "127.0.0.1";  ///< address other frontends reach us at
   uint16_t port = 0;               ///< 0: any free one
+  std::string tls_name;            ///< that others' certificates have; empty: their address
   JournalStore::Limits limits;
   Duration ack_timeout = std::chrono::milliseconds(50);  ///< then the copy is given up
 };
@@ -34,7 +36,8 @@ struct JournalPart {
 
 /// Keeps copies of journals for other frontends, and has ours kept by them: what they acknowledged
 /// is there when this process is not any more. They find each other through discovery (component
-/// "frontend", endpoint "journals").
+/// "frontend", endpoint "journals"). With TLS both sides show a certificate, and only the allowed
+/// callers of `tls` are served.
 ///
 ///   hub->append(*hub->choose_holder(stream), parts, shard, [](auto refused) { … });
 ///   hub->fetch(holder, stream, shard, [](auto parts) { … });
@@ -50,10 +53,12 @@ class JournalHub {
   using Fetched = std::function<void(Result<std::vector<std::string>>& parts)>;
 
   virtual ~JournalHub() = default;
-  static std::unique_ptr<JournalHub> create(const JournalHubConfig& config, const Clock& clock,
+  static std::unique_ptr<JournalHub> create(const JournalHubConfig& config,
+                                            std::optional<TlsFiles> tls, const Clock& clock,
                                             Metrics& metrics);
 
-  /// Binds the port, joins discovery, which outlives stop(). kIo; errors of register_instance.
+  /// Binds the port, joins discovery, which outlives stop(). kIo, also for a TLS file that cannot
+  /// be read; errors of register_instance.
   virtual Status start(Discovery& discovery) = 0;
   /// Calls under way fail. Idempotent; before the shards go.
   virtual void stop() = 0;

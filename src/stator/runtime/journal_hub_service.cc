@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -14,6 +15,7 @@
 #include "stator/net/thread.h"
 #include "stator/proto/frontend/v1/journal.grpc.pb.h"
 #include "stator/runtime/detail/call_reaper.h"
+#include "stator/runtime/detail/credentials.h"
 #include "stator/runtime/detail/shard_post.h"
 #include "stator/runtime/journal_hub.h"
 
@@ -60,11 +62,18 @@ struct SharedStore {
 
 class HolderService final : public pb::JournalHolder::CallbackService {
  public:
-  explicit HolderService(SharedStore& shared) : shared_(shared) {}
+  HolderService(SharedStore& shared, std::vector<std::string> allowed_callers, Metrics& metrics)
+      : shared_(shared),
+        allowed_callers_(std::move(allowed_callers)),
+        refused_callers_(metrics.counter("stator_runtime_journal_refused_callers_total",
+                                         "calls of certified processes that may not make any")) {}
 
   grpc::ServerUnaryReactor* Append(grpc::CallbackServerContext* call,
                                    const pb::AppendRequest* request,
                                    pb::AppendResponse* response) override {
+    if (grpc::Status status = admit(*call); !status.ok()) {
+      return finish(*call, std::move(status));
+    }
     const TimePoint now = shared_.clock.now();
     {
       const MutexLock lock(shared_.mutex);
@@ -76,14 +85,15 @@ class HolderService final : public pb::JournalHolder::CallbackService {
         }
       }
     }
-    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
+    return finish(*call, grpc::Status::OK);
   }
 
   grpc::ServerUnaryReactor* Fetch(grpc::CallbackServerContext* call,
                                   const pb::FetchRequest* request,
                                   pb::FetchResponse* response) override {
+    if (grpc::Status status = admit(*call); !status.ok()) {
+      return finish(*call, std::move(status));
+    }
     std::vector<std::string> parts;
     if (const auto stream = to_stream(request->stream())) {
       const MutexLock lock(shared_.mutex);
@@ -92,21 +102,38 @@ class HolderService final : public pb::JournalHolder::CallbackService {
     for (std::string& part : parts) {
       response->add_parts(std::move(part));
     }
-    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-    reactor->Finish(parts.empty() ? grpc::Status(grpc::StatusCode::NOT_FOUND, "not held here")
-                                  : grpc::Status::OK);
-    return reactor;
+    return finish(*call, parts.empty() ? grpc::Status(grpc::StatusCode::NOT_FOUND, "not held here")
+                                       : grpc::Status::OK);
   }
 
  private:
+  static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext& call, grpc::Status status) {
+    grpc::ServerUnaryReactor* reactor = call.DefaultReactor();
+    reactor->Finish(std::move(status));
+    return reactor;
+  }
+
+  /// Every refusal is counted, the first one is logged.
+  grpc::Status admit(const grpc::CallbackServerContext& call) {
+    grpc::Status status = detail::check_caller(*call.auth_context(), allowed_callers_);
+    if (!status.ok()) {
+      refused_callers_.add();
+      if (!refusal_logged_.exchange(true)) {
+        log::warn(kLogTarget, "a process may not keep journals here", {{"peer", call.peer()}});
+      }
+    }
+    return status;
+  }
+
   SharedStore& shared_;
+  const std::vector<std::string> allowed_callers_;
+  const Counter refused_callers_;
+  std::atomic<bool> refusal_logged_{false};
 };
 
 struct Peer {
-  explicit Peer(const std::string& address_in)
-      : address(address_in),
-        stub(pb::JournalHolder::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {}
+  Peer(std::string address_in, const std::shared_ptr<grpc::Channel>& channel)
+      : address(std::move(address_in)), stub(pb::JournalHolder::NewStub(channel)) {}
   const std::string address;
   const std::unique_ptr<pb::JournalHolder::Stub> stub;
   bool well = true;  // the hub's mutex guards it
@@ -137,13 +164,15 @@ Error to_error(const grpc::Status& status) {
 
 class GrpcJournalHub final : public JournalHub {
  public:
-  GrpcJournalHub(const JournalHubConfig& config, const Clock& clock, Metrics& metrics)
+  GrpcJournalHub(const JournalHubConfig& config, std::optional<TlsFiles> tls, const Clock& clock,
+                 Metrics& metrics)
       : config_(config),
+        tls_(std::move(tls)),
         clock_(clock),
         // 53 bits, never zero: it is an instance id in discovery, too.
         own_id_((Random::from_entropy().next() >> 11) | 1),
         shared_(config.limits, clock),
-        service_(shared_),
+        service_(shared_, tls_ ? tls_->allowed_callers : std::vector<std::string>(), metrics),
         held_bytes_(metrics.gauge("stator_runtime_journals_held_bytes",
                                   "memory of other frontends' journals kept here")),
         held_streams_(metrics.gauge("stator_runtime_journals_held",
@@ -266,9 +295,11 @@ class GrpcJournalHub final : public JournalHub {
 
  private:
   Status listen() {
+    STATOR_TRY(channel_credentials_, detail::channel_credentials(tls_));
+    STATOR_TRY(const auto credentials, detail::server_credentials(tls_));
     grpc::ServerBuilder builder;
     const std::string wanted = fmt::format("{}:{}", config_.host, config_.port);
-    builder.AddListeningPort(wanted, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(wanted, credentials, &port_);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.RegisterService(&service_);
     builder.SetMaxReceiveMessageSize(kMessageBytesMax);
@@ -310,7 +341,7 @@ class GrpcJournalHub final : public JournalHub {
       auto known = find(id);
       found[id] = known != nullptr && known->address == record.address
                       ? std::move(known)
-                      : std::make_shared<Peer>(record.address);
+                      : std::make_shared<Peer>(record.address, connect(record.address));
     }
     const MutexLock lock(mutex_);
     if (!stopping_) {
@@ -320,6 +351,14 @@ class GrpcJournalHub final : public JournalHub {
       }
       holders_.set(static_cast<double>(peers_.size()));
     }
+  }
+
+  std::shared_ptr<grpc::Channel> connect(const std::string& address) const {
+    grpc::ChannelArguments arguments;
+    if (tls_ && !config_.tls_name.empty()) {
+      arguments.SetSslTargetNameOverride(config_.tls_name);
+    }
+    return grpc::CreateCustomChannel(address, channel_credentials_, arguments);
   }
 
   std::shared_ptr<Peer> find(HolderId id) const {
@@ -344,12 +383,14 @@ class GrpcJournalHub final : public JournalHub {
   }
 
   const JournalHubConfig config_;
+  const std::optional<TlsFiles> tls_;
   const Clock& clock_;
   const HolderId own_id_;
   SharedStore shared_;
   HolderService service_;
   const Gauge held_bytes_, held_streams_, holders_;
   const Counter call_failures_;
+  std::shared_ptr<grpc::ChannelCredentials> channel_credentials_;  // from listen() on
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   std::unique_ptr<Registration> registration_;
@@ -364,9 +405,10 @@ class GrpcJournalHub final : public JournalHub {
 
 }  // namespace
 
-std::unique_ptr<JournalHub> JournalHub::create(const JournalHubConfig& config, const Clock& clock,
+std::unique_ptr<JournalHub> JournalHub::create(const JournalHubConfig& config,
+                                               std::optional<TlsFiles> tls, const Clock& clock,
                                                Metrics& metrics) {
-  return std::make_unique<GrpcJournalHub>(config, clock, metrics);
+  return std::make_unique<GrpcJournalHub>(config, std::move(tls), clock, metrics);
 }
 
 }  // namespace stator::runtime
