@@ -46,6 +46,7 @@ Outcome run_seeds(FaultSet faults, std::string_view names, uint64_t first, uint6
     sum.refused += out.refused;
     sum.gone += out.gone;
     sum.moves += out.moves;
+    sum.resumed += out.resumed;
     sum.stale += out.stale;
     if (::testing::Test::HasFailure()) {
       break;
@@ -78,6 +79,7 @@ TEST_P(AllFaults, TogetherLeaveAnswersExactOrRefused) {
       run_seeds(FaultSet::all(), "all", 10'000 + GetParam() * kMixedSeeds, kMixedSeeds);
   EXPECT_GT(sum.exact, sum.requests / 2);
   EXPECT_GT(sum.moves, 0U) << "no request was moved: the runs proved little";
+  EXPECT_GT(sum.resumed, 0U) << "no stream went on at another frontend";
 }
 
 INSTANTIATE_TEST_SUITE_P(Sim, AllFaults, ::testing::Range(uint64_t{0}, uint64_t{8}));

@@ -48,11 +48,11 @@ Status run_sim_faults(Invocation& invocation) {
       print(fmt::format("seed {}: {}\n", seed, violation));
     }
     if (count == 1) {
-      print(
-          fmt::format("seed {}: {} requests, {} exact, {} refused, {} gone; {} moves, {} late "
-                      "deltas dropped, {} messages in {:.0f} s; log {:016x}\n",
-                      seed, out.requests, out.exact, out.refused, out.gone, out.moves, out.stale,
-                      out.messages, out.virtual_s, out.log_hash));
+      print(fmt::format(
+          "seed {}: {} requests, {} exact, {} refused, {} gone; {} moves, {} "
+          "streams resumed, {} late deltas dropped, {} messages in {:.0f} s; log {:016x}\n",
+          seed, out.requests, out.exact, out.refused, out.gone, out.moves, out.resumed, out.stale,
+          out.messages, out.virtual_s, out.log_hash));
     }
   }
   if (count > 1) {

@@ -56,7 +56,8 @@ Cluster::Cluster(Parts parts, net::VirtualTime& time, RunLog& log, Random& rando
       log_(log),
       random_(random),
       network_(time, Random(random.next())),
-      store_(time, network_.add_node("store")) {
+      store_(time, network_.add_node("store")),
+      journals_(time, network_, Random(random.next())) {
   settings_ = {.config = make_config(parts_.plan, random_),
                .router = {},
                .card = make_card(),
@@ -113,11 +114,14 @@ void Cluster::start_frontend(uint32_t index) {
   FrontendSlot& slot = frontends_[index];
   network_.restart(slot.node);
   slot.life = std::make_unique<FrontendNode>(
-      FrontendNode::Machine{time_, network_, store_, slot.node}, settings_);
+      FrontendNode::Machine{time_, network_, store_, parts_.plan.resumable ? &journals_ : nullptr,
+                            slot.node},
+      settings_);
   log_.note("frontend {} starts, life {}", index, ++slot.lives);
 }
 
 void Cluster::count(FrontendNode& frontend) {
+  resumed_ += static_cast<uint64_t>(frontend.metric("stator_frontend_resumed_streams_total"));
   moves_ += static_cast<uint64_t>(frontend.metric("dynamo_frontend_model_migration_total"));
   stale_ += static_cast<uint64_t>(frontend.metric("stator_frontend_stale_deltas_total") +
                                   frontend.metric("stator_runtime_stale_deltas_total"));
@@ -202,7 +206,13 @@ void Cluster::block(const PlannedFault& fault) {
   const runtime::NodeId worker = workers_[fault.worker].node;
   const runtime::NodeId frontend = frontends_[fault.frontend].node;
   std::vector<std::pair<runtime::NodeId, runtime::NodeId>> links;
-  if (fault.fault == Fault::kStoreCut) {
+  if (fault.fault == Fault::kCopyCut) {
+    for (const FrontendSlot& other : frontends_) {
+      if (other.node != frontend) {
+        links.emplace_back(frontend, other.node);
+      }
+    }
+  } else if (fault.fault == Fault::kStoreCut) {
     const runtime::NodeId node = fault.amount % 2 == 0 ? worker : frontend;
     links = {{node, store_.node()}, {store_.node(), node}};
   } else if (fault.fault == Fault::kPartition) {
@@ -337,6 +347,7 @@ void Cluster::apply(const PlannedFault& fault) {
     case Fault::kPartition:
     case Fault::kOneWay:
     case Fault::kStoreCut:
+    case Fault::kCopyCut:
       block(fault);
       break;
     case Fault::kSkew:

@@ -65,6 +65,7 @@ class Cluster {
   void check_rest();
   uint64_t moves() const { return moves_; }
   uint64_t stale() const { return stale_; }
+  uint64_t resumed() const { return resumed_; }
   uint64_t messages() const { return network_.messages(); }
 
  private:
@@ -104,12 +105,14 @@ class Cluster {
   Random& random_;
   runtime::VirtualNetwork network_;
   runtime::VirtualStore store_;
+  runtime::VirtualJournals journals_;
   FrontendNode::Settings settings_;
   std::vector<FrontendSlot> frontends_;
   std::vector<WorkerSlot> workers_;
   std::function<void(FrontendNode&)> dying_;
   uint64_t moves_ = 0;
   uint64_t stale_ = 0;
+  uint64_t resumed_ = 0;
 };
 
 }  // namespace stator::fault_sim

@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, kFaultCount> kNames = {
     "crash",     "restart",    "drain",      "hang",       "freeze",        "slow",
     "partition", "one-way",    "delay",      "drop",       "duplicate",     "reorder",
     "corrupt",   "skew",       "store-down", "store-wipe", "store-compact", "lease-loss",
-    "store-cut", "event-loss", "frontend",   "client"};
+    "store-cut", "event-loss", "frontend",   "copy-cut",   "client"};
 
 constexpr std::array<std::string_view, 3> kRouterModes = {"kv", "round_robin", "least_loaded"};
 
@@ -80,6 +80,13 @@ std::vector<Fault> FaultSet::list() const {
   return kinds;
 }
 
+bool Plan::copies_safe() const {
+  const auto count = [this](Fault kind) {
+    return std::ranges::count(faults, kind, &PlannedFault::fault);
+  };
+  return resumable && count(Fault::kFrontend) <= 1 && count(Fault::kCopyCut) == 0;
+}
+
 Plan make_plan(FaultSet kinds, Random& random) {
   Plan plan;
   plan.workers = 2 + static_cast<uint32_t>(random.below(4));
@@ -87,6 +94,7 @@ Plan make_plan(FaultSet kinds, Random& random) {
   plan.requests = 20 + static_cast<uint32_t>(random.below(40));
   plan.router_mode = kRouterModes[random.below(kRouterModes.size())];
   plan.strict = random.below(2) == 0;
+  plan.resumable = plan.frontends > 1 && random.below(4) != 0;
   const std::vector<Fault> known = kinds.list();
   const uint64_t count = known.empty() ? 0 : 1 + random.below(10);
   for (uint64_t i = 0; i < count; ++i) {

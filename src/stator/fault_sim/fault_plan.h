@@ -36,9 +36,10 @@ enum class Fault : uint8_t {
   kStoreCut,      ///< a frontend or worker does not reach discovery
   kEventLoss,     ///< streams of KV events break, what was on its way is lost
   kFrontend,      ///< a frontend dies and starts again
+  kCopyCut,       ///< frontends do not reach each other
   kClient,        ///< clients leave
 };
-inline constexpr size_t kFaultCount = 22;
+inline constexpr size_t kFaultCount = 23;
 std::string_view to_string(Fault fault);
 
 /// Which kinds happen in a run.
@@ -76,6 +77,10 @@ struct Plan {
   std::string router_mode = "kv";
   /// Worker 0 never fails and limits are generous: then no request may fail either.
   bool strict = true;
+  /// Frontends keep copies of each other's streams, and clients come back for the rest.
+  bool resumable = false;
+  /// No copy may be lost: one frontend dies at most, and once.
+  bool copies_safe() const;
   std::vector<PlannedFault> faults;
 };
 

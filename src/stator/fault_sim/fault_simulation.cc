@@ -21,6 +21,8 @@ constexpr Duration kSettle = 2s;         // until workers are found
 constexpr Duration kArrivalsEnd = 14s;   // faults begin and end around them
 constexpr Duration kLook = 1s;           // between two checks
 constexpr Duration kRest = 75s;          // longer than a view doubts what a store has lost
+constexpr Duration kReturn = 500ms;      // until a client whose frontend died comes back
+constexpr int kReturnsMax = 40;          // then it gives up
 constexpr uint64_t kLeavingClients = 8;  // one in so many leaves by itself
 
 /// One run: clients, their cluster and its faults.
@@ -75,6 +77,7 @@ class Run {
     out.log_hash = mix64(log_.hash() ^ cluster_.messages());
     out.violations = log_.violations();
     out.moves = cluster_.moves();
+    out.resumed = cluster_.resumed();
     out.stale = cluster_.stale();
     out.messages = cluster_.messages();
     out.virtual_s = std::chrono::duration<double>(time_.now().time_since_epoch()).count();
@@ -93,6 +96,10 @@ class Run {
     size_t seen_when_gone = 0;
     bool left = false;
     bool judged = false;
+    std::string known;    // whole events of connections that broke
+    std::string last_id;  // not empty: it comes back
+    int returns = 0;
+    std::vector<std::unique_ptr<VirtualClient>> former;
   };
 
   void send(const std::string& body) {
@@ -139,15 +146,72 @@ class Run {
     settle_answers();
     for (const auto& sent : clients_) {
       if (sent->frontend == &node) {
-        sent->client->cut();
-        sent->frontend = nullptr;
+        cut(*sent);
       }
     }
   }
 
+  /// The connection breaks, and with it at any byte what was on its way.
+  void cut(Sent& sent) {
+    const bool running = sent.client->end() == VirtualClient::End::kNone;
+    sent.client->cut();
+    sent.frontend = nullptr;
+    if (!running || !input_.plan.resumable) {
+      return;
+    }
+    const std::string& received = sent.client->received();
+    const size_t arrived =
+        random_.below(2) == 0 ? received.size() : random_.below(received.size() + 1);
+    KnownEvents known = read_events(std::string_view(received).substr(0, arrived));
+    if (!known.events.empty()) {
+      sent.known += known.events;
+      sent.last_id = std::move(known.last_id);
+    }
+    plan_return(sent);
+  }
+
+  void plan_return(Sent& sent) {
+    if (!sent.last_id.empty() && ++sent.returns <= kReturnsMax) {
+      time_.after(Duration(random_.below(static_cast<uint64_t>(kReturn.count()))),
+                  [this, &sent] { come_back(sent); });
+    } else {
+      sent.last_id.clear();
+    }
+  }
+
+  void come_back(Sent& sent) {
+    FrontendNode* frontend =
+        find_ready(static_cast<uint32_t>(random_.below(cluster_.frontend_count())));
+    if (frontend == nullptr) {
+      plan_return(sent);
+      return;
+    }
+    log_.note("the client of request {} comes back", sent.number);
+    sent.former.push_back(std::move(sent.client));
+    sent.client = std::make_unique<VirtualClient>(*sent.body, frontend->shard(), sent.last_id);
+    sent.frontend = frontend;
+    frontend->send(*sent.client);
+  }
+
+  /// It waits to come back, or is told to.
+  bool returns(Sent& sent) {
+    if (sent.last_id.empty() || sent.client->end() == VirtualClient::End::kNone) {
+      return false;
+    }
+    if (sent.frontend == nullptr) {
+      return !sent.left;
+    }
+    if (sent.client->status() == 503 && sent.client->content_type() == "application/json") {
+      sent.frontend = nullptr;
+      plan_return(sent);
+      return !sent.last_id.empty();
+    }
+    return false;
+  }
+
   void settle_answers() {
     for (const auto& sent : clients_) {
-      if (!sent->judged && sent->client->end() != VirtualClient::End::kNone) {
+      if (!sent->judged && !returns(*sent) && sent->client->end() != VirtualClient::End::kNone) {
         sent->judged = true;
         --running_;
         judge(*sent);
@@ -160,7 +224,13 @@ class Run {
     if (client.misuse()) {
       log_.violation("1: request {}: {}", sent.number, *client.misuse());
     }
-    if (client.end() == VirtualClient::End::kGone) {
+    const bool lost = sent.returns > 0 && !sent.left &&
+                      (client.end() == VirtualClient::End::kGone || client.status() == 404);
+    if (lost && input_.plan.copies_safe()) {
+      log_.violation("6: request {}: nobody has the rest: {} {}", sent.number, client.status(),
+                     client.received());
+    }
+    if (lost || client.end() == VirtualClient::End::kGone) {
       ++outcome_.gone;
       if (sent.left && client.received().size() != sent.seen_when_gone) {
         log_.violation("5: request {}: bytes for a client that has left", sent.number);
@@ -176,7 +246,7 @@ class Run {
       }
       return;
     }
-    const auto seen = read_answer(client.content_type(), client.received());
+    const auto seen = read_answer(client.content_type(), sent.known + client.received());
     if (!seen) {
       log_.violation("2: request {}: {}", sent.number, seen.error().message());
       return;

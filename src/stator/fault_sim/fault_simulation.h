@@ -35,6 +35,7 @@ struct Outcome {
   uint32_t refused = 0;  ///< with a typed error
   uint32_t gone = 0;     ///< the client left or its frontend died
   uint64_t moves = 0;    ///< to other workers
+  uint64_t resumed = 0;  ///< streams that went on at another frontend
   uint64_t stale = 0;    ///< deltas of given-up attempts that were dropped
   uint64_t messages = 0;
   double virtual_s = 0;
@@ -50,7 +51,8 @@ struct Outcome {
 ///      plan there are no errors either;
 ///   3  leases sum up to what runs, and to nothing in the end; engines are idle then;
 ///   4  views, sessions and the index of every frontend agree with the truth in the end;
-///   5  nothing is told to a client that has left.
+///   5  nothing is told to a client that has left;
+///   6  a client that comes back to another frontend gets the rest, unless its copy may be lost.
 class FaultSimulation {
  public:
   /// Reads the demo model; answers every body once without faults.

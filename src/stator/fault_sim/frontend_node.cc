@@ -27,6 +27,10 @@ FrontendNode::FrontendNode(Machine machine, const Settings& settings)
       shard_(0, machine.time.clock(), metrics_) {
   STATOR_ASSERT(catalog_.preload(settings.card).has_value(), "the demo model can be served");
   machine_.time.attach(shard_);
+  if (machine_.journals != nullptr) {
+    journals_ = std::make_unique<runtime::VirtualJournalHub>(*machine_.journals, machine_.node,
+                                                             config_.journals);
+  }
   service_ = std::make_unique<frontend::ShardService>(
       shard_, frontend::ShardEnvironment{.config = config_,
                                          .catalog = catalog_,
@@ -35,7 +39,8 @@ FrontendNode::FrontendNode(Machine machine, const Settings& settings)
                                          .encoder = encoder_,
                                          .compute = compute_,
                                          .stage = stage_,
-                                         .fleet = fleet_});
+                                         .fleet = fleet_,
+                                         .journals = journals_.get()});
   machine_.time.on_loop(shard_, [this] {
     runtime::WorkerPoolOptions options;
     options.kv_events = &catalog_;
@@ -48,6 +53,7 @@ FrontendNode::~FrontendNode() {
     service_->stop();
     service_.reset();
   });
+  journals_.reset();
   machine_.time.detach(shard_);
 }
 

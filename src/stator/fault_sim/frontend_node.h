@@ -17,6 +17,7 @@
 #include "stator/net/compute_pool.h"
 #include "stator/net/virtual_time.h"
 #include "stator/router/receipt.h"
+#include "stator/runtime/virtual/virtual_journals.h"
 #include "stator/runtime/virtual/virtual_network.h"
 #include "stator/runtime/virtual/virtual_store.h"
 
@@ -30,6 +31,7 @@ class FrontendNode {
     net::VirtualTime& time;
     runtime::VirtualNetwork& network;
     runtime::VirtualStore& store;
+    runtime::VirtualJournals* journals;  ///< null: streams end with their frontend
     runtime::NodeId node;
   };
   struct Settings {
@@ -72,6 +74,7 @@ class FrontendNode {
   runtime::VirtualDiscovery discovery_;
   std::unique_ptr<runtime::Connector> connector_;
   net::Shard shard_;
+  std::unique_ptr<runtime::VirtualJournalHub> journals_;
   std::unique_ptr<frontend::ShardService> service_;
 };
 

@@ -74,6 +74,9 @@ Result<std::string> read_stream(std::string_view body) {
     if (frame.starts_with(":")) {
       continue;
     }
+    if (frame.starts_with("id:")) {
+      frame.remove_prefix(std::min(frame.find('\n') + 1, frame.size()));
+    }
     if (!frame.starts_with(kData)) {
       return Error(Code::kCorrupt, fmt::format("a frame is '{}'", frame));
     }
@@ -138,9 +141,27 @@ Result<std::string> read_answer(std::string_view content_type, std::string_view 
   }
 }
 
-VirtualClient::VirtualClient(std::string body, net::Shard& shard)
+KnownEvents read_events(std::string_view received) {
+  constexpr std::string_view kId = "id:";
+  KnownEvents known;
+  for (size_t end = 0; (end = received.find("\n\n")) != std::string_view::npos;) {
+    const std::string_view frame = received.substr(0, end + 2);
+    received.remove_prefix(end + 2);
+    known.events += frame;
+    if (frame.starts_with(kId)) {
+      const std::string_view id = frame.substr(kId.size(), frame.find('\n') - kId.size());
+      known.last_id = id.substr(std::min(id.find_first_not_of(' '), id.size()));
+    }
+  }
+  return known;
+}
+
+VirtualClient::VirtualClient(std::string body, net::Shard& shard, std::string_view last_id)
     : request_("POST", "/v1/completions"), shard_(shard) {
   request_.add_header("content-type", "application/json");
+  if (!last_id.empty()) {
+    request_.add_header("last-event-id", std::string(last_id));
+  }
   request_.mutable_body() = std::move(body);
 }
 

@@ -21,12 +21,20 @@ std::vector<std::string> make_bodies();
 /// kCorrupt for what is no complete answer.
 Result<std::string> read_answer(std::string_view content_type, std::string_view body);
 
+/// What a client has of a stream that broke off: whole events, and what it comes back with.
+struct KnownEvents {
+  std::string events;
+  std::string last_id;  ///< empty: it cannot come back
+};
+KnownEvents read_events(std::string_view received);
+
 /// One request of a client, from its sending to the end of its answer. Checks the contract of
 /// HttpExchange, which is also that an answer ends once.
 class VirtualClient final : public net::HttpExchange {
  public:
-  /// Sends `body` to the completions endpoint of whoever has `shard`.
-  VirtualClient(std::string body, net::Shard& shard);
+  /// Sends `body` to the completions endpoint of whoever has `shard`; with `last_id` it wants the
+  /// rest.
+  VirtualClient(std::string body, net::Shard& shard, std::string_view last_id = {});
 
   enum class End : uint8_t {
     kNone,      ///< it still runs
