@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "stator/net/detail/client_tls.h"
 #include "stator/net/detail/grpc_stream.h"
+#include "stator/net/detail/mutual_tls.h"
+#include "stator/net/detail/output_buffer.h"
+#include "stator/net/detail/silence_watch.h"
 #include "stator/net/detail/transport.h"
 #include "stator/net/shard.h"
 
@@ -23,12 +25,9 @@ using boost::asio::ip::tcp;
 using detail::IoState;
 using ErrorCode = boost::system::error_code;
 
-constexpr int kGrpcUnavailable = 14;
 constexpr size_t kReadBytes = size_t{64} * 1024;
 // Reads of one connection in one turn; then the others have theirs.
 constexpr int kReadsPerTurn = 4;
-// A drained output buffer keeps this much.
-constexpr size_t kOutputKept = size_t{64} * 1024;
 
 /// One per shard's thread: what is read is handled before the next read.
 std::vector<char>& read_buffer() {
@@ -99,7 +98,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, GrpcCa
     flush_soon();
   }
 
-  size_t unsent_bytes() const { return stream_.unsent_bytes() + output_.size() - written_; }
+  size_t unsent_bytes() const { return stream_.unsent_bytes() + output_.size(); }
 
   /// Cancels what goes on. Idempotent.
   void close() {
@@ -201,7 +200,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, GrpcCa
         case IoState::kFailed:
           return fail(transport_->failure());
       }
-      heard_ = true;
+      silence_.heard();
       receiving_ = true;
       stream_.receive({buffer.data(), got.bytes});
       receiving_ = false;
@@ -234,12 +233,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, GrpcCa
 
   void flush() {
     for (;;) {
-      if (written_ == output_.size()) {
-        output_.clear();
-        written_ = 0;
-        if (output_.capacity() > kOutputKept) {
-          output_.shrink_to_fit();
-        }
+      if (output_.empty()) {
         stream_.append_output(output_);
         if (output_.empty()) {
           if (stream_.given_up()) {
@@ -248,10 +242,10 @@ class Connection final : public std::enable_shared_from_this<Connection>, GrpcCa
           return;
         }
       }
-      const detail::IoResult put = transport_->write(std::string_view(output_).substr(written_));
+      const detail::IoResult put = transport_->write(output_.front());
       switch (put.state) {
         case IoState::kDone:
-          written_ += put.bytes;
+          output_.consume(put.bytes);
           break;
         case IoState::kWantWrite:
           return wait_writable();
@@ -278,22 +272,25 @@ class Connection final : public std::enable_shared_from_this<Connection>, GrpcCa
 
   /// Asks a silent server for a sign of life, and gives it up when there is none.
   void watch() {
-    const bool silent = !std::exchange(heard_, false);
-    if (silent && asked_) {
+    if (transport_ == nullptr) {
+      silence_.heard();  // how long connecting may take is for the caller to say
+    }
+    const auto verdict = silence_.look();
+    if (verdict == detail::SilenceWatch::Verdict::kGone) {
       return fail("it has been silent for too long");
     }
-    asked_ = silent && transport_ != nullptr;
-    if (asked_) {
+    const bool ask = verdict == detail::SilenceWatch::Verdict::kAsk;
+    if (ask) {
       stream_.ping();
       flush();
     }
-    watchdog_ = shard_.after(asked_ ? options_.keepalive_timeout : options_.keepalive_interval,
+    watchdog_ = shard_.after(ask ? options_.keepalive_timeout : options_.keepalive_interval,
                              [this] { watch(); });
   }
 
   void fail(std::string reason) {
     const auto self = shared_from_this();
-    stream_.end({kGrpcUnavailable, std::move(reason)});
+    stream_.end({detail::kGrpcUnavailable, std::move(reason)});
   }
 
   /// Tells the server, as far as that goes without waiting.
@@ -320,11 +317,9 @@ class Connection final : public std::enable_shared_from_this<Connection>, GrpcCa
   tcp::socket socket_;
   std::unique_ptr<detail::Transport> transport_;  // once connected
   detail::GrpcStream stream_;
-  std::string output_;  // the first written_ bytes are gone
-  size_t written_ = 0;
+  detail::OutputBuffer output_{detail::kGrpcCapacityKept};
   Timer watchdog_;
-  bool heard_ = false;  // since the watchdog looked last
-  bool asked_ = false;
+  detail::SilenceWatch silence_;
   bool read_waiting_ = false;
   bool write_waiting_ = false;
   bool flush_posted_ = false;

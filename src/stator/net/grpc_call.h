@@ -20,6 +20,7 @@ class Shard;
 struct GrpcOutcome {
   int status = 0;
   std::string message;
+  bool ok() const { return status == 0; }
 };
 
 /// Told on the shard's loop, never from inside a call to the GrpcCall. May destroy it.

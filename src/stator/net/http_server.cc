@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
-#include <cerrno>
 #include <utility>
 
 #include "stator/core/assert.h"
-#include "stator/core/log.h"
+#include "stator/net/detail/acceptor.h"
 #include "stator/net/detail/http_connection.h"
 #include "stator/net/detail/server_context.h"
 #include "stator/net/detail/shared_server.h"
@@ -22,15 +20,9 @@
 namespace stator::net {
 namespace {
 
-using boost::asio::posix::descriptor_base;
 using detail::HttpConnection;
 using std::chrono::milliseconds;
-using ErrorCode = boost::system::error_code;
 
-// Connections taken per turn, so that a storm of them does not hold up streams.
-constexpr int kAcceptsPerTurn = 64;
-constexpr Duration kAcceptBackoffMin = milliseconds(5);
-constexpr Duration kAcceptBackoffMax = std::chrono::seconds(1);
 constexpr Duration kSweepMin = milliseconds(5);
 constexpr Duration kSweepMax = std::chrono::seconds(1);
 
@@ -59,15 +51,11 @@ class Server final : public detail::SharedServer, private TurnHook {
 
   Status start(std::vector<detail::ListenSocket> sockets) {
     for (detail::ListenSocket& socket : sockets) {
-      auto acceptor = std::make_shared<Acceptor>(shard_.io());
-      ErrorCode ec;
-      acceptor->socket.assign(socket.fd.get(), ec);
-      if (ec) {
-        return Error(Code::kIo, "watching the listening socket: " + ec.message());
-      }
-      static_cast<void>(socket.fd.release());
-      acceptor->server = this;
       port_ = socket.port;
+      STATOR_TRY(auto acceptor,
+                 detail::Acceptor::open(
+                     shard_, std::move(socket), context_.metrics.accept_backoffs,
+                     [this](detail::FileDescriptor fd) { add_connection(std::move(fd)); }));
       acceptors_.push_back(std::move(acceptor));
     }
     shard_.add_turn_hook(TurnPhase::kFlush, *this);
@@ -78,7 +66,7 @@ class Server final : public detail::SharedServer, private TurnHook {
   uint16_t port() const override { return port_; }
   void start_accepting() override;
   void send_clients_away() override { context_.send_away = true; }
-  void close_listeners() override;
+  void close_listeners() override { acceptors_.clear(); }
   void stop_accepting() override;
   void close_all() override;
   size_t connection_count() const override {
@@ -89,18 +77,6 @@ class Server final : public detail::SharedServer, private TurnHook {
   }
 
  private:
-  // shared_ptr because a cancelled wait completes after the server closed the socket or died.
-  struct Acceptor : std::enable_shared_from_this<Acceptor> {
-    explicit Acceptor(boost::asio::io_context& io) : socket(io) {}
-    boost::asio::posix::stream_descriptor socket;
-    Server* server = nullptr;
-    Timer retry;
-    Duration backoff = kAcceptBackoffMin;
-  };
-
-  static void wait_acceptable(const std::shared_ptr<Acceptor>& acceptor);
-  void accept_ready(const std::shared_ptr<Acceptor>& acceptor);
-  void back_off(const std::shared_ptr<Acceptor>& acceptor, int error);
   void add_connection(detail::FileDescriptor fd);
   void reject_connection(const detail::FileDescriptor& fd);
   void sweep();
@@ -111,7 +87,7 @@ class Server final : public detail::SharedServer, private TurnHook {
   Shard& shard_;
   detail::ServerContext context_;
   std::unique_ptr<detail::TlsContext> tls_;  // null for plain HTTP
-  std::vector<std::shared_ptr<Acceptor>> acceptors_;
+  std::vector<std::unique_ptr<detail::Acceptor>> acceptors_;
   uint16_t port_ = 0;
   std::vector<std::shared_ptr<HttpConnection>> connections_;
   std::vector<HttpConnection*> flushing_;  // scratch, kept for its capacity
@@ -124,43 +100,8 @@ class Server final : public detail::SharedServer, private TurnHook {
 
 void Server::start_accepting() {
   for (const auto& acceptor : acceptors_) {
-    wait_acceptable(acceptor);
+    acceptor->start();
   }
-}
-
-void Server::wait_acceptable(const std::shared_ptr<Acceptor>& acceptor) {
-  acceptor->socket.async_wait(descriptor_base::wait_read, [acceptor](const ErrorCode& ec) {
-    if (!ec && acceptor->server != nullptr) {
-      acceptor->server->accept_ready(acceptor);
-    }
-  });
-}
-
-void Server::accept_ready(const std::shared_ptr<Acceptor>& acceptor) {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    detail::Accepted accepted = detail::accept_tcp(acceptor->socket.native_handle());
-    if (accepted.error != 0) {
-      return back_off(acceptor, accepted.error);
-    }
-    if (!accepted.fd.open()) {
-      break;
-    }
-    acceptor->backoff = kAcceptBackoffMin;
-    add_connection(std::move(accepted.fd));
-  }
-  if (acceptor->socket.is_open()) {
-    wait_acceptable(acceptor);
-  }
-}
-
-void Server::back_off(const std::shared_ptr<Acceptor>& acceptor, int error) {
-  context_.metrics.accept_backoffs.add();
-  log::warn("net", "cannot accept connections for now; if files run out, raise ulimit -n",
-            {{"error", detail::error_text(error)}, {"port", port_}});
-  // The timer goes with the acceptor, and both at the latest with the server.
-  acceptor->retry = shard_.after(
-      acceptor->backoff, [this, at = acceptor.get()] { accept_ready(at->shared_from_this()); });
-  acceptor->backoff = std::min(acceptor->backoff * 2, kAcceptBackoffMax);
 }
 
 void Server::add_connection(detail::FileDescriptor fd) {
@@ -206,20 +147,9 @@ void Server::reject_connection(const detail::FileDescriptor& fd) {
   static_cast<void>(transport->read(context_.read_buffer));
 }
 
-void Server::close_listeners() {
-  for (const auto& acceptor : acceptors_) {
-    acceptor->server = nullptr;
-    acceptor->retry.cancel();
-    ErrorCode ignored;
-    acceptor->socket.close(
-        ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
-  }
-  acceptors_.clear();
-}
-
 void Server::stop_accepting() {
   for (const auto& acceptor : acceptors_) {
-    accept_ready(acceptor);  // who is in the queue has been promised an answer
+    acceptor->take_waiting();  // who is in the queue has been promised an answer
   }
   close_listeners();
   context_.send_away = true;

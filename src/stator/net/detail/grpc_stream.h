@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <nghttp2/nghttp2.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 
+#include "stator/net/detail/grpc_codec.h"
+#include "stator/net/detail/output_buffer.h"
 #include "stator/net/grpc_call.h"
 
 namespace stator::net::detail {
@@ -38,9 +37,8 @@ class GrpcStream {
   /// Queues a message; append_output() sends it as far as the server's window goes.
   void send(std::string_view message);
   /// Bytes of messages that have not been handed out.
-  size_t unsent_bytes() const { return outgoing_.size() - handed_out_; }
+  size_t unsent_bytes() const { return outgoing_.size(); }
   void ping();
-  bool ping_unanswered() const { return pings_sent_ != pings_answered_; }
   /// Tells the server that the call is off. on_end does not follow.
   void cancel();
 
@@ -50,35 +48,27 @@ class GrpcStream {
   bool ended() const { return ended_; }
 
   /// Appends what is to be sent now.
-  void append_output(std::string& out);
+  void append_output(OutputBuffer& out);
   /// The server broke HTTP/2's rules and has been told so by what append_output() brought: nothing
   /// more can come.
-  bool given_up() const;
+  bool given_up() const { return http2_given_up(session_.get()); }
 
  private:
   struct Callbacks;
-  struct SessionDeleter {
-    void operator()(nghttp2_session* session) const { nghttp2_session_del(session); }
-  };
 
   void take_data(std::string_view bytes);
   void take_header(std::string_view name, std::string_view value);
   void on_end_of_stream();
   void on_broken_off(uint32_t http2_error);
-  ssize_t hand_out(uint8_t* to, size_t size, uint32_t* flags);
 
   GrpcCallListener& listener_;
-  const size_t message_bytes_max_;
-  std::unique_ptr<nghttp2_session, SessionDeleter> session_;
+  Http2Session session_;
   int32_t stream_ = -1;
 
-  std::string incoming_;  // the beginning of a message whose end has not arrived
-  std::string outgoing_;  // framed messages; the first handed_out_ bytes are gone
-  size_t handed_out_ = 0;
-  bool starved_ = false;  // nghttp2 found nothing to send and waits to be told
+  GrpcMessageReader incoming_;
+  OutputBuffer outgoing_{kGrpcCapacityKept};  // framed messages
+  bool starved_ = false;                      // nghttp2 found nothing to send and waits to be told
 
-  uint64_t pings_sent_ = 0;
-  uint64_t pings_answered_ = 0;
   int http_status_ = 0;
   bool grpc_answer_ = false;
   int grpc_status_ = -1;  // none yet

@@ -57,7 +57,7 @@ void OutputBuffer::consume(size_t count) {
 void OutputBuffer::clear() {
   sent_ = 0;
   chunk_start_ = kNoChunk;
-  if (bytes_.capacity() > kCapacityKept) {
+  if (bytes_.capacity() > capacity_kept_) {
     bytes_ = std::string();
   } else {
     bytes_.clear();

@@ -13,6 +13,10 @@ namespace stator::net::detail {
 /// O1  Bytes returned by front() never change until they are consumed.
 class OutputBuffer {
  public:
+  /// A drained buffer keeps `capacity_kept` bytes of memory. By default a few tokens' events: an
+  /// idle stream costs no more.
+  explicit OutputBuffer(size_t capacity_kept = 2048) : capacity_kept_(capacity_kept) {}
+
   /// Bytes that are already framed: heads, whole bodies. Seals an open chunk first.
   void append_raw(std::string_view bytes);
   /// Data of a chunked body; opens a chunk when none is open.
@@ -33,11 +37,10 @@ class OutputBuffer {
 
  private:
   static constexpr size_t kNoChunk = static_cast<size_t>(-1);
-  // A drained buffer keeps this much: a few tokens' events. An idle stream costs no more.
-  static constexpr size_t kCapacityKept = 2048;
   // A partly sent buffer is moved to the front of its memory once this much is gone.
   static constexpr size_t kCompactFrom = 64 * 1024;
 
+  size_t capacity_kept_;
   std::string bytes_;
   size_t sent_ = 0;
   size_t chunk_start_ = kNoChunk;

@@ -144,6 +144,21 @@ Result<ListenSocket> listen_tcp(const std::string& host, uint16_t port, Sharing 
   return result;
 }
 
+std::string peer_address(int fd) {
+  sockaddr_storage peer = {};
+  socklen_t length = sizeof(peer);
+  char host[INET6_ADDRSTRLEN] = "";
+  if (::getpeername(fd, std::bit_cast<sockaddr*>(&peer), &length) != 0) {
+    return {};
+  }
+  const auto* v4 = std::bit_cast<const sockaddr_in*>(&peer);
+  const auto* v6 = std::bit_cast<const sockaddr_in6*>(&peer);
+  const void* address = peer.ss_family == AF_INET ? static_cast<const void*>(&v4->sin_addr)
+                                                  : static_cast<const void*>(&v6->sin6_addr);
+  ::inet_ntop(peer.ss_family, address, host, sizeof(host));
+  return place(host, ntohs(v4->sin_port));
+}
+
 Accepted accept_tcp(int listener) {
   for (;;) {
     FileDescriptor fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));

@@ -51,6 +51,9 @@ struct Accepted {
   int error = 0;      ///< errno worth backing off for (descriptors, memory), else 0
 };
 
+/// "host:port" of a connected socket's other end; empty when it has gone.
+std::string peer_address(int fd);
+
 /// Takes one connection without blocking.
 Accepted accept_tcp(int listener);
 

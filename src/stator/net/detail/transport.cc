@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/net/detail/transport.h"
 
+#include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
+#include <openssl/x509v3.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -74,6 +76,38 @@ struct SslDeleter {
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
 };
 
+std::string as_text(const ASN1_STRING& name) {
+  return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(&name)),
+          static_cast<size_t>(ASN1_STRING_length(&name))};
+}
+
+std::string address_text(const ASN1_OCTET_STRING& address) {
+  const bool v4 = ASN1_STRING_length(&address) == sizeof(in_addr);
+  char text[INET6_ADDRSTRLEN] = "";
+  if (v4 || ASN1_STRING_length(&address) == sizeof(in6_addr)) {
+    ::inet_ntop(v4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(&address), text, sizeof(text));
+  }
+  return text;
+}
+
+std::vector<std::string> alternative_names(const X509& certificate) {
+  struct Deleter {
+    void operator()(GENERAL_NAMES* of) const { GENERAL_NAMES_free(of); }
+  };
+  const std::unique_ptr<GENERAL_NAMES, Deleter> found(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr)));
+  std::vector<std::string> names;
+  for (int i = 0; found != nullptr && i < sk_GENERAL_NAME_num(found.get()); ++i) {
+    const GENERAL_NAME& name = *sk_GENERAL_NAME_value(found.get(), i);
+    if (name.type == GEN_DNS || name.type == GEN_URI) {
+      names.push_back(as_text(*name.d.ia5));
+    } else if (name.type == GEN_IPADD) {
+      names.push_back(address_text(*name.d.ip));
+    }
+  }
+  return names;
+}
+
 class TlsTransport final : public Transport {
  public:
   TlsTransport(std::unique_ptr<SSL, SslDeleter> ssl, int fd) : ssl_(std::move(ssl)), fd_(fd) {}
@@ -104,6 +138,11 @@ class TlsTransport final : public Transport {
   }
 
   std::string failure() const override { return failure_; }
+
+  std::vector<std::string> peer_names() const override {
+    const X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
+    return certificate != nullptr ? alternative_names(*certificate) : std::vector<std::string>();
+  }
 
  private:
   IoResult stopped(int outcome) {
@@ -172,6 +211,15 @@ std::unique_ptr<Transport> make_tls_client_transport(ssl_ctx_st& context, int fd
   return std::make_unique<TlsTransport>(std::move(ssl), fd);
 }
 
+std::unique_ptr<Transport> make_tls_server_transport(ssl_ctx_st& context, int fd) {
+  std::unique_ptr<SSL, SslDeleter> ssl(SSL_new(&context));
+  if (ssl == nullptr || SSL_set_fd(ssl.get(), fd) != 1) {
+    return nullptr;
+  }
+  SSL_set_accept_state(ssl.get());
+  return std::make_unique<TlsTransport>(std::move(ssl), fd);
+}
+
 struct TlsContext::State {
   std::unique_ptr<SSL_CTX, SslDeleter> context;
 };
@@ -207,12 +255,7 @@ Result<std::unique_ptr<TlsContext>> TlsContext::load(const std::string& cert_pat
 }
 
 std::unique_ptr<Transport> TlsContext::accept(int fd) const {
-  std::unique_ptr<SSL, SslDeleter> ssl(SSL_new(state_->context.get()));
-  if (ssl == nullptr || SSL_set_fd(ssl.get(), fd) != 1) {
-    return nullptr;
-  }
-  SSL_set_accept_state(ssl.get());
-  return std::make_unique<TlsTransport>(std::move(ssl), fd);
+  return make_tls_server_transport(*state_->context, fd);
 }
 
 }  // namespace stator::net::detail

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "stator/core/result.h"
 
@@ -44,6 +45,9 @@ class Transport {
   virtual void shutdown_write() = 0;
   /// After kFailed: what was wrong, for an operator.
   virtual std::string failure() const = 0;
+  /// The subject alternative names of the certificate that the peer has shown: DNS names, URIs, IP
+  /// addresses. After the handshake; empty for plain connections.
+  virtual std::vector<std::string> peer_names() const { return {}; }
 };
 
 std::unique_ptr<Transport> make_plain_transport(int fd);
@@ -53,6 +57,9 @@ std::unique_ptr<Transport> make_plain_transport(int fd);
 /// Null when out of memory. `context` is an SSL_CTX.
 std::unique_ptr<Transport> make_tls_client_transport(ssl_ctx_st& context, int fd,
                                                      const std::string& name);
+
+/// The server's side, as `context` has it. Null when out of memory.
+std::unique_ptr<Transport> make_tls_server_transport(ssl_ctx_st& context, int fd);
 
 /// Certificate and key of a TLS server; TLS 1.2 or later. Thread-safe once made.
 class TlsContext {

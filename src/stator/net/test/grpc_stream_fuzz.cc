@@ -17,6 +17,7 @@ namespace {
 using stator::net::GrpcCallListener;
 using stator::net::GrpcOutcome;
 using stator::net::detail::GrpcStream;
+using stator::net::detail::OutputBuffer;
 
 class Recorder final : public GrpcCallListener {
  public:
@@ -33,7 +34,7 @@ Recorder hear(std::string_view bytes, size_t piece_max) {
   stator::Random random(piece_max);
   Recorder heard;
   GrpcStream stream({"worker", "/p", false, 4096}, heard);
-  std::string out;
+  OutputBuffer out;
   stream.append_output(out);
   while (!bytes.empty() && !stream.ended()) {
     const size_t piece = std::min(1 + random.below(piece_max), bytes.size());

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/detail/grpc_codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace stator::net::detail {
+namespace {
+
+constexpr size_t kPrefixBytes = 5;  // compressed flag, length
+constexpr size_t kTimeoutDigitsMax = 8;
+
+uint32_t read_length(const char* bytes) {
+  std::array<unsigned char, 4> raw{};
+  std::memcpy(raw.data(), bytes, raw.size());
+  return uint32_t{raw[0]} << 24 | uint32_t{raw[1]} << 16 | uint32_t{raw[2]} << 8 | raw[3];
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') {
+    return c - '0';
+  }
+  const char lower = static_cast<char>(c | 0x20);
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+}  // namespace
+
+nghttp2_nv http2_field(std::string_view name, std::string_view value) {
+  // nghttp2 writes to neither.
+  return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
+          reinterpret_cast<uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(),
+          NGHTTP2_NV_FLAG_NONE};
+}
+
+bool http2_given_up(nghttp2_session* session) {
+  return nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0;
+}
+
+void append_http2_output(nghttp2_session* session, OutputBuffer& out) {
+  for (;;) {
+    const uint8_t* bytes = nullptr;
+    const ssize_t size = nghttp2_session_mem_send(session, &bytes);
+    if (size <= 0) {
+      return;  // an error is memory's end; the streams then starve and the keep-alive ends them
+    }
+    out.append_raw({reinterpret_cast<const char*>(bytes), static_cast<size_t>(size)});
+  }
+}
+
+ssize_t hand_out(OutputBuffer& from, uint8_t* to, size_t size) {
+  const std::string_view bytes = from.front().substr(0, size);
+  if (bytes.empty()) {
+    return NGHTTP2_ERR_DEFERRED;
+  }
+  std::memcpy(to, bytes.data(), bytes.size());
+  from.consume(bytes.size());
+  return static_cast<ssize_t>(bytes.size());
+}
+
+void append_grpc_message(OutputBuffer& out, std::string_view message) {
+  const auto size = static_cast<uint32_t>(message.size());
+  const std::array prefix{'\0', static_cast<char>(size >> 24), static_cast<char>(size >> 16),
+                          static_cast<char>(size >> 8), static_cast<char>(size)};
+  out.append_raw({prefix.data(), prefix.size()});
+  out.append_raw(message);
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 &&
+        hex_digit(text[i + 2]) >= 0) {
+      out.push_back(static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2])));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+std::string percent_encoded(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c >= ' ' && c <= '~' && c != '%') {
+      out.push_back(c);
+    } else {
+      fmt::format_to(std::back_inserter(out), "%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
+
+int parse_grpc_number(std::string_view text) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? number : -1;
+}
+
+std::optional<Duration> parse_grpc_timeout(std::string_view text) {
+  if (text.size() < 2 || text.size() > kTimeoutDigitsMax + 1) {
+    return std::nullopt;
+  }
+  const int64_t count = parse_grpc_number(text.substr(0, text.size() - 1));
+  if (count < 0) {
+    return std::nullopt;
+  }
+  switch (text.back()) {
+    case 'H':
+      return std::chrono::hours(std::min<int64_t>(count, 24 * 365));
+    case 'M':
+      return std::chrono::minutes(count);
+    case 'S':
+      return std::chrono::seconds(count);
+    case 'm':
+      return std::chrono::milliseconds(count);
+    case 'u':
+      return std::chrono::microseconds(count);
+    case 'n':
+      return std::chrono::nanoseconds(count);
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Takes bytes until `wanted` are there.
+void GrpcMessageReader::collect(std::string_view& bytes, size_t wanted) {
+  const size_t count = std::min(wanted - incoming_.size(), bytes.size());
+  incoming_.append(bytes.substr(0, count));
+  bytes.remove_prefix(count);
+}
+
+bool GrpcMessageReader::check(const char* prefix) {
+  const size_t size = read_length(prefix + 1);
+  if (*prefix != 0) {
+    trouble_ = {kGrpcUnimplemented, "a message is compressed, which was not offered"};
+  } else if (size > message_bytes_max_) {
+    trouble_ = {kGrpcResourceExhausted,
+                fmt::format("a message of {} bytes, more than {}", size, message_bytes_max_)};
+  }
+  return !trouble_;
+}
+
+std::optional<std::string_view> GrpcMessageReader::next(std::string_view& bytes) {
+  if (std::exchange(handed_out_, false)) {
+    incoming_.clear();
+    if (incoming_.capacity() > kGrpcCapacityKept) {
+      incoming_.shrink_to_fit();
+    }
+  }
+  if (trouble_) {
+    return std::nullopt;
+  }
+  // Whole messages go on from where they are; others are put together first.
+  if (incoming_.empty() && bytes.size() >= kPrefixBytes) {
+    if (!check(bytes.data())) {
+      return std::nullopt;
+    }
+    const size_t size = read_length(bytes.data() + 1);
+    if (bytes.size() - kPrefixBytes >= size) {
+      const std::string_view message = bytes.substr(kPrefixBytes, size);
+      bytes.remove_prefix(kPrefixBytes + size);
+      return message;
+    }
+  }
+  if (incoming_.size() < kPrefixBytes) {
+    collect(bytes, kPrefixBytes);
+    if (incoming_.size() < kPrefixBytes || !check(incoming_.data())) {
+      return std::nullopt;
+    }
+  }
+  const size_t whole = kPrefixBytes + read_length(incoming_.data() + 1);
+  collect(bytes, whole);
+  if (incoming_.size() < whole) {
+    return std::nullopt;
+  }
+  handed_out_ = true;
+  return std::string_view(incoming_).substr(kPrefixBytes);
+}
+
+}  // namespace stator::net::detail

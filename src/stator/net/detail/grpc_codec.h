@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nghttp2/nghttp2.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "stator/core/clock.h"
+#include "stator/net/detail/output_buffer.h"
+#include "stator/net/grpc_call.h"
+
+/// What both halves of gRPC's "HTTP2 protocol" document share: length-prefixed messages, statuses
+/// in header fields. No compression.
+namespace stator::net::detail {
+
+/// Numbers of gRPC's statuses.
+inline constexpr int kGrpcOk = 0;
+inline constexpr int kGrpcUnknown = 2;
+inline constexpr int kGrpcDeadlineExceeded = 4;
+inline constexpr int kGrpcResourceExhausted = 8;
+inline constexpr int kGrpcUnimplemented = 12;
+inline constexpr int kGrpcUnavailable = 14;
+
+inline constexpr std::string_view kGrpcContentType = "application/grpc";
+/// A status' text is cut to this.
+inline constexpr size_t kGrpcTextBytesMax = 4096;
+/// A drained buffer of messages keeps this much.
+inline constexpr size_t kGrpcCapacityKept = size_t{64} * 1024;
+inline constexpr uint32_t kHttp2FrameBytesMax = uint32_t{1024} * 1024;
+
+struct Http2SessionDeleter {
+  void operator()(nghttp2_session* session) const { nghttp2_session_del(session); }
+};
+using Http2Session = std::unique_ptr<nghttp2_session, Http2SessionDeleter>;
+
+/// A header field to submit; nghttp2 copies both.
+nghttp2_nv http2_field(std::string_view name, std::string_view value);
+
+/// Nothing more will be read or written: the peer broke HTTP/2's rules or both are done.
+bool http2_given_up(nghttp2_session* session);
+
+/// Appends what the session has to send now.
+void append_http2_output(nghttp2_session* session, OutputBuffer& out);
+
+/// nghttp2's data source: as many of `from`'s bytes as fit, or NGHTTP2_ERR_DEFERRED.
+ssize_t hand_out(OutputBuffer& from, uint8_t* to, size_t size);
+
+void append_grpc_message(OutputBuffer& out, std::string_view message);
+
+/// grpc-message is percent-encoded; what is not stays as it is.
+std::string percent_decoded(std::string_view text);
+std::string percent_encoded(std::string_view text);
+
+/// −1 for what is no decimal number.
+int parse_grpc_number(std::string_view text);
+
+/// grpc-timeout: "250m" is 250 ms. Nothing for what is none.
+std::optional<Duration> parse_grpc_timeout(std::string_view text);
+
+/// Puts messages together from bytes that come in pieces. Holds at most one, and that only while
+/// its end has not come.
+class GrpcMessageReader {
+ public:
+  explicit GrpcMessageReader(size_t message_bytes_max) : message_bytes_max_(message_bytes_max) {}
+
+  /// The next message, taken off the front of `bytes`; nothing when all of them are taken or there
+  /// is trouble(). Valid until the next call, and only as long as the bytes are.
+  std::optional<std::string_view> next(std::string_view& bytes);
+  /// Set for good by a message that is compressed or longer than the bound.
+  const std::optional<GrpcOutcome>& trouble() const { return trouble_; }
+
+ private:
+  bool check(const char* prefix);
+  void collect(std::string_view& bytes, size_t wanted);
+
+  const size_t message_bytes_max_;
+  std::string incoming_;     // prefix and beginning of a message
+  bool handed_out_ = false;  // incoming_ is a message that next() has returned
+  std::optional<GrpcOutcome> trouble_;
+};
+
+}  // namespace stator::net::detail

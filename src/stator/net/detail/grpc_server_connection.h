@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stator/core/metrics.h"
+#include "stator/core/mutex.h"
+#include "stator/net/detail/grpc_server_streams.h"
+#include "stator/net/detail/output_buffer.h"
+#include "stator/net/detail/silence_watch.h"
+#include "stator/net/detail/socket.h"
+#include "stator/net/detail/transport.h"
+#include "stator/net/grpc_server.h"
+#include "stator/net/shard.h"
+
+namespace stator::net::detail {
+
+class GrpcServerConnection;
+
+struct GrpcServerMetrics {
+  explicit GrpcServerMetrics(Metrics& metrics)
+      : connections_open(
+            metrics.gauge("stator_grpc_connections_open", "Open connections of gRPC clients.")),
+        refused_connections(metrics.counter("stator_grpc_refused_connections_total",
+                                            "Connections beyond the server's bound.")),
+        broken_connections(metrics.counter(
+            "stator_grpc_broken_connections_total",
+            "Connections closed because the client broke HTTP/2's or TLS's rules.")),
+        silent_connections(metrics.counter("stator_grpc_silent_connections_total",
+                                           "Connections closed because the client gave no sign of "
+                                           "life.")),
+        accept_backoffs(
+            metrics.counter("stator_grpc_accept_backoff_total",
+                            "Pauses in accepting after an error, such as too many open files.")) {}
+  Gauge connections_open;
+  Counter refused_connections;
+  Counter broken_connections;
+  Counter silent_connections;
+  Counter accept_backoffs;
+};
+
+/// What the connections of a server share. Outlives them.
+struct GrpcServerContext {
+  Shard& shard;
+  const GrpcServerOptions options;
+  const GrpcServer::Methods methods;
+  const GrpcServerMetrics metrics;
+  /// On the loop, last of all.
+  std::function<void(GrpcServerConnection&)> on_closed;
+};
+
+/// A client's connection. The loop reads; whoever has something to say writes.
+///
+///   loop ── read ──► streams_ ── arrivals ──► handlers (without the lock)
+///   any thread ── send, flush ──► streams_ ──► output_ ──► socket
+///
+/// C1  `mutex_` guards all that reading and writing share, and no handler is called under it: who
+///     holds it waits for nobody.
+/// C2  What a writer cannot do itself (wait for the socket, tell handlers, close) it leaves to the
+///     loop: wake_loop().
+/// C3  After close() nothing is read or written, and every handler has heard on_gone.
+class GrpcServerConnection final : public std::enable_shared_from_this<GrpcServerConnection> {
+ public:
+  /// Null when out of memory or when the client has gone already.
+  static std::shared_ptr<GrpcServerConnection> open(GrpcServerContext& context, FileDescriptor fd);
+
+  GrpcServerConnection(GrpcServerContext& context, FileDescriptor fd,
+                       std::unique_ptr<Transport> transport, std::string address);
+  GrpcServerConnection(const GrpcServerConnection&) = delete;
+  GrpcServerConnection& operator=(const GrpcServerConnection&) = delete;
+  ~GrpcServerConnection() = default;
+
+  // The loop.
+  void start();
+  /// Takes no new calls, and closes when there are none.
+  void go_away();
+  void close();
+
+ private:
+  class Call;
+
+  // The loop.
+  void wait_readable();
+  void wait_writable();
+  void read();
+  void attend();
+  void deliver(GrpcArrival& arrival);
+  void begin_call(const GrpcArrival& arrival);
+  void watch();
+  void broken();
+
+  // Any thread.
+  void send(int32_t stream, std::string_view message) STATOR_EXCLUDES(mutex_);
+  void flush_now() STATOR_EXCLUDES(mutex_);
+  bool has_room(int32_t stream) STATOR_EXCLUDES(mutex_);
+  size_t unsent_bytes(int32_t stream) STATOR_EXCLUDES(mutex_);
+  void finish(int32_t stream, const GrpcOutcome& outcome) STATOR_EXCLUDES(mutex_);
+  void hold(int32_t stream) STATOR_EXCLUDES(mutex_);
+  void go_on(int32_t stream) STATOR_EXCLUDES(mutex_);
+  void flush() STATOR_REQUIRES(mutex_);
+  size_t waiting_bytes(int32_t stream) const STATOR_REQUIRES(mutex_);
+  std::vector<int32_t> take_roomy() STATOR_REQUIRES(mutex_);
+  bool loop_is_needed() const STATOR_REQUIRES(mutex_);
+  void wake_loop_if_needed() STATOR_REQUIRES(mutex_);
+
+  GrpcServerContext& context_;
+  GrpcCaller caller_;  // names: set before the first call
+
+  Mutex mutex_;
+  const std::unique_ptr<Transport> transport_ STATOR_GUARDED_BY(mutex_);
+  GrpcServerStreams streams_ STATOR_GUARDED_BY(mutex_);
+  OutputBuffer output_ STATOR_GUARDED_BY(mutex_){kGrpcCapacityKept};
+  std::vector<int32_t> roomless_ STATOR_GUARDED_BY(mutex_);  // streams to tell when there is room
+  bool blocked_ STATOR_GUARDED_BY(mutex_) = false;           // the socket is full
+  bool woken_ STATOR_GUARDED_BY(mutex_) = false;             // attend() is on its way
+  bool shut_ STATOR_GUARDED_BY(mutex_) = false;              // C3
+
+  // The loop's.
+  boost::asio::ip::tcp::socket socket_;
+  std::map<int32_t, std::shared_ptr<Call>> calls_;
+  Timer watchdog_;
+  SilenceWatch silence_;
+  bool read_waiting_ = false;
+  bool write_waiting_ = false;
+  bool named_ = false;  // caller_.names are set
+  bool delivering_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace stator::net::detail

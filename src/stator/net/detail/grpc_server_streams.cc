@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/detail/grpc_server_streams.h"
+
+#include <array>
+#include <utility>
+
+#include "stator/core/assert.h"
+
+namespace stator::net::detail {
+namespace {
+
+// What all of a connection's calls may send ahead of us.
+constexpr int32_t kConnectionWindowBytes = 4 * 1024 * 1024;
+constexpr uint32_t kHeaderListBytesMax = 16 * 1024;
+constexpr size_t kPathBytesMax = 1024;
+
+std::string_view text(const uint8_t* bytes, size_t size) {
+  return {reinterpret_cast<const char*>(bytes), size};
+}
+
+struct OptionDeleter {
+  void operator()(nghttp2_option* option) const { nghttp2_option_del(option); }
+};
+struct CallbacksDeleter {
+  void operator()(nghttp2_session_callbacks* of) const { nghttp2_session_callbacks_del(of); }
+};
+
+}  // namespace
+
+/// nghttp2's calls, which all come from inside mem_recv and mem_send.
+struct GrpcServerStreams::Callbacks {
+  static GrpcServerStreams& self(void* user) { return *static_cast<GrpcServerStreams*>(user); }
+
+  static int on_begin(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
+    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
+      self(user).streams_.try_emplace(frame->hd.stream_id, self(user).limits_.message_bytes_max);
+    }
+    return 0;
+  }
+  static int on_header(nghttp2_session* /*session*/, const nghttp2_frame* frame,
+                       const uint8_t* name, size_t name_size, const uint8_t* value,
+                       size_t value_size, uint8_t /*flags*/, void* user) {
+    Stream* const stream = self(user).find(frame->hd.stream_id);
+    if (stream != nullptr && !stream->called) {
+      self(user).take_header(*stream, text(name, name_size), text(value, value_size));
+    }
+    return 0;
+  }
+  static int on_data(nghttp2_session* /*session*/, uint8_t /*flags*/, int32_t id,
+                     const uint8_t* data, size_t size, void* user) {
+    self(user).take_data(id, text(data, size));
+    return 0;
+  }
+  static int on_frame(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
+    Stream* const stream = self(user).find(frame->hd.stream_id);
+    const bool carries_end = frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA;
+    if (stream == nullptr || !carries_end) {
+      return 0;
+    }
+    if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
+      self(user).on_head(frame->hd.stream_id, *stream);
+    }
+    if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
+      stream->half_closed = true;
+      self(user).on_half_closed(frame->hd.stream_id, *stream);
+    }
+    return 0;
+  }
+  static int on_sent(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
+    if (frame->hd.type == NGHTTP2_HEADERS && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
+      self(user).on_sent_status(frame->hd.stream_id);
+    }
+    return 0;
+  }
+  static int on_close(nghttp2_session* /*session*/, int32_t id, uint32_t /*error*/, void* user) {
+    self(user).on_closed(id);
+    return 0;
+  }
+  static ssize_t on_read(nghttp2_session* /*session*/, int32_t id, uint8_t* to, size_t size,
+                         uint32_t* flags, nghttp2_data_source* /*source*/, void* user) {
+    return self(user).read_answer(id, to, size, flags);
+  }
+};
+
+GrpcServerStreams::GrpcServerStreams(const Limits& limits) : limits_(limits) {
+  nghttp2_session_callbacks* raw_callbacks = nullptr;
+  nghttp2_option* raw_option = nullptr;
+  STATOR_ASSERT(
+      nghttp2_session_callbacks_new(&raw_callbacks) == 0 && nghttp2_option_new(&raw_option) == 0,
+      "memory for an HTTP/2 session");
+  const std::unique_ptr<nghttp2_session_callbacks, CallbacksDeleter> callbacks(raw_callbacks);
+  const std::unique_ptr<nghttp2_option, OptionDeleter> option(raw_option);
+  nghttp2_session_callbacks_set_on_begin_headers_callback(raw_callbacks, Callbacks::on_begin);
+  nghttp2_session_callbacks_set_on_header_callback(raw_callbacks, Callbacks::on_header);
+  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(raw_callbacks, Callbacks::on_data);
+  nghttp2_session_callbacks_set_on_frame_recv_callback(raw_callbacks, Callbacks::on_frame);
+  nghttp2_session_callbacks_set_on_frame_send_callback(raw_callbacks, Callbacks::on_sent);
+  nghttp2_session_callbacks_set_on_stream_close_callback(raw_callbacks, Callbacks::on_close);
+  nghttp2_option_set_no_auto_window_update(raw_option, 1);  // R2
+  nghttp2_session* session = nullptr;
+  STATOR_ASSERT(nghttp2_session_server_new2(&session, raw_callbacks, this, raw_option) == 0,
+                "memory for an HTTP/2 session");
+  session_.reset(session);
+
+  const std::array settings{
+      nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits_.streams_max},
+      nghttp2_settings_entry{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, kStreamWindowBytes},
+      nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_FRAME_SIZE, kHttp2FrameBytesMax},
+      nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, kHeaderListBytesMax}};
+  nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, settings.data(), settings.size());
+  nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, kConnectionWindowBytes);
+}
+
+GrpcServerStreams::~GrpcServerStreams() = default;
+
+GrpcServerStreams::Stream* GrpcServerStreams::find(int32_t id) {
+  const auto found = streams_.find(id);
+  return found == streams_.end() ? nullptr : &found->second;
+}
+
+bool GrpcServerStreams::receive(std::string_view bytes) {
+  return nghttp2_session_mem_recv(session_.get(), reinterpret_cast<const uint8_t*>(bytes.data()),
+                                  bytes.size()) >= 0;
+}
+
+std::vector<GrpcArrival> GrpcServerStreams::take_arrivals() {
+  return std::exchange(arrivals_, {});
+}
+
+void GrpcServerStreams::take_header(Stream& stream, std::string_view name, std::string_view value) {
+  if (name == ":path") {
+    stream.path = value.substr(0, kPathBytesMax);
+  } else if (name == "content-type") {
+    stream.grpc = value.starts_with(kGrpcContentType);
+  } else if (name == "grpc-timeout") {
+    stream.timeout = parse_grpc_timeout(value);
+  }
+}
+
+void GrpcServerStreams::on_head(int32_t id, Stream& stream) {
+  stream.called = stream.grpc;
+  if (!stream.called) {
+    refuse(id, "415");
+    return;
+  }
+  arrivals_.push_back({GrpcArrival::Kind::kCall, id, std::move(stream.path), stream.timeout});
+}
+
+/// An answer for those who speak HTTP, but not gRPC.
+void GrpcServerStreams::refuse(int32_t id, const char* http_status) {
+  const std::array head{http2_field(":status", http_status)};
+  nghttp2_submit_response(session_.get(), id, head.data(), head.size(), nullptr);
+}
+
+void GrpcServerStreams::take_data(int32_t id, std::string_view bytes) {
+  // Nobody else's calls wait for a held one.
+  nghttp2_session_consume_connection(session_.get(), bytes.size());
+  Stream* const stream = find(id);
+  if (stream == nullptr) {
+    return;
+  }
+  if (stream->holding) {
+    stream->held.append(bytes);
+    return;
+  }
+  nghttp2_session_consume_stream(session_.get(), id, bytes.size());
+  feed(id, *stream, bytes);
+}
+
+void GrpcServerStreams::feed(int32_t id, Stream& stream, std::string_view bytes) {
+  if (!stream.called || stream.outcome) {
+    return;  // it has its answer
+  }
+  while (const auto message = stream.incoming.next(bytes)) {
+    arrivals_.push_back({GrpcArrival::Kind::kMessage, id, std::string(*message), std::nullopt});
+  }
+  if (stream.incoming.trouble()) {
+    finish(id, *stream.incoming.trouble());
+  }
+}
+
+void GrpcServerStreams::on_half_closed(int32_t id, Stream& stream) {
+  if (stream.called && !stream.holding && !stream.outcome &&
+      !std::exchange(stream.half_close_told, true)) {
+    arrivals_.push_back({GrpcArrival::Kind::kHalfClosed, id, {}, std::nullopt});
+  }
+}
+
+void GrpcServerStreams::hold(int32_t stream) {
+  if (Stream* const found = find(stream)) {
+    found->holding = true;
+  }
+}
+
+void GrpcServerStreams::go_on(int32_t stream) {
+  Stream* const found = find(stream);
+  if (found == nullptr || !std::exchange(found->holding, false)) {
+    return;
+  }
+  const std::string held = std::exchange(found->held, {});
+  nghttp2_session_consume_stream(session_.get(), stream, held.size());
+  feed(stream, *found, held);
+  if (found->half_closed) {
+    on_half_closed(stream, *found);
+  }
+}
+
+void GrpcServerStreams::send(int32_t stream, std::string_view message) {
+  Stream* const found = find(stream);
+  if (found == nullptr || found->outcome) {
+    return;
+  }
+  append_grpc_message(found->outgoing, message);
+  if (!std::exchange(found->answering, true)) {
+    const std::array head{http2_field(":status", "200"),
+                          http2_field("content-type", kGrpcContentType)};
+    nghttp2_data_provider provider{};
+    provider.read_callback = Callbacks::on_read;
+    nghttp2_submit_response(session_.get(), stream, head.data(), head.size(), &provider);
+  } else if (std::exchange(found->starved, false)) {
+    nghttp2_session_resume_data(session_.get(), stream);
+  }
+}
+
+void GrpcServerStreams::finish(int32_t stream, const GrpcOutcome& outcome) {
+  Stream* const found = find(stream);
+  if (found == nullptr || found->outcome) {
+    return;
+  }
+  found->outcome = outcome;
+  if (!std::exchange(found->answering, true)) {
+    submit_status(stream, outcome, true);
+  } else if (std::exchange(found->starved, false)) {
+    nghttp2_session_resume_data(session_.get(), stream);
+  }
+}
+
+void GrpcServerStreams::submit_status(int32_t id, const GrpcOutcome& outcome, bool with_head) {
+  const std::string status = std::to_string(outcome.status);
+  const std::string message = percent_encoded(outcome.message.substr(0, kGrpcTextBytesMax));
+  std::vector<nghttp2_nv> fields;
+  if (with_head) {
+    fields.push_back(http2_field(":status", "200"));
+    fields.push_back(http2_field("content-type", kGrpcContentType));
+  }
+  fields.push_back(http2_field("grpc-status", status));
+  if (!message.empty()) {
+    fields.push_back(http2_field("grpc-message", message));
+  }
+  if (with_head) {
+    nghttp2_submit_response(session_.get(), id, fields.data(), fields.size(), nullptr);
+  } else {
+    nghttp2_submit_trailer(session_.get(), id, fields.data(), fields.size());
+  }
+}
+
+ssize_t GrpcServerStreams::read_answer(int32_t id, uint8_t* to, size_t size, uint32_t* flags) {
+  Stream* const stream = find(id);
+  if (stream == nullptr) {
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  }
+  if (stream->outgoing.empty() && stream->outcome) {
+    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    submit_status(id, *stream->outcome, false);
+    return 0;
+  }
+  stream->starved = stream->outgoing.empty();
+  return hand_out(stream->outgoing, to, size);
+}
+
+/// The client need not say the rest (RFC 9113, 8.1).
+void GrpcServerStreams::on_sent_status(int32_t id) {
+  const Stream* const stream = find(id);
+  if (stream != nullptr && !stream->half_closed) {
+    nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
+  }
+}
+
+void GrpcServerStreams::on_closed(int32_t id) {
+  const auto found = streams_.find(id);
+  if (found == streams_.end()) {
+    return;
+  }
+  if (found->second.called) {
+    arrivals_.push_back({GrpcArrival::Kind::kGone, id, {}, std::nullopt});
+  }
+  streams_.erase(found);
+}
+
+size_t GrpcServerStreams::unsent_bytes(int32_t stream) const {
+  const auto found = streams_.find(stream);
+  return found == streams_.end() ? 0 : found->second.outgoing.size();
+}
+
+void GrpcServerStreams::ping() {
+  nghttp2_submit_ping(session_.get(), NGHTTP2_FLAG_NONE, nullptr);
+}
+
+void GrpcServerStreams::go_away() {
+  nghttp2_submit_goaway(session_.get(), NGHTTP2_FLAG_NONE,
+                        nghttp2_session_get_last_proc_stream_id(session_.get()), NGHTTP2_NO_ERROR,
+                        nullptr, 0);
+}
+
+void GrpcServerStreams::append_output(OutputBuffer& out) {
+  append_http2_output(session_.get(), out);
+}
+
+}  // namespace stator::net::detail
