@@ -233,6 +233,7 @@ class ResumeTest(unittest.TestCase):
         short = Line(*bodies(2)[0])
         eventually(lambda: short.read(deployment.frontend.port) and short.ids, "there is room again")
         held = Http(deployment.second.port)
+        eventually(lambda: held.metric(HELD) > 0, "counted, which is done a few times a second")
         eventually(lambda: held.metric(HELD) == 0 and held.metric(f"{HELD}_bytes") == 0, "forgotten")
         late = Line(*bodies(2)[0])
         late.ids = short.ids[:1]
