@@ -2,14 +2,18 @@
 #include "stator/runtime/worker_server.h"
 
 #include <fmt/format.h>
-#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/status_code_enum.h>
 
 #include <chrono>
+#include <functional>
 #include <tuple>
 #include <utility>
 
+#include "stator/core/assert.h"
 #include "stator/core/log.h"
-#include "stator/proto/worker/v1/worker.grpc.pb.h"
+#include "stator/net/grpc_server.h"
+#include "stator/net/shard.h"
+#include "stator/proto/worker/v1/worker.pb.h"
 #include "stator/runtime/detail/credentials.h"
 #include "stator/runtime/detail/server_context.h"
 #include "stator/runtime/detail/server_events.h"
@@ -20,80 +24,112 @@ namespace stator::runtime {
 namespace {
 
 namespace pb = worker::v1;
+using net::GrpcServer;
+using net::GrpcServerCall;
 
-constexpr int kKeepaliveMs = 5000;
-constexpr int kKeepaliveTimeoutMs = 10000;
-// How often clients may ping; ours do every 5 s.
-constexpr int kPingIntervalMinMs = 1000;
 // For streams to hear why they end before the sockets are closed.
-constexpr int64_t kShutdownGraceMs = 500;
+constexpr Duration kShutdownGrace = std::chrono::milliseconds(500);
 constexpr Duration kEventsPumpPace = std::chrono::seconds(60);
+// Connections beside those with a session or an event stream each.
+constexpr size_t kOtherConnectionsMax = 256;
 constexpr std::string_view kLogTarget = "runtime::server";
 
-class WorkerService final : public pb::Worker::CallbackService {
+/// A call with one request and one answer, which `fill` makes on the loop.
+template <typename Request, typename Response>
+class UnaryCall final : public net::GrpcCallHandler {
+ public:
+  using Fill = std::function<void(Response&)>;
+  UnaryCall(std::shared_ptr<GrpcServerCall> call, Fill fill)
+      : call_(std::move(call)), fill_(std::move(fill)) {}
+
+  void on_message(std::string_view message) override {
+    Request request;
+    if (++requests_ == 1 &&
+        request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
+      return;
+    }
+    call_->finish({grpc::StatusCode::INVALID_ARGUMENT, "not one request of this method"});
+  }
+  void on_half_closed() override {
+    if (requests_ == 0) {
+      call_->finish({grpc::StatusCode::INVALID_ARGUMENT, "no request"});
+      return;
+    }
+    Response response;
+    fill_(response);
+    call_->send(response.SerializeAsString());
+    call_->finish({});
+  }
+  void on_gone() override {}
+
+ private:
+  const std::shared_ptr<GrpcServerCall> call_;
+  const Fill fill_;
+  int requests_ = 0;
+};
+
+/// The methods of stator.worker.v1.Worker.
+class WorkerService {
  public:
   explicit WorkerService(detail::ServerContext& context) : context_(context) {}
 
-  grpc::ServerBidiReactor<pb::ClientMessage, pb::WorkerMessage>* Session(
-      grpc::CallbackServerContext* call) override {
-    return detail::ServerSession::start(context_, admit(*call));
-  }
-
-  grpc::ServerWriteReactor<pb::EventBatch>* Events(grpc::CallbackServerContext* call,
-                                                   const pb::EventsRequest* request) override {
-    return detail::ServerEvents::start(context_, *request, admit(*call));
-  }
-
-  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* call,
-                                     const pb::DescribeRequest* /*request*/,
-                                     pb::DescribeResponse* response) override {
-    return answer(call, [&] {
-      response->set_worker_id(context_.record.key.worker.value());
-      response->set_incarnation(context_.record.incarnation.value());
-      response->set_record_json(to_json(context_.record));
+  GrpcServer::Methods methods() {
+    GrpcServer::Methods methods;
+    const auto serve = [&](const char* name, GrpcServer::Start start) {
+      methods[fmt::format("/stator.worker.v1.Worker/{}", name)] =
+          [this, start = std::move(start)](
+              std::shared_ptr<GrpcServerCall> call) -> std::shared_ptr<net::GrpcCallHandler> {
+        return admit(*call) ? start(std::move(call)) : nullptr;
+      };
+    };
+    serve("Session", [this](std::shared_ptr<GrpcServerCall> call) {
+      return detail::ServerSession::start(context_, std::move(call));
     });
-  }
-
-  grpc::ServerUnaryReactor* Health(grpc::CallbackServerContext* call,
-                                   const pb::HealthRequest* /*request*/,
-                                   pb::HealthResponse* response) override {
-    return answer(call, [&] {
-      response->set_state(context_.draining ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_READY);
-      wire::encode(context_.engine.load(), *response->mutable_load());
-      const MutexLock lock(context_.mutex);
-      response->set_sessions(static_cast<uint32_t>(context_.sessions.size()));
+    serve("Events", [this](std::shared_ptr<GrpcServerCall> call) {
+      return std::make_shared<detail::ServerEvents>(context_, std::move(call));
     });
-  }
-
-  grpc::ServerUnaryReactor* FlushCache(grpc::CallbackServerContext* call,
-                                       const pb::FlushCacheRequest* /*request*/,
-                                       pb::FlushCacheResponse* /*response*/) override {
-    return answer(call, [&] { context_.engine.reset_prefix_cache(); });
+    serve("Describe", unary<pb::DescribeRequest, pb::DescribeResponse>(
+                          [this](pb::DescribeResponse& response) { describe(response); }));
+    serve("Health", unary<pb::HealthRequest, pb::HealthResponse>(
+                        [this](pb::HealthResponse& response) { tell_health(response); }));
+    serve("FlushCache",
+          unary<pb::FlushCacheRequest, pb::FlushCacheResponse>(
+              [this](pb::FlushCacheResponse&) { context_.engine.reset_prefix_cache(); }));
+    return methods;
   }
 
  private:
-  grpc::Status admit(const grpc::CallbackServerContext& call) const {
-    if (!context_.options.tls) {
-      return grpc::Status::OK;
-    }
-    grpc::Status status =
-        detail::check_caller(*call.auth_context(), context_.options.tls->allowed_callers);
-    if (!status.ok()) {
-      context_.metrics.refused_callers.add();
-      log::warn(kLogTarget, "a caller is not allowed", {{"peer", call.peer()}});
-    }
-    return status;
+  template <typename Request, typename Response>
+  static GrpcServer::Start unary(std::function<void(Response&)> fill) {
+    return [fill = std::move(fill)](std::shared_ptr<GrpcServerCall> call) {
+      return std::make_shared<UnaryCall<Request, Response>>(std::move(call), fill);
+    };
   }
 
-  template <typename Fill>
-  grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* call, const Fill& fill) {
-    const grpc::Status status = admit(*call);
-    if (status.ok()) {
-      fill();
+  void describe(pb::DescribeResponse& response) const {
+    response.set_worker_id(context_.record.key.worker.value());
+    response.set_incarnation(context_.record.incarnation.value());
+    response.set_record_json(to_json(context_.record));
+  }
+
+  void tell_health(pb::HealthResponse& response) const {
+    response.set_state(context_.draining ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_READY);
+    wire::encode(context_.engine.load(), *response.mutable_load());
+    const MutexLock lock(context_.mutex);
+    response.set_sessions(static_cast<uint32_t>(context_.sessions.size()));
+  }
+
+  /// Whether one of the caller's certified names is among those allowed, if any are given.
+  bool admit(GrpcServerCall& call) const {
+    const auto& tls = context_.options.tls;
+    const net::GrpcCaller& caller = call.caller();
+    if (!tls || detail::is_allowed(caller.names, tls->allowed_callers)) {
+      return true;
     }
-    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-    reactor->Finish(status);
-    return reactor;
+    context_.metrics.refused_callers.add();
+    log::warn(kLogTarget, "a caller is not allowed", {{"peer", caller.address}});
+    call.finish({grpc::StatusCode::PERMISSION_DENIED, detail::kCallerRefused});
+    return false;
   }
 
   detail::ServerContext& context_;
@@ -112,42 +148,44 @@ class WorkerServer::Impl {
   Impl(InstanceRecord record, engine::Engine& engine, WorkerServerOptions options,
        const Clock& clock, Metrics& metrics)
       : context_(std::move(record), engine, std::move(options), clock, metrics),
-        service_(context_) {}
+        service_(context_),
+        metrics_(metrics),
+        shards_(1, loop_clock_, metrics) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() { shutdown(); }
 
   Status start() {
-    STATOR_TRY(const auto credentials, detail::server_credentials(context_.options.tls));
-    grpc::ServerBuilder builder;
-    const std::string wanted =
-        fmt::format("{}:{}", context_.options.listen_host, context_.options.port);
-    builder.AddListeningPort(wanted, credentials, &port_);
-    builder.RegisterService(&service_);
-    builder.SetMaxReceiveMessageSize(static_cast<int>(wire::kMessageBytesMax));
-    builder.SetMaxSendMessageSize(static_cast<int>(wire::kMessageBytesMax));
-    // Two workers on one port would take each other's sessions by chance.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                               kPingIntervalMinMs);
+    const WorkerServerOptions& options = context_.options;
+    net::GrpcServerOptions wanted{
+        .host = options.listen_host,
+        .port = options.port,
+        .message_bytes_max = wire::kMessageBytesMax,
+        .connections_max =
+            size_t{options.sessions_max} + options.event_streams_max + kOtherConnectionsMax};
+    if (options.tls) {
+      STATOR_TRY(wanted.tls,
+                 net::ServerTls::load(options.tls->certificate, options.tls->key, options.tls->ca));
+    }
     // Streams start with the server, so all they use comes first.
-    context_.output_pump = std::make_unique<detail::Pump>(
-        "worker-output", context_.options.load_interval, [this] { tick(); });
+    context_.loop = &loop();
     context_.events_pump =
         std::make_unique<detail::Pump>("worker-events", kEventsPumpPace, nullptr);
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return Error(Code::kIo, fmt::format("the worker cannot listen on {}: the address is in use, "
-                                          "not of this machine, or not permitted",
-                                          wanted));
+    shards_.start();
+    auto server = GrpcServer::listen(std::move(wanted), service_.methods(), loop(), metrics_);
+    if (!server) {
+      return Error(Code::kIo,
+                   fmt::format("the worker cannot listen on {}:{}: the address is in use, "
+                               "not of this machine, or not permitted",
+                               options.listen_host, options.port));
     }
+    server_ = std::move(*server);
+    run_on_loop([this] { tick(); });
     return {};
   }
 
-  uint16_t port() const { return static_cast<uint16_t>(port_); }
-  std::string address() const { return fmt::format("{}:{}", context_.options.listen_host, port_); }
+  uint16_t port() const { return server_->port(); }
+  std::string address() const { return fmt::format("{}:{}", context_.options.listen_host, port()); }
 
   void drain() {
     if (context_.draining.exchange(true)) {
@@ -179,7 +217,7 @@ class WorkerServer::Impl {
     if (std::exchange(shut_down_, true)) {
       return;
     }
-    const grpc::Status status(grpc::StatusCode::UNAVAILABLE, "the worker is shutting down");
+    const net::GrpcOutcome outcome{grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
     std::vector<std::shared_ptr<detail::ServerEvents>> event_streams;
     {
       const MutexLock lock(context_.mutex);
@@ -187,25 +225,18 @@ class WorkerServer::Impl {
       event_streams = context_.event_streams;
     }
     for (const auto& session : sessions()) {
-      session->end(status);
+      session->end(outcome);
     }
     for (const auto& stream : event_streams) {
-      stream->end(status);
+      stream->end(outcome);
     }
     event_streams.clear();
     if (server_ != nullptr) {
-      server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                                     gpr_time_from_millis(kShutdownGraceMs, GPR_TIMESPAN)));
+      server_->stop(kShutdownGrace);  // then nobody has a stream any more
     }
-    {
-      MutexLock lock(context_.mutex);
-      while (context_.streams > 0) {
-        context_.all_gone.wait(lock);
-      }
-    }
-    server_.reset();
-    context_.output_pump.reset();
+    run_on_loop([this] { tick_timer_.cancel(); });
     context_.events_pump.reset();
+    shards_.stop();
   }
 
  private:
@@ -214,7 +245,13 @@ class WorkerServer::Impl {
     return context_.sessions;
   }
 
-  // On the output pump's thread.
+  net::Shard& loop() { return shards_.shard(0); }
+  template <typename Task>
+  void run_on_loop(const Task& task) {
+    STATOR_ASSERT(loop().run_and_wait([&task] { task(); }), "set-up and tear-down fit the inbox");
+  }
+
+  // On the loop.
   void tick() {
     const engine::LoadReport load = context_.engine.load();
     const bool changed = load_fields(load) != load_fields(last_load_);
@@ -226,14 +263,18 @@ class WorkerServer::Impl {
         session->offer_load(load);
       }
     }
+    tick_timer_ = loop().after(context_.options.load_interval, [this] { tick(); });
   }
 
   detail::ServerContext context_;
   WorkerService service_;
-  std::unique_ptr<grpc::Server> server_;
-  int port_ = 0;
+  Metrics& metrics_;
+  SystemClock loop_clock_;  // only paces the loop
+  net::ShardSet shards_;
+  std::unique_ptr<GrpcServer> server_;
   bool shut_down_ = false;
-  engine::LoadReport last_load_;  // the pump's thread only
+  engine::LoadReport last_load_;  // the loop's
+  net::Timer tick_timer_;         // the loop's
 };
 
 WorkerServer::WorkerServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -30,9 +30,10 @@ struct WorkerServerOptions {
 
 /// Hosts an engine behind the stator.worker.v1 gRPC service.
 ///
-/// The engine's thread only appends to a session's queue; encoding and sockets are other threads'
-/// work, so neither a slow client nor many of them slow the engine. While a session's previous
-/// message is on its way, steps merge into the next one.
+/// The engine's thread writes small steps to the sockets itself, as far as they take them, and no
+/// more often than WritePace says; the rest is a loop's work, so neither a slow client nor many of
+/// them slow the engine. While a session's previous message is on its way, steps merge into the
+/// next one.
 ///
 ///   STATOR_TRY(auto server, WorkerServer::start(record, *engine, {}, clock, metrics));
 ///   record.address = server->address();   // and publish it

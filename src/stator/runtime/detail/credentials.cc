@@ -8,7 +8,6 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <string_view>
 
 namespace stator::runtime::detail {
 namespace {
@@ -62,19 +61,19 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(
       {.pem_root_certs = pem.ca, .pem_private_key = pem.key, .pem_cert_chain = pem.certificate});
 }
 
+bool is_allowed(const std::vector<std::string>& names, const std::vector<std::string>& allowed) {
+  return allowed.empty() || std::ranges::find_first_of(names, allowed) != names.end();
+}
+
 grpc::Status check_caller(const grpc::AuthContext& caller,
                           const std::vector<std::string>& allowed) {
-  if (allowed.empty()) {
-    return grpc::Status::OK;
-  }
+  std::vector<std::string> names;
   for (const grpc::string_ref& name : caller.FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME)) {
-    if (std::ranges::find(allowed, std::string_view(name.data(), name.size())) != allowed.end()) {
-      return grpc::Status::OK;
-    }
+    names.emplace_back(name.data(), name.size());
   }
-  return {grpc::StatusCode::PERMISSION_DENIED,
-          "no name of the caller's certificate is among the rpc.tls_allowed_callers of the process "
-          "it calls"};
+  return is_allowed(names, allowed)
+             ? grpc::Status::OK
+             : grpc::Status(grpc::StatusCode::PERMISSION_DENIED, kCallerRefused);
 }
 
 }  // namespace stator::runtime::detail

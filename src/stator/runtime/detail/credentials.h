@@ -22,8 +22,15 @@ Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
 Result<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(
     const std::optional<TlsFiles>& files);
 
-/// PERMISSION_DENIED unless one of the caller's certified names is among `allowed`, if those are
-/// given.
+/// What a caller that may not call is told, with PERMISSION_DENIED.
+inline constexpr const char* kCallerRefused =
+    "no name of the caller's certificate is among the rpc.tls_allowed_callers of the process it "
+    "calls";
+
+/// Whether one of a caller's certified names is among `allowed`, if those are given.
+bool is_allowed(const std::vector<std::string>& names, const std::vector<std::string>& allowed);
+
+/// The same for grpc++'s callers.
 grpc::Status check_caller(const grpc::AuthContext& caller, const std::vector<std::string>& allowed);
 
 }  // namespace stator::runtime::detail

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
 #include <vector>
 
@@ -10,7 +9,9 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/api/engine.h"
+#include "stator/net/shard.h"
 #include "stator/runtime/detail/pump.h"
+#include "stator/runtime/detail/write_pace.h"
 #include "stator/runtime/instance_record.h"
 #include "stator/runtime/worker_server.h"
 
@@ -52,7 +53,7 @@ struct ServerMetrics {
 class ServerSession;
 class ServerEvents;
 
-/// What the streams of one WorkerServer share. Outlives them all: the server waits for that.
+/// What the streams of one WorkerServer share. Outlives them all.
 struct ServerContext {
   ServerContext(InstanceRecord record_in, engine::Engine& engine_in, WorkerServerOptions options_in,
                 const Clock& clock_in, Metrics& metrics_in)
@@ -68,15 +69,14 @@ struct ServerContext {
   const Clock& clock;
   const ServerMetrics metrics;
   std::atomic<bool> draining{false};
-  std::unique_ptr<Pump> output_pump;  // of sessions
+  net::Shard* loop = nullptr;         // reads, and writes what engines' threads leave to it
+  WritePace pace;                     // of engines' threads
   std::unique_ptr<Pump> events_pump;  // snapshots take long; keep them off the sessions' way
 
   Mutex mutex;
-  std::condition_variable_any all_gone;
   std::vector<std::shared_ptr<ServerSession>> sessions STATOR_GUARDED_BY(mutex);
   std::vector<std::shared_ptr<ServerEvents>> event_streams STATOR_GUARDED_BY(mutex);
   bool stopping STATOR_GUARDED_BY(mutex) = false;
-  size_t streams STATOR_GUARDED_BY(mutex) = 0;  // of both kinds, also refused ones, until OnDone
 };
 
 }  // namespace stator::runtime::detail

@@ -1,120 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/runtime/detail/server_events.h"
 
+#include <grpcpp/support/status_code_enum.h>
+
 #include <utility>
 
+#include "stator/proto/worker/v1/worker.pb.h"
 #include "stator/runtime/wire.h"
 
 namespace stator::runtime::detail {
 
-ServerEvents* ServerEvents::start(ServerContext& context, const worker::v1::EventsRequest& request,
-                                  grpc::Status refusal) {
-  auto stream = std::make_shared<ServerEvents>(context, request);
-  stream->self_ = stream;
-  {
-    const MutexLock lock(context.mutex);
-    ++context.streams;
-    if (context.stopping) {
-      refusal = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the worker is shutting down");
-    } else if (refusal.ok() &&
-               (context.event_streams.size() >= context.options.event_streams_max ||
-                !context.engine.events().subscribe(request.from_id(), stream.get()).has_value())) {
-      refusal = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many event streams");
-    } else if (refusal.ok()) {
-      context.event_streams.push_back(stream);
-      context.metrics.event_streams_open.set(static_cast<double>(context.event_streams.size()));
-    }
+namespace pb = worker::v1;
+
+void ServerEvents::on_message(std::string_view message) {
+  pb::EventsRequest request;
+  if (cursor_ || !request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
+    end({grpc::StatusCode::INVALID_ARGUMENT, "not one EventsRequest"});
+    return;
   }
-  if (refusal.ok()) {
-    context.events_pump->kick(stream);
-  } else {
-    stream->end(std::move(refusal));
-  }
-  return stream.get();
+  begin(request);
 }
 
-ServerEvents::ServerEvents(ServerContext& context, const worker::v1::EventsRequest& request)
-    : context_(context),
-      cursor_(context.engine.events(), context.record.incarnation,
-              request.incarnation() == context.record.incarnation.value() ? request.from_id() : 0) {
+void ServerEvents::on_half_closed() {
+  if (!cursor_) {
+    end({grpc::StatusCode::INVALID_ARGUMENT, "no EventsRequest"});
+  }
+}
+
+void ServerEvents::begin(const pb::EventsRequest& request) {
+  const Incarnation incarnation = context_.record.incarnation;
+  kv::EventLog& events = context_.engine.events();
+  cursor_.emplace(events, incarnation,
+                  request.incarnation() == incarnation.value() ? request.from_id() : 0);
+  net::GrpcOutcome refusal;
+  {
+    const MutexLock lock(context_.mutex);
+    if (context_.stopping) {
+      refusal = {grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
+    } else if (context_.event_streams.size() >= context_.options.event_streams_max ||
+               !events.subscribe(request.from_id(), this).has_value()) {
+      refusal = {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many event streams"};
+    } else {
+      context_.event_streams.push_back(shared_from_this());
+      context_.metrics.event_streams_open.set(static_cast<double>(context_.event_streams.size()));
+    }
+  }
+  if (!refusal.ok()) {
+    end(std::move(refusal));
+    return;
+  }
+  context_.events_pump->kick(shared_from_this());
 }
 
 void ServerEvents::on_events_available() noexcept {
   context_.events_pump->kick(shared_from_this());
 }
 
+void ServerEvents::on_room() {
+  context_.events_pump->kick(shared_from_this());
+}
+
 void ServerEvents::pump() noexcept {
-  {
-    const MutexLock lock(mutex_);
-    if (writing_ || ended_) {
-      return;
-    }
+  if (ended_ || !call_->has_room()) {
+    return;  // on_room goes on
   }
-  // Only this thread sets writing_, so it still is false; `ended_` is checked again below.
-  const auto chunk = cursor_.next();
+  const auto chunk = cursor_->next();
   if (!chunk) {
     return;
   }
-  outgoing_.Clear();
-  wire::encode(*chunk, outgoing_);
-  {
-    const MutexLock lock(mutex_);
-    if (ended_) {
-      return;
-    }
-    writing_ = true;
-  }
+  pb::EventBatch batch;
+  wire::encode(*chunk, batch);
+  batch.SerializeToString(&bytes_);
   context_.metrics.messages_sent.add();
-  StartWrite(&outgoing_);
+  call_->send(bytes_);
+  call_->flush();
+  context_.events_pump->kick(shared_from_this());  // others' chunks come first
 }
 
-void ServerEvents::OnWriteDone(bool ok) {
-  grpc::Status status;
-  {
-    const MutexLock lock(mutex_);
-    writing_ = false;
-    if (!ended_) {
-      ended_ = !ok;
-      status_ = ok ? status_ : grpc::Status(grpc::StatusCode::UNAVAILABLE, "the reader is gone");
-    }
-    if (ended_) {
-      status = status_;
-    }
-    if (!ended_) {
-      context_.events_pump->kick(shared_from_this());
-      return;
-    }
+void ServerEvents::end(net::GrpcOutcome outcome) {
+  if (!ended_.exchange(true)) {
+    call_->finish(std::move(outcome));
   }
-  Finish(status);
 }
 
-void ServerEvents::OnCancel() {
-  end(grpc::Status(grpc::StatusCode::CANCELLED, "the reader is gone"));
-}
-
-void ServerEvents::end(grpc::Status status) {
-  {
-    const MutexLock lock(mutex_);
-    if (ended_) {
-      return;
-    }
-    ended_ = true;
-    status_ = status;
-    if (writing_) {
-      return;  // OnWriteDone finishes
-    }
-  }
-  Finish(std::move(status));
-}
-
-void ServerEvents::OnDone() {
-  const std::shared_ptr<ServerEvents> self = std::move(self_);
+void ServerEvents::on_gone() {
+  end({grpc::StatusCode::CANCELLED, "the reader is gone"});
   context_.engine.events().unsubscribe(this);
   const MutexLock lock(context_.mutex);
-  std::erase(context_.event_streams, self);
+  std::erase_if(context_.event_streams,
+                [this](const auto& stream) { return stream.get() == this; });
   context_.metrics.event_streams_open.set(static_cast<double>(context_.event_streams.size()));
-  --context_.streams;
-  context_.all_gone.notify_all();
 }
 
 }  // namespace stator::runtime::detail

@@ -1,49 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
+#include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 
-#include "stator/core/mutex.h"
 #include "stator/kv/event_log.h"
-#include "stator/proto/worker/v1/worker.grpc.pb.h"
+#include "stator/net/grpc_server.h"
 #include "stator/runtime/detail/event_cursor.h"
 #include "stator/runtime/detail/pump.h"
 #include "stator/runtime/detail/server_context.h"
+
+namespace stator::worker::v1 {
+class EventsRequest;
+}
 
 namespace stator::runtime::detail {
 
 /// One Events stream at the worker. It reads the log when the previous chunk has been sent, so a
 /// slow reader costs nothing but, in the end, a snapshot.
-class ServerEvents final : public grpc::ServerWriteReactor<worker::v1::EventBatch>,
+class ServerEvents final : public net::GrpcCallHandler,
                            public kv::EventLogListener,
                            public Pumped,
                            public std::enable_shared_from_this<ServerEvents> {
  public:
-  static ServerEvents* start(ServerContext& context, const worker::v1::EventsRequest& request,
-                             grpc::Status refusal);
+  ServerEvents(ServerContext& context, std::shared_ptr<net::GrpcServerCall> call)
+      : context_(context), call_(std::move(call)) {}
 
-  ServerEvents(ServerContext& context, const worker::v1::EventsRequest& request);
+  // The loop.
+  void on_message(std::string_view message) override;
+  void on_half_closed() override;
+  void on_room() override;
+  void on_gone() override;
 
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
   void on_events_available() noexcept override;
+  // The events pump's thread.
   void pump() noexcept override;
   /// Ends the stream. Any thread; idempotent.
-  void end(grpc::Status status);
+  void end(net::GrpcOutcome outcome);
 
  private:
+  void begin(const worker::v1::EventsRequest& request);
+
   ServerContext& context_;
-  std::shared_ptr<ServerEvents> self_;  // until OnDone
-  EventCursor cursor_;                  // the pump's thread only
-  worker::v1::EventBatch outgoing_;
-  Mutex mutex_;
-  bool writing_ STATOR_GUARDED_BY(mutex_) = false;
-  bool ended_ STATOR_GUARDED_BY(mutex_) = false;
-  grpc::Status status_ STATOR_GUARDED_BY(mutex_);
+  const std::shared_ptr<net::GrpcServerCall> call_;
+  std::optional<EventCursor> cursor_;  // set before the first kick; then the pump's thread only
+  std::string bytes_;                  // the pump's thread only
+  std::atomic<bool> ended_{false};
 };
 
 }  // namespace stator::runtime::detail

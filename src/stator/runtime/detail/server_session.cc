@@ -1,177 +1,149 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/runtime/detail/server_session.h"
 
+#include <grpcpp/support/status_code_enum.h>
+
+#include <optional>
 #include <utility>
+
+#include "stator/proto/worker/v1/worker.pb.h"
+#include "stator/runtime/detail/shard_post.h"
 
 namespace stator::runtime::detail {
 
 namespace pb = worker::v1;
 
-ServerSession* ServerSession::start(ServerContext& context, grpc::Status refusal) {
-  auto session = std::make_shared<ServerSession>(context);
-  session->self_ = session;
+std::shared_ptr<ServerSession> ServerSession::start(ServerContext& context,
+                                                    std::shared_ptr<net::GrpcServerCall> call) {
+  net::GrpcOutcome refusal;
   {
     const MutexLock lock(context.mutex);
-    ++context.streams;
     if (context.stopping) {
-      refusal = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the worker is shutting down");
-    } else if (refusal.ok() && context.sessions.size() >= context.options.sessions_max) {
-      refusal = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many sessions");
-    } else if (refusal.ok()) {
+      refusal = {grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
+    } else if (context.sessions.size() >= context.options.sessions_max) {
+      refusal = {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many sessions"};
+    } else {
+      auto session = std::make_shared<ServerSession>(context, std::move(call));
       context.sessions.push_back(session);
       context.metrics.sessions_open.set(static_cast<double>(context.sessions.size()));
+      return session;
     }
   }
-  if (refusal.ok()) {
-    session->StartRead(&session->incoming_);
-  } else {
-    session->end(std::move(refusal));
-  }
-  return session.get();
+  call->finish(std::move(refusal));
+  return nullptr;
 }
 
-ServerSession::ServerSession(ServerContext& context) : context_(context), talk_(context, *this) {}
+ServerSession::ServerSession(ServerContext& context, std::shared_ptr<net::GrpcServerCall> call)
+    : context_(context), call_(std::move(call)), talk_(context, *this) {}
 
-ServerSession::~ServerSession() = default;
-
-void ServerSession::OnReadDone(bool ok) {
-  grpc::Status status;  // OK: the client has said all it wants
-  if (ok) {
-    context_.metrics.messages_received.add();
-    status = talk_.receive(incoming_);
-    if (status.ok()) {
-      write_next();
-      read_on();
-      return;
-    }
-    context_.metrics.rejected_messages.add();
+void ServerSession::on_message(std::string_view message) {
+  context_.metrics.messages_received.add();
+  pb::ClientMessage incoming;
+  net::GrpcOutcome outcome{grpc::StatusCode::INTERNAL, "a message does not parse"};
+  if (incoming.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
+    outcome = talk_.receive(incoming);
   }
-  end(std::move(status));
+  if (!outcome.ok()) {
+    context_.metrics.rejected_messages.add();
+    end(std::move(outcome));
+    return;
+  }
+  write();
+  if (talk_.crowded()) {
+    call_->hold();  // a client must read answers to be heard
+    held_ = true;
+    read_on();  // unless they have just gone
+  }
 }
 
 void ServerSession::read_on() {
-  {
-    const MutexLock lock(mutex_);
-    if (ended_ || talk_.crowded()) {
-      read_paused_ = !ended_;  // OnWriteDone goes on: a client must read answers to be heard
-      return;
-    }
+  if (held_ && !talk_.crowded() && held_.exchange(false)) {
+    call_->go_on();
   }
-  StartRead(&incoming_);
+}
+
+void ServerSession::on_half_closed() {
+  end({});
 }
 
 void ServerSession::on_output() noexcept {
-  {
-    const MutexLock lock(mutex_);
-    if (ended_ || (writing_ && !talk_.has_overflowed())) {
-      return;  // goes out when the current write is done
-    }
+  if (talk_.quick() && context_.pace.take(context_.clock.now())) {
+    write();
+  } else {
+    leave_to_loop();
   }
-  context_.output_pump->kick(shared_from_this());
 }
 
-void ServerSession::pump() noexcept {
-  talk_.cancel_overflowed();
-  write_next();
+void ServerSession::leave_to_loop() {
+  if (left_.exchange(true)) {
+    return;
+  }
+  post_wakeup(*context_.loop, [self = shared_from_this()] {
+    self->left_ = false;  // first: what is left from now on comes again
+    self->talk_.cancel_overflowed();
+    self->write();
+  });
 }
 
 void ServerSession::tick(TimePoint now) {
   if (talk_.expire(now)) {
-    write_next();
+    write();
   }
 }
 
 void ServerSession::offer_load(const engine::LoadReport& load) {
   if (talk_.offer_load(load)) {
-    write_next();
+    write();
   }
 }
 
 void ServerSession::drain() {
   if (talk_.drain()) {
-    write_next();
+    write();
   }
 }
 
-void ServerSession::write_next() {
-  std::optional<OutputQueue::Message> message;
-  {
-    const MutexLock lock(mutex_);
-    if (writing_ || ended_) {
-      return;
+void ServerSession::write() {
+  if (send_what_fits()) {
+    call_->flush();
+  }
+  read_on();
+}
+
+bool ServerSession::send_what_fits() {
+  const MutexLock lock(mutex_);
+  bool any = false;
+  while (!ended_ && call_->has_room()) {
+    const std::optional<OutputQueue::Message> message = talk_.pop();
+    if (!message) {
+      break;
     }
-    message = talk_.pop();
-    writing_ = message.has_value();
+    arena_.Reset();
+    auto* out = google::protobuf::Arena::CreateMessage<pb::WorkerMessage>(&arena_);
+    talk_.encode(*message, *out);
+    out->SerializeToString(&bytes_);
+    call_->send(bytes_);
+    any = true;
   }
-  if (message) {
-    write(*message);
-  }
+  return any;
 }
 
-void ServerSession::write(const OutputQueue::Message& message) {
-  arena_.Reset();
-  auto* out = google::protobuf::Arena::CreateMessage<pb::WorkerMessage>(&arena_);
-  talk_.encode(message, *out);
-  StartWrite(out);
-}
-
-void ServerSession::OnWriteDone(bool ok) {
-  bool finish = false;
-  bool resume = false;
-  grpc::Status status;
-  {
-    const MutexLock lock(mutex_);
-    writing_ = false;
-    finish = ended_;
-    status = status_;
-    resume = ok && !ended_ && !talk_.crowded() && std::exchange(read_paused_, false);
-  }
-  if (finish) {
-    Finish(status);  // V2
-    return;
-  }
-  if (!ok) {
-    end(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the client is gone"));
-    return;
-  }
-  if (resume) {
-    StartRead(&incoming_);
-  }
-  write_next();
-}
-
-void ServerSession::OnCancel() {
-  end(grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone"));
-}
-
-void ServerSession::end(grpc::Status status) {
+void ServerSession::end(net::GrpcOutcome outcome) {
   talk_.close();  // V3
   {
     const MutexLock lock(mutex_);
-    if (ended_) {
+    if (std::exchange(ended_, true)) {
       return;
     }
-    ended_ = true;
-    status_ = status;
-    if (writing_) {
-      return;  // OnWriteDone finishes
-    }
   }
-  Finish(std::move(status));
+  call_->finish(std::move(outcome));
 }
 
-size_t ServerSession::unsent() const {
-  const MutexLock lock(mutex_);
-  return talk_.waiting() + (writing_ ? 1 : 0);
-}
-
-void ServerSession::OnDone() {
-  const std::shared_ptr<ServerSession> self = std::move(self_);
+void ServerSession::on_gone() {
+  end({grpc::StatusCode::CANCELLED, "the client is gone"});
   const MutexLock lock(context_.mutex);
-  std::erase(context_.sessions, self);
+  std::erase_if(context_.sessions, [this](const auto& session) { return session.get() == this; });
   context_.metrics.sessions_open.set(static_cast<double>(context_.sessions.size()));
-  --context_.streams;
-  context_.all_gone.notify_all();
 }
 
 }  // namespace stator::runtime::detail

@@ -2,14 +2,14 @@
 #pragma once
 
 #include <google/protobuf/arena.h>
-#include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <memory>
+#include <string>
 
 #include "stator/core/clock.h"
 #include "stator/core/mutex.h"
-#include "stator/proto/worker/v1/worker.grpc.pb.h"
-#include "stator/runtime/detail/pump.h"
+#include "stator/net/grpc_server.h"
 #include "stator/runtime/detail/server_context.h"
 #include "stator/runtime/detail/server_talk.h"
 
@@ -17,65 +17,57 @@ namespace stator::runtime::detail {
 
 /// One Session stream at the worker: carries what a ServerTalk has to say, and what it must hear.
 ///
-///   engine thread ── on_output ──(pump or gRPC thread)── pop, encode, write ──► client
-///   client ──► gRPC thread ── receive ──► ServerTalk
+///   engine thread ── on_output ──► pop, encode, write ──► client     (or, by WritePace, the loop)
+///   client ──► loop ── receive ──► ServerTalk
 ///
-/// V1  The engine's thread never calls gRPC.
-/// V2  At most one write is under way; Finish comes after it.
+/// V1  The engine's thread never waits for the socket, and for other threads only while they write.
+/// V2  Messages go out in the order in which they are popped: one thread at a time does both.
 /// V3  The talk is closed before the stream is finished, so a lost client frees its sequences at
 ///     once.
-/// V4  The object keeps itself alive until gRPC's OnDone.
-class ServerSession final
-    : public grpc::ServerBidiReactor<worker::v1::ClientMessage, worker::v1::WorkerMessage>,
-      public ServerTalk::Listener,
-      public Pumped,
-      public std::enable_shared_from_this<ServerSession> {
+class ServerSession final : public net::GrpcCallHandler,
+                            public ServerTalk::Listener,
+                            public std::enable_shared_from_this<ServerSession> {
  public:
-  /// Registers with `context`; gRPC deletes it through OnDone.
-  /// A `refusal` other than OK is all the caller gets.
-  static ServerSession* start(ServerContext& context, grpc::Status refusal);
+  /// Registers with `context` until on_gone. Null if it is refused, which the caller is told.
+  static std::shared_ptr<ServerSession> start(ServerContext& context,
+                                              std::shared_ptr<net::GrpcServerCall> call);
 
-  explicit ServerSession(ServerContext& context);
-  ~ServerSession() override;
+  ServerSession(ServerContext& context, std::shared_ptr<net::GrpcServerCall> call);
 
-  // gRPC's threads.
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
+  // The loop.
+  void on_message(std::string_view message) override;
+  void on_half_closed() override;
+  void on_room() override { write(); }
+  void on_gone() override;
+  void tick(TimePoint now);
+  void offer_load(const engine::LoadReport& load);
 
   // The engine's thread.
   void on_output() noexcept override;
 
-  // The pump's thread.
-  void pump() noexcept override;
-  void tick(TimePoint now);
-  void offer_load(const engine::LoadReport& load);
-
-  // Any thread.
+  // Any thread but the engine's.
   void drain();
   /// Cancels everything in the engine and ends the stream. Idempotent.
-  void end(grpc::Status status);
+  void end(net::GrpcOutcome outcome);
   size_t in_flight() const { return talk_.in_flight(); }
-  size_t unsent() const;
+  size_t unsent() const { return talk_.waiting() + (call_->unsent_bytes() > 0 ? 1 : 0); }
 
  private:
-  void read_on() STATOR_EXCLUDES(mutex_);
-  void write_next() STATOR_EXCLUDES(mutex_);
-  void write(const OutputQueue::Message& message);
+  void write() STATOR_EXCLUDES(mutex_);
+  bool send_what_fits() STATOR_EXCLUDES(mutex_);
+  void leave_to_loop();
+  void read_on();
 
   ServerContext& context_;
-  std::shared_ptr<ServerSession> self_;  // V4
+  const std::shared_ptr<net::GrpcServerCall> call_;
   ServerTalk talk_;
+  std::atomic<bool> left_{false};  // to the loop, which has not begun
+  std::atomic<bool> held_{false};  // nothing is read: the client does not read either
 
-  worker::v1::ClientMessage incoming_;
-  google::protobuf::Arena arena_;  // of the message being written
-
-  mutable Mutex mutex_;  // taken before the talk's
-  bool writing_ STATOR_GUARDED_BY(mutex_) = false;
-  bool read_paused_ STATOR_GUARDED_BY(mutex_) = false;
+  Mutex mutex_;  // V2; taken before the talk's and the connection's
+  google::protobuf::Arena arena_ STATOR_GUARDED_BY(mutex_);  // of the message being written
+  std::string bytes_ STATOR_GUARDED_BY(mutex_);              // of it; kept for its capacity
   bool ended_ STATOR_GUARDED_BY(mutex_) = false;
-  grpc::Status status_ STATOR_GUARDED_BY(mutex_);  // to finish with, once ended
 };
 
 }  // namespace stator::runtime::detail

@@ -2,6 +2,7 @@
 #include "stator/runtime/detail/server_talk.h"
 
 #include <fmt/format.h>
+#include <grpcpp/support/status_code_enum.h>
 
 #include <chrono>
 #include <utility>
@@ -18,8 +19,8 @@ namespace pb = worker::v1;
 
 constexpr std::string_view kLogTarget = "runtime::server";
 
-grpc::Status to_grpc(const Error& error) {
-  return {static_cast<grpc::StatusCode>(error.info().grpc_status), error.message()};
+net::GrpcOutcome to_grpc(const Error& error) {
+  return {error.info().grpc_status, error.message()};
 }
 
 engine::RequestKey key_of(const pb::Submit& submit) {
@@ -57,7 +58,7 @@ struct Encoder {
 ServerTalk::ServerTalk(ServerContext& context, Listener& listener)
     : context_(context), listener_(listener), output_(context.options.session_queue_bytes_max) {}
 
-grpc::Status ServerTalk::receive(const pb::ClientMessage& message) {
+net::GrpcOutcome ServerTalk::receive(const pb::ClientMessage& message) {
   bool greeted = false;
   {
     const MutexLock lock(mutex_);
@@ -80,7 +81,7 @@ grpc::Status ServerTalk::receive(const pb::ClientMessage& message) {
   return {grpc::StatusCode::UNIMPLEMENTED, "a message of a kind this worker does not know"};
 }
 
-grpc::Status ServerTalk::receive_hello(const pb::Hello& hello) {
+net::GrpcOutcome ServerTalk::receive_hello(const pb::Hello& hello) {
   const InstanceRecord& record = context_.record;
   if (hello.protocol() != wire::kProtocolVersion) {
     return {grpc::StatusCode::UNIMPLEMENTED, fmt::format("protocol {} is not spoken here, {} is",
@@ -112,10 +113,10 @@ grpc::Status ServerTalk::receive_hello(const pb::Hello& hello) {
       output_.push(OutputQueue::Draining());
     }
   }
-  return grpc::Status::OK;
+  return {};
 }
 
-grpc::Status ServerTalk::receive_submit(const pb::Submit& submit) {
+net::GrpcOutcome ServerTalk::receive_submit(const pb::Submit& submit) {
   auto request = wire::decode(submit);
   if (!request.has_value()) {
     context_.metrics.rejected_messages.add();
@@ -123,7 +124,7 @@ grpc::Status ServerTalk::receive_submit(const pb::Submit& submit) {
       return to_grpc(request.error());  // no key that could be answered
     }
     reject(key_of(submit), std::move(request.error()).with_code(Code::kInvalidArgument));
-    return grpc::Status::OK;
+    return {};
   }
   const engine::RequestKey key = request->key;
   std::optional<TimePoint> expires;
@@ -142,13 +143,13 @@ grpc::Status ServerTalk::receive_submit(const pb::Submit& submit) {
   Status running = run(std::move(*request));
   if (!running.has_value()) {
     reject(key, std::move(running.error()));
-    return grpc::Status::OK;
+    return {};
   }
   {
     const MutexLock lock(mutex_);
     output_.push(OutputQueue::Accepted{key});
   }
-  return grpc::Status::OK;
+  return {};
 }
 
 Status ServerTalk::run(engine::EngineRequest request) {
@@ -170,7 +171,7 @@ void ServerTalk::reject(engine::RequestKey key, Error error) {
   }
 }
 
-grpc::Status ServerTalk::receive_cancel(const pb::Cancel& message) {
+net::GrpcOutcome ServerTalk::receive_cancel(const pb::Cancel& message) {
   const auto cancel = wire::decode(message);
   if (!cancel.has_value()) {
     return to_grpc(cancel.error());
@@ -183,7 +184,7 @@ grpc::Status ServerTalk::receive_cancel(const pb::Cancel& message) {
   if (running) {
     cancel_in_engine({cancel->key});
   }
-  return grpc::Status::OK;
+  return {};
 }
 
 void ServerTalk::cancel_in_engine(const std::vector<engine::RequestKey>& keys) {
@@ -282,9 +283,9 @@ bool ServerTalk::crowded() const {
   return output_.control_count() >= kControlMax;
 }
 
-bool ServerTalk::has_overflowed() const {
+bool ServerTalk::quick() const {
   const MutexLock lock(mutex_);
-  return !overflowed_.empty();
+  return overflowed_.empty() && output_.step_bytes() <= kQuickBytes;
 }
 
 size_t ServerTalk::in_flight() const {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <grpcpp/support/status.h>
-
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/core/mutex.h"
+#include "stator/net/grpc_call.h"
 #include "stator/runtime/detail/output_queue.h"
 #include "stator/runtime/detail/server_context.h"
 
@@ -45,7 +44,7 @@ class ServerTalk final : public engine::EngineSink {
   ServerTalk& operator=(const ServerTalk&) = delete;
 
   // The carrier, one call at a time. An error ends the session; there may be something to send.
-  grpc::Status receive(const worker::v1::ClientMessage& message);
+  net::GrpcOutcome receive(const worker::v1::ClientMessage& message);
 
   // The engine's thread.
   void on_step(engine::StepOutput output) noexcept override;
@@ -65,17 +64,20 @@ class ServerTalk final : public engine::EngineSink {
   void encode(const OutputQueue::Message& message, worker::v1::WorkerMessage& out) const;
   /// So much waits for a client that does not read that no more should be taken from it.
   bool crowded() const;
-  bool has_overflowed() const;
+  /// Little waits, and nothing has to be cancelled: sending it is a matter of microseconds.
+  bool quick() const;
   size_t in_flight() const;
   size_t waiting() const;
 
  private:
   /// Messages that wait for a client that does not read, before we stop reading from it.
   static constexpr size_t kControlMax = 8192;
+  /// Bytes of waiting steps that are encoded in no time: the deltas of some hundred sequences.
+  static constexpr size_t kQuickBytes = size_t{32} * 1024;
 
-  grpc::Status receive_hello(const worker::v1::Hello& hello);
-  grpc::Status receive_submit(const worker::v1::Submit& submit);
-  grpc::Status receive_cancel(const worker::v1::Cancel& cancel);
+  net::GrpcOutcome receive_hello(const worker::v1::Hello& hello);
+  net::GrpcOutcome receive_submit(const worker::v1::Submit& submit);
+  net::GrpcOutcome receive_cancel(const worker::v1::Cancel& cancel);
   Status run(engine::EngineRequest request) STATOR_EXCLUDES(engine_mutex_);
   void reject(engine::RequestKey key, Error error) STATOR_EXCLUDES(mutex_);
   void cancel_in_engine(const std::vector<engine::RequestKey>& keys) STATOR_EXCLUDES(engine_mutex_);

@@ -160,6 +160,18 @@ TEST_F(GrpcWorkerTest, APortInUseIsAnErrorThatNamesIt) {
   EXPECT_THAT(second.error().message(), testing::HasSubstr(harness_.server().address()));
 }
 
+TEST_F(GrpcWorkerTest, RefusesSessionsBeyondItsBound) {
+  WorkerServerOptions options;
+  options.sessions_max = 1;
+  harness_.start_server(options);
+  auto first = harness_.open(events_);
+  ASSERT_TRUE(harness_.engine().wait_sessions(1));
+
+  EXPECT_EQ(end_of_session({hello()}).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+
+  harness_.drop(std::move(first));
+}
+
 TEST_F(GrpcWorkerTest, AMissingTlsFileIsAnErrorThatNamesIt) {
   GrpcOptions options;
   options.tls = TlsFiles{"/nonexistent/cert.pem", "/nonexistent/key.pem", "/nonexistent/ca.pem"};
@@ -167,6 +179,16 @@ TEST_F(GrpcWorkerTest, AMissingTlsFileIsAnErrorThatNamesIt) {
   ASSERT_FALSE(connector.has_value());
   EXPECT_EQ(connector.error().code(), Code::kIo);
   EXPECT_THAT(connector.error().message(), testing::HasSubstr("/nonexistent/cert.pem"));
+
+  test::FakeEngine engine;
+  const SystemClock clock;
+  WorkerServerOptions server;
+  server.tls = options.tls;
+  const auto worker =
+      WorkerServer::start(harness_.record(), engine, server, clock, harness_.metrics());
+  ASSERT_FALSE(worker.has_value());
+  EXPECT_EQ(worker.error().code(), Code::kIo);
+  EXPECT_THAT(worker.error().message(), testing::HasSubstr("/nonexistent/cert.pem"));
 }
 
 // gRPC ends a call some time after close(): by then the shard may be gone.
