@@ -4,6 +4,7 @@
 
 import json
 import pathlib
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -81,7 +82,41 @@ class Render(unittest.TestCase):
         self.template.write_text(TEMPLATE)
         self.assert_fails(1, "standard input", "--template", self.template, body="{")
         self.assert_fails(1, "messages", "--template", self.template, body="[]")
+        self.assert_fails(1, "empty", "--template", self.template, body=" \n")
+        self.assert_fails(1, "byte order mark", "--template", self.template, body="\ufeff{}")
+        self.assert_fails(1, "expected a value", "--template", self.template, body="hello")
+        self.assert_fails(1, "128 levels", "--template", self.template, body='{"messages": ' + "[" * 10000)
+        self.template.write_text("{{ messages[9].content }}")
+        self.assert_fails(1, "list object has no element 9", "--template", self.template)
+        self.template.write_bytes(b"a\xff")
+        self.assert_fails(2, "not UTF-8", "--template", self.template)
+        self.assert_fails(2, "chat_template.jinja", "--template", self.folder)
         self.assert_fails(2, "--template")
+
+    def test_named_templates_are_chosen_by_the_request(self):
+        config = self.folder / "tokenizer_config.json"
+        config.write_text(json.dumps({"chat_template": [{"name": "default", "template": "D"},
+                                                        {"name": "tool_use", "template": "T"}]}))
+        self.assert_prompt("D", "--template", self.folder)
+        self.assert_prompt("T", "--template", self.folder,
+                           body={**BODY, "tools": [{"type": "function", "function": {"name": "f"}}]})
+
+    def test_gguf_files_bring_their_template(self):
+        def text(value):
+            return struct.pack("<Q", len(value.encode())) + value.encode()
+
+        tokens = ["<unk>", "<s>", "</s>"]
+        pairs = [text("tokenizer.chat_template") + struct.pack("<I", 8) + text("{{ bos_token }}{{ messages[0].content }}"),
+                 text("tokenizer.ggml.bos_token_id") + struct.pack("<II", 4, 1),
+                 text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, len(tokens)) + b"".join(map(text, tokens))]
+        gguf = self.folder / "model.gguf"
+        gguf.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs)) + b"".join(pairs))
+        self.assert_prompt("<s>Grüße", "--template", gguf)
+        self.assert_prompt("<s>Grüße", "--template", self.folder)
+        gguf.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs) - 1) + b"".join(pairs[1:]))
+        self.assert_fails(2, "has no chat_template", "--template", gguf)
+        gguf.write_bytes(b"GGUF")
+        self.assert_fails(2, "model.gguf", "--template", gguf)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,11 @@
 namespace stator::chat_template::detail {
 namespace {
 
+/// What an index beyond the end gives.
+Value missing_element(int64_t position, Kind owner, Arena& arena) {
+  return Value::undefined(arena.copy(std::to_string(position)), owner);
+}
+
 Value cycler_next(Interpreter&, Value self, const CallArguments&) {
   auto& cycler = static_cast<CyclerObject&>(self.as_object());
   const Value item = cycler.items[cycler.position];
@@ -234,13 +239,13 @@ Value Interpreter::get_item(const Value& object, const Value& index) {
     const ListData& list = object.as_list();
     const int64_t at = *position < 0 ? *position + int64_t{list.size} : *position;
     return at >= 0 && at < int64_t{list.size} ? list.items[at]
-                                              : Value::undefined("list index", object.kind());
+                                              : missing_element(*position, object.kind(), arena_);
   }
   if (position && object.is_object() && object.as_object().type == Object::Type::kRange) {
     const auto& range = static_cast<const RangeObject&>(object.as_object());
     const int64_t at = *position < 0 ? *position + int64_t{range.size} : *position;
     return at >= 0 && at < int64_t{range.size} ? Value::integer(range.at(at))
-                                               : Value::undefined("range index", Kind::kObject);
+                                               : missing_element(*position, Kind::kObject, arena_);
   }
   if (position && object.is_string()) {
     const std::string_view text = object.text();
@@ -248,7 +253,7 @@ Value Interpreter::get_item(const Value& object, const Value& index) {
     charge(text.size() / 64);
     const int64_t at = *position < 0 ? *position + length : *position;
     if (at < 0 || at >= length) {
-      return Value::undefined("string index", Kind::kString);
+      return missing_element(*position, Kind::kString, arena_);
     }
     const size_t begin = byte_offset(text, static_cast<size_t>(at));
     size_t end = begin;

@@ -72,6 +72,10 @@ Value Reader::read_number() {
     ++at_;
   }
   const size_t digits = at_;
+  if (digits == start && (peek() < '0' || peek() > '9')) {
+    fail_here(json_.substr(at_).starts_with("\xEF\xBB\xBF") ? "a byte order mark: leave it out"
+                                                            : "expected a value");
+  }
   while (true) {
     const char c = peek();
     if (c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-') {

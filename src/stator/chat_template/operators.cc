@@ -262,8 +262,11 @@ void fail_undefined(const Value& undefined) {
   if (undefined.undefined_owner() == Kind::kNone) {
     fail("'None' has no attribute '" + name + "'");
   }
-  fail("'" + std::string(type_name(undefined.undefined_owner())) + " object' has no attribute '" +
-       name + "'");
+  const std::string owner = std::string(type_name(undefined.undefined_owner())) + " object";
+  if (name.find_first_not_of("-0123456789") == name.npos) {  // as Jinja says it
+    fail(owner + " has no element " + name);
+  }
+  fail("'" + owner + "' has no attribute '" + name + "'");
 }
 
 void fail_operand(std::string_view what, const Value& value) {

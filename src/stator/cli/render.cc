@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <simdjson.h>
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
+#include "stator/frontend/model_assets.h"
 
 namespace stator::cli {
 namespace {
@@ -49,6 +52,10 @@ Result<std::string> template_kwargs(const Value& body) {
 
 Result<std::string> render_body(const ChatTemplate& compiled, const std::string& text) {
   chat_template::Arena arena(kBodyBytesMax);
+  if (text.find_first_not_of(" \t\r\n") == text.npos) {
+    return Error(Code::kInvalidArgument,
+                 "standard input is empty: it must be the body of a chat request");
+  }
   STATOR_TRY(const Value body, Value::from_json(text, arena), "standard input");
   if (!body.is_dict() || body.find("messages") == nullptr) {
     return Error(Code::kInvalidArgument,
@@ -73,16 +80,37 @@ Result<std::string> render_body(const ChatTemplate& compiled, const std::string&
   return compiled.render(input);
 }
 
+/// A model folder or a GGUF file, or whatever else load_chat_template knows.
+Result<chat_template::ChatTemplateSource> load_source(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored) || path.extension() == ".gguf") {
+    STATOR_TRY(auto chat, frontend::find_model_chat(path));
+    if (!chat) {
+      return Error(Code::kNotFound,
+                   path.string() +
+                       " has no chat_template.jinja, chat_template.json, chat_template "
+                       "in tokenizer_config.json or in a GGUF file");
+    }
+    return std::move(chat->source);
+  }
+  STATOR_TRY(auto source, chat_template::load_chat_template(path));
+  if (!simdjson::validate_utf8(source.text)) {
+    return Error(Code::kInvalidArgument, path.string() + " is not UTF-8 text");
+  }
+  return source;
+}
+
 }  // namespace
 
 Status run_render(Invocation& invocation) {
   const auto path = invocation.options.find("--template");
   if (path == invocation.options.end()) {
-    return Error(Code::kInvalidArgument,
-                 "--template is missing: a Jinja or JSON file, a model folder, or deepseek_v3_2, "
-                 "deepseek_v4 or harmony");
+    return Error(
+        Code::kInvalidArgument,
+        "--template is missing: a Jinja, JSON or GGUF file, a model folder, or deepseek_v3_2, "
+        "deepseek_v4 or harmony");
   }
-  STATOR_TRY(auto source, chat_template::load_chat_template(path->second));
+  STATOR_TRY(auto source, load_source(path->second));
   if (const auto config = invocation.options.find("--tokenizer-config");
       config != invocation.options.end()) {
     STATOR_TRY(source.special_tokens, chat_template::load_special_tokens(config->second));

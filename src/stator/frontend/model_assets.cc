@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "stator/core/hash.h"
+#include "stator/tokenizer/gguf_chat.h"
 
 namespace stator::frontend {
 namespace {
@@ -83,6 +84,25 @@ api::SamplingParams read_sampling_defaults(const json::object& root) {
 
 }  // namespace
 
+Result<std::optional<ModelChat>> find_model_chat(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    STATOR_TRY(auto source, chat_template::find_chat_template(path));
+    if (source) {
+      return std::optional(ModelChat{.source = std::move(*source), .eos_token_ids = {}});
+    }
+  }
+  STATOR_TRY(auto gguf, tokenizer::load_gguf_chat(path));
+  if (!gguf || gguf->chat_template.empty()) {
+    return std::optional<ModelChat>();
+  }
+  return std::optional(ModelChat{.source = {.text = std::move(gguf->chat_template),
+                                            .tool_use_text = std::move(gguf->tool_use),
+                                            .special_tokens = std::move(gguf->special_tokens),
+                                            .native = {}},
+                                 .eos_token_ids = std::move(gguf->eos_token_ids)});
+}
+
 Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir) {
   const fs::path dir(model_dir);
   if (!fs::is_directory(dir)) {
@@ -90,12 +110,13 @@ Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& 
   }
   auto assets = std::make_shared<ModelAssets>();
   STATOR_TRY(assets->tokenizer, tokenizer::Tokenizer::load(model_dir));
-  STATOR_TRY(auto source, chat_template::find_chat_template(dir));
+  STATOR_TRY(auto chat, find_model_chat(dir));
   uint64_t hash = assets->tokenizer->fingerprint();
-  if (source) {
-    hash = xxh3_64(source->text, hash);
-    assets->chat_template_text = source->text + source->tool_use_text.value_or("");
-    STATOR_TRY(assets->chat_template, chat_template::ChatTemplate::compile(std::move(*source)),
+  if (chat) {
+    chat_template::ChatTemplateSource& source = chat->source;
+    hash = xxh3_64(source.text, hash);
+    assets->chat_template_text = source.text + source.tool_use_text.value_or("");
+    STATOR_TRY(assets->chat_template, chat_template::ChatTemplate::compile(std::move(source)),
                "chat template of " + model_dir);
   }
   STATOR_TRY(const json::object generation, read_json_object(dir / "generation_config.json"));
@@ -104,6 +125,9 @@ Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& 
   read_token_ids(generation, assets->eos_token_ids);
   if (assets->eos_token_ids.empty()) {
     read_token_ids(config, assets->eos_token_ids);
+  }
+  if (assets->eos_token_ids.empty() && chat) {
+    assets->eos_token_ids = std::move(chat->eos_token_ids);
   }
   const json::value* context = config.if_contains("max_position_embeddings");
   if (context != nullptr && context->is_int64() && context->as_int64() > 0) {

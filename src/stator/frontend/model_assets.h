@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +24,20 @@ struct ModelAssets {
   std::unique_ptr<const chat_template::ChatTemplate> chat_template;
   std::string chat_template_text;         ///< its source: tells in which format the model answers
   api::SamplingParams sampling_defaults;  ///< generation_config.json, else neutral
-  std::vector<TokenId> eos_token_ids;     ///< generation_config.json, else config.json
+  std::vector<TokenId> eos_token_ids;     ///< generation_config.json, else config.json, else GGUF
   uint32_t architectural_context = 0;     ///< max_position_embeddings of config.json; 0 = unknown
   std::string checksum;                   ///< over tokenizer, template and generation defaults
 };
+
+/// The chat template of a model folder or of a GGUF file.
+struct ModelChat {
+  chat_template::ChatTemplateSource source;
+  std::vector<TokenId> eos_token_ids;  ///< of GGUF files
+};
+
+/// In a folder what `chat_template::find_chat_template` finds, else what its GGUF file has (also
+/// without a folder); nothing if that has none. Blocking.
+Result<std::optional<ModelChat>> find_model_chat(const std::filesystem::path& path);
 
 /// Reads tokenizer.json, the chat template and generation_config.json of a model folder. Blocking,
 /// milliseconds to a few hundred. kNotFound for a missing folder or tokenizer, else the reader's

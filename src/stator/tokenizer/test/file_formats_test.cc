@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vocabulary files other than tokenizer.json: what they are read as, and every way in which they
 // can be broken.
+#include "stator/tokenizer/gguf_chat.h"
 #include "stator/tokenizer/test/golden_files.h"
 #include "stator/tokenizer/test/vocabulary_files.h"
 #include "stator/tokenizer/tokenizer.h"
@@ -432,6 +433,30 @@ INSTANTIATE_TEST_SUITE_P(Files, RecordedVocabulary,
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
+
+TEST(GgufChat, HasTheTemplateAndTheTokensInIt) {
+  const std::string file = test::GgufWriter()
+                               .text("tokenizer.chat_template", "{{ bos_token }}")
+                               .text("tokenizer.chat_template.tool_use", "t")
+                               .texts("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "<|eot|>"})
+                               .number("tokenizer.ggml.bos_token_id", 1)
+                               .number("tokenizer.ggml.eos_token_id", 2)
+                               .number("tokenizer.ggml.eot_token_id", 3)
+                               .number("tokenizer.ggml.padding_token_id", 99)
+                               .bytes();
+
+  const auto chat = read_gguf_chat(file);
+
+  ASSERT_TRUE(chat) << chat.error().message();
+  EXPECT_EQ(chat->chat_template, "{{ bos_token }}");
+  EXPECT_EQ(chat->tool_use, "t");
+  EXPECT_EQ(chat->eos_token_ids, (std::vector<TokenId>{2, 3}));
+  const std::vector<std::pair<std::string, std::string>> named = {{"bos_token", "<s>"},
+                                                                  {"eos_token", "</s>"}};
+  EXPECT_EQ(chat->special_tokens, named);
+  EXPECT_FALSE(read_gguf_chat(file.substr(0, file.size() - 1)));
+  EXPECT_FALSE(read_gguf_chat("no GGUF file"));
+}
 
 }  // namespace
 }  // namespace stator::tokenizer
