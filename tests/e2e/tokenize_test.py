@@ -54,7 +54,8 @@ class Tokenize(unittest.TestCase):
     def test_bad_lines_are_named(self):
         cases = [(["--jsonl"], '"a"\n"\\ud800"\n', "line 2"), (["--jsonl"], "5\n", "line 1"), (["--jsonl"], '"a\n', "line 1"),
                  (["--decode"], "[1]\n[-1]\n", "line 2"), (["--decode"], "{}\n", "line 1"), (["--decode"], "[4294967296]\n", "line 1"),
-                 (["--decode"], "[" * 5000 + "\n", "line 1")]
+                 (["--decode"], "[" * 5000 + "\n", "line 1"), (["--decode"], "[99999999]\n", "99999999"),
+                 (["--jsonl"], "[1]\n", "one per line"), (["--jsonl"], "\n", "one per line")]
         for flags, text, named in cases:
             done = self.run_tokenize("--tokenizer", LLAMA, *flags, text=text)
             self.assertEqual(done.returncode, 1, (flags, text, done.stderr))

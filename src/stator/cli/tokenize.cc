@@ -41,7 +41,12 @@ Status encode_text(std::string_view text, Job& job) {
 
 Status encode_line(const std::string& line, Job& job) {
   std::string_view text;
-  if (const auto error = job.parser.parse(line).get(text); error != simdjson::SUCCESS) {
+  const auto error = job.parser.parse(line).get(text);
+  if (error == simdjson::EMPTY || error == simdjson::INCORRECT_TYPE) {
+    return Error(Code::kInvalidArgument,
+                 "not a JSON string: --jsonl reads one per line, such as \"text\"");
+  }
+  if (error != simdjson::SUCCESS) {
     return Error(Code::kInvalidArgument,
                  fmt::format("not a JSON string: {}", simdjson::error_message(error)));
   }
@@ -64,6 +69,11 @@ Status decode_line(const std::string& line, Job& job) {
     if (value.get(id) != simdjson::SUCCESS || id > UINT32_MAX) {
       return Error(Code::kInvalidArgument,
                    fmt::format("tokens[{}] is not a token id", job.ids.size()));
+    }
+    if (!job.tokenizer.contains(static_cast<TokenId>(id))) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("tokens[{}] is {}, which the vocabulary of {} tokens does not have",
+                               job.ids.size(), id, job.tokenizer.vocab_size()));
     }
     job.ids.push_back(static_cast<TokenId>(id));
   }
