@@ -30,19 +30,19 @@ uint32_t highest(uint64_t places) {
 
 }  // namespace
 
-/// A word of up to kPlaces - 2 bytes on its way. The byte at i has the place i + 1; the borders
-/// have the places before and behind.
-template <size_t kPlaces>
+/// A word on its way. The byte at i has the place i + 1; the borders have the places before and
+/// behind.
 struct WordMerger::Turn {
-  static constexpr size_t kBytesMax = kPlaces - 2;
-
+  static constexpr size_t kPlaces = kBytesMax + 2;
   static constexpr uint32_t kNowhere = kPlaces;
   static constexpr uint64_t kBorderPlace = uint64_t{1} << (kPlaces - 1);
+  static constexpr size_t kPairsRead = 16;  // at a time: most words have fewer
 
   alignas(64) std::array<uint32_t, kPlaces + 1> pairs;  // the last one is not looked at
   std::array<TokenId, kPlaces> ids;
   uint64_t starts;  // places where tokens start, and both borders
   WordToEncode* word;
+  size_t pairs_read;
   // The last merge, and where the ranks of its new pairs are.
   uint32_t at;
   uint32_t previous;
@@ -52,14 +52,17 @@ struct WordMerger::Turn {
 
   /// Four lanes, each the least of a quarter of the pairs.
   Quad least_pairs() const {
-    Quad least;
-    std::memcpy(&least, pairs.data(), sizeof(least));
-    for (size_t i = 4; i < kPlaces; i += 4) {
-      Quad next;
-      std::memcpy(&next, pairs.data() + i, sizeof(next));
-      least = __builtin_elementwise_min(least, next);
+    Quad least = least_pairs(0);
+    for (size_t i = kPairsRead; i < pairs_read; i += kPairsRead) [[unlikely]] {
+      least = __builtin_elementwise_min(least, least_pairs(i));
     }
     return least;
+  }
+  Quad least_pairs(size_t from) const {
+    std::array<Quad, kPairsRead / 4> quads;
+    std::memcpy(quads.data(), pairs.data() + from, sizeof(quads));
+    return __builtin_elementwise_min(__builtin_elementwise_min(quads[0], quads[1]),
+                                     __builtin_elementwise_min(quads[2], quads[3]));
   }
 
   void finish() const {
@@ -86,13 +89,16 @@ WordMerger::WordMerger(std::span<const TokenId, 256> bytes, std::span<const Pair
   }
 }
 
-template <size_t kPlaces>
-void WordMerger::begin(WordToEncode& word, Turn<kPlaces>& turn) const {
+void WordMerger::begin(WordToEncode& word, Turn& turn) const {
   const size_t bytes = word.word.size();
   const auto* text = reinterpret_cast<const unsigned char*>(word.word.data());
   turn.word = &word;
   turn.starts = UINT64_MAX >> (kBytesMax - bytes);
-  turn.pairs.fill(kNoMerge);
+  turn.pairs_read = (bytes + turn.kPairsRead - 1) / turn.kPairsRead * turn.kPairsRead;
+  std::fill_n(turn.pairs.begin(), turn.kPairsRead, kNoMerge);
+  if (bytes > turn.kPairsRead) [[unlikely]] {
+    turn.pairs.fill(kNoMerge);
+  }
   turn.ids.back() = kBorder;
   turn.at = turn.kNowhere;
   turn.previous = turn.kNowhere;
@@ -109,8 +115,7 @@ void WordMerger::begin(WordToEncode& word, Turn<kPlaces>& turn) const {
 }
 
 /// The next merge, or false if there is none. Reads what the last one asked for.
-template <size_t kPlaces>
-bool WordMerger::choose(Turn<kPlaces>& turn) const {
+bool WordMerger::choose(Turn& turn) const {
   // Without the new ones, which are not there yet: a wide load waits for narrow stores before it.
   Quad least = turn.least_pairs();
   Quad fresh = ranks_.find(turn.with_next, turn.with_previous) << kPlaceBits |
@@ -123,8 +128,7 @@ bool WordMerger::choose(Turn<kPlaces>& turn) const {
 }
 
 /// Merges, and asks for the ranks of the new pairs. Hardly a branch depends on the text.
-template <size_t kPlaces>
-void WordMerger::merge(Turn<kPlaces>& turn) const {
+void WordMerger::merge(Turn& turn) const {
   const uint32_t at = turn.best & ((1U << kPlaceBits) - 1);
   uint64_t after = turn.starts & (UINT64_MAX << at << 1);
   const uint32_t joined = lowest(after);
@@ -152,11 +156,10 @@ void WordMerger::merge(Turn<kPlaces>& turn) const {
   turn.pairs[turn.previous] = kNoMerge;
 }
 
-/// The words that fit kPlaces.
-template <size_t kPlaces>
-void WordMerger::encode_class(std::span<WordToEncode* const> words) const {
-  std::array<Turn<kPlaces>, kTurns> turns;
-  std::array<Turn<kPlaces>*, kTurns> active;
+/// In turns.
+void WordMerger::encode_sorted(std::span<WordToEncode* const> words) const {
+  std::array<Turn, kTurns> turns;
+  std::array<Turn*, kTurns> active;
   for (size_t i = 0; i < kTurns; ++i) {
     active[i] = &turns[i];
   }
@@ -194,16 +197,11 @@ void WordMerger::encode(std::span<WordToEncode> words) const {
     for (size_t bytes = kBytesMax; bytes > 0; --bytes) {
       longer[bytes - 1] += longer[bytes];
     }
-    const size_t larges = longer[Turn<32>::kBytesMax];
-    const size_t middles = longer[Turn<16>::kBytesMax] - larges;
     std::array<WordToEncode*, kChunkWords> sorted;
     for (WordToEncode& word : chunk) {
       sorted[longer[word.word.size()]++] = &word;
     }
-    const auto all = std::span(sorted).first(chunk.size());
-    encode_class<64>(all.first(larges));
-    encode_class<32>(all.subspan(larges, middles));
-    encode_class<16>(all.subspan(larges + middles));
+    encode_sorted(std::span(sorted).first(chunk.size()));
   }
 }
 

@@ -36,16 +36,11 @@ class WordMerger {
   void encode(std::span<WordToEncode> words) const;
 
  private:
-  template <size_t kPlaces>
   struct Turn;
-  template <size_t kPlaces>
-  void begin(WordToEncode& word, Turn<kPlaces>& turn) const;
-  template <size_t kPlaces>
-  bool choose(Turn<kPlaces>& turn) const;
-  template <size_t kPlaces>
-  void merge(Turn<kPlaces>& turn) const;
-  template <size_t kPlaces>
-  void encode_class(std::span<WordToEncode* const> words) const;
+  void begin(WordToEncode& word, Turn& turn) const;
+  bool choose(Turn& turn) const;
+  void merge(Turn& turn) const;
+  void encode_sorted(std::span<WordToEncode* const> words) const;
 
   // Pairs of neighbours as rank << kPlaceBits | place of the left one: the least is the next merge.
   static constexpr int kPlaceBits = 6;
