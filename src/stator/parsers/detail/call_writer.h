@@ -68,6 +68,8 @@ class CallWriter {
   /// Ends an open call whose arguments will never be complete.
   void break_call(Recovery why);
   void recovered(Recovery recovery) { out_.add_recovery(recovery); }
+  /// What is being read is no call, or not any more: the open one ends, and it is counted.
+  void give_up(Recovery why) { call_open() ? break_call(why) : recovered(why); }
 
   /// An empty string for a machine to put a fragment together in; until it asks for it again.
   std::string& scratch() {

@@ -245,11 +245,7 @@ std::string InvokeBody::read_attribute(std::string_view tag, std::string_view na
 
 /// The call cannot be read any further.
 InvokeBody::Go InvokeBody::broken(CallWriter& out) {
-  if (out.call_open()) {
-    out.break_call(Recovery::kMalformedBody);
-  } else {
-    out.recovered(Recovery::kMalformedBody);
-  }
+  out.give_up(Recovery::kMalformedBody);
   at_ = At::kSection;
   return Go::kOn;
 }

@@ -189,10 +189,8 @@ bool JsonCallsBody::skip_space(Window& in) {
 
 /// What was read cannot be a call. Without a marker around it, it is text; else it is removed.
 JsonCallsBody::Go JsonCallsBody::malformed(CallWriter& out) {
-  if (out.call_open()) {
-    out.break_call(Recovery::kMalformedBody);
-  } else if ((marked_ && machine_.has_closer) || committed_) {
-    out.recovered(Recovery::kMalformedBody);
+  if ((marked_ && machine_.has_closer) || committed_) {  // so is one that is open
+    out.give_up(Recovery::kMalformedBody);
   }
   if (!marked_ || !machine_.has_closer) {
     return committed_ ? Go::kDone : Go::kNotACall;

@@ -164,10 +164,8 @@ NamedJsonBody::Go NamedJsonBody::dispatch(Window& in, CallWriter& out) {
 
 /// The call cannot be read. Where calls have closers it is removed, else it is text, or over.
 NamedJsonBody::Go NamedJsonBody::malformed(CallWriter& out) {
-  if (out.call_open()) {
-    out.break_call(Recovery::kMalformedBody);
-  } else if (machine_.has_closer) {
-    out.recovered(Recovery::kMalformedBody);
+  if (out.call_open() || machine_.has_closer) {
+    out.give_up(Recovery::kMalformedBody);
   }
   if (!machine_.has_closer) {
     return committed_ ? Go::kDone : Go::kNotACall;

@@ -210,11 +210,7 @@ TagParamsBody::Go TagParamsBody::malformed(CallWriter& out) {
   if (!committed_ && machine_.keep_opener) {
     return Go::kNotACall;
   }
-  if (out.call_open()) {
-    out.break_call(Recovery::kMalformedBody);
-  } else {
-    out.recovered(Recovery::kMalformedBody);
-  }
+  out.give_up(Recovery::kMalformedBody);
   at_ = At::kGarbage;
   return Go::kOn;
 }
