@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The long forms of the fault tests, with progress: hours on a small machine.
-# usage: scripts/chaos.sh [kills|cpu|etcd|chaos|sim]...     (default: all of them)
+# usage: scripts/chaos.sh [kills|cpu|etcd|chaos|sim|soak]...     (default: all but the soak, a day of faults)
 # env:   STATOR_BINARY (build/release/bin/stator)  KILLS (10000)  KILL_SLOTS (12)  CPU_KILLS (200)  OUTAGE_S (600)  CHAOS (10)  SEEDS (20000)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,8 +25,9 @@ for part in "${@:-kills cpu etcd chaos sim}"; do
         run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/limits_test.py
         run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/exhaustion_test.py
         run "$python" tests/chaos/full_disk_test.py ;;
+      soak) run STATOR_SOAK_S="${SOAK_S:-86400}" "$python" tests/chaos/soak_test.py ;;
       sim) run "$STATOR_BINARY" sim models/demo --fault all --seed "$RANDOM" --seeds "${SEEDS:-20000}" ;;
-      *) echo "unknown part '$what': kills, cpu, etcd, chaos or sim" >&2; exit 2 ;;
+      *) echo "unknown part '$what': kills, cpu, etcd, chaos, sim or soak" >&2; exit 2 ;;
     esac
   done
 done

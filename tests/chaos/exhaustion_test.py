@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that may have no more memory, a budget of second moves that is spent, a thousand instances that come and go."""
+"""Processes that may have no more memory, a budget of second moves that is spent, three times the load, a thousand instances that come and go."""
 
 import json
 import pathlib
 import re
 import resource
 import signal
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
 
-from chaos_deployment import ChaosTest, Split, ask, bodies, eventually, times
-from stator_process import MODEL, Http, Stator
+from chaos_deployment import SEED, ChaosTest, Split, ask, bodies, eventually, times
+from stator_process import BINARY, MODEL, Http, Stator, clean_environment
 
 CHAT = "/v1/chat/completions"
 
@@ -87,6 +89,24 @@ class Moves(ChaosTest):
         expected = ask(deployment.frontend.port, CHAT, body).visible()
         self.assertEqual([answer for answer in answers if answer.visible() != expected], [])
         eventually(deployment.idle, "idle")
+
+
+class Goodput(ChaosTest):
+    """In the simulation of fleets, whose time is virtual: production's router on engines with vLLM's rules."""
+
+    def simulate(self, *arguments: str) -> dict:
+        with tempfile.NamedTemporaryFile(suffix=".json") as report:
+            subprocess.run([BINARY, "sim", "--input-tokens", "1000", "--output-tokens", "200", "--workers", "2", "--router", "kv",
+                            "--seed", str(SEED), "--report-json", report.name, *arguments], check=True, capture_output=True,
+                           env=clean_environment())
+            return json.load(open(report.name))
+
+    def test_three_times_what_workers_can_take_leaves_them_nine_tenths_busy(self):
+        capacity = self.simulate("--requests", "4000", "--concurrency", "512")["request_throughput_rps"]
+        over = self.simulate("--requests", "12000", "--rate", str(3 * capacity), "--router-active-prefill-tokens-threshold", "8000")
+        self.assertEqual(over["completed_requests"] + over["shed_requests"], 12000)
+        self.assertGreater(over["shed_requests"], 6000)
+        self.assertGreater(over["request_throughput_rps"], 0.9 * capacity)
 
 
 class Flapping(ChaosTest):

@@ -5,7 +5,9 @@
 import pathlib
 import subprocess
 import tempfile
+import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from authority import Authority
 from stator_process import BINARY, MODEL, MODEL_DIR, Http, Split, Stator, clean_environment, eventually
@@ -20,7 +22,7 @@ class WorkerTls(unittest.TestCase):
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory(prefix="stator-tls-")
         cls.addClassCleanup(folder.cleanup)
-        ca = Authority(pathlib.Path(folder.name), "ca")
+        ca = cls.ca = Authority(pathlib.Path(folder.name), "ca")
         cls.worker = [*ca.options("worker", "IP:127.0.0.1", "DNS:worker.stator"), "--rpc-tls-allowed-callers", f"other,{FRONTEND}"]
         cls.frontend = ca.options("frontend", f"URI:{FRONTEND}")
         cls.stranger = ca.options("stranger", "URI:spiffe://test/stator/backend")
@@ -78,6 +80,39 @@ class WorkerTls(unittest.TestCase):
 
     def test_a_worker_of_another_name(self):
         self.check_refused([*self.frontend, "--rpc-tls-server-name", "elsewhere"], "worker lost")
+
+    def test_an_expired_certificate(self):
+        self.check_refused(self.ca.options("expired", f"URI:{FRONTEND}", days=0), "worker lost")
+
+    def test_new_certificates_come_with_a_rolling_restart(self):
+        deployment = self.deploy(self.frontend)
+        deployment.wait_for_workers(1)
+        renewed = self.ca.options("renewed", "IP:127.0.0.1")
+        deployment.worker_arguments = (*renewed, "--rpc-tls-allowed-callers", FRONTEND)
+        statuses = []
+        with ThreadPoolExecutor(2) as clients:
+            stop = threading.Event()
+
+            def client():
+                while not stop.is_set():
+                    statuses.append(deployment.http.post(CHAT, BODY)[0])
+
+            loads = [clients.submit(client) for _ in range(2)]
+            try:
+                deployment.workers.append(deployment.start_worker())
+                deployment.wait_for_workers(2)
+                old = deployment.workers.pop(0)
+                old.terminate()
+                self.assertEqual(old.wait(), 0, old.log())
+                old.close()
+                deployment.wait_for_workers(1)
+                seen = len(statuses)
+                eventually(lambda: len(statuses) > seen, "served with the new one")
+            finally:
+                stop.set()
+            for load in loads:
+                load.result()
+        self.assertEqual(set(statuses), {200})
 
     def test_half_of_the_files_is_a_usage_error(self):
         for role in (["frontend", "--port", "0"], ["worker", str(MODEL_DIR), "--engine", "sim"]):
