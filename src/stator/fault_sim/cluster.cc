@@ -376,6 +376,12 @@ void Cluster::apply(const PlannedFault& fault) {
   }
 }
 
+bool Cluster::workers_idle() {
+  return std::ranges::all_of(workers_, [](WorkerSlot& slot) {
+    return slot.life == nullptr || (slot.life->engine().idle() && slot.life->in_flight() == 0);
+  });
+}
+
 void Cluster::check_rest() {
   std::vector<WorkerId> alive;
   uint64_t blocks = 0;

@@ -61,6 +61,8 @@ class Cluster {
   /// Told before a frontend dies.
   void on_frontend_death(std::function<void(FrontendNode&)> told) { dying_ = std::move(told); }
 
+  /// No worker has a request, not even a probe.
+  bool workers_idle();
   /// Invariants of a cluster at rest.
   void check_rest();
   uint64_t moves() const { return moves_; }

@@ -17,12 +17,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kSettle = 2s;         // until workers are found
-constexpr Duration kArrivalsEnd = 14s;   // faults begin and end around them
-constexpr Duration kLook = 1s;           // between two checks
-constexpr Duration kRest = 75s;          // longer than a view doubts what a store has lost
-constexpr Duration kReturn = 500ms;      // until a client whose frontend died comes back
-constexpr int kReturnsMax = 40;          // then it gives up
+constexpr Duration kSettle = 2s;        // until workers are found
+constexpr Duration kArrivalsEnd = 14s;  // faults begin and end around them
+constexpr Duration kLook = 1s;          // between two checks
+constexpr Duration kRest = 75s;         // longer than a view doubts what a store has lost
+constexpr Duration kReturn = 500ms;     // until a client whose frontend died comes back
+constexpr int kReturnsMax = 40;         // then it gives up
+constexpr Duration kProbeLook = 10ms;
+constexpr int kProbeLooks = 50;
 constexpr uint64_t kLeavingClients = 8;  // one in so many leaves by itself
 
 /// One run: clients, their cluster and its faults.
@@ -68,6 +70,10 @@ class Run {
       if (!sent->judged) {
         log_.violation("1: request {} never ends", sent->number);
       }
+    }
+    // Idle workers are probed from time to time, perhaps just now.
+    for (int i = 0; i < kProbeLooks && !cluster_.workers_idle(); ++i) {
+      time_.run_until(time_.now() + kProbeLook);
     }
     cluster_.check_rest();
   }
