@@ -46,7 +46,8 @@ def start_server(options: argparse.Namespace) -> tuple[subprocess.Popen, str]:
     if options.fake:
         command = [options.fast_server, "0", "--first-us", "200000", "--gap-us", "20000"]
     else:
-        command = [options.stator, "serve", str(ROOT / "models/demo"), "--engine", "sim", "--host", "127.0.0.1", "--port", "0", "--announce"]
+        command = [options.stator, "serve", str(ROOT / "models/demo"), "--engine", "sim", "--host", "127.0.0.1", "--port", "0", "--announce",
+                   "--engine-prefix-caching", "false"]  # the clients' texts repeat themselves differently
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return server, f"http://127.0.0.1:{json.loads(server.stdout.readline())['port']}"
 
