@@ -69,24 +69,25 @@ def write_trace(path: pathlib.Path, rows: list[dict], rate: float) -> None:
             file.write(json.dumps(row | {"timestamp": row["timestamp"] / rate}) + "\n")
 
 
+def fleet(options: argparse.Namespace) -> list[str]:
+    """What both are told, by the same names."""
+    return ["--workers", str(options.workers), "--router", options.router, "--sim-rules", options.rules, "--sim-timing", options.timing,
+            "--block-size", str(BLOCK_TOKENS), "--kv-blocks", str(options.kv_blocks), "--max-num-batched-tokens", "8192",
+            *(["--sim-draft-acceptance", options.drafts] if options.drafts else [])]
+
+
 def simulate(options: argparse.Namespace, trace: pathlib.Path, *more: str) -> dict:
     report = trace.with_suffix(".sim.json")
-    drafts = ["--draft-acceptance", options.drafts] if options.drafts else []
     subprocess.run(
-        [options.stator, "sim", str(trace), "--trace-block-size", str(BLOCK_TOKENS), "--workers", str(options.workers),
-         "--router", options.router, "--engine", options.rules, "--timing", options.timing, "--block-size", str(BLOCK_TOKENS),
-         "--blocks", str(options.kv_blocks), "--max-num-batched-tokens", "8192", *drafts, "--report-json", str(report), *more],
+        [options.stator, "sim", str(trace), "--trace-block-size", str(BLOCK_TOKENS), *fleet(options), "--report-json", str(report), *more],
         check=True, stdout=subprocess.DEVNULL)
     return json.loads(report.read_text())
 
 
 def run_live(options: argparse.Namespace, trace: pathlib.Path) -> dict:
-    drafts = ["--sim-draft-acceptance", options.drafts] if options.drafts else []
     server = subprocess.Popen(
         [options.stator, "serve", str(MODEL), "--engine", "sim", "--host", "127.0.0.1", "--port", "0", "--announce",
-         "--workers", str(options.workers), "--router", options.router, "--sim-rules", options.rules, "--sim-timing", options.timing,
-         "--sim-speedup", str(options.speedup), "--block-size", str(BLOCK_TOKENS), "--kv-blocks", str(options.kv_blocks),
-         "--max-num-batched-tokens", "8192", *drafts], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+         "--sim-speedup", str(options.speedup), *fleet(options)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{json.loads(server.stdout.readline())['port']}"
         done = subprocess.run(

@@ -23,9 +23,9 @@ class CompressedTraces(unittest.TestCase):
     def run_stator(self, *arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run([BINARY, *arguments], env=clean_environment(), capture_output=True, text=True, timeout=60)
 
-    def records_of(self, trace: pathlib.Path) -> list[dict]:
+    def records_of(self, trace: pathlib.Path, *more: str) -> list[dict]:
         out = self.folder / "requests.jsonl"
-        done = self.run_stator("sim", str(trace), "--per-request-jsonl", str(out))
+        done = self.run_stator("sim", str(trace), "--per-request-jsonl", str(out), *more)
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in out.read_text().splitlines()]
 
@@ -38,6 +38,17 @@ class CompressedTraces(unittest.TestCase):
         plain = self.records_of(SAMPLE)
         self.assertTrue(plain)
         self.assertEqual(self.records_of(self.compressed()), plain)
+
+    def test_the_engine_has_the_names_that_live_ones_have(self):
+        config = self.folder / "engine.yaml"
+        config.write_text("sim: {rules: sglang, timing: linear, speedup: 2}\nengine: {kv_blocks: 400, host_blocks: 2000}\n")
+        by_file = self.records_of(SAMPLE, "--config", str(config))
+        self.assertEqual(by_file, self.records_of(
+            SAMPLE, "--sim-rules", "sglang", "--sim-timing", "linear", "--sim-speedup", "2", "--kv-blocks", "400", "--host-blocks", "2000"))
+        self.assertEqual(by_file, self.records_of(
+            SAMPLE, "--engine", "sglang", "--timing", "linear", "--speedup", "2", "--blocks", "400", "--host-blocks", "2000"))
+        self.assertNotEqual(by_file, self.records_of(SAMPLE))
+        self.assertGreater(sum(record["host_tokens"] for record in by_file), 0)
 
     def test_a_trace_that_was_cut_off_is_refused(self):
         trace = str(self.compressed(cut=-20))

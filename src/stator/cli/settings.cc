@@ -48,35 +48,10 @@ void describe_server(ConfigSchema& schema, EngineServerSettings& server) {
 }
 
 void describe_simulated(ConfigSchema& schema, WorkerSettings& worker) {
-  perf::LinearCoefficients& timing = worker.sim_linear;
-  schema.text("sim.timing", worker.sim_timing,
-              "how long a simulated pass takes: linear, polynomial, table:…, roofline:… "
-              "(docs/reference/simulation.md)",
-              {.flag = "sim-timing"});
-  schema.number("sim.speedup", worker.sim_speedup, 0, 1e9,
-                "divides simulated time, 0 = no waiting at all", {.flag = "sim-speedup"});
-  schema.number("sim.decode_speedup", worker.sim_decode_speedup, 0.001, 1e9,
-                "divides the simulated time of decodes further", {.flag = "sim-decode-speedup"});
+  engine::describe(schema, worker.sim);
   schema.duration("sim.startup_time", worker.sim_startup_time,
                   "a simulated worker is listed as starting for so long and gets no requests",
                   {.flag = "sim-startup-time"});
-  schema.choice("sim.rules", worker.sim_rules,
-                {"vllm", "trtllm", "trtllm-max-utilization", "sglang"},
-                "whose scheduling rules the simulated engine follows", {.flag = "sim-rules"});
-  schema.text("sim.draft_acceptance", worker.sim_drafts,
-              "speculative decoding: probabilities with commas, that draft token 1, 2, … is "
-              "accepted once all before it were; empty = off",
-              {.flag = "sim-draft-acceptance"});
-  engine::SglangConfig& sglang = worker.engine_config.sglang;
-  schema.boolean("sim.sglang_lpm", sglang.longest_prefix_first,
-                 "rules sglang: longest cached prefix first (schedule-policy lpm)");
-  schema.boolean("sim.sglang_mixed_chunk", sglang.mixed_chunk,
-                 "rules sglang: decodes share the passes of prompts");
-  schema.number("sim.step_us", timing.step_us, 0, 1e9, "timing linear: fixed cost of a step, µs");
-  schema.number("sim.prefill_token_us", timing.prefill_token_us, 0, 1e9,
-                "timing linear: cost of one prompt token, µs");
-  schema.number("sim.decode_sequence_us", timing.decode_sequence_us, 0, 1e9,
-                "timing linear: cost of one decoding sequence per step, µs");
   schema.text("sim.reply", worker.sim_reply,
               "file with the text the simulated engine says, or *.jsonl of {\"when\",\"reply\"}",
               {.flag = "sim-reply"});
@@ -133,6 +108,10 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
                {.flag = "kv-cache-bytes"});
   schema.integer("engine.kv_blocks", engine.total_blocks, 2, 1U << 28,
                  "KV blocks per worker (sim engine)", {.flag = "kv-blocks"});
+  schema.integer(
+      "engine.host_blocks", engine.host_blocks, 0, 1U << 30,
+      "KV blocks per worker in host memory, for those evicted from the device (sim engine)",
+      {.flag = "host-blocks"});
   schema.integer("engine.max_num_seqs", engine.max_num_seqs, 1, 1 << 20,
                  "sequences running at once", {.flag = "max-num-seqs"});
   schema.integer("engine.max_num_batched_tokens", engine.max_num_batched_tokens, 0, 1 << 24,

@@ -9,8 +9,8 @@
 #include "stator/core/config.h"
 #include "stator/core/result.h"
 #include "stator/engine/core/engine_config.h"
+#include "stator/engine/sim/sim_knobs.h"
 #include "stator/frontend/frontend_config.h"
-#include "stator/perf/linear_timing.h"
 #include "stator/router/router.h"
 #include "stator/runtime/etcd_discovery.h"
 #include "stator/runtime/tls_files.h"
@@ -77,15 +77,10 @@ struct WorkerSettings {
   uint64_t kv_cache_bytes = 256ULL << 20;  ///< per worker, cpu engine; touched only as used
   uint32_t threads = 1;                    ///< per worker, cpu engine
   engine::EngineConfig engine_config;
-  EngineServerSettings server;        ///< for engines that are servers
-  std::string sim_timing = "linear";  ///< perf::make_timing() reads it
-  perf::LinearCoefficients sim_linear;
-  double sim_speedup = 1;
-  double sim_decode_speedup = 1;
-  std::string sim_rules = "vllm";  ///< engine::find_rules() reads it
-  Duration sim_startup_time{};     ///< until it takes requests
-  std::string sim_drafts;          ///< acceptance of draft tokens, numbers with commas
-  std::string sim_reply;  ///< file with what the simulated engine says; empty: drawn tokens
+  EngineServerSettings server;  ///< for engines that are servers
+  engine::SimKnobs sim;
+  Duration sim_startup_time{};  ///< until it takes requests
+  std::string sim_reply;        ///< file with what the simulated engine says; empty: drawn tokens
 };
 
 /// All settings of the binary: one schema for flags, environment, YAML and docs.

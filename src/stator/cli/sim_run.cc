@@ -149,7 +149,7 @@ Result<simulator::Report> simulate(const SimRun& run) {
              simulator::make_cluster_config(config, run.settings.router));
   const SystemClock clock;
   const TimePoint begin = clock.now();
-  STATOR_TRY(const auto timing, perf::make_timing(config.timing));
+  STATOR_TRY(const auto timing, perf::make_timing(config.sim.timing, config.sim.linear));
   STATOR_TRY(const auto cluster, simulator::Cluster::create(fleet, *timing));
   STATOR_TRY(auto planner, simulator::make_planner(config));
   cluster->set_planner(std::move(planner));

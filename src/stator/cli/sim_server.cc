@@ -157,9 +157,14 @@ Result<fake_engine::FakeConfig> read_config(const Invocation& invocation, const 
   if (config.engine.max_num_batched_tokens == 0) {
     config.engine.max_num_batched_tokens = kBatchedTokensDefault;
   }
-  STATOR_TRY(config.timing,
-             perf::make_timing(settings.worker.sim_timing, settings.worker.sim_linear));
-  config.speedup = settings.worker.sim_speedup;
+  const engine::SimKnobs& sim = settings.worker.sim;
+  config.engine.rules = *engine::find_rules(sim.rules);  // checked by the schema
+  config.engine.sglang = sim.sglang;
+  STATOR_TRY(config.timing, perf::make_timing(sim.timing, sim.linear));
+  STATOR_TRY(config.draft_acceptance, engine::read_acceptance(sim.draft_acceptance));
+  config.speedup = sim.speedup;
+  config.decode_speedup = sim.decode_speedup;
+  config.host_link = sim.host_link();
   if (options.on("--speedup")) {
     uint64_t speedup = 0;
     STATOR_CHECK(options.number("--speedup", 0, 1'000'000'000, speedup));

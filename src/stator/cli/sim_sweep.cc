@@ -31,7 +31,8 @@ Result<SimSettings> change(const SimSettings& settings, const Values& values) {
   ConfigSchema::Sources sources;
   for (const auto& [key, value] : values) {
     const auto field = std::ranges::find_if(schema.fields(), [&](const ConfigField& one) {
-      return one.flag == "--" + key || one.key == key;
+      const std::string flag = "--" + key;
+      return one.flag == flag || one.flag_peer == flag || one.key == key;
     });
     if (field == schema.fields().end()) {
       return Error(Code::kInvalidArgument,

@@ -150,17 +150,18 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
   if (!settings_.worker.sim_reply.empty()) {
     STATOR_TRY(replies, read_sim_replies(settings_.worker.sim_reply, *assets_->tokenizer));
   }
-  STATOR_TRY(auto drafts, engine::read_acceptance(settings_.worker.sim_drafts));
+  STATOR_TRY(auto drafts, engine::read_acceptance(settings_.worker.sim.draft_acceptance));
   STATOR_TRY(auto timing,
-             perf::make_timing(settings_.worker.sim_timing, settings_.worker.sim_linear));
+             perf::make_timing(settings_.worker.sim.timing, settings_.worker.sim.linear));
   return engine::make_sim_runner({.vocab_size = assets_->tokenizer->vocab_size(),
                                   .max_model_len = context > 0 ? context : kSimContextDefault,
                                   .block_size = config.block_size,
                                   .first_token = first,
                                   .last_token = last,
                                   .timing = std::move(timing),
-                                  .speedup = settings_.worker.sim_speedup,
-                                  .decode_speedup = settings_.worker.sim_decode_speedup,
+                                  .speedup = settings_.worker.sim.speedup,
+                                  .decode_speedup = settings_.worker.sim.decode_speedup,
+                                  .host_link = settings_.worker.sim.host_link(),
                                   .draft_acceptance = std::move(drafts),
                                   .replies = std::move(replies),
                                   .token_bytes = [assets = assets_](TokenId token) {
@@ -179,7 +180,8 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   config.version = kVersion;
   config.name = fmt::format("{}{}", config.kind, made_);
   if (config.kind == "sim") {
-    config.rules = *engine::find_rules(settings_.worker.sim_rules);  // checked by the schema
+    config.rules = *engine::find_rules(settings_.worker.sim.rules);  // checked by the schema
+    config.sglang = settings_.worker.sim.sglang;
   }
   if (config.max_num_batched_tokens == 0) {
     config.max_num_batched_tokens =

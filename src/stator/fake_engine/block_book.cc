@@ -52,7 +52,7 @@ void BlockBook::remember(uint64_t hash, Entry entry) {
   }
 }
 
-void BlockBook::add_stored(uint64_t hash, std::vector<WireEvent>& out) {
+void BlockBook::add_stored(uint64_t hash, kv::StorageTier tier, std::vector<WireEvent>& out) {
   const auto found = entries_.find(hash);
   if (found == entries_.end()) {
     ++unknown_blocks_;
@@ -62,17 +62,17 @@ void BlockBook::add_stored(uint64_t hash, std::vector<WireEvent>& out) {
   const Entry& entry = found->second;
   auto* run = out.empty() ? nullptr : std::get_if<WireStored>(&out.back());
   const bool continues = run != nullptr && entry.owner == last_owner_ && entry.parent &&
-                         *entry.parent == run->hashes.back();
+                         *entry.parent == run->hashes.back() && run->tier == tier;
   if (!continues) {
-    run =
-        &std::get<WireStored>(out.emplace_back(WireStored{.hashes = {},
-                                                          .parent = entry.parent,
-                                                          .tokens = {},
-                                                          .block_size = block_size_,
-                                                          .lora_id = entry.owner->lora_id,
-                                                          .lora_name = entry.owner->lora_name,
-                                                          .extra_keys = {},
-                                                          .session_id = entry.owner->session_id}));
+    run = &std::get<WireStored>(out.emplace_back(WireStored{.hashes = {},
+                                                            .parent = entry.parent,
+                                                            .tokens = {},
+                                                            .block_size = block_size_,
+                                                            .lora_id = entry.owner->lora_id,
+                                                            .lora_name = entry.owner->lora_name,
+                                                            .extra_keys = {},
+                                                            .session_id = entry.owner->session_id,
+                                                            .tier = tier}));
     last_owner_ = entry.owner;
   }
   run->hashes.push_back(hash);
@@ -86,12 +86,14 @@ std::vector<WireEvent> BlockBook::translate(std::span<const kv::KvEvent> events)
   for (const kv::KvEvent& event : events) {
     if (const auto* stored = std::get_if<kv::BlocksStored>(&event.data)) {
       for (const kv::StoredBlock& block : stored->blocks) {
-        add_stored(block.external.value(), out);
+        add_stored(block.external.value(), event.tier, out);
       }
     } else if (const auto* removed = std::get_if<kv::BlocksRemoved>(&event.data)) {
       auto* last = out.empty() ? nullptr : std::get_if<WireRemoved>(&out.back());
-      WireRemoved& into =
-          last != nullptr ? *last : std::get<WireRemoved>(out.emplace_back(WireRemoved{}));
+      const bool continues = last != nullptr && last->tier == event.tier;
+      WireRemoved& into = continues ? *last
+                                    : std::get<WireRemoved>(out.emplace_back(
+                                          WireRemoved{.hashes = {}, .tier = event.tier}));
       for (const blocks::ExternalHash block : removed->blocks) {
         into.hashes.push_back(block.value());
       }

@@ -66,7 +66,7 @@ class BlockBook {
     std::shared_ptr<const BlockOwner> owner;
   };
   void remember(uint64_t hash, Entry entry);
-  void add_stored(uint64_t hash, std::vector<WireEvent>& out);
+  void add_stored(uint64_t hash, kv::StorageTier tier, std::vector<WireEvent>& out);
 
   const uint32_t block_size_;
   const size_t blocks_max_;

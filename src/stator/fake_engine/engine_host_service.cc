@@ -88,6 +88,9 @@ Status EngineHost::add_rank(uint32_t index, Metrics& metrics) {
                                                    .last_token = model_.last_token,
                                                    .timing = config_.timing,
                                                    .speedup = config_.speedup,
+                                                   .decode_speedup = config_.decode_speedup,
+                                                   .host_link = config_.host_link,
+                                                   .draft_acceptance = config_.draft_acceptance,
                                                    .replies = {},
                                                    .token_bytes = {}}));
   engine::EngineConfig config = config_.engine;

@@ -70,6 +70,9 @@ struct FakeConfig {
   engine::EngineConfig engine;
   std::shared_ptr<const perf::TimingModel> timing = std::make_shared<perf::LinearTiming>();
   double speedup = 1;  ///< divides its times; 0 = no waiting
+  double decode_speedup = 1;
+  std::vector<double> draft_acceptance;  ///< as of engine::SimRunnerConfig
+  perf::HostLink host_link;
   uint64_t seed = 0;
   Release release = Release::kCurrent;
   bool scale_out = true;  ///< vLLM's /inference/v1/*

@@ -9,7 +9,9 @@
 namespace stator::fake_engine {
 namespace {
 
-constexpr std::string_view kMedium = "GPU";
+std::string_view medium_of(kv::StorageTier tier) {
+  return tier == kv::StorageTier::kDevice ? "GPU" : "CPU";  // our engines have no further ones
+}
 
 /// A whole digest whose last eight bytes are the number; the rest is filler that depends on it.
 std::string digest_of(uint64_t hash) {
@@ -100,7 +102,7 @@ void write_stored_map(MsgpackWriter& out, const WireStored& stored, EventHash fo
   write_tokens(out, stored);
   out.text("block_size").unsigned_integer(stored.block_size).text("lora_id");
   write_lora_id(out, stored);
-  out.text("medium").text(kMedium);
+  out.text("medium").text(medium_of(stored.tier));
 }
 
 void write_stored_array(MsgpackWriter& out, const WireStored& stored, EventHash form) {
@@ -110,7 +112,7 @@ void write_stored_array(MsgpackWriter& out, const WireStored& stored, EventHash 
   write_tokens(out, stored);
   out.unsigned_integer(stored.block_size);
   write_lora_id(out, stored);
-  out.text(kMedium);
+  out.text(medium_of(stored.tier));
 }
 
 void write_vllm_stored(MsgpackWriter& out, const WireStored& stored, EventForm form,
@@ -139,16 +141,17 @@ void write_vllm_stored(MsgpackWriter& out, const WireStored& stored, EventForm f
   }
 }
 
-void write_vllm_removed(MsgpackWriter& out, uint64_t block, EventForm form, EventHash hash) {
+void write_vllm_removed(MsgpackWriter& out, uint64_t block, kv::StorageTier tier, EventForm form,
+                        EventHash hash) {
   if (form == EventForm::kArray) {
     out.array(3).text("BlockRemoved").array(1);
     write_hash(out, block, hash);
-    out.text(kMedium);
+    out.text(medium_of(tier));
     return;
   }
   out.map(4).text("type").text("BlockRemoved").text("block_hashes").array(1);
   write_hash(out, block, hash);
-  out.text("medium").text(kMedium).text("group_idx").unsigned_integer(0);
+  out.text("medium").text(medium_of(tier)).text("group_idx").unsigned_integer(0);
 }
 
 void write_sglang_removed(MsgpackWriter& out, const WireRemoved& removed, EventForm form,
@@ -156,12 +159,12 @@ void write_sglang_removed(MsgpackWriter& out, const WireRemoved& removed, EventF
   if (form == EventForm::kArray) {
     out.array(3).text("BlockRemoved");
     write_hashes(out, removed.hashes, hash);
-    out.text(kMedium);
+    out.text(medium_of(removed.tier));
     return;
   }
   out.map(3).text("type").text("BlockRemoved").text("block_hashes");
   write_hashes(out, removed.hashes, hash);
-  out.text("medium").text(kMedium);
+  out.text("medium").text(medium_of(removed.tier));
 }
 
 void write_cleared(MsgpackWriter& out, EventForm form) {
@@ -192,7 +195,7 @@ std::string encode_vllm_batch(const WireBatch& batch, EventForm form, EventHash 
       write_vllm_stored(out, *stored, form, hash);
     } else if (const auto* removed = std::get_if<WireRemoved>(&event)) {
       for (const uint64_t block : removed->hashes) {
-        write_vllm_removed(out, block, form, hash);
+        write_vllm_removed(out, block, removed->tier, form, hash);
       }
     } else {
       write_cleared(out, form);

@@ -9,6 +9,7 @@
 
 #include "stator/core/ids.h"
 #include "stator/fake_engine/fake_config.h"
+#include "stator/kv/event.h"
 
 namespace stator::fake_engine {
 
@@ -26,9 +27,11 @@ struct WireStored {
   /// One entry per block: adapter name, cache salt; an empty one is null on the wire.
   std::vector<std::vector<std::string>> extra_keys;
   std::string session_id;
+  kv::StorageTier tier = kv::StorageTier::kDevice;
 };
 struct WireRemoved {
   std::vector<uint64_t> hashes;
+  kv::StorageTier tier = kv::StorageTier::kDevice;
 };
 struct WireCleared {};
 using WireEvent = std::variant<WireStored, WireRemoved, WireCleared>;

@@ -15,8 +15,8 @@ blocks::ExternalHash external(blocks::SequenceHash hash) {
 
 }  // namespace
 
-BlockPool::BlockPool(uint32_t total_blocks, Events events)
-    : blocks_(total_blocks), record_(events) {
+BlockPool::BlockPool(uint32_t total_blocks, Events events, HostTier* host)
+    : blocks_(total_blocks), record_(events), host_(host) {
   STATOR_ASSERT(total_blocks > 0, "a pool has at least one block");
   // The list is used as a stack: push in descending order, so that block 0 is handed out first.
   for (uint32_t index = total_blocks; index-- > 0;) {
@@ -38,6 +38,7 @@ BlockHandle BlockPool::allocate() {
       return {};
     }
     unlink(inactive_, index);
+    offer_to_host(index);
     record_removed(blocks_[index].hash);
     unregister(index);
   }
@@ -45,6 +46,15 @@ BlockHandle BlockPool::allocate() {
   block.state = State::kPartial;
   block.references = 1;
   return {*this, BlockId(index)};
+}
+
+void BlockPool::offer_to_host(uint32_t index) {
+  if (host_ == nullptr) {
+    return;
+  }
+  const Block& block = blocks_[index];
+  host_->store(BlockId(index), {.sequence = block.hash, .local = block.local},
+               block.parent == kNone ? std::nullopt : std::optional(blocks_[block.parent].hash));
 }
 
 BlockChain BlockPool::match_prefix(std::span<const blocks::SequenceHash> hashes) {
@@ -90,6 +100,9 @@ void BlockPool::reset() {
     }
   }
   registry_.clear();
+  if (host_ != nullptr) {
+    host_->clear();
+  }
   if (record_ == Events::kRecord) {
     events_.emplace_back(AllCleared{});
   }
@@ -121,6 +134,7 @@ BlockId BlockPool::register_block(BlockId id, std::optional<BlockId> parent,
   }
   block.state = State::kRegistered;
   block.hash = identity.sequence;
+  block.local = identity.local;
   block.parent = parent_index;
   if (parent) {
     ++blocks_[parent_index].children;

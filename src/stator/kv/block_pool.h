@@ -11,6 +11,7 @@
 #include "stator/kv/block_handle.h"
 #include "stator/kv/block_id.h"
 #include "stator/kv/event.h"
+#include "stator/kv/host_tier.h"
 
 namespace stator::kv {
 
@@ -38,14 +39,16 @@ namespace stator::kv {
 ///     reverse order, so children become idle, and are evicted, first.)
 /// P5  The events taken so far, applied in order, give exactly the registry, parents always first.
 ///
-/// Cost: O(1) per block touched, amortised; 32 bytes per block plus the registry's 12-byte entries.
+/// Cost: O(1) per block touched, amortised; 40 bytes per block plus the registry's 12-byte entries.
 class BlockPool {
  public:
   /// Whether anybody will call take_events(). Off: nothing is recorded.
-  enum class Events : uint8_t { kRecord, kOff };
+  using Events = HostTier::Events;
 
-  /// `total_blocks` ≥ 1. All blocks start in Reset.
-  explicit BlockPool(uint32_t total_blocks, Events events = Events::kRecord);
+  /// `total_blocks` ≥ 1. All blocks start in Reset. `host`, if any, is offered each block that is
+  /// evicted, and forgets with reset(); it outlives the pool.
+  explicit BlockPool(uint32_t total_blocks, Events events = Events::kRecord,
+                     HostTier* host = nullptr);
   /// All handles and chains must be gone.
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
@@ -94,6 +97,7 @@ class BlockPool {
 
   struct Block {
     blocks::SequenceHash hash;  // Registered and Inactive only
+    blocks::LocalHash local;    // the same
     uint32_t references = 0;
     uint32_t parent = kNone;  // block in front, Registered and Inactive only; kNone = first
     uint32_t children = 0;    // registered blocks whose parent this is
@@ -117,6 +121,7 @@ class BlockPool {
 
   void add_reference(uint32_t index);
   void make_reset(uint32_t index);
+  void offer_to_host(uint32_t index);
   void unregister(uint32_t index);
   void push_newest(List& list, uint32_t index);
   void unlink(List& list, uint32_t index);
@@ -128,6 +133,7 @@ class BlockPool {
   List free_;
   List inactive_;
   Events record_;
+  HostTier* host_;
   std::vector<KvEventData> events_;
 };
 

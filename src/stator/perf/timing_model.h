@@ -18,6 +18,7 @@ struct PassShape {
   uint64_t kv_tokens = 0;              ///< in KV blocks in use
   uint64_t kv_tokens_max = 1;          ///< in all KV blocks
   uint64_t prefill_pairs = 0;          ///< of a new prompt token and one it attends to
+  uint64_t host_tokens = 0;            ///< whose KV comes from host memory for this pass
 
   /// Counts tokens [before, after) of one request's prompt.
   void add_prompt(uint64_t before, uint64_t after) {
@@ -43,6 +44,17 @@ class TimingModel {
   /// Whether decode_ms reads context_tokens. If not, passes that differ in nothing else take
   /// equally long, and a simulation may do many at once.
   virtual bool reads_context() const = 0;
+};
+
+/// Between host memory and the device. What a pass needs from there is loaded layer by layer while
+/// earlier layers compute, so the pass lasts as long as the longer of both; writing to host memory
+/// goes on beside it and costs nothing.
+struct HostLink {
+  double bytes_per_token = 0;  ///< of KV; 0 = loading takes no time
+  double bytes_per_second = 64e9;
+  double load_ms(const PassShape& shape) const {
+    return static_cast<double>(shape.host_tokens) * bytes_per_token / bytes_per_second * 1e3;
+  }
 };
 
 /// Milliseconds of a model as the simulation counts time, `speedup` > 0 times faster.

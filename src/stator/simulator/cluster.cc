@@ -79,8 +79,10 @@ Cluster::Cluster(const ClusterConfig& config, const perf::TimingModel& timing)
 
 Status Cluster::add_pool(uint32_t workers, engine::SimRole role) {
   Pool pool;
+  const auto tiers =
+      config_.engine.host_blocks > 0 ? RouterGroup::Tiers::kAll : RouterGroup::Tiers::kDevice;
   STATOR_TRY(pool.routers, RouterGroup::create(config_.router_replicas, config_.router,
-                                               config_.seed + pools_.size(), clock_));
+                                               config_.seed + pools_.size(), clock_, tiers));
   pool.follows_events = router::find_policy(config_.router.mode)->make()->needs().overlap;
   pool.engine = config_.engine;
   pool.engine.role = role;
@@ -418,6 +420,11 @@ void Cluster::finish_passes(uint32_t index) {
 void Cluster::tell_router(uint32_t index) {
   Worker& worker = workers_[index];
   RouterGroup& routers = *pools_[worker.pool].routers;
+  for (kv::KvEventData& data : outcome_.host_events) {
+    routers.apply(key_of(index), {.event_id = ++worker.events,
+                                  .tier = kv::StorageTier::kHostPinned,
+                                  .data = std::move(data)});
+  }
   for (kv::KvEventData& data : outcome_.events) {
     routers.apply(key_of(index), {.event_id = ++worker.events, .data = std::move(data)});
   }
@@ -425,16 +432,17 @@ void Cluster::tell_router(uint32_t index) {
 
 void Cluster::tell_requests(uint32_t index) {
   const bool decodes = splits() && workers_[index].pool == 1;
-  for (const auto& [id, cached] : outcome_.admitted) {
-    RequestRecord& record = lives_[id].record;
+  for (const engine::SimOutcome::Admission& admission : outcome_.admitted) {
+    RequestRecord& record = lives_[admission.id].record;
     if (decodes) {
       continue;  // its prompt was counted where it was computed
     }
     if (record.admissions++ == 0) {
       record.admitted = outcome_.start;
-      record.cached_tokens = cached;
+      record.cached_tokens = admission.cached_tokens;
+      record.host_tokens = admission.host_tokens;
     }
-    recorder_->on_admission(index, record, cached);
+    recorder_->on_admission(index, record, admission);
   }
   for (const uint32_t id : outcome_.first) {
     on_first_token(id);

@@ -44,8 +44,9 @@ std::string render_json(const RequestRecord& record) {
       quote_json(record.request_id), record.line, quote_json(record.session), record.turn,
       kStatus[static_cast<size_t>(record.status)], at(record.arrival));
   out += fmt::format(
-      R"("input_length":{},"output_length":{},"reused_tokens":{},"router_overlap_blocks":{},)",
-      record.input_tokens, record.output_tokens, record.cached_tokens, record.overlap_blocks);
+      R"("input_length":{},"output_length":{},"reused_tokens":{},"host_tokens":{},"router_overlap_blocks":{},)",
+      record.input_tokens, record.output_tokens, record.cached_tokens, record.host_tokens,
+      record.overlap_blocks);
   out += fmt::format(R"("prefill_worker":{},"decode_worker":{},"admissions":{},"migrations":{})",
                      record.prefill_worker, record.worker, record.admissions, record.migrations);
   if (record.status == RequestStatus::kCompleted) {
@@ -85,6 +86,7 @@ void Recorder::on_passes(uint32_t worker, const engine::SimOutcome& outcome) {
   WorkerReport& report = at(worker);
   report.passes += outcome.passes;
   report.preemptions += outcome.preemptions;
+  offloaded_blocks_ += outcome.offloaded_blocks;
   busy_[worker] += outcome.end - outcome.start;
   for (const engine::SimOutcome::Gap& gap : outcome.gaps) {
     itl_.add(static_cast<uint64_t>(gap.duration.count()), gap.times);
@@ -92,10 +94,13 @@ void Recorder::on_passes(uint32_t worker, const engine::SimOutcome& outcome) {
   }
 }
 
-void Recorder::on_admission(uint32_t worker, const RequestRecord& record, uint32_t cached_tokens) {
+void Recorder::on_admission(uint32_t worker, const RequestRecord& record,
+                            const engine::SimOutcome::Admission& admission) {
+  const uint32_t cached_tokens = admission.cached_tokens;
   timeline_.count_admission(record.input_tokens, std::min(cached_tokens, record.input_tokens));
   admitted_tokens_ += record.input_tokens;
   cached_tokens_ += std::min(cached_tokens, record.input_tokens);
+  host_tokens_ += std::min(admission.host_tokens, record.input_tokens);
   WorkerReport& report = at(worker);
   report.input_tokens += record.input_tokens;
   report.cached_tokens += std::min(cached_tokens, record.input_tokens);
@@ -175,6 +180,8 @@ Report Recorder::make_report() {
   report.output_tokens = output_tokens_;
   report.duration_ms = milliseconds(last_end_ - first_arrival_);
   report.cached_ratio = ratio(cached_tokens_, admitted_tokens_);
+  report.host_cached_ratio = ratio(host_tokens_, admitted_tokens_);
+  report.offloaded_blocks = offloaded_blocks_;
   report.first_cached_ratio = ratio(first_cached_tokens_, first_admitted_tokens_);
   report.waiting_max = waiting_max_;
   report.ttft_ms = ttft_.summarize(1e-6);

@@ -33,6 +33,7 @@ struct RequestRecord {
   uint32_t input_tokens = 0;
   uint32_t output_tokens = 0;   ///< asked for, and given when completed
   uint32_t cached_tokens = 0;   ///< at its first admission
+  uint32_t host_tokens = 0;     ///< of those, in host memory
   uint32_t overlap_blocks = 0;  ///< as the router believed
   uint32_t admissions = 0;
   uint32_t migrations = 0;  ///< workers it lost
@@ -62,7 +63,8 @@ class Recorder {
   void on_arrival(TimePoint now);
   /// Passes of a worker; admissions are reported with on_admission().
   void on_passes(uint32_t worker, const engine::SimOutcome& outcome);
-  void on_admission(uint32_t worker, const RequestRecord& record, uint32_t cached_tokens);
+  void on_admission(uint32_t worker, const RequestRecord& record,
+                    const engine::SimOutcome::Admission& admission);
   void on_prefilled(uint32_t worker) { ++at(worker).requests; }
   /// Between two tokens that came from different workers.
   void on_gap(Duration gap);
@@ -109,6 +111,8 @@ class Recorder {
   uint64_t good_output_tokens_ = 0;
   uint64_t admitted_tokens_ = 0;
   uint64_t cached_tokens_ = 0;
+  uint64_t host_tokens_ = 0;
+  uint64_t offloaded_blocks_ = 0;
   uint64_t first_admitted_tokens_ = 0;
   uint64_t first_cached_tokens_ = 0;
   uint64_t waiting_max_ = 0;

@@ -89,6 +89,8 @@ void add_volume(Fields& fields, const Report& report) {
                               report.gpus_per_worker / 3600);
   fields.add("prefix_cache_reused_ratio", report.cached_ratio);
   fields.add("first_admission_prefix_cache_reused_ratio", report.first_cached_ratio);
+  fields.add("host_cache_reused_ratio", report.host_cached_ratio);
+  fields.add("host_offloaded_blocks", report.offloaded_blocks);
   fields.add("passes", report.passes);
   fields.add("preemptions", report.preemptions);
   fields.add("max_waiting_requests", report.waiting_max);
@@ -195,6 +197,9 @@ std::string render_table(const Report& report) {
   line("Output Token Throughput (tokens/s)",
        fmt::format("{:.1f}", report.tokens_per_s(report.output_tokens)));
   line("Prompt Tokens from Cache", fmt::format("{:.2f} %", report.cached_ratio * 100));
+  if (report.offloaded_blocks > 0) {
+    line("Prompt Tokens from Host Memory", fmt::format("{:.2f} %", report.host_cached_ratio * 100));
+  }
   if (report.worker_failures > 0) {
     line("Worker Failures (migrated / lost)",
          fmt::format("{} ({} / {})", report.worker_failures, report.migrated, report.lost));
@@ -230,6 +235,7 @@ std::vector<Figure> key_figures(const Report& report) {
           {"p99_e2e_latency_ms", report.e2e_ms.p99},
           {"mean_queue_wait_ms", report.queue_ms.mean},
           {"prefix_cache_reused_ratio", report.cached_ratio},
+          {"host_cache_reused_ratio", report.host_cached_ratio},
           {"goodput_request_throughput_rps",
            per_second(static_cast<double>(report.good.value_or(0)), report.duration_ms)},
           {"preemptions", static_cast<double>(report.preemptions)},

@@ -56,6 +56,8 @@ struct Report {
   double decode_worker_seconds = 0;
 
   double cached_ratio = 0;        ///< of prompt tokens, over all admissions
+  double host_cached_ratio = 0;   ///< of those, from host memory
+  uint64_t offloaded_blocks = 0;  ///< copied to host memory
   double first_cached_ratio = 0;  ///< of prompt tokens, over first admissions
   uint64_t passes = 0;
   uint64_t preemptions = 0;

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "stator/router/index/index_service.h"
 #include "stator/router/replica_log.h"
 #include "stator/router/replica_view.h"
 
@@ -74,7 +75,8 @@ RouterGroup::~RouterGroup() = default;
 
 Result<std::unique_ptr<RouterGroup>> RouterGroup::create(uint32_t replicas,
                                                          const router::RouterConfig& config,
-                                                         uint64_t seed, const Clock& clock) {
+                                                         uint64_t seed, const Clock& clock,
+                                                         Tiers tiers) {
   constexpr uint32_t kReplicasMax = 256;
   if (replicas == 0 || replicas > kReplicasMax || config.replicas.interval <= Duration::zero()) {
     return Error(Code::kInvalidArgument,
@@ -88,6 +90,9 @@ Result<std::unique_ptr<RouterGroup>> RouterGroup::create(uint32_t replicas,
     std::unique_ptr<router::KvIndex> index;  // null: one of its own
     if (replicas > 1) {
       replica->book->announce_to(std::make_shared<LogAnnouncer>(replica->log));
+    }
+    if (tiers == Tiers::kAll && i == 0) {
+      STATOR_TRY(index, router::IndexService::create(config.index, clock, group->metrics_));
     }
     if (i > 0) {
       index = std::make_unique<BorrowedIndex>(group->replicas_.front()->router().index());

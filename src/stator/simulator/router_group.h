@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stator/core/clock.h"
+#include "stator/core/metrics.h"
 #include "stator/core/result.h"
 #include "stator/router/dispatcher.h"
 
@@ -27,10 +28,13 @@ class RouterGroup {
   using Id = router::Dispatcher::Id;  // of a request that waits, unique in the group
   using Outcome = router::Dispatcher::Outcome;
 
+  /// Whether workers tell of blocks below the device, too: then the index is that of frontends.
+  enum class Tiers : uint8_t { kDevice, kAll };
   /// kInvalidArgument for 0 replicas and for what Router::create refuses. `clock` outlives it.
   static Result<std::unique_ptr<RouterGroup>> create(uint32_t replicas,
                                                      const router::RouterConfig& config,
-                                                     uint64_t seed, const Clock& clock);
+                                                     uint64_t seed, const Clock& clock,
+                                                     Tiers tiers = Tiers::kDevice);
   ~RouterGroup();
 
   void add_worker(WorkerKey worker, const router::WorkerFacts& facts);
@@ -60,6 +64,7 @@ class RouterGroup {
   Id group_id(Id id, size_t replica) const { return id * replicas_.size() + replica; }
 
   const Duration interval_;
+  Metrics metrics_;                                 // of the index, read by nobody
   std::vector<std::unique_ptr<Replica>> replicas_;  // the first one's index serves all
   size_t turn_ = 0;
   TimePoint synced_at_{};

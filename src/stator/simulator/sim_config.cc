@@ -39,9 +39,8 @@ void describe_fleet(ConfigSchema& schema, SimConfig& c) {
                  {.flag = "router-replicas"});
   schema.integer("fleet.gpus_per_worker", c.gpus_per_worker, 1, 1 << 20, "for GPU hours",
                  {.flag = "gpus-per-worker"});
-  schema.number("fleet.kv_bytes_per_token", c.kv_bytes_per_token, 0, 1e12,
-                "handed over after prefill, per prompt token", {.flag = "kv-bytes-per-token"});
-  schema.number("fleet.link_gb_per_s", c.link_gb_per_s, 1e-6, 1e9, "bandwidth of the hand-over",
+  schema.number("fleet.link_gb_per_s", c.link_gb_per_s, 1e-6, 1e9,
+                "bandwidth of the hand-over of prompts, see --sim-kv-bytes-per-token",
                 {.flag = "link-gb-per-s"});
   schema.boolean("fleet.shared_links", c.shared_links,
                  "hand-overs at once share the bandwidth of their two workers; the decode worker "
@@ -139,38 +138,25 @@ void describe_workload(ConfigSchema& schema, SimConfig& c) {
 }
 
 void describe_engine(ConfigSchema& schema, SimConfig& c) {
-  schema.choice("engine.rules", c.engine, {"vllm", "trtllm", "trtllm-max-utilization", "sglang"},
-                "whose scheduling rules", {.flag = "engine"});
   schema.integer("engine.block_size", c.block_size, 1, 1 << 20, "tokens per KV block",
                  {.flag = "block-size"});
-  schema.integer("engine.blocks", c.blocks, 1, kTokensMax, "KV blocks per worker",
-                 {.flag = "blocks"});
+  schema.integer("engine.kv_blocks", c.blocks, 1, kTokensMax, "KV blocks per worker",
+                 {.flag = "kv-blocks", .flag_peer = "blocks"});
+  schema.integer("engine.host_blocks", c.host_blocks, 0, kTokensMax,
+                 "KV blocks per worker in host memory, for those evicted from the device",
+                 {.flag = "host-blocks"});
   schema.integer("engine.max_num_seqs", c.max_num_seqs, 1, 1 << 20, "running requests per worker",
                  {.flag = "max-num-seqs"});
   schema.integer("engine.max_num_batched_tokens", c.max_num_batched_tokens, 1, kTokensMax,
                  "tokens per pass", {.flag = "max-num-batched-tokens"});
   schema.integer("engine.max_model_len", c.max_model_len, 0, kTokensMax,
                  "longer prompts are rejected, 0 = no limit", {.flag = "max-model-len"});
-  schema.boolean("engine.no_prefix_caching", c.no_prefix_caching,
-                 "engines compute every prompt in full", {.flag = "no-prefix-caching"});
-  schema.boolean("engine.no_chunked_prefill", c.no_chunked_prefill,
-                 "a prompt is computed in one pass", {.flag = "no-chunked-prefill"});
+  schema.boolean("engine.prefix_caching", c.prefix_caching, "reuse KV blocks of equal prefixes");
+  schema.boolean("engine.chunked_prefill", c.chunked_prefill,
+                 "a prompt may be computed in several passes");
   schema.boolean("engine.preempt_oldest", c.preempt_oldest,
                  "when blocks run out, instead of the newest", {.flag = "preempt-oldest"});
-  schema.boolean("engine.sglang_lpm", c.sglang_lpm, "sglang: longest cached prefix first",
-                 {.flag = "sglang-lpm"});
-  schema.boolean("engine.sglang_mixed_chunk", c.sglang_mixed_chunk,
-                 "sglang: decodes share the passes of prompts", {.flag = "sglang-mixed-chunk"});
-  schema.text("engine.draft_acceptance", c.draft_acceptance,
-              "speculative decoding: that draft token 1, 2, … is accepted, e.g. 0.8,0.6",
-              {.flag = "draft-acceptance"});
-  schema.text("engine.timing", c.timing,
-              "how long a pass takes: polynomial, linear, … with :NAME=NUMBER,…",
-              {.flag = "timing"});
-  schema.number("engine.speedup", c.speedup, 1e-6, 1e9, "engines are so many times faster",
-                {.flag = "speedup"});
-  schema.number("engine.decode_speedup", c.decode_speedup, 1e-6, 1e9, "further, their decode part",
-                {.flag = "decode-speedup"});
+  engine::describe(schema, c.sim, engine::SimFlags::kShortToo);
 }
 
 void describe_run(ConfigSchema& schema, SimConfig& c) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "stator/core/config.h"
+#include "stator/engine/sim/sim_knobs.h"
 #include "stator/simulator/load_planner.h"
 
 namespace stator::simulator {
@@ -25,7 +26,6 @@ struct SimConfig {
   uint32_t prefill_workers = 0;
   uint32_t router_replicas = 1;
   uint32_t gpus_per_worker = 1;
-  double kv_bytes_per_token = 0;
   double link_gb_per_s = 64;
   bool shared_links = false;
   Duration startup_time{};
@@ -65,21 +65,16 @@ struct SimConfig {
   uint32_t fan_out = 0;
 
   // Engines.
-  std::string engine = "vllm";
   uint32_t block_size = 64;
   uint32_t blocks = 16'384;
+  uint32_t host_blocks = 0;
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 8192;
   uint32_t max_model_len = 0;
-  bool no_prefix_caching = false;
-  bool no_chunked_prefill = false;
+  bool prefix_caching = true;
+  bool chunked_prefill = true;
   bool preempt_oldest = false;
-  bool sglang_lpm = false;
-  bool sglang_mixed_chunk = false;
-  std::string draft_acceptance;
-  std::string timing = "polynomial";
-  double speedup = 1;
-  double decode_speedup = 1;
+  engine::SimKnobs sim = {.timing = "polynomial"};
 
   // Of the run.
   double goal_ttft_ms = 0;  ///< 0 = no goal, as of all of them

@@ -21,7 +21,7 @@ Result<ClusterConfig> make_cluster_config(const SimConfig& config,
   fleet.seed = config.seed;
   fleet.arrival_speedup = config.arrival_speedup;
   fleet.concurrency = config.concurrency;
-  fleet.handoff_bytes_per_token = config.kv_bytes_per_token;
+  fleet.handoff_bytes_per_token = config.sim.kv_bytes_per_token;
   fleet.handoff_bytes_per_second = config.link_gb_per_s * 1e9;
   fleet.gpus_per_worker = config.gpus_per_worker;
   fleet.shared_links = config.shared_links;
@@ -31,21 +31,23 @@ Result<ClusterConfig> make_cluster_config(const SimConfig& config,
   fleet.migration_limit = config.migration_limit;
   STATOR_TRY(fleet.fail_at, parse_steps(config.fail_at, 1'000'000));
   engine::SimEngineConfig& engine = fleet.engine;
-  engine.rules = engine::find_rules(config.engine).value_or(engine.rules);  // checked by the schema
-  engine.sglang.longest_prefix_first = config.sglang_lpm;
-  engine.sglang.mixed_chunk = config.sglang_mixed_chunk;
-  STATOR_TRY(engine.draft_acceptance, engine::read_acceptance(config.draft_acceptance));
+  engine.rules =
+      engine::find_rules(config.sim.rules).value_or(engine.rules);  // checked by the schema
+  engine.sglang = config.sim.sglang;
+  STATOR_TRY(engine.draft_acceptance, engine::read_acceptance(config.sim.draft_acceptance));
   engine.block_size = config.block_size;
   engine.blocks = config.blocks;
+  engine.host_blocks = config.host_blocks;
+  engine.host_link = config.sim.host_link();
   engine.max_num_seqs = config.max_num_seqs;
   engine.max_num_batched_tokens = config.max_num_batched_tokens;
   engine.max_model_len = config.max_model_len;
-  engine.prefix_caching = !config.no_prefix_caching;
-  engine.chunked_prefill = !config.no_chunked_prefill;
+  engine.prefix_caching = config.prefix_caching;
+  engine.chunked_prefill = config.chunked_prefill;
   engine.preemption =
       config.preempt_oldest ? engine::SimPreemption::kOldest : engine::SimPreemption::kNewest;
-  engine.speedup = config.speedup;
-  engine.decode_speedup = config.decode_speedup;
+  engine.speedup = config.sim.speedup;
+  engine.decode_speedup = config.sim.decode_speedup;
   return fleet;
 }
 

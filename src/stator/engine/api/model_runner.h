@@ -10,6 +10,7 @@
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/kv/block_id.h"
+#include "stator/kv/host_tier.h"
 #include "stator/perf/timing_model.h"
 
 namespace stator::engine {
@@ -52,6 +53,10 @@ class ModelRunner {
   virtual bool structured_output() const { return false; }
   /// The most tokens that Sampled::drafted has.
   virtual uint32_t draft_tokens() const { return 0; }
+  /// Whether copy_blocks() works: EngineConfig::host_blocks may be above 0.
+  virtual bool supports_host_tier() const { return false; }
+  /// Moves KV between the device and host memory, in this order, before the next run().
+  virtual void copy_blocks(std::span<const kv::BlockCopy> /*copies*/) {}
   /// `sampled` is parallel to `slices`.
   virtual void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) = 0;
   /// How long a pass of this shape lasts at least: a simulated engine's modelled time, which the

@@ -9,6 +9,7 @@ namespace stator::engine {
 namespace {
 
 constexpr uint32_t kBlockSizeMax = 1024;
+constexpr uint32_t kHostBlocksMax = 1U << 30;
 constexpr uint32_t kSequencesMax = 65'536;
 constexpr uint32_t kDraftTokensMax = 16;
 
@@ -42,6 +43,7 @@ Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len)
   }
   STATOR_CHECK(check_range("block_size", config.block_size, 1, kBlockSizeMax));
   STATOR_CHECK(check_range("total_blocks", config.total_blocks, 1, UINT32_MAX - 1));
+  STATOR_CHECK(check_range("host_blocks", config.host_blocks, 0, kHostBlocksMax));
   STATOR_CHECK(check_range("max_model_len", config.max_model_len, 2, runner_max_model_len));
   STATOR_CHECK(check_range("max_num_seqs", config.max_num_seqs, 1, kSequencesMax));
   STATOR_CHECK(check_range("max_num_batched_tokens", config.max_num_batched_tokens,

@@ -23,6 +23,16 @@ EngineMetrics::EngineMetrics(Metrics& metrics, std::string_view engine_name) {
   kv_cached_ =
       metrics.gauge("stator_engine_kv_blocks_cached", "idle KV blocks that can be reused", labels);
   kv_total_ = metrics.gauge("stator_engine_kv_blocks_total", "KV blocks of the engine", labels);
+  host_stored_ = metrics.gauge("stator_engine_kv_host_blocks_stored",
+                               "KV blocks that have a copy in host memory", labels);
+  host_total_ = metrics.gauge("stator_engine_kv_host_blocks_total",
+                              "KV blocks that fit into host memory", labels);
+  host_offloaded_ = metrics.counter("stator_engine_kv_host_offloaded_blocks_total",
+                                    "KV blocks copied to host memory when evicted", labels);
+  host_loaded_ = metrics.counter("stator_engine_kv_host_loaded_blocks_total",
+                                 "KV blocks copied back for a prompt", labels);
+  host_dropped_ = metrics.counter("stator_engine_kv_host_dropped_blocks_total",
+                                  "copies dropped from host memory for others", labels);
   preemptions_ =
       metrics.counter("stator_engine_preemptions_total",
                       "requests put back into the queue because KV blocks ran out", labels);
@@ -51,12 +61,15 @@ void EngineMetrics::observe_step(uint32_t tokens, Duration took) {
   step_tokens_.observe(tokens);
 }
 
-void EngineMetrics::update(const LoadReport& load, const SchedulerTotals& totals) {
+void EngineMetrics::update(const LoadReport& load, const SchedulerTotals& totals,
+                           const kv::HostTier& host) {
   running_.set(load.running);
   waiting_.set(load.waiting);
   kv_used_.set(load.kv_used_blocks);
   kv_cached_.set(load.kv_cached_blocks);
   kv_total_.set(load.kv_total_blocks);
+  host_stored_.set(host.stored_blocks());
+  host_total_.set(host.total_blocks());
   const auto count = [](const Counter& counter, uint64_t now, uint64_t before) {
     if (now != before) {
       counter.add(now - before);
@@ -75,6 +88,11 @@ void EngineMetrics::update(const LoadReport& load, const SchedulerTotals& totals
   count(queue_wait_us_, micros(totals.queue_wait), micros(counted_.queue_wait));
   count(admitted_, totals.admitted_requests, counted_.admitted_requests);
   counted_ = totals;
+  const HostTotals now{host.stored_total(), host.loaded_total(), host.dropped_total()};
+  count(host_offloaded_, now.offloaded, host_counted_.offloaded);
+  count(host_loaded_, now.loaded, host_counted_.loaded);
+  count(host_dropped_, now.dropped, host_counted_.dropped);
+  host_counted_ = now;
 }
 
 }  // namespace stator::engine

@@ -17,7 +17,7 @@ class EngineMetrics {
   /// After a step that computed `tokens` in `took`.
   void observe_step(uint32_t tokens, Duration took);
   /// Brings gauges and counters up to the scheduler's state.
-  void update(const LoadReport& load, const SchedulerTotals& totals);
+  void update(const LoadReport& load, const SchedulerTotals& totals, const kv::HostTier& host);
 
  private:
   Gauge running_;
@@ -25,6 +25,11 @@ class EngineMetrics {
   Gauge kv_used_;
   Gauge kv_cached_;
   Gauge kv_total_;
+  Gauge host_stored_;
+  Gauge host_total_;
+  Counter host_offloaded_;
+  Counter host_loaded_;
+  Counter host_dropped_;
   Counter preemptions_;
   Counter prefix_hit_tokens_;
   Counter prefix_query_tokens_;
@@ -36,6 +41,11 @@ class EngineMetrics {
   Histogram step_seconds_;
   Histogram step_tokens_;
   SchedulerTotals counted_;  // what the counters have seen
+  struct HostTotals {
+    uint64_t offloaded = 0;
+    uint64_t loaded = 0;
+    uint64_t dropped = 0;
+  } host_counted_;
 };
 
 }  // namespace stator::engine

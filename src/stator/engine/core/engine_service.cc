@@ -84,6 +84,7 @@ class EngineService final : public Engine {
   void apply(Command& command);
   void step();
   void publish();
+  void tell_events();
   void wait_out(TimePoint begin, Duration pass);
   void deliver(std::vector<SessionOutput>& outputs);
   void fail_everything();
@@ -270,6 +271,9 @@ void EngineService::apply(Command& command) {
 void EngineService::step() {
   const TimePoint begin = clock_.now();
   const StepPlan& plan = scheduler_.plan(begin);
+  if (!plan.copies.empty()) {
+    runner_->copy_blocks(plan.copies);
+  }
   publish();
   if (!plan.empty()) {
     sampled_.clear();
@@ -282,12 +286,25 @@ void EngineService::step() {
     deliver(outputs);
     metrics_.observe_step(tokens, clock_.now() - begin);
   }
+  tell_events();
+}
+
+void EngineService::tell_events() {
+  std::vector<kv::KvEvent> of_host;
+  for (kv::KvEventData& data : scheduler_.take_host_events()) {
+    of_host.push_back({.dp_rank = config_.dp_rank,
+                       .tier = kv::StorageTier::kHostPinned,
+                       .data = std::move(data)});
+  }
+  if (!of_host.empty()) {
+    events_.append(std::move(of_host));
+  }
   events_.append(scheduler_.take_events());
 }
 
 void EngineService::publish() {
   const LoadReport load = scheduler_.load();
-  metrics_.update(load, scheduler_.totals());
+  metrics_.update(load, scheduler_.totals(), scheduler_.host_tier());
   const MutexLock lock(mutex_);
   load_ = load;
 }
@@ -324,7 +341,7 @@ void EngineService::deliver(std::vector<SessionOutput>& outputs) {
 void EngineService::fail_everything() {
   const Error error(Code::kDraining, "the engine is shutting down");
   deliver(scheduler_.fail_all(error));
-  events_.append(scheduler_.take_events());
+  tell_events();
   publish();
 }
 
@@ -335,6 +352,11 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             Metrics& metrics) {
   config.structured_output = runner->structured_output();
   config.draft_tokens = runner->draft_tokens();
+  if (config.host_blocks > 0 && !runner->supports_host_tier()) {
+    return Error(
+        Code::kUnsupported,
+        fmt::format("engine '{}' has no KV blocks in host memory (host_blocks)", config.kind));
+  }
   STATOR_TRY(const EngineConfig resolved, resolve(std::move(config), runner->max_model_len()));
   return std::make_unique<EngineService>(resolved, std::move(runner), clock, metrics);
 }

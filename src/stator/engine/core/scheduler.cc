@@ -55,7 +55,8 @@ bool Scheduler::PolicyOrder::operator()(const Sequence* a, const Sequence* b) co
 
 Scheduler::Scheduler(const EngineConfig& config, kv::BlockPool::Events events)
     : config_(config),
-      pool_(config.total_blocks, events),
+      host_(config.host_blocks, events),
+      pool_(config.total_blocks, events, config.host_blocks > 0 ? &host_ : nullptr),
       waiting_(PolicyOrder{config.policy}),
       new_token_ratio_(config.sglang) {}
 
@@ -147,6 +148,7 @@ const StepPlan& Scheduler::plan(TimePoint now) {
     plan_waiting(now);
   }
   merge_admitted();
+  plan_.copies = host_.take_copies();
   plan_.shape.kv_tokens = uint64_t{pool_.used_blocks()} * config_.block_size;
   plan_.shape.kv_tokens_max = uint64_t{config_.total_blocks} * config_.block_size;
   STATOR_ASSERT(!plan_.empty() || idle(), "S5: live requests but nothing to compute");
@@ -195,7 +197,10 @@ Scheduler::PrefixHit Scheduler::find_prefix(const Sequence& sequence) const {
   PrefixHit hit{.wanted = hashes.first(std::min(matchable, hashes.size()))};
   hit.peek = pool_.peek_prefix(hit.wanted);
   hit.computed = hit.peek.blocks * config_.block_size;
-  if (sequence.known_computed) {
+  if (!sequence.known_computed) {
+    hit.host_blocks = host_.match(hit.wanted.subspan(hit.peek.blocks));
+    hit.computed += hit.host_blocks * config_.block_size;
+  } else {
     hit.computed = std::min(static_cast<uint32_t>(sequence.tokens.size()) - 1,
                             std::max(hit.computed, sequence.prompt_tokens));
   }
@@ -224,11 +229,7 @@ bool Scheduler::try_admit(Sequence& sequence, TimePoint now) {
 
 void Scheduler::admit(Sequence& sequence, const PrefixHit& hit, TimePoint now) {
   waiting_.erase(&sequence);
-  const uint32_t missing = blocks_wanted(sequence) - hit.peek.blocks;
-  sequence.chain = pool_.match_prefix(hit.wanted);
-  for (uint32_t i = 0; i < missing; ++i) {
-    sequence.chain.append(pool_.allocate());
-  }
+  take_blocks(sequence, hit);
   sequence.computed = hit.computed;
   sequence.registered = hit.peek.blocks;
   register_full_blocks(sequence);  // of what was computed elsewhere
@@ -237,14 +238,31 @@ void Scheduler::admit(Sequence& sequence, const PrefixHit& hit, TimePoint now) {
   promised_blocks_ += blocks_to_end(sequence);
   ++running_count_;
   if (!std::exchange(sequence.admitted, true)) {
-    const uint32_t hit_tokens = hit.peek.blocks * config_.block_size;
+    const uint32_t hit_tokens = (hit.peek.blocks + hit.host_blocks) * config_.block_size;
     sequence.cached_tokens = std::min(hit_tokens, sequence.prompt_tokens);
+    sequence.host_tokens = hit.host_blocks * config_.block_size;
     totals_.prefix_query_tokens += sequence.tokens.size();
     totals_.prefix_hit_tokens += hit_tokens;
     totals_.queue_wait += now - sequence.arrived;
     ++totals_.admitted_requests;
   }
   plan_.admitted.push_back(&sequence);
+}
+
+/// Those the device has, then room for what comes from host memory and for what is computed.
+void Scheduler::take_blocks(Sequence& sequence, const PrefixHit& hit) {
+  const uint32_t missing = blocks_wanted(sequence) - hit.peek.blocks;
+  sequence.chain = pool_.match_prefix(hit.wanted);
+  // Held, because allocate() may send other blocks to host memory.
+  const std::vector<uint32_t> slots =
+      host_.hold(hit.wanted.subspan(hit.peek.blocks, hit.host_blocks));
+  for (uint32_t i = 0; i < missing; ++i) {
+    sequence.chain.append(pool_.allocate());
+  }
+  for (uint32_t i = 0; i < slots.size(); ++i) {
+    host_.load(slots[i], sequence.chain.ids()[hit.peek.blocks + i]);
+  }
+  plan_.shape.host_tokens += uint64_t{hit.host_blocks} * config_.block_size;
 }
 
 // SGLang's rules.

@@ -17,6 +17,7 @@
 #include "stator/engine/core/sglang_rules.h"
 #include "stator/kv/block_pool.h"
 #include "stator/kv/event.h"
+#include "stator/kv/host_tier.h"
 #include "stator/perf/timing_model.h"
 
 namespace stator::engine {
@@ -24,10 +25,11 @@ namespace stator::engine {
 /// What the next step computes. Owned by the scheduler and valid until the next commit().
 struct StepPlan {
   std::vector<SequenceSlice> slices;
-  std::vector<Sequence*> sequences;  ///< parallel to `slices`; the scheduler's own bookkeeping
-  std::vector<Sequence*> admitted;   ///< that began to run with this step, in that order
-  uint32_t tokens = 0;               ///< sum of the slices' counts
-  perf::PassShape shape;             ///< the same, as timing models and forward-pass metrics see it
+  std::vector<Sequence*> sequences;   ///< parallel to `slices`; the scheduler's own bookkeeping
+  std::vector<Sequence*> admitted;    ///< that began to run with this step, in that order
+  uint32_t tokens = 0;                ///< sum of the slices' counts
+  std::vector<kv::BlockCopy> copies;  ///< to be done in order before it, even if nothing computes
+  perf::PassShape shape;  ///< the same, as timing models and forward-pass metrics see it
   bool empty() const { return slices.empty(); }
 };
 
@@ -126,6 +128,9 @@ class Scheduler {
 
   /// KV events since the last call, in order.
   std::vector<kv::KvEventData> take_events() { return pool_.take_events(); }
+  /// Those of the host tier, to be told before take_events()'s: what moves there names parents that
+  /// the device has until then.
+  std::vector<kv::KvEventData> take_host_events() { return host_.take_events(); }
   /// Forgets all cached blocks (used ones stay readable for their sequences).
   void reset_prefix_cache();
 
@@ -135,6 +140,7 @@ class Scheduler {
   LoadReport load() const;
   const SchedulerTotals& totals() const { return totals_; }
   const kv::BlockPool& pool() const { return pool_; }
+  const kv::HostTier& host_tier() const { return host_; }
 
   /// Checks S1-S3 and the pool's invariants; aborts if one is broken. O(everything); for tests.
   void check_invariants() const;
@@ -167,12 +173,14 @@ class Scheduler {
   struct PrefixHit {
     std::span<const blocks::SequenceHash> wanted;
     kv::BlockPool::PrefixPeek peek;
-    uint32_t computed = 0;  // tokens that need no computing
+    uint32_t host_blocks = 0;  // behind those of the device
+    uint32_t computed = 0;     // tokens that need no computing
   };
   PrefixHit find_prefix(const Sequence& sequence) const;
   bool has_room(const Sequence& sequence, const PrefixHit& hit) const;
   bool try_admit(Sequence& sequence, TimePoint now);
   void admit(Sequence& sequence, const PrefixHit& hit, TimePoint now);
+  void take_blocks(Sequence& sequence, const PrefixHit& hit);
   bool grow(Sequence& sequence);
   void preempt(Sequence& sequence);
   void schedule(Sequence& sequence, uint32_t count);
@@ -196,6 +204,7 @@ class Scheduler {
   uint32_t blocks_to_end(const Sequence& sequence) const;
 
   const EngineConfig config_;
+  kv::HostTier host_;
   kv::BlockPool pool_;
   uint64_t next_sequence_ = 1;
   uint32_t running_count_ = 0;

@@ -81,6 +81,7 @@ struct Sequence {
   bool known_computed = false;  ///< KnownPrompt::computed, until it is preempted
   uint32_t computed = 0;        ///< tokens[0, computed) have their KV in `chain`
   uint32_t cached_tokens = 0;   ///< prompt tokens found in the prefix cache at first admission
+  uint32_t host_tokens = 0;     ///< of those, in host memory
   TimePoint arrived{};
 
   std::vector<TokenId> tokens;  ///< prompt, then output of all attempts

@@ -38,6 +38,7 @@ void SimOutcome::clear() {
   passes = 0;
   prefill_tokens = 0;
   preemptions = 0;
+  offloaded_blocks = 0;
   admitted.clear();
   rejected.clear();
   first.clear();
@@ -45,13 +46,14 @@ void SimOutcome::clear() {
   grown.clear();
   finished.clear();
   gaps.clear();
+  host_events.clear();
   events.clear();
 }
 
 std::unique_ptr<SimCore> make_sim_core(const SimEngineConfig& config,
                                        const perf::TimingModel& timing, SimPasses passes) {
   if (passes == SimPasses::kProduction || config.rules == SchedulingRules::kSglang ||
-      !config.draft_acceptance.empty()) {
+      !config.draft_acceptance.empty() || config.host_blocks > 0) {
     return std::make_unique<TokenSimCore>(config, timing);
   }
   if (passes == SimPasses::kNaive) {

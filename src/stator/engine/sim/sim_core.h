@@ -29,6 +29,8 @@ struct SimEngineConfig {
   SglangConfig sglang;
   uint32_t block_size = 64;  ///< tokens per KV block
   uint32_t blocks = 16'384;
+  uint32_t host_blocks = 0;  ///< KV blocks kept in host memory, 0 = no such tier
+  perf::HostLink host_link;
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 8192;  ///< at least max_num_seqs
   uint32_t max_model_len = 0;              ///< longer prompts are refused; 0 = no limit
@@ -66,6 +68,7 @@ struct SimOutcome {
   struct Admission {
     uint32_t id = 0;
     uint32_t cached_tokens = 0;  ///< of its tokens, found in the cache
+    uint32_t host_tokens = 0;    ///< of those, in host memory
   };
   struct Token {
     uint32_t id = 0;
@@ -85,6 +88,7 @@ struct SimOutcome {
   uint64_t passes = 0;
   uint64_t prefill_tokens = 0;  ///< prompt tokens computed
   uint32_t preemptions = 0;
+  uint64_t offloaded_blocks = 0;    ///< copied to host memory
   std::vector<Admission> admitted;  ///< at `start`; once more after each preemption
   std::vector<uint32_t> rejected;   ///< could never run here
   std::vector<uint32_t> first;      ///< got their first token at `end`
@@ -92,6 +96,7 @@ struct SimOutcome {
   std::vector<Answer> grown;        ///< whose answer has filled a KV block, or ended
   std::vector<uint32_t> finished;   ///< got their last token at `end`
   std::vector<Gap> gaps;
+  std::vector<kv::KvEventData> host_events;  ///< of the host tier, before the device's
   std::vector<kv::KvEventData> events;
 
   void clear();
@@ -139,7 +144,7 @@ enum class SimPasses : uint8_t {
   kCompressed,  ///< all passes between two changes of the schedule at once
   kNaive,       ///< one by one, token by token, block by block: the oracle
   kProduction,  ///< by the scheduler of live engines; the only way for what the others do not know:
-                ///< SGLang's rules, speculative decoding
+                ///< SGLang's rules, speculative decoding, a host tier
 };
 
 /// `timing` outlives the core. The config has been validated.

@@ -38,6 +38,19 @@ class SimRunner final : public ModelRunner {
     return static_cast<uint32_t>(config_.draft_acceptance.size());
   }
   bool structured_output() const override { return !config_.replies.empty(); }
+  bool supports_host_tier() const override { return true; }
+
+  void copy_blocks(std::span<const kv::BlockCopy> copies) override {
+    for (const auto& [direction, block, slot] : copies) {
+      Cell& on_device = cell(cells_, block.value());
+      Cell& on_host = cell(host_cells_, slot);
+      if (direction == kv::BlockCopy::Direction::kToHost) {
+        on_host = on_device;
+      } else {
+        on_device = on_host;
+      }
+    }
+  }
 
   void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override {
     for (size_t i = 0; i < slices.size(); ++i) {
@@ -53,9 +66,10 @@ class SimRunner final : public ModelRunner {
     if (config_.speedup <= 0 || std::isinf(config_.speedup)) {
       return Duration::zero();
     }
-    return perf::to_duration(config_.timing->prefill_ms(shape), config_.speedup) +
-           perf::to_duration(config_.timing->decode_ms(shape),
-                             config_.speedup * config_.decode_speedup);
+    return std::max(perf::to_duration(config_.timing->prefill_ms(shape), config_.speedup) +
+                        perf::to_duration(config_.timing->decode_ms(shape),
+                                          config_.speedup * config_.decode_speedup),
+                    perf::to_duration(config_.host_link.load_ms(shape), config_.speedup));
   }
 
  private:
@@ -84,11 +98,14 @@ class SimRunner final : public ModelRunner {
   }
 
   Cell& cell(const SequenceSlice& slice, uint32_t position) {
-    const size_t block = slice.blocks[position / config_.block_size].value();
-    if (block >= cells_.size()) {
-      cells_.resize(block + 1);  // bounded by the pool's total_blocks
+    return cell(cells_, slice.blocks[position / config_.block_size].value());
+  }
+
+  static Cell& cell(std::vector<Cell>& cells, size_t block) {
+    if (block >= cells.size()) {
+      cells.resize(block + 1);  // bounded by the tier's total_blocks
     }
-    return cells_[block];
+    return cells[block];
   }
 
   void sample(const SequenceSlice& slice, uint64_t state, Sampled& out) const {
@@ -221,7 +238,8 @@ class SimRunner final : public ModelRunner {
 
   SimRunnerConfig config_;
   uint32_t range_;
-  std::vector<Cell> cells_;  // by block id
+  std::vector<Cell> cells_;       // by block id
+  std::vector<Cell> host_cells_;  // by slot
 };
 
 }  // namespace

@@ -45,6 +45,7 @@ struct SimRunnerConfig {
   std::shared_ptr<const perf::TimingModel> timing;
   double speedup = 1;         ///< divides that time; 0 or infinity: no waiting at all
   double decode_speedup = 1;  ///< divides the decode part further
+  perf::HostLink host_link;   ///< its load time is divided by `speedup`
   /// Speculative decoding: with what probability draft token i is accepted once all before it
   /// were; empty: off. Tokens stay the same, they come sooner.
   std::vector<double> draft_acceptance;

@@ -20,6 +20,7 @@ EngineConfig engine_config(const SimEngineConfig& config) {
   EngineConfig out;
   out.block_size = config.block_size;
   out.total_blocks = config.blocks;
+  out.host_blocks = config.host_blocks;
   out.max_num_seqs = config.max_num_seqs;
   out.max_num_batched_tokens = config.max_num_batched_tokens;
   // The limit is on prompts here; answers are bounded by the pool.
@@ -102,9 +103,14 @@ TimePoint TokenSimCore::start(TimePoint now) {
     outcome_.end +=
         perf::to_duration(timing_.decode_ms(plan.shape), config_.speedup * config_.decode_speedup);
   }
+  outcome_.end =
+      std::max(outcome_.end,
+               now + perf::to_duration(config_.host_link.load_ms(plan.shape), config_.speedup));
+  const uint64_t offloaded = scheduler_.host_tier().stored_total();
+  outcome_.offloaded_blocks = offloaded - std::exchange(offloaded_, offloaded);
   for (const Sequence* sequence : plan.admitted) {
-    outcome_.admitted.push_back(
-        {static_cast<uint32_t>(sequence->key.request.request.value()), sequence->cached_tokens});
+    outcome_.admitted.push_back({static_cast<uint32_t>(sequence->key.request.request.value()),
+                                 sequence->cached_tokens, sequence->host_tokens});
   }
   sampled_.assign(plan.slices.size(), {});
   for (size_t i = 0; i < sampled_.size(); ++i) {
@@ -144,6 +150,7 @@ void TokenSimCore::finish(SimOutcome& outcome) {
       }
     }
   }
+  outcome_.host_events = scheduler_.take_host_events();
   outcome_.events = scheduler_.take_events();
   outcome.clear();
   std::swap(outcome, outcome_);

@@ -47,6 +47,7 @@ class TokenSimCore final : public SimCore {
   std::vector<Sampled> sampled_;  // scratch
   SimOutcome outcome_;
   uint64_t preemptions_ = 0;
+  uint64_t offloaded_ = 0;
   bool busy_ = false;
   bool computes_ = false;  // in the pass under way
 };

@@ -109,6 +109,31 @@ TEST(Cluster, KvRoutingFindsMoreInTheCachesThanRoundRobin) {
   EXPECT_GT(kv.report.cached_ratio, turns.report.cached_ratio * 1.1);
 }
 
+TEST(Cluster, HostMemoryServesWhatTheDeviceForgot) {
+  ClusterConfig config = small_fleet("kv");
+  const Simulated without = simulate(config, make_requests(3, 300));
+  config.engine.host_blocks = 2000;
+  const Simulated with = simulate(config, make_requests(3, 300));
+  const Simulated again = simulate(config, make_requests(3, 300));
+
+  EXPECT_EQ(without.report.host_cached_ratio, 0);
+  EXPECT_GT(with.report.host_cached_ratio, 0.05);
+  EXPECT_GT(with.report.offloaded_blocks, 100U);
+  EXPECT_GT(with.report.cached_ratio, without.report.cached_ratio * 1.3);
+  EXPECT_EQ(render_json(with.report), render_json(again.report));
+}
+
+TEST(Cluster, RoutersCountBlocksInHostMemory) {
+  ClusterConfig config = small_fleet("kv");
+  config.engine.blocks = 60;
+  config.engine.host_blocks = 4000;
+  const Simulated kv = simulate(config, make_requests(3, 300));
+  config.router.mode = "round_robin";
+  const Simulated turns = simulate(config, make_requests(3, 300));
+
+  EXPECT_GT(kv.report.host_cached_ratio, turns.report.host_cached_ratio * 1.1);
+}
+
 TEST(Cluster, TakesTurnsInRoundRobin) {
   const Simulated run = simulate(small_fleet("round_robin"), make_requests(4, 30));
 

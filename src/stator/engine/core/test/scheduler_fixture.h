@@ -89,6 +89,7 @@ class Harness {
     for (const SequenceSlice& slice : plan.slices) {
       shape.emplace_back(slice.start, slice.count);
     }
+    runner_->copy_blocks(plan.copies);
     if (!plan.empty()) {
       std::vector<Sampled> sampled(plan.slices.size());
       runner_->run(plan.slices, sampled);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "stator/core/random.h"
@@ -27,6 +28,7 @@ EngineConfig tiny_config(Random& random) {
       config.enable_chunked_prefill ? 8 + static_cast<uint32_t>(random.below(40)) : 80;
   config.enable_prefix_caching = random.below(5) != 0;
   config.policy = random.below(2) == 0 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority;
+  config.host_blocks = random.below(2) == 0 ? 0 : static_cast<uint32_t>(1 + random.below(60));
   return config;
 }
 
@@ -89,6 +91,33 @@ class NaiveIndex {
   std::map<uint64_t, std::optional<uint64_t>> blocks_;
 };
 
+/// The copies in host memory that events told of.
+class NaiveTier {
+ public:
+  void apply(const std::vector<kv::KvEventData>& events, const NaiveIndex& device) {
+    for (const kv::KvEventData& event : events) {
+      if (const auto* stored = std::get_if<kv::BlocksStored>(&event)) {
+        if (stored->parent) {
+          const uint64_t parent = stored->parent->value();
+          EXPECT_TRUE(blocks_.contains(parent) || device.blocks().contains(parent));
+        }
+        for (const kv::StoredBlock& block : stored->blocks) {
+          EXPECT_TRUE(blocks_.insert(block.external.value()).second);
+        }
+      } else {
+        for (const blocks::ExternalHash block : std::get<kv::BlocksRemoved>(event).blocks) {
+          EXPECT_EQ(blocks_.erase(block.value()), 1U);
+        }
+      }
+    }
+  }
+  void clear() { blocks_.clear(); }
+  size_t size() const { return blocks_.size(); }
+
+ private:
+  std::set<uint64_t> blocks_;
+};
+
 class Scenario {
  public:
   explicit Scenario(uint64_t seed) : random_(seed), harness_(tiny_config(random_), kEosEvery) {}
@@ -99,12 +128,15 @@ class Scenario {
       harness_.step();
       check_events();
     }
-    harness_.run_until_idle();
-    check_events();
+    while (!harness_.scheduler.idle()) {
+      harness_.step();
+      check_events();
+    }
     check_answers();
     EXPECT_EQ(harness_.scheduler.load().kv_used_blocks, 0U) << "a block leaked";
   }
   uint64_t preemptions() const { return harness_.scheduler.load().preemptions; }
+  uint64_t loaded() const { return harness_.scheduler.host_tier().loaded_total(); }
 
  private:
   void disturb() {
@@ -122,11 +154,14 @@ class Scenario {
     }
     if (random_.below(100) == 0) {
       harness_.scheduler.reset_prefix_cache();
+      tier_.clear();
     }
   }
 
   void check_events() {
+    tier_.apply(harness_.scheduler.take_host_events(), index_);
     index_.apply(harness_.scheduler.take_events());
+    ASSERT_EQ(tier_.size(), harness_.scheduler.host_tier().stored_blocks());
     const LoadReport load = harness_.scheduler.load();
     // Every block the index believes in is findable: idle, or in use and registered.
     ASSERT_LE(load.kv_cached_blocks, index_.blocks().size());
@@ -172,6 +207,7 @@ class Scenario {
   Random random_;
   Harness harness_;
   NaiveIndex index_;
+  NaiveTier tier_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, EngineRequest> accepted_;
   std::map<uint64_t, size_t> cancelled_;  // id → tokens delivered before
@@ -179,6 +215,7 @@ class Scenario {
 
 TEST(SchedulerProperty, ClientsSeeWhatTheyWouldSeeAlone) {
   uint64_t preemptions = 0;
+  uint64_t loaded = 0;
   const char* given = std::getenv("STATOR_TEST_SEED");
   const uint64_t first = given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
   for (uint64_t seed = first; seed < first + 25; ++seed) {
@@ -186,7 +223,9 @@ TEST(SchedulerProperty, ClientsSeeWhatTheyWouldSeeAlone) {
     Scenario scenario(seed);
     scenario.run();
     preemptions += scenario.preemptions();
+    loaded += scenario.loaded();
   }
+  EXPECT_GT(loaded, 100U) << "the scenarios no longer load blocks from host memory";
   EXPECT_GT(preemptions, 100U) << "the scenarios no longer exercise preemption";
 }
 

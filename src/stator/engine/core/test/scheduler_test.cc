@@ -112,6 +112,27 @@ TEST(Scheduler, SharesBlocksOfRunningRequestsAndDropsDuplicates) {
   EXPECT_EQ(harness.answer(1).tokens, harness.answer(2).tokens);
 }
 
+TEST(Scheduler, WhatWasEvictedComesBackFromHostMemory) {
+  EngineConfig config = small_config();
+  config.total_blocks = 16;
+  config.max_model_len = 64;
+  config.host_blocks = 16;
+  Harness harness(config);
+  ASSERT_TRUE(harness.add(request(1, 22, 1)));
+  harness.run_until_idle();
+  ASSERT_TRUE(harness.add(request(2, 60, 1, 500)));  // takes all blocks but one
+  harness.run_until_idle();
+  EXPECT_EQ(harness.scheduler.host_tier().stored_blocks(), 4U);
+  ASSERT_TRUE(harness.add(request(3, 22, 2)));
+
+  EXPECT_THAT(harness.step(), ElementsAre(Pair(20, 2)));
+  harness.run_until_idle();
+
+  EXPECT_EQ(harness.scheduler.host_tier().loaded_total(), 4U);
+  EXPECT_EQ(harness.answer(3).cached_tokens, 20U);
+  EXPECT_EQ(harness.answer(3).tokens[0], harness.answer(1).tokens[0]);
+}
+
 TEST(Scheduler, SaltsAndAdaptersDoNotShareBlocks) {
   Harness harness(small_config());
   ASSERT_TRUE(harness.add(request(1, 20, 1)));

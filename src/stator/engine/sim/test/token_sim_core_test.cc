@@ -67,8 +67,8 @@ Outcome run(SimCore& core, const std::vector<Arrival>& arrivals) {
     if (core.busy() && (next == arrivals.size() || end <= arrivals[next].at)) {
       now = end;
       core.finish(outcome);
-      for (const auto& [id, cached] : outcome.admitted) {
-        out.requests.try_emplace(id).first->second.cached = cached;
+      for (const SimOutcome::Admission& admission : outcome.admitted) {
+        out.requests.try_emplace(admission.id).first->second.cached = admission.cached_tokens;
       }
       for (const uint32_t id : outcome.first) {
         out.requests[id].first = outcome.end;
@@ -165,6 +165,60 @@ TEST(TokenSimCore, AcceptedDraftsSavePasses) {
   EXPECT_NEAR(static_cast<double>(plain.gap_total.count()) /
                   static_cast<double>(drafting.gap_total.count()),
               2.2, 0.25);
+}
+
+TEST(TokenSimCore, HostMemoryGivesEvictedPrefixesBack) {
+  SimEngineConfig config{.block_size = 16, .blocks = 1'000};
+  const perf::PolynomialTiming timing;
+  const auto arrivals = workload(config, 5, 8);
+  const auto cached = [&](const Outcome& one) {
+    uint64_t tokens = 0;
+    for (const auto& [id, times] : one.requests) {
+      tokens += times.cached;
+    }
+    return tokens;
+  };
+  const uint64_t without = cached(run(SimPasses::kProduction, config, timing, arrivals));
+  config.host_blocks = 10'000;
+  const uint64_t with = cached(run(SimPasses::kCompressed, config, timing, arrivals));
+  config.blocks = 100'000;
+  config.host_blocks = 0;
+  const uint64_t everything = cached(run(SimPasses::kProduction, config, timing, arrivals));
+
+  EXPECT_GT(with, without + (everything - without) / 2);
+  // Who comes while the first of its group is computed depends on the times.
+  EXPECT_NEAR(static_cast<double>(with) / static_cast<double>(everything), 1, 0.02);
+}
+
+TEST(TokenSimCore, APassLastsAsLongAsItsLoadFromHostMemory) {
+  SimEngineConfig config{.block_size = 16, .blocks = 8, .host_blocks = 8};
+  config.host_link = {.bytes_per_token = 1e6, .bytes_per_second = 1e9};  // 1 ms per token
+  const perf::PolynomialTiming timing = *perf::PolynomialTiming::create(
+      {.prefill_ms = {10, 0, 0}, .decode_ms = {0, 0, 0}, .decode_min_ms = 0});
+  TokenSimCore core(config, timing);
+  SimOutcome outcome;
+  TimePoint now{};
+  const auto run_one = [&](uint32_t id, uint64_t content) {
+    SimRequest request{.id = id, .prompt_tokens = 100, .output_tokens = 1};
+    for (uint64_t i = 0; i < 6; ++i) {
+      request.locals.emplace_back(content + i);
+      request.sequences.push_back(i == 0
+                                      ? blocks::chain(request.locals[0])
+                                      : blocks::chain(request.sequences[i - 1], request.locals[i]));
+    }
+    core.submit(std::move(request));
+    const TimePoint begin = now;
+    now = core.start(now);
+    core.finish(outcome);
+    return now - begin;
+  };
+
+  EXPECT_EQ(run_one(1, 100), std::chrono::milliseconds(10));
+  EXPECT_EQ(run_one(2, 200), std::chrono::milliseconds(10));
+  EXPECT_EQ(outcome.offloaded_blocks, 5U);  // one was free
+  EXPECT_EQ(run_one(3, 100), std::chrono::milliseconds(80));
+  EXPECT_EQ(outcome.admitted[0].cached_tokens, 96U);
+  EXPECT_EQ(outcome.admitted[0].host_tokens, 80U);
 }
 
 TEST(TokenSimCore, WhatNeverFitsIsRejected) {

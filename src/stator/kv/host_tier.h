@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "stator/blocks/block_hash.h"
+#include "stator/core/flat_map.h"
+#include "stator/kv/block_handle.h"
+#include "stator/kv/block_id.h"
+#include "stator/kv/event.h"
+
+namespace stator::kv {
+
+/// One copy of a block's bytes between the device and host memory.
+struct BlockCopy {
+  enum class Direction : uint8_t { kToHost, kToDevice };
+  Direction direction = Direction::kToHost;
+  BlockId block;      ///< on the device
+  uint32_t slot = 0;  ///< in host memory, 0 … HostTier::total_blocks() − 1
+};
+
+/// The host tier (G2) of one engine: which blocks that left the device have a copy in host memory,
+/// and which copy is dropped next, the least recently used one. Like BlockPool it is bookkeeping
+/// only: it says what to copy, the model runner does. Pure; one thread.
+///
+///   BlockPool pool(blocks, events, &host);        // offers every block it evicts
+///   const auto slots = host.hold(host.match(hashes behind the device's));
+///   … for each: host.load(slot, pool.allocate().id()) …
+///   runner.copy_blocks(host.take_copies());       // in order, before anything is computed
+///
+/// H1  A slot is free, or holds one block; a block has at most one slot.
+/// H2  Held slots (between hold() and load()) are never given to another block.
+/// H3  The copies, done in order, leave in every slot the bytes of the block it is said to hold.
+/// H4  The events taken so far, applied in order, give exactly the blocks with a slot.
+class HostTier {
+ public:
+  /// Whether anybody will call take_events(). Off: nothing is recorded.
+  enum class Events : uint8_t { kRecord, kOff };
+
+  explicit HostTier(uint32_t total_blocks, Events events = Events::kRecord);
+
+  uint32_t total_blocks() const { return static_cast<uint32_t>(slots_.size()); }
+  uint32_t stored_blocks() const { return static_cast<uint32_t>(by_hash_.size()); }
+
+  /// The device is about to reuse `block`. Drops the oldest copy when all slots are taken; nothing
+  /// is copied when all are held, or when there is a copy already.
+  void store(BlockId block, const BlockIdentity& identity,
+             std::optional<blocks::SequenceHash> parent);
+  /// How many of the first hashes have a copy.
+  uint32_t match(std::span<const blocks::SequenceHash> hashes) const;
+  /// The slots of these, which have copies; they stay until load().
+  std::vector<uint32_t> hold(std::span<const blocks::SequenceHash> hashes);
+  /// Copies a held slot to the device; it is the most recently used one from now on.
+  void load(uint32_t slot, BlockId block);
+  /// Forgets everything, without an event: AllCleared speaks for all tiers. No slot is held.
+  void clear();
+
+  /// Since the last call, in order.
+  std::vector<BlockCopy> take_copies();
+  std::vector<KvEventData> take_events();
+
+  uint64_t stored_total() const { return stored_total_; }
+  uint64_t loaded_total() const { return loaded_total_; }
+  uint64_t dropped_total() const { return dropped_total_; }  ///< for room, or never stored
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Slot {
+    blocks::SequenceHash hash;
+    uint32_t older = kNone;
+    uint32_t newer = kNone;
+  };
+
+  std::optional<uint32_t> take_slot();
+  void push_newest(uint32_t slot);
+  void unlink(uint32_t slot);
+  void record_stored(const BlockIdentity& identity, std::optional<blocks::SequenceHash> parent);
+  void record_removed(blocks::SequenceHash hash);
+
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_;
+  FlatMap<blocks::SequenceHash, uint32_t> by_hash_;
+  uint32_t oldest_ = kNone;
+  uint32_t newest_ = kNone;
+  Events record_;
+  std::vector<BlockCopy> copies_;
+  std::vector<KvEventData> events_;
+  uint64_t stored_total_ = 0;
+  uint64_t loaded_total_ = 0;
+  uint64_t dropped_total_ = 0;
+};
+
+}  // namespace stator::kv
