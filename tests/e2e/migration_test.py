@@ -10,7 +10,6 @@ import http.client
 import json
 import os
 import random
-import signal
 import sys
 import threading
 import time
@@ -280,11 +279,11 @@ class OneStream(Storm):
 
         def freeze(worker):
             frozen.append(worker)
-            worker.process.send_signal(signal.SIGSTOP)
+            worker.freeze()
 
         expected, answer = self.run_with(deployment, freeze)
         self.assertEqual(deployment.http.metric("stator_frontend_suspended_workers"), 1)
-        frozen[0].process.send_signal(signal.SIGCONT)
+        frozen[0].thaw()
         self.assert_same(expected, answer)
         self.assertEqual(deployment.http.metric("stator_frontend_stalls_total"), 1)
         # The frozen one wakes up, finds its request cancelled, answers probes and serves again.
@@ -297,14 +296,14 @@ class OneStream(Storm):
         deployment = self.deploy("--frontend-canary-interval", "500ms")
         eventually(lambda: deployment.http.metric("stator_frontend_canary_success_total") >= 2, "canaries sing")
         hung, other = deployment.workers
-        hung.process.send_signal(signal.SIGSTOP)
+        hung.freeze()
         eventually(lambda: deployment.http.metric("stator_frontend_suspended_workers") == 1
                    or len(deployment.worker_ids()) == 1, "found", timeout_s=40)
         for _ in range(3):
             self.assertEqual(deployment.http.post(CHAT, self.BODY | {"max_tokens": 3})[0], 200)
             _, receipt = deployment.http.get("/receipts/last")
             self.assertEqual(receipt["chosen"]["worker_id"], other.ready["worker_id"])
-        hung.process.send_signal(signal.SIGCONT)
+        hung.thaw()
         eventually(lambda: deployment.http.metric("stator_frontend_suspended_workers") == 0
                    and len(deployment.worker_ids()) == 2, "back", timeout_s=60)
 

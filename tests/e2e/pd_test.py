@@ -5,9 +5,7 @@
 import contextlib
 import http.client
 import json
-import os
 import re
-import signal
 import tempfile
 import threading
 import time
@@ -109,7 +107,7 @@ class Fleet(unittest.TestCase):
 
     def stop_while_the_prompt_is_fetched(self) -> threading.Thread:
         """The decode server stands still, its prompt is computed, and the prefill worker is told to go."""
-        os.kill(self.engines["decode"][0].process.pid, signal.SIGSTOP)
+        self.engines["decode"][0].freeze()
         self.answers: list[dict] = []
         client = threading.Thread(target=lambda: self.answers.append(ask(self.stator.port)))
         client.start()
@@ -148,7 +146,7 @@ class Vllm(Fleet):
 
     def test_a_prefill_worker_stays_until_its_last_prompt_was_fetched(self):
         client = self.stop_while_the_prompt_is_fetched()
-        os.kill(self.engines["decode"][0].process.pid, signal.SIGCONT)
+        self.engines["decode"][0].thaw()
         client.join()
 
         self.assertEqual(said(self.answers[0]), self.expected)
@@ -192,7 +190,7 @@ class Vllm(Fleet):
 
     def test_the_prefill_engine_dies_before_its_prompt_is_fetched(self):
         prefill, decode = self.engines["prefill"][0], self.engines["decode"][0]
-        os.kill(decode.process.pid, signal.SIGSTOP)
+        decode.freeze()
         answers: list[dict] = []
         client = threading.Thread(target=lambda: answers.append(ask(self.stator.port)))
         try:
@@ -200,7 +198,7 @@ class Vllm(Fleet):
             eventually(lambda: Http(prefill.port).metric("vllm:request_success_total") == 1, "the prompt is computed")
             prefill.kill()
         finally:
-            os.kill(decode.process.pid, signal.SIGCONT)
+            decode.thaw()
         client.join()
         self.assertEqual(said(answers[0]), self.expected)
         self.assertEqual(self.ended("not_taken") + self.ended("giver_gone"), 1)
@@ -265,8 +263,8 @@ class Queue(Fleet):
     frontend = ("--router-queue-threshold", "0")
 
     def test_prompts_wait_for_the_prefill_worker(self):
-        engine = self.engines["prefill"][0].process.pid
-        os.kill(engine, signal.SIGSTOP)
+        engine = self.engines["prefill"][0]
+        engine.freeze()
         prompts = [PROMPT + word for word in ("first", "second", "third")]
         answers: dict[str, dict] = {}
         clients = []
@@ -278,7 +276,7 @@ class Queue(Fleet):
                 eventually(lambda waiting=waiting: self.pending("prefill") == waiting, "the others wait")
             self.assertEqual(self.pending("decode"), 0)
         finally:
-            os.kill(engine, signal.SIGCONT)
+            engine.thaw()
         for client in clients:
             client.join()
         for prompt in prompts:
@@ -287,14 +285,15 @@ class Queue(Fleet):
         self.assertEqual(self.pending("prefill"), 0)
 
     def test_one_that_waits_for_a_prefill_worker_that_dies_runs_whole(self):
-        os.kill(self.engines["prefill"][0].process.pid, signal.SIGSTOP)
+        engine = self.engines["prefill"][0]
+        engine.freeze()
         answers: list[dict] = []
         clients = [threading.Thread(target=lambda: answers.append(ask(self.stator.port))) for _ in range(2)]
         for client in clients:
             client.start()
         eventually(lambda: self.pending("prefill") == 1, "one waits")
         self.workers["prefill"][0].kill()
-        os.kill(self.engines["prefill"][0].process.pid, signal.SIGCONT)
+        engine.thaw()
         for client in clients:
             client.join()
         self.assertEqual([said(answer) for answer in answers], [self.expected] * 2)
@@ -318,8 +317,8 @@ class TwoFrontends(Fleet):
     def test_one_hears_of_the_others_prompts(self):
         other = Http(self.start_frontend().port)
         eventually(lambda: other.metric("stator_router_replica_peers") == 1, "they found each other")
-        engine = self.engines["prefill"][0].process.pid
-        os.kill(engine, signal.SIGSTOP)
+        engine = self.engines["prefill"][0]
+        engine.freeze()
         client = threading.Thread(target=lambda: ask(self.stator.port))
         client.start()
         try:
@@ -327,7 +326,7 @@ class TwoFrontends(Fleet):
                 eventually(lambda name=name: other.metric(name, worker_type="prefill") > 0, "it knows of the prompt")
             self.assertEqual(other.metric("dynamo_frontend_worker_active_decode_blocks", worker_type="prefill"), 0)
         finally:
-            os.kill(engine, signal.SIGCONT)
+            engine.thaw()
         client.join()
         eventually(lambda: other.metric("stator_router_active_requests") == 0, "and of its end")
 
@@ -337,13 +336,13 @@ class TwoFrontends(Fleet):
         self.stator.terminate()
         self.assertEqual(self.stator.wait(), 0)
         for worker in (self.workers["prefill"][0], self.engines["prefill"][0]):
-            os.kill(worker.process.pid, signal.SIGSTOP)  # it cannot tell again
+            worker.freeze()  # it cannot tell again
         try:
             self.stator = self.start_frontend()
             eventually(lambda: self.stator.log().count("index restored from the snapshot") == 2, "both parts")
         finally:
             for worker in (self.workers["prefill"][0], self.engines["prefill"][0]):
-                os.kill(worker.process.pid, signal.SIGCONT)
+                worker.thaw()
         restored = [int(blocks) for blocks in re.findall(r"index restored from the snapshot.*blocks=(\d+)", self.stator.log())]
         self.assertTrue(all(restored), restored)
         self.http = Http(self.stator.port)
@@ -362,7 +361,7 @@ class ShortLease(Fleet):
     def test_a_prefill_worker_does_not_wait_for_a_taker_longer_than_its_lease(self):
         client = self.stop_while_the_prompt_is_fetched()
         self.assertEqual(self.workers["prefill"][0].wait(), 0)
-        os.kill(self.engines["decode"][0].process.pid, signal.SIGCONT)
+        self.engines["decode"][0].thaw()
         client.join()
         self.assertEqual(said(self.answers[0]), self.expected)
 
@@ -372,12 +371,12 @@ class ShortLease(Fleet):
         client = threading.Thread(target=lambda: answers.append(ask(self.stator.port)))
         client.start()
         eventually(lambda: self.http.metric("stator_router_disaggregation_total", path="split") == 1, "the prompt is asked for")
-        os.kill(self.stator.process.pid, signal.SIGSTOP)
+        self.stator.freeze()
         prefill = Http(self.engines["prefill"][0].port)
         try:
             eventually(lambda: prefill.metric("vllm:nixl_num_kv_expired_reqs_total") == 1, "the lease is over")
         finally:
-            os.kill(self.stator.process.pid, signal.SIGCONT)
+            self.stator.thaw()
         client.join()
         self.assertEqual(said(answers[0]), self.expected)
         self.assertEqual(self.ended("too_late"), 1)

@@ -5,8 +5,6 @@
 import contextlib
 import http.client
 import json
-import pathlib
-import signal
 import socket
 import threading
 import unittest
@@ -44,13 +42,6 @@ def raw_post(body: dict) -> bytes:
     content = json.dumps(body).encode()
     return (f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
             .encode() + content)
-
-
-def freeze(frontend: Stator):
-    """Returns when no thread of it runs any more: SIGSTOP alone does not wait for that."""
-    frontend.process.send_signal(signal.SIGSTOP)
-    tasks = pathlib.Path(f"/proc/{frontend.process.pid}/task")
-    eventually(lambda: all("\nState:\tT" in (task / "status").read_text() for task in tasks.iterdir()), "every thread stands still")
 
 
 def read_answer(stream):
@@ -185,13 +176,13 @@ class RollingRestart(unittest.TestCase):
     def test_connections_that_waited_for_a_dead_frontend_are_served(self):
         fleet = self.deploy()
         dead, fleet.frontend = fleet.frontend, fleet.start_frontend()
-        freeze(dead)  # it accepts nothing, and connections wait in its sockets
-        freeze(fleet.frontend)
+        dead.freeze()  # it accepts nothing, and connections wait in its sockets
+        fleet.frontend.freeze()
         waiting = [socket.create_connection(("127.0.0.1", fleet.port), timeout=30) for _ in range(20)]
         for connection in waiting:
             connection.sendall(raw_post(BODY))
         dead.kill()
-        fleet.frontend.process.send_signal(signal.SIGCONT)
+        fleet.frontend.thaw()
         for connection in waiting:
             response = http.client.HTTPResponse(connection)
             response.begin()

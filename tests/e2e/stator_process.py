@@ -98,6 +98,16 @@ class Stator:
     def wait(self, timeout_s: float = 40.0) -> int:
         return self.process.wait(timeout_s)
 
+    def freeze(self) -> None:
+        """Returns when no thread of it runs any more: SIGSTOP alone does not wait for that."""
+        self.process.send_signal(signal.SIGSTOP)
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task")
+        eventually(lambda: all("\nState:\tT" in (task / "status").read_text() for task in tasks.iterdir()),
+                   "every thread stands still")
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """As `kill -9`. Safe to call again."""
         if self.alive():
