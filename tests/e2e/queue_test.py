@@ -129,6 +129,17 @@ class LongWait(QueueTest):
         self.assertEqual(first.result()[0], 200)
 
 
+class PatientWait(QueueTest):
+    @classmethod
+    def deploy(cls):
+        return Serve("--workers", "1", "--router-queue-threshold", "0", "--frontend-stream-idle-timeout", "3s", *SLOW_PREFILL)
+
+    def test_a_wait_for_a_worker_is_no_silence_of_the_worker(self):
+        sent = [self.send() for _ in range(6)]  # the last waits for five others: longer than the limit
+        for answer in sent:
+            self.assertEqual(answer.result()[0], 200, answer.result()[2])
+
+
 class BusyThreshold(QueueTest):
     """Thresholds hold in modes that look at no cache, too."""
 

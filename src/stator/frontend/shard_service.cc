@@ -648,7 +648,8 @@ void ShardService::schedule_tick() {
 TimePoint ShardService::last_sign(Active& active) {
   TimePoint sign = active.generation.last_activity();
   for (const Choice& choice : active.generation.choices()) {
-    sign = std::max(sign, parked_.contains(choice.id) ? shard_.now() : choice.submitted);
+    const bool waits = !choice.ticket.empty() || parked_.contains(choice.id);
+    sign = std::max(sign, waits ? shard_.now() : choice.submitted);
   }
   return sign;
 }
