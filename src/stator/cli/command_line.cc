@@ -197,7 +197,7 @@ int run_command_line(int argc, const char* const* argv) {
       "Stator turns a fleet of LLM inference engines into one fast, fault-tolerant service.",
       "stator");
   app.require_subcommand(1);
-  app.set_version_flag("--version", fmt::format("stator {}", kVersion), "Print the version");
+  app.set_version_flag("--version", fmt::format("stator {}", version()), "Print the version");
   app.get_formatter()->column_width(36);
   app.footer("Run `stator COMMAND --help` for the flags of a command.");
 

@@ -67,7 +67,7 @@ std::string fish_completion() {
 }  // namespace
 
 Status run_version(Invocation&) {
-  print(fmt::format("stator {}\n", kVersion));
+  print(fmt::format("stator {}\n", version()));
   return {};
 }
 

@@ -6,6 +6,6 @@
 namespace stator::cli {
 
 /// Of the program: the project's in CMake.
-inline constexpr std::string_view kVersion = STATOR_VERSION;
+std::string_view version();
 
 }  // namespace stator::cli

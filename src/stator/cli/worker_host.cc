@@ -177,7 +177,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   }
   engine::EngineConfig config = settings_.worker.engine_config;
   config.kind = settings_.worker.engine;
-  config.version = kVersion;
+  config.version = version();
   config.name = fmt::format("{}{}", config.kind, made_);
   if (config.kind == "sim") {
     config.rules = *engine::find_rules(settings_.worker.sim.rules);  // checked by the schema
