@@ -7,12 +7,11 @@ import os
 import pathlib
 import random
 import sys
-import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
-from migration_test import ask, bodies  # noqa: E402
+from exact_streams import ask, bodies, load  # noqa: E402
 from stator_process import Split, eventually  # noqa: E402
 
 from fault_proxy import DetourFolder, FaultProxy  # noqa: E402
@@ -70,26 +69,9 @@ class ChaosTest(unittest.TestCase):
             answer = ask(deployment.frontend.port, path, body)
             self.assertEqual(answer.error, "")
             expected.append(answer.visible())
-        answers = []
-        running = threading.Event()
-        running.set()
-
-        def client(first: int):
-            kind = first
-            while running.is_set():
-                answers.append((kind % len(kinds), ask(deployment.frontend.port, *kinds[kind % len(kinds)])))
-                kind += 1
-
-        threads = [threading.Thread(target=client, args=(i,)) for i in range(streams)]
-        for thread in threads:
-            thread.start()
-        try:
+        with load(deployment.frontend.port, kinds, streams) as answers:
             eventually(lambda: deployment.http.metric("stator_router_active_requests") > 0, "load")
             fault()
-        finally:
-            running.clear()
-            for thread in threads:
-                thread.join()
         self.assertEqual([answer.error for _, answer in answers if answer.error], [], f"of {len(answers)} streams")
         for kind, answer in answers:
             self.assertEqual(answer.visible(), expected[kind], kinds[kind])

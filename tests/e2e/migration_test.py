@@ -5,9 +5,6 @@
 STATOR_KILLS=N and STATOR_CPU_KILLS=N make the storms longer than the default; the report goes to stdout.
 """
 
-import contextlib
-import http.client
-import json
 import os
 import random
 import sys
@@ -15,85 +12,12 @@ import threading
 import time
 import unittest
 
+from exact_streams import CHAT, Answer, ask, bodies, load
 from stator_process import MODEL, Split, eventually
 
 SIM_KILLS = int(os.environ.get("STATOR_KILLS", "24"))
 CPU_KILLS = int(os.environ.get("STATOR_CPU_KILLS", "6"))
 SEED = int(os.environ.get("STATOR_TEST_SEED", "20261122"))
-CHAT = "/v1/chat/completions"
-COMPLETIONS = "/v1/completions"
-
-
-class Answer:
-    """One streamed answer: what a client can see of it, and when its tokens came."""
-
-    def __init__(self):
-        self.events: list[str] = []
-        self.status = 0
-        self.error = ""
-        self.arrivals: list[float] = []
-
-    def visible(self) -> dict:
-        """What the client got, choice by choice, however it was cut into chunks and in whatever order choices came."""
-        seen: dict = {}
-        for data in self.events:
-            if data == "[DONE]":
-                continue
-            chunk = json.loads(data)
-            for choice in chunk["choices"]:
-                into = seen.setdefault(choice["index"], {"text": "", "logprobs": {}, "finish": None})
-                delta = choice.get("delta") or {}
-                into["text"] += (delta.get("content") or "") + (choice.get("text") or "")
-                for name, per_token in (choice.get("logprobs") or {}).items():
-                    into["logprobs"].setdefault(name, []).extend(per_token or [])
-                into["finish"] = choice.get("finish_reason") or into["finish"]
-            if chunk.get("usage"):
-                # Not what the cache had: that depends on where the request ran.
-                seen["usage"] = {k: chunk["usage"][k] for k in ("prompt_tokens", "completion_tokens", "total_tokens")}
-        return seen
-
-
-def ask(port: int, path: str, body: dict) -> Answer:
-    answer = Answer()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        connection.request("POST", path, json.dumps(body | {"stream": True}), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        answer.status = response.status
-        for raw in response:
-            line = raw.decode().strip()
-            if line.startswith("event: error"):
-                answer.error = line
-            if line.startswith("data:"):
-                answer.events.append(line[5:].strip())
-                answer.arrivals.append(time.monotonic())
-    except (OSError, http.client.HTTPException) as e:
-        answer.error = repr(e)
-    finally:
-        connection.close()
-    if answer.status != 200 or not answer.events or answer.events[-1] != "[DONE]" or '"error"' in answer.events[-2]:
-        answer.error = answer.error or f"{answer.status}: {answer.events[-2:]}"
-    return answer
-
-
-def bodies(max_tokens: int) -> list[tuple[str, dict]]:
-    """Requests that differ in everything a seam could break."""
-    def chat(text: str, **fields):
-        return CHAT, {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": max_tokens,
-                      "ignore_eos": True} | fields
-    usage = {"include_usage": True}
-    return [
-        chat("What is a KV cache?", temperature=0, stream_options=usage),
-        chat("Write about rivers.", temperature=0.9, seed=7, logprobs=True, top_logprobs=3),
-        chat("Tell me a story of a lighthouse, please.", temperature=1.2, top_p=0.9, seed=11, n=2),
-        chat("Count the stars.", temperature=0.8, top_k=40, seed=3, frequency_penalty=0.7, presence_penalty=0.5,
-             stream_options=usage | {"continuous_usage_stats": True}),
-        chat("Say it again.", temperature=0, repetition_penalty=1.3, min_tokens=max_tokens // 2, logprobs=True),
-        (COMPLETIONS, {"model": MODEL, "prompt": ["Once upon a time", "In the beginning"], "max_tokens": max_tokens,
-                       "temperature": 0.7, "seed": 5, "ignore_eos": True, "echo": True}),
-        (COMPLETIONS, {"model": MODEL, "prompt": "The quick brown", "max_tokens": max_tokens, "temperature": 0.7, "seed": 9,
-                       "ignore_eos": True, "logprobs": 2}),
-    ]
 
 
 class Storm(unittest.TestCase):
@@ -103,29 +27,6 @@ class Storm(unittest.TestCase):
         deployment = Split(*frontend_arguments, **fields)
         self.addCleanup(deployment.close)
         return deployment
-
-    @contextlib.contextmanager
-    def load(self, deployment: Split, kinds: list[tuple[str, dict]], streams: int):
-        """Keeps `streams` streams running; collects (kind, answer)."""
-        answers: list[tuple[int, Answer]] = []
-        running = threading.Event()
-        running.set()
-
-        def client(first: int):
-            kind = first
-            while running.is_set():
-                answers.append((kind % len(kinds), ask(deployment.frontend.port, *kinds[kind % len(kinds)])))
-                kind += 1
-
-        threads = [threading.Thread(target=client, args=(i,)) for i in range(streams)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield answers
-        finally:
-            running.clear()
-            for thread in threads:
-                thread.join()
 
     def busiest_wait(self, deployment: Split, chance: random.Random):
         # Kills fall anywhere in the life of a request: prefill, decode, last token.
@@ -140,7 +41,7 @@ class Storm(unittest.TestCase):
             self.assertFalse(answer.error)
             expected.append(answer.visible())
         kill_times = []
-        with self.load(deployment, kinds, streams) as answers:
+        with load(deployment.frontend.port, kinds, streams) as answers:
             for _ in range(kills):
                 self.busiest_wait(deployment, chance)
                 victim = deployment.workers.pop(chance.randrange(len(deployment.workers)))
@@ -203,7 +104,7 @@ class RollingRestart(Storm):
         deployment = self.deploy("--migration-limit", "0", workers=3, worker_arguments=("--drain-timeout", "100ms"))
         kinds = bodies(100)
         expected = [ask(deployment.frontend.port, path, body).visible() for path, body in kinds]
-        with self.load(deployment, kinds, streams=6) as answers:
+        with load(deployment.frontend.port, kinds, streams=6) as answers:
             for _ in range(2 * len(deployment.workers)):
                 deployment.workers.append(deployment.start_worker())
                 deployment.wait_for_workers(len(deployment.workers))

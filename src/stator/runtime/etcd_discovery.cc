@@ -15,6 +15,7 @@
 #include "stator/core/random.h"
 #include "stator/net/thread.h"
 #include "stator/runtime/detail/backoff.h"
+#include "stator/runtime/detail/discovery_metrics.h"
 #include "stator/runtime/detail/etcd_client.h"
 #include "stator/runtime/detail/etcd_view.h"
 #include "stator/runtime/detail/record_registration.h"
@@ -38,29 +39,15 @@ constexpr Duration kLostLeaseJitter = 1s;
 // Changes that come closer together than this reach watchers together.
 constexpr Duration kPublishPace = 10ms;
 
-struct EtcdMetrics {
+struct EtcdMetrics : detail::DiscoveryMetrics {
   explicit EtcdMetrics(Metrics& metrics)
-      : instances(
-            metrics.gauge("stator_runtime_discovery_instances", "instances in the discovery view")),
+      : DiscoveryMetrics(metrics),
         doubtful(metrics.gauge("stator_runtime_discovery_doubtful_instances",
                                "of them, those a store lost together with most others")),
         store_up(metrics.gauge("stator_runtime_discovery_store_up",
-                               "1 while the discovery store answers")),
-        bad_records(metrics.counter("stator_runtime_discovery_bad_records_total",
-                                    "records that do not parse; the previous value is kept")),
-        resyncs(metrics.counter("stator_runtime_discovery_resyncs_total",
-                                "full re-reads because change notices were lost")),
-        leases_lost(metrics.counter("stator_runtime_discovery_leases_lost_total",
-                                    "own records that somebody removed; published again")),
-        errors(metrics.counter("stator_runtime_discovery_errors_total",
-                               "failed calls to the discovery store")) {}
-  Gauge instances;
+                               "1 while the discovery store answers")) {}
   Gauge doubtful;
   Gauge store_up;
-  Counter bad_records;
-  Counter resyncs;
-  Counter leases_lost;
-  Counter errors;
 };
 
 /// Calls to the store are made without the lock. What waits for the store is bounded by the

@@ -16,6 +16,7 @@
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/net/thread.h"
+#include "stator/runtime/detail/discovery_metrics.h"
 #include "stator/runtime/detail/lease_table.h"
 #include "stator/runtime/detail/record_folder.h"
 #include "stator/runtime/detail/record_registration.h"
@@ -30,26 +31,12 @@ using detail::RecordFolder;
 constexpr int kRegisterLockAttempts = 100;
 constexpr std::string_view kLogTarget = "runtime::discovery";
 
-struct FileMetrics {
+struct FileMetrics : detail::DiscoveryMetrics {
   explicit FileMetrics(Metrics& metrics)
-      : instances(
-            metrics.gauge("stator_runtime_discovery_instances", "instances in the discovery view")),
-        bad_records(metrics.counter("stator_runtime_discovery_bad_records_total",
-                                    "records that do not parse; the previous value is kept")),
-        resyncs(metrics.counter("stator_runtime_discovery_resyncs_total",
-                                "full re-reads because change notices were lost")),
-        leases_lost(metrics.counter("stator_runtime_discovery_leases_lost_total",
-                                    "own records that somebody removed; published again")),
+      : DiscoveryMetrics(metrics),
         stale_removed(metrics.counter("stator_runtime_discovery_stale_removed_total",
-                                      "records of dead owners removed")),
-        errors(metrics.counter("stator_runtime_discovery_errors_total",
-                               "failed reads or writes of the discovery folder")) {}
-  Gauge instances;
-  Counter bad_records;
-  Counter resyncs;
-  Counter leases_lost;
+                                      "records of dead owners removed")) {}
   Counter stale_removed;
-  Counter errors;
 };
 
 /// The folder is the truth. Notices of inotify say which files to look at again; every third of the
