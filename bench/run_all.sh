@@ -3,6 +3,7 @@
 # usage: bench/run_all.sh [--save] [flags for every script, e.g. --stator PATH]
 #        --save  also writes bench/results/<date>.md
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
 
 save=

@@ -4,6 +4,7 @@
 # usage: scripts/chaos.sh [kills|cpu|etcd|chaos|sim|soak]...     (default: all but the soak, a day of faults)
 # env:   STATOR_BINARY (build/release/bin/stator)  KILLS (10000)  KILL_SLOTS (12)  CPU_KILLS (200)  OUTAGE_S (600)  CHAOS (10)  SEEDS (20000)
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
 cd "$(dirname "$0")/.."
 export STATOR_BINARY=${STATOR_BINARY:-$PWD/build/release/bin/stator} PYTHONDONTWRITEBYTECODE=1
 python=build/test-venv/bin/python

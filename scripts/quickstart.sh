@@ -2,6 +2,7 @@
 # From a fresh machine to a streamed answer: packages, build, start, one question, its routing receipt.
 # usage: scripts/quickstart.sh [--keep]     --keep leaves the server running
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
 cd "$(dirname "$0")/.."
 
 keep=

@@ -3,6 +3,7 @@
 # usage: scripts/setup.sh [build|test]     build: to build and run the binary (default)
 #                                          test:  also what the tests use
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
 cd "$(dirname "$0")/.."
 
 build_packages=(

@@ -2,6 +2,7 @@
 # Everything that must hold, from a fresh machine: packages, build, all tests, a short fuzz run.
 # usage: scripts/test.sh [CTEST_ARGUMENTS…]     e.g. scripts/test.sh -L unit
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
 cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }

@@ -14,6 +14,7 @@
 #        LLAMA_SERVER  llama.cpp's server, and GGUF: the same model in its format
 #        STATOR        binary (default: build/release/bin/stator)
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
 cd "$(dirname "$0")/.."
 : "${MODEL:?set MODEL to a model folder}"
 suite=vllm

@@ -3,6 +3,7 @@
 # Ends what deploy/local/up.sh started: the frontend first, then the workers, then the services under them.
 # usage: deploy/local/down.sh [--dir DIR]     (default /tmp/stator-local)
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
 dir=/tmp/stator-local
 case ${1:-} in
   "") ;;
