@@ -5,82 +5,18 @@
 #include <vector>
 
 #include "stator/parsers/detail/body.h"
-#include "stator/parsers/detail/contains.h"
+#include "stator/parsers/detail/harmony_machine.h"
 #include "stator/parsers/detail/json_stream.h"
 #include "stator/parsers/detail/message_header.h"
 #include "stator/parsers/detail/names.h"
 
-// Channel formats, OpenAI's Harmony the first of them: everything is a message with a header, and
-// the header says where it goes.
-//
-//   <|channel|>analysis<|message|>Look it up.<|end|>
-//   <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>
-//
-// A recipient that names a function makes a call, whatever the channel; else `analysis` is
-// reasoning and everything else content. The prompt ends with <|start|>assistant, so the output
-// begins inside a header.
-//
-// Spec keys. Markers: start, channel, constrain, message, end; content, reasoning, calls (instead
-// of a header and message: the kind of a message that begins here). Words: reasoning_channels,
-// reasoning_recipients, text_recipients, function_prefixes, builtin_tools (recipients that are
-// calls only if declared), roles (whose messages are the model's own), call_body (json_calls or
-// tag_params: the machine that reads a message with calls; else it is the arguments of a call of
-// the recipient). Flags: bare_headers (inside a message, to=NAME and a message marker are the
-// header of another one, whose beginning was forgotten).
+// The state machine of channel formats; harmony_machine.cc describes their specs.
 
 namespace stator::parsers {
 namespace {
 
-enum Mark : int { kStart, kChannel, kConstrain, kMessage, kEnd, kContent, kReasoning, kCalls };
-
 /// Longest header; what is longer is taken for text.
 constexpr size_t kMaxHeaderBytes = 4 * kMaxCallNameBytes;
-
-struct HarmonyMachine final : BodyMachine {
-  explicit HarmonyMachine(const BodyContext& context);
-  std::unique_ptr<Body> start() const override;
-
-  MarkerSet markers;
-  std::vector<std::string> reasoning_channels;
-  std::vector<std::string> reasoning_recipients;
-  std::vector<std::string> text_recipients;
-  std::vector<std::string> function_prefixes;
-  std::vector<std::string> builtin_tools;
-  std::vector<std::string> roles;
-  std::unique_ptr<const BodyMachine> calls;  // reads messages with calls; null: they are arguments
-  bool has_kinds = false;                    // markers say what a message is, not its header
-  bool bare_headers = false;
-};
-
-/// Of `spec`'s word call_body.
-std::unique_ptr<const BodyMachine> make_calls_machine(const BodyContext& context) {
-  const auto& name = context.spec.find_words("call_body");
-  if (contains(name, "json_calls")) {
-    return make_json_calls_machine(context);
-  }
-  return contains(name, "tag_params") ? make_tag_params_machine(context) : nullptr;
-}
-
-HarmonyMachine::HarmonyMachine(const BodyContext& context)
-    : markers(context.options.special_markers),
-      reasoning_channels(context.spec.find_words("reasoning_channels")),
-      reasoning_recipients(context.spec.find_words("reasoning_recipients")),
-      text_recipients(context.spec.find_words("text_recipients")),
-      function_prefixes(context.spec.find_words("function_prefixes")),
-      builtin_tools(context.spec.find_words("builtin_tools")),
-      roles(context.spec.find_words("roles")),
-      calls(make_calls_machine(context)),
-      has_kinds(!context.spec.find_markers("content").empty()),
-      bare_headers(context.spec.has_flag("bare_headers")) {
-  markers.add(context.spec.find_markers("start"), kStart);
-  markers.add(context.spec.find_markers("channel"), kChannel);
-  markers.add(context.spec.find_markers("constrain"), kConstrain);
-  markers.add(context.spec.find_markers("message"), kMessage);
-  markers.add(context.spec.find_markers("end"), kEnd);
-  markers.add(context.spec.find_markers("content"), kContent);
-  markers.add(context.spec.find_markers("reasoning"), kReasoning);
-  markers.add(context.spec.find_markers("calls"), kCalls);
-}
 
 /// State machine of one choice:
 ///
@@ -105,7 +41,7 @@ class HarmonyBody final : public Body {
 
  private:
   enum class At : uint8_t { kBetween, kHeader, kMessage, kAfterCalls };
-  enum class Route : uint8_t { kContent, kReasoning, kCall, kDropped };
+  using Route = HarmonyRoute::Kind;
   using Part = MessageHeader::Part;
 
   bool between(Window& in, CallWriter& out);
@@ -122,8 +58,6 @@ class HarmonyBody final : public Body {
   void begin_message(Route route, CallWriter& out);
   void begin_kind(const MarkerSet::Hit& hit, Window& in, CallWriter& out);
   void end_message(CallWriter& out);
-  Route route_of(const CallWriter& out);
-  std::string_view tool_of(std::string_view recipient, const CallWriter& out) const;
   void write(std::string_view text, CallWriter& out);
   void write_arguments(std::string_view text, CallWriter& out);
 
@@ -143,10 +77,6 @@ class HarmonyBody final : public Body {
   std::unique_ptr<Body> calls_;  // set: it reads the message
   bool is_noisy_ = false;        // something stands behind its calls
 };
-
-std::unique_ptr<Body> HarmonyMachine::start() const {
-  return std::make_unique<HarmonyBody>(*this);
-}
 
 Progress HarmonyBody::step(Window& in, CallWriter& out) {
   bool goes_on = true;
@@ -299,49 +229,17 @@ void HarmonyBody::end_header_early(std::string_view text, CallWriter& out) {
   read_header(text.substr(0, brace), part_, header_);
   out.recovered(Recovery::kStrayMarker);
   if (brace != std::string_view::npos && machine_.calls == nullptr &&
-      !tool_of(header_.recipient, out).empty()) {
+      !machine_.tool_of(header_.recipient, out.options()).empty()) {
     begin_message(out);
     write(text.substr(brace), out);
     end_message(out);
   }
 }
 
-/// The tool a recipient stands for; empty if it stands for none.
-std::string_view HarmonyBody::tool_of(std::string_view recipient, const CallWriter& out) const {
-  const ParserOptions& options = out.options();
-  if (options.tool_mode == ToolMode::kOff || recipient.empty() ||
-      contains(machine_.roles, recipient) || contains(machine_.text_recipients, recipient)) {
-    return {};
-  }
-  for (const std::string& prefix : machine_.function_prefixes) {
-    if (recipient.starts_with(prefix)) {
-      return recipient.substr(prefix.size());
-    }
-  }
-  return recipient;
-}
-
-HarmonyBody::Route HarmonyBody::route_of(const CallWriter& out) {
-  if (!header_.role.empty() && !contains(machine_.roles, header_.role)) {
-    return Route::kDropped;  // somebody else's message, made up by the model
-  }
-  if (contains(machine_.reasoning_recipients, header_.recipient)) {
-    return Route::kReasoning;
-  }
-  tool_ = tool_of(header_.recipient, out);
-  if (!tool_.empty()) {
-    const std::string_view family = std::string_view(tool_).substr(0, tool_.find('.'));
-    const ParserOptions& options = out.options();
-    const bool is_builtin = tool_ == header_.recipient && contains(machine_.builtin_tools, family);
-    const bool is_declared = options.schemas != nullptr && options.schemas->contains(tool_);
-    return !is_builtin || is_declared ? Route::kCall : Route::kDropped;
-  }
-  return contains(machine_.reasoning_channels, header_.channel) ? Route::kReasoning
-                                                                : Route::kContent;
-}
-
 void HarmonyBody::begin_message(CallWriter& out) {
-  begin_message(route_of(out), out);
+  HarmonyRoute route = machine_.route(header_, out.options());
+  tool_ = std::move(route.tool);
+  begin_message(route.kind, out);
 }
 
 void HarmonyBody::begin_message(Route route, CallWriter& out) {
@@ -511,6 +409,10 @@ void HarmonyBody::write_arguments(std::string_view text, CallWriter& out) {
 }
 
 }  // namespace
+
+std::unique_ptr<Body> HarmonyMachine::start() const {
+  return std::make_unique<HarmonyBody>(*this);
+}
 
 std::unique_ptr<const BodyMachine> make_harmony_machine(const BodyContext& context) {
   return std::make_unique<HarmonyMachine>(context);
