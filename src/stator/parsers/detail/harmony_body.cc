@@ -69,6 +69,7 @@ class HarmonyBody final : public Body {
   Route route_ = Route::kContent;
   bool reasoned_ = false;      // some message was reasoning
   bool span_started_ = false;  // this one has written something
+  bool drop_space_ = false;    // the space behind its marker is still to come
   std::string tool_;
   bool begun_ = false;  // the call has been begun
   bool ended_ = false;  // its arguments are complete, or given up
@@ -248,6 +249,7 @@ void HarmonyBody::begin_message(Route route, CallWriter& out) {
   route_ = route;
   calls_ = route == Route::kCall && machine_.calls != nullptr ? machine_.calls->start() : nullptr;
   span_started_ = begun_ = ended_ = false;
+  drop_space_ = machine_.spaced;
   json_ = JsonStream();
   if (route_ == Route::kDropped) {
     out.recovered(Recovery::kUnknownTool);
@@ -356,6 +358,13 @@ bool HarmonyBody::after_calls(Window& in, CallWriter& out) {
 }
 
 void HarmonyBody::write(std::string_view text, CallWriter& out) {
+  if (drop_space_ && !text.empty()) {
+    drop_space_ = false;
+    text.remove_prefix(text[0] == ' ' ? 1 : 0);
+    if (text.empty()) {
+      return;
+    }
+  }
   switch (route_) {
     case Route::kContent:
       out.text(text);

@@ -19,7 +19,8 @@
 // calls only if declared), roles (whose messages are the model's own), call_body (json_calls or
 // tag_params: the machine that reads a message with calls; else it is the arguments of a call of
 // the recipient). Flags: bare_headers (inside a message, to=NAME and a message marker are the
-// header of another one, whose beginning was forgotten)).
+// header of another one, whose beginning was forgotten), spaced (the tokenizer writes a space
+// behind every marker; that of a message is not the model's).
 
 namespace stator::parsers {
 namespace {
@@ -45,7 +46,8 @@ HarmonyMachine::HarmonyMachine(const BodyContext& context)
       roles(context.spec.find_words("roles")),
       calls(make_calls_machine(context)),
       has_kinds(!context.spec.find_markers("content").empty()),
-      bare_headers(context.spec.has_flag("bare_headers")) {
+      bare_headers(context.spec.has_flag("bare_headers")),
+      spaced(context.spec.has_flag("spaced")) {
   markers.add(context.spec.find_markers("start"), kStart);
   markers.add(context.spec.find_markers("channel"), kChannel);
   markers.add(context.spec.find_markers("constrain"), kConstrain);

@@ -51,6 +51,7 @@ struct HarmonyMachine final : BodyMachine {
       calls;               ///< reads messages with calls; null: they are arguments
   bool has_kinds = false;  ///< markers say what a message is, not its header
   bool bare_headers = false;
+  bool spaced = false;
 };
 
 }  // namespace stator::parsers

@@ -44,9 +44,9 @@ TEST(FamilyRegistry, KnowsTheNamesOfOtherServers) {
       "granite-20b-fc", "granite", "granite4", "hermes", "poolside_v1", "hunyuan_a13b", "hy_v3",
       "hy_v4", "internlm", "jamba", "lfm2", "kimi_k2", "kimi_k3", "llama3_json", "llama4_json",
       "llama4_pythonic", "longcat", "mimo", "minimax_m2", "minimax_m3", "minicpm5", "mistral",
-      "olmo3", "muse_glimmer", "inkling", "openai", "phi4_mini_json", "pythonic", "qwen3_coder",
-      "qwen3_xml", "seed_oss", "step3", "step3p5", "xlam", "gigachat3", "functiongemma", "gemma4",
-      "apertus", "solar_open2", "k2_horizon",
+      "olmo3", "muse_glimmer", "inkling", "llm_jp", "openai", "phi4_mini_json", "pythonic",
+      "qwen3_coder", "qwen3_xml", "seed_oss", "step3", "step3p5", "xlam", "gigachat3",
+      "functiongemma", "gemma4", "apertus", "solar_open2", "k2_horizon",
       // SGLang
       "apertus2509", "muse", "deepseekv3", "deepseekv31", "deepseekv32", "deepseekv4", "glm",
       "gpt-oss", "llama3", "qwen", "qwen25", "spark25", "minimax-m2", "minimax-m3", "trinity",
