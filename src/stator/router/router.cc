@@ -286,7 +286,7 @@ void Router::read_columns(const RouteRequest& request, const PolicyNeeds& needs,
     }
   }
   held_blocks_.assign(needs.held ? count : 0, 0);
-  if (needs.held && request.override.assume_kv_reuse.value_or(true)) {
+  if (needs.held && request.override.assume_kv_reuse.value_or(config_.assume_kv_reuse)) {
     book_->read_held(request.tracked.empty() ? request.sequences : request.tracked, depths_);
     for (size_t i = 0; i < count; ++i) {
       held_blocks_[i] = depths_[rows_->slots[i]];
@@ -339,15 +339,16 @@ Router::Outlook Router::look_ahead(const RouteRequest& request) {
 
 Booking Router::make_booking(const RouteRequest& request, const WorkerTable::Worker& worker,
                              uint32_t prefill_tokens) const {
-  Booking booking{.slot = worker.slot,
-                  .prompt_tokens = request.prompt_tokens,
-                  .block_size = request.block_size,
-                  .prefill_tokens = std::min(prefill_tokens, request.prompt_tokens),
-                  .prompt = request.tracked.empty() ? request.sequences : request.tracked,
-                  .expected_output_tokens = request.expected_output_tokens,
-                  .shares_prefix = request.override.assume_kv_reuse.value_or(true),
-                  .worker = worker.key};
-  if (!request.override.track_prefill_tokens.value_or(true)) {
+  Booking booking{
+      .slot = worker.slot,
+      .prompt_tokens = request.prompt_tokens,
+      .block_size = request.block_size,
+      .prefill_tokens = std::min(prefill_tokens, request.prompt_tokens),
+      .prompt = request.tracked.empty() ? request.sequences : request.tracked,
+      .expected_output_tokens = request.expected_output_tokens,
+      .shares_prefix = request.override.assume_kv_reuse.value_or(config_.assume_kv_reuse),
+      .worker = worker.key};
+  if (!request.override.track_prefill_tokens.value_or(config_.track_prefill_tokens)) {
     booking.prefill_tokens = 0;
   }
   if (!request.holds_blocks) {
@@ -474,7 +475,8 @@ PolicyRequest Router::shape_of(const RouteRequest& request) const {
   PolicyRequest shape{
       .shape = {.prompt_tokens = request.prompt_tokens,
                 .block_size = request.block_size,
-                .track_prefill = request.override.track_prefill_tokens.value_or(true)},
+                .track_prefill =
+                    request.override.track_prefill_tokens.value_or(config_.track_prefill_tokens)},
       .prompt_blocks = (request.prompt_tokens + request.block_size - 1) / request.block_size,
       .sequences = request.sequences,
       .expected_output_tokens = request.expected_output_tokens.value_or(0),

@@ -76,6 +76,8 @@ struct RouterConfig {
   std::string url;  ///< of a selection service that is asked first; empty = nobody
   Duration url_timeout = std::chrono::milliseconds(100);
   DisaggregationConfig disaggregation;  ///< of fleets with prefill workers
+  bool assume_kv_reuse = true;          ///< see CostOverride, as are the next
+  bool track_prefill_tokens = true;
   /// Whether queued prompts shrink with time by the speeds learned: "none" or "learned".
   std::string prefill_load_model = "none";
 };

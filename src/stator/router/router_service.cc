@@ -63,6 +63,23 @@ void describe_limits(ConfigSchema& schema, RouterConfig& config) {
                   "queue policy deadline: when a request without x-request-timeout-ms is due");
 }
 
+/// What frontends tell each other.
+void describe_replicas(ConfigSchema& schema, ReplicaConfig& replicas) {
+  schema.boolean("router.replica_sync", replicas.enabled,
+                 "tell the frontends found through discovery what was booked, and count theirs",
+                 {.env_peer = "DYN_ROUTER_REPLICA_SYNC"});
+  schema.text("router.replica_sync_host", replicas.host,
+              "address of the service for that, as other frontends reach it");
+  schema.integer("router.replica_sync_port", replicas.port, 0, 65535, "its port, 0 = any free one");
+  schema.duration("router.replica_sync_interval", replicas.interval,
+                  "how soon each other frontend is asked again; it answers when there is news");
+  schema.duration("router.replica_sync_expiry", replicas.expiry,
+                  "bookings of a frontend that was silent for this long are forgotten");
+  schema.text("router.replica_sync_tls_name", replicas.tls_name,
+              "with rpc.tls_*: name that the other frontends' certificates have, empty = their "
+              "address");
+}
+
 }  // namespace
 
 void describe(ConfigSchema& schema, RouterConfig& config) {
@@ -82,7 +99,21 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
                 "weight of prompt tokens that must be computed",
                 {.env_peer = "DYN_ROUTER_PREFILL_LOAD_SCALE"});
   schema.number("router.active_request_weight", cost.active_request_weight, 0, 1000,
-                "extra cost of a worker per running request, in blocks");
+                "extra cost of a worker per running request, in blocks",
+                {.env_peer = "DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT"});
+  schema.number("router.host_cache_hit_weight", cost.host_weight, 0, 1,
+                "what a block in a worker's host memory counts against one on its device",
+                {.env_peer = "DYN_ROUTER_HOST_CACHE_HIT_WEIGHT"});
+  schema.number("router.disk_cache_hit_weight", cost.disk_weight, 0, 1,
+                "the same, of one on its disk or in an object store",
+                {.env_peer = "DYN_ROUTER_DISK_CACHE_HIT_WEIGHT"});
+  schema.boolean("router.assume_kv_reuse", config.assume_kv_reuse,
+                 "running requests with an equal prefix are supposed to share its KV blocks; false "
+                 "for engines without a prefix cache",
+                 {.env_peer = "DYN_ROUTER_ASSUME_KV_REUSE"});
+  schema.boolean("router.track_prefill_tokens", config.track_prefill_tokens,
+                 "prompts sent to a worker count as work to come until their first token",
+                 {.env_peer = "DYN_ROUTER_TRACK_PREFILL_TOKENS"});
   schema.number("router.accelerator_weight", cost.accelerator_weight, 0.001, 1e6,
                 "mode device_aware_weighted: how many CPU workers one accelerator is worth",
                 {.env_peer = "DYN_ENCODER_CUDA_TO_CPU_RATIO"});
@@ -96,20 +127,7 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
   schema.choice("router.prefill_load_model", config.prefill_load_model, {"none", "learned"},
                 "whether prompts queued at a worker shrink with time, by the speeds learned",
                 {.env_peer = "DYN_ROUTER_PREFILL_LOAD_MODEL"});
-  ReplicaConfig& replicas = config.replicas;
-  schema.boolean("router.replica_sync", replicas.enabled,
-                 "tell the frontends found through discovery what was booked, and count theirs",
-                 {.env_peer = "DYN_ROUTER_REPLICA_SYNC"});
-  schema.text("router.replica_sync_host", replicas.host,
-              "address of the service for that, as other frontends reach it");
-  schema.integer("router.replica_sync_port", replicas.port, 0, 65535, "its port, 0 = any free one");
-  schema.duration("router.replica_sync_interval", replicas.interval,
-                  "how soon each other frontend is asked again; it answers when there is news");
-  schema.duration("router.replica_sync_expiry", replicas.expiry,
-                  "bookings of a frontend that was silent for this long are forgotten");
-  schema.text("router.replica_sync_tls_name", replicas.tls_name,
-              "with rpc.tls_*: name that the other frontends' certificates have, empty = their "
-              "address");
+  describe_replicas(schema, config.replicas);
   schema.text("router.url", config.url,
               "http://HOST:PORT of `stator router --select`: it chooses the workers of this "
               "frontend, which decides itself while that is away");
@@ -225,7 +243,7 @@ void RouterService::count_refusal(const Error& error, std::optional<Shed> shed) 
 
 void RouterService::count(Decision& decision) {
   metrics_.decided(decision.receipt, decision.overlap_blocks);
-  receipts_.add(std::move(decision.receipt));
+  receipts_.add(decision.receipt);
 }
 
 /// The request with its prompt looked up, before the lock is taken. Valid until the thread's next.

@@ -323,6 +323,24 @@ TEST(Router, OneRequestMayOverrideTheWeights) {
   EXPECT_EQ(router->route(request, kNow)->receipt.temperature, 0.7);
 }
 
+TEST(Router, TheOperatorSaysWhatCountsUnlessTheRequestDoes) {
+  const auto router = make_router("kv", {.assume_kv_reuse = false, .track_prefill_tokens = false});
+  const Prompt prompt(160);
+  RouteRequest request = prompt.request();
+  request.constraints.pinned = kA.worker;
+  std::vector<LoadLease> leases;
+  const auto send = [&] { leases.push_back(std::move(router->route(request, kNow)->lease)); };
+  send();
+  send();
+  EXPECT_EQ(router->load_of(kA).active_blocks, 20) << "an equal prefix is not shared";
+  EXPECT_EQ(router->load_of(kA).prefill_tokens, 0) << "nor prompts counted";
+  request.override = {.assume_kv_reuse = true, .track_prefill_tokens = true};
+  send();
+  send();
+  EXPECT_EQ(router->load_of(kA).active_blocks, 30);
+  EXPECT_EQ(router->load_of(kA).prefill_tokens, 320);
+}
+
 TEST(Router, ReceiptsOfALargeFleetStaySmall) {
   const auto router = make_router("kv");
   for (uint64_t i = 10; i < 200; ++i) {
