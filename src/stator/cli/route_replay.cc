@@ -106,10 +106,12 @@ Receipt read_receipt(LineReader& line) {
         .worker = {WorkerId(worker), static_cast<uint32_t>(fields.number("dp_rank", UINT32_MAX))},
         .overlap_blocks = static_cast<uint32_t>(fields.number("overlap_blocks", UINT32_MAX)),
         .active_prefill_tokens =
-            static_cast<int64_t>(fields.number("active_prefill_tokens", INT64_MAX)),
-        .active_blocks = static_cast<int64_t>(fields.number("active_blocks", INT64_MAX)),
-        .active_requests = static_cast<int64_t>(fields.number("active_requests", INT64_MAX)),
-        .excluded = each["excluded"].error() == simdjson::SUCCESS ? "as recorded" : ""};
+            static_cast<uint32_t>(fields.number("active_prefill_tokens", UINT32_MAX)),
+        .active_blocks = static_cast<uint32_t>(fields.number("active_blocks", UINT32_MAX)),
+        .active_requests = static_cast<uint32_t>(fields.number("active_requests", UINT32_MAX)),
+        // A replay asks whether, not why.
+        .excluded = each["excluded"].error() == simdjson::SUCCESS ? router::Exclusion::kNotAllowed
+                                                                  : router::Exclusion::kNone};
     if (fields.failed()) {
       line.fail("candidates", fields.problem());
     }

@@ -44,9 +44,8 @@ LoadLease LoadBook::take(const Booking& booking) {
 }
 
 void LoadBook::read(std::span<const LoadSlot> slots, std::span<LoadRow> rows) const {
-  const TimePoint now = clock_.now();
   const MutexLock lock(mutex_);
-  core_.read(slots, now, rows);
+  core_.read(slots, core_.decays() ? clock_.now() : TimePoint(), rows);
 }
 
 void LoadBook::read_held(std::span<const blocks::SequenceHash> prompt,

@@ -43,8 +43,8 @@ std::string render_json(const Receipt& receipt) {
                        {"active_blocks", candidate.active_blocks},
                        {"active_requests", candidate.active_requests},
                        {"cost", finite(candidate.cost)}};
-    if (!candidate.excluded.empty()) {
-      entry["excluded"] = json::string_view(candidate.excluded);
+    if (candidate.excluded != Exclusion::kNone) {
+      entry["excluded"] = json::string_view(describe(candidate.excluded));
     }
     candidates.push_back(std::move(entry));
   }
@@ -85,7 +85,7 @@ std::string render_text(const Receipt& receipt) {
                    name_of(candidate.worker), cached_of(candidate), describe(candidate.trust),
                    candidate.active_prefill_tokens, candidate.active_blocks,
                    candidate.active_requests, finite(candidate.cost),
-                   chosen ? "<- chosen" : candidate.excluded);
+                   chosen ? "<- chosen" : describe(candidate.excluded));
   }
   out +=
       "\ncached, blocks: KV blocks (cached: device+host+disk) · trust: of what is cached · "
@@ -93,12 +93,17 @@ std::string render_text(const Receipt& receipt) {
   return out;
 }
 
-void ReceiptLog::add(Receipt receipt) {
+void ReceiptLog::add(const Receipt& receipt) {
   const MutexLock lock(mutex_);
+  // Copied into the memory of the one it replaces: the decision goes on writing to its own, which
+  // is still in its core's cache.
+  Receipt kept;
   if (receipts_.size() == capacity_) {
+    kept = std::move(receipts_.front());
     receipts_.pop_front();
   }
-  receipts_.push_back(std::move(receipt));
+  kept = receipt;
+  receipts_.push_back(std::move(kept));
 }
 
 std::optional<Receipt> ReceiptLog::find(std::string_view request_id) const {

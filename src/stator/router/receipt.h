@@ -12,22 +12,25 @@
 #include "stator/core/ids.h"
 #include "stator/core/mutex.h"
 #include "stator/router/kv_index.h"
+#include "stator/router/worker_table.h"
 
 namespace stator::router {
 
-/// One worker as it looked when a decision was made.
+/// One worker as it looked when a decision was made. Small: a thousand receipts of 64 of them are
+/// kept, and written by every decision.
 struct ReceiptCandidate {
   WorkerKey worker;
   uint32_t overlap_blocks = 0;  ///< on its device
   uint32_t host_blocks = 0;     ///< behind them, in its host memory
   uint32_t disk_blocks = 0;     ///< behind those, on disk or in an object store
-  Trust trust = Trust::kExact;  ///< of what is said of its blocks
-  int64_t active_prefill_tokens = 0;
-  int64_t active_blocks = 0;
-  int64_t active_requests = 0;
-  double cost = 0;              ///< of modes that have one
-  std::string_view excluded{};  ///< why it could not be chosen; empty = eligible
+  uint32_t active_prefill_tokens = 0;
+  uint32_t active_blocks = 0;
+  uint32_t active_requests = 0;
+  double cost = 0;                        ///< of modes that have one
+  Trust trust = Trust::kExact;            ///< of what is said of its blocks
+  Exclusion excluded = Exclusion::kNone;  ///< why it could not be chosen
 };
+static_assert(sizeof(ReceiptCandidate) <= 56);
 
 /// Why a worker was chosen: everything the decision looked at, so that `stator explain` can show it
 /// and a replay can repeat it.
@@ -63,7 +66,7 @@ std::string render_text(const Receipt& receipt);
 class ReceiptLog {
  public:
   explicit ReceiptLog(size_t capacity = 1024) : capacity_(capacity) {}
-  void add(Receipt receipt);
+  void add(const Receipt& receipt);
   /// By request id, or the newest for "last".
   std::optional<Receipt> find(std::string_view request_id) const;
 

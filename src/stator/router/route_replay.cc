@@ -264,7 +264,7 @@ Result<WorkerKey> replay_receipt(const Receipt& receipt, std::string_view policy
   std::vector<LoadRow> load;
   std::vector<uint32_t> overlap;
   for (const ReceiptCandidate& candidate : receipt.candidates) {
-    if (candidate.excluded.empty()) {
+    if (candidate.excluded == Exclusion::kNone) {
       rows.push_back(static_cast<uint32_t>(workers.size()));
       load.push_back({.prefill_tokens = static_cast<double>(candidate.active_prefill_tokens),
                       .active_blocks = static_cast<double>(candidate.active_blocks),

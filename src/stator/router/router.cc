@@ -18,6 +18,11 @@ namespace {
 // Where pricing all (8 ns each) begins to take longer than finding the cheapest.
 constexpr size_t kNarrowFleetMin = 256;
 
+/// Of a receipt; loads are never negative.
+uint32_t whole(double load) {
+  return static_cast<uint32_t>(std::min(load, 4294967295.0));
+}
+
 }  // namespace
 
 bool BusyThresholds::exceeded(const LoadRow& load, const WorkerFacts& facts,
@@ -364,24 +369,19 @@ Booking Router::make_booking(const RouteRequest& request, const WorkerTable::Wor
   return booking;
 }
 
-ReceiptCandidate Router::make_candidate(size_t row) const {
-  LoadRow load;
-  if (load_.empty()) {
-    book_->read(std::span(&rows_->slots[row], 1), std::span(&load, 1));
-  } else {
-    load = load_[row];
-  }
+inline ReceiptCandidate Router::make_candidate(size_t row, const LoadRow& load) const {
   const WorkerTable::Worker& worker = table_.all()[rows_->workers[row]];
   const LowerTiers tiers = lower_tiers_.empty() ? LowerTiers{} : lower_tiers_[row];
   return {.worker = worker.key,
           .overlap_blocks = overlap_of(row),
           .host_blocks = tiers.host_blocks,
           .disk_blocks = tiers.disk_blocks,
-          .trust = worker.trust == nullptr ? Trust::kExact : worker.trust->load(),
-          .active_prefill_tokens = static_cast<int64_t>(load.prefill_tokens),
-          .active_blocks = static_cast<int64_t>(load.active_blocks),
-          .active_requests = static_cast<int64_t>(load.active_requests),
-          .cost = costs_.empty() ? 0 : costs_[row]};
+          .active_prefill_tokens = whole(load.prefill_tokens),
+          .active_blocks = whole(load.active_blocks),
+          .active_requests = whole(load.active_requests),
+          .cost = costs_.empty() ? 0 : costs_[row],
+          .trust = worker.trust == nullptr ? Trust::kExact
+                                           : worker.trust->load(std::memory_order_relaxed)};
 }
 
 std::vector<ReceiptCandidate> Router::make_candidates(const RouteRequest& request,
@@ -393,17 +393,27 @@ std::vector<ReceiptCandidate> Router::make_candidates(const RouteRequest& reques
     size_t row = 0;
     for (uint32_t i = 0; i < all.size(); ++i) {
       if (row < rows_->workers.size() && rows_->workers[row] == i) {
-        candidates.push_back(make_candidate(row++));
+        candidates.push_back(make_candidate(row, load_[row]));
+        ++row;
         continue;
       }
-      const std::string_view why = WorkerTable::exclusion(all[i], request.constraints);
+      const Exclusion why = WorkerTable::exclusion(all[i], request.constraints);
       candidates.push_back(
-          {.worker = all[i].key, .excluded = why.empty() ? "beyond the busy thresholds" : why});
+          {.worker = all[i].key, .excluded = why == Exclusion::kNone ? Exclusion::kBusy : why});
     }
     return candidates;
   }
   candidates.reserve(kReceiptCandidatesMax);
-  candidates.push_back(make_candidate(chosen));
+  const auto add = [&](size_t row) {
+    LoadRow load;
+    if (load_.empty()) {  // the decision did not look
+      book_->read(std::span(&rows_->slots[row], 1), std::span(&load, 1));
+    } else {
+      load = load_[row];
+    }
+    candidates.push_back(make_candidate(row, load));
+  };
+  add(chosen);
   // The cheapest others, in one pass: the most expensive of those kept is on top of the heap.
   std::vector<std::pair<double, size_t>> cheapest;
   cheapest.reserve(kReceiptCandidatesMax);
@@ -421,7 +431,7 @@ std::vector<ReceiptCandidate> Router::make_candidates(const RouteRequest& reques
   }
   std::ranges::sort(cheapest);
   for (const auto& [cost, row] : cheapest) {
-    candidates.push_back(make_candidate(row));
+    add(row);
   }
   return candidates;
 }

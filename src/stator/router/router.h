@@ -240,7 +240,7 @@ class Router {
   std::optional<size_t> find_row(WorkerKey worker) const;
   Receipt make_receipt(const RouteRequest& request, const Selection& selection, WallTime now) const;
   std::vector<ReceiptCandidate> make_candidates(const RouteRequest& request, size_t chosen) const;
-  ReceiptCandidate make_candidate(size_t row) const;
+  ReceiptCandidate make_candidate(size_t row, const LoadRow& load) const;
 
   const PolicyInfo& info_;  // static
   std::unique_ptr<Policy> policy_;

@@ -2,6 +2,7 @@
 #include "stator/router/worker_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace stator::router {
@@ -67,35 +68,47 @@ const WorkerTable::Rows& WorkerTable::ready() const {
   return ready_;
 }
 
-std::string_view WorkerTable::exclusion(const Worker& worker, const RouteConstraints& constraints) {
+std::string_view describe(Exclusion exclusion) {
+  static constexpr std::array<std::string_view, 7> kTexts = {"",
+                                                             "not among the workers the request "
+                                                             "allows",
+                                                             "draining",
+                                                             "request names another worker",
+                                                             "tried already",
+                                                             "lacks a required taint",
+                                                             "beyond the busy thresholds"};
+  return kTexts[static_cast<size_t>(exclusion)];
+}
+
+Exclusion WorkerTable::exclusion(const Worker& worker, const RouteConstraints& constraints) {
   if (!constraints.allowed.empty() &&
       std::ranges::find(constraints.allowed, worker.key.worker) == constraints.allowed.end()) {
-    return "not among the workers the request allows";
+    return Exclusion::kNotAllowed;
   }
   if (worker.draining) {
-    return "draining";
+    return Exclusion::kDraining;
   }
   if ((constraints.pinned && *constraints.pinned != worker.key.worker) ||
       (constraints.pinned_rank && *constraints.pinned_rank != worker.key.dp_rank)) {
-    return "request names another worker";
+    return Exclusion::kNotNamed;
   }
   // Its other ranks are the same process.
   if (std::ranges::find(constraints.excluded, worker.key.worker, &WorkerKey::worker) !=
       constraints.excluded.end()) {
-    return "tried already";
+    return Exclusion::kTried;
   }
   for (const std::string& taint : constraints.required_taints) {
     if (std::ranges::find(worker.facts.taints, taint) == worker.facts.taints.end()) {
-      return "lacks a required taint";
+      return Exclusion::kTaint;
     }
   }
-  return {};
+  return Exclusion::kNone;
 }
 
 void WorkerTable::filter(const RouteConstraints& constraints, Rows& out) const {
   out.clear();
   const auto consider = [&](uint32_t i) {
-    if (exclusion(workers_[i], constraints).empty()) {
+    if (exclusion(workers_[i], constraints) == Exclusion::kNone) {
       out.push(i, workers_[i]);
     }
   };

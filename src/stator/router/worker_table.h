@@ -28,6 +28,19 @@ struct WorkerFacts {
   std::vector<std::string> taints;  ///< e.g. "dynamo.topology/zone=a"
 };
 
+/// Why a worker may not take a request.
+enum class Exclusion : uint8_t {
+  kNone,  ///< it may
+  kNotAllowed,
+  kDraining,
+  kNotNamed,
+  kTried,
+  kTaint,
+  kBusy,
+};
+/// For a person; empty for kNone. Static text.
+std::string_view describe(Exclusion exclusion);
+
 /// Which workers a request may go to at all.
 struct RouteConstraints {
   std::optional<WorkerId> pinned;  ///< only this worker will do
@@ -104,8 +117,8 @@ class WorkerTable {
   }
   /// Those of them that the constraints allow.
   void filter(const RouteConstraints& constraints, Rows& out) const;
-  /// Why `worker` may not be chosen; empty if it may.
-  static std::string_view exclusion(const Worker& worker, const RouteConstraints& constraints);
+  /// Why `worker` may not be chosen; never kBusy.
+  static Exclusion exclusion(const Worker& worker, const RouteConstraints& constraints);
 
  private:
   void refresh() const;

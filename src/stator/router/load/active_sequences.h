@@ -71,6 +71,8 @@ class ActiveSequences {
   /// Ends the booking; the ticket is invalid afterwards.
   void free(Ticket ticket, TimePoint now);
 
+  /// Whether some rows shrink as time goes by: else `now` below does not matter.
+  bool decays() const { return decaying_ > 0; }
   /// The rows of `slots`, in that order.
   void read(std::span<const LoadSlot> slots, TimePoint now, std::span<LoadRow> rows) const;
   LoadRow row(LoadSlot slot, TimePoint now) const;

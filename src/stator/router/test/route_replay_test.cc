@@ -85,7 +85,7 @@ TEST(ReplayReceipt, DecidesOnWhatTheReceiptSaw) {
   receipt.candidates = {
       {.worker = {WorkerId(1), 0}, .overlap_blocks = 2, .active_blocks = 0},
       {.worker = {WorkerId(2), 0}, .overlap_blocks = 8, .active_blocks = 3, .active_requests = 1},
-      {.worker = {WorkerId(3), 0}, .overlap_blocks = 10, .excluded = "draining"}};
+      {.worker = {WorkerId(3), 0}, .overlap_blocks = 10, .excluded = Exclusion::kDraining}};
   Random random(1);
   EXPECT_EQ(replay_receipt(receipt, "kv", random)->worker, WorkerId(2));
   EXPECT_EQ(replay_receipt(receipt, "least_loaded", random)->worker, WorkerId(1));
