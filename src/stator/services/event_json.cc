@@ -122,8 +122,8 @@ Result<WorkerEvent> read_event(const json::value& value) {
   const Fields event(*inner, "event.");
   WorkerEvent out{.worker = {WorkerId(worker), 0}};
   STATOR_TRY(out.event.event_id, event.number_or("event_id", 0));
-  STATOR_TRY(const uint64_t rank, event.number_or("dp_rank", 0, UINT32_MAX));
-  out.worker.dp_rank = out.event.dp_rank = static_cast<uint32_t>(rank);
+  STATOR_TRY(const auto rank, event.rank());
+  out.worker.dp_rank = out.event.dp_rank = rank.value_or(0);
   out.event.tier = static_cast<kv::StorageTier>(known - kTiers.begin());
   STATOR_TRY(out.event.data, read_data(*inner));
   return out;

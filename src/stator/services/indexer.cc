@@ -65,6 +65,12 @@ Result<Indexer::Member*> Indexer::member(Partition& partition, const FeedSpec& s
   return &partition.members.emplace(spec.worker, std::move(member)).first->second;
 }
 
+void Indexer::forget(Partition& partition, WorkerKey worker) {
+  partition.index->remove_worker(worker);
+  partition.members.erase(worker);
+  --member_count_;
+}
+
 Indexer::Shared Indexer::find_partition(const PartitionName& name) const {
   const auto known = partitions_.find(name);
   return known == partitions_.end() ? nullptr : known->second;
@@ -116,6 +122,7 @@ Status Indexer::follow(const PartitionName& name, const FeedSpec& spec) {
   }
   const MutexLock lock(mutex_);
   STATOR_TRY(const Shared partition, this->partition(name, spec.block_size));
+  const bool heard_of = partition->members.contains(spec.worker);
   STATOR_TRY(Member* const member, this->member(*partition, spec));
   if (member->feed != nullptr || member->leaving) {
     return Error(
@@ -130,6 +137,9 @@ Status Indexer::follow(const PartitionName& name, const FeedSpec& spec) {
     deliver({index, log, worker, std::move(events)});
   });
   if (!feed) {
+    if (!heard_of) {
+      forget(*partition, spec.worker);
+    }
     return std::move(feed.error());
   }
   member->feed = std::move(*feed);
@@ -160,9 +170,7 @@ Status Indexer::unfollow(const PartitionName& name, WorkerId worker, std::option
   const MutexLock lock(mutex_);
   const Shared partition = find_partition(name);
   for (const WorkerKey key : leaving) {
-    partition->index->remove_worker(key);
-    partition->members.erase(key);
-    --member_count_;
+    forget(*partition, key);
   }
   refresh_gauges();
   return {};

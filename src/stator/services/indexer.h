@@ -104,6 +104,7 @@ class Indexer {
 
   Result<Shared> partition(const PartitionName& name, uint32_t block_size) STATOR_REQUIRES(mutex_);
   Result<Member*> member(Partition& partition, const FeedSpec& spec) STATOR_REQUIRES(mutex_);
+  void forget(Partition& partition, WorkerKey worker) STATOR_REQUIRES(mutex_);
   Shared find_partition(const PartitionName& name) const STATOR_REQUIRES(mutex_);
   struct Held {
     router::IndexService* index;

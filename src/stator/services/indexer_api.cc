@@ -22,14 +22,14 @@ Result<ServiceReply> register_worker(Indexer& indexer, const ServiceRequest& req
   STATOR_TRY(const PartitionName name, read_partition(fields));
   FeedSpec spec;
   STATOR_TRY(const uint64_t instance, fields.number("instance_id"));
-  STATOR_TRY(const uint64_t rank, fields.number_or("dp_rank", 0, UINT32_MAX));
+  STATOR_TRY(const auto rank, fields.rank());
   STATOR_TRY(const uint64_t block_size, fields.number("block_size", 1 << 20));
   STATOR_TRY(spec.endpoint, fields.text("endpoint"));
   STATOR_TRY(spec.replay_endpoint, fields.text_or("replay_endpoint", ""));
   if (!spec.replay_endpoint.empty()) {
     STATOR_CHECK(check_endpoint(spec.replay_endpoint), "replay_endpoint");
   }
-  spec.worker = {WorkerId(instance), static_cast<uint32_t>(rank)};
+  spec.worker = {WorkerId(instance), rank.value_or(0)};
   spec.block_size = static_cast<uint32_t>(block_size);
   STATOR_CHECK(indexer.follow(name, spec));
   return ok_reply(201);
@@ -52,11 +52,7 @@ Result<ServiceReply> unregister_worker(Indexer& indexer, const ServiceRequest& r
   STATOR_TRY(const Fields fields, Fields::parse(request.body));
   STATOR_TRY(const PartitionName name, read_partition(fields));
   STATOR_TRY(const uint64_t instance, fields.number("instance_id"));
-  std::optional<uint32_t> rank;
-  if (fields.has("dp_rank")) {
-    STATOR_TRY(const uint64_t given, fields.number("dp_rank", UINT32_MAX));
-    rank = static_cast<uint32_t>(given);
-  }
+  STATOR_TRY(const auto rank, fields.rank());
   if (!fields.has("routing_group")) {
     STATOR_CHECK(unregister_everywhere(indexer, name.model, WorkerId(instance), rank));
     return ok_reply();

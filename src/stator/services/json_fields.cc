@@ -69,6 +69,14 @@ Result<uint64_t> Fields::number_or(std::string_view name, uint64_t fallback, uin
   return has(name) ? number(name, max) : Result<uint64_t>(fallback);
 }
 
+Result<std::optional<uint32_t>> Fields::rank() const {
+  if (!has("dp_rank")) {
+    return std::optional<uint32_t>();
+  }
+  STATOR_TRY(const uint64_t given, number("dp_rank", kRankMax));
+  return std::optional(static_cast<uint32_t>(given));
+}
+
 Result<std::optional<double>> Fields::real(std::string_view name, double min, double max) const {
   const json::value* value = find(name);
   if (value == nullptr) {

@@ -20,6 +20,9 @@ namespace stator::services {
 /// are reinterpreted bitwise, as other services send them.
 class Fields {
  public:
+  /// Nobody has as many ranks; beyond are ids that ended up in the wrong field.
+  static constexpr uint32_t kRankMax = 16'383;
+
   /// The text must be one JSON object; an empty text counts as {}.
   static Result<Fields> parse(std::string_view text);
   /// A view of a part of another object, which must outlive it.
@@ -31,6 +34,8 @@ class Fields {
   Result<uint64_t> number(std::string_view name, uint64_t max = kNumberMax) const;
   Result<uint64_t> number_or(std::string_view name, uint64_t fallback,
                              uint64_t max = kNumberMax) const;
+  /// "dp_rank", a data-parallel rank; absent: none.
+  Result<std::optional<uint32_t>> rank() const;
   Result<std::optional<double>> real(std::string_view name, double min, double max) const;
   Result<std::optional<bool>> flag(std::string_view name) const;
   /// Whole numbers in an array; absent: empty.

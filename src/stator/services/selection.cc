@@ -131,8 +131,8 @@ Result<SelectionService::Partition*> SelectionService::find(const PartitionName&
 
 Result<SelectionService::Partition*> SelectionService::open(const PartitionName& name,
                                                             uint32_t block_size) {
-  auto& partition = partitions_[name];
-  if (partition == nullptr) {
+  auto known = partitions_.find(name);
+  if (known == partitions_.end()) {
     auto made = std::make_unique<Partition>();
     made->block_size = block_size;
     made->book = router::LoadBook::make(clock_);
@@ -143,13 +143,14 @@ Result<SelectionService::Partition*> SelectionService::open(const PartitionName&
     STATOR_TRY(made->router,
                router::Router::create(config_.router, made->book, Random(random_.next()),
                                       std::make_unique<SharedIndex>(made->index)));
-    partition = std::move(made);
+    known = partitions_.emplace(name, std::move(made)).first;
   }
-  if (partition->block_size != block_size) {
+  Partition& partition = *known->second;
+  if (partition.block_size != block_size) {
     return Error(Code::kAlreadyExists, fmt::format("'{}' has blocks of {} tokens, not {}",
-                                                   name.text(), partition->block_size, block_size));
+                                                   name.text(), partition.block_size, block_size));
   }
-  return partition.get();
+  return &partition;
 }
 
 Status SelectionService::enroll(const SelectionWorker& worker) {
@@ -237,7 +238,12 @@ Result<std::string> SelectionService::replace(SelectionWorker worker) {
     }
   }
   if (ready) {
-    STATOR_CHECK(enroll(worker));
+    if (Status enrolled = enroll(worker); !enrolled) {
+      // Neither what it was nor a part of what it was to be may be chosen.
+      withdraw(worker);
+      workers_.erase(worker.id);
+      return std::move(enrolled.error());
+    }
   }
   std::string rendered = render(worker, rules_);
   workers_[worker.id] = std::move(worker);
@@ -295,6 +301,12 @@ Result<SelectionService::Prepared> SelectionService::prepare(
   prepared.isl_tokens = request.prompt.length(prepared.block_size);
   prepared.sequences = request.prompt.index_hashes(prepared.block_size);
   prepared.tracked = request.prompt.tracking_hashes(prepared.block_size);
+  if (prepared.tracked.size() > prepared.blocks()) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("sequence_hashes must be at most the {} blocks of the prompt's {} "
+                             "tokens",
+                             prepared.blocks(), prepared.isl_tokens));
+  }
   return prepared;
 }
 
@@ -308,7 +320,8 @@ SelectionAnswer SelectionService::describe(const SelectionRequest& request,
                          .overlap = {.instance = worker.worker},
                          .prefill_tokens = prefill_tokens,
                          .isl_tokens = prepared.isl_tokens,
-                         .track_prefill = request.override.track_prefill_tokens.value_or(true),
+                         .track_prefill = request.override.track_prefill_tokens.value_or(
+                             config_.router.track_prefill_tokens),
                          .tracked = prepared.tracked};
   if (const auto known = workers_.find(worker.worker); known != workers_.end()) {
     answer.endpoint = known->second.endpoint;
@@ -359,7 +372,8 @@ Result<SelectionAnswer> SelectionService::select(const SelectionRequest& request
                  .tracked = prepared.tracked,
                  .expected_output_tokens = request.expected_output_tokens,
                  .track_prefill = answer.track_prefill,
-                 .assume_kv_reuse = request.override.assume_kv_reuse.value_or(true)},
+                 .assume_kv_reuse =
+                     request.override.assume_kv_reuse.value_or(config_.router.assume_kv_reuse)},
                 clock_.now());
   }
   return answer;

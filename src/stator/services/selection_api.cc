@@ -49,10 +49,7 @@ Status read_constraints(const Fields& fields, SelectionRequest& out) {
     const Fields pin(*pinned, "pinned_worker.");
     STATOR_TRY(const uint64_t worker, pin.number("worker_id"));
     out.pinned = WorkerId(worker);
-    if (pin.has("dp_rank")) {
-      STATOR_TRY(const uint64_t rank, pin.number("dp_rank", UINT32_MAX));
-      out.pinned_rank = static_cast<uint32_t>(rank);
-    }
+    STATOR_TRY(out.pinned_rank, pin.rank());
   }
   STATOR_TRY(const auto allowed, fields.hashes("allowed_worker_ids"));
   for (const uint64_t worker : allowed) {
@@ -65,14 +62,14 @@ Status read_constraints(const Fields& fields, SelectionRequest& out) {
   const Fields constraints(*given, "routing_constraints.");
   STATOR_TRY(out.required_taints, constraints.texts("required_taints"));
   STATOR_TRY(const json::object* preferred, constraints.object("preferred_taints"));
-  if (preferred != nullptr) {
-    for (const auto& [name, weight] : *preferred) {
-      if (!weight.is_number()) {
-        return constraints.wrong("preferred_taints", "an object of taint: weight");
-      }
-      out.preferred_taints.emplace_back(std::string(name),
-                                        static_cast<float>(weight.to_number<double>()));
-    }
+  if (preferred == nullptr) {
+    return {};
+  }
+  const Fields weights(*preferred, "routing_constraints.preferred_taints.");
+  for (const auto& [name, value] : *preferred) {
+    // Two that are beyond floats would add up to no number, and nobody would be the cheapest.
+    STATOR_TRY(const auto weight, weights.real(name, -kWeightMax, kWeightMax));
+    out.preferred_taints.emplace_back(std::string(name), static_cast<float>(weight.value_or(0)));
   }
   return {};
 }
@@ -200,10 +197,9 @@ Result<ServiceReply> reserve(SelectionService& service, const ServiceRequest& re
   }
   STATOR_TRY(SelectionRequest wanted, read_request(request.body, Prompt::kRequired));
   STATOR_TRY(const uint64_t worker, fields.number("worker_id"));
-  STATOR_TRY(const uint64_t rank, fields.number_or("dp_rank", 0, UINT32_MAX));
-  STATOR_TRY(
-      const SelectionAnswer answer,
-      service.reserve_at({WorkerId(worker), static_cast<uint32_t>(rank)}, std::move(wanted)));
+  STATOR_TRY(const auto rank, fields.rank());
+  STATOR_TRY(const SelectionAnswer answer,
+             service.reserve_at({WorkerId(worker), rank.value_or(0)}, std::move(wanted)));
   return ServiceReply{.status = 201, .body = render_answer(answer, true)};
 }
 

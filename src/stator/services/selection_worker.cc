@@ -144,7 +144,7 @@ router::WorkerFacts SelectionWorker::facts() const {
 Status merge(SelectionWorker& worker, const Fields& fields) {
   STATOR_CHECK(merge_text(fields, "endpoint", worker.endpoint));
   STATOR_CHECK(merge_number(fields, "block_size", worker.block_size, 1 << 20));
-  STATOR_CHECK(merge_number(fields, "data_parallel_start_rank", worker.dp_start, 1 << 30));
+  STATOR_CHECK(merge_number(fields, "data_parallel_start_rank", worker.dp_start, Fields::kRankMax));
   STATOR_CHECK(merge_number(fields, "data_parallel_size", worker.dp_size, kRanksMax));
   STATOR_CHECK(
       merge_number(fields, "max_num_batched_tokens", worker.max_num_batched_tokens, UINT32_MAX));

@@ -11,6 +11,7 @@ namespace stator::services {
 namespace {
 
 constexpr size_t kPartitionsMax = 1024;
+constexpr size_t kSlotsMax = 65'536;  // (worker, rank) pairs of all partitions
 constexpr uint32_t kRanksMax = 4096;
 
 }  // namespace
@@ -38,6 +39,9 @@ Status SlotTracker::add_worker(const PartitionName& name, const Worker& worker) 
         fmt::format("block_size and dp_size must be at least 1, dp_size at most {}", kRanksMax));
   }
   const MutexLock lock(mutex_);
+  if (slot_count_ + worker.dp_size > kSlotsMax) {
+    return Error(Code::kOverloaded, fmt::format("more than {} workers and ranks", kSlotsMax));
+  }
   auto& partition = partitions_[name];
   if (partition == nullptr) {
     if (partitions_.size() > kPartitionsMax) {
@@ -63,6 +67,7 @@ Status SlotTracker::add_worker(const PartitionName& name, const Worker& worker) 
     partition->slots.emplace(WorkerKey{worker.id, worker.dp_start + rank},
                              partition->book->add_worker());
   }
+  slot_count_ += worker.dp_size;
   workers_.add(1);
   return {};
 }
@@ -92,7 +97,7 @@ Status SlotTracker::remove_worker(const PartitionName& name, WorkerId worker) {
   if (partition->workers.erase(worker) == 0) {
     return Error(Code::kNotFound, fmt::format("worker {} is not registered", worker.value()));
   }
-  std::erase_if(partition->slots, [&](const auto& entry) {
+  slot_count_ -= std::erase_if(partition->slots, [&](const auto& entry) {
     const bool its = entry.first.worker == worker;
     if (its) {
       partition->book->remove_worker(entry.second);

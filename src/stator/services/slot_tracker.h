@@ -95,6 +95,7 @@ class SlotTracker {
   MakeAnnouncer announcer_;
   mutable Mutex mutex_;
   std::map<PartitionName, std::unique_ptr<Partition>> partitions_ STATOR_GUARDED_BY(mutex_);
+  size_t slot_count_ STATOR_GUARDED_BY(mutex_) = 0;
 };
 
 /// Adds /register, /unregister, /workers, /add, /prefill_complete, /free, /loads, /potential_loads.

@@ -28,8 +28,8 @@ Result<ServiceReply> register_worker(SlotTracker& tracker, const ServiceRequest&
   STATOR_TRY(const PartitionName name, read_partition(fields));
   STATOR_TRY(const uint64_t worker, fields.number("worker_id"));
   STATOR_TRY(const uint64_t block_size, fields.number("block_size", 1 << 20));
-  STATOR_TRY(const uint64_t start, fields.number_or("dp_start", 0, 1 << 30));
-  STATOR_TRY(const uint64_t size, fields.number_or("dp_size", 1, 1 << 30));
+  STATOR_TRY(const uint64_t start, fields.number_or("dp_start", 0, Fields::kRankMax));
+  STATOR_TRY(const uint64_t size, fields.number_or("dp_size", 1, Fields::kRankMax));
   STATOR_CHECK(tracker.add_worker(name, {.id = WorkerId(worker),
                                          .block_size = static_cast<uint32_t>(block_size),
                                          .dp_start = static_cast<uint32_t>(start),
@@ -68,11 +68,11 @@ Result<ServiceReply> add(SlotTracker& tracker, const ServiceRequest& request) {
   STATOR_TRY(const PartitionName name, read_partition(fields));
   STATOR_TRY(const std::string id, fields.text("request_id"));
   STATOR_TRY(const uint64_t worker, fields.number("worker_id"));
-  STATOR_TRY(const uint64_t rank, fields.number_or("dp_rank", 0, UINT32_MAX));
+  STATOR_TRY(const auto rank, fields.rank());
   STATOR_TRY(const auto hashes, read_hashes(fields));
   STATOR_TRY(const uint64_t prefill, fields.number_or("new_isl_tokens", 0, UINT32_MAX));
   STATOR_CHECK(tracker.add(name, {.id = id,
-                                  .worker = {WorkerId(worker), static_cast<uint32_t>(rank)},
+                                  .worker = {WorkerId(worker), rank.value_or(0)},
                                   .blocks = hashes,
                                   .prefill_tokens = static_cast<uint32_t>(prefill)}));
   return ok_reply(201);

@@ -155,6 +155,16 @@ TEST_F(IndexerTest, PeersAreAList) {
   EXPECT_EQ(post("/reopen_logs", "").status, 200);
 }
 
+TEST_F(IndexerTest, AWorkerNobodyCanListenToIsNotThere) {
+  Indexer indexer({.workers_max = 1}, feeds_, clock_, metrics_);
+  feeds_.refused = "tcp://a:1";
+  const FeedSpec spec{.worker = {WorkerId(1), 0}, .endpoint = "tcp://a:1", .block_size = 4};
+  EXPECT_EQ(indexer.follow({"m"}, spec).error().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(indexer.listeners().empty());
+  const FeedSpec other{.worker = {WorkerId(2), 0}, .endpoint = "tcp://a:2", .block_size = 4};
+  EXPECT_TRUE(indexer.follow({"m"}, other)) << "it takes nobody's place";
+}
+
 TEST_F(IndexerTest, IsBoundedInWorkersAndPartitions) {
   Indexer small({.partitions_max = 1, .workers_max = 1}, feeds_, clock_, metrics_);
   const FeedSpec spec{.worker = {WorkerId(1), 0}, .endpoint = "tcp://a:1", .block_size = 4};

@@ -164,6 +164,48 @@ TEST_F(SelectionTest, AGatewayMayBookWhatItChoseItself) {
             400);
 }
 
+TEST_F(SelectionTest, RefusesAWorkerWhoseBlocksDifferFromThoseOfTheEventsHeard) {
+  const auto events = R"({"model_name":"m","block_size":16,"events":[]})";
+  const auto event = R"({"model_name":"m","block_size":16,"events":[{"worker_id":9,"event":{
+      "event_id":1,"data":"cleared"}}]})";
+  EXPECT_EQ(post("/events", events).status, 200);
+  EXPECT_EQ(post("/events", event).status, 200);
+  EXPECT_EQ(post("/workers", worker(1)).status, 409) << "blocks of 4";
+  EXPECT_EQ(post_prompt("/select").status, 404) << "nobody serves the model";
+  EXPECT_EQ(ask(api_, "GET", "/workers").text, "[]");
+}
+
+TEST_F(SelectionTest, AWorkerWithARankNobodyCanListenToIsNotThereAtAll) {
+  feeds_.refused = "tcp://127.0.0.1:5002";
+  EXPECT_EQ(post("/workers", worker(1, R"(,"data_parallel_size":2)")).status, 400);
+  EXPECT_EQ(ask(api_, "GET", "/workers").text, "[]");
+  EXPECT_EQ(post_prompt("/select").status, 503) << "its first rank neither";
+  EXPECT_TRUE(feeds_.delivers.empty());
+}
+
+TEST_F(SelectionTest, RefusesNumbersThatCannotBe) {
+  EXPECT_EQ(post("/workers", worker(1)).status, 201);
+  // More blocks than tokens.
+  EXPECT_EQ(post_prompt("/select_and_reserve", R"(,"sequence_hashes":[1,2,3,4,5])").status, 400);
+  EXPECT_EQ(post_prompt("/select_and_reserve", R"(,"sequence_hashes":[1,2,3,4])").status, 200);
+  // Weights whose sum is no number.
+  const auto weighed = [&](std::string_view weight) {
+    return post_prompt("/select", fmt::format(R"(,"routing_constraints":{{"preferred_taints":)"
+                                              R"({{"a":{}}}}})",
+                                              weight));
+  };
+  EXPECT_EQ(weighed("0.5").status, 200);
+  EXPECT_EQ(weighed("1e300").status, 400);
+  EXPECT_EQ(weighed("\"much\"").status, 400);
+  EXPECT_THAT(weighed("1e300").text, HasSubstr("preferred_taints.a"));
+  // An id where a rank belongs.
+  const auto pinned =
+      post_prompt("/select", R"(,"pinned_worker":{"worker_id":1,"dp_rank":4294967295})");
+  EXPECT_EQ(pinned.status, 400);
+  EXPECT_THAT(pinned.text,
+              HasSubstr("pinned_worker.dp_rank must be a whole number from 0 to 16383"));
+}
+
 class BusySelectionTest : public SelectionTest {
  protected:
   BusySelectionTest() : SelectionTest({.reject = {.prefill_tokens = 0}}) {}

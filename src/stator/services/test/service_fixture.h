@@ -34,10 +34,14 @@ inline Answered ask(const ServiceApi& api, std::string_view method, std::string_
 class FakeFeeds final : public EventFeeds {
  public:
   Result<std::unique_ptr<EventFeed>> open(const FeedSpec& spec, Deliver deliver) override {
+    if (spec.endpoint == refused) {
+      return Error(Code::kInvalidArgument, "nobody can listen to " + refused);
+    }
     delivers[spec.endpoint] = std::move(deliver);
     return std::unique_ptr<EventFeed>(std::make_unique<Feed>(*this, spec.endpoint));
   }
   std::map<std::string, Deliver> delivers;
+  std::string refused;  ///< an endpoint that cannot be opened
 
  private:
   class Feed final : public EventFeed {

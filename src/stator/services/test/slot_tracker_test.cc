@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/services/slot_tracker.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "stator/services/test/service_fixture.h"
@@ -76,6 +77,25 @@ TEST_F(SlotTrackerTest, SaysWhatItDoesNotKnowAndWhatIsTaken) {
   EXPECT_EQ(post("/unregister", R"({"worker_id":7,"model_name":"m"})").status, 404);
   EXPECT_EQ(post("/free", R"({"model_name":"m","request_id":"a"})").status, 200);
   EXPECT_TRUE(ask(api_, "GET", "/workers").body.as_array().empty());
+}
+
+TEST_F(SlotTrackerTest, IsBoundedInWorkersAndRanks) {
+  const auto reg = [&](int id) {
+    return post("/register", fmt::format(R"({{"worker_id":{},"model_name":"m","block_size":16,)"
+                                         R"("dp_start":0,"dp_size":4096}})",
+                                         id))
+        .status;
+  };
+  for (int id = 0; id < 16; ++id) {
+    EXPECT_EQ(reg(id), 201);
+  }
+  EXPECT_EQ(reg(16), 429);
+  EXPECT_EQ(post("/unregister", R"({"worker_id":3,"model_name":"m"})").status, 200);
+  EXPECT_EQ(reg(16), 201);
+  EXPECT_EQ(post("/register", R"({"worker_id":99,"model_name":"m","block_size":16,
+                                  "dp_start":4294967295,"dp_size":1})")
+                .status,
+            400);
 }
 
 TEST_F(SlotTrackerTest, ListsAreOfOneModelAndGroupOrOfAll) {
