@@ -31,6 +31,9 @@ Indexer::~Indexer() {
 }
 
 Result<Indexer::Shared> Indexer::partition(const PartitionName& name, uint32_t block_size) {
+  if (block_size == 0) {
+    return Error(Code::kInvalidArgument, "block_size must be at least 1");
+  }
   if (const auto known = partitions_.find(name); known != partitions_.end()) {
     if (known->second->block_size != block_size) {
       return Error(Code::kAlreadyExists,
@@ -117,9 +120,6 @@ void Indexer::release() {
 
 Status Indexer::follow(const PartitionName& name, const FeedSpec& spec) {
   STATOR_CHECK(check_endpoint(spec.endpoint));
-  if (spec.block_size == 0) {
-    return Error(Code::kInvalidArgument, "block_size must be at least 1");
-  }
   const MutexLock lock(mutex_);
   STATOR_TRY(const Shared partition, this->partition(name, spec.block_size));
   const bool heard_of = partition->members.contains(spec.worker);

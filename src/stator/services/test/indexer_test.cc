@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/services/indexer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -153,6 +154,17 @@ TEST_F(IndexerTest, PeersAreAList) {
   EXPECT_EQ(post("/deregister_peer", R"({"url":"http://a:8090"})").status, 200);
   EXPECT_EQ(post("/deregister_peer", R"({"url":"http://a:8090"})").status, 404);
   EXPECT_EQ(post("/reopen_logs", "").status, 200);
+}
+
+TEST_F(IndexerTest, BlocksHaveTokens) {
+  const auto event = R"({"worker_id":1,"event":{"event_id":1,"data":"cleared"}})";
+  const auto dump = fmt::format(R"({{"m:default":{{"block_size":0,"events":[{}]}}}})", event);
+  EXPECT_EQ(apply_dump(indexer_, dump).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(
+      post("/events", fmt::format(R"({{"model_name":"m","block_size":0,"events":[{}]}})", event))
+          .status,
+      400);
+  EXPECT_TRUE(indexer_.partitions().empty());
 }
 
 TEST_F(IndexerTest, AWorkerNobodyCanListenToIsNotThere) {
