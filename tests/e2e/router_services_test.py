@@ -279,6 +279,29 @@ class SlotReplicas(ServiceTest):
 
 
 class Select(ServiceTest):
+    def test_begins_with_what_an_indexer_knows(self):
+        indexer = self.start("--indexer")
+        self.check(200, Http(indexer.port).post("/events", {
+            "model_name": "m", "block_size": 4, "events": [stored(2, BLOCK_0_OF_4)]}))
+        http = Http(self.start("--select", "--indexer-peers", f"http://127.0.0.1:1,{indexer.url}").port)
+        for number in (1, 2):
+            self.check(201, http.post("/workers", self.worker(number)))
+        self.assertEqual(self.check(200, http.post("/select", self.PROMPT))["worker_id"], 2)
+
+    def test_nothing_that_is_sent_ends_it(self):
+        for service, call, body in (
+                ("--indexer", "/register", Indexer.WORKER | {"dp_rank": 2**31}),
+                ("--indexer", "/events", {"model_name": "m", "block_size": 4, "events": [stored(7, 1, rank=2**32 - 1)]}),
+                ("--slots", "/register", {"worker_id": 1, "model_name": "m", "block_size": 4, "dp_start": 2**32 - 1}),
+                ("--select", "/workers", self.worker(1) | {"data_parallel_start_rank": 2**30})):
+            http = Http(self.start(service).port)
+            self.check(400, http.post(call, body))
+            self.check(200, http.get("/health"))
+        http = Http(self.start("--select").port)  # a partition whose blocks differ from the worker's
+        self.check(200, http.post("/events", {"model_name": "m", "block_size": 16, "events": [stored(7, 1)]}))
+        self.check(409, http.post("/workers", self.worker(1)))
+        self.check(404, http.post("/select", self.PROMPT))
+
     PROMPT = {"model_name": "m", "token_ids": list(range(16))}
 
     def worker(self, number: int) -> dict:

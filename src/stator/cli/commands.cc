@@ -68,6 +68,7 @@ const std::vector<Command> kCommands = {
                  {"--model-name", "model of --workers [default]"},
                  {"--routing-group", "routing group of --workers [default]"},
                  {"--peers", "--indexer: URLs to fetch a first state from, in this order"},
+                 {"--indexer-peers", "--select: the same, of indexers"},
                  {"--replica-sync-port",
                   "--slots, --select: tell others what is booked, on this gRPC port; 0 = any"},
                  {"--replica-sync-peers", "--slots, --select: others to ask, tcp://HOST:PORT,…"},

@@ -153,7 +153,8 @@ Result<ServiceSettings> read_settings(const Invocation& invocation) {
   settings.block_size = static_cast<uint32_t>(block_size);
   settings.partition = {option(invocation, "--model-name", "default"),
                         option(invocation, "--routing-group", "default")};
-  settings.peers = split(option(invocation, "--peers", ""));
+  const bool is_select = settings.service == Service::kSelect;
+  settings.peers = split(option(invocation, is_select ? "--indexer-peers" : "--peers", ""));
   settings.api = {.metrics_prefix = kPrefixes[row],
                   .access_log = invocation.options.contains("--access-log"),
                   .trace_id_header = option(invocation, "--trace-id-header", "x-trace-id")};
