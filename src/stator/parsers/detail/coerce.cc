@@ -5,6 +5,7 @@
 #include <charconv>
 #include <system_error>
 
+#include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/json_stream.h"
 #include "stator/parsers/detail/python_literal.h"
 #include "stator/parsers/detail/window.h"
@@ -49,6 +50,21 @@ bool is_canonical_number(std::string_view text) {
   if (text.find_first_of(".eE") == std::string_view::npos) {
     return text != "-0";
   }
+  // A decimal of up to 15 digits is the shortest that reads as its double, if it has no zeros to
+  // spare; one that begins with zero or ends with .0 may be shorter with an exponent.
+  const size_t point = text.find('.');
+  const bool is_decimal = point != std::string_view::npos &&
+                          text.find_first_of("eE") == std::string_view::npos &&
+                          text.size() > point + 1;
+  if (is_decimal && !text.ends_with(".0")) {
+    if (text.back() == '0') {
+      return false;
+    }
+    constexpr size_t kExactDigits = 15;
+    if (text.size() <= kExactDigits && text[text[0] == '-' ? 1 : 0] != '0') {
+      return true;
+    }
+  }
   double value = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
   if (read.ec != std::errc() || read.ptr != text.data() + text.size()) {
@@ -83,8 +99,9 @@ bool has_canonical_numbers(std::string_view json) {
 }
 
 void append_guess(std::string& out, std::string_view text) {
-  const bool is_value = !text.empty() && !is_space(text.front()) && !is_space(text.back()) &&
-                        text.front() != '"' && is_json(text) && has_canonical_numbers(text);
+  static constexpr ByteSet kValueStarts("{[-0123456789tfn");  // strings are text
+  const bool is_value = !text.empty() && kValueStarts.contains(text.front()) &&
+                        !is_space(text.back()) && is_json(text) && has_canonical_numbers(text);
   if (is_value) {
     out += text;
   } else {

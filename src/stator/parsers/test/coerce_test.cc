@@ -48,12 +48,15 @@ TEST(Coerce, TriesSeveralTypesAndTextLast) {
 }
 
 TEST(Coerce, GuessesOnlyWhatWritesBackTheSame) {
-  for (const std::string_view same : {"0", "-7", "1.5", "0.1", "2.0", "true", "null", "[1, 2]",
-                                      "{\"a\": \"1.10\"}", "99999999999999999999"}) {
+  for (const std::string_view same :
+       {"0", "-7", "1.5", "0.1", "2.0", "true", "null", "[1, 2]", "{\"a\": \"1.10\"}",
+        "99999999999999999999", "-12.75", "0.001", "123456789.12345", "1234567890123.25", "-0.5"}) {
     EXPECT_EQ(guess(same), same);
   }
-  for (const std::string_view other : {"007", "1.10", "1e5", "-0", "+1", " 1", "True", "[1.10]",
-                                       "{'a': 1}", "", "1.", "0x10", "nan"}) {
+  for (const std::string_view other :
+       {"007", "1.10", "1e5", "-0", "+1", " 1", "True", "[1.10]", "{'a': 1}", "", "1.", "0x10",
+        "nan", "tru", "-1.50", "100000.0", "0.00001", "1.0000000000000001",
+        "12345678901234567.5"}) {
     EXPECT_EQ(guess(other), "\"" + std::string(other) + "\"") << other;
   }
   EXPECT_EQ(guess("\"q\""), "\"\\\"q\\\"\"");
