@@ -74,16 +74,16 @@ std::vector<Keyed> with_keys(Interpreter& interpreter, const Value& input, const
   return keyed;
 }
 
-/// sort compares keys in lists, where two undefined ones are equal; groupby and dictsort do not.
-enum class UndefinedKeys : uint8_t { kFail, kEqual };
+/// sort compares keys in lists, where equal ones are not asked for their order, which nulls,
+/// mappings and undefined values do not have; groupby and dictsort do ask.
+enum class EqualKeys : uint8_t { kCompare, kSkip };
 
 /// Stable merge sort: `less` may throw, and NaN keys must not lead a library sort out of bounds.
 void sort_keyed(Interpreter& interpreter, std::vector<Keyed>& keyed, bool reverse,
-                UndefinedKeys undefined_keys = UndefinedKeys::kFail) {
+                EqualKeys equal_keys = EqualKeys::kCompare) {
   interpreter.charge(keyed.size() * 4);
-  const auto precedes = [reverse, undefined_keys](const Keyed& left, const Keyed& right) {
-    if (undefined_keys == UndefinedKeys::kEqual && left.key.is_undefined() &&
-        right.key.is_undefined()) {
+  const auto precedes = [reverse, equal_keys](const Keyed& left, const Keyed& right) {
+    if (equal_keys == EqualKeys::kSkip && equals(left.key, right.key)) {
       return false;
     }
     return reverse ? less(right.key, left.key) : less(left.key, right.key);
@@ -142,7 +142,7 @@ Value filter_sort(Interpreter& interpreter, Value input, Args arguments) {
   } else {
     keyed = with_keys(interpreter, input, {attribute, nullptr, case_sensitive});
   }
-  sort_keyed(interpreter, keyed, reverse, UndefinedKeys::kEqual);
+  sort_keyed(interpreter, keyed, reverse, EqualKeys::kSkip);
   return to_list(interpreter, keyed);
 }
 
