@@ -40,7 +40,8 @@ class HeadTable {
       if (slot == kEmpty) {
         return std::nullopt;
       }
-      if (slot >> 32 == tag_of(sequence) && matches(chain_of(slot))) {
+      // The tag of a hash of 0 (and of one in 2^32 others) is that of a tombstone.
+      if (slot >> 32 == tag_of(sequence) && slot != kTombstone && matches(chain_of(slot))) {
         return chain_of(slot);
       }
     }

@@ -53,6 +53,22 @@ class RouterFaults : public ::testing::Test {
   std::vector<blocks::SequenceHash> prompt_;
 };
 
+TEST_F(RouterFaults, ABlocksHashMayBeAnyNumber) {
+  const auto index = *ChainIndex::create({});
+  constexpr WorkerKey kWorker{WorkerId(1), 0};
+  for (const uint64_t hash : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, uint64_t{1} << 63}) {
+    const std::vector<blocks::SequenceHash> query{blocks::chain(blocks::LocalHash(hash))};
+    const kv::StoredBlock block{blocks::ExternalHash(hash), blocks::LocalHash(hash)};
+    const auto tell = [&](uint64_t id, kv::KvEventData data) {
+      return index->apply(kWorker, {.event_id = id, .data = std::move(data)});
+    };
+    EXPECT_EQ(tell(1, kv::BlocksStored{.blocks = {block}}), Applied::kOk) << hash;
+    EXPECT_EQ(index->find_longest_match(query).size(), 1U) << hash;
+    EXPECT_EQ(tell(2, kv::BlocksRemoved{.blocks = {block.external}}), Applied::kOk) << hash;
+    EXPECT_TRUE(index->find_longest_match(query).empty()) << hash;
+  }
+}
+
 TEST_F(RouterFaults, TenThousandWorkersJoinAndLeaveWhileRequestsRun) {
   const auto service = make();
   std::vector<Decision> running;
