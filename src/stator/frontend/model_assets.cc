@@ -11,6 +11,7 @@
 
 #include "stator/core/hash.h"
 #include "stator/tokenizer/gguf_chat.h"
+#include "stator/tokenizer/pre_token_cache.h"
 
 namespace stator::frontend {
 namespace {
@@ -135,6 +136,7 @@ Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& 
   }
   hash = xxh3_64(json::serialize(generation), hash);
   assets->checksum = fmt::format("{:016x}", hash);
+  tokenizer::PreTokenCache::drop_this_thread();  // a few words were encoded, to know the tokenizer
   return assets;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "stator/core/log.h"
+#include "stator/tokenizer/pre_token_cache.h"
 
 namespace stator::frontend {
 namespace {
@@ -165,6 +166,7 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
   model->structured_output = card.structured_output;
   model->structured_replay = card.structured_replay;
   STATOR_TRY(model->parsers, find_parsers(sources_, card, *model->assets));
+  tokenizer::PreTokenCache::drop_this_thread();  // the parsers' markers were encoded
   if (!card.checksum.empty() && card.checksum != model->assets->checksum) {
     return Error(Code::kCorrupt,
                  "the files in '" + dir +

@@ -19,9 +19,27 @@ uint64_t load(const char* at) {
 
 }  // namespace
 
-PreTokenCache& PreTokenCache::of_this_thread() {
+PreTokenCache& PreTokenCache::slot_of_this_thread() {
   thread_local PreTokenCache cache;
   return cache;
+}
+
+PreTokenCache& PreTokenCache::of_this_thread() {
+  PreTokenCache& cache = slot_of_this_thread();
+  if (cache.short_entries_.empty()) [[unlikely]] {
+    cache.allocate();
+  }
+  return cache;
+}
+
+void PreTokenCache::drop_this_thread() {
+  slot_of_this_thread() = PreTokenCache();
+}
+
+void PreTokenCache::allocate() {
+  short_entries_.resize(size_t{1} << kShortEntriesLog2);
+  long_entries_.resize(size_t{1} << kLongEntriesLog2);
+  wide_entries_.resize(size_t{1} << kWideEntriesLog2);
 }
 
 void PreTokenCache::insert(const PieceKey& key, uint32_t place, uint32_t instance,

@@ -33,6 +33,8 @@ class PreTokenCache {
   static constexpr size_t kWideIdsMax = 12;
 
   static PreTokenCache& of_this_thread();
+  /// Frees this thread's; the next use starts with an empty one.
+  static void drop_this_thread();
 
   // Short pieces.
 
@@ -136,12 +138,11 @@ class PreTokenCache {
     return entry.words == key.words && entry.bytes == key.bytes && entry.instance == key.instance;
   }
 
-  PreTokenCache()
-      : short_entries_(size_t{1} << kShortEntriesLog2),
-        long_entries_(size_t{1} << kLongEntriesLog2),
-        wide_entries_(size_t{1} << kWideEntriesLog2) {}
+  PreTokenCache() = default;
+  static PreTokenCache& slot_of_this_thread();
+  void allocate();
 
-  HugeVector<ShortEntry> short_entries_;
+  HugeVector<ShortEntry> short_entries_;  // all three are empty before the thread's first text
   HugeVector<LongEntry> long_entries_;
   HugeVector<WideEntry> wide_entries_;
   uint32_t next_way_ = 0;

@@ -329,6 +329,16 @@ TEST(PreTokenCache, FindsWhatWasInserted) {
   }
 }
 
+TEST(PreTokenCache, StartsEmptyAfterItsMemoryWasGivenBack) {
+  insert("word", {7});
+
+  PreTokenCache::drop_this_thread();
+
+  EXPECT_TRUE(find("word").empty());
+  insert("word", {8});
+  EXPECT_EQ(find("word"), std::vector<TokenId>{8});
+}
+
 TEST(PreTokenCache, DoesNotKeepManyIds) {
   for (const std::string piece : {"many", "many ids of a longer piece"}) {
     insert(piece, std::vector<TokenId>(ids_max(piece) + 1, 5));
