@@ -37,7 +37,7 @@ namespace stator::net::detail {
 /// C3  After kClosed nothing but the destructor runs; `context_` may be gone.
 ///
 /// Memory while idle or streaming: this object (about 400 bytes), Asio's descriptor state, the head
-/// of the request being answered, and at most 2 KiB of output buffer.
+/// of the request being answered, and at most 512 bytes of output buffer.
 /// shared_ptr because a cancelled wait completes after its connection was closed.
 class HttpConnection final : public HttpExchange,
                              public std::enable_shared_from_this<HttpConnection> {

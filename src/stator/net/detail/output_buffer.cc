@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/net/detail/output_buffer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <string_view>
 
 #include "stator/core/assert.h"
 
 namespace stator::net::detail {
+namespace {
+
+constexpr std::string_view kLineEnd = "\r\n";
+// Of a chunk: its size in hexadecimal and two line ends.
+constexpr size_t kFrameBytesMax = 2 * sizeof(size_t) + 2 * kLineEnd.size();
+
+}  // namespace
 
 void OutputBuffer::append_raw(std::string_view bytes) {
   seal();
@@ -19,6 +28,10 @@ void OutputBuffer::append_chunk_data(std::string_view bytes) {
   }
   if (chunk_start_ == kNoChunk) {
     chunk_start_ = bytes_.size();
+    // With room for the frame, or a stream of single tokens would keep twice its event for ever.
+    if (bytes_.empty()) {
+      bytes_.reserve(bytes.size() + kFrameBytesMax);
+    }
   }
   bytes_ += bytes;
 }
@@ -29,13 +42,12 @@ void OutputBuffer::seal() {
   }
   // Inserting the size afterwards moves the chunk's bytes once: cheaper than a second buffer, and
   // the size needs no padding.
-  char line[2 + 2 * sizeof(size_t)];
+  char line[kFrameBytesMax - kLineEnd.size()];
   const size_t data_bytes = bytes_.size() - chunk_start_;
   char* end = std::to_chars(std::begin(line), std::end(line), data_bytes, 16).ptr;
-  *end++ = '\r';
-  *end++ = '\n';
+  end = std::ranges::copy(kLineEnd, end).out;
   bytes_.insert(chunk_start_, line, static_cast<size_t>(end - line));
-  bytes_ += "\r\n";
+  bytes_ += kLineEnd;
   chunk_start_ = kNoChunk;
 }
 
@@ -58,7 +70,7 @@ void OutputBuffer::clear() {
   sent_ = 0;
   chunk_start_ = kNoChunk;
   if (bytes_.capacity() > capacity_kept_) {
-    bytes_ = std::string();
+    std::string().swap(bytes_);  // an assigned empty string would leave the memory where it is
   } else {
     bytes_.clear();
   }

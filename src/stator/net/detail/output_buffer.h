@@ -13,9 +13,9 @@ namespace stator::net::detail {
 /// O1  Bytes returned by front() never change until they are consumed.
 class OutputBuffer {
  public:
-  /// A drained buffer keeps `capacity_kept` bytes of memory. By default a few tokens' events: an
-  /// idle stream costs no more.
-  explicit OutputBuffer(size_t capacity_kept = 2048) : capacity_kept_(capacity_kept) {}
+  /// A drained buffer keeps `capacity_kept` bytes of memory. By default a token's event: an idle
+  /// stream costs no more, and the head of its answer is not kept.
+  explicit OutputBuffer(size_t capacity_kept = 512) : capacity_kept_(capacity_kept) {}
 
   /// Bytes that are already framed: heads, whole bodies. Seals an open chunk first.
   void append_raw(std::string_view bytes);
@@ -33,6 +33,7 @@ class OutputBuffer {
 
   size_t size() const { return bytes_.size() - sent_; }
   bool empty() const { return size() == 0; }
+  size_t memory_bytes() const { return bytes_.capacity(); }
   void clear();
 
  private:

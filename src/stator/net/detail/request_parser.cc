@@ -300,7 +300,11 @@ size_t RequestParser::body_bytes_received() const {
 
 HttpRequest RequestParser::take_request() {
   STATOR_ASSERT(complete(), "only a complete request can be taken");
-  return std::move(core_->request);
+  // It lives as long as its answer, and thousands may stream: a copy has no room to spare.
+  std::string body = core_->request.take_body();
+  HttpRequest request = core_->request;
+  request.mutable_body() = std::move(body);
+  return request;
 }
 
 }  // namespace stator::net::detail

@@ -67,6 +67,27 @@ TEST(OutputBuffer, AnySequenceOfPartialSendsGivesTheSameBytes) {
   EXPECT_EQ(sent, expected);
 }
 
+TEST(OutputBuffer, KeepsATokensEventOfMemoryWhenDrained) {
+  constexpr size_t kKept = 512;
+  OutputBuffer output(kKept);
+  const auto drain = [&output] {
+    output.seal();
+    output.consume(output.size());
+  };
+  output.append_raw(std::string(300, 'h'));
+  output.append_chunk_data(std::string(300, 'e'));
+
+  drain();
+
+  EXPECT_LT(output.memory_bytes(), 32U);  // what a string has inside itself
+  for (int token = 0; token < 10; ++token) {
+    output.append_chunk_data(std::string(230 + static_cast<size_t>(token), 't'));
+    drain();
+    EXPECT_LE(output.memory_bytes(), kKept);
+    EXPECT_GE(output.memory_bytes(), 230U);
+  }
+}
+
 TEST(OutputBufferDeathTest, RefusesToSendAnOpenChunk) {
   OutputBuffer output;
   output.append_chunk_data("open");
