@@ -22,6 +22,8 @@ namespace {
 /// How far behind its model an engine may be and catch up: about a missed slice of the operating
 /// system's scheduler.
 constexpr Duration kCatchUpMax = std::chrono::milliseconds(20);
+/// Room for so many commands stays; a request is some 500 bytes.
+constexpr size_t kCommandsKept = 64;
 
 struct Submit {
   SessionId session;
@@ -245,6 +247,10 @@ bool EngineService::take_commands() {
     apply(command);
   }
   commands_.clear();
+  if (commands_.capacity() > kCommandsKept) {
+    std::vector<Command>().swap(
+        commands_);  // thousands came at once: their room is not kept for the next burst
+  }
   if (reset_now_) {
     scheduler_.reset_prefix_cache();
   }
