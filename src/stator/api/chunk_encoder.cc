@@ -47,6 +47,7 @@ std::string render_prefix(const ResponseIdentity& identity, std::string_view obj
     json.key("service_tier").null();
   }
   json.key("choices").begin_array();
+  prefix.shrink_to_fit();  // kept as long as the stream
   return prefix;
 }
 
@@ -90,6 +91,20 @@ void write_delta(JsonWriter& json, const ChatDelta& delta, const ResponseOptions
   json.end_object();
 }
 
+/// Nothing but text, as nearly every chunk of a stream.
+bool is_plain_text(const ChatDelta& delta) {
+  return !delta.first && !delta.content.empty() && delta.reasoning.empty() &&
+         delta.refusal.empty() && delta.tool_calls.empty() && delta.finish == ChoiceFinish::kNone &&
+         !delta.logprobs;
+}
+
+/// What append_choice writes of one, in a third of the instructions.
+void append_plain_text(std::string& out, const ChatDelta& delta) {
+  JsonWriter(out.append("{\"index\":")).value(delta.index);
+  append_json_string(out.append(",\"delta\":{\"content\":"), delta.content);
+  out.append("},\"finish_reason\":null,\"logprobs\":null}");
+}
+
 }  // namespace
 
 bool ChatDelta::empty() const {
@@ -116,7 +131,11 @@ void ChatChunkEncoder::append_delta(std::string& out, const ChatDelta& delta) co
     return;
   }
   out.append(prefix_);
-  append_choice(out, delta);
+  if (is_plain_text(delta)) {
+    append_plain_text(out, delta);
+  } else {
+    append_choice(out, delta);
+  }
   append_tail(out, options_, delta.usage, delta.nvext_json);
 }
 
