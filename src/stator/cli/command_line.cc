@@ -40,11 +40,33 @@ struct Typed {
   std::string config_file;
 };
 
+/// What a setting means, what may be chosen, and the default.
+std::string help_of(const ConfigField& field) {
+  std::string help = field.help;
+  if (field.kind == "choice") {
+    help += fmt::format(" ({})", field.range);
+  }
+  if (!field.default_text.empty()) {
+    help += fmt::format(" [{}]", field.default_text);
+  }
+  return help;
+}
+
+/// What its value is called.
+std::string_view value_of(const ConfigField& field) {
+  static const std::map<std::string_view, std::string_view> kNames = {
+      {"bool", "[true|false]"}, {"number", "NUMBER"}, {"integer", "INTEGER"},
+      {"duration", "DURATION"}, {"bytes", "SIZE"},    {"choice", "NAME"}};
+  const auto known = kNames.find(field.kind);
+  return known == kNames.end() ? "TEXT" : known->second;
+}
+
 void add_flags(CLI::App& app, const Command& command, const ConfigSchema& schema, Typed& typed) {
   if (!command.positional.empty()) {
-    auto* option = app.add_option(std::string(command.positional), typed.positionals,
-                                  std::string(command.positional));
+    // What it is stands in the command's description.
+    auto* option = app.add_option(std::string(command.positional), typed.positionals);
     option->expected(command.positional_required ? 1 : 0, 1);
+    option->option_text(command.positional_required ? "(required)" : "(optional)");
     if (command.positional_required) {
       option->required();
     }
@@ -54,27 +76,25 @@ void add_flags(CLI::App& app, const Command& command, const ConfigSchema& schema
     if (extra.is_switch) {
       app.add_flag(flag, typed.switches[flag], std::string(extra.help));
     } else {
-      auto* option = app.add_option(flag, typed.options[flag], std::string(extra.help));
+      auto* option =
+          app.add_option(flag, typed.options[flag], std::string(extra.help))->option_text("VALUE");
       if (extra.is_repeated) {
         option->join(',');
       }
     }
   }
   if (!command.setting_prefixes.empty()) {
-    app.add_option("--config", typed.config_file, "YAML file with settings");
+    app.add_option("--config", typed.config_file, "YAML file with settings")->option_text("FILE");
   }
   for (const ConfigField& field : schema.fields()) {
     if (!takes_setting(command, field)) {
       continue;
     }
-    std::string help = field.help;
-    if (!field.default_text.empty()) {
-      help += fmt::format(" [{}]", field.default_text);
-    }
     const std::string names =
         field.flag_peer.empty() ? field.flag : field.flag + "," + field.flag_peer;
-    auto* option = app.add_option(names, typed.settings[field.flag], help)
-                       ->group(field.key.substr(0, field.key.find('.')));
+    auto* option = app.add_option(names, typed.settings[field.flag], help_of(field))
+                       ->group(field.key.substr(0, field.key.find('.')))
+                       ->option_text(std::string(value_of(field)));
     if (field.is_switch) {
       option->expected(0, 1)->default_str("true");
     }
@@ -231,7 +251,8 @@ int run_command_line(int argc, const char* const* argv) {
   try {
     app.parse(own_argc, argv);
   } catch (const CLI::CallForHelp&) {
-    print(chosen == nullptr || app.get_subcommands().empty() ? app.help() : chosen->help());
+    print(chosen == nullptr || app.get_subcommands().empty() ? app.help()
+                                                             : chosen->help(app.get_name()));
     return 0;
   } catch (const CLI::CallForVersion& version) {
     print(fmt::format("{}\n", version.what()));

@@ -30,6 +30,7 @@ const std::vector<Command> kCommands = {
     {.name = "worker",
      .summary = "One engine that joins the frontends it finds through discovery",
      .description =
+         "MODEL is a folder with a Hugging Face checkpoint, or ORG/NAME.\n"
          "The engine is part of this process (cpu, sim) or a server beside it, unmodified; with\n"
          "several URLs, one worker for each.\n\n"
          "  stator worker models/demo --engine cpu --discovery file:/tmp/stator\n"

@@ -10,6 +10,7 @@ namespace stator::cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Outcome {
   int status;
@@ -49,7 +50,23 @@ TEST(Commands, AllExplainThemselves) {
       EXPECT_THAT(help.out, HasSubstr(option.flag));
       EXPECT_FALSE(option.help.empty()) << option.flag;
     }
+    EXPECT_THAT(help.out, HasSubstr("Usage: stator " + std::string(command.name)));
+    if (!command.positional.empty()) {
+      EXPECT_THAT(command.description, HasSubstr(std::string(command.positional) + " is "));
+    }
   }
+}
+
+TEST(Commands, HelpNamesWhatAValueIs) {
+  const Outcome serve = run({"serve", "--help"});
+  for (const char* words : {"--port INTEGER", "--config FILE", "--http-idle-timeout DURATION",
+                            "MODEL (optional)", "(cpu | sim | "}) {
+    EXPECT_THAT(serve.out, HasSubstr(words));
+  }
+  const Outcome index_bench = run({"index-bench", "--help"});
+  EXPECT_THAT(index_bench.out, HasSubstr("TRACE (required)"));
+  EXPECT_THAT(index_bench.out, HasSubstr("--workers VALUE"));
+  EXPECT_THAT(index_bench.out, Not(HasSubstr("TEXT")));
 }
 
 TEST(Commands, CompletionsOfEveryShellNameEveryCommand) {
