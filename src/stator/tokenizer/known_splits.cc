@@ -34,6 +34,9 @@ constexpr Expressions kDeepseekCoderEscaped = {
     R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)", R"(\p{N})"};
 constexpr Expressions kBailing = {kBailingSplit};
 constexpr Expressions kSeedCoder = {kSeedCoderSplit};
+constexpr Expressions kFalcon = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Split, "[0-9][0-9][0-9]"};
+constexpr Expressions kSigns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Split, R"(\p{N}+)",
+                                "[0-9][0-9][0-9]"};
 
 struct Row {
   ScannerFamily family;
@@ -57,6 +60,8 @@ constexpr std::array kRows = {
     Row{ScannerFamily::kDeepseekCoder, kDeepseekCoder},
     Row{ScannerFamily::kDeepseekCoder, kDeepseekCoderEscaped},
     Row{ScannerFamily::kSeedCoder, kSeedCoder},
+    Row{ScannerFamily::kFalcon, kFalcon},
+    Row{ScannerFamily::kSigns, kSigns},
 };
 
 constexpr auto kSequences = [] {

@@ -267,6 +267,8 @@ uint32_t letters_of(ScannerFamily family) {
       return kUpper | kLower;
     case ScannerFamily::kDeepseek3:
     case ScannerFamily::kDeepseekCoder:
+    case ScannerFamily::kFalcon:
+    case ScannerFamily::kSigns:
       break;
   }
   return 0;
@@ -311,6 +313,8 @@ PieceScanner::FindStarts PieceScanner::starts_of(ScannerFamily family) {
     case ScannerFamily::kSeedCoder:
       return find_starts<BlockRules{.contractions = Contractions::kFirst, .tail = false}>;
     case ScannerFamily::kDeepseekCoder:
+    case ScannerFamily::kFalcon:
+    case ScannerFamily::kSigns:
       break;
   }
   return nullptr;

@@ -137,12 +137,10 @@ size_t scan_space_and_lines(std::string_view text, Cursor<Bounds> cursor) {
   return last > at ? last : cursor.at();
 }
 
+/// GPT-2's expression but for its contractions.
 template <typename Bounds>
-size_t scan_gpt2(std::string_view text, Cursor<Bounds> cursor) {
+size_t scan_run(std::string_view text, Cursor<Bounds> cursor) {
   const Cursor<Bounds> start = cursor;
-  if (const size_t bytes = contraction_bytes(text, cursor.at(), Case::kSensitive)) {
-    return cursor.at() + bytes;
-  }
   if (cursor.is_byte(' ')) {
     cursor.advance();
   }
@@ -156,6 +154,12 @@ size_t scan_gpt2(std::string_view text, Cursor<Bounds> cursor) {
     return scan_space(text, start);
   }
   return cursor.at();
+}
+
+template <typename Bounds>
+size_t scan_gpt2(std::string_view text, Cursor<Bounds> cursor) {
+  const size_t bytes = contraction_bytes(text, cursor.at(), Case::kSensitive);
+  return bytes != 0 ? cursor.at() + bytes : scan_run(text, cursor);
 }
 
 size_t scan_digits(Cursor<> cursor, int digits_max) {
@@ -306,6 +310,67 @@ size_t scan_starcoder(std::string_view text, size_t at) {
   return scan_gpt2(text, Cursor(text, at, BetweenDigits{}));
 }
 
+/// `[\p{P}\$\+<=>\^~\|]`, and with `kBacktick` that, too.
+template <bool kBacktick>
+bool is_sign(CodePoint code_point, uint32_t flags) {
+  switch (code_point.value) {
+    case '$':
+    case '+':
+    case '<':
+    case '=':
+    case '>':
+    case '^':
+    case '~':
+    case '|':
+      return true;
+    case '`':
+      return kBacktick;
+    default:
+      return (flags & kPunctuation) != 0;
+  }
+}
+
+/// Runs of signs are set apart.
+template <bool kBacktick>
+struct SignStretch {
+  bool apart;
+  bool ends(const UnicodeTable&, CodePoint code_point, uint32_t flags) const {
+    return is_sign<kBacktick>(code_point, flags) != apart;
+  }
+};
+
+enum class Numbers : uint8_t { kAfterSpace, kApart };
+
+/// Signs, GPT-2's expression, then numbers if they are apart, and last three digits at a time are
+/// cut out of what the expressions before left. Apostrophes are signs: no contractions.
+template <bool kBacktick, Numbers kNumbers>
+size_t scan_falcon(std::string_view text, size_t at) {
+  const CodePoint first = decode_at(text, at);
+  const bool apart = is_sign<kBacktick>(first, UnicodeTable::get().flags(first.value));
+  Cursor cursor(text, at, SignStretch<kBacktick>{apart});
+  if (apart) {
+    cursor.skip_while_not(0);
+    return cursor.at();
+  }
+  const bool leads = cursor.is_byte(' ') && cursor.next().is(kNumber);
+  if (!leads && !cursor.is(kNumber)) {
+    return scan_run(text, cursor);
+  }
+  if (leads) {
+    cursor.advance();
+    if (kNumbers == Numbers::kApart) {
+      return cursor.at();
+    }
+  }
+  // Three digits end the piece before them; only as much is read, so that digits take linear time.
+  size_t digits = 0;
+  for (; cursor.is(kNumber) && digits < 3; cursor.advance()) {
+    digits = cursor.is_ascii() ? digits + 1 : 0;
+  }
+  const bool cuts = digits == 3 && cursor.at() - digits > at;
+  return cursor.at() - (cuts ? digits : 0);
+}
+
 /// Numbers are cut out and stretches of some script set apart, whatever they hold.
 template <bool (*kIsApart)(char32_t), uint32_t kCut>
 struct Stretch {
@@ -428,6 +493,10 @@ size_t scan_piece(ScannerFamily family, std::string_view text, size_t at) {
       return scan_deepseek3(text, at);
     case ScannerFamily::kDeepseekCoder:
       return scan_deepseek_coder(text, at);
+    case ScannerFamily::kFalcon:
+      return scan_falcon<true, Numbers::kAfterSpace>(text, at);
+    case ScannerFamily::kSigns:
+      return scan_falcon<false, Numbers::kApart>(text, at);
     case ScannerFamily::kSeedCoder:
       return scan_cl100k(text, at, {kLetter, kSpace | kLetter | kNumber, 1, SymbolTail::kNone});
   }

@@ -22,6 +22,8 @@ enum class ScannerFamily : uint8_t {
   kDeepseek3,      ///< DeepSeek V3, R1: digits by threes and Chinese and Japanese cut out first
   kDeepseekCoder,  ///< DeepSeek Coder: five expressions one after the other
   kSeedCoder,      ///< qwen2 whose line breaks do not go with the symbols before them
+  kFalcon,         ///< Falcon: runs of signs cut out first, digits by threes last
+  kSigns,          ///< llama.cpp's default: Falcon's with all numbers apart
 };
 
 /// What a scanner stands for.

@@ -75,11 +75,15 @@ BENCHMARK_CAPTURE(scan, starcoder, ScannerFamily::kStarcoder);
 BENCHMARK_CAPTURE(scan, deepseek3, ScannerFamily::kDeepseek3);
 BENCHMARK_CAPTURE(scan, deepseek_coder, ScannerFamily::kDeepseekCoder);
 BENCHMARK_CAPTURE(scan, seed_coder, ScannerFamily::kSeedCoder);
+BENCHMARK_CAPTURE(scan, falcon, ScannerFamily::kFalcon);
+BENCHMARK_CAPTURE(scan, signs, ScannerFamily::kSigns);
 BENCHMARK_CAPTURE(split_by_expressions, cl100k, ScannerFamily::kCl100k);
 BENCHMARK_CAPTURE(split_by_expressions, starcoder, ScannerFamily::kStarcoder);
 BENCHMARK_CAPTURE(split_by_expressions, deepseek3, ScannerFamily::kDeepseek3);
 BENCHMARK_CAPTURE(split_by_expressions, deepseek_coder, ScannerFamily::kDeepseekCoder);
 BENCHMARK_CAPTURE(split_by_expressions, seed_coder, ScannerFamily::kSeedCoder);
+BENCHMARK_CAPTURE(split_by_expressions, falcon, ScannerFamily::kFalcon);
+BENCHMARK_CAPTURE(split_by_expressions, signs, ScannerFamily::kSigns);
 
 }  // namespace
 }  // namespace stator::tokenizer

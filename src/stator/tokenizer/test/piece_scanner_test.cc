@@ -16,7 +16,8 @@ constexpr ScannerFamily kFamilies[] = {
     ScannerFamily::kGpt2,          ScannerFamily::kCl100k,    ScannerFamily::kQwen2,
     ScannerFamily::kQwen35,        ScannerFamily::kO200k,     ScannerFamily::kTekken,
     ScannerFamily::kKimiK2,        ScannerFamily::kStarcoder, ScannerFamily::kDeepseek3,
-    ScannerFamily::kDeepseekCoder, ScannerFamily::kSeedCoder};
+    ScannerFamily::kDeepseekCoder, ScannerFamily::kSeedCoder, ScannerFamily::kFalcon,
+    ScannerFamily::kSigns};
 
 std::vector<SimdLevel> levels() {
   std::vector<SimdLevel> levels;
