@@ -75,10 +75,13 @@ void answer_health(net::HttpExchange& exchange, const EndpointContext& context) 
   const auto known = context.catalog.instances();
   std::string body;
   const bool leaving = context.stage != Stage::kServing;
-  if (leaving || known.empty()) {
+  if (leaving || !context.catalog.takes_work()) {
     api::append_not_ready_body(
         body, leaving ? "draining" : "waiting_for_workers",
-        leaving ? "shutting down" : "no worker has joined yet; start one with `stator worker`");
+        leaving         ? "shutting down"
+        : known.empty() ? "no worker has joined yet; start one with `stator worker`"
+                        : "every known worker is draining, suspended or without its engine; start "
+                          "another one with `stator worker`");
     exchange.respond(503, kJson, body);
     return;
   }

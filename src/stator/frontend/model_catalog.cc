@@ -321,6 +321,11 @@ std::vector<std::shared_ptr<ServedModel>> ModelCatalog::list_ready() const {
   return ready;
 }
 
+bool ModelCatalog::takes_work() const {
+  return std::ranges::any_of(list_ready(),
+                             [](const auto& model) { return model->router->takes_work(); });
+}
+
 std::vector<ModelCatalog::Instance> ModelCatalog::instances() const {
   std::vector<Instance> all;
   const MutexLock lock(mutex_);
@@ -343,6 +348,14 @@ int64_t ModelCatalog::active_requests() const {
   const MutexLock lock(mutex_);
   for (const auto& [name, model] : models_) {
     total += model->router->active_requests() + model->prefill->prefill().active_requests();
+  }
+  return total;
+}
+
+size_t ModelCatalog::waiting_requests() const {
+  size_t total = 0;
+  for (const auto& model : list_all()) {
+    total += model->router->waiting() + model->prefill->prefill().waiting();
   }
   return total;
 }

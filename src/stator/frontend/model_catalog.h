@@ -107,6 +107,9 @@ class ModelCatalog final : public runtime::KvEventsListener {
   std::vector<NamedModel> list_adapters() const;
   /// With at least one worker, sorted by name.
   std::vector<std::shared_ptr<ServedModel>> list_ready() const;
+  /// Whether some model has a worker that may be given new work: none that drains, is suspended or
+  /// has an engine that does not answer.
+  bool takes_work() const;
   /// Whether or not they have workers, sorted by name.
   std::vector<std::shared_ptr<ServedModel>> list_all() const;
   struct Instance {
@@ -120,6 +123,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
   void tick();
   /// Sum of live leases over all models; 0 when idle.
   int64_t active_requests() const;
+  /// Sum of requests in the models' queues.
+  size_t waiting_requests() const;
 
   // KV events of any worker go to its model's router.
   void on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks) override;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/router/router_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "stator/router/index/index_service.h"
@@ -533,6 +534,11 @@ int64_t RouterService::active_requests() const {
 size_t RouterService::worker_count() const {
   const MutexLock lock(mutex_);
   return dispatcher_.router().worker_count();
+}
+
+bool RouterService::takes_work() const {
+  const MutexLock lock(mutex_);
+  return !std::ranges::all_of(dispatcher_.router().workers(), &WorkerTable::Worker::draining);
 }
 
 size_t RouterService::waiting() const {

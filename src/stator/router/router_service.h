@@ -107,6 +107,8 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   IndexService& index() { return index_; }
   int64_t active_requests() const;
   size_t worker_count() const;
+  /// Whether any worker may be given new work: neither draining nor suspended; busy ones count.
+  bool takes_work() const;
   size_t waiting() const;
 
  private:

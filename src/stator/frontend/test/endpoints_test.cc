@@ -69,6 +69,29 @@ TEST_F(EndpointsTest, HealthFollowsTheWorkers) {
   EXPECT_EQ(get("/health").first, 503);
 }
 
+TEST_F(EndpointsTest, WorkersThatTakeNothingNewDoNotMakeItHealthy) {
+  add_worker();
+  catalog_.set_suspended(WorkerId(7), true);
+  const auto [suspended, why] = get("/health");
+  EXPECT_EQ(suspended, 503);
+  EXPECT_THAT(why, HasSubstr("draining, suspended or without its engine"));
+  catalog_.set_suspended(WorkerId(7), false);
+  EXPECT_EQ(get("/health").first, 200);
+  catalog_.set_draining(WorkerId(7));
+  EXPECT_EQ(get("/health").first, 503);
+  catalog_.add_worker(worker(8));
+  EXPECT_EQ(get("/health").first, 200);
+}
+
+// What discovery lists first after it was wiped may be one that is about to go.
+TEST_F(EndpointsTest, AWorkerThatJoinsDrainingDoesNotMakeItHealthy) {
+  auto record = worker(7);
+  record.state = runtime::InstanceState::kDraining;
+  ASSERT_TRUE(catalog_.preload(record.model).has_value());
+  catalog_.add_worker(record);
+  EXPECT_EQ(get("/health").first, 503);
+}
+
 TEST_F(EndpointsTest, OneThatLeavesIsLiveButNotHealthyUntilItStops) {
   add_worker();
   EXPECT_EQ(get("/live").first, 200);
