@@ -47,6 +47,9 @@ Outcome run_seeds(FaultSet faults, std::string_view names, uint64_t first, uint6
     sum.gone += out.gone;
     sum.moves += out.moves;
     sum.resumed += out.resumed;
+    sum.queued += out.queued;
+    sum.heard += out.heard;
+    sum.unheard += out.unheard;
     sum.stale += out.stale;
     if (::testing::Test::HasFailure()) {
       break;
@@ -80,6 +83,9 @@ TEST_P(AllFaults, TogetherLeaveAnswersExactOrRefused) {
   EXPECT_GT(sum.exact, sum.requests / 2);
   EXPECT_GT(sum.moves, 0U) << "no request was moved: the runs proved little";
   EXPECT_GT(sum.resumed, 0U) << "no stream went on at another frontend";
+  EXPECT_GT(sum.queued, 0U) << "no request waited in a router's queue";
+  EXPECT_GT(sum.heard, 0U) << "no router heard of another's bookings";
+  EXPECT_GT(sum.unheard, 0U) << "and nothing of that was lost or came twice";
 }
 
 INSTANTIATE_TEST_SUITE_P(Sim, AllFaults, ::testing::Range(uint64_t{0}, uint64_t{8}));

@@ -50,9 +50,10 @@ Status run_sim_faults(Invocation& invocation) {
     if (count == 1) {
       print(fmt::format(
           "seed {}: {} requests, {} exact, {} refused, {} gone; {} moves, {} "
-          "streams resumed, {} late deltas dropped, {} messages in {:.0f} s; log {:016x}\n",
-          seed, out.requests, out.exact, out.refused, out.gone, out.moves, out.resumed, out.stale,
-          out.messages, out.virtual_s, out.log_hash));
+          "queued, {} streams resumed, {} late deltas dropped, {} messages in {:.0f} s; log "
+          "{:016x}\n",
+          seed, out.requests, out.exact, out.refused, out.gone, out.moves, out.queued, out.resumed,
+          out.stale, out.messages, out.virtual_s, out.log_hash));
     }
   }
   if (count > 1) {

@@ -36,6 +36,19 @@ frontend::FrontendConfig make_config(const Plan& plan, Random& random) {
   return config;
 }
 
+router::RouterConfig make_router(const Plan& plan, Random& random) {
+  router::RouterConfig config;
+  config.mode = plan.router_mode;
+  if (plan.queued) {
+    config.wait.prefill_tokens = plan.wait_tokens;
+    config.queue.order = plan.queue_order;
+    config.queue.wait_max = plan.strict ? 0s : 1s + std::chrono::seconds(random.below(10));
+    config.queue.requests_max = plan.strict ? 4096 : 2 + static_cast<uint32_t>(random.below(12));
+    config.queue.quantum_tokens = 64;
+  }
+  return config;
+}
+
 Duration latency_of(uint64_t amount) {
   return std::chrono::milliseconds(10 * amount);
 }
@@ -57,12 +70,13 @@ Cluster::Cluster(Parts parts, net::VirtualTime& time, RunLog& log, Random& rando
       random_(random),
       network_(time, Random(random.next())),
       store_(time, network_.add_node("store")),
-      journals_(time, network_, Random(random.next())) {
+      journals_(time, network_, Random(random.next())),
+      replicas_(time, network_, Random(random.next())),
+      plane_(time, network_, Random(random.next())) {
   settings_ = {.config = make_config(parts_.plan, random_),
-               .router = {},
+               .router = make_router(parts_.plan, random_),
                .card = make_card(),
                .assets = parts_.assets};
-  settings_.router.mode = parts_.plan.router_mode;
   frontends_.resize(parts_.plan.frontends);
   for (uint32_t i = 0; i < frontends_.size(); ++i) {
     frontends_[i].node = network_.add_node(fmt::format("frontend-{}", i));
@@ -114,8 +128,9 @@ void Cluster::start_frontend(uint32_t index) {
   FrontendSlot& slot = frontends_[index];
   network_.restart(slot.node);
   slot.life = std::make_unique<FrontendNode>(
-      FrontendNode::Machine{time_, network_, store_, parts_.plan.resumable ? &journals_ : nullptr,
-                            slot.node},
+      FrontendNode::Machine{time_, network_, store_, slot.node,
+                            parts_.plan.resumable ? &journals_ : nullptr,
+                            parts_.plan.replicas ? &replicas_ : nullptr, plane()},
       settings_);
   log_.note("frontend {} starts, life {}", index, ++slot.lives);
 }
@@ -125,6 +140,15 @@ void Cluster::count(FrontendNode& frontend) {
   moves_ += static_cast<uint64_t>(frontend.metric("dynamo_frontend_model_migration_total"));
   stale_ += static_cast<uint64_t>(frontend.metric("stator_frontend_stale_deltas_total") +
                                   frontend.metric("stator_runtime_stale_deltas_total"));
+  if (const auto* replicas = frontend.replicas()) {
+    const router::ReplicaView::Counts counts = replicas->counts();
+    heard_.events += counts.events;
+    heard_.stale += counts.stale;
+    heard_.gaps += counts.gaps;
+    heard_.snapshots += counts.snapshots;
+    heard_.expired += counts.expired;
+  }
+  queued_ += static_cast<uint64_t>(frontend.metric("stator_router_queue_wait_seconds_count"));
 }
 
 void Cluster::stop_frontend(uint32_t index) {
@@ -161,7 +185,8 @@ void Cluster::start_worker(uint32_t index) {
   record.model = settings_.card;
   slot.metrics = std::make_unique<Metrics>();
   slot.life = std::make_unique<runtime::VirtualWorker>(
-      runtime::VirtualWorker::Machine{time_, network_, slot.node, *slot.clock, *slot.metrics},
+      runtime::VirtualWorker::Machine{time_, network_, slot.node, *slot.clock, *slot.metrics,
+                                      plane()},
       record, make_engine(), std::move(*runner));
   slot.registration = std::make_unique<runtime::VirtualRegistration>(
       store_, network_, time_, slot.node, Random(random_.next()));
@@ -290,6 +315,18 @@ void Cluster::disturb_store(const PlannedFault& fault) {
   }
 }
 
+void Cluster::confuse_replicas(const PlannedFault& fault) {
+  const double often = static_cast<double>(fault.amount) / 100;
+  replicas_.set_faults({.drop = often, .duplicate = often, .late = often});
+  later(fault.lasts, [this] { replicas_.set_faults({}); });
+}
+
+void Cluster::lose_events(const PlannedFault& fault) {
+  const double often = static_cast<double>(fault.amount) / 100;
+  plane_.set_faults({.drop = often, .duplicate = often, .late = often});
+  later(fault.lasts, [this] { plane_.set_faults({}); });
+}
+
 void Cluster::hang(const PlannedFault& fault) {
   WorkerSlot& slot = workers_[fault.worker];
   const bool freeze = fault.fault == Fault::kFreeze;
@@ -368,6 +405,16 @@ void Cluster::apply(const PlannedFault& fault) {
         }
       });
       break;
+    case Fault::kEventLoss:
+      if (parts_.plan.event_plane) {
+        lose_events(fault);
+      } else {
+        spoil(fault);
+      }
+      break;
+    case Fault::kReplicaLoss:
+      confuse_replicas(fault);
+      break;
     case Fault::kClient:
       break;  // clients do that by themselves
     default:
@@ -407,24 +454,34 @@ void Cluster::check_rest() {
     slot.life->engine().scheduler().check_invariants();
   }
   for (uint32_t i = 0; i < frontends_.size(); ++i) {
-    FrontendNode* node = frontends_[i].life.get();
-    if (node == nullptr) {
-      log_.violation("4: frontend {} did not come back", i);
-      continue;
-    }
-    count(*node);
-    if (node->active() != 0 || node->leases() != 0) {
-      log_.violation("3: frontend {} has {} requests and {} leases", i, node->active(),
-                     node->leases());
-    }
-    if (node->listed() != alive || node->routable() != alive) {
-      log_.violation("4: frontend {} lists workers {} and routes to {}, alive are {}", i,
-                     numbers(node->listed()), numbers(node->routable()), numbers(alive));
-    }
-    if (node->indexed_blocks() != blocks) {
-      log_.violation("4: frontend {} knows {} KV blocks, there are {}", i, node->indexed_blocks(),
-                     blocks);
-    }
+    check_frontend_rest(i, alive, blocks);
+  }
+}
+
+void Cluster::check_frontend_rest(uint32_t index, const std::vector<WorkerId>& alive,
+                                  uint64_t blocks) {
+  FrontendNode* node = frontends_[index].life.get();
+  if (node == nullptr) {
+    log_.violation("4: frontend {} did not come back", index);
+    return;
+  }
+  count(*node);
+  if (node->active() != 0 || node->leases() != 0 || node->waiting() != 0) {
+    log_.violation("3: frontend {} has {} requests, {} leases and {} waiting", index,
+                   node->active(), node->leases(), node->waiting());
+  }
+  if (node->listed() != alive || node->routable() != alive) {
+    log_.violation("4: frontend {} lists workers {} and routes to {}, alive are {}", index,
+                   numbers(node->listed()), numbers(node->routable()), numbers(alive));
+  }
+  if (node->indexed_blocks() != blocks) {
+    log_.violation("4: frontend {} knows {} KV blocks, there are {}", index, node->indexed_blocks(),
+                   blocks);
+  }
+  if (node->replicas() != nullptr &&
+      (!node->replicas()->agrees() || node->replicas()->bookings() > 0)) {
+    log_.violation("7: frontend {} counts {} bookings of others, or has not heard all", index,
+                   node->replicas()->bookings());
   }
 }
 

@@ -68,6 +68,9 @@ class Cluster {
   uint64_t moves() const { return moves_; }
   uint64_t stale() const { return stale_; }
   uint64_t resumed() const { return resumed_; }
+  uint64_t queued() const { return queued_; }
+  /// What routers heard of each other.
+  const router::ReplicaView::Counts& heard() const { return heard_; }
   uint64_t messages() const { return network_.messages(); }
 
  private:
@@ -96,7 +99,11 @@ class Cluster {
   void disturb_store(const PlannedFault& fault);
   void hang(const PlannedFault& fault);
   void slow_down(const PlannedFault& fault);
+  void confuse_replicas(const PlannedFault& fault);
+  void lose_events(const PlannedFault& fault);
+  runtime::VirtualPlane* plane() { return parts_.plan.event_plane ? &plane_ : nullptr; }
   void count(FrontendNode& frontend);
+  void check_frontend_rest(uint32_t index, const std::vector<WorkerId>& alive, uint64_t blocks);
   void later(Duration delay, std::function<void()> task);
   runtime::ModelCard make_card() const;
   engine::EngineConfig make_engine() const;
@@ -108,6 +115,8 @@ class Cluster {
   runtime::VirtualNetwork network_;
   runtime::VirtualStore store_;
   runtime::VirtualJournals journals_;
+  runtime::VirtualReplicas replicas_;
+  runtime::VirtualPlane plane_;
   FrontendNode::Settings settings_;
   std::vector<FrontendSlot> frontends_;
   std::vector<WorkerSlot> workers_;
@@ -115,6 +124,8 @@ class Cluster {
   uint64_t moves_ = 0;
   uint64_t stale_ = 0;
   uint64_t resumed_ = 0;
+  uint64_t queued_ = 0;
+  router::ReplicaView::Counts heard_;
 };
 
 }  // namespace stator::fault_sim

@@ -13,9 +13,10 @@ constexpr std::array<std::string_view, kFaultCount> kNames = {
     "crash",     "restart",    "drain",      "hang",       "freeze",        "slow",
     "partition", "one-way",    "delay",      "drop",       "duplicate",     "reorder",
     "corrupt",   "skew",       "store-down", "store-wipe", "store-compact", "lease-loss",
-    "store-cut", "event-loss", "frontend",   "copy-cut",   "client"};
+    "store-cut", "event-loss", "frontend",   "copy-cut",   "replica-loss",  "client"};
 
 constexpr std::array<std::string_view, 3> kRouterModes = {"kv", "round_robin", "least_loaded"};
+constexpr std::array<std::string_view, 4> kQueueOrders = {"fcfs", "lcfs", "wspt", "deadline"};
 
 Duration between(Random& random, Duration low, Duration high) {
   return low + Duration(random.below(static_cast<uint64_t>((high - low).count()) + 1));
@@ -95,6 +96,11 @@ Plan make_plan(FaultSet kinds, Random& random) {
   plan.router_mode = kRouterModes[random.below(kRouterModes.size())];
   plan.strict = random.below(2) == 0;
   plan.resumable = plan.frontends > 1 && random.below(4) != 0;
+  plan.replicas = plan.frontends > 1 && random.below(2) == 0;
+  plan.event_plane = random.below(3) == 0;
+  plan.queued = random.below(2) == 0;
+  plan.queue_order = kQueueOrders[random.below(kQueueOrders.size())];
+  plan.wait_tokens = static_cast<uint32_t>(random.below(100));
   const std::vector<Fault> known = kinds.list();
   const uint64_t count = known.empty() ? 0 : 1 + random.below(10);
   for (uint64_t i = 0; i < count; ++i) {

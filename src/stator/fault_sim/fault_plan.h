@@ -34,12 +34,14 @@ enum class Fault : uint8_t {
   kStoreCompact,  ///< what watches still needed is gone
   kLeaseLoss,     ///< all leases are revoked
   kStoreCut,      ///< a frontend or worker does not reach discovery
-  kEventLoss,     ///< streams of KV events break, what was on its way is lost
+  kEventLoss,     ///< streams of KV events break, what was on its way is lost; over a broker:
+                  ///< messages are lost, late or come twice
   kFrontend,      ///< a frontend dies and starts again
   kCopyCut,       ///< frontends do not reach each other
+  kReplicaLoss,   ///< what routers tell each other is lost, late or comes twice
   kClient,        ///< clients leave
 };
-inline constexpr size_t kFaultCount = 23;
+inline constexpr size_t kFaultCount = 24;
 std::string_view to_string(Fault fault);
 
 /// Which kinds happen in a run.
@@ -77,8 +79,17 @@ struct Plan {
   std::string router_mode = "kv";
   /// Worker 0 never fails and limits are generous: then no request may fail either.
   bool strict = true;
+  /// Requests wait in the routers' queues while every worker computes prompts; they come in bursts,
+  /// from several tenants.
+  bool queued = false;
+  std::string queue_order = "fcfs";
+  uint32_t wait_tokens = 0;  ///< prompt tokens that a worker may have to compute, then it is busy
   /// Frontends keep copies of each other's streams, and clients come back for the rest.
   bool resumable = false;
+  /// Routers tell each other what they booked.
+  bool replicas = false;
+  /// KV events travel over a broker instead of streams.
+  bool event_plane = false;
   /// No copy may be lost: one frontend dies at most, and once.
   bool copies_safe() const;
   std::vector<PlannedFault> faults;

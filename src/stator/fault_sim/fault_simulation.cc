@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/fault_sim/fault_simulation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -25,6 +27,8 @@ constexpr Duration kReturn = 500ms;     // until a client whose frontend died co
 constexpr int kReturnsMax = 40;         // then it gives up
 constexpr Duration kProbeLook = 10ms;
 constexpr int kProbeLooks = 50;
+constexpr Duration kBurst = 3s;  // apart, where requests wait
+constexpr uint64_t kTenants = 3;
 constexpr uint64_t kLeavingClients = 8;  // one in so many leaves by itself
 
 /// One run: clients, their cluster and its faults.
@@ -52,7 +56,8 @@ class Run {
       time_.after(kSettle + fault.at, [this, &fault] { cluster_.apply(fault); });
     }
     for (uint32_t i = 0; i < input_.plan.requests; ++i) {
-      const Duration at(random_.below(static_cast<uint64_t>(kArrivalsEnd.count())));
+      Duration at(random_.below(static_cast<uint64_t>(kArrivalsEnd.count())));
+      at -= input_.plan.queued ? at % kBurst : Duration::zero();
       const std::string& body = input_.references == nullptr
                                     ? input_.bodies[i]
                                     : input_.bodies[random_.below(input_.bodies.size())];
@@ -84,6 +89,9 @@ class Run {
     out.violations = log_.violations();
     out.moves = cluster_.moves();
     out.resumed = cluster_.resumed();
+    out.heard = cluster_.heard().events;
+    out.unheard = cluster_.heard().gaps + cluster_.heard().stale;
+    out.queued = cluster_.queued();
     out.stale = cluster_.stale();
     out.messages = cluster_.messages();
     out.virtual_s = std::chrono::duration<double>(time_.now().time_since_epoch()).count();
@@ -104,6 +112,7 @@ class Run {
     bool judged = false;
     std::string known;    // whole events of connections that broke
     std::string last_id;  // not empty: it comes back
+    std::string tenant;   // empty: it does not say
     int returns = 0;
     std::vector<std::unique_ptr<VirtualClient>> former;
   };
@@ -118,7 +127,10 @@ class Run {
     sent->number = outcome_.requests++;
     sent->body = &body;
     sent->frontend = frontend;
-    sent->client = std::make_unique<VirtualClient>(body, frontend->shard());
+    if (input_.plan.queued) {
+      sent->tenant = fmt::format("tenant-{}", random_.below(kTenants));
+    }
+    sent->client = std::make_unique<VirtualClient>(body, frontend->shard(), headers_of(*sent));
     ++running_;
     log_.note("request {} begins at frontend {}", sent->number, index);
     Sent& request = *sent;
@@ -127,6 +139,17 @@ class Run {
     if (input_.leaving && random_.below(kLeavingClients) == 0) {
       time_.after(Duration(random_.below(1'500'000'000)), [this, &request] { leave(request); });
     }
+  }
+
+  static VirtualClient::Headers headers_of(const Sent& sent) {
+    VirtualClient::Headers headers;
+    if (!sent.last_id.empty()) {
+      headers.emplace_back("last-event-id", sent.last_id);
+    }
+    if (!sent.tenant.empty()) {
+      headers.emplace_back("x-tenant-id", sent.tenant);
+    }
+    return headers;
   }
 
   FrontendNode* find_ready(uint32_t first) {
@@ -194,7 +217,7 @@ class Run {
     }
     log_.note("the client of request {} comes back", sent.number);
     sent.former.push_back(std::move(sent.client));
-    sent.client = std::make_unique<VirtualClient>(*sent.body, frontend->shard(), sent.last_id);
+    sent.client = std::make_unique<VirtualClient>(*sent.body, frontend->shard(), headers_of(sent));
     sent.frontend = frontend;
     frontend->send(*sent.client);
   }

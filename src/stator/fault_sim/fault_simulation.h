@@ -36,6 +36,9 @@ struct Outcome {
   uint32_t gone = 0;     ///< the client left or its frontend died
   uint64_t moves = 0;    ///< to other workers
   uint64_t resumed = 0;  ///< streams that went on at another frontend
+  uint64_t queued = 0;   ///< that waited in a router's queue
+  uint64_t heard = 0;    ///< bookings, first tokens and ends that routers heard of each other
+  uint64_t unheard = 0;  ///< times that some of it was missing or came twice
   uint64_t stale = 0;    ///< deltas of given-up attempts that were dropped
   uint64_t messages = 0;
   double virtual_s = 0;
@@ -52,6 +55,7 @@ struct Outcome {
 ///   3  leases sum up to what runs, and to nothing in the end; engines are idle then;
 ///   4  views, sessions and the index of every frontend agree with the truth in the end;
 ///   5  nothing is told to a client that has left;
+///   7  routers that hear of each other's bookings agree on them in the end;
 ///   6  a client that comes back to another frontend gets the rest, unless its copy may be lost.
 class FaultSimulation {
  public:

@@ -11,19 +11,44 @@
 
 namespace stator::fault_sim {
 
+namespace {
+
+frontend::ModelSources make_sources(std::shared_ptr<const frontend::ModelAssets> assets,
+                                    runtime::VirtualReplicaHub* replicas) {
+  frontend::ModelSources sources;
+  sources.resolve_path = [](const std::string& path) { return Result<std::string>(path); };
+  sources.load_assets = [assets = std::move(assets)](const std::string&)
+      -> Result<std::shared_ptr<const frontend::ModelAssets>> { return assets; };
+  if (replicas != nullptr) {
+    sources.announcer = [replicas](const std::string& model) { return replicas->announcer(model); };
+  }
+  return sources;
+}
+
+std::unique_ptr<runtime::Connector> make_connector(const FrontendNode::Machine& machine,
+                                                   Metrics& metrics) {
+  auto streams = runtime::make_virtual_connector(machine.network, machine.node, metrics);
+  return machine.plane == nullptr ? std::move(streams)
+                                  : runtime::make_virtual_plane_connector(
+                                        std::move(streams), *machine.plane, machine.node);
+}
+
+}  // namespace
+
 FrontendNode::FrontendNode(Machine machine, const Settings& settings)
     : machine_(machine),
       config_(settings.config),
-      catalog_(settings.router,
-               {.resolve_path = [](const std::string& path) { return Result<std::string>(path); },
-                .load_assets = [assets = settings.assets](const std::string&)
-                    -> Result<std::shared_ptr<const frontend::ModelAssets>> { return assets; }},
+      replicas_(machine.replicas == nullptr
+                    ? nullptr
+                    : std::make_unique<runtime::VirtualReplicaHub>(*machine.replicas, machine.node,
+                                                                   settings.router.replicas)),
+      catalog_(settings.router, make_sources(settings.assets, replicas_.get()),
                machine.time.clock(), metrics_, receipts_),
       fleet_(metrics_, Random::from_entropy()),
       compute_({.threads = 1}, machine.time.clock(), metrics_),
       encoder_(config_, metrics_, nullptr),
       discovery_(machine.store, machine.network, machine.time, machine.node),
-      connector_(runtime::make_virtual_connector(machine.network, machine.node, metrics_)),
+      connector_(make_connector(machine, metrics_)),
       shard_(0, machine.time.clock(), metrics_) {
   STATOR_ASSERT(catalog_.preload(settings.card).has_value(), "the demo model can be served");
   machine_.time.attach(shard_);
@@ -46,9 +71,20 @@ FrontendNode::FrontendNode(Machine machine, const Settings& settings)
     options.kv_events = &catalog_;
     service_->start(std::move(options), discovery_, *connector_);
   });
+  if (replicas_ != nullptr) {  // as ReplicaSync
+    replicas_->start([this](const auto& booking) { return catalog_.book_for_replica(booking); },
+                     [this](bool stale) {
+                       for (const auto& model : catalog_.list_ready()) {
+                         model->router->set_load_stale(stale);
+                       }
+                     });
+  }
 }
 
 FrontendNode::~FrontendNode() {
+  if (replicas_ != nullptr) {
+    replicas_->stop();
+  }
   machine_.time.on_loop(shard_, [this] {
     service_->stop();
     service_.reset();
@@ -66,7 +102,7 @@ void FrontendNode::leave(VirtualClient& client) {
 }
 
 bool FrontendNode::ready() {
-  ready_ = ready_ || !routable().empty();
+  ready_ = ready_ || catalog_.takes_work();
   return ready_;
 }
 

@@ -19,6 +19,8 @@
 #include "stator/router/receipt.h"
 #include "stator/runtime/virtual/virtual_journals.h"
 #include "stator/runtime/virtual/virtual_network.h"
+#include "stator/runtime/virtual/virtual_plane.h"
+#include "stator/runtime/virtual/virtual_replicas.h"
 #include "stator/runtime/virtual/virtual_store.h"
 
 namespace stator::fault_sim {
@@ -31,8 +33,10 @@ class FrontendNode {
     net::VirtualTime& time;
     runtime::VirtualNetwork& network;
     runtime::VirtualStore& store;
-    runtime::VirtualJournals* journals;  ///< null: streams end with their frontend
     runtime::NodeId node;
+    runtime::VirtualJournals* journals;  ///< null: streams end with their frontend
+    runtime::VirtualReplicas* replicas;  ///< null: routers do not hear of each other
+    runtime::VirtualPlane* plane;        ///< null: KV events come on streams
   };
   struct Settings {
     frontend::FrontendConfig config;
@@ -49,12 +53,16 @@ class FrontendNode {
   void send(VirtualClient& client);
   void leave(VirtualClient& client);
 
-  /// It has known a worker: before that nobody sends requests to it, as with /health.
+  /// It has known a worker that takes work: before that nobody sends requests to it, as with
+  /// /health.
   bool ready();
   size_t active() const { return service_->active(); }
   int64_t leases() const { return catalog_.active_requests(); }
+  size_t waiting() const { return catalog_.waiting_requests(); }
   std::vector<WorkerId> listed();    ///< in discovery's view, sorted
   std::vector<WorkerId> routable();  ///< with a session, sorted
+  /// Null where routers do not hear of each other.
+  const runtime::VirtualReplicaHub* replicas() const { return replicas_.get(); }
   /// KV blocks that the index believes workers to hold.
   uint64_t indexed_blocks();
   /// Sum over the series of a metric.
@@ -65,6 +73,7 @@ class FrontendNode {
   Metrics metrics_;
   const frontend::FrontendConfig config_;
   router::ReceiptLog receipts_{64};
+  std::unique_ptr<runtime::VirtualReplicaHub> replicas_;
   frontend::ModelCatalog catalog_;
   frontend::FleetService fleet_;
   net::ComputePool compute_;

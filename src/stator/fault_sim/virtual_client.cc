@@ -156,11 +156,11 @@ KnownEvents read_events(std::string_view received) {
   return known;
 }
 
-VirtualClient::VirtualClient(std::string body, net::Shard& shard, std::string_view last_id)
+VirtualClient::VirtualClient(std::string body, net::Shard& shard, const Headers& headers)
     : request_("POST", "/v1/completions"), shard_(shard) {
   request_.add_header("content-type", "application/json");
-  if (!last_id.empty()) {
-    request_.add_header("last-event-id", std::string(last_id));
+  for (const auto& [name, value] : headers) {
+    request_.add_header(name, value);
   }
   request_.mutable_body() = std::move(body);
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "stator/core/clock.h"
@@ -32,9 +33,9 @@ KnownEvents read_events(std::string_view received);
 /// HttpExchange, which is also that an answer ends once.
 class VirtualClient final : public net::HttpExchange {
  public:
-  /// Sends `body` to the completions endpoint of whoever has `shard`; with `last_id` it wants the
-  /// rest.
-  VirtualClient(std::string body, net::Shard& shard, std::string_view last_id = {});
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+  /// Sends `body` to the completions endpoint of whoever has `shard`.
+  VirtualClient(std::string body, net::Shard& shard, const Headers& headers);
 
   enum class End : uint8_t {
     kNone,      ///< it still runs

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/router/replica_log.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -90,6 +91,7 @@ ReplicaUpdate ReplicaLog::read(uint64_t from_sequence) const {
     for (const auto& [request, booking] : live_) {
       update.bookings.push_back(booking);
     }
+    std::ranges::sort(update.bookings, {}, &ReplicaBooking::request);  // equal logs read equally
     return update;
   }
   size_t hashes = 0;

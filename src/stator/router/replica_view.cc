@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/router/replica_view.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace stator::router {
 
@@ -126,10 +128,15 @@ void ReplicaView::place_waiting() {
   if (waiting_ == 0) {
     return;
   }
-  for (auto& [request, held] : bookings_) {
-    if (held.lease) {
-      continue;
+  std::vector<uint64_t> requests;
+  for (const auto& [request, held] : bookings_) {
+    if (!held.lease) {
+      requests.push_back(request);
     }
+  }
+  std::ranges::sort(requests);  // equal runs book equally
+  for (const uint64_t request : requests) {
+    Held& held = bookings_.at(request);
     held.lease = book_(held.booking);
     if (held.lease) {
       --waiting_;

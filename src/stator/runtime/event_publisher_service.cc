@@ -9,7 +9,7 @@
 #include "stator/core/mutex.h"
 #include "stator/events/event_envelope.h"
 #include "stator/net/thread.h"
-#include "stator/runtime/detail/event_cursor.h"
+#include "stator/runtime/detail/reply_cursor.h"
 #include "stator/runtime/event_publisher.h"
 
 namespace stator::runtime {
@@ -17,8 +17,7 @@ namespace {
 
 using events::EventReply;
 
-constexpr detail::EventCursor::ChunkLimits kPartLimits{.events = events::kEnvelopeEventsMax,
-                                                       .blocks = events::kEnvelopeBlocksMax};
+constexpr auto kPartLimits = detail::ReplyCursor::kPartLimits;
 // How soon it looks again for a broker that is away.
 constexpr Duration kRetry = std::chrono::milliseconds(100);
 
@@ -101,7 +100,7 @@ class Service final : public EventPublisher,
   void publish_all();
   void publish(std::vector<kv::KvEvent> events, uint64_t last_id);
   Status send(const std::string& message, bool is_heartbeat, uint64_t last_id);
-  bool send_reply(std::string_view to, EventReply& reply);
+  bool send_reply(std::string_view to, const EventReply& reply);
   void answer(const events::EventQuery& query, std::string_view to);
   bool answer_from(uint64_t start, uint32_t& part, std::string_view to);
 
@@ -234,34 +233,16 @@ void Service::on_message(std::string_view /*subject*/, std::string_view payload,
 
 void Service::answer(const events::EventQuery& query, std::string_view to) {
   uint32_t part = 0;
-  const bool knows_us = query.incarnation == incarnation_;
-  const uint64_t start = knows_us ? query.start_event_id : 0;
-  if (!answer_from(start, part, to)) {
+  if (!answer_from(detail::ReplyCursor::start_of(query, incarnation_), part, to)) {
     answer_from(0, part, to);  // an event too large for the broker: a dump has smaller parts
   }
 }
 
 /// False: a part was too large.
 bool Service::answer_from(uint64_t start, uint32_t& part, std::string_view to) {
-  detail::EventCursor cursor(log_, incarnation_, start, kPartLimits);
-  auto chunk = cursor.next();
-  EventReply reply{.worker = worker_, .incarnation = incarnation_, .last_event_id = start - 1};
-  if (!chunk) {
-    reply.part = part;
-    reply.last = true;
-    return send_reply(to, reply);
-  }
-  while (chunk) {
-    using Kind = wire::EventsChunk::Kind;
-    reply.kind =
-        chunk->kind == Kind::kEvents ? EventReply::Kind::kEvents : EventReply::Kind::kTreeDump;
-    reply.last_event_id = chunk->last_id;
-    reply.events = std::move(chunk->events);
-    reply.part = part;
-    reply.last = chunk->kind == Kind::kSnapshotLast;
-    chunk = reply.last ? std::nullopt : cursor.next();
-    reply.last = reply.last || !chunk;
-    if (!send_reply(to, reply)) {
+  detail::ReplyCursor cursor(log_, worker_, incarnation_, start, part);
+  while (const auto reply = cursor.next()) {
+    if (!send_reply(to, *reply)) {
       return false;
     }
     ++part;
@@ -269,7 +250,7 @@ bool Service::answer_from(uint64_t start, uint32_t& part, std::string_view to) {
   return true;
 }
 
-bool Service::send_reply(std::string_view to, EventReply& reply) {
+bool Service::send_reply(std::string_view to, const EventReply& reply) {
   const Status sent = nats_.publish(to, encode(reply));
   if (!sent.has_value() && sent.error().code() == Code::kTooLarge) {
     metrics_.oversized.add();

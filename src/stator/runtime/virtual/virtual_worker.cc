@@ -135,6 +135,11 @@ VirtualWorker::VirtualWorker(Machine machine, InstanceRecord record, engine::Eng
       engine_(std::move(config), std::move(runner), machine.time),
       shared_(std::make_unique<Shared>(std::move(record), engine_, machine_)) {
   machine_.network.listen(machine_.node, this);
+  if (machine_.plane != nullptr) {
+    const InstanceRecord& own = shared_->context.record;
+    publisher_ = std::make_unique<VirtualPublisher>(*machine_.plane, machine_.node, own.key.worker,
+                                                    own.incarnation, engine_.events());
+  }
   tick();
 }
 

@@ -10,6 +10,7 @@
 #include "stator/runtime/instance_record.h"
 #include "stator/runtime/virtual/virtual_engine.h"
 #include "stator/runtime/virtual/virtual_network.h"
+#include "stator/runtime/virtual/virtual_plane.h"
 
 namespace stator::runtime {
 
@@ -23,6 +24,7 @@ class VirtualWorker final : public VirtualNetwork::Acceptor {
     NodeId node;
     const Clock& clock;  ///< the worker's own, which may go wrong
     Metrics& metrics;
+    VirtualPlane* plane = nullptr;  ///< where its KV events go, too; null: nowhere
   };
   /// Listens at once. `record` is what it registers with; its address is the node's name.
   VirtualWorker(Machine machine, InstanceRecord record, engine::EngineConfig config,
@@ -51,6 +53,7 @@ class VirtualWorker final : public VirtualNetwork::Acceptor {
   std::unique_ptr<Shared> shared_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::vector<std::unique_ptr<Events>> events_;
+  std::unique_ptr<VirtualPublisher> publisher_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);  // seen by events
 };
 
