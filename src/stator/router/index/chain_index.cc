@@ -129,8 +129,6 @@ void ChainIndex::remove_worker(WorkerKey worker) {
 // ── Stored ──
 
 Applied ChainIndex::store(Slot slot, const kv::BlocksStored& run) {
-  for (uint32_t i = 0; i < kEvictionsMax && over_budget(0) && evict_one(); ++i) {
-  }
   std::optional<uint32_t> parent;
   if (run.parent) {
     parent = resolve(slot, run.parent->value());
@@ -161,6 +159,9 @@ Applied ChainIndex::place_all() {
   const size_t placed = storing.sequences.size();
   storing.blocks = {};
   stats_.refused_blocks += wanted - placed;
+  // New chains made room for themselves; names and holders of known ones have not.
+  for (uint32_t i = 0; i < kEvictionsMax && over_budget(0) && evict_one(); ++i) {
+  }
   return placed == wanted ? Applied::kOk : Applied::kOverBudget;
 }
 
@@ -171,8 +172,6 @@ Applied ChainIndex::store_prefix(WorkerKey worker,
   if (!slot) {
     stats_.refused_blocks += sequences.size();
     return Applied::kOverBudget;
-  }
-  for (uint32_t i = 0; i < kEvictionsMax && over_budget(0) && evict_one(); ++i) {
   }
   if (prefix_.capacity() > kScratchMax) {
     prefix_ = {};
