@@ -22,6 +22,11 @@ constexpr uint32_t kPrefetch = 16;
 // Blocks of one event whose buffers are kept for the next (0.5 MB).
 constexpr size_t kScratchMax = 32 * 1024;
 
+uint64_t next_number() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ChainIndex>> ChainIndex::create(const Config& config) {
@@ -47,6 +52,7 @@ ChainIndex::ChainIndex(const Config& config, BlockArena arena, memory::Arena cha
       // Zeroed pages are empty chains: atomics of integers have no other representation.
       chains_(reinterpret_cast<Chain*>(chain_memory_.bytes().data())),
       slot_keys_(reinterpret_cast<SlotKey*>(key_memory_.bytes().data())),
+      number_(next_number()),
       positions_(arena_, config.bytes_max / kBytesPerRowMin),
       random_(config.seed) {}
 
@@ -120,6 +126,7 @@ void ChainIndex::remove_worker(WorkerKey worker) {
   SlotEntry& entry = slots_[slot];
   // From here on readers skip it; chains lose it by and by (sweep).
   slot_keys_[slot].alive.store(0, std::memory_order_release);
+  removals_.fetch_add(1, std::memory_order_release);  // after it: who sees this sees that
   holder_blocks_ -= std::exchange(entry.blocks, 0);
   stats_.private_names -= entry.own_names.size();
   FlatMap<uint64_t, uint64_t>().swap(entry.own_names);

@@ -222,7 +222,9 @@ class ChainIndex final : public KvIndex {
   // a line that it does write costs a reader on another core 60 to 100 ns each time.
   alignas(64) Chain* chains_;
   SlotKey* slot_keys_;
+  const uint64_t number_;  // of this index among those of the process, from 1
   std::atomic<uint32_t> tick_{1};
+  std::atomic<uint32_t> removals_{0};  // of workers
   HeadTable heads_;
   EpochDomain epochs_;
 

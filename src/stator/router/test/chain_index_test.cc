@@ -223,6 +223,64 @@ TEST(ChainIndex, ARemovedNameIsForgottenEvenIfItsBlockWasGoneAlready) {
   EXPECT_EQ(store(worker(5), 12, {{ExternalHash(14), LocalHash(2)}}), Applied::kUnknownParent);
 }
 
+// A lookup may begin as the thread's last one did; these are what makes it begin anew.
+
+TEST(ChainIndex, WhoLeftIsNotInTheNextAnswerOfAThreadThatBeganWithHim) {
+  for (const uint64_t workers : {3U, 1500U}) {  // few enough to be kept by the thread, and too many
+    const auto index = make_index();
+    const std::vector<uint64_t> system = {1, 2, 3};
+    const std::vector<uint64_t> longer = {1, 2, 3, 4, 5};
+    for (uint64_t id = 1; id <= workers; ++id) {
+      PretendEngine engine(worker(id), Naming::kSequenceHash);
+      index->apply(engine.key(), *engine.store(id == 2 ? longer : system));
+    }
+    const auto blocks_of_two = [&](std::span<const uint64_t> prompt) {
+      uint32_t blocks = 0;
+      for (const Overlap& overlap : index->find_longest_match(sequences_of(prompt))) {
+        blocks += overlap.worker == worker(2) ? overlap.blocks : 0;
+      }
+      return blocks;
+    };
+    for (int twice = 0; twice < 2; ++twice) {
+      EXPECT_EQ(index->find_longest_match(sequences_of(longer)).size(), workers);
+      EXPECT_EQ(blocks_of_two(longer), 5U);
+      EXPECT_EQ(blocks_of_two(system), 3U);
+    }
+    index->remove_worker(worker(2));
+    EXPECT_EQ(index->find_longest_match(sequences_of(longer)).size(), workers - 1);
+    EXPECT_EQ(blocks_of_two(longer), 0U);
+    PretendEngine again(worker(2), Naming::kSequenceHash);
+    index->apply(again.key(), *again.store(std::vector<uint64_t>{1}));
+    EXPECT_EQ(index->find_longest_match(sequences_of(longer)).size(), workers);
+    EXPECT_EQ(blocks_of_two(longer), 1U);
+    index->apply(again.key(), {.event_id = 2, .data = kv::AllCleared{}});
+    EXPECT_EQ(blocks_of_two(longer), 0U);
+  }
+}
+
+TEST(ChainIndex, AThreadMayAskSeveralIndexesInTurn) {
+  const std::vector<uint64_t> prompt = {1, 2, 3, 4};
+  const std::vector<uint64_t> fork = {1, 2, 7};
+  std::vector<std::unique_ptr<ChainIndex>> indexes;
+  for (uint64_t id = 1; id <= 3; ++id) {
+    indexes.push_back(make_index());
+    PretendEngine engine(worker(id), Naming::kSequenceHash);
+    PretendEngine other(worker(id + 10), Naming::kSequenceHash);
+    indexes.back()->apply(engine.key(), *engine.store(prompt));
+    indexes.back()->apply(other.key(), *other.store(fork));
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t id = 1; id <= indexes.size(); ++id) {
+      EXPECT_EQ(sorted(indexes[id - 1]->find_longest_match(sequences_of(prompt))),
+                (std::vector<Overlap>{{worker(id), 4}, {worker(id + 10), 2}}));
+    }
+    for (uint64_t id = 1; id <= indexes.size(); ++id) {
+      EXPECT_EQ(sorted(indexes[id - 1]->find_longest_match(sequences_of(fork))),
+                (std::vector<Overlap>{{worker(id), 2}, {worker(id + 10), 3}}));
+    }
+  }
+}
+
 TEST(ChainIndex, ReadersNeverSeeMoreThanTheWriterEverGave) {
   // Worker w holds prompt p only while phase(p) names it; blocks of a prompt always grow and shrink
   // as a whole, so a reader may see any number of blocks up to the prompt's length, of a worker
