@@ -31,39 +31,39 @@ double quantile(std::vector<double>& samples, double q) {
 IndexBench::IndexBench(std::span<const std::vector<uint64_t>> prompts,
                        const IndexBenchConfig& config)
     : workers_(config.workers) {
-  prompts_.reserve(prompts.size());
-  for (const auto& ids : prompts) {
-    Prompt prompt;
-    for (const uint64_t id : ids) {
-      for (uint32_t part = 0; part < config.blocks_per_hash; ++part) {
-        const LocalHash local(mix64(id * config.blocks_per_hash + part + 1));
-        prompt.sequences.push_back(prompt.sequences.empty()
-                                       ? blocks::chain(local)
-                                       : blocks::chain(prompt.sequences.back(), local));
-        prompt.locals.push_back(local);
-      }
+  const uint32_t parts = config.blocks_per_hash;
+  const auto local = [&](size_t prompt, size_t block) {
+    return LocalHash(mix64(prompts[prompt][block / parts] * parts + block % parts + 1));
+  };
+  queries_.reserve(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    std::vector<SequenceHash> query;
+    query.reserve(prompts[i].size() * parts);
+    for (size_t at = 0; at < prompts[i].size() * parts; ++at) {
+      query.push_back(at == 0 ? blocks::chain(local(i, at))
+                              : blocks::chain(query.back(), local(i, at)));
     }
-    prompts_.push_back(std::move(prompt));
+    queries_.push_back(std::move(query));
   }
 
   const auto name = [&](SequenceHash sequence) {
     return ExternalHash(config.opaque_names ? mix64(sequence.value()) : sequence.value());
   };
   std::vector<FlatSet<SequenceHash>> held(config.workers);
-  for (size_t i = 0; i < prompts_.size(); ++i) {
-    const Prompt& prompt = prompts_[i];
+  for (size_t i = 0; i < queries_.size(); ++i) {
+    const std::vector<SequenceHash>& query = queries_[i];
     auto& mine = held[i % config.workers];
     size_t known = 0;
-    while (known < prompt.sequences.size() && mine.contains(prompt.sequences[known])) {
+    while (known < query.size() && mine.contains(query[known])) {
       ++known;
     }
     kv::BlocksStored run;
     if (known > 0) {
-      run.parent = name(prompt.sequences[known - 1]);
+      run.parent = name(query[known - 1]);
     }
-    for (size_t at = known; at < prompt.sequences.size(); ++at) {
-      mine.insert(prompt.sequences[at]);
-      run.blocks.push_back({name(prompt.sequences[at]), prompt.locals[at]});
+    for (size_t at = known; at < query.size(); ++at) {
+      mine.insert(query[at]);
+      run.blocks.push_back({name(query[at]), local(i, at)});
     }
     if (run.blocks.empty()) {
       continue;
@@ -84,8 +84,8 @@ double IndexBench::store_all(KvIndex& index, const Clock& clock) const {
 
 double IndexBench::route_all(TtlIndex& index, const Clock& clock) const {
   const TimePoint start = clock.now();
-  for (size_t i = 0; i < prompts_.size(); ++i) {
-    index.record({WorkerId(i % workers_ + 1), 0}, prompts_[i].sequences, start);
+  for (size_t i = 0; i < queries_.size(); ++i) {
+    index.record({WorkerId(i % workers_ + 1), 0}, queries_[i], start);
   }
   return nanoseconds(clock.now() - start) / 1e9;
 }
@@ -93,11 +93,11 @@ double IndexBench::route_all(TtlIndex& index, const Clock& clock) const {
 IndexBench::Lookups IndexBench::look_up_all(const KvIndex& index, const Clock& clock) const {
   Lookups lookups;
   std::vector<double> samples;
-  samples.reserve(prompts_.size());
+  samples.reserve(queries_.size());
   std::vector<Overlap> found;
-  for (const Prompt& prompt : prompts_) {
+  for (const std::vector<SequenceHash>& query : queries_) {
     const TimePoint start = clock.now();
-    index.find_longest_match(prompt.sequences, found);
+    index.find_longest_match(query, found);
     samples.push_back(nanoseconds(clock.now() - start));
     for (const Overlap& overlap : found) {
       lookups.score_sum += overlap.blocks;

@@ -32,7 +32,7 @@ class IndexBench {
   /// `prompts`: per request, the hash ids of its blocks in order.
   IndexBench(std::span<const std::vector<uint64_t>> prompts, const IndexBenchConfig& config);
 
-  uint64_t requests() const { return prompts_.size(); }
+  uint64_t requests() const { return queries_.size(); }
   uint64_t blocks() const { return blocks_; }
 
   /// Stores everything; returns the seconds it took, all of it applied.
@@ -46,16 +46,14 @@ class IndexBench {
   void churn(KvIndex& index, Random& random, uint32_t runs) const;
 
  private:
-  struct Prompt {
-    std::vector<blocks::LocalHash> locals;
-    std::vector<blocks::SequenceHash> sequences;
-  };
   struct Update {
     WorkerKey worker;
     kv::KvEvent event;
   };
 
-  std::vector<Prompt> prompts_;
+  // Nothing but these hashes, one prompt's behind the other's, as the race gives them to others:
+  // most of a lookup is waiting for them.
+  std::vector<std::vector<blocks::SequenceHash>> queries_;
   std::vector<Update> updates_;
   uint32_t workers_ = 1;
   uint64_t blocks_ = 0;
