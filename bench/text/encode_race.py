@@ -52,17 +52,18 @@ class Stator:
                                         stdout=subprocess.PIPE, text=True)
         self.load_ms = int(self.process.stdout.readline()) / 1e6
 
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
+    def ask(self, *lines):
+        """Asks all at once, so that the driver does not fall asleep between two answers."""
+        self.process.stdin.write("".join(line + "\n" for line in lines))
         self.process.stdin.flush()
-        return self.process.stdout.readline()
+        return [self.process.stdout.readline() for _ in lines]
 
     def open(self, path, whole):
-        return int(self.ask(f"{'whole' if whole else 'docs'} {path}"))
+        return int(*self.ask(f"{'whole' if whole else 'docs'} {path}"))
 
-    def time(self, begin, end):
-        size, ns, ids = map(int, self.ask(f"time {begin} {end}").split())
-        return size, ns / 1e9, ids
+    def time(self, *ranges):
+        answers = self.ask(*(f"time {begin} {end}" for begin, end in ranges))
+        return [(size, ns / 1e9, ids) for size, ns, ids in (map(int, answer.split()) for answer in answers)]
 
     def close(self):
         self.process.stdin.close()
@@ -83,8 +84,10 @@ class Fastokens:
         self.documents = [text] if whole else cut_documents(text)
         return len(self.documents)
 
-    def time(self, begin, end):
-        documents = self.documents[begin:end]
+    def time(self, *ranges):
+        return [self.time_one(self.documents[begin:end]) for begin, end in ranges]
+
+    def time_one(self, documents):
         size = sum(len(document.encode()) for document in documents)
         encode, ids = self.tokenizer.encode_batch_flat, 0
         start = time.process_time()
@@ -111,11 +114,11 @@ def child(options):
     racer = SIDES[side](options, vocabulary)
     count = racer.open(path, whole=mode == "chat")
     if mode == "chat":
-        _, seconds, _ = racer.time(0, 1)
+        [(_, seconds, _)] = racer.time((0, 1))
         print(seconds * 1e3, racer.load_ms)
     else:
-        _, seconds, _ = first = racer.time(0, count // 2)
-        print(first[0] / 1e6 / seconds, racer.load_ms)
+        [(size, seconds, _)] = racer.time((0, count // 2))
+        print(size / 1e6 / seconds, racer.load_ms)
     racer.close()
 
 
@@ -127,9 +130,8 @@ def race_unseen(options, vocabulary, path):
         racer = make(options, vocabulary)
         count = racer.open(path, whole=False)
         half = count // 2
-        racer.time(0, half)
         step = max(1, (count - half) // SLICES)
-        slices = [racer.time(begin, begin + step) for begin in range(half, count - step + 1, step)]
+        _, *slices = racer.time((0, half), *((begin, begin + step) for begin in range(half, count - step + 1, step)))
         rates[racer.name] = statistics.median(size / 1e6 / seconds for size, seconds, _ in slices)
         ids[racer.name] = sum(made for _, _, made in slices)
         racer.close()
@@ -142,9 +144,10 @@ def warm_chat(options, vocabulary, corpora, prompt):
     for make in SIDES.values():
         racer = make(options, vocabulary)
         for name in corpora:
-            racer.time(0, racer.open(name, whole=False))
+            racer.time((0, racer.open(name, whole=False)))
         racer.open(prompt, whole=True)
-        times[racer.name] = racer.time(0, 1)[1] * 1e3
+        [(_, seconds, _)] = racer.time((0, 1))
+        times[racer.name] = seconds * 1e3
         racer.close()
     return times["stator"], times["fastokens"]
 
