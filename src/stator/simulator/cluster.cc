@@ -16,8 +16,8 @@ constexpr uint32_t kWorkersMax = 1'000'000;
 constexpr uint64_t kProgressEvery = 4096;
 constexpr std::string_view kModel = "simulated";
 
-WorkerKey key_of(uint32_t worker) {
-  return {WorkerId(uint64_t{worker} + 1), 0};
+WorkerKey key_of(uint32_t worker, uint32_t rank) {
+  return {WorkerId(uint64_t{worker} + 1), rank};
 }
 
 Status validate(const ClusterConfig& config) {
@@ -28,6 +28,12 @@ Status validate(const ClusterConfig& config) {
   if (config.workers == 0 || uint64_t{config.workers} + config.prefill_workers > kWorkersMax) {
     return refuse(
         fmt::format("a fleet has 1 to {} workers, of which at least one decodes", kWorkersMax));
+  }
+  if ((uint64_t{config.workers} + config.prefill_workers) * config.engine.dp_size > kWorkersMax) {
+    return refuse(
+        fmt::format("a fleet has at most {} data-parallel ranks: take fewer workers, or "
+                    "a dp_size below {}",
+                    kWorkersMax, config.engine.dp_size));
   }
   if (!(config.arrival_speedup > 0) || !std::isfinite(config.arrival_speedup)) {
     return refuse("the arrival speedup must be a number above 0");
@@ -111,6 +117,10 @@ void Cluster::describe(Report& report) const {
   report.workers = config_.workers;
   report.prefill_workers = config_.prefill_workers;
   report.gpus_per_worker = config_.gpus_per_worker;
+  report.dp_size = config_.engine.dp_size;
+  for (WorkerReport& worker : report.per_worker) {
+    worker.busy_ms /= config_.engine.dp_size;  // a sum over ranks so far
+  }
   report.seed = config_.seed;
   report.worker_failures = deaths_;
   report.prefill_worker_seconds = splits() ? seconds(pools_.front()) : 0;
@@ -215,7 +225,7 @@ void Cluster::pass_time(TimePoint until) {
     gauges.waiting += pool.waiting;
     gauges.running += pool.running;
     gauges.blocks_in_use += pool.blocks_in_use;
-    gauges.blocks += there * pool.engine.blocks;
+    gauges.blocks += there * pool.engine.blocks * pool.engine.dp_size;
     gauges.workers += there + pool.starting;
     pool.worker_time += time * (there + pool.starting);
   }
@@ -302,6 +312,7 @@ void Cluster::place(uint32_t index, uint32_t pool, router::Decision decision) {
   live.lease = std::move(decision.lease);
   live.told_tokens = 0;
   live.record.worker = worker;
+  live.rank = decision.worker.dp_rank;
   if (pool == 0) {
     live.record.prefill_worker = worker;
     live.record.overlap_blocks =
@@ -378,7 +389,7 @@ void Cluster::submit(uint32_t index, uint32_t worker) {
     request.prefilled = true;
     request.first_token = live.last_token;
   }
-  workers_[worker].core->submit(std::move(request));
+  workers_[worker].engine->submit(live.rank, std::move(request));
   touch(worker);
 }
 
@@ -393,40 +404,46 @@ void Cluster::start_passes() {
   for (const uint32_t index : dirty_) {
     Worker& worker = workers_[index];
     worker.dirty = false;
-    if (worker.core == nullptr) {
+    if (worker.engine == nullptr) {
       continue;
     }
-    if (worker.core->busy()) {
-      wakes_.set(index, worker.core->interrupt(clock_.now()));
-    } else if (worker.core->has_work()) {
-      wakes_.set(index, worker.core->start(clock_.now()));
+    if (worker.engine->busy()) {
+      wakes_.set(index, worker.engine->interrupt(clock_.now()));
+    } else if (worker.engine->has_work()) {
+      wakes_.set(index, worker.engine->start(clock_.now()));
     } else if (worker.state == State::kDraining && worker.inbound == 0) {
       drop_worker(index);
       continue;
     }
-    note_load(index, worker.core->load());
+    note_load(index, worker.engine->load());
   }
   dirty_.clear();
 }
 
 void Cluster::finish_passes(uint32_t index) {
-  workers_[index].core->finish(outcome_);
-  recorder_->on_passes(index, outcome_);
-  tell_router(index);
-  tell_requests(index);
+  engine::SimRanks& engine = *workers_[index].engine;
+  for (uint32_t rank = 0; rank < engine.size(); ++rank) {
+    engine.finish(rank, outcome_);
+    recorder_->on_passes(index, outcome_);
+    tell_router(index, rank);
+    tell_requests(index);
+  }
   touch(index);
 }
 
-void Cluster::tell_router(uint32_t index) {
+void Cluster::tell_router(uint32_t index, uint32_t rank) {
   Worker& worker = workers_[index];
+  uint64_t& told = worker.events[rank];
   RouterGroup& routers = *pools_[worker.pool].routers;
   for (kv::KvEventData& data : outcome_.host_events) {
-    routers.apply(key_of(index), {.event_id = ++worker.events,
-                                  .tier = kv::StorageTier::kHostPinned,
-                                  .data = std::move(data)});
+    routers.apply(key_of(index, rank), {.event_id = ++told,
+                                        .dp_rank = rank,
+                                        .tier = kv::StorageTier::kHostPinned,
+                                        .data = std::move(data)});
   }
   for (kv::KvEventData& data : outcome_.events) {
-    routers.apply(key_of(index), {.event_id = ++worker.events, .data = std::move(data)});
+    routers.apply(key_of(index, rank),
+                  {.event_id = ++told, .dp_rank = rank, .data = std::move(data)});
   }
 }
 

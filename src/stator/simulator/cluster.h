@@ -15,6 +15,7 @@
 #include "stator/core/random.h"
 #include "stator/core/result.h"
 #include "stator/engine/sim/sim_core.h"
+#include "stator/engine/sim/sim_ranks.h"
 #include "stator/perf/timing_model.h"
 #include "stator/simulator/arrivals.h"
 #include "stator/simulator/planner.h"
@@ -65,6 +66,8 @@ struct ClusterConfig {
 /// requests in the routers' queues that may go, and then new passes on workers with work, lowest
 /// first; until nothing happens at that instant any more.
 ///
+/// A worker with data-parallel ranks is one engine (SimRanks) and as many targets of the router.
+///
 /// A worker that dies takes its cache and the pass under way with it. Its requests go on at another
 /// worker with the tokens they have, at most migration_limit times, and fail after that.
 class Cluster {
@@ -94,13 +97,13 @@ class Cluster {
  private:
   enum class State : uint8_t { kStarting, kReady, kDraining, kGone };
   struct Worker {
-    std::unique_ptr<engine::SimCore> core;  // null: it is not there
+    std::unique_ptr<engine::SimRanks> engine;  // null: it is not there
     uint32_t pool = 0;
     State state = State::kReady;
-    uint32_t life = 0;  // how often it has started
-    uint64_t events = 0;
-    engine::SimCore::Load load;  // part of its pool's
-    uint32_t inbound = 0;        // hand-overs on their way to it
+    uint32_t life = 0;             // how often it has started
+    std::vector<uint64_t> events;  // told, by rank
+    engine::SimCore::Load load;    // part of its pool's
+    uint32_t inbound = 0;          // hand-overs on their way to it
     bool dirty = false;
   };
   /// Workers that do the same, with their routers in front.
@@ -124,6 +127,7 @@ class Cluster {
     TimePoint last_token{};
     double priority = 0;
     uint32_t strict_priority = 0;
+    uint32_t rank = 0;     // of its worker
     uint32_t handoff = 0;  // the one under way without shared links; else 0
   };
   struct Handoff {
@@ -162,7 +166,7 @@ class Cluster {
   void give_up_queues();
   void submit(uint32_t live, uint32_t worker);
   void finish_passes(uint32_t index);
-  void tell_router(uint32_t index);
+  void tell_router(uint32_t index, uint32_t rank);
   void tell_requests(uint32_t index);
   void on_first_token(uint32_t live);
   void on_last_token(uint32_t live, uint32_t index);

@@ -9,8 +9,8 @@
 namespace stator::simulator {
 namespace {
 
-WorkerKey key_of(uint32_t worker) {
-  return {WorkerId(uint64_t{worker} + 1), 0};
+WorkerKey key_of(uint32_t worker, uint32_t rank) {
+  return {WorkerId(uint64_t{worker} + 1), rank};
 }
 
 }  // namespace
@@ -24,14 +24,15 @@ void Cluster::schedule(Duration delay, uint32_t worker, Fate fate, bool this_lif
 }
 
 void Cluster::add_worker(uint32_t pool, Duration startup) {
-  workers_.push_back({.core = nullptr, .pool = pool, .state = State::kGone});
+  workers_.push_back({.engine = nullptr, .pool = pool, .state = State::kGone});
   start_worker(static_cast<uint32_t>(workers_.size() - 1), startup);
 }
 
 void Cluster::start_worker(uint32_t index, Duration startup) {
   Worker& worker = workers_[index];
   Pool& pool = pools_[worker.pool];
-  worker.core = engine::make_sim_core(pool.engine, timing_, config_.passes);
+  worker.engine = std::make_unique<engine::SimRanks>(pool.engine, timing_, config_.passes);
+  worker.events.resize(pool.engine.dp_size);
   worker.state = State::kStarting;
   ++worker.life;
   ++pool.starting;
@@ -48,9 +49,12 @@ void Cluster::make_ready(uint32_t index) {
   worker.state = State::kReady;
   --pool.starting;
   ++pool.ready;
-  pool.routers->add_worker(key_of(index),
-                           {.total_kv_blocks = pool.engine.blocks,
-                            .max_num_batched_tokens = pool.engine.max_num_batched_tokens});
+  for (uint32_t rank = 0; rank < pool.engine.dp_size; ++rank) {
+    pool.routers->add_worker(key_of(index, rank),
+                             {.total_kv_blocks = pool.engine.blocks,
+                              .max_num_batched_tokens = pool.engine.max_num_batched_tokens,
+                              .dp_size = pool.engine.dp_size});
+  }
   if (config_.time_between_failures > Duration::zero()) {
     const double mean = static_cast<double>(config_.time_between_failures.count());
     const double life = std::min(-mean * std::log1p(-random_.uniform()), 1e17);
@@ -97,10 +101,12 @@ void Cluster::drop_worker(uint32_t index) {
      : worker.state == State::kReady  ? pool.ready
                                       : pool.draining);
   if (worker.state != State::kStarting) {
-    pool.routers->remove_worker(key_of(index));
+    for (uint32_t rank = 0; rank < pool.engine.dp_size; ++rank) {
+      pool.routers->remove_worker(key_of(index, rank));
+    }
   }
   worker.state = State::kGone;
-  worker.core.reset();
+  worker.engine.reset();
   wakes_.erase(index);
   note_load(index, {});
 }
@@ -109,9 +115,11 @@ void Cluster::kill_worker(uint32_t index) {
   Worker& worker = workers_[index];
   ++deaths_;
   lost_.clear();
-  worker.core->fail(clock_.now(), outcome_, lost_);
-  recorder_->on_passes(index, outcome_);
-  tell_requests(index);  // its KV events are of no use to anybody
+  for (uint32_t rank = 0; rank < worker.engine->size(); ++rank) {
+    worker.engine->fail(rank, clock_.now(), outcome_, lost_);
+    recorder_->on_passes(index, outcome_);
+    tell_requests(index);  // its KV events are of no use to anybody
+  }
   std::vector<uint32_t> in_transfer = transfers_.cancel(clock_.now(), index);
   for (const uint32_t live : in_transfer) {
     --workers_[lives_[live].record.worker].inbound;
@@ -161,7 +169,8 @@ void Cluster::migrate(uint32_t index, uint32_t tokens, TimePoint last_token) {
 
 PoolView Cluster::view(uint32_t index) const {
   const Pool& pool = pools_[index];
-  const double blocks = double{1} * (pool.ready + pool.draining) * pool.engine.blocks;
+  const double blocks =
+      double{1} * (pool.ready + pool.draining) * pool.engine.blocks * pool.engine.dp_size;
   return {.ready = pool.ready,
           .starting = pool.starting,
           .draining = pool.draining,
@@ -216,7 +225,9 @@ void Cluster::scale(uint32_t index, uint32_t number) {
       worker.state = State::kDraining;
       --pools_[index].ready;
       ++pools_[index].draining;
-      pools_[index].routers->set_draining(key_of(i), true);
+      for (uint32_t rank = 0; rank < pools_[index].engine.dp_size; ++rank) {
+        pools_[index].routers->set_draining(key_of(i, rank), true);
+      }
       touch(i);  // it may be idle already
     }
   }

@@ -85,6 +85,7 @@ void Recorder::on_gap(Duration gap) {
 void Recorder::on_passes(uint32_t worker, const engine::SimOutcome& outcome) {
   WorkerReport& report = at(worker);
   report.passes += outcome.passes;
+  report.dummy_passes += outcome.dummy_passes;
   report.preemptions += outcome.preemptions;
   offloaded_blocks_ += outcome.offloaded_blocks;
   busy_[worker] += outcome.end - outcome.start;
@@ -207,6 +208,7 @@ Report Recorder::make_report() {
   report.per_worker = workers_;
   for (const WorkerReport& worker : workers_) {
     report.passes += worker.passes;
+    report.dummy_passes += worker.dummy_passes;
     report.preemptions += worker.preemptions;
   }
   return report;

@@ -92,6 +92,7 @@ void add_volume(Fields& fields, const Report& report) {
   fields.add("host_cache_reused_ratio", report.host_cached_ratio);
   fields.add("host_offloaded_blocks", report.offloaded_blocks);
   fields.add("passes", report.passes);
+  fields.add("dummy_passes", report.dummy_passes);
   fields.add("preemptions", report.preemptions);
   fields.add("max_waiting_requests", report.waiting_max);
 }
@@ -104,6 +105,7 @@ void add_worker(std::string& out, const WorkerReport& worker, double duration_ms
   fields.add("cached_tokens", worker.cached_tokens);
   fields.add("output_tokens", worker.output_tokens);
   fields.add("passes", worker.passes);
+  fields.add("dummy_passes", worker.dummy_passes);
   fields.add("preemptions", worker.preemptions);
   fields.add("busy_ratio", duration_ms > 0 ? worker.busy_ms / duration_ms : 0);
   out += "\n    }";
@@ -135,6 +137,7 @@ std::string render_json(const Report& report) {
   fields.add("engine", report.engine);
   fields.add("num_workers", report.workers);
   fields.add("num_prefill_workers", report.prefill_workers);
+  fields.add("dp_size", report.dp_size);
   fields.add("seed", report.seed);
   add_volume(fields, report);
   fields.add("ttft", report.ttft_ms, "_ms");

@@ -25,9 +25,10 @@ struct WorkerReport {
   uint64_t input_tokens = 0;
   uint64_t cached_tokens = 0;  ///< of those, at admission
   uint64_t output_tokens = 0;
-  uint64_t passes = 0;
+  uint64_t passes = 0;        ///< of all its ranks
+  uint64_t dummy_passes = 0;  ///< of ranks without work, beside those of others
   uint64_t preemptions = 0;
-  double busy_ms = 0;
+  double busy_ms = 0;  ///< mean of its ranks
 };
 
 /// What a simulation found. Field names, units and meanings of the JSON follow NVIDIA Dynamo's
@@ -38,6 +39,7 @@ struct Report {
   uint32_t workers = 0;  ///< that decode
   uint32_t prefill_workers = 0;
   uint32_t gpus_per_worker = 1;
+  uint32_t dp_size = 1;  ///< ranks per worker
   uint64_t seed = 0;
 
   uint64_t requests = 0;  ///< that arrived
@@ -60,6 +62,7 @@ struct Report {
   uint64_t offloaded_blocks = 0;  ///< copied to host memory
   double first_cached_ratio = 0;  ///< of prompt tokens, over first admissions
   uint64_t passes = 0;
+  uint64_t dummy_passes = 0;
   uint64_t preemptions = 0;
   uint64_t waiting_max = 0;  ///< requests waiting in engines, all workers together
 

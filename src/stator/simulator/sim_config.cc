@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "stator/engine/sim/sim_core.h"
 #include "stator/simulator/trace_format.h"
 #include "stator/simulator/workload_generator.h"
 
@@ -145,6 +146,10 @@ void describe_engine(ConfigSchema& schema, SimConfig& c) {
   schema.integer("engine.host_blocks", c.host_blocks, 0, kTokensMax,
                  "KV blocks per worker in host memory, for those evicted from the device",
                  {.flag = "host-blocks"});
+  schema.integer("engine.dp_size", c.dp_size, 1, engine::kSimRanksMax,
+                 "data-parallel attention ranks per worker, each with a scheduler and KV blocks of "
+                 "its own; their passes last as long as the slowest one's",
+                 {.flag = "dp-size"});
   schema.integer("engine.max_num_seqs", c.max_num_seqs, 1, 1 << 20, "running requests per worker",
                  {.flag = "max-num-seqs"});
   schema.integer("engine.max_num_batched_tokens", c.max_num_batched_tokens, 1, kTokensMax,

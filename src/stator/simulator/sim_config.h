@@ -68,6 +68,7 @@ struct SimConfig {
   uint32_t block_size = 64;
   uint32_t blocks = 16'384;
   uint32_t host_blocks = 0;
+  uint32_t dp_size = 1;
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 8192;
   uint32_t max_model_len = 0;

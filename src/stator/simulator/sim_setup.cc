@@ -38,6 +38,7 @@ Result<ClusterConfig> make_cluster_config(const SimConfig& config,
   engine.block_size = config.block_size;
   engine.blocks = config.blocks;
   engine.host_blocks = config.host_blocks;
+  engine.dp_size = config.dp_size;
   engine.host_link = config.sim.host_link();
   engine.max_num_seqs = config.max_num_seqs;
   engine.max_num_batched_tokens = config.max_num_batched_tokens;

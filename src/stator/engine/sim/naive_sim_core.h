@@ -25,6 +25,8 @@ class NaiveSimCore final : public SimCore {
   bool has_work() const override { return !waiting_.empty() || !running_.empty(); }
   TimePoint start(TimePoint now) override;
   TimePoint interrupt(TimePoint) override { return outcome_.end; }
+  void list_ends(std::vector<TimePoint>& ends) const override { ends.push_back(outcome_.end); }
+  void keep_pace(std::span<const TimePoint> ends) override { outcome_.end = ends.front(); }
   void finish(SimOutcome& outcome) override;
   Load load() const override;
   void fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& lost) override;

@@ -23,6 +23,9 @@ Status validate(const SimEngineConfig& config) {
     return refuse(fmt::format("max_num_seqs must be from 1 to max_num_batched_tokens ({}), is {}",
                               config.max_num_batched_tokens, config.max_num_seqs));
   }
+  if (config.dp_size == 0 || config.dp_size > kSimRanksMax) {
+    return refuse(fmt::format("dp_size must be from 1 to {}, is {}", kSimRanksMax, config.dp_size));
+  }
   const auto probability = [](double value) { return value >= 0 && value <= 1; };
   if (!std::ranges::all_of(config.draft_acceptance, probability)) {
     return refuse("the acceptance of draft tokens must be numbers from 0 to 1");
@@ -36,6 +39,7 @@ Status validate(const SimEngineConfig& config) {
 
 void SimOutcome::clear() {
   passes = 0;
+  dummy_passes = 0;
   prefill_tokens = 0;
   preemptions = 0;
   offloaded_blocks = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "stator/blocks/block_hash.h"
@@ -31,6 +32,7 @@ struct SimEngineConfig {
   uint32_t blocks = 16'384;
   uint32_t host_blocks = 0;  ///< KV blocks kept in host memory, 0 = no such tier
   perf::HostLink host_link;
+  uint32_t dp_size = 1;  ///< data-parallel ranks, each with all this of its own; see SimRanks
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 8192;  ///< at least max_num_seqs
   uint32_t max_model_len = 0;              ///< longer prompts are refused; 0 = no limit
@@ -45,6 +47,8 @@ struct SimEngineConfig {
   std::vector<double> draft_acceptance;
   bool publish_events = true;
 };
+
+inline constexpr uint32_t kSimRanksMax = 1024;  ///< of one engine
 
 /// kInvalidArgument that names the value to change.
 Status validate(const SimEngineConfig& config);
@@ -86,6 +90,7 @@ struct SimOutcome {
   TimePoint start{};
   TimePoint end{};
   uint64_t passes = 0;
+  uint64_t dummy_passes = 0;    ///< of a rank without work, see SimRanks
   uint64_t prefill_tokens = 0;  ///< prompt tokens computed
   uint32_t preemptions = 0;
   uint64_t offloaded_blocks = 0;    ///< copied to host memory
@@ -126,6 +131,11 @@ class SimCore {
   /// A request was submitted at `now`, while busy: the time when finish() is due now. Only passes
   /// that begin after `now` are put off.
   virtual TimePoint interrupt(TimePoint now) = 0;
+  /// When the passes under way will end, in order, appended to `ends`.
+  virtual void list_ends(std::vector<TimePoint>& ends) const = 0;
+  /// Others must be waited for (see SimRanks): only so many of the passes under way take place, and
+  /// they end at `ends`, no sooner than they would.
+  virtual void keep_pace(std::span<const TimePoint> ends) = 0;
   /// Ends the passes under way; `outcome` is cleared first.
   virtual void finish(SimOutcome& outcome) = 0;
   virtual Load load() const = 0;

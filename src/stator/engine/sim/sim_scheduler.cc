@@ -314,6 +314,9 @@ Duration SimScheduler::decode_time(uint64_t pass) const {
 }
 
 TimePoint SimScheduler::end_of(uint64_t passes) const {
+  if (!step_.paced.empty()) {
+    return step_.paced[passes - 1];
+  }
   TimePoint end = step_.start + step_.prefill;
   if (!timing_.reads_context()) {
     return end + step_.decode * static_cast<int64_t>(passes);
@@ -354,6 +357,19 @@ TimePoint SimScheduler::interrupt(TimePoint now) {
   return end_of(step_.passes);
 }
 
+void SimScheduler::list_ends(std::vector<TimePoint>& ends) const {
+  TimePoint end = step_.start + step_.prefill;
+  for (uint64_t pass = 0; pass < step_.passes; ++pass) {
+    end += timing_.reads_context() ? decode_time(pass) : step_.decode;
+    ends.push_back(end);
+  }
+}
+
+void SimScheduler::keep_pace(std::span<const TimePoint> ends) {
+  step_.passes = ends.size();
+  step_.paced.assign(ends.begin(), ends.end());
+}
+
 // The end of passes.
 
 void SimScheduler::finish(SimOutcome& outcome) {
@@ -382,9 +398,8 @@ void SimScheduler::fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& l
   uint64_t ended = 0;
   if (busy()) {
     last = step_.start;
-    TimePoint end = step_.start + step_.prefill;
-    for (; ended < step_.passes && (end += decode_time(ended)) <= now; ++ended) {
-      last = end;
+    while (ended < step_.passes && end_of(ended + 1) <= now) {
+      last = end_of(++ended);
     }
   }
   if (ended > 0) {
@@ -414,6 +429,14 @@ void SimScheduler::count_gaps(SimOutcome& outcome) {
   fresh_.clear();
   const uint64_t requests = decoding();
   if (requests == 0) {
+    return;
+  }
+  if (!step_.paced.empty()) {
+    TimePoint before = step_.start;
+    for (uint64_t pass = 0; pass < step_.passes; ++pass) {
+      outcome.gaps.push_back({step_.paced[pass] - before, requests});
+      before = step_.paced[pass];
+    }
     return;
   }
   if (!timing_.reads_context()) {

@@ -31,6 +31,8 @@ class SimScheduler final : public SimCore {
   bool has_work() const override { return !waiting_.empty() || !running_.empty(); }
   TimePoint start(TimePoint now) override;
   TimePoint interrupt(TimePoint now) override;
+  void list_ends(std::vector<TimePoint>& ends) const override;
+  void keep_pace(std::span<const TimePoint> ends) override;
   void finish(SimOutcome& outcome) override;
   Load load() const override;
   void fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& lost) override;
@@ -60,6 +62,7 @@ class SimScheduler final : public SimCore {
     Duration prefill{};
     Duration decode{};  // of the first pass, and of all if the timing does not read the context
     perf::PassShape shape;
+    std::vector<TimePoint> paced;  // when its passes end, where others must be waited for
   };
 
   uint32_t length(const Sequence& sequence) const;

@@ -22,6 +22,8 @@ class TokenSimCore final : public SimCore {
   bool has_work() const override { return !inbox_.empty() || !scheduler_.idle(); }
   TimePoint start(TimePoint now) override;
   TimePoint interrupt(TimePoint) override { return outcome_.end; }
+  void list_ends(std::vector<TimePoint>& ends) const override { ends.push_back(outcome_.end); }
+  void keep_pace(std::span<const TimePoint> ends) override { outcome_.end = ends.front(); }
   void finish(SimOutcome& outcome) override;
   Load load() const override;
   void fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& lost) override;

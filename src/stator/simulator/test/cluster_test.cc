@@ -109,6 +109,39 @@ TEST(Cluster, KvRoutingFindsMoreInTheCachesThanRoundRobin) {
   EXPECT_GT(kv.report.cached_ratio, turns.report.cached_ratio * 1.1);
 }
 
+TEST(Cluster, RanksAreTargetsOfTheRouterAndWaitForEachOther) {
+  ClusterConfig config = small_fleet("round_robin");
+  config.workers = 1;
+  config.engine.dp_size = 2;
+  const std::vector<TraceRequest> requests = {
+      {.line = 1, .input_tokens = 64, .output_tokens = 1, .hash_ids = {}},
+      {.line = 2, .input_tokens = 1000, .output_tokens = 1, .hash_ids = {}}};
+  const Simulated ranks = simulate(config, requests);
+  config.workers = 2;
+  config.engine.dp_size = 1;
+  const Simulated workers = simulate(config, requests);
+
+  ASSERT_EQ(ranks.records.size(), 2);
+  EXPECT_EQ(ranks.records[0].first_token, ranks.records[1].first_token);
+  EXPECT_EQ(ranks.report.passes, 2);
+  EXPECT_NE(workers.records[0].first_token, workers.records[1].first_token);
+}
+
+TEST(Cluster, RoutersKnowWhichRankHoldsWhat) {
+  ClusterConfig config = small_fleet("kv");
+  config.workers = 1;
+  config.engine.dp_size = 3;
+  const Simulated kv = simulate(config, make_requests(3, 300));
+  config.router.mode = "round_robin";
+  const Simulated turns = simulate(config, make_requests(3, 300));
+
+  EXPECT_EQ(kv.report.completed, 300);
+  EXPECT_GT(kv.report.cached_ratio, turns.report.cached_ratio * 1.1);
+  EXPECT_GT(kv.report.dummy_passes, 0U);
+  ASSERT_EQ(kv.report.per_worker.size(), 1);
+  EXPECT_LE(kv.report.per_worker[0].busy_ms, kv.report.duration_ms);
+}
+
 TEST(Cluster, HostMemoryServesWhatTheDeviceForgot) {
   ClusterConfig config = small_fleet("kv");
   const Simulated without = simulate(config, make_requests(3, 300));

@@ -105,6 +105,7 @@ ClusterConfig random_fleet(Random& random) {
   engine.preemption =
       random.below(3) == 0 ? engine::SimPreemption::kOldest : engine::SimPreemption::kNewest;
   engine.speedup = random.below(3) == 0 ? 1.7 : 1;
+  engine.dp_size = random.below(3) == 0 ? 2 + static_cast<uint32_t>(random.below(3)) : 1;
   return config;
 }
 
@@ -115,6 +116,7 @@ struct Outcome {
   uint64_t rejected = 0;
   uint64_t migrated = 0;
   uint64_t shed = 0;
+  uint64_t dummy_passes = 0;
 };
 
 /// Up and down, at times that depend on what was measured.
@@ -149,6 +151,7 @@ Outcome simulate(ClusterConfig config, engine::SimPasses passes, uint64_t trace_
   outcome.rejected = report.rejected;
   outcome.migrated = report.migrated;
   outcome.shed = report.shed;
+  outcome.dummy_passes = report.dummy_passes;
   EXPECT_EQ(report.requests, 60);
   EXPECT_EQ(recorder.ended(), 60);
   const NamedReport named{"random", report};
@@ -177,6 +180,7 @@ TEST(CompressedCore, GivesTheReportsOfTheNaiveOneOnAThousandWorkloads) {
   uint64_t with_rejections = 0;
   uint64_t with_migrations = 0;
   uint64_t with_shedding = 0;
+  uint64_t with_idle_ranks = 0;
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
     Random random(seed);
     const ClusterConfig config = random_fleet(random);
@@ -192,12 +196,14 @@ TEST(CompressedCore, GivesTheReportsOfTheNaiveOneOnAThousandWorkloads) {
     with_rejections += naive.rejected > 0 ? 1 : 0;
     with_migrations += naive.migrated > 0 ? 1 : 0;
     with_shedding += naive.shed > 0 ? 1 : 0;
+    with_idle_ranks += naive.dummy_passes > 0 ? 1 : 0;
   }
   // The workloads reach what is hard.
   EXPECT_GT(with_preemptions, 100);
   EXPECT_GT(with_rejections, 50);
   EXPECT_GT(with_migrations, 100);
   EXPECT_GT(with_shedding, 30);
+  EXPECT_GT(with_idle_ranks, 200);
 }
 
 }  // namespace
