@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "stator/engine/sim/sim_core.h"
 #include "stator/router/router_service.h"
 
 namespace stator::cli {
@@ -112,6 +113,10 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
       "engine.host_blocks", engine.host_blocks, 0, 1U << 30,
       "KV blocks per worker in host memory, for those evicted from the device (sim engine)",
       {.flag = "host-blocks"});
+  schema.integer("engine.dp_size", worker.sim_dp_size, 1, engine::kSimRanksMax,
+                 "data-parallel attention ranks per worker, each with a scheduler and KV blocks of "
+                 "its own; their passes last as long as the slowest one's (sim engine)",
+                 {.flag = "dp-size"});
   schema.integer("engine.max_num_seqs", engine.max_num_seqs, 1, 1 << 20,
                  "sequences running at once", {.flag = "max-num-seqs"});
   schema.integer("engine.max_num_batched_tokens", engine.max_num_batched_tokens, 0, 1 << 24,

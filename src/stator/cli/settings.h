@@ -79,6 +79,7 @@ struct WorkerSettings {
   engine::EngineConfig engine_config;
   EngineServerSettings server;  ///< for engines that are servers
   engine::SimKnobs sim;
+  uint32_t sim_dp_size = 1;     ///< data-parallel ranks of a simulated engine
   Duration sim_startup_time{};  ///< until it takes requests
   std::string sim_reply;        ///< file with what the simulated engine says; empty: drawn tokens
 };

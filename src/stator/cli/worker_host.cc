@@ -187,10 +187,19 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
     config.max_num_batched_tokens =
         loaded_->cpu != nullptr ? kCpuBatchedTokensDefault : kSimBatchedTokensDefault;
   }
-  STATOR_TRY(auto runner, make_runner(config));
+  const bool simulated = config.kind == "sim";
+  if (!simulated && settings_.worker.sim_dp_size > 1) {
+    return Error(Code::kInvalidArgument, fmt::format("engine.dp_size {}: engine '{}' has one rank",
+                                                     settings_.worker.sim_dp_size, config.kind));
+  }
+  std::vector<std::unique_ptr<engine::ModelRunner>> runners;
+  for (uint32_t rank = 0; rank < settings_.worker.sim_dp_size; ++rank) {
+    STATOR_TRY(auto runner, make_runner(config));
+    runners.push_back(std::move(runner));
+  }
   Worker worker;
-  STATOR_TRY(worker.engine, make_engine(config, std::move(runner), clock_, metrics_));
-  if (config.kind == "sim") {
+  STATOR_TRY(worker.engine, make_engine(config, std::move(runners), clock_, metrics_));
+  if (simulated) {
     worker.ready_at = clock_.now() + settings_.worker.sim_startup_time;
   }
   return worker;

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "stator/core/assert.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/core/engine_metrics.h"
 #include "stator/engine/core/scheduler.h"
@@ -38,19 +39,45 @@ struct Close {
 };
 using Command = std::variant<Submit, Cancel, Close>;
 
+/// A data-parallel rank.
+struct Rank {
+  Rank(const EngineConfig& config, std::unique_ptr<ModelRunner> runner_in, Metrics& metrics_in,
+       std::string_view name)
+      : runner(std::move(runner_in)), scheduler(config), metrics(metrics_in, name) {}
+  const std::unique_ptr<ModelRunner> runner;
+  Scheduler scheduler;
+  EngineMetrics metrics;
+  std::vector<Sampled> sampled;  // of the pass under way
+  uint32_t tokens = 0;           // it computes
+};
+
+LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
+  LoadReport sum;
+  for (const auto& rank : ranks) {
+    const LoadReport load = rank->scheduler.load();
+    sum.kv_used_blocks += load.kv_used_blocks;
+    sum.kv_cached_blocks += load.kv_cached_blocks;
+    sum.kv_total_blocks += load.kv_total_blocks;
+    sum.running += load.running;
+    sum.waiting += load.waiting;
+    sum.prefix_hit_tokens += load.prefix_hit_tokens;
+    sum.prefix_query_tokens += load.prefix_query_tokens;
+    sum.preemptions += load.preemptions;
+  }
+  return sum;
+}
+
 /// V1  Submits in the inbox plus waiting requests ≤ waiting_max, so the scheduler never refuses
 ///     one; cancels and closes in the inbox ≤ submits ever live, so the inbox is bounded.
-/// V2  scheduler_, runner_ and their scratch belong to the engine's thread (to stop()'s caller if
-///     the engine was never started).
+/// V2  The ranks belong to the engine's thread (to stop()'s caller if the engine was never
+///     started).
 /// Locks are never nested, except lifecycle_mutex_, which is outermost.
 class EngineService final : public Engine {
  public:
-  EngineService(const EngineConfig& config, std::unique_ptr<ModelRunner> runner, Clock& clock,
-                Metrics& metrics)
+  EngineService(const EngineConfig& config, std::vector<std::unique_ptr<ModelRunner>> runners,
+                Clock& clock, Metrics& metrics)
       : config_(config),
-        runner_(std::move(runner)),
         clock_(clock),
-        metrics_(metrics, config.name),
         info_{.kind = config.kind,
               .version = config.version,
               .block_size = config.block_size,
@@ -58,12 +85,19 @@ class EngineService final : public Engine {
               .max_model_len = config.max_model_len,
               .max_num_seqs = config.max_num_seqs,
               .max_num_batched_tokens = config.max_num_batched_tokens,
-              .vocab_size = runner_->vocab_size(),
+              .vocab_size = runners.front()->vocab_size(),
+              .dp_size = static_cast<uint32_t>(runners.size()),
               .structured_output = config.structured_output,
               .structured_replay = config.structured_output},
-        scheduler_(config),
-        events_(config.dp_rank),
-        load_(scheduler_.load()) {}
+        events_(config.dp_rank) {
+    const bool alone = runners.size() == 1;
+    for (std::unique_ptr<ModelRunner>& runner : runners) {
+      ranks_.push_back(std::make_unique<Rank>(
+          config, std::move(runner), metrics,
+          alone ? config.name : fmt::format("{}.dp{}", config.name, ranks_.size())));
+    }
+    load_ = sum(ranks_);
+  }
   ~EngineService() override { stop(); }
   EngineService(const EngineService&) = delete;
   EngineService& operator=(const EngineService&) = delete;
@@ -85,7 +119,10 @@ class EngineService final : public Engine {
   bool take_commands();
   void apply(Command& command);
   void step();
+  bool idle() const;
+  Rank& rank_for(const EngineRequest& request);
   void publish();
+  void commit(TimePoint begin);
   void tell_events();
   void wait_out(TimePoint begin, Duration pass);
   void deliver(std::vector<SessionOutput>& outputs);
@@ -94,12 +131,10 @@ class EngineService final : public Engine {
   void wake() STATOR_REQUIRES(mutex_);
 
   const EngineConfig config_;
-  const std::unique_ptr<ModelRunner> runner_;
   Clock& clock_;
-  EngineMetrics metrics_;
   const EngineInfo info_;
-  Scheduler scheduler_;
-  std::vector<Sampled> sampled_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<const StepPlan*> plans_;  // of the ranks, in a step
   std::vector<Command> commands_;
   bool reset_now_ = false;
   TimePoint pass_end_{};  // of the last modelled pass, unless there was nothing to do since
@@ -177,6 +212,10 @@ void EngineService::close_session(SessionId session) {
 
 Status EngineService::submit(SessionId session, EngineRequest request) {
   STATOR_CHECK(validate(request, config_, info_.vocab_size));
+  if (request.dp_rank && *request.dp_rank >= info_.dp_size) {
+    return Error(Code::kInvalidArgument, fmt::format("dp_rank {}: this engine has {} (dp_size)",
+                                                     *request.dp_rank, info_.dp_size));
+  }
   const MutexLock lock(mutex_);
   if (stopping_) {
     return Error(Code::kDraining, "the engine is shutting down");
@@ -233,7 +272,7 @@ bool EngineService::take_commands() {
   {
     MutexLock lock(mutex_);
     sleeping_ = true;
-    while (!stopping_ && !reset_requested_ && inbox_.empty() && scheduler_.idle()) {
+    while (!stopping_ && !reset_requested_ && inbox_.empty() && idle()) {
       work_.wait(lock);
       pass_end_ = {};
     }
@@ -251,8 +290,8 @@ bool EngineService::take_commands() {
     std::vector<Command>().swap(
         commands_);  // thousands came at once: their room is not kept for the next burst
   }
-  if (reset_now_) {
-    scheduler_.reset_prefix_cache();
+  for (size_t i = 0; reset_now_ && i < ranks_.size(); ++i) {
+    ranks_[i]->scheduler.reset_prefix_cache();
   }
   return go_on;
 }
@@ -260,7 +299,8 @@ bool EngineService::take_commands() {
 void EngineService::apply(Command& command) {
   if (auto* submit = std::get_if<Submit>(&command)) {
     const RequestKey key = submit->request.key;
-    Status added = scheduler_.add(submit->session, std::move(submit->request), clock_.now());
+    Scheduler& scheduler = rank_for(submit->request).scheduler;
+    Status added = scheduler.add(submit->session, std::move(submit->request), clock_.now());
     if (!added) {
       std::vector<SessionOutput> refused(1);
       refused[0].session = submit->session;
@@ -268,49 +308,94 @@ void EngineService::apply(Command& command) {
       deliver(refused);
     }
   } else if (auto* cancel = std::get_if<Cancel>(&command)) {
-    scheduler_.cancel(cancel->session, cancel->key);
+    for (const auto& rank : ranks_) {
+      rank->scheduler.cancel(cancel->session, cancel->key);
+    }
   } else {
-    scheduler_.cancel_session(std::get<Close>(command).session);
+    for (const auto& rank : ranks_) {
+      rank->scheduler.cancel_session(std::get<Close>(command).session);
+    }
   }
+}
+
+bool EngineService::idle() const {
+  return std::ranges::all_of(ranks_, [](const auto& rank) { return rank->scheduler.idle(); });
+}
+
+Rank& EngineService::rank_for(const EngineRequest& request) {
+  if (request.dp_rank) {
+    return *ranks_[*request.dp_rank];
+  }
+  return **std::ranges::min_element(ranks_, {}, [](const auto& rank) {
+    return rank->scheduler.running_count() + rank->scheduler.waiting_count();
+  });
 }
 
 void EngineService::step() {
   const TimePoint begin = clock_.now();
-  const StepPlan& plan = scheduler_.plan(begin);
-  if (!plan.copies.empty()) {
-    runner_->copy_blocks(plan.copies);
+  bool computes = false;
+  Duration pass{};
+  for (const auto& rank : ranks_) {
+    const StepPlan& plan = rank->scheduler.plan(begin);
+    if (!plan.copies.empty()) {
+      rank->runner->copy_blocks(plan.copies);
+    }
+    rank->sampled.clear();
+    rank->sampled.resize(plan.slices.size());
+    rank->tokens = plan.tokens;
+    computes = computes || !plan.empty();
+    pass = std::max(pass, plan.empty() ? Duration() : rank->runner->pass_time(plan.shape));
+    plans_.push_back(&plan);
   }
   publish();
-  if (!plan.empty()) {
-    sampled_.clear();
-    sampled_.resize(plan.slices.size());
-    runner_->run(plan.slices, sampled_);
-    wait_out(begin, runner_->pass_time(plan.shape));
-    const uint32_t tokens = plan.tokens;
-    std::vector<SessionOutput>& outputs = scheduler_.commit(sampled_);
-    publish();
-    deliver(outputs);
-    metrics_.observe_step(tokens, clock_.now() - begin);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (!plans_[i]->empty()) {
+      ranks_[i]->runner->run(plans_[i]->slices, ranks_[i]->sampled);
+    }
+  }
+  plans_.clear();
+  if (computes) {
+    wait_out(begin, pass);
+    commit(begin);
   }
   tell_events();
 }
 
+void EngineService::commit(TimePoint begin) {
+  for (const auto& rank : ranks_) {
+    if (!rank->sampled.empty()) {
+      std::vector<SessionOutput>& outputs = rank->scheduler.commit(rank->sampled);
+      publish();
+      deliver(outputs);
+      rank->metrics.observe_step(rank->tokens, clock_.now() - begin);
+    }
+  }
+}
+
 void EngineService::tell_events() {
-  std::vector<kv::KvEvent> of_host;
-  for (kv::KvEventData& data : scheduler_.take_host_events()) {
-    of_host.push_back({.dp_rank = config_.dp_rank,
-                       .tier = kv::StorageTier::kHostPinned,
-                       .data = std::move(data)});
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Scheduler& scheduler = ranks_[i]->scheduler;
+    const uint32_t dp_rank = config_.dp_rank + static_cast<uint32_t>(i);
+    std::vector<kv::KvEvent> told;
+    for (kv::KvEventData& data : scheduler.take_host_events()) {
+      told.push_back(
+          {.dp_rank = dp_rank, .tier = kv::StorageTier::kHostPinned, .data = std::move(data)});
+    }
+    for (kv::KvEventData& data : scheduler.take_events()) {
+      told.push_back({.dp_rank = dp_rank, .data = std::move(data)});
+    }
+    if (!told.empty()) {
+      events_.append(std::move(told));
+    }
   }
-  if (!of_host.empty()) {
-    events_.append(std::move(of_host));
-  }
-  events_.append(scheduler_.take_events());
 }
 
 void EngineService::publish() {
-  const LoadReport load = scheduler_.load();
-  metrics_.update(load, scheduler_.totals(), scheduler_.host_tier());
+  for (const auto& rank : ranks_) {
+    rank->metrics.update(rank->scheduler.load(), rank->scheduler.totals(),
+                         rank->scheduler.host_tier());
+  }
+  const LoadReport load = sum(ranks_);
   const MutexLock lock(mutex_);
   load_ = load;
 }
@@ -346,7 +431,9 @@ void EngineService::deliver(std::vector<SessionOutput>& outputs) {
 
 void EngineService::fail_everything() {
   const Error error(Code::kDraining, "the engine is shutting down");
-  deliver(scheduler_.fail_all(error));
+  for (const auto& rank : ranks_) {
+    deliver(rank->scheduler.fail_all(error));
+  }
   tell_events();
   publish();
 }
@@ -354,17 +441,27 @@ void EngineService::fail_everything() {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
-                                            std::unique_ptr<ModelRunner> runner, Clock& clock,
-                                            Metrics& metrics) {
-  config.structured_output = runner->structured_output();
-  config.draft_tokens = runner->draft_tokens();
-  if (config.host_blocks > 0 && !runner->supports_host_tier()) {
+                                            std::vector<std::unique_ptr<ModelRunner>> runners,
+                                            Clock& clock, Metrics& metrics) {
+  STATOR_ASSERT(!runners.empty(), "an engine has at least one rank");
+  const ModelRunner& runner = *runners.front();
+  config.structured_output = runner.structured_output();
+  config.draft_tokens = runner.draft_tokens();
+  if (config.host_blocks > 0 && !runner.supports_host_tier()) {
     return Error(
         Code::kUnsupported,
         fmt::format("engine '{}' has no KV blocks in host memory (host_blocks)", config.kind));
   }
-  STATOR_TRY(const EngineConfig resolved, resolve(std::move(config), runner->max_model_len()));
-  return std::make_unique<EngineService>(resolved, std::move(runner), clock, metrics);
+  STATOR_TRY(const EngineConfig resolved, resolve(std::move(config), runner.max_model_len()));
+  return std::make_unique<EngineService>(resolved, std::move(runners), clock, metrics);
+}
+
+Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
+                                            std::unique_ptr<ModelRunner> runner, Clock& clock,
+                                            Metrics& metrics) {
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  runners.push_back(std::move(runner));
+  return make_engine(std::move(config), std::move(runners), clock, metrics);
 }
 
 }  // namespace stator::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
@@ -12,7 +13,10 @@
 
 namespace stator::engine {
 
-/// A complete engine: one thread that owns a scheduler and drives `runner` step by step.
+/// A complete engine: one thread that owns a scheduler and drives a runner step by step, or several
+/// of both, one for each of `runners`: data-parallel ranks, each with the KV blocks and limits of
+/// `config` of its own. The ranks' passes begin together and last as long as the slowest one's. A
+/// request without a dp_rank goes to the rank with the fewest requests.
 ///
 ///   STATOR_TRY(auto engine, make_engine(config, std::move(runner), clock, metrics));
 ///   STATOR_CHECK(engine->start());
@@ -30,7 +34,11 @@ namespace stator::engine {
 /// `metrics` outlive the engine.
 ///
 /// Errors: kInvalidArgument if the config contradicts itself or the runner; the message names the
-/// key.
+/// key. There is at least one runner.
+Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
+                                            std::vector<std::unique_ptr<ModelRunner>> runners,
+                                            Clock& clock, Metrics& metrics);
+/// Of one rank.
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::unique_ptr<ModelRunner> runner, Clock& clock,
                                             Metrics& metrics);

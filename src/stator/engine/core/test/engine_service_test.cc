@@ -159,6 +159,52 @@ TEST_F(EngineServiceTest, DescribesItself) {
   EXPECT_EQ(engine->info().total_blocks, 256U);
 }
 
+TEST_F(EngineServiceTest, RanksHaveCachesOfTheirOwnAndTellWhoseTheyAre) {
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  runners.push_back(unlimited_runner(4));
+  runners.push_back(unlimited_runner(4));
+  const auto engine = std::move(*make_engine(small_config(), std::move(runners), clock_, metrics_));
+  EXPECT_EQ(engine->info().dp_size, 2U);
+  EXPECT_EQ(engine->load().kv_total_blocks, 2 * small_config().total_blocks);
+  const SessionId session = engine->open_session(sink_);
+  EngineRequest pinned = request(1, 10, 2);
+  pinned.dp_rank = 1;
+  ASSERT_TRUE(engine->submit(session, pinned));
+  ASSERT_TRUE(engine->submit(session, request(2, 10, 2, 5)));  // the other rank has less to do
+  EngineRequest nowhere = request(3, 10, 2);
+  nowhere.dp_rank = 2;
+  EXPECT_THAT(engine->submit(session, nowhere).error().message(), HasSubstr("dp_rank 2"));
+  ASSERT_TRUE(engine->start());
+  EXPECT_EQ(sink_.wait_for_end(key(1)).tokens, run_alone(request(1, 10, 2)).tokens);
+  EXPECT_EQ(sink_.wait_for_end(key(2)).tokens, run_alone(request(2, 10, 2, 5)).tokens);
+  engine->stop();
+
+  std::map<uint32_t, int> stored;
+  for (const kv::EventLog::Run& run : engine->events().snapshot().stored) {
+    stored[run.dp_rank] += static_cast<int>(run.blocks.size());
+  }
+  EXPECT_EQ(stored[0], 2);
+  EXPECT_EQ(stored[1], 2);
+}
+
+TEST_F(EngineServiceTest, NoRankIsAheadOfAnother) {
+  auto gated = std::make_unique<GatedRunner>(unlimited_runner(4));
+  GatedRunner& slow = *gated;
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  runners.push_back(unlimited_runner(4));
+  runners.push_back(std::move(gated));
+  const auto engine = std::move(*make_engine(small_config(), std::move(runners), clock_, metrics_));
+  const SessionId session = engine->open_session(sink_);
+  ASSERT_TRUE(engine->submit(session, request(1, 10, 3)));  // the first rank's
+  ASSERT_TRUE(engine->submit(session, request(2, 10, 3)));
+  ASSERT_TRUE(engine->start());
+  slow.wait_entered();
+  EXPECT_EQ(sink_.steps(), 0U);
+  slow.open();
+  EXPECT_EQ(sink_.wait_for_end(key(1)).tokens.size(), 3U);
+  EXPECT_EQ(sink_.wait_for_end(key(2)).tokens.size(), 3U);
+}
+
 TEST_F(EngineServiceTest, ABadConfigIsRefusedByName) {
   EngineConfig config = small_config();
   config.total_blocks = 1;
