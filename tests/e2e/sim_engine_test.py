@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Live simulated workers with data-parallel ranks."""
+"""Live simulated workers: data-parallel ranks, and the faults they can be told to have. Whatever a faulty worker does, the answer is that of a
+healthy one."""
 
+import signal
 import subprocess
 import unittest
 
-from stator_process import BINARY, MODEL, MODEL_DIR, Serve, Split
+from stator_process import BINARY, MODEL, MODEL_DIR, Serve, Split, Stator, eventually
 
 FAST = ("--sim-speedup", "0")
 
@@ -58,6 +60,49 @@ class RanksTest(unittest.TestCase):
 
     def test_an_engine_without_ranks_says_so(self):
         self.assertIn("engine.dp_size", refused_start("--engine", "cpu", "--dp-size", "2"))
+
+
+class FaultsTest(unittest.TestCase):
+    def deploy(self, *faults: str) -> Split:
+        """A healthy worker and one with faults; a frontend that does not wait long."""
+        deployment = Split("--frontend-stall-timeout", "1s", "--router", "round_robin", workers=1, worker_arguments=FAST)
+        self.addCleanup(deployment.close)
+        self.healthy = [said(ask(deployment.http, f"story {i}")) for i in range(6)]
+        self.faulty = Stator("worker", str(MODEL_DIR), "--engine", "sim", *deployment.discovery, *FAST, *faults)
+        deployment.workers.append(self.faulty)
+        deployment.wait_for_workers(2)
+        return deployment
+
+    def assert_answers(self, deployment: Split) -> None:
+        for i, expected in enumerate(self.healthy):
+            self.assertEqual(said(ask(deployment.http, f"story {i}")), expected)
+
+    def test_refused_requests_go_elsewhere(self):
+        self.assert_answers(self.deploy("--sim-fault-refuse", "1"))
+
+    def test_requests_that_fail_go_on_elsewhere(self):
+        deployment = self.deploy("--sim-fault-fail", "1", "--sim-fault-after-tokens", "3")
+        self.assert_answers(deployment)
+        self.assertGreater(deployment.http.metric("dynamo_frontend_model_migration_total"), 0)
+
+    def test_requests_that_hang_go_on_elsewhere(self):
+        deployment = self.deploy("--sim-fault-hang", "1", "--sim-fault-after-tokens", "3")
+        self.assert_answers(deployment)
+        self.assertGreater(deployment.http.metric("dynamo_frontend_model_migration_total"), 0)
+
+    def test_a_frozen_worker_loses_its_requests_to_another(self):
+        deployment = self.deploy("--sim-fault-freeze-after-tokens", "3", "--sim-fault-freeze-time", "20s")
+        self.assert_answers(deployment)
+        self.assertGreater(deployment.http.metric("dynamo_frontend_model_migration_total"), 0)
+
+    def test_a_worker_that_dies_is_replaced(self):
+        deployment = self.deploy("--sim-fault-die-after-tokens", "3")
+        self.assert_answers(deployment)
+        self.assertEqual(eventually(self.faulty.process.poll, "the worker's death"), -signal.SIGKILL)
+
+    def test_faults_of_more_than_all_requests_are_refused(self):
+        said_ = refused_start("--engine", "sim", "--sim-fault-fail", "0.8", "--sim-fault-hang", "0.3")
+        self.assertIn("sim.fault_hang", said_)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ void describe_server(ConfigSchema& schema, EngineServerSettings& server) {
 
 void describe_simulated(ConfigSchema& schema, WorkerSettings& worker) {
   engine::describe(schema, worker.sim);
+  engine::describe(schema, worker.sim_faults);
   schema.duration("sim.startup_time", worker.sim_startup_time,
                   "a simulated worker is listed as starting for so long and gets no requests",
                   {.flag = "sim-startup-time"});

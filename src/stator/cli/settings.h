@@ -9,6 +9,7 @@
 #include "stator/core/config.h"
 #include "stator/core/result.h"
 #include "stator/engine/core/engine_config.h"
+#include "stator/engine/sim/sim_faults.h"
 #include "stator/engine/sim/sim_knobs.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/router/router.h"
@@ -79,6 +80,7 @@ struct WorkerSettings {
   engine::EngineConfig engine_config;
   EngineServerSettings server;  ///< for engines that are servers
   engine::SimKnobs sim;
+  engine::SimFaults sim_faults;
   uint32_t sim_dp_size = 1;     ///< data-parallel ranks of a simulated engine
   Duration sim_startup_time{};  ///< until it takes requests
   std::string sim_reply;        ///< file with what the simulated engine says; empty: drawn tokens

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -200,6 +201,12 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   Worker worker;
   STATOR_TRY(worker.engine, make_engine(config, std::move(runners), clock_, metrics_));
   if (simulated) {
+    const engine::SimFaults& faults = settings_.worker.sim_faults;
+    STATOR_CHECK(validate(faults));
+    if (faults.any()) {
+      worker.engine =
+          make_faulty_engine(std::move(worker.engine), faults, [] { ::raise(SIGKILL); }, metrics_);
+    }
     worker.ready_at = clock_.now() + settings_.worker.sim_startup_time;
   }
   return worker;
