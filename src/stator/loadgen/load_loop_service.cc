@@ -535,7 +535,7 @@ void LoadLoop::finish(Connection& connection, Outcome outcome, const std::string
     connection.wire.close();
   }
   if (connection.request.capacity() > kKeptRequestBytes) {
-    connection.request = {};
+    std::string().swap(connection.request);
   }
   if (connection.wire.open()) {
     connection.state = Connection::State::kIdle;

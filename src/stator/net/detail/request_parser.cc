@@ -129,7 +129,7 @@ size_t RequestParser::Core::feed_head(std::string_view bytes) {
   pending_.append(bytes);
   const size_t used = parse_head(pending_);
   if (headers_complete_ || refusal_) {
-    pending_ = std::string();
+    std::string().swap(pending_);  // an assigned empty string would leave the memory where it is
     // The old rest was incomplete, so the head ends within `bytes`.
     return used > old_bytes ? used - old_bytes : 0;
   }
