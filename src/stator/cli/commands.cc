@@ -16,7 +16,7 @@ const std::vector<Command> kCommands = {
                     "  stator serve /models/qwen --engine vllm --url http://a:8000,http://b:8000\n"
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
-     .setting_prefixes = "http,frontend,router,worker,engine,sim,system,hub,log,announce",
+     .setting_prefixes = "http,frontend,router,worker,engine,sim,sim_fault,system,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_serve},
@@ -40,7 +40,7 @@ const std::vector<Command> kCommands = {
          "--discovery file:/tmp/stator \\\n"
          "    --launch -- vllm serve /models/qwen --port 8000",
      .positional = "MODEL",
-     .setting_prefixes = "worker,engine,sim,discovery,events,rpc,system,hub,log,announce",
+     .setting_prefixes = "worker,engine,sim,sim_fault,discovery,events,rpc,system,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_worker},
@@ -247,7 +247,6 @@ const std::vector<Command> kCommands = {
                  {"--model-dir", "folder with tokenizer and chat template [none: ids only]"},
                  {"--served-model-name", "name in answers [the folder as typed, else m]"},
                  {"--vocab-size", "of a server without --model-dir [32000]"},
-                 {"--dp-size", "data-parallel ranks, each with its own cache [1]"},
                  {"--seed", "another seed is another model [0]"},
                  {"--speedup", "short for --sim-speedup"},
                  {"--release", "current, or old: names and forms before they changed [current]"},

@@ -23,6 +23,7 @@ using namespace std::chrono_literals;
 constexpr Duration kPoll = 10ms;
 constexpr uint32_t kBatchedTokensDefault = 8'192;
 constexpr uint32_t kContextDefault = 32'768;
+constexpr uint32_t kRanksMax = 64;  // each has ports of its own
 
 /// The options of one invocation, each read with its own complaint.
 class Options {
@@ -185,9 +186,11 @@ Result<fake_engine::FakeConfig> read_config(const Invocation& invocation, const 
     STATOR_CHECK(options.number("--slots", 1, 1'024, slots));
     config.engine.max_num_seqs = static_cast<uint32_t>(slots);
   }
-  uint64_t dp_size = 1;
-  STATOR_CHECK(options.number("--dp-size", 1, 64, dp_size));
-  config.dp_size = static_cast<uint32_t>(dp_size);
+  config.dp_size = settings.worker.sim_dp_size;
+  if (config.dp_size > kRanksMax) {
+    return Error(Code::kInvalidArgument, fmt::format("--dp-size must be at most {} here, is {}",
+                                                     kRanksMax, config.dp_size));
+  }
   STATOR_CHECK(options.number("--seed", 0, UINT64_MAX, config.seed));
   uint64_t requests_max = config.requests_max;
   STATOR_CHECK(options.number("--requests-max", 1, UINT32_MAX, requests_max));

@@ -119,7 +119,7 @@ class FaultyEngine final : public Engine {
     }
     if (stroke == Stroke::kRefuse) {
       metrics_.refused.add();
-      return Error(Code::kOverloaded, "the simulated engine refuses this one (sim.fault_refuse)");
+      return Error(Code::kOverloaded, "the simulated engine refuses this one (sim_fault.refuse)");
     }
     const bool strikes = stroke && sink != nullptr;
     if (strikes) {
@@ -239,7 +239,7 @@ void FaultySink::filter(StepOutput& output) {
         if (struck.stroke == Stroke::kFail) {
           told.failures.push_back(
               {.key = delta.key,
-               .error = Error(Code::kDisconnected, "the simulated engine fails (sim.fault_fail)")});
+               .error = Error(Code::kDisconnected, "the simulated engine fails (sim_fault.fail)")});
         }
       }
     }
@@ -275,7 +275,7 @@ Status validate(const SimFaults& faults) {
   const double struck = faults.refuse_rate + faults.fail_rate + faults.hang_rate;
   if (struck > 1) {
     return Error(Code::kInvalidArgument,
-                 fmt::format("sim.fault_refuse, sim.fault_fail and sim.fault_hang add up to {}, "
+                 fmt::format("sim_fault.refuse, sim_fault.fail and sim_fault.hang add up to {}, "
                              "must be at most 1",
                              struck));
   }
@@ -283,26 +283,26 @@ Status validate(const SimFaults& faults) {
 }
 
 void describe(ConfigSchema& schema, SimFaults& faults) {
-  schema.number("sim.fault_refuse", faults.refuse_rate, 0, 1,
+  schema.number("sim_fault.refuse", faults.refuse_rate, 0, 1,
                 "part of the requests that a simulated engine refuses as if it were full",
                 {.flag = "sim-fault-refuse"});
-  schema.number("sim.fault_fail", faults.fail_rate, 0, 1,
-                "part of the requests that fail after sim.fault_after_tokens",
+  schema.number("sim_fault.fail", faults.fail_rate, 0, 1,
+                "part of the requests that fail after sim_fault.after_tokens",
                 {.flag = "sim-fault-fail"});
-  schema.number("sim.fault_hang", faults.hang_rate, 0, 1,
-                "part of the requests of which nothing more is heard after sim.fault_after_tokens",
+  schema.number("sim_fault.hang", faults.hang_rate, 0, 1,
+                "part of the requests of which nothing more is heard after sim_fault.after_tokens",
                 {.flag = "sim-fault-hang"});
-  schema.integer("sim.fault_after_tokens", faults.after_tokens, 0, 1 << 30,
+  schema.integer("sim_fault.after_tokens", faults.after_tokens, 0, 1 << 30,
                  "of an answer, before it fails or hangs", {.flag = "sim-fault-after-tokens"});
-  schema.integer("sim.fault_freeze_after_tokens", faults.freeze_after_tokens, 0, int64_t{1} << 60,
+  schema.integer("sim_fault.freeze_after_tokens", faults.freeze_after_tokens, 0, int64_t{1} << 60,
                  "of all answers, after which a simulated engine stands still once, 0 = never",
                  {.flag = "sim-fault-freeze-after-tokens"});
-  schema.duration("sim.fault_freeze_time", faults.freeze_time, "how long it does",
+  schema.duration("sim_fault.freeze_time", faults.freeze_time, "how long it does",
                   {.flag = "sim-fault-freeze-time"});
-  schema.integer("sim.fault_die_after_tokens", faults.die_after_tokens, 0, int64_t{1} << 60,
+  schema.integer("sim_fault.die_after_tokens", faults.die_after_tokens, 0, int64_t{1} << 60,
                  "of all answers, after which the process is killed, 0 = never",
                  {.flag = "sim-fault-die-after-tokens"});
-  schema.integer("sim.fault_seed", faults.seed, 0, std::numeric_limits<int64_t>::max(),
+  schema.integer("sim_fault.seed", faults.seed, 0, std::numeric_limits<int64_t>::max(),
                  "of the choice of requests", {.flag = "sim-fault-seed"});
 }
 

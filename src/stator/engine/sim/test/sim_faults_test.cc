@@ -181,7 +181,7 @@ TEST_F(SimFaultsTest, AFrozenEngineIsThawedByStop) {
 TEST(SimFaults, PartsOfMoreThanAllAreRefused) {
   const Status valid = validate(SimFaults{.refuse_rate = 0.5, .fail_rate = 0.4, .hang_rate = 0.2});
   ASSERT_FALSE(valid.has_value());
-  EXPECT_THAT(valid.error().message(), HasSubstr("sim.fault_hang"));
+  EXPECT_THAT(valid.error().message(), HasSubstr("sim_fault.hang"));
   EXPECT_TRUE(validate(SimFaults{.fail_rate = 1}).has_value());
 }
 
