@@ -13,6 +13,9 @@ namespace stator::fault_sim {
 
 namespace {
 
+// Workers that lost their leases together are all listed again after so long.
+constexpr Duration kYoung = std::chrono::seconds(3);
+
 frontend::ModelSources make_sources(std::shared_ptr<const frontend::ModelAssets> assets,
                                     runtime::VirtualReplicaHub* replicas) {
   frontend::ModelSources sources;
@@ -47,6 +50,7 @@ FrontendNode::FrontendNode(Machine machine, const Settings& settings)
       fleet_(metrics_, Random::from_entropy()),
       compute_({.threads = 1}, machine.time.clock(), metrics_),
       encoder_(config_, metrics_, nullptr),
+      born_(machine.time.now()),
       discovery_(machine.store, machine.network, machine.time, machine.node),
       connector_(make_connector(machine, metrics_)),
       shard_(0, machine.time.clock(), metrics_) {
@@ -102,7 +106,8 @@ void FrontendNode::leave(VirtualClient& client) {
 }
 
 bool FrontendNode::ready() {
-  ready_ = ready_ || catalog_.takes_work();
+  const bool young = machine_.time.now() - born_ < kYoung;
+  ready_ = (ready_ && !young) || catalog_.takes_work();
   return ready_;
 }
 

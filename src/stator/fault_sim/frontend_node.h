@@ -53,8 +53,9 @@ class FrontendNode {
   void send(VirtualClient& client);
   void leave(VirtualClient& client);
 
-  /// It has known a worker that takes work: before that nobody sends requests to it, as with
-  /// /health.
+  /// Whether requests are sent to it. While it is young it is as /health says at this moment: if
+  /// all leases were lost just before, it may know nobody but a worker that is about to die. Later
+  /// on it stays ready, so that whoever forgets its workers is found out.
   bool ready();
   size_t active() const { return service_->active(); }
   int64_t leases() const { return catalog_.active_requests(); }
@@ -79,6 +80,7 @@ class FrontendNode {
   net::ComputePool compute_;
   frontend::PromptEncoder encoder_;
   std::atomic<frontend::Stage> stage_{frontend::Stage::kServing};
+  const TimePoint born_;
   bool ready_ = false;
   runtime::VirtualDiscovery discovery_;
   std::unique_ptr<runtime::Connector> connector_;

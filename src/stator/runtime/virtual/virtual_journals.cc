@@ -24,6 +24,11 @@ VirtualJournalHub* VirtualJournals::reach(NodeId from, JournalHub::HolderId hold
   return there ? known->second.hub : nullptr;
 }
 
+bool VirtualJournals::lists(JournalHub::HolderId holder) const {
+  const auto known = listed_.find(holder);
+  return known != listed_.end() && time_.now() < known->second.until;
+}
+
 Duration VirtualJournals::draw_latency() {
   return kLatencyMin + Duration(random_.below(static_cast<uint64_t>(kLatencyMore.count())));
 }
@@ -108,6 +113,12 @@ void VirtualJournalHub::append(HolderId holder, const std::vector<JournalPart>& 
 }
 
 void VirtualJournalHub::fetch(HolderId holder, StreamId stream, net::Shard& shard, Fetched done) {
+  if (!journals_.lists(holder)) {  // who is listed no more has no address that could be asked
+    auto answer =
+        std::make_shared<Result<std::vector<std::string>>>(Error(Code::kNotFound, "not held here"));
+    journals_.time_.on_loop(shard, [answer, done = std::move(done)] { done(*answer); });
+    return;
+  }
   call<Result<std::vector<std::string>>>(
       holder, kFetchDeadline, shard,
       [stream](VirtualJournalHub& peer) { return peer.read(stream); }, std::move(done));

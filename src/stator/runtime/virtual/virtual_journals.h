@@ -37,6 +37,7 @@ class VirtualJournals {
   };
   /// Null while it is dead, or `from` and it do not reach each other.
   VirtualJournalHub* reach(NodeId from, JournalHub::HolderId holder) const;
+  bool lists(JournalHub::HolderId holder) const;
   Duration draw_latency();
 
   net::VirtualTime& time_;
