@@ -105,6 +105,16 @@ class Tls(unittest.TestCase):
         eventually(lambda: http.metric("stator_router_replica_events_total") >= 3, "booked, computed, ended")
         self.assertEqual(http.metric("stator_router_replica_refused_callers_total"), 0)
 
+    def test_replaced_files_are_read_without_a_restart(self):
+        trust = self.ca.options("unused", "DNS:unused")[4:]
+        first_files = self.forger.options("second", "DNS:routers.stator", "IP:127.0.0.1")[:4]
+        http = self.join("--router-replica-sync", "true", "--router-replica-sync-tls-name", "routers.stator",
+                         "--rpc-tls-allowed-callers", "routers.stator", *first_files, *trust)
+        eventually(lambda: self.first.metric("stator_router_replica_call_failures_total") >= 2, "it is not believed")
+        self.ca.options("second", "DNS:routers.stator", "IP:127.0.0.1")
+        for each in (http, self.first):
+            eventually(lambda each=each: each.metric("stator_router_replica_snapshots_total") >= 1, "it asked, and was answered")
+
     def check_refused(self, http: Http):
         """The other one does not learn anything, and says once why; the first one serves."""
         eventually(lambda: http.metric("stator_router_replica_call_failures_total") >= 3, "it asks again and again")

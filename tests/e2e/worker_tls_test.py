@@ -114,6 +114,25 @@ class WorkerTls(unittest.TestCase):
                 load.result()
         self.assertEqual(set(statuses), {200})
 
+    def test_a_frontend_whose_files_are_replaced_is_let_in_without_a_restart(self):
+        deployment = self.deploy(self.ca.options("renewing", "URI:spiffe://test/stator/backend"))
+        eventually(lambda: "a caller is not allowed" in deployment.workers[0].log(), "refused with the first files")
+        self.ca.options("renewing", f"URI:{FRONTEND}")  # under the same names
+        deployment.wait_for_workers(1)
+        self.assertEqual(deployment.http.post(CHAT, BODY)[0], 200)
+
+    def test_a_worker_whose_files_are_replaced_is_believed_without_a_restart(self):
+        forger = Authority(self.ca.folder, "forger-of-workers")
+        trust = self.worker[4:]  # the right authority, and who may call
+        self.worker = [*forger.options("renewing-worker", "IP:127.0.0.1")[:4], *trust]
+        deployment = self.deploy(self.frontend)
+        eventually(lambda: "worker lost" in deployment.frontend.log(), "not believed with the first files")
+        self.assertEqual(deployment.http.request("GET", "/health")[0], 503)
+        self.ca.options("renewing-worker", "IP:127.0.0.1")
+        deployment.wait_for_workers(1)
+        self.assertEqual(deployment.http.post(CHAT, BODY)[0], 200)
+        self.assertIn("certificates renewed", deployment.workers[0].log())
+
     def test_half_of_the_files_is_a_usage_error(self):
         for role in (["frontend", "--port", "0"], ["worker", str(MODEL_DIR), "--engine", "sim"]):
             with tempfile.TemporaryDirectory() as folder:

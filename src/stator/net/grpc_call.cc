@@ -160,7 +160,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, GrpcCa
     transport_ = options_.tls == nullptr
                      ? detail::make_plain_transport(fd)
                      : detail::make_tls_client_transport(
-                           *options_.tls->state().context, fd,
+                           *options_.tls->state().context->current(), fd,
                            options_.server_name.empty() ? target_.host : options_.server_name);
     if (transport_ == nullptr) {
       fail("no memory for a TLS connection");

@@ -59,8 +59,9 @@ class GrpcServerConnection::Call final : public GrpcServerCall {
 std::shared_ptr<GrpcServerConnection> GrpcServerConnection::open(GrpcServerContext& context,
                                                                  FileDescriptor fd) {
   const auto& tls = context.options.tls;
-  auto transport = tls == nullptr ? make_plain_transport(fd.get())
-                                  : make_tls_server_transport(*tls->state().context, fd.get());
+  auto transport = tls == nullptr
+                       ? make_plain_transport(fd.get())
+                       : make_tls_server_transport(*tls->state().context->current(), fd.get());
   const std::string address = peer_address(fd.get());
   if (transport == nullptr || address.empty()) {
     return nullptr;

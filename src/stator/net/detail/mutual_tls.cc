@@ -58,6 +58,30 @@ int select_http2(SSL* /*ssl*/, const unsigned char** chosen, unsigned char* chos
   return outcome == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+Result<detail::SslContext> load_client_context(const std::filesystem::path& certificate,
+                                               const std::filesystem::path& key,
+                                               const std::filesystem::path& ca) {
+  STATOR_TRY(detail::SslContext context,
+             load_context(TLS_client_method(), SSL_VERIFY_PEER, certificate, key, ca));
+  if (SSL_CTX_set_alpn_protos(context.get(), kHttp2, std::size(kHttp2)) != 0) {
+    return Error(Code::kInternal, "OpenSSL offers no ALPN");
+  }
+  return context;
+}
+
+Result<detail::SslContext> load_server_context(const std::filesystem::path& certificate,
+                                               const std::filesystem::path& key,
+                                               const std::filesystem::path& ca) {
+  STATOR_TRY(detail::SslContext context,
+             load_context(TLS_server_method(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+                          certificate, key, ca));
+  // Sessions of other servers' clients are of no use here, and a context is needed to tell.
+  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_TICKET);
+  SSL_CTX_set_alpn_select_cb(context.get(), select_http2, nullptr);
+  return context;
+}
+
 }  // namespace
 
 ClientTls::ClientTls(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -68,10 +92,9 @@ Result<std::shared_ptr<const ClientTls>> ClientTls::load(const std::filesystem::
                                                          const std::filesystem::path& ca) {
   auto state = std::make_unique<State>();
   STATOR_TRY(state->context,
-             load_context(TLS_client_method(), SSL_VERIFY_PEER, certificate, key, ca));
-  if (SSL_CTX_set_alpn_protos(state->context.get(), kHttp2, std::size(kHttp2)) != 0) {
-    return Error(Code::kInternal, "OpenSSL offers no ALPN");
-  }
+             detail::RenewedContext::create({certificate, key, ca}, [certificate, key, ca] {
+               return load_client_context(certificate, key, ca);
+             }));
   return std::make_shared<const ClientTls>(std::move(state));
 }
 
@@ -83,12 +106,9 @@ Result<std::shared_ptr<const ServerTls>> ServerTls::load(const std::filesystem::
                                                          const std::filesystem::path& ca) {
   auto state = std::make_unique<State>();
   STATOR_TRY(state->context,
-             load_context(TLS_server_method(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
-                          certificate, key, ca));
-  // Sessions of other servers' clients are of no use here, and a context is needed to tell.
-  SSL_CTX_set_session_cache_mode(state->context.get(), SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_options(state->context.get(), SSL_OP_NO_TICKET);
-  SSL_CTX_set_alpn_select_cb(state->context.get(), select_http2, nullptr);
+             detail::RenewedContext::create({certificate, key, ca}, [certificate, key, ca] {
+               return load_server_context(certificate, key, ca);
+             }));
   return std::make_shared<const ServerTls>(std::move(state));
 }
 

@@ -13,6 +13,7 @@
 #include <climits>
 #include <utility>
 
+#include "stator/net/detail/renewed_context.h"
 #include "stator/net/detail/socket.h"
 
 namespace stator::net::detail {
@@ -73,7 +74,6 @@ class PlainTransport final : public Transport {
 
 struct SslDeleter {
   void operator()(SSL* ssl) const { SSL_free(ssl); }
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
 };
 
 std::string as_text(const ASN1_STRING& name) {
@@ -188,6 +188,27 @@ Error tls_file_error(std::string_view option, const std::string& path) {
           "cannot use " + std::string(option) + " \"" + path + "\": " + reason};
 }
 
+Result<SslContext> load_https_context(const std::string& cert_path, const std::string& key_path) {
+  ERR_clear_error();
+  SslContext owned(SSL_CTX_new(TLS_server_method()));
+  SSL_CTX* context = owned.get();
+  if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) {
+    return Error(Code::kInternal, "OpenSSL offers no TLS 1.2");
+  }
+  // Idle connections give their 16 KiB record buffers back; our output buffer may move and grow.
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  if (SSL_CTX_use_certificate_chain_file(context, cert_path.c_str()) != 1) {
+    return tls_file_error("--tls-cert-path", cert_path);
+  }
+  if (SSL_CTX_use_PrivateKey_file(context, key_path.c_str(), SSL_FILETYPE_PEM) != 1 ||
+      SSL_CTX_check_private_key(context) != 1) {
+    return tls_file_error("--tls-key-path", key_path);
+  }
+  return owned;
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> make_plain_transport(int fd) {
@@ -221,7 +242,7 @@ std::unique_ptr<Transport> make_tls_server_transport(ssl_ctx_st& context, int fd
 }
 
 struct TlsContext::State {
-  std::unique_ptr<SSL_CTX, SslDeleter> context;
+  std::unique_ptr<RenewedContext> context;
 };
 
 TlsContext::TlsContext(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -233,29 +254,15 @@ Result<std::unique_ptr<TlsContext>> TlsContext::load(const std::string& cert_pat
     return Error(Code::kInvalidArgument,
                  "TLS needs both a certificate and a key: give --tls-cert-path and --tls-key-path");
   }
-  ERR_clear_error();
   auto state = std::make_unique<State>();
-  state->context.reset(SSL_CTX_new(TLS_server_method()));
-  SSL_CTX* context = state->context.get();
-  if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) {
-    return Error(Code::kInternal, "OpenSSL offers no TLS 1.2");
-  }
-  // Idle connections give their 16 KiB record buffers back; our output buffer may move and grow.
-  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  if (SSL_CTX_use_certificate_chain_file(context, cert_path.c_str()) != 1) {
-    return tls_file_error("--tls-cert-path", cert_path);
-  }
-  if (SSL_CTX_use_PrivateKey_file(context, key_path.c_str(), SSL_FILETYPE_PEM) != 1 ||
-      SSL_CTX_check_private_key(context) != 1) {
-    return tls_file_error("--tls-key-path", key_path);
-  }
+  STATOR_TRY(state->context, RenewedContext::create({cert_path, key_path}, [cert_path, key_path] {
+               return load_https_context(cert_path, key_path);
+             }));
   return std::make_unique<TlsContext>(std::move(state));
 }
 
 std::unique_ptr<Transport> TlsContext::accept(int fd) const {
-  return make_tls_server_transport(*state_->context, fd);
+  return make_tls_server_transport(*state_->context->current(), fd);
 }
 
 }  // namespace stator::net::detail

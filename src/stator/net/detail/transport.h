@@ -61,7 +61,8 @@ std::unique_ptr<Transport> make_tls_client_transport(ssl_ctx_st& context, int fd
 /// The server's side, as `context` has it. Null when out of memory.
 std::unique_ptr<Transport> make_tls_server_transport(ssl_ctx_st& context, int fd);
 
-/// Certificate and key of a TLS server; TLS 1.2 or later. Thread-safe once made.
+/// Certificate and key of a TLS server, as the files are when a connection begins; TLS 1.2 or
+/// later. Thread-safe once made.
 class TlsContext {
  public:
   /// kInvalidArgument, naming the file, when certificate or key cannot be used.

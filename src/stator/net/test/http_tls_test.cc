@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "stator/net/http_client.h"
@@ -86,6 +87,27 @@ TEST_F(HttpTlsTest, ClosesAClientThatNeverShakesHands) {
   RawClient client = connect();
 
   EXPECT_EQ(client.read_to_end(), "");
+}
+
+// As a certificate manager does it: new files under the old names.
+TEST_F(HttpTlsTest, ANewConnectionHasTheNewCertificate) {
+  start_echo();
+  const TestCertificate renewed;
+  const auto put = [](const std::string& from, const std::string& to) {
+    std::filesystem::copy_file(from, to + ".new");
+    std::filesystem::rename(to + ".new", to);
+  };
+  const std::string trusted = certificate.cert_path() + ".trusted";
+  std::filesystem::copy_file(certificate.cert_path(), trusted);
+  options.tls_ca_path = trusted;
+
+  put(renewed.cert_path(), certificate.cert_path());  // half of it: not usable yet
+  EXPECT_TRUE(http_request({.url = url("/")}, options).has_value());
+
+  put(renewed.key_path(), certificate.key_path());
+  EXPECT_FALSE(http_request({.url = url("/")}, options).has_value());
+  options.tls_ca_path = renewed.cert_path();
+  EXPECT_TRUE(http_request({.url = url("/")}, options).has_value());
 }
 
 TEST_F(HttpTlsTest, NamesAKeyItCannotUse) {

@@ -3,37 +3,40 @@
 
 #include <fmt/format.h>
 #include <grpc/grpc_security_constants.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 
 namespace stator::runtime::detail {
 namespace {
 
-struct Pem {
-  std::string certificate;
-  std::string key;
-  std::string ca;
-};
+namespace tls = grpc::experimental;
 
-Result<std::string> read_pem(const std::filesystem::path& path) {
+// How soon replaced files are noticed by gRPC's own thread.
+constexpr unsigned kRefreshSeconds = 2;
+
+Status check_pem(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream content;
   content << file.rdbuf();
   if (!file || content.str().find("-----BEGIN") == std::string::npos) {
     return Error(Code::kIo, fmt::format("TLS file {} is missing or not PEM", path.string()));
   }
-  return content.str();
+  return {};
 }
 
-Result<Pem> read_all(const TlsFiles& files) {
-  Pem pem;
-  STATOR_TRY(pem.certificate, read_pem(files.certificate));
-  STATOR_TRY(pem.key, read_pem(files.key));
-  STATOR_TRY(pem.ca, read_pem(files.ca));
-  return pem;
+/// The files as they are at each handshake.
+Result<std::shared_ptr<tls::CertificateProviderInterface>> watch(const TlsFiles& files) {
+  STATOR_CHECK(check_pem(files.certificate));
+  STATOR_CHECK(check_pem(files.key));
+  STATOR_CHECK(check_pem(files.ca));
+  return std::make_shared<tls::FileWatcherCertificateProvider>(
+      files.key.string(), files.certificate.string(), files.ca.string(), kRefreshSeconds);
 }
 
 }  // namespace
@@ -43,12 +46,12 @@ Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
   if (!files) {
     return grpc::InsecureServerCredentials();
   }
-  STATOR_TRY(const Pem pem, read_all(*files));
-  grpc::SslServerCredentialsOptions options(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = pem.ca;
-  options.pem_key_cert_pairs.push_back({pem.key, pem.certificate});
-  return grpc::SslServerCredentials(options);
+  STATOR_TRY(auto provider, watch(*files));
+  tls::TlsServerCredentialsOptions options(std::move(provider));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return tls::TlsServerCredentials(options);
 }
 
 Result<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(
@@ -56,9 +59,12 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(
   if (!files) {
     return grpc::InsecureChannelCredentials();
   }
-  STATOR_TRY(const Pem pem, read_all(*files));
-  return grpc::SslCredentials(
-      {.pem_root_certs = pem.ca, .pem_private_key = pem.key, .pem_cert_chain = pem.certificate});
+  tls::TlsChannelCredentialsOptions options;
+  STATOR_TRY(auto provider, watch(*files));
+  options.set_certificate_provider(std::move(provider));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  return tls::TlsCredentials(options);
 }
 
 bool is_allowed(const std::vector<std::string>& names, const std::vector<std::string>& allowed) {

@@ -16,7 +16,8 @@
 
 namespace stator::runtime::detail {
 
-/// Plain without `files`. kIo names the file that cannot be read.
+/// Plain without `files`. kIo names the file that cannot be read. Files that are replaced are read
+/// again within seconds; handshakes from then on have the new ones.
 Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const std::optional<TlsFiles>& files);
 Result<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(
