@@ -24,17 +24,18 @@ cmake --build --preset fuzz --target fuzz_targets
 say "tests"
 results=build/test-results
 rm -rf "$results" && mkdir -p "$results"
-failed=0
-ctest --test-dir build/release -j "$(nproc)" --output-on-failure --output-junit "$PWD/$results/release.xml" "$@" >"$results/release.log" 2>&1 || failed=1
-grep -E '\*\*\*(Failed|Timeout|Skipped|Not Run|Exception)|tests passed|^The following|^Total' "$results/release.log" || true
-if [ "$failed" = 1 ]; then sed -n '/Errors while running/,$p' "$results/release.log"; grep -B2 -A40 -E '^\[  FAILED  \]|Error|error' "$results/release.log" | head -n 200 || true; fi
+expected=("$results/release.xml")
+ctest --test-dir build/release -j "$(nproc)" --output-on-failure --output-junit "$PWD/$results/release.xml" "$@" >"$results/release.log" 2>&1 || true
+grep -E '\*\*\*(Failed|Timeout|Skipped|Not Run|Exception)|tests passed|^Total' "$results/release.log" || true
+again=$(python3 tools/test_results.py processes "$results/release.xml")
+if [ -n "$again" ]; then
+  say "again, each alone: $again"
+  ctest --test-dir build/release -j 1 -R "$again" --output-on-failure --output-junit "$PWD/$results/again.xml" >"$results/again.log" 2>&1 || true
+fi
 if [ $# -eq 0 ]; then
-  ctest --test-dir build/fuzz -j "$(nproc)" -L fuzz --output-on-failure --output-junit "$PWD/$results/fuzz.xml" | tee "$results/fuzz.log" | tail -n 40 || failed=1
+  expected+=("$results/fuzz.xml")
+  ctest --test-dir build/fuzz -j "$(nproc)" -L fuzz --output-on-failure --output-junit "$PWD/$results/fuzz.xml" 2>&1 | tee "$results/fuzz.log" | tail -n 40 || true
 fi
 
-total=$(grep -hc '<testcase ' "$results"/*.xml | awk '{n += $1} END {print n + 0}')
-failures=$(grep -h '<testcase ' "$results"/*.xml | grep -c 'status="fail"' || true)
-skipped=$(grep -h '<testcase ' "$results"/*.xml | grep -cE 'status="(notrun|disabled)"' || true)
-printf '\n%s s\n' "$((SECONDS - start))"
-echo "$((total - failures - skipped)) passed, $failures failed, $skipped skipped"
-[ "$failed" = 0 ] && [ "$failures" = 0 ]
+say "$((SECONDS - start)) s"
+python3 tools/test_results.py summary "${expected[@]}" --again "$results/again.xml"

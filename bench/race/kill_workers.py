@@ -25,7 +25,6 @@ import pathlib
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,13 +32,10 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+from free_ports import free_port  # noqa: E402
+
 PROMPTS = ("What is a KV cache?", "Write about rivers.", "Tell me a story of a lighthouse, please.", "Count the stars.")
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class System:

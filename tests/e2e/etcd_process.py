@@ -7,25 +7,17 @@ import json
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import urllib.request
 import ssl
 
+from free_ports import free_ports
 from stator_process import _die_with_parent, clean_environment, eventually
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago: etcd does not take 0."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
+# What etcd says while it has no leader or its disk stalls.
+_PASSING = ("request timed out", "leader changed", "no leader", "context deadline exceeded", "too many requests")
 
 
 class Member:
@@ -92,7 +84,7 @@ class Etcd:
 
     def wait_until_healthy(self) -> None:
         for member in self.members:
-            eventually(member.healthy, "etcd healthy", timeout_s=30)
+            eventually(member.healthy, "etcd healthy", timeout_s=60)
 
     @property
     def discovery(self) -> str:
@@ -104,9 +96,16 @@ class Etcd:
         endpoints = ",".join(m.url for m in self.members if m.process is not None)
         tls = self.members[0].tls
         secure = ["--cacert", tls["ca"], "--cert", tls["cert"], "--key", tls["key"]] if tls else []
-        return subprocess.run(
-            ["etcdctl", "--endpoints", endpoints, *secure, *arguments], env=clean_environment(ETCDCTL_API="3"),
-            capture_output=True, text=True, timeout=30, check=True).stdout
+        command = ["etcdctl", "--endpoints", endpoints, *secure, *arguments]
+
+        def run() -> subprocess.CompletedProcess | None:
+            done = subprocess.run(command, env=clean_environment(ETCDCTL_API="3"), capture_output=True, text=True, timeout=60)
+            # A slow disk or an election is the cluster's moment of weakness, not an answer.
+            return None if done.returncode and any(words in done.stderr for words in _PASSING) else done
+
+        done = eventually(run, f"an answer to etcdctl {' '.join(arguments)}", timeout_s=60)
+        done.check_returncode()
+        return done.stdout
 
     def close(self) -> None:
         for member in self.members:
