@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/net/detail/mutual_tls.h"
 
-#include <fmt/format.h>
-#include <openssl/err.h>
-
 #include <iterator>
 #include <utility>
 
@@ -11,42 +8,6 @@ namespace stator::net {
 namespace {
 
 constexpr unsigned char kHttp2[] = {2, 'h', '2'};
-
-Error file_error(const std::filesystem::path& path) {
-  const unsigned long code = ERR_peek_last_error();
-  const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr;
-  ERR_clear_error();
-  return {Code::kIo, fmt::format("TLS file {} cannot be used: {}", path.string(),
-                                 reason != nullptr ? reason : "missing or not PEM")};
-}
-
-/// Shows `certificate`, and asks the other side for one that `ca` signed, as `verify` says.
-Result<detail::SslContext> load_context(const SSL_METHOD* method, int verify,
-                                        const std::filesystem::path& certificate,
-                                        const std::filesystem::path& key,
-                                        const std::filesystem::path& ca) {
-  ERR_clear_error();
-  detail::SslContext owned(SSL_CTX_new(method));
-  SSL_CTX* context = owned.get();
-  if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) {
-    return Error(Code::kInternal, "OpenSSL offers no TLS 1.2");
-  }
-  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  SSL_CTX_set_verify(context, verify, nullptr);
-  if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1) {
-    return file_error(certificate);
-  }
-  if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1 ||
-      SSL_CTX_check_private_key(context) != 1) {
-    return file_error(key);
-  }
-  if (SSL_CTX_load_verify_file(context, ca.c_str()) != 1) {
-    return file_error(ca);
-  }
-  return owned;
-}
 
 /// Takes HTTP/2 out of what the client offers, and nothing else.
 int select_http2(SSL* /*ssl*/, const unsigned char** chosen, unsigned char* chosen_size,
@@ -62,7 +23,8 @@ Result<detail::SslContext> load_client_context(const std::filesystem::path& cert
                                                const std::filesystem::path& key,
                                                const std::filesystem::path& ca) {
   STATOR_TRY(detail::SslContext context,
-             load_context(TLS_client_method(), SSL_VERIFY_PEER, certificate, key, ca));
+             detail::make_ssl_context(TLS_client_method(), certificate, key));
+  STATOR_CHECK(detail::ask_certificate(*context, SSL_VERIFY_PEER, ca));
   if (SSL_CTX_set_alpn_protos(context.get(), kHttp2, std::size(kHttp2)) != 0) {
     return Error(Code::kInternal, "OpenSSL offers no ALPN");
   }
@@ -73,8 +35,9 @@ Result<detail::SslContext> load_server_context(const std::filesystem::path& cert
                                                const std::filesystem::path& key,
                                                const std::filesystem::path& ca) {
   STATOR_TRY(detail::SslContext context,
-             load_context(TLS_server_method(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
-                          certificate, key, ca));
+             detail::make_ssl_context(TLS_server_method(), certificate, key));
+  STATOR_CHECK(
+      detail::ask_certificate(*context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, ca));
   // Sessions of other servers' clients are of no use here, and a context is needed to tell.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_TICKET);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <openssl/ssl.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -11,13 +9,9 @@
 
 #include "stator/core/mutex.h"
 #include "stator/core/result.h"
+#include "stator/net/detail/ssl_context.h"
 
 namespace stator::net::detail {
-
-struct SslContextDeleter {
-  void operator()(SSL_CTX* of) const { SSL_CTX_free(of); }
-};
-using SslContext = std::unique_ptr<SSL_CTX, SslContextDeleter>;
 
 /// A TLS context as its files are now: whoever rotates certificates replaces them, and the next
 /// connection has the new ones. Files that cannot be used, or that are only half replaced, leave

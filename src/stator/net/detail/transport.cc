@@ -177,38 +177,6 @@ class TlsTransport final : public Transport {
   bool broken_ = false;  // OpenSSL forbids SSL_shutdown after a fatal error
 };
 
-Error tls_file_error(std::string_view option, const std::string& path) {
-  char reason[256] = "unknown reason";
-  const unsigned long code = ERR_peek_last_error();
-  if (code != 0) {
-    ERR_error_string_n(code, reason, sizeof(reason));
-  }
-  ERR_clear_error();
-  return {Code::kInvalidArgument,
-          "cannot use " + std::string(option) + " \"" + path + "\": " + reason};
-}
-
-Result<SslContext> load_https_context(const std::string& cert_path, const std::string& key_path) {
-  ERR_clear_error();
-  SslContext owned(SSL_CTX_new(TLS_server_method()));
-  SSL_CTX* context = owned.get();
-  if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) {
-    return Error(Code::kInternal, "OpenSSL offers no TLS 1.2");
-  }
-  // Idle connections give their 16 KiB record buffers back; our output buffer may move and grow.
-  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  if (SSL_CTX_use_certificate_chain_file(context, cert_path.c_str()) != 1) {
-    return tls_file_error("--tls-cert-path", cert_path);
-  }
-  if (SSL_CTX_use_PrivateKey_file(context, key_path.c_str(), SSL_FILETYPE_PEM) != 1 ||
-      SSL_CTX_check_private_key(context) != 1) {
-    return tls_file_error("--tls-key-path", key_path);
-  }
-  return owned;
-}
-
 }  // namespace
 
 std::unique_ptr<Transport> make_plain_transport(int fd) {
@@ -255,9 +223,13 @@ Result<std::unique_ptr<TlsContext>> TlsContext::load(const std::string& cert_pat
                  "TLS needs both a certificate and a key: give --tls-cert-path and --tls-key-path");
   }
   auto state = std::make_unique<State>();
-  STATOR_TRY(state->context, RenewedContext::create({cert_path, key_path}, [cert_path, key_path] {
-               return load_https_context(cert_path, key_path);
-             }));
+  STATOR_TRY(state->context,
+             RenewedContext::create({cert_path, key_path},
+                                    [cert_path, key_path] {
+                                      return make_ssl_context(TLS_server_method(), cert_path,
+                                                              key_path);
+                                    }),
+             "--tls-cert-path and --tls-key-path");
   return std::make_unique<TlsContext>(std::move(state));
 }
 
