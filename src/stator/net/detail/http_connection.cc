@@ -24,8 +24,9 @@ constexpr size_t kStashMax = 64 * 1024;
 // A slower body than this, after body_timeout, is not an upload.
 constexpr size_t kBodyBytesPerSecond = 16 * 1024;
 // After a refusal unread input is read and dropped, because closing with input unread would reset
-// the connection and destroy the answer on its way.
-constexpr size_t kLingerBytesMax = 4UL * 1024 * 1024;
+// the connection and destroy the answer on its way. So much of it, and twice the largest body that
+// is taken: many clients send all of a body that is a little too large before they read.
+constexpr size_t kLingerBytes = 4UL * 1024 * 1024;
 constexpr Duration kLingerTime = seconds(2);
 // For the first request of a connection that was opened as the server began to stop.
 constexpr Duration kFirstRequestTime = seconds(1);
@@ -133,7 +134,7 @@ void HttpConnection::take_bytes(std::string_view bytes) {
       return parse(bytes);
     case State::kLingering:
       lingered_bytes_ += bytes.size();
-      if (lingered_bytes_ > kLingerBytesMax) {
+      if (lingered_bytes_ > kLingerBytes + 2 * context_.config.body_bytes_max) {
         close();
       }
       return;

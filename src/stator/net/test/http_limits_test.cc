@@ -76,6 +76,17 @@ TEST_F(HttpLimitsTest, TheRefusalSurvivesAClientThatGoesOnSending) {
   EXPECT_EQ(client.read_response().value().status, 413);
 }
 
+TEST_F(HttpLimitsTest, TheRefusalSurvivesABodyTwiceTheLimit) {
+  config.body_bytes_max = 8UL << 20;
+  start_echo();
+  RawClient client = connect();
+  const std::string body(2 * config.body_bytes_max, 'x');
+  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: " +
+                          std::to_string(body.size()) + "\r\n\r\n" + body));
+
+  EXPECT_EQ(client.read_response().value().status, 413);
+}
+
 TEST_F(HttpLimitsTest, GivesUpOnAClientThatNeverStopsSending) {
   config.body_bytes_max = 1000;
   start_echo();
