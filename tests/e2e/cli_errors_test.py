@@ -65,6 +65,27 @@ class CliErrors(unittest.TestCase):
         self.assert_refused("serve", str(MODEL_DIR), "--log", "loud", names=["log.filter", "loud"])
         self.assert_refused("serve", str(MODEL_DIR), "--host", "not-an-address", "--port", "0", names=["not-an-address", "host"])
 
+    def test_traces_that_are_none_are_named_with_their_line(self):
+        trace = self.folder / "trace.jsonl"
+        line = '{"timestamp":0,"input_length":600,"output_length":1,"hash_ids":[1,2],"more":{"a":[1]}}'
+        for text, names in (
+                ("", ["trace.jsonl", "empty"]),
+                (" \r\n\n", ["trace.jsonl", "empty"]),
+                (line + "\n" + line[:30], ["trace.jsonl:2:"]),
+                (line.replace("[1,2]", "[1,-2]"), ["trace.jsonl:1:", "hash_ids"]),
+                (line.replace("hash_ids", "ids"), ["trace.jsonl:1:", "hash_ids"]),
+        ):
+            trace.write_text(text)
+            for command in ("index-bench", "route-replay"):
+                self.assert_refused(command, str(trace), names=names)
+        for command in ("index-bench", "route-replay"):
+            self.assert_refused(command, str(self.folder), names=["empty, or no file"])
+            self.assert_refused(command, str(self.folder / "absent.jsonl"), names=["absent.jsonl"])
+            trace.write_text(line + "\r\n \r\n" + line)
+            self.assert_refused(command, str(trace), "--tokens-per-block", "100", names=["--tokens-per-block", "512"])
+            self.assert_refused(command, str(trace), "--workers", "0", names=["--workers", "0"])
+            self.assertEqual(self.run_stator(command, str(trace), "--tokens-per-block", "64", "--json").returncode, 0)
+
     def test_bad_environment_values_name_the_variable(self):
         self.assert_refused("serve", str(MODEL_DIR), env={"STATOR_HTTP_PORT": "many"}, names=["STATOR_HTTP_PORT", "many"])
 

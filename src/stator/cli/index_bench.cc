@@ -33,7 +33,7 @@ Result<std::vector<std::vector<uint64_t>>> read_prompts(const std::string& path)
   simdjson::dom::parser parser;
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {
-    if (line.empty()) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) {
       continue;
     }
     const auto fail = [&](std::string_view what) {
@@ -52,6 +52,9 @@ Result<std::vector<std::vector<uint64_t>>> read_prompts(const std::string& path)
       prompt.push_back(value);
     }
     prompts.push_back(std::move(prompt));
+  }
+  if (prompts.empty()) {
+    return Error(Code::kInvalidArgument, "the trace '" + path + "' is empty, or no file");
   }
   return prompts;
 }

@@ -159,7 +159,7 @@ Result<Trace> read_trace(const std::string& path, uint32_t tokens_per_block) {
     }
   }
   if (requests.empty() && receipts.empty()) {
-    return Error(Code::kInvalidArgument, fmt::format("the trace '{}' is empty", path));
+    return Error(Code::kInvalidArgument, fmt::format("the trace '{}' is empty, or no file", path));
   }
   return receipts.empty() ? Trace(std::move(requests)) : Trace(std::move(receipts));
 }
