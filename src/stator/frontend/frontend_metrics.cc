@@ -71,8 +71,8 @@ FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
 const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint endpoint,
                                              bool stream) {
   const auto [entry, fresh] = series_.try_emplace(series_key(model, endpoint, stream));
-  RequestSeries& made = entry->second;
   if (fresh) {
+    RequestSeries made;
     const MetricLabels by_model = {{"model", std::string(model)}};
     made.started = metrics_.counter(prefix_ + "_requests_started_total", "requests accepted",
                                     {{"model", std::string(model)},
@@ -106,8 +106,9 @@ const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint en
     made.found_cached_tokens =
         metrics_.counter("stator_router_cached_tokens_found_total",
                          "of the same prompts, what the worker did find cached", by_model);
+    entry->second = std::make_unique<const RequestSeries>(made);
   }
-  return made;
+  return *entry->second;
 }
 
 void FrontendMetrics::finished(std::string_view model, Endpoint endpoint, bool stream,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,6 +47,7 @@ class FrontendMetrics {
  public:
   FrontendMetrics(Metrics& metrics, std::string prefix);
 
+  /// Valid as long as this is: a request looks its series up once.
   const RequestSeries& series(std::string_view model, Endpoint endpoint, bool stream);
   /// Counts the end of a request. `error_type` empty = success.
   void finished(std::string_view model, Endpoint endpoint, bool stream,
@@ -84,7 +86,7 @@ class FrontendMetrics {
   Metrics& metrics_;
   std::string prefix_;
   // Models × endpoints × stream or not (× error types): bounded by the served models.
-  FlatMap<std::string, RequestSeries> series_;
+  FlatMap<std::string, std::unique_ptr<const RequestSeries>> series_;
   FlatMap<std::string, Counter> ended_;
   FlatMap<std::string, Counter> recoveries_;         // families × kinds
   FlatMap<std::string, Counter> migrations_;         // models × kinds

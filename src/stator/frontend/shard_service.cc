@@ -221,11 +221,9 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
   active_.emplace(&active, std::move(owned));
   exchange.set_observer(&active);
 
-  const AnswerSpec& answer = active.generation.plan().answer;
-  const RequestSeries& series = metrics_.series(answer.model, answer.endpoint, answer.stream);
-  series.started.add();
-  series.inflight.add(1);
-  series.input_tokens.observe(active.generation.prompt_tokens());
+  active.series.started.add();
+  active.series.inflight.add(1);
+  active.series.input_tokens.observe(active.generation.prompt_tokens());
   for (Choice& choice : active.generation.choices()) {
     choice.id = RequestId(++next_request_);
     choices_.emplace(choice.id, ChoiceRef{&active, choice.index});
@@ -237,6 +235,11 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
   if (job.resumed == nullptr || replay(active, job.resumed->journal)) {
     go_on(active);
   }
+}
+
+const RequestSeries& ShardService::series_of(const Generation& generation) {
+  const AnswerSpec& answer = generation.plan().answer;
+  return metrics_.series(answer.model, answer.endpoint, answer.stream);
 }
 
 void ShardService::watch_deadline(Active& active) {
@@ -484,8 +487,7 @@ void ShardService::observe(Active& active, Choice& choice, const engine::Delta& 
   if (delta.token_count == 0) {
     return;
   }
-  const AnswerSpec& answer = active.generation.plan().answer;
-  const RequestSeries& series = metrics_.series(answer.model, answer.endpoint, answer.stream);
+  const RequestSeries& series = active.series;
   const TimePoint now = shard_.now();
   series.output_tokens.add(delta.token_count);
   if (delta.offset == 0) {
@@ -591,7 +593,7 @@ void ShardService::release(Active& active, std::string_view error_type) {
     }
   }
   const AnswerSpec& answer = generation.plan().answer;
-  const RequestSeries& series = metrics_.series(answer.model, answer.endpoint, answer.stream);
+  const RequestSeries& series = active.series;
   series.inflight.add(-1);
   series.duration.observe(seconds(shard_.now() - generation.received()));
   series.output_sequence.observe(generation.output_tokens());

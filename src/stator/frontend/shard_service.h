@@ -110,11 +110,15 @@ class ShardService final : public net::HttpHandler,
   /// A generation and its place in the world.
   struct Active final : net::ExchangeObserver {
     Active(ShardService& service_in, std::unique_ptr<StreamGate> gate_in, Generation generation_in)
-        : service(service_in), gate(std::move(gate_in)), generation(std::move(generation_in)) {}
+        : service(service_in),
+          gate(std::move(gate_in)),
+          generation(std::move(generation_in)),
+          series(service.series_of(generation)) {}
     void on_client_gone(net::ClientGone reason) override { service.client_gone(*this, reason); }
     ShardService& service;
     const std::unique_ptr<StreamGate> gate;  // the generation's exchange; null: the client's own
     Generation generation;
+    const RequestSeries& series;  // of the service's metrics
     struct Copy {
       StreamCopies::Serial serial = 0;
       runtime::StreamId stream;
@@ -164,6 +168,7 @@ class ShardService final : public net::HttpHandler,
   void handle_text(net::HttpExchange& exchange, TextRequest kind);
   void refuse(net::HttpExchange& exchange, TextRequest kind, const api::ApiError& error);
   void run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job);
+  const RequestSeries& series_of(const Generation& generation);
   void watch_deadline(Active& active);
   router::RouteRequest make_route(const Active& active, const Choice& choice,
                                   const ReplayPrompt& prompt, std::string_view receipt_id) const;
