@@ -37,6 +37,45 @@ std::string series_key(std::string_view model, Endpoint endpoint, bool stream) {
   return key;
 }
 
+RequestSeries make_series(Metrics& metrics, const std::string& prefix, std::string_view model,
+                          Endpoint endpoint, bool stream) {
+  RequestSeries made;
+  const MetricLabels by_model = {{"model", std::string(model)}};
+  made.started = metrics.counter(prefix + "_requests_started_total", "requests accepted",
+                                 {{"model", std::string(model)},
+                                  {"endpoint", std::string(name_of(endpoint))},
+                                  {"request_type", stream ? "stream" : "unary"}});
+  made.output_tokens =
+      metrics.counter(prefix + "_output_tokens_total", "tokens generated", by_model);
+  made.inflight = metrics.gauge(prefix + "_inflight_requests", "requests running", by_model);
+  made.duration = metrics.histogram(prefix + "_request_duration_seconds", "arrival to last byte",
+                                    kDurationBounds, by_model);
+  made.time_to_first_token =
+      metrics.histogram(prefix + "_time_to_first_token_seconds", "arrival to first generated token",
+                        kTtftBounds, by_model);
+  made.inter_token_latency =
+      metrics.histogram(prefix + "_inter_token_latency_seconds", "time between generated tokens",
+                        kItlBounds, by_model);
+  made.input_tokens =
+      metrics.histogram(prefix + "_input_sequence_tokens", "prompt length", kInputBounds, by_model);
+  made.output_sequence = metrics.histogram(prefix + "_output_sequence_tokens", "generated length",
+                                           kOutputBounds, by_model);
+  made.cached_tokens =
+      metrics.histogram(prefix + "_cached_tokens", "prompt tokens served from the prefix cache",
+                        kInputBounds, by_model);
+  made.reasoning_tokens = metrics.counter("stator_frontend_reasoning_tokens_total",
+                                          "generated tokens that were reasoning", by_model);
+  made.tool_calls =
+      metrics.counter("stator_frontend_tool_calls_total", "tool calls that models made", by_model);
+  made.expected_cached_tokens = metrics.counter(
+      "stator_router_cached_tokens_expected_total",
+      "prompt tokens the router expected to be cached on the chosen worker's device", by_model);
+  made.found_cached_tokens =
+      metrics.counter("stator_router_cached_tokens_found_total",
+                      "of the same prompts, what the worker did find cached", by_model);
+  return made;
+}
+
 }  // namespace
 
 FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
@@ -72,41 +111,8 @@ const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint en
                                              bool stream) {
   const auto [entry, fresh] = series_.try_emplace(series_key(model, endpoint, stream));
   if (fresh) {
-    RequestSeries made;
-    const MetricLabels by_model = {{"model", std::string(model)}};
-    made.started = metrics_.counter(prefix_ + "_requests_started_total", "requests accepted",
-                                    {{"model", std::string(model)},
-                                     {"endpoint", std::string(name_of(endpoint))},
-                                     {"request_type", stream ? "stream" : "unary"}});
-    made.output_tokens =
-        metrics_.counter(prefix_ + "_output_tokens_total", "tokens generated", by_model);
-    made.inflight = metrics_.gauge(prefix_ + "_inflight_requests", "requests running", by_model);
-    made.duration = metrics_.histogram(prefix_ + "_request_duration_seconds",
-                                       "arrival to last byte", kDurationBounds, by_model);
-    made.time_to_first_token =
-        metrics_.histogram(prefix_ + "_time_to_first_token_seconds",
-                           "arrival to first generated token", kTtftBounds, by_model);
-    made.inter_token_latency =
-        metrics_.histogram(prefix_ + "_inter_token_latency_seconds",
-                           "time between generated tokens", kItlBounds, by_model);
-    made.input_tokens = metrics_.histogram(prefix_ + "_input_sequence_tokens", "prompt length",
-                                           kInputBounds, by_model);
-    made.output_sequence = metrics_.histogram(prefix_ + "_output_sequence_tokens",
-                                              "generated length", kOutputBounds, by_model);
-    made.cached_tokens =
-        metrics_.histogram(prefix_ + "_cached_tokens", "prompt tokens served from the prefix cache",
-                           kInputBounds, by_model);
-    made.reasoning_tokens = metrics_.counter("stator_frontend_reasoning_tokens_total",
-                                             "generated tokens that were reasoning", by_model);
-    made.tool_calls = metrics_.counter("stator_frontend_tool_calls_total",
-                                       "tool calls that models made", by_model);
-    made.expected_cached_tokens = metrics_.counter(
-        "stator_router_cached_tokens_expected_total",
-        "prompt tokens the router expected to be cached on the chosen worker's device", by_model);
-    made.found_cached_tokens =
-        metrics_.counter("stator_router_cached_tokens_found_total",
-                         "of the same prompts, what the worker did find cached", by_model);
-    entry->second = std::make_unique<const RequestSeries>(made);
+    entry->second = std::make_unique<const RequestSeries>(
+        make_series(metrics_, prefix_, model, endpoint, stream));
   }
   return *entry->second;
 }
