@@ -11,9 +11,9 @@ from stator_process import MODEL, DeploymentTest, Serve, Split, eventually
 
 CHAT = "/v1/chat/completions"
 QUEUE_LENGTH = 2
-# About two seconds of prefill per request, so that requests overlap on any machine.
-SLOW_PREFILL = (
-    "--sim-prefill-token-us", "30000", "--engine-prefix-caching", "false", "--max-num-batched-tokens", "4096")
+# Workers that stand still are waited for as long as a test likes.
+PATIENT = ("--frontend-accept-timeout", "1h", "--frontend-stall-timeout", "1h")
+WORKER = ("--sim-speedup", "1", "--engine-prefix-caching", "false")
 PENDING = "dynamo_frontend_router_queue_pending_requests"
 SHED = "dynamo_frontend_router_queue_backpressure_total"
 
@@ -22,10 +22,26 @@ def chat_body(text: str = "What is a KV cache, and why would anybody want more t
     return {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 2, "temperature": 0} | fields
 
 
+def held_workers(*frontend_arguments: str, workers: int = 1) -> Split:
+    return Split(*PATIENT, *frontend_arguments, workers=workers, worker_arguments=WORKER, lease_ttl="1h")
+
+
 class QueueTest(DeploymentTest):
+    """Workers stand still from `hold` to `release`: what runs there runs for as long as the test needs it to."""
+
     def setUp(self):
         self.pool = concurrent.futures.ThreadPoolExecutor(16)
         self.addCleanup(self.pool.shutdown)
+        self.addCleanup(self.release)  # before the pool's threads are waited for
+
+    def hold(self):
+        for worker in self.deployment.workers:
+            worker.freeze()
+
+    def release(self):
+        for worker in self.deployment.workers:
+            if worker.alive():
+                worker.thaw()
 
     def send(self, headers: dict | None = None, **fields) -> concurrent.futures.Future:
         """One chat in the background: (status, headers, body)."""
@@ -47,11 +63,11 @@ class QueueTest(DeploymentTest):
 class FullQueue(QueueTest):
     @classmethod
     def deploy(cls):
-        return Serve("--workers", "1", "--shards", "2", "--router-queue-threshold", "0",
-                     "--router-queue-requests-max", str(QUEUE_LENGTH), *SLOW_PREFILL)
+        return held_workers("--shards", "2", "--router-queue-threshold", "0", "--router-queue-requests-max", str(QUEUE_LENGTH))
 
     def fill_the_queue(self) -> list[concurrent.futures.Future]:
-        """One that runs and as many as may wait, the newest last."""
+        """One that runs and as many as may wait, the newest last. The worker is held."""
+        self.hold()
         sent = [self.send()]
         self.wait_until_busy()
         for count in range(1, QUEUE_LENGTH + 1):
@@ -65,6 +81,7 @@ class FullQueue(QueueTest):
         self.assertGreater(self.http.metric("dynamo_frontend_router_queue_pending_isl_tokens"), 0)
         self.assertGreater(self.http.metric("stator_router_queue_pending_bytes"), 0)
         self.assert_shed(self.send().result(), "request_limit")
+        self.release()
         for answer in [first, *waiting]:
             self.assertEqual(answer.result()[0], 200, answer.result()[2])
         self.assertEqual(self.http.metric(SHED, reason="request_limit"), shed_before + 1)
@@ -77,12 +94,14 @@ class FullQueue(QueueTest):
         first, *waiting = self.fill_the_queue()
         urgent = self.send({"x-stator-request-strict-priority": "1"})
         self.assert_shed(waiting.pop().result(), "more important requests")
+        self.release()
         for answer in [first, urgent, *waiting]:
             self.assertEqual(answer.result()[0], 200, answer.result()[2])
         self.assertEqual(self.http.metric(SHED, reason="displaced"), displaced_before + 1)
         self.assertEqual(self.http.metric(PENDING), 0)
 
     def test_a_client_that_leaves_the_queue_frees_its_place(self):
+        self.hold()
         first = self.send()
         self.wait_until_busy()
         body = json.dumps(chat_body()).encode()
@@ -91,26 +110,31 @@ class FullQueue(QueueTest):
                            % (CHAT.encode(), len(body), body))
             self.wait_for_pending(1)
         self.wait_for_pending(0)
+        self.release()
         self.assertEqual(first.result()[0], 200)
 
     def test_a_higher_priority_overtakes(self):
-        order = []
+        self.hold()
         first = self.send()
         self.wait_until_busy()
         futures = []
-        for name, priority in (("late", "0"), ("urgent", "1")):
-            future = self.send({"x-stator-request-strict-priority": priority})
-            future.add_done_callback(lambda _, name=name: order.append(name))
-            futures.append(future)
+        for priority in ("0", "1"):
+            futures.append(self.send({"x-stator-request-strict-priority": priority}))
             self.wait_for_pending(len(futures))
+        self.release()
         for future in [first, *futures]:
             self.assertEqual(future.result()[0], 200)
-        self.assertEqual(order, ["urgent", "late"])
+        # When each was given to the worker, by the router's clock: a prefill lies between.
+        ids = [json.loads(future.result()[2])["id"] for future in futures]
+        late, urgent = (self.http.get(f"/receipts/{id_}")[1]["time_unix_ms"] for id_ in ids)
+        self.assertLess(urgent, late)
 
     def test_the_clients_own_deadline_ends_the_wait(self):
+        self.hold()
         first = self.send()
         self.wait_until_busy()
         status, _, _ = self.send({"x-request-timeout-ms": "50"}).result()
+        self.release()
         self.assertEqual(status, 504)
         self.assertEqual(first.result()[0], 200)
 
@@ -118,12 +142,14 @@ class FullQueue(QueueTest):
 class LongWait(QueueTest):
     @classmethod
     def deploy(cls):
-        return Serve("--workers", "1", "--router-queue-threshold", "0", "--router-queue-wait-max", "200ms", *SLOW_PREFILL)
+        return held_workers("--router-queue-threshold", "0", "--router-queue-wait-max", "200ms")
 
     def test_who_waits_too_long_is_shed(self):
+        self.hold()
         first = self.send()
         self.wait_until_busy()
         self.assert_shed(self.send().result(), "queue_wait_max")
+        self.release()
         self.assertEqual(self.http.metric(SHED, reason="wait_limit"), 1)
         self.assertEqual(self.http.metric("dynamo_frontend_model_rejection_total", model=MODEL), 1)
         self.assertEqual(first.result()[0], 200)
@@ -132,10 +158,15 @@ class LongWait(QueueTest):
 class PatientWait(QueueTest):
     @classmethod
     def deploy(cls):
-        return Serve("--workers", "1", "--router-queue-threshold", "0", "--frontend-stream-idle-timeout", "3s", *SLOW_PREFILL)
+        # Half a second of prefill per request: ten in a row take longer than the limit, and one by itself never does.
+        return Serve("--workers", "1", "--router-queue-threshold", "0", "--frontend-stream-idle-timeout", "4s",
+                     "--sim-prefill-token-us", "8000", "--engine-prefix-caching", "false", "--max-num-batched-tokens", "4096")
+
+    def release(self):
+        pass
 
     def test_a_wait_for_a_worker_is_no_silence_of_the_worker(self):
-        sent = [self.send() for _ in range(6)]  # the last waits for five others: longer than the limit
+        sent = [self.send() for _ in range(12)]
         for answer in sent:
             self.assertEqual(answer.result()[0], 200, answer.result()[2])
 
@@ -145,15 +176,17 @@ class BusyThreshold(QueueTest):
 
     @classmethod
     def deploy(cls):
-        return Serve("--workers", "2", "--router", "round_robin", "--router-active-prefill-tokens-threshold", "0", *SLOW_PREFILL)
+        return held_workers("--router", "round_robin", "--router-active-prefill-tokens-threshold", "0", workers=2)
 
     def test_when_all_workers_are_beyond_it_requests_are_refused(self):
+        self.hold()
         running = []
         for count in (1, 2):
             running.append(self.send())
             eventually(lambda count=count: self.http.metric("stator_router_active_requests") == count, "it runs")
         self.assert_shed(self.send().result(), "busy thresholds")
         self.assertEqual(self.http.metric("stator_router_refusals_total", reason="all_busy"), 1)
+        self.release()
         for answer in running:
             self.assertEqual(answer.result()[0], 200)
 
@@ -163,11 +196,13 @@ class BusyThreshold(QueueTest):
         self.addCleanup(self.http.post, "/busy_threshold", {"model": MODEL, "active_prefill_tokens_threshold": 0})
         status, changed = self.http.post("/busy_threshold", {"model": MODEL, "active_prefill_tokens_threshold": -1})
         self.assertEqual((status, changed["active_prefill_tokens_threshold"]), (200, None))
+        self.hold()
         running = [self.send() for _ in range(3)]
         eventually(lambda: self.http.metric("stator_router_active_requests") == 3, "all three run on two workers")
         for worker in self.deployment.worker_ids():
             self.assertGreater(
                 self.http.metric("dynamo_frontend_worker_active_prefill_tokens", worker_id=f"{worker}"), 0)
+        self.release()
         for answer in running:
             self.assertEqual(answer.result()[0], 200)
         self.assertEqual(self.http.post("/busy_threshold", {"model": "nobody"})[0], 404)
@@ -188,10 +223,11 @@ class BrownOut(QueueTest):
 
     @classmethod
     def deploy(cls):
-        return Serve("--workers", "1", "--router-active-prefill-tokens-threshold", "60", "--router-brown-out-step", "1",
-                     "--frontend-overload-status", "529", *SLOW_PREFILL)
+        return held_workers("--router-active-prefill-tokens-threshold", "60", "--router-brown-out-step", "1",
+                            "--frontend-overload-status", "529")
 
     def test_the_lowest_priorities_are_refused_first(self):
+        self.hold()
         running = [self.send(text="x" * 60)]
         self.wait_until_busy()
         queued = self.http.metric("dynamo_frontend_worker_active_prefill_tokens")
@@ -203,6 +239,8 @@ class BrownOut(QueueTest):
             self.assertIn("for requests of this priority", json.loads(body)["error"]["message"])
         self.assertEqual(self.http.metric("stator_router_refusals_total", reason="brown_out"), 2)
         running.append(self.send({"x-stator-request-strict-priority": "1"}))
+        eventually(lambda: self.http.metric("stator_router_active_requests") == 2, "the more important one is let in")
+        self.release()
         for answer in running:
             self.assertEqual(answer.result()[0], 200, answer.result()[2])
 
@@ -210,9 +248,10 @@ class BrownOut(QueueTest):
 class LostWorker(QueueTest):
     @classmethod
     def deploy(cls):
-        return Split("--router-queue-threshold", "0", workers=1, worker_arguments=SLOW_PREFILL)
+        return Split(*PATIENT, "--frontend-migration-wait", "200ms", "--router-queue-threshold", "0", workers=1, worker_arguments=WORKER)
 
     def test_nobody_waits_for_a_worker_that_died(self):
+        self.hold()
         first = self.send()
         self.wait_until_busy()
         second = self.send()
