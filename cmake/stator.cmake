@@ -72,7 +72,7 @@ function(stator_c_test module)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE ${ARG_LIBRARY}_c)
   add_test(NAME ${module}.c_api COMMAND ${target})
-  set_tests_properties(${module}.c_api PROPERTIES LABELS unit TIMEOUT 60)
+  set_tests_properties(${module}.c_api PROPERTIES LABELS unit TIMEOUT 300)
 endfunction()
 
 function(stator_test module)
@@ -96,7 +96,7 @@ function(stator_test module)
   # Tests find testdata/ from the source tree, and the optional shared data folder beside it.
   target_compile_definitions(${target} PRIVATE
     STATOR_SOURCE_DIR="${CMAKE_SOURCE_DIR}" STATOR_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared")
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300
     TEST_PREFIX "${ARG_NAME}." PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
 
@@ -141,7 +141,7 @@ function(stator_fuzz module)
   endif()
   add_dependencies(fuzz_targets ${target})
   add_test(NAME fuzz.${module}.${ARG_NAME}
-    COMMAND ${target} -runs=20000 -max_total_time=${ARG_SECONDS} -max_len=65536 -timeout=10 -rss_limit_mb=4096 -seed=1
+    COMMAND ${target} -runs=20000 -max_total_time=${ARG_SECONDS} -max_len=65536 -timeout=60 -rss_limit_mb=4096 -seed=1
       ${scratch} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS})
-  set_tests_properties(fuzz.${module}.${ARG_NAME} PROPERTIES LABELS fuzz TIMEOUT 120)
+  set_tests_properties(fuzz.${module}.${ARG_NAME} PROPERTIES LABELS fuzz TIMEOUT 600)
 endfunction()

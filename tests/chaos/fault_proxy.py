@@ -68,7 +68,7 @@ class FaultProxy:
                 _reset(client)
                 continue
             try:
-                server = socket.create_connection(self.target, timeout=5)
+                server = socket.create_connection(self.target, timeout=60)
             except OSError:
                 _reset(client)
                 continue

@@ -50,7 +50,7 @@ class FullDisk(ChaosTest):
         def full():
             late = subprocess.run(
                 [BINARY, "worker", str(MODEL_DIR), "--engine", "sim", *deployment.discovery], capture_output=True, text=True,
-                env=clean_environment(), timeout=60)
+                env=clean_environment(), timeout=300)
             self.assertNotEqual(late.returncode, 0)
             self.assertGreaterEqual(late.returncode, 0, "it crashed: " + late.stderr)
             self.assertIn("No space left on device", late.stderr)
@@ -66,11 +66,11 @@ class FullDisk(ChaosTest):
         self.under_load(deployment, lambda: None)
 
     def test_leases_are_kept_without_a_byte(self):
-        deployment = self.deploy(SmallDisk, workers=1, lease_ttl="1s")
+        deployment = self.deploy(SmallDisk, workers=1, lease_ttl="3s")
         instance = next((pathlib.Path(deployment.folder.name) / "instances").glob("[!.]*"))
         deployment.fill()
         written = instance.stat().st_mtime_ns
-        eventually(lambda: instance.stat().st_mtime_ns > written + 2_000_000_000, "two lease times pass, its owner keeps it alive")
+        eventually(lambda: instance.stat().st_mtime_ns > written + 6_000_000_000, "two lease times pass, its owner keeps it alive")
         self.assertEqual(json.loads(instance.read_text())["state"], "ready")
         path, body = bodies(8)[0]
         self.assertEqual(ask(deployment.frontend.port, path, body).error, "")

@@ -22,8 +22,7 @@ class Links(ChaosTest):
         for proxy in self.deployment.detour.proxies.values():
             proxy.link = Link()
         self.deployment.wait_for_workers(2)
-        eventually(lambda: self.deployment.http.metric("stator_frontend_suspended_workers") == 0, "nobody is suspended",
-                   timeout_s=60)
+        eventually(lambda: self.deployment.http.metric("stator_frontend_suspended_workers") == 0, "nobody is suspended")
 
     def sick(self):
         """The proxy of the worker that has the faults; the other one stays well."""

@@ -36,8 +36,7 @@ class Partition(ChaosTest):
     def tearDown(self):
         nft("flush chain inet chaos input")
         self.deployment.wait_for_workers(WORKERS)
-        eventually(lambda: self.deployment.http.metric("stator_frontend_suspended_workers") == 0, "nobody is suspended",
-                   timeout_s=60)
+        eventually(lambda: self.deployment.http.metric("stator_frontend_suspended_workers") == 0, "nobody is suspended")
 
     def while_dropping(self, seconds: float, *rules: str):
         """The rules hold under load for a while."""
@@ -67,9 +66,9 @@ class Partition(ChaosTest):
             return self.deployment.http.metric("stator_runtime_pool_workers", state="unreachable")
 
         nft(f"add rule inet chaos input tcp dport {self.port} drop", f"add rule inet chaos input tcp sport {self.port} drop")
-        eventually(lambda: unreachable() > 0, "its connection is given up", timeout_s=60)
+        eventually(lambda: unreachable() > 0, "its connection is given up")
         nft("flush chain inet chaos input")
-        eventually(lambda: unreachable() == 0, "found again", timeout_s=60)
+        eventually(lambda: unreachable() == 0, "found again")
 
 
 if __name__ == "__main__":

@@ -77,8 +77,7 @@ class Soak(ChaosTest):
             fault = self.chance.choice(faults)
             streams += self.under_load(self.deployment, fault)
             rounds += 1
-            eventually(lambda: self.deployment.http.metric("stator_frontend_suspended_workers") == 0, "nobody is suspended",
-                       timeout_s=60)
+            eventually(lambda: self.deployment.http.metric("stator_frontend_suspended_workers") == 0, "nobody is suspended")
             now = (resident_bytes(pid), descriptors(pid))
             if rounds == 5:
                 usual = now

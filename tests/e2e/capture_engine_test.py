@@ -30,7 +30,7 @@ class CaptureEngine(unittest.TestCase):
         out = pathlib.Path(folder.name) / "recording"
         result = subprocess.run(
             [sys.executable, str(CAPTURE), "--dialect", dialect, "--url", server.url, "--model", "m", "--out", str(out),
-             "--header", "Authorization: Bearer secret", *more], capture_output=True, text=True, timeout=120, check=False)
+             "--header", "Authorization: Bearer secret", *more], capture_output=True, text=True, timeout=300, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         return out
 

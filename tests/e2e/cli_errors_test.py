@@ -22,7 +22,7 @@ class CliErrors(unittest.TestCase):
     def run_stator(self, *arguments, env=None):
         return subprocess.run(
             [BINARY, *arguments], env=clean_environment(HOME=str(self.folder), **(env or {})), stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=60)
+            capture_output=True, text=True, timeout=300)
 
     def assert_refused(self, *arguments, names, env=None):
         """Exit status 2 and exactly one line beside log lines, with all of `names` in it."""

@@ -17,7 +17,7 @@ CONFIGURATION = ROOT / "docs" / "configuration.md"
 
 def stator(*arguments: str) -> str:
     return subprocess.run(
-        [BINARY, *arguments], env=clean_environment(HOME="/nonexistent"), capture_output=True, text=True, timeout=60,
+        [BINARY, *arguments], env=clean_environment(HOME="/nonexistent"), capture_output=True, text=True, timeout=300,
         check=True).stdout
 
 
@@ -51,7 +51,7 @@ class Docs(unittest.TestCase):
             for command in commands:
                 done = subprocess.run(
                     [BINARY, *shlex.split(command)[1:]], cwd=folder, env=clean_environment(HOME="/nonexistent"),
-                    capture_output=True, text=True, timeout=50)
+                    capture_output=True, text=True, timeout=300)
                 self.assertEqual(done.returncode, 0, f"{command}\n{done.stderr}")
                 self.assertTrue(done.stdout, command)
             for name in ("report.html", "sweep.html", "compare.html"):
@@ -61,7 +61,7 @@ class Docs(unittest.TestCase):
             self.assertEqual(len(pathlib.Path(folder, "sweep.jsonl").read_text().splitlines()), 6)
             pathlib.Path(folder, "sim.yaml").write_text(settings[0])
             subprocess.run([BINARY, "sim", "examples/chat.jsonl", "--config", "sim.yaml"], cwd=folder, check=True,
-                           env=clean_environment(HOME="/nonexistent"), capture_output=True, timeout=50)
+                           env=clean_environment(HOME="/nonexistent"), capture_output=True, timeout=300)
 
     def test_completions_know_every_command_and_its_flags(self):
         for shell in ("bash", "zsh", "fish"):

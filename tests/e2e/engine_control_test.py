@@ -133,7 +133,7 @@ class SglangAdapters(AdapterCases, Served):
     load_route = "/load_lora_adapter"
 
     def test_caches_are_guessed_because_its_events_do_not_tell_adapters_apart(self):
-        self.assertEqual(self.http.metric("stator_router_index_workers", trust="approximate"), 2)
+        eventually(lambda: self.http.metric("stator_router_index_workers", trust="approximate") == 2, "guessed")
 
     def test_what_a_person_can_get_wrong(self):
         self.assertEqual(self.load("poet")[0], 200)
@@ -159,7 +159,7 @@ class SglangWithout(Served):
         status, told = self.load("poet")
         self.assertEqual(status, 501, told)
         self.assertIn("--enable-lora", str(told))
-        self.assertEqual(self.http.metric("stator_router_index_workers", trust="exact"), 2)
+        eventually(lambda: self.http.metric("stator_router_index_workers", trust="exact") == 2, "exact")
 
 
 class Sleep(Served):

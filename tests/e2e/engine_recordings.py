@@ -22,7 +22,7 @@ def read_request(path: pathlib.Path) -> tuple[str, dict[str, str], bytes]:
     return lines[0], headers, body
 
 
-def send(port: int, line: str, headers: dict[str, str], body: bytes, timeout_s: float = 30.0) -> bytes:
+def send(port: int, line: str, headers: dict[str, str], body: bytes, timeout_s: float = 120.0) -> bytes:
     """Sends a request on its own connection and returns everything that comes back."""
     wanted = {k: v for k, v in headers.items() if k.lower() not in ("host", "content-length", "connection")}
     wanted |= {"Host": "127.0.0.1", "Connection": "close"}

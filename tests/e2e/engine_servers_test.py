@@ -12,6 +12,7 @@ import unittest
 
 import openai
 
+from free_ports import free_port
 from scripted_engine import ScriptedEngine
 from stator_process import MODEL_DIR, Http, Split, Stator, eventually
 
@@ -26,7 +27,7 @@ class Fleet(unittest.TestCase):
     token_delay_s = 0.0
 
     def setUp(self) -> None:
-        self.engines = [ScriptedEngine(token_delay_s=self.token_delay_s) for _ in range(2)]
+        self.engines = [ScriptedEngine(token_delay_s=self.token_delay_s, port=free_port()) for _ in range(2)]
         for engine in self.engines:
             self.addCleanup(lambda e=engine: e.thread.is_alive() and e.close())
         self.stator = Stator(
@@ -214,12 +215,10 @@ class FakeServers(unittest.TestCase):
 def neighbouring_ports() -> int:
     """The first of two free ports in a row: rank r publishes at the given port plus r."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            with contextlib.suppress(OSError, OverflowError):
-                second.bind(("127.0.0.1", port + 1))
-                return port
+        port = free_port()
+        with socket.socket() as second, contextlib.suppress(OSError):
+            second.bind(("127.0.0.1", port + 1))
+            return port
 
 
 class Ranks(unittest.TestCase):
@@ -250,7 +249,7 @@ class Ranks(unittest.TestCase):
         return self.http.metric("stator_router_index_blocks")
 
     def test_each_rank_has_a_cache_of_its_own_and_gets_what_it_holds(self):
-        self.assertEqual(self.http.metric("dynamo_component_router_worker_registered"), 2)
+        eventually(lambda: self.http.metric("dynamo_component_router_worker_registered") == 2, "both ranks are known")
         worker = self.http.get("/health")[1]["instances"][0]["instance_id"]
         texts = [f"Tale {rank}. " + "Once upon a time there was a cache. " * 20 for rank in range(2)]
         for rank, text in enumerate(texts):
@@ -288,8 +287,8 @@ class Silent(unittest.TestCase):
         self.addCleanup(stator.close)
         http = Http(stator.port)
         eventually(lambda: len(http.get("/health")[1].get("instances", [])) == 2, "both are there")
-        self.assertEqual(http.metric("stator_router_index_workers", trust="exact"), 1)
-        self.assertEqual(http.metric("stator_router_index_workers", trust="approximate"), 1)
+        for trust in ("exact", "approximate"):
+            eventually(lambda trust=trust: http.metric("stator_router_index_workers", trust=trust) == 1, trust)
         workers = [instance["instance_id"] for instance in http.get("/health")[1]["instances"]]
         receipts = []
         for worker in workers:
@@ -341,8 +340,7 @@ class Configurations(unittest.TestCase):
             self.assertEqual(fleet.http.post("/v1/chat/completions", body)[0], 200)
 
     def test_a_worker_waits_for_its_server(self):
-        port = self.engine().port  # free again once this one is closed
-        self.doCleanups()
+        port = free_port()
         with tempfile.TemporaryDirectory() as folder:
             worker = Stator("worker", "--engine", "vllm", "--url", f"http://127.0.0.1:{port}",
                             "--discovery", f"file:{folder}", announce=False)

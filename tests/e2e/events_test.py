@@ -44,7 +44,7 @@ class Load:
 
     def wait_for(self, more: int) -> None:
         goal = self.done + more
-        eventually(lambda: self.done >= goal or self.failures, f"{more} more answers", 60)
+        eventually(lambda: self.done >= goal or self.failures, f"{more} more answers", 180)
 
     def stop(self) -> None:
         self._stop.set()
@@ -85,7 +85,7 @@ class BrokerTest(unittest.TestCase):
 
     def assert_equal_index(self, frontend: Stator, witness: Stator) -> None:
         eventually(lambda: self.blocks(witness) > 0 and self.blocks(frontend) == self.blocks(witness),
-                   f"the index equals the workers' caches: {self.blocks(frontend)} and {self.blocks(witness)} blocks", 30)
+                   f"the index equals the workers' caches: {self.blocks(frontend)} and {self.blocks(witness)} blocks")
 
 
 class Broker(BrokerTest):
@@ -180,7 +180,7 @@ class Durable(BrokerTest):
         self.nats.start()
         deployment.workers[0].kill()
         load.wait_for(20)
-        eventually(lambda: deployment.http.metric("stator_events_durable_snapshots_total") > 0, "a snapshot", 40)
+        eventually(lambda: deployment.http.metric("stator_events_durable_snapshots_total") > 0, "a snapshot")
         load.stop()
         for frontend in (deployment.frontend, witness):
             eventually(lambda frontend=frontend: len(Http(frontend.port).get("/health")[1]["instances"]) == 2,

@@ -46,7 +46,7 @@ class Answer:
 
 def ask(port: int, path: str, body: dict) -> Answer:
     answer = Answer()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.request("POST", path, json.dumps(body | {"stream": True}), {"Content-Type": "application/json"})
         response = connection.getresponse()

@@ -5,10 +5,9 @@
 import json
 import socket
 import struct
-import time
 import unittest
 
-from stator_process import MODEL, both_deployments, eventually, Serve, Split
+from stator_process import HANG_S, MODEL, both_deployments, eventually, Serve, Split
 
 CHAT = "/v1/chat/completions"
 SHORT_TIMEOUTS = (
@@ -27,7 +26,7 @@ class Faults:
         connection = socket.socket()
         if receive_buffer is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        connection.settimeout(20)
+        connection.settimeout(HANG_S)
         connection.connect(("127.0.0.1", self.deployment.frontend.port))
         self.addCleanup(connection.close)
         return connection
@@ -152,10 +151,10 @@ class Faults:
     # Broken and slow clients
 
     def test_half_sent_requests_are_408(self):
-        halves = [b"POST /v1/chat/comp", b"GET /live HTTP/1.1\r\nHost: x\r\n", self.raw_chat()[:-10]]
-        connections = [self.raw_connection() for _ in halves]
-        for connection, half in zip(connections, halves, strict=True):
-            connection.sendall(half)
+        connections = []
+        for half in (b"POST /v1/chat/comp", b"GET /live HTTP/1.1\r\nHost: x\r\n", self.raw_chat()[:-10]):
+            connections.append(self.raw_connection())
+            connections[-1].sendall(half)
         self.assertEqual([self.read_status(c) for c in connections], [408, 408, 408])
 
     def test_garbage_instead_of_http_is_400_or_closed(self):
@@ -194,17 +193,17 @@ class Faults:
         connection = self.raw_connection()
         connection.sendall(self.raw_chat(max_tokens=1900))
         eventually(lambda: self.http.metric("stator_router_active_requests") == 1, "running")
-        started = time.monotonic()
+        gone = self.http.metric("dynamo_frontend_disconnected_clients")
         connection.close()
         eventually(self.deployment.idle, "idle")
-        self.assertLess(time.monotonic() - started, 5, "1900 tokens take 10 s when nobody cancels them")
+        self.assertEqual(self.http.metric("dynamo_frontend_disconnected_clients"), gone + 1, "cancelled, not finished")
 
     def test_a_slow_reader_is_dropped_and_does_not_hold_up_others(self):
         connection = self.raw_connection(receive_buffer=4096)
         connection.sendall(self.raw_chat(stream=True, n=8, max_tokens=1500, logprobs=True, top_logprobs=20, temperature=1))
         eventually(lambda: self.http.metric("stator_router_active_requests") >= 1, "running")
         self.assertEqual(self.http.post(CHAT, chat_body())[0], 200)
-        eventually(self.deployment.idle, "the slow reader is dropped", timeout_s=30)
+        eventually(self.deployment.idle, "the slow reader is dropped")
 
     def test_a_reset_flood_leaves_nothing_behind(self):
         for i in range(50):

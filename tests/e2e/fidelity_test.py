@@ -20,7 +20,7 @@ class Fidelity(unittest.TestCase):
                 done = subprocess.run(
                     [sys.executable, str(ROOT / "bench" / "simulation" / "fidelity.py"), "--stator", BINARY, "--rules", rules,
                      "--router", "round_robin", "--loads", "0.3", "--requests", "60", "--lower-bounds"],
-                    env=clean_environment(), capture_output=True, text=True, timeout=100)
+                    env=clean_environment(), capture_output=True, text=True, timeout=300)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 

@@ -20,7 +20,7 @@ class HttpApi:
     def cli(self, *arguments, stdin=None):
         return subprocess.run(
             [BINARY, *arguments, "--url", self.deployment.frontend.url], input=stdin, env=clean_environment(),
-            capture_output=True, text=True, timeout=60)
+            capture_output=True, text=True, timeout=300)
 
     # Health and metrics
 

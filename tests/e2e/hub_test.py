@@ -120,7 +120,7 @@ class HubTest(unittest.TestCase):
         return server
 
     def assert_refused(self, *arguments, names, status=2, env=None):
-        done = subprocess.run([BINARY, *self.arguments, *arguments], env=self.environment(**(env or {})), timeout=60,
+        done = subprocess.run([BINARY, *self.arguments, *arguments], env=self.environment(**(env or {})), timeout=300,
                               capture_output=True, text=True, stdin=subprocess.DEVNULL)
         self.assertEqual(done.returncode, status, done.stderr)
         lines = [line for line in done.stderr.splitlines() if line.startswith("stator: ")]

@@ -27,7 +27,7 @@ class LocalCluster(unittest.TestCase):
                 "--nats-port", "0", *arguments]
 
     def down(self) -> str:
-        return subprocess.run([str(DOWN), "--dir", str(self.dir)], capture_output=True, text=True, timeout=120, check=True).stdout
+        return subprocess.run([str(DOWN), "--dir", str(self.dir)], capture_output=True, text=True, timeout=300, check=True).stdout
 
     def pids(self) -> list[int]:
         return [int(line) for line in (self.dir / "pids").read_text().split()]
@@ -41,7 +41,7 @@ class LocalCluster(unittest.TestCase):
 
     def test_detached_it_serves_until_it_is_taken_down(self):
         done = subprocess.run(self.command("--detach"), env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=120)
+                              text=True, timeout=300)
         self.addCleanup(self.down)
         self.assertEqual(done.returncode, 0, done.stderr)
         url = (self.dir / "url").read_text().strip()
@@ -50,7 +50,7 @@ class LocalCluster(unittest.TestCase):
         self.assertEqual(len(http.get("/health")[1]["instances"]), 2)
         self.assertEqual(http.post("/v1/chat/completions", BODY)[0], 200)
         eventually(lambda: http.metric("stator_router_index_blocks") > 0, "the worker's events come over the broker")
-        again = subprocess.run(self.command("--detach"), env=clean_environment(), capture_output=True, text=True, timeout=60)
+        again = subprocess.run(self.command("--detach"), env=clean_environment(), capture_output=True, text=True, timeout=300)
         self.assertNotEqual(again.returncode, 0)
         self.assertIn("down.sh", again.stderr)
         pids = self.pids()
@@ -75,7 +75,7 @@ class LocalCluster(unittest.TestCase):
         for arguments, text in ((("--nonsense",), "unknown option"), (("--stator", "/nowhere"), "build it"), (("--port",), "needs a value"),
                                 (("--model", "/nowhere"), "worker-1")):
             done = subprocess.run(self.command(*arguments), env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True,
-                                  text=True, timeout=120)
+                                  text=True, timeout=300)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(text, done.stderr)
             self.assertIn("nothing runs", self.down())

@@ -122,7 +122,7 @@ class RollingRestart(Storm):
 class OneStream(Storm):
     """Single faults whose outcome can be told exactly."""
 
-    BODY = {"model": MODEL, "messages": [{"role": "user", "content": "What is a KV cache?"}], "max_tokens": 150,
+    BODY = {"model": MODEL, "messages": [{"role": "user", "content": "What is a KV cache?"}], "max_tokens": 400,
             "temperature": 0, "ignore_eos": True}
 
     def run_with(self, deployment: Split, fault, body: dict | None = None) -> tuple[Answer, Answer]:
@@ -188,7 +188,7 @@ class OneStream(Storm):
         self.assert_same(expected, answer)
         self.assertEqual(deployment.http.metric("stator_frontend_stalls_total"), 1)
         # The frozen one wakes up, finds its request cancelled, answers probes and serves again.
-        eventually(lambda: deployment.http.metric("stator_frontend_suspended_workers") == 0, "resumed", timeout_s=40)
+        eventually(lambda: deployment.http.metric("stator_frontend_suspended_workers") == 0, "resumed")
         eventually(deployment.idle, "idle")
         eventually(lambda: len(deployment.worker_ids()) == 2, "both workers")
         self.assert_same(expected, ask(deployment.frontend.port, CHAT, self.BODY))
@@ -199,26 +199,20 @@ class OneStream(Storm):
         hung, other = deployment.workers
         hung.freeze()
         eventually(lambda: deployment.http.metric("stator_frontend_suspended_workers") == 1
-                   or len(deployment.worker_ids()) == 1, "found", timeout_s=40)
+                   or len(deployment.worker_ids()) == 1, "found")
         for _ in range(3):
             self.assertEqual(deployment.http.post(CHAT, self.BODY | {"max_tokens": 3})[0], 200)
             _, receipt = deployment.http.get("/receipts/last")
             self.assertEqual(receipt["chosen"]["worker_id"], other.ready["worker_id"])
         hung.thaw()
         eventually(lambda: deployment.http.metric("stator_frontend_suspended_workers") == 0
-                   and len(deployment.worker_ids()) == 2, "back", timeout_s=60)
+                   and len(deployment.worker_ids()) == 2, "back")
 
     def test_with_limit_0_the_client_gets_an_error_at_once(self):
-        deployment = self.deploy("--migration-limit", "0")
-        killed = []
-
-        def kill(worker):
-            killed.append(time.monotonic())
-            worker.kill()
-
-        _, answer = self.run_with(deployment, kill)
+        # It would wait for longer than a client of this test does.
+        deployment = self.deploy("--migration-limit", "0", "--frontend-migration-wait", "1h")
+        _, answer = self.run_with(deployment, lambda worker: worker.kill())
         self.assertIn("error", answer.error)
-        self.assertLess(answer.arrivals[-1] - killed[0], 10)
         self.assertIn('"code":503', answer.events[-2].replace(" ", ""))
         eventually(deployment.idle, "idle")
 

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import shutil
 import subprocess
 import tempfile
 
+from free_ports import free_port
 from stator_process import _die_with_parent, eventually
 
 
@@ -25,7 +25,7 @@ class NatsServer:
     def __init__(self, *arguments: str, jet_stream: bool = False):
         self.folder = tempfile.TemporaryDirectory(prefix="stator-nats-")
         self.arguments = (*arguments, "-js", "-sd", f"{self.folder.name}/store") if jet_stream else arguments
-        self.port = -1
+        self.port = free_port()
         self.process: subprocess.Popen | None = None
         self.start()
 
@@ -38,14 +38,7 @@ class NatsServer:
             [_find_binary(), "-a", "127.0.0.1", "-p", str(self.port), "--ports_file_dir", self.folder.name,
              "-l", f"{self.folder.name}/log", *self.arguments],
             stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
-        self.port = eventually(self._read_port, "nats-server's port")
-
-    def _read_port(self) -> int | None:
-        ports = pathlib.Path(self.folder.name) / f"nats-server_{self.process.pid}.ports"
-        try:
-            return int(json.loads(ports.read_text())["nats"][0].rsplit(":", 1)[1])
-        except (OSError, ValueError):
-            return None  # not written yet
+        eventually(lambda: (pathlib.Path(self.folder.name) / f"nats-server_{self.process.pid}.ports").exists(), "nats-server listens")
 
     def kill(self) -> None:
         """As `kill -9`. Safe to call again."""

@@ -15,7 +15,7 @@ QUESTION = [{"role": "user", "content": "What is a KV cache?"}]
 class OpenAiClient:
     def setUp(self):
         self.client = openai.OpenAI(
-            base_url=self.deployment.frontend.url + "/v1", api_key="unused", max_retries=0, timeout=30)
+            base_url=self.deployment.frontend.url + "/v1", api_key="unused", max_retries=0, timeout=120)
         self.addCleanup(self.client.close)
 
     def chat(self, **fields):

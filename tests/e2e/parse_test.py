@@ -22,7 +22,7 @@ class Parse(unittest.TestCase):
 
     def run_parse(self, *arguments, text=""):
         return subprocess.run([BINARY, "parse", *arguments], env=clean_environment(HOME=str(self.folder)),
-                              input=text.encode(), capture_output=True, timeout=60)
+                              input=text.encode(), capture_output=True, timeout=300)
 
     def parse(self, *arguments, text):
         done = self.run_parse(*arguments, text=text)
@@ -104,7 +104,7 @@ class Parse(unittest.TestCase):
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(name, done.stderr.decode())
             self.assertEqual(done.stdout, b"")
-        done = subprocess.run([BINARY, "parse"], env=clean_environment(HOME=str(self.folder)), input=b"\xff", capture_output=True, timeout=60)
+        done = subprocess.run([BINARY, "parse"], env=clean_environment(HOME=str(self.folder)), input=b"\xff", capture_output=True, timeout=300)
         self.assertEqual(done.returncode, 2)
 
 

@@ -45,7 +45,7 @@ class PythonWorkerTest(unittest.TestCase):
         return worker
 
     def client(self, deployment: Split) -> openai.OpenAI:
-        client = openai.OpenAI(base_url=deployment.frontend.url + "/v1", api_key="unused", max_retries=0, timeout=30)
+        client = openai.OpenAI(base_url=deployment.frontend.url + "/v1", api_key="unused", max_retries=0, timeout=120)
         self.addCleanup(client.close)
         return client
 
@@ -127,7 +127,7 @@ class PythonWorkerTest(unittest.TestCase):
         self.addCleanup(frontend.close)
         worker = PythonWorker(["--discovery", store.discovery + "/fleet"])
         self.addCleanup(worker.close)
-        client = openai.OpenAI(base_url=frontend.url + "/v1", api_key="unused", max_retries=0, timeout=30)
+        client = openai.OpenAI(base_url=frontend.url + "/v1", api_key="unused", max_retries=0, timeout=120)
         self.addCleanup(client.close)
         eventually(lambda: client.models.list().data, "the model is listed")
         store.members[0].wipe()

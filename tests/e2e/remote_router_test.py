@@ -4,6 +4,7 @@
 
 import unittest
 
+from free_ports import free_port
 from stator_process import MODEL, Http, Split, Stator, eventually
 
 CHAT = "/v1/chat/completions"
@@ -30,9 +31,9 @@ class RemoteRouter(unittest.TestCase):
     def setUp(self):
         self.deployment = Split(workers=2, worker_arguments=("--sim-speedup", "0"))
         self.addCleanup(self.deployment.close)
-        self.router = self.start_router("0")
+        self.router = self.start_router(str(free_port()))
         self.frontend = Stator("frontend", "--host", "127.0.0.1", "--port", "0", *self.deployment.discovery,
-                               "--router-url", f"http://127.0.0.1:{self.router.port}", "--router-url-timeout", "2s")
+                               "--router-url", f"http://127.0.0.1:{self.router.port}", "--router-url-timeout", "60s")
         self.addCleanup(self.frontend.close)
         self.http = Http(self.frontend.port)
         eventually(lambda: len(self.http.get("/health")[1].get("instances", [])) == 2, "the frontend's workers")

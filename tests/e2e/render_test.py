@@ -28,7 +28,7 @@ class Render(unittest.TestCase):
     def run_render(self, *arguments, body=BODY):
         text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
         return subprocess.run([BINARY, "render", *map(str, arguments)], input=text.encode(),
-                              env=clean_environment(HOME=str(self.folder)), capture_output=True, timeout=60)
+                              env=clean_environment(HOME=str(self.folder)), capture_output=True, timeout=300)
 
     def assert_prompt(self, expected, *arguments, body=BODY):
         done = self.run_render(*arguments, body=body)

@@ -12,7 +12,7 @@ from stator_process import MODEL, Http, Split, eventually
 
 CHAT = "/v1/chat/completions"
 # A prompt takes seconds to compute, so that requests are there to be seen.
-SLOW_PREFILL = ("--sim-prefill-token-us", "60000", "--engine-prefix-caching", "false")
+SLOW_PREFILL = ("--sim-prefill-token-us", "150000", "--engine-prefix-caching", "false")
 PREFILL = "dynamo_frontend_worker_active_prefill_tokens"
 
 
@@ -22,7 +22,7 @@ def chat(text: str) -> dict:
 
 class Replicas(unittest.TestCase):
     def setUp(self):
-        self.deployment = Split("--router-replica-sync", "true", "--router-replica-sync-expiry", "2s",
+        self.deployment = Split("--router-replica-sync", "true", "--router-replica-sync-expiry", "5s",
                                 workers=2, worker_arguments=SLOW_PREFILL)
         self.addCleanup(self.deployment.close)
         self.other = self.deployment.start_frontend()

@@ -45,7 +45,7 @@ class Line:
         headers = dict(self.headers)
         if self.ids:
             headers["Last-Event-ID"] = self.ids[-1]
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         try:
             connection.request("POST", self.path, self.body, headers)
             response = connection.getresponse()
@@ -123,13 +123,13 @@ class Frontends(Split):
 class ResumeTest(unittest.TestCase):
     def deploy(self, *arguments: str, **fields) -> Frontends:
         # The machine may be busy: a copy that is late here is no fault.
-        deployment = Frontends(*(arguments or ("--frontend-journal-ack-timeout", "10s")), **fields)
+        deployment = Frontends(*(arguments or ("--frontend-journal-ack-timeout", "60s")), **fields)
         self.addCleanup(deployment.close)
         return deployment
 
     def test_streams_go_on_elsewhere_when_their_frontend_is_killed(self):
         deployment = self.deploy(worker_arguments=("--sim-speedup", "1"))
-        kinds = bodies(120)
+        kinds = bodies(300)
         expected = []
         for path, body in kinds:
             answer = ask(deployment.frontend.port, path, body)
@@ -140,7 +140,7 @@ class ResumeTest(unittest.TestCase):
             lines = [Line(*kind) for kind in kinds for _ in range(2)]
 
             def client(line: Line):
-                end = time.monotonic() + 60
+                end = time.monotonic() + 120
                 port = deployment.frontend.port
                 while not line.read(port) and time.monotonic() < end:
                     port = deployment.second.port
@@ -208,7 +208,7 @@ class ResumeTest(unittest.TestCase):
 
     def test_a_stream_whose_copy_is_lost_goes_on_without(self):
         deployment = self.deploy(worker_arguments=("--sim-speedup", "1"))
-        path, body = bodies(100)[1]
+        path, body = bodies(400)[1]
         expected = ask(deployment.frontend.port, path, body).visible()
         line = Line(path, body)
         thread = threading.Thread(target=line.read, args=(deployment.frontend.port,))
@@ -222,8 +222,8 @@ class ResumeTest(unittest.TestCase):
         eventually(deployment.idle, "idle")
 
     def test_copies_are_bounded_in_memory_and_time(self):
-        deployment = self.deploy("--frontend-journal-ack-timeout", "10s", "--frontend-journal-bytes-max", "4KiB",
-                                 "--frontend-journal-keep", "1s")
+        deployment = self.deploy("--frontend-journal-ack-timeout", "60s", "--frontend-journal-bytes-max", "4KiB",
+                                 "--frontend-journal-keep", "5s")
         path, body = bodies(200)[0]
         line = Line(path, body)
         self.assertTrue(line.read(deployment.frontend.port))
@@ -245,7 +245,7 @@ class ResumeTest(unittest.TestCase):
         page = (ROOT / "docs" / "operations" / "resumable_streams.md").read_text()
         example: dict = {}
         exec(re.search(r"```python\n(.*?)```", page, re.S)[1], example)  # noqa: S102: our own page
-        clients = [openai.OpenAI(base_url=frontend.url + "/v1", api_key="unused", max_retries=0, timeout=60)
+        clients = [openai.OpenAI(base_url=frontend.url + "/v1", api_key="unused", max_retries=0, timeout=120)
                    for frontend in (deployment.frontend, deployment.second)]
         for client in clients:
             self.addCleanup(client.close)
@@ -275,7 +275,7 @@ class Tls(unittest.TestCase):
         self.deployment.wait_for_workers(1)
 
     def frontend(self, authority: Authority, name: str, *san: str) -> tuple[str, ...]:
-        return ("--frontend-resumable-streams", "true", "--frontend-journal-ack-timeout", "10s", "--frontend-journal-tls-name",
+        return ("--frontend-resumable-streams", "true", "--frontend-journal-ack-timeout", "60s", "--frontend-journal-tls-name",
                 "frontends.stator", "--rpc-tls-allowed-callers", "frontends.stator", *authority.options(name, *san))
 
     def join(self, *arguments: str) -> Stator:

@@ -21,9 +21,9 @@ BODY = {"model": MODEL, "messages": QUESTION, "max_tokens": 40, "temperature": 0
 class Fleet(Split):
     """Frontends that share one port."""
 
-    def __init__(self, **fields):
+    def __init__(self, lame_duck: str = "1s", **fields):
         self.port = 0
-        super().__init__("--share-port", "--lame-duck", "1s", **fields)
+        super().__init__("--share-port", "--lame-duck", lame_duck, **fields)
 
     def start_frontend(self, *arguments: str) -> Stator:
         frontend = Stator("frontend", "--host", "127.0.0.1", "--port", str(self.port), *self.discovery, *self.frontend_arguments,
@@ -60,7 +60,7 @@ class Load:
         self.texts: list[str] = []
         self.failures: list[str] = []
         self.running = True
-        self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused", max_retries=0, timeout=30)
+        self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused", max_retries=0, timeout=120)
         kinds = [self.openai_stream, self.openai_stream, self.openai_unary, self.connection_each, self.kept_alive, self.pipelined]
         self.counts = {kind.__name__: 0 for kind in kinds}
         self.threads = [threading.Thread(target=self.repeat, args=(kind,)) for kind in kinds]
@@ -92,7 +92,7 @@ class Load:
 
     def kept_alive(self):
         """One connection until the server says that it closes it."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         texts = []
         with contextlib.closing(connection):
             while self.running and len(texts) < 50:
@@ -106,7 +106,7 @@ class Load:
 
     def pipelined(self):
         """Two requests in one write: the server answers both, or says with the first that it closes."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as connection:
             connection.sendall(raw_post(BODY) * 2)
             texts = []
             answers = connection.makefile("rb")  # one buffer for both: it may read ahead
@@ -178,7 +178,7 @@ class RollingRestart(unittest.TestCase):
         dead, fleet.frontend = fleet.frontend, fleet.start_frontend()
         dead.freeze()  # it accepts nothing, and connections wait in its sockets
         fleet.frontend.freeze()
-        waiting = [socket.create_connection(("127.0.0.1", fleet.port), timeout=30) for _ in range(20)]
+        waiting = [socket.create_connection(("127.0.0.1", fleet.port), timeout=120) for _ in range(20)]
         for connection in waiting:
             connection.sendall(raw_post(BODY))
         dead.kill()
@@ -192,12 +192,13 @@ class RollingRestart(unittest.TestCase):
         dead.close()
 
     def test_one_that_leaves_alone_serves_on_while_load_balancers_look_elsewhere(self):
-        fleet = self.deploy()
+        fleet = self.deploy(lame_duck="1h")
         fleet.frontend.terminate()
         eventually(lambda: fleet.http.request("GET", "/health")[0] == 503, "unhealthy")
         status, headers, _ = fleet.http.request("POST", CHAT, BODY)
         self.assertEqual((status, headers["Connection"]), (200, "close"))
         self.assertEqual(fleet.http.request("GET", "/live")[0], 200)
+        fleet.frontend.terminate()  # once more: at once
         self.assertEqual(fleet.frontend.wait(), 0)
 
     def test_a_taken_port_is_refused_without_the_option(self):

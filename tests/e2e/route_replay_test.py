@@ -16,7 +16,7 @@ def replay(lines: list[str], *arguments: str) -> subprocess.CompletedProcess:
         trace = pathlib.Path(folder) / "trace.jsonl"
         trace.write_text("".join(line + "\n" for line in lines))
         return subprocess.run([BINARY, "route-replay", str(trace), *arguments], capture_output=True, text=True,
-                              env=clean_environment(), timeout=60)
+                              env=clean_environment(), timeout=300)
 
 
 def turn(conversation: int, number: int) -> str:

@@ -8,6 +8,7 @@ import struct
 import threading
 import unittest
 
+from free_ports import free_port
 from stator_process import Http, Stator, eventually
 
 BLOCK_0_OF_4 = 9143094415614847814  # tokens 0 … 3, from the reference's test vectors
@@ -164,7 +165,7 @@ class Indexer(ServiceTest):
 
     def test_an_engine_that_starts_over_under_its_id_has_what_it_tells_from_then_on(self):
         http = Http(self.start("--indexer").port)
-        first = self.publisher()
+        first = self.publisher(port=free_port())
         self.follow(http, first)
         query = {"token_ids": list(range(8)), "model_name": "m"}
         for at in range(3):
@@ -193,7 +194,7 @@ class Indexer(ServiceTest):
         self.assertEqual(http.request("GET", "/nothing")[0], 404)
         status, headers, _ = http.request("GET", "/health", headers={"x-trace-id": "t1"})
         self.assertEqual((status, headers["x-trace-id"]), (200, "t1"))
-        with socket.create_connection(("127.0.0.1", http.port), timeout=20) as client:
+        with socket.create_connection(("127.0.0.1", http.port), timeout=120) as client:
             client.sendall(b"POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: 8388609\r\n\r\n")
             self.assertIn(b" 413 ", client.recv(4096))
 

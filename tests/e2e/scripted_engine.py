@@ -23,7 +23,7 @@ MAX_MODEL_LEN = 2048
 def tokens_of(text: str) -> list[int]:
     printed = subprocess.run(
         [BINARY, "tokenize", "--tokenizer", str(MODEL_DIR), "--no-special"], input=text, capture_output=True, text=True,
-        env=clean_environment(), check=True, timeout=60).stdout
+        env=clean_environment(), check=True, timeout=300).stdout
     return json.loads(printed)["tokens"]
 
 

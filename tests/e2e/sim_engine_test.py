@@ -25,7 +25,7 @@ def said(answer: dict) -> str:
 
 
 def refused_start(*arguments: str) -> str:
-    done = subprocess.run([BINARY, "serve", MODEL_DIR, "--port", "0", *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([BINARY, "serve", MODEL_DIR, "--port", "0", *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
     return done.stderr
 

@@ -73,7 +73,7 @@ class ReportTest(unittest.TestCase):
             report, lines = pathlib.Path(folder, "report.json"), pathlib.Path(folder, "requests.jsonl")
             done = subprocess.run(
                 [BINARY, "sim", *WORKLOAD, *arguments, "--report-json", report, "--per-request-jsonl", lines],
-                env=clean_environment(), capture_output=True, text=True, timeout=120)
+                env=clean_environment(), capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, 0, done.stderr)
             return json.loads(report.read_text()), [json.loads(line) for line in lines.read_text().splitlines()]
 

@@ -21,7 +21,7 @@ class CompressedTraces(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def run_stator(self, *arguments: str) -> subprocess.CompletedProcess:
-        return subprocess.run([BINARY, *arguments], env=clean_environment(), capture_output=True, text=True, timeout=60)
+        return subprocess.run([BINARY, *arguments], env=clean_environment(), capture_output=True, text=True, timeout=300)
 
     def records_of(self, trace: pathlib.Path, *more: str) -> list[dict]:
         out = self.folder / "requests.jsonl"

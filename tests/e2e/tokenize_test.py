@@ -23,7 +23,7 @@ class Tokenize(unittest.TestCase):
     def run_tokenize(self, *arguments, text=""):
         data = text if isinstance(text, bytes) else text.encode()
         return subprocess.run([BINARY, "tokenize", *map(str, arguments)], env=clean_environment(HOME=str(self.folder)),
-                              input=data, capture_output=True, timeout=60)
+                              input=data, capture_output=True, timeout=300)
 
     def lines(self, *arguments, text):
         done = self.run_tokenize("--tokenizer", LLAMA, *arguments, text=text)

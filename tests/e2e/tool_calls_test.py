@@ -96,7 +96,7 @@ class EveryFamily(unittest.TestCase):
                 deployment = Serve(*parser_flags(family, path))
                 self.addCleanup(deployment.close)
                 eventually(lambda: deployment.http.request("GET", "/health")[0] == 200, "healthy")
-                client = openai.OpenAI(base_url=deployment.frontend.url + "/v1", api_key="unused", max_retries=0, timeout=30)
+                client = openai.OpenAI(base_url=deployment.frontend.url + "/v1", api_key="unused", max_retries=0, timeout=120)
                 with client:
                     self._check(family, client)
                 deployment.close()
@@ -140,7 +140,7 @@ class ToolCalls:
 
     def setUp(self):
         self.client = openai.OpenAI(
-            base_url=self.deployment.frontend.url + "/v1", api_key="unused", max_retries=0, timeout=30)
+            base_url=self.deployment.frontend.url + "/v1", api_key="unused", max_retries=0, timeout=120)
         self.addCleanup(self.client.close)
 
     def chat(self, **fields):

@@ -80,12 +80,12 @@ class WorkerClients(unittest.TestCase):
         return counts
 
     def test_the_unary_methods(self):
-        description = self.stub.Describe(pb.DescribeRequest(), timeout=10)
+        description = self.stub.Describe(pb.DescribeRequest(), timeout=120)
         self.assertIn('"demo"', description.record_json)
-        health = self.stub.Health(pb.HealthRequest(), timeout=10)
+        health = self.stub.Health(pb.HealthRequest(), timeout=120)
         self.assertEqual(health.state, pb.WORKER_STATE_READY)
         self.assertGreater(health.load.kv_total_blocks, 0)
-        self.stub.FlushCache(pb.FlushCacheRequest(), timeout=10)
+        self.stub.FlushCache(pb.FlushCacheRequest(), timeout=120)
 
     def test_sessions_of_one_connection_at_once(self):
         sessions = [self.open() for _ in range(8)]

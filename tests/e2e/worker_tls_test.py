@@ -137,7 +137,7 @@ class WorkerTls(unittest.TestCase):
         for role in (["frontend", "--port", "0"], ["worker", str(MODEL_DIR), "--engine", "sim"]):
             with tempfile.TemporaryDirectory() as folder:
                 done = subprocess.run([BINARY, *role, "--discovery", f"file:{folder}", *self.frontend[:2]], env=clean_environment(),
-                                      capture_output=True, text=True, timeout=60)
+                                      capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("rpc.tls_ca_cert_path", done.stderr)
 

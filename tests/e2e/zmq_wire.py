@@ -14,7 +14,7 @@ _SUBSCRIBE, _RCVTIMEO, _LINGER, _SNDMORE, _RCVMORE = 6, 27, 17, 2, 13
 class Socket:
     """One connected socket with its own context."""
 
-    def __init__(self, kind: int, endpoint: str, timeout_s: float = 20.0):
+    def __init__(self, kind: int, endpoint: str, timeout_s: float = 120.0):
         self.lib = ctypes.CDLL("libzmq.so.5")
         for name in ("zmq_ctx_new", "zmq_socket"):
             getattr(self.lib, name).restype = ctypes.c_void_p
@@ -121,6 +121,14 @@ def _pairs(data: bytes, at: int, count: int) -> tuple[dict, int]:
     return out, at
 
 
+def _mentions(value: object, token: int) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return any(_mentions(item, token) for item in value)
+    return value == token
+
+
 class Events:
     """A subscriber of one rank's KV events that has been heard before the test begins."""
 
@@ -128,7 +136,7 @@ class Events:
         self.source = source
         self.socket = Socket(SUB, source["endpoint"])
 
-    def next(self, timeout_s: float = 20.0) -> tuple[str, int, list] | None:
+    def next(self, timeout_s: float = 120.0) -> tuple[str, int, list] | None:
         """(topic, sequence number, batch), or None."""
         self.socket.timeout(timeout_s)
         frames = self.socket.receive()
@@ -151,14 +159,16 @@ class Events:
         return out
 
     def wait_until_heard(self, provoke) -> None:
-        """Subscriptions take a moment: `provoke()` publishes something, until it arrives."""
-        deadline = time.monotonic() + 20
+        """Subscriptions take a moment: `provoke()` has a prompt computed and returns it, until the blocks of the latest one arrive.
+
+        Events come in order, so nothing that was provoked can arrive later. Tokens of a prompt, but for its first, are its own.
+        """
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            provoke()
-            if self.next(0.2) is not None:
-                while self.next(0.05) is not None:
-                    pass
-                return
+            token = provoke()[1]
+            while (message := self.next(0.2)) is not None:
+                if _mentions(message[2], token):
+                    return
         raise AssertionError("nothing heard from " + self.source["endpoint"])
 
     def close(self) -> None:
