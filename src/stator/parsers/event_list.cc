@@ -55,10 +55,12 @@ void EventList::begin_call(uint32_t index, std::string_view id, std::string_view
                      .length_bytes = static_cast<uint32_t>(name.size()),
                      .id_length_bytes = static_cast<uint32_t>(id.size())});
   const size_t from = bytes_.size();
-  bytes_.resize_and_overwrite(from + id.size() + name.size(), [&](char* bytes, size_t size) {
+  const size_t end = from + id.size() + name.size();
+  // libstdc++ 12 passes the new capacity, not the size that was asked for.
+  bytes_.resize_and_overwrite(end, [&](char* bytes, size_t /*room*/) {
     std::memcpy(bytes + from, id.data(), id.size());
     std::memcpy(bytes + from + id.size(), name.data(), name.size());
-    return size;
+    return end;
   });
 }
 

@@ -13,16 +13,21 @@ namespace {
 /// White space that may still be dropped; a longer run is text.
 constexpr size_t kMaxPendingSpaceBytes = 4096;
 
-/// Every two characters that may stand in an id.
-constexpr auto kIdPairs = [] {
-  constexpr std::string_view kAlphabet =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-  std::array<std::array<char, 2>, kAlphabet.size() * kAlphabet.size()> pairs{};
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    pairs[i] = {kAlphabet[i / kAlphabet.size()], kAlphabet[i % kAlphabet.size()]};
-  }
-  return pairs;
-}();
+/// Eight characters of an id from eight random bytes, all at once: of each byte six bits choose
+/// among the 62 letters and digits, 8 and 9 twice as often as the others.
+uint64_t id_characters(uint64_t random) {
+  constexpr uint64_t kOnes = 0x0101010101010101;  // a byte times this: that byte, eight times
+  constexpr uint64_t kTop = 0x80;
+  const uint64_t values = random & (0x3F * kOnes);
+  const auto at_least = [values](uint64_t bound) {  // 1 in each byte where it holds
+    return ((values + (kTop - bound) * kOnes) >> 7) & kOnes;
+  };
+  constexpr uint64_t kLower = 26;
+  constexpr uint64_t kDigits = 52;
+  constexpr uint64_t kSurplus = 62;
+  return values + 'A' * kOnes + at_least(kLower) * ('a' - 'A' - kLower) -
+         at_least(kDigits) * ('a' + kDigits - kLower - '0') - at_least(kSurplus) * 2;
+}
 
 }  // namespace
 
@@ -118,7 +123,6 @@ void CallWriter::finish() {
   state_.held_reasoning.clear();
 }
 
-/// Every pair of characters comes from 21 bits of its own: no step waits for the one before it.
 std::string_view CallWriter::make_id(IdBuffer& buffer) const {
   constexpr std::string_view kPrefix = "call_";
   constexpr size_t kShort = 9;
@@ -129,18 +133,10 @@ std::string_view CallWriter::make_id(IdBuffer& buffer) const {
   char* const begin = buffer.data() + prefix.size();
   prefix.copy(buffer.data(), prefix.size());
   const uint64_t seed =
-      mix64(options_.id_seed ^ mix64((uint64_t{state_.choice_index} << 32) | state_.next_index));
-  constexpr size_t kBits = 21;
-  const auto put = [begin](size_t where, uint64_t random) {
-    const uint64_t bits = random & ((uint64_t{1} << kBits) - 1);
-    const auto& pair = kIdPairs[(bits * kIdPairs.size()) >> kBits];
-    std::memcpy(begin + where, pair.data(), pair.size());
-  };
-  for (size_t at = 0; at < kLong; at += 6) {
-    const uint64_t random = mix64(seed + at);
-    put(at, random);
-    put(at + 2, random >> kBits);
-    put(at + 4, random >> (2 * kBits));
+      mix64(options_.id_seed ^ ((uint64_t{state_.choice_index} << 32) | state_.next_index));
+  for (size_t at = 0; at < kLong; at += sizeof(uint64_t)) {
+    const uint64_t characters = id_characters(mix64(seed + at));
+    std::memcpy(begin + at, &characters, sizeof(characters));
   }
   return {buffer.data(), prefix.size() + (is_short ? kShort : kLong)};
 }

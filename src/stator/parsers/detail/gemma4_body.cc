@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -32,12 +33,21 @@ struct Gemma4Machine final : BodyMachine {
     quotes.add(context.spec.find_markers("quote"), kQuote);
     all = framing;
     all.add(context.spec.find_markers("quote"), kQuote);
+    for (unsigned char c = 0; c < 0x80; ++c) {
+      if (all.may_begin(static_cast<char>(c))) {
+        key_stops = key_stops.with(c, c);
+        value_stops = value_stops.with(c, c);
+      }
+    }
   }
   std::unique_ptr<Body> start() const override;
 
   MarkerSet framing;
   MarkerSet quotes;
   MarkerSet all;
+  // What may end a bare word: structure, and what begins a marker.
+  ByteSet key_stops{":,{}[]"};
+  ByteSet value_stops{",{}[]"};
 };
 
 /// What one step writes. The arguments are gathered: they come in bits of a byte or two.
@@ -101,21 +111,38 @@ class Gemma4Body final : public Body {
   bool comma_ = false;    // a comma has been read and not written
 };
 
-/// A word without quotes: true, false and null by any of their names, a number, else a string.
-void append_bare(std::string& out, std::string_view word) {
-  std::string lower(word);
-  std::ranges::transform(lower, lower.begin(), [](char c) {
+/// true, false or null, if that is what the word means; else empty.
+std::string_view known_word(std::string_view word) {
+  constexpr size_t kLongest = 5;
+  if (word.size() > kLongest) {
+    return {};
+  }
+  std::array<char, kLongest> letters{};
+  std::ranges::transform(word, letters.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
   });
+  const std::string_view lower(letters.data(), word.size());
+  if (lower == "true") {
+    return "true";
+  }
+  if (lower == "false") {
+    return "false";
+  }
+  return lower == "null" || lower == "none" || lower == "nil" ? "null" : "";
+}
+
+/// A word without quotes: true, false and null by any of their names, a number, else a string.
+void append_bare(std::string& out, std::string_view word) {
+  static constexpr ByteSet kNumberBytes("+-.0123456789eE");
+  const bool is_number = kNumberBytes.skip_in(word) == word.size();
   const bool is_padded = word.size() > 1 && word[0] == '0' && word[1] != '.';
-  if (lower == "true" || lower == "false" || lower == "null") {
-    out += lower;
-  } else if (lower == "none" || lower == "nil") {
-    out += "null";
-  } else if (is_json(word)) {
+  if (is_number && is_json(word)) {
     out += word;
-  } else if (word.find_first_not_of("+-.0123456789eE") != std::string_view::npos || is_padded ||
-             !append_python_value(out, word)) {
+  } else if (is_number && !is_padded && append_python_value(out, word)) {
+    return;
+  } else if (const std::string_view known = known_word(word); !known.empty()) {
+    out += known;
+  } else {
     append_json_string(out, word);
   }
 }
@@ -341,21 +368,17 @@ Gemma4Body::Go Gemma4Body::string(Window& in, StepWriter& out) {
 }
 
 Gemma4Body::Go Gemma4Body::bare(Window& in, StepWriter& out) {
-  static constexpr ByteSet kKeyStops(":,{}[]");
-  static constexpr ByteSet kValueStops(",{}[]");
-  const ByteSet& stops = is_key_ ? kKeyStops : kValueStops;
+  const ByteSet& stops = is_key_ ? machine_.key_stops : machine_.value_stops;
   const std::string_view rest = in.rest();
   MarkerSet::Hit hit;
   auto match = MarkerSet::Match::kNo;
-  size_t length = 0;
-  while (length < rest.size() && !stops.contains(rest[length])) {
-    if (machine_.all.may_begin(rest[length])) {
-      match = machine_.all.match_at(in, length, hit);
-      if (match != MarkerSet::Match::kNo) {
-        break;
-      }
+  size_t length = stops.find_in(rest);
+  while (length < rest.size() && machine_.all.may_begin(rest[length])) {
+    match = machine_.all.match_at(in, length, hit);
+    if (match != MarkerSet::Match::kNo) {
+      break;
     }
-    ++length;
+    length = stops.find_in(rest, length + 1);
   }
   if (length > kMaxBareBytes) {
     return malformed(out);

@@ -166,10 +166,13 @@ void JsonStream::structure(Run& run) {
       value_begins(run);
       return;
   }
-  if (sound) {
-    ++run.at;
-  } else {
+  if (!sound) {
     fail();
+    return;
+  }
+  ++run.at;
+  if (c != '"' && run.at < run.text.size() && run.text[run.at] == ' ') {
+    ++run.at;  // as nearly everyone writes behind a colon or a comma
   }
 }
 
@@ -370,6 +373,17 @@ bool is_json(std::string_view text) {
 }
 
 void append_json_string(std::string& out, std::string_view text) {
+  if (plain_prefix(text) == text.size()) {  // nearly always: written in one go
+    const size_t from = out.size();
+    const size_t end = from + text.size() + 2;
+    out.resize_and_overwrite(end, [&](char* bytes, size_t /*room*/) {
+      bytes[from] = '"';
+      text.copy(bytes + from + 1, text.size());
+      bytes[end - 1] = '"';
+      return end;
+    });
+    return;
+  }
   out += '"';
   append_json_string_body(out, text);
   out += '"';

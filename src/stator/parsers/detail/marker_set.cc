@@ -20,46 +20,53 @@ void MarkerSet::add(const Marker& marker, int role) {
   }
   if (!may_begin(marker.text[0])) {
     starts_[static_cast<unsigned char>(marker.text[0])] = true;
-    first_bytes_ += marker.text[0];
+    first_bytes_.add(marker.text[0]);
   }
-  entries_.push_back({.text = marker.text,
-                      .role = role,
-                      .is_bound = marker.special && contains(bound_, marker.text)});
+  const auto behind = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.text.size() < marker.text.size(); });
+  entries_.insert(behind, {.head = Head::of(marker.text),
+                           .text = marker.text,
+                           .role = role,
+                           .is_bound = marker.special && contains(bound_, marker.text)});
 }
 
+MarkerSet::Head MarkerSet::Head::of_short(std::string_view text) {
+  Head head;
+  for (size_t i = 0; i < text.size(); ++i) {
+    head.bytes |= uint64_t{static_cast<unsigned char>(text[i])} << (8 * i);
+    head.known |= uint64_t{0xFF} << (8 * i);
+  }
+  return head;
+}
+
+/// The longest stand first, so the first one that may be meant decides.
 MarkerSet::Match MarkerSet::compare_at(const Window& window, size_t at, Hit& hit) const {
-  const std::string_view text = window.rest().substr(at);
+  const std::string_view rest = window.rest();
+  const std::string_view text(rest.data() + at, rest.size() - at);
   const bool waits = holds_at_end_ || !window.ending();
-  size_t longest_maybe = 0;
   hit = {.offset = at};
   if (text.empty()) {
     return !waits || entries_.empty() ? Match::kNo : Match::kMaybe;
   }
+  const Head head = Head::of(text);
   for (const Entry& entry : entries_) {
-    const std::string_view marker = entry.text;
-    const size_t common = std::min(marker.size(), text.size());
-    if (marker[0] != text[0] || marker[common - 1] != text[common - 1] ||
-        marker[common / 2] != text[common / 2]) {
-      continue;  // most candidates end at one byte, without a call
+    if (!head.may_equal(entry.head)) {
+      continue;  // most of them end here, without a call
     }
-    if (common > 3 && std::memcmp(marker.data(), text.data(), common) != 0) {
-      continue;  // of three bytes all have been compared
+    const size_t common = std::min(entry.text.size(), text.size());
+    if (common > sizeof(head.bytes) && std::memcmp(entry.text.data(), text.data(), common) != 0) {
+      continue;
     }
-    if (common == marker.size()) {
-      if (common > hit.length_bytes && (!entry.is_bound || window.is_token(at, common))) {
-        hit.length_bytes = common;
-        hit.role = entry.role;
+    if (common == entry.text.size()) {
+      if (!entry.is_bound || window.is_token(at, common)) {
+        hit = {.offset = at, .length_bytes = common, .role = entry.role};
+        return Match::kYes;
       }
     } else if (!entry.is_bound && waits) {
-      // A special token arrives whole, so only markers made of letters can be half there.
-      longest_maybe = std::max(longest_maybe, marker.size());
+      return Match::kMaybe;  // a special token arrives whole: only letters can be half there
     }
   }
-  if (longest_maybe > hit.length_bytes) {
-    hit = {.offset = at};
-    return Match::kMaybe;
-  }
-  return hit ? Match::kYes : Match::kNo;
+  return Match::kNo;
 }
 
 bool MarkerSet::is_cut_off(const Window& window, size_t at) const {
@@ -71,8 +78,8 @@ bool MarkerSet::is_cut_off(const Window& window, size_t at) const {
 
 /// The next byte at or behind `at` that begins a marker, or the text's end.
 size_t MarkerSet::find_start(std::string_view text, size_t at) const {
-  if (first_bytes_.size() == 1) {
-    return std::min(text.find(first_bytes_[0], at), text.size());
+  if (first_bytes_.complete()) {
+    return first_bytes_.find_in(text, at);
   }
   while (at < text.size() && !may_begin(text[at])) {
     ++at;

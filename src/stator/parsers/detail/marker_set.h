@@ -4,11 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "stator/parsers/detail/few_bytes.h"
 #include "stator/parsers/detail/window.h"
 #include "stator/parsers/family_spec.h"
 
@@ -67,17 +69,36 @@ class MarkerSet {
   size_t find_start(std::string_view text, size_t at) const;
   Match compare_at(const Window& window, size_t at, Hit& hit) const;
 
+  /// The first bytes of a text, as many as fit in a register: `known` has ones where there are any.
+  struct Head {
+    uint64_t bytes = 0;
+    uint64_t known = 0;
+
+    static Head of(std::string_view text) {
+      if (text.size() < sizeof(bytes)) {
+        return of_short(text);
+      }
+      Head head{.known = ~uint64_t{0}};
+      std::memcpy(&head.bytes, text.data(), sizeof(head.bytes));
+      return head;
+    }
+    static Head of_short(std::string_view text);
+    bool may_equal(const Head& other) const {
+      return ((bytes ^ other.bytes) & known & other.known) == 0;
+    }
+  };
   struct Entry {
+    Head head;
     std::string text;
     int role;
     bool is_bound;
   };
 
   std::vector<std::string> bound_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // from the longest to the shortest
   bool holds_at_end_ = false;
   std::array<bool, 256> starts_{};
-  std::string first_bytes_;  // those of `starts_`
+  FewBytes first_bytes_;  // those of `starts_`, as long as they are few
 };
 
 /// Consumes the marker of `role` where it stands next, behind white space perhaps, or what is left

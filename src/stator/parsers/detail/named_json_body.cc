@@ -242,6 +242,10 @@ NamedJsonBody::Go NamedJsonBody::call_begins(Window& in, const MarkerSet::Hit& h
 
 /// Of white space at its ends, `text` is free.
 void NamedJsonBody::set_name(std::string_view text) {
+  if (machine_.name_prefixes.empty() && !machine_.id_from_name) {
+    name_ = text;
+    return;
+  }
   const std::string_view whole = text;
   for (const std::string& prefix : machine_.name_prefixes) {
     if (text.starts_with(prefix)) {

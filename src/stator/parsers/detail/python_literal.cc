@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "stator/parsers/detail/byte_set.h"
+#include "stator/parsers/detail/few_bytes.h"
 #include "stator/parsers/detail/json_stream.h"
 
 namespace stator::parsers {
@@ -21,8 +22,10 @@ constexpr bool is_name_byte(char c) {
 constexpr ByteSet kSpace(" \t\r\n");
 constexpr ByteSet kStringPrefixes("rRuU");
 /// What may end or change a string.
-constexpr ByteSet kSingleQuoted("'\\");
-constexpr ByteSet kDoubleQuoted("\"\\");
+constexpr FewBytes kSingleQuoted("'\\");
+constexpr FewBytes kDoubleQuoted("\"\\");
+/// What counts outside of strings when the end of a call is looked for.
+constexpr ByteSet kQuotesAndBrackets("'\"()[]{}");
 
 void append_utf8(std::string& out, uint32_t code) {
   const bool is_character = code < 0xD800 || (code > 0xDFFF && code <= 0x10FFFF);
@@ -417,7 +420,7 @@ bool Reader::one_string(std::string& to) {
 }
 
 bool Reader::string_body(std::string_view quotes, bool raw, std::string& to) {
-  const ByteSet& stops = quotes[0] == '"' ? kDoubleQuoted : kSingleQuoted;
+  const FewBytes& stops = quotes[0] == '"' ? kDoubleQuoted : kSingleQuoted;
   while (at_ < text_.size()) {
     const size_t stop = stops.find_in(text_, at_);
     to.append(text_, at_, stop - at_);
@@ -534,6 +537,10 @@ size_t PythonCallScanner::find_end(std::string_view text, Window::Ending ending)
       }
       continue;
     }
+    at_ = kQuotesAndBrackets.find_in(text, at_);
+    if (at_ == text.size()) {
+      return std::string_view::npos;
+    }
     const char c = text[at_];
     if (c == '\'' || c == '"') {
       if (text.size() - at_ < 3 && ending == Window::Ending::kNo) {
@@ -546,10 +553,9 @@ size_t PythonCallScanner::find_end(std::string_view text, Window::Ending ending)
     }
     if (c == '(' || c == '[' || c == '{') {
       ++depth_;
-    } else if (c == ')' || c == ']' || c == '}') {
-      if (depth_ == 0) {
-        return at_;
-      }
+    } else if (depth_ == 0) {
+      return at_;
+    } else {
       --depth_;
     }
     ++at_;
@@ -559,7 +565,7 @@ size_t PythonCallScanner::find_end(std::string_view text, Window::Ending ending)
 
 /// From inside a string to behind its end, or to where more text is needed to go on.
 size_t PythonCallScanner::skip_string(std::string_view text, Window::Ending ending) {
-  const ByteSet& stops = quote_ == '"' ? kDoubleQuoted : kSingleQuoted;
+  const FewBytes& stops = quote_ == '"' ? kDoubleQuoted : kSingleQuoted;
   size_t at = at_;
   while (at < text.size()) {
     at = stops.find_in(text, at);

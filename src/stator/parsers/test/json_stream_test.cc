@@ -112,5 +112,16 @@ TEST(AppendJsonString, EscapesOnlyWhatMustBe) {
   EXPECT_EQ(out, "\"a\\\"b\\\\c\\nd\\u0002é/\"");
 }
 
+TEST(JsonString, IsAppendedWithNothingBehindItHoweverTheStringGrows) {
+  for (size_t before = 0; before < 40; ++before) {
+    for (size_t size = 0; size < 40; ++size) {
+      std::string out(before, 'b');
+      const std::string text(size, 't');
+      append_json_string(out, text);
+      EXPECT_EQ(out, std::string(before, 'b') + '"' + text + '"');
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stator::parsers

@@ -202,5 +202,15 @@ TEST(OutputParser, CountsLettersOfABoundMarkerAsTextOnlyWhenIdsAreKnown) {
   EXPECT_EQ(letters.content, "[TOOL_CALLS]f{}");
 }
 
+TEST(EventList, HoldsOnlyTheBytesOfItsEvents) {
+  constexpr std::string_view kId = "call_of_a_longer_id";
+  constexpr std::string_view kName = "get_weather";
+  EventList events;
+  for (uint32_t index = 0; index < 20; ++index) {
+    events.begin_call(index, kId, kName);
+    EXPECT_EQ(events.size_bytes(), (index + 1) * (kId.size() + kName.size()));
+  }
+}
+
 }  // namespace
 }  // namespace stator::parsers
