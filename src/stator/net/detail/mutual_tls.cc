@@ -19,12 +19,21 @@ int select_http2(SSL* /*ssl*/, const unsigned char** chosen, unsigned char* chos
   return outcome == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+/// What is wrong with a file of these is kIo to their callers; HTTP calls it a wrong setting.
+template <typename T>
+T as_io(T result) {
+  if (!result) {
+    return std::move(result.error()).with_code(Code::kIo);
+  }
+  return result;
+}
+
 Result<detail::SslContext> load_client_context(const std::filesystem::path& certificate,
                                                const std::filesystem::path& key,
                                                const std::filesystem::path& ca) {
   STATOR_TRY(detail::SslContext context,
-             detail::make_ssl_context(TLS_client_method(), certificate, key));
-  STATOR_CHECK(detail::ask_certificate(*context, SSL_VERIFY_PEER, ca));
+             as_io(detail::make_ssl_context(TLS_client_method(), certificate, key)));
+  STATOR_CHECK(as_io(detail::ask_certificate(*context, SSL_VERIFY_PEER, ca)));
   if (SSL_CTX_set_alpn_protos(context.get(), kHttp2, std::size(kHttp2)) != 0) {
     return Error(Code::kInternal, "OpenSSL offers no ALPN");
   }
@@ -35,9 +44,9 @@ Result<detail::SslContext> load_server_context(const std::filesystem::path& cert
                                                const std::filesystem::path& key,
                                                const std::filesystem::path& ca) {
   STATOR_TRY(detail::SslContext context,
-             detail::make_ssl_context(TLS_server_method(), certificate, key));
-  STATOR_CHECK(
-      detail::ask_certificate(*context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, ca));
+             as_io(detail::make_ssl_context(TLS_server_method(), certificate, key)));
+  STATOR_CHECK(as_io(
+      detail::ask_certificate(*context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, ca)));
   // Sessions of other servers' clients are of no use here, and a context is needed to tell.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_TICKET);
