@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "stator/chat_template/detail/big_integer.h"
 #include "stator/chat_template/detail/format.h"
@@ -445,6 +446,10 @@ SliceRange resolve_slice(const Value& start, const Value& stop, const Value& ste
   const auto part = [](const Value& value, int64_t otherwise) {
     if (value.is_none()) {
       return otherwise;
+    }
+    if (value.kind() == Kind::kBigInt) {  // beyond both ends of anything
+      constexpr int64_t kBeyond = std::numeric_limits<int64_t>::max();
+      return value.text().starts_with('-') ? -kBeyond : kBeyond;
     }
     const auto integer = as_integer(value);
     if (!integer) {
