@@ -47,6 +47,11 @@ class Fleet:
         self.processes.append(process)
         return process
 
+    def tell_ends(self) -> None:
+        """What the processes said last, for a check that failed because one of them had ended."""
+        for log in sorted(self.folder.glob("*.log")):
+            print(f"-- end of {log.name}:\n{log.read_text(errors='replace')[-6000:]}", file=sys.stderr)
+
     def engine(self, name: str, command: list[str], port: int, env: dict[str, str] | None = None) -> "Engine":
         return Engine(name, command, f"http://127.0.0.1:{port}", env or {}, self.start(name, command, env), self.folder / f"{name}.log")
 
@@ -177,7 +182,8 @@ def run_shared(fleet: Fleet, checks: Checks, prompts: int) -> None:
         engine.wait()
     stator = fleet.stator("stator", "--engine", "vllm", "--url", ",".join(engine.url for engine in engines.values()), "--role", ",".join(engines),
                           "--handoff", "shared")
-    checks.run("pd", "--stator", stator.url, "--prefill", engines["prefill"].url, "--decode", engines["decode"].url, "--prompts", str(prompts))
+    checks.run("pd", "--stator", stator.url, "--prefill", engines["prefill"].url, "--decode", engines["decode"].url, "--prompts", str(prompts),
+               "--shared")
 
 
 def run_control(fleet: Fleet, checks: Checks, prompts: int) -> None:
@@ -235,6 +241,8 @@ def main() -> int:
         try:
             suite(fleet, checks, arguments.prompts or prompts)
         finally:
+            if checks.failed:
+                fleet.tell_ends()
             fleet.close()
     return 1 if checks.failed else 0
 
