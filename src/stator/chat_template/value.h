@@ -54,7 +54,7 @@ enum class Kind : uint8_t {
   kNone,
   kBool,
   kInt,     ///< fits int64
-  kBigInt,  ///< wider: the exact decimal spelling; can be printed and compared, not computed with
+  kBigInt,  ///< wider: the exact decimal spelling (BigInteger computes with it)
   kDouble,
   kString,  ///< UTF-8
   kList,
