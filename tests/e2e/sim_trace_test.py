@@ -39,6 +39,23 @@ class CompressedTraces(unittest.TestCase):
         self.assertTrue(plain)
         self.assertEqual(self.records_of(self.compressed()), plain)
 
+    def test_standard_input_is_a_trace(self):
+        expected = self.records_of(SAMPLE)
+        self.assertTrue(expected)
+        out = self.folder / "from_standard_input.jsonl"
+        for trace in (SAMPLE, self.compressed()):
+            with trace.open("rb") as given:
+                done = subprocess.run([BINARY, "sim", "-", "--per-request-jsonl", str(out)], env=clean_environment(),
+                                      stdin=given, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual([json.loads(line) for line in out.read_text().splitlines()], expected)
+
+    def test_standard_input_is_a_trace_only_once(self):
+        for more in (("--sweep", "workers=1,2"), ("--compare", "router=kv,round_robin")):
+            done = self.run_stator("sim", "-", *more)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("--sweep and --compare read the trace more than once", done.stderr)
+
     def test_the_engine_has_the_names_that_live_ones_have(self):
         config = self.folder / "engine.yaml"
         config.write_text("sim: {rules: sglang, timing: linear, speedup: 2}\nengine: {kv_blocks: 400, host_blocks: 2000}\n")

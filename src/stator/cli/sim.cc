@@ -81,6 +81,11 @@ Status run_sim(Invocation& invocation) {
   if (!config.emit_trace.empty()) {
     return emit_trace(run);
   }
+  if (run.trace == "-" && !(option("--sweep") + option("--compare")).empty()) {
+    return Error(Code::kInvalidArgument,
+                 "--sweep and --compare read the trace more than once: write standard input to a "
+                 "file, and name that");
+  }
   if (const std::string sweep = option("--sweep"); !sweep.empty()) {
     return run_sweep(settings, run.trace, sweep);
   }

@@ -57,7 +57,7 @@ class FileStream final : public std::istream {
 }  // namespace
 
 Result<std::unique_ptr<std::istream>> open_trace_file(const std::string& path) {
-  File file(gzopen(path.c_str(), "rb"));
+  File file(gzopen(path == "-" ? "/dev/stdin" : path.c_str(), "rb"));
   if (file == nullptr) {
     return Error(Code::kNotFound, "cannot open the trace '" + path + "'");
   }
