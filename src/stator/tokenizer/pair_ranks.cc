@@ -3,74 +3,81 @@
 
 #include "stator/core/assert.h"
 
-#include <utility>
+#include <numeric>
 
 namespace stator::tokenizer {
 namespace {
 
-// At the loads chosen here, insertions that need more moves than this do not happen by chance.
-constexpr int kMovesMax = 500;
+// More pairs per bucket would need more pilots than a byte can tell.
+constexpr size_t kPairsPerBucket = 3;
+
+// Far from what chance asks for; a pair that comes twice would never find its slots.
+constexpr size_t kSlotsMaxPerPair = 1000;
 
 }  // namespace
 
-PairRanks::PairRanks(std::span<const Rule> rules) : rules_(rules.begin(), rules.end()) {
-  STATOR_ASSERT(rules.size() < kNone, "ranks fit their bits");
-  // 80 % full; beyond 89 % it cannot be built.
-  bucket_count_ = static_cast<uint32_t>(rules.size() * 5 / 8 + 1);
-  while (!build()) {
-    bucket_count_ += bucket_count_ / 8 + 1;
+PairRanks::PairRanks(std::span<const Pair> pairs) {
+  STATOR_ASSERT(pairs.size() < kNone, "ranks fit their bits");
+  // 80 % full; grows if a bucket has no pilot.
+  size_t slots = pairs.size() + pairs.size() / 4 + 1;
+  pilots_.resize(pairs.size() / kPairsPerBucket + 1);
+  slots_.resize(slots);
+  while (!build(pairs)) {
+    slots += slots / 16 + 1;
+    STATOR_ASSERT(slots / kSlotsMaxPerPair <= pairs.size() + 1, "all pairs differ");
+    slots_.resize(slots);
   }
 }
 
-bool PairRanks::build() {
-  buckets_.assign(bucket_count_ + size_t{1}, Bucket{UINT64_MAX});
-  for (uint32_t rank = 0; rank < rules_.size(); ++rank) {
-    if (!insert(rank)) {
+/// Large buckets first, while most slots are free.
+bool PairRanks::build(std::span<const Pair> pairs) {
+  std::ranges::fill(slots_, kEmpty);
+  std::vector<uint32_t> buckets(pairs.size());
+  std::vector<uint32_t> sizes(pilots_.size());
+  for (size_t rank = 0; rank < pairs.size(); ++rank) {
+    buckets[rank] = bucket_of(hash_of(pairs[rank].left, pairs[rank].right));
+    ++sizes[buckets[rank]];
+  }
+  std::vector<uint32_t> ranks(pairs.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::ranges::sort(ranks, [&](uint32_t one, uint32_t other) {
+    const uint32_t bucket = buckets[one];
+    const uint32_t other_bucket = buckets[other];
+    return sizes[bucket] != sizes[other_bucket] ? sizes[bucket] > sizes[other_bucket]
+                                                : bucket < other_bucket;
+  });
+  for (size_t i = 0; i < ranks.size();) {
+    const size_t size = sizes[buckets[ranks[i]]];
+    if (!place_bucket(pairs, std::span(ranks).subspan(i, size))) {
       return false;
     }
+    i += size;
   }
   return true;
 }
 
-bool PairRanks::insert(uint32_t rank) {
-  const auto replace = [this](uint32_t bucket, int slot, uint32_t entry) {
-    buckets_[bucket] &= ~(uint64_t{UINT32_MAX} << (32 * slot));
-    buckets_[bucket] |= uint64_t{entry} << (32 * slot);
-  };
-  Place place = rules_[rank].place_in(*this);
-  uint32_t entry = place.mark | rank;
-  for (int moves = 0; moves < kMovesMax; ++moves) {
-    for (const uint32_t bucket : {place.first, place.second}) {
-      for (const int slot : {0, 1}) {
-        if (entry_of(buckets_[bucket], slot) == kEmpty) {
-          replace(bucket, slot, entry);
-          return true;
-        }
+/// Finds the pilot of the bucket that has `ranks`.
+bool PairRanks::place_bucket(std::span<const Pair> pairs, std::span<const uint32_t> ranks) {
+  const auto hash = [&](uint32_t rank) { return hash_of(pairs[rank].left, pairs[rank].right); };
+  for (uint32_t pilot = 0; pilot < kPilots; ++pilot) {
+    size_t placed = 0;
+    for (; placed < ranks.size(); ++placed) {
+      const uint32_t rank = ranks[placed];
+      uint64_t& slot = slots_[slot_of(hash(rank), pilot)];
+      if (slot != kEmpty) {
+        break;
       }
+      slot = key_of(pairs[rank].left, pairs[rank].right) | rank;
     }
-    // Takes the place of another one, which goes on; in turns, so that it does not come back.
-    const uint32_t bucket = (moves & 1) != 0 ? place.first : place.second;
-    const int slot = moves >> 1 & 1;
-    const uint32_t moved = entry_of(buckets_[bucket], slot);
-    replace(bucket, slot, entry);
-    entry = moved;
-    place = rules_[entry & kNone].place_in(*this);
+    if (placed == ranks.size()) {
+      pilots_[bucket_of(hash(ranks.front()))] = static_cast<uint8_t>(pilot);
+      return true;
+    }
+    for (const uint32_t rank : ranks.first(placed)) {
+      slots_[slot_of(hash(rank), pilot)] = kEmpty;
+    }
   }
   return false;
-}
-
-uint32_t PairRanks::find_exactly(TokenId left, TokenId right) const {
-  const Place place = place_of(left, right);
-  for (const uint32_t bucket : {place.first, place.second}) {
-    for (const int slot : {0, 1}) {
-      const uint32_t entry = entry_of(buckets_[bucket], slot);
-      const uint32_t rank = entry & kNone;
-      if (entry != kEmpty && rules_[rank].is_of(left, right)) {
-        return rank;
-      }
-    }
-  }
-  return kNone;
 }
 
 }  // namespace stator::tokenizer

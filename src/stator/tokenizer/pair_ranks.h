@@ -2,129 +2,81 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "stator/core/ids.h"
 #include "stator/tokenizer/huge_pages.h"
 
 namespace stator::tokenizer {
 
-/// Rank of the merge of two tokens, for the inner loop of merging: no branch, two loads that do not
-/// wait for each other, 0.6 MiB for 128,000 merges. Cuckoo hashing (Pagh and Rodler, 2004) with two
-/// entries per bucket that hold 12 bits of the pair's hash instead of the pair. So `find` may take
-/// one pair for another, about once in a thousand times; whoever uses the rank compares the pair
-/// with that of the rank (`rule`), which has to be read anyway, and asks `find_exactly` if it is
-/// not the same. A rank found is never above the true one, so no merge comes too late.
-/// Immutable.
+/// Rank of the merge of two symbols, for the inner loop of merging: no branch, and one cache line
+/// of a large table, whether the pair has a rank or not. Perfect hashing by displacement: pairs of
+/// one bucket share a pilot, found at construction, that takes each of them to a slot of its own
+/// (Pibiri and Trani, "PTHash", 2021). 10 bytes per pair; the third of a byte for the pilots stays
+/// in the processor's caches. Immutable.
 class PairRanks {
  public:
-  struct Rule {
-    TokenId left;
-    TokenId right;
-    TokenId merged;
+  struct Pair {
+    uint32_t left;
+    uint32_t right;
   };
-  static constexpr int kTokenBits = 21;
-  static constexpr size_t kTokensMax = (size_t{1} << kTokenBits) - 1;  ///< tokens are below
+  static constexpr int kSymbolBits = 21;
+  static constexpr uint32_t kSymbolsMax = (1U << kSymbolBits) - 1;  ///< symbols are below
   static constexpr int kRankBits = 20;
   static constexpr uint32_t kNone = (1U << kRankBits) - 1;
 
-  /// `rules` in order of rank, fewer than kNone, of different pairs. Ranks are their places.
-  explicit PairRanks(std::span<const Rule> rules);
+  /// `pairs` in order of rank, fewer than kNone, all different. Ranks are their places.
+  explicit PairRanks(std::span<const Pair> pairs);
 
-  /// Where a pair may be.
+  /// Where a pair is if it is anywhere.
   struct Place {
-    uint32_t first;
-    uint32_t second;
-    uint32_t mark;
+    uint64_t key;
+    uint32_t slot;
   };
-  /// Where no pair is: the first bucket is left empty.
-  static constexpr Place kNowhere = {0, 0, 0};
+  /// Of no pair.
+  static constexpr Place kNowhere = {((uint64_t{1} << 2 * kSymbolBits) - 1) << kRankBits, 0};
 
-  Place place_of(TokenId left, TokenId right) const {
-    // Bits from 20 on depend on all bits of both tokens.
-    const uint64_t hash = left * 0x9E3779B97F4A7C15ULL + right * 0xD6E8FEB86659FD93ULL;
-    return {1 + scale(static_cast<uint32_t>(hash)), 1 + scale(static_cast<uint32_t>(hash >> 26)),
-            static_cast<uint32_t>(hash >> 52) << kRankBits};
+  Place place_of(uint32_t left, uint32_t right) const {
+    const uint64_t hash = hash_of(left, right);
+    return {key_of(left, right), slot_of(hash, pilots_[bucket_of(hash)])};
   }
 
   /// Fetches the place into the processor's cache.
-  void prefetch(const Place& place) const {
-    __builtin_prefetch(&buckets_[place.first]);
-    __builtin_prefetch(&buckets_[place.second]);
-  }
-
-  using Quad [[gnu::vector_size(16)]] = uint32_t;
-
-  /// For two pairs at once: for each a rank not above its own, or kNone if it certainly has none.
-  /// The results come twice: {one, other, one, other}.
-  Quad find(const Place& one, const Place& other) const {
-    // An entry of the pair leaves its rank, others more than kNone.
-    Quad of_one = read(one);
-    Quad of_other = read(other);
-    Quad halves = __builtin_elementwise_min(__builtin_shufflevector(of_one, of_other, 0, 4, 1, 5),
-                                            __builtin_shufflevector(of_one, of_other, 2, 6, 3, 7));
-    Quad least =
-        __builtin_elementwise_min(halves, __builtin_shufflevector(halves, halves, 2, 3, 0, 1));
-    Quad none = {kNone, kNone, kNone, kNone};
-    return __builtin_elementwise_min(least, none);
-  }
+  void prefetch(const Place& place) const { __builtin_prefetch(&slots_[place.slot]); }
 
   /// The pair's rank or kNone.
-  uint32_t find_exactly(TokenId left, TokenId right) const;
-
-  /// The rule of a rank found, as one word.
-  class PackedRule {
-   public:
-    explicit PackedRule(const Rule& rule)
-        : bits_(pack(rule.left, rule.right) << kTokenBits | rule.merged) {}
-    TokenId merged() const { return static_cast<TokenId>(bits_ & kTokensMax); }
-    bool is_of(TokenId left, TokenId right) const {
-      return bits_ >> kTokenBits == pack(left, right);
-    }
-    Place place_in(const PairRanks& ranks) const {
-      return ranks.place_of(static_cast<TokenId>(bits_ >> (2 * kTokenBits)),
-                            static_cast<TokenId>(bits_ >> kTokenBits & kTokensMax));
-    }
-
-   private:
-    static uint64_t pack(TokenId left, TokenId right) {
-      return static_cast<uint64_t>(left) << kTokenBits | right;
-    }
-    uint64_t bits_;
-  };
-  const PackedRule& rule(uint32_t rank) const { return rules_[rank]; }
-  /// Any rank, also kNone: hence by address, not by element.
-  void prefetch_rule(uint32_t rank) const {
-    const auto begin = reinterpret_cast<uintptr_t>(rules_.data());
-    __builtin_prefetch(reinterpret_cast<const void*>(begin + rank * sizeof(PackedRule)));
+  uint32_t find(const Place& place) const {
+    // The pair's own entry leaves its rank, others more than kNone.
+    return static_cast<uint32_t>(std::min<uint64_t>(slots_[place.slot] ^ place.key, kNone));
   }
 
  private:
-  // 12 bits of the hash, rank. An empty entry gives kNone or more with every mark.
-  using Bucket = uint64_t;  // two entries
-  static constexpr uint32_t kEmpty = UINT32_MAX;
-  static uint32_t entry_of(Bucket bucket, int slot) {
-    return static_cast<uint32_t>(bucket >> (32 * slot));
+  static constexpr uint64_t kEmpty = UINT64_MAX;
+  static constexpr uint32_t kPilots = 256;
+
+  static uint64_t key_of(uint32_t left, uint32_t right) {
+    return (static_cast<uint64_t>(left) << kSymbolBits | right) << kRankBits;
+  }
+  static uint64_t hash_of(uint32_t left, uint32_t right) {
+    return left * 0x9E3779B97F4A7C15ULL + right * 0xD6E8FEB86659FD93ULL;
+  }
+  /// From the upper half of 64 bits to a place among `count` (Lemire, 2019).
+  static uint32_t scale(uint64_t bits, size_t count) {
+    return static_cast<uint32_t>((bits >> 32) * count >> 32);
+  }
+  uint32_t bucket_of(uint64_t hash) const { return scale(hash, pilots_.size()); }
+  uint32_t slot_of(uint64_t hash, uint32_t pilot) const {
+    // An odd factor per pilot.
+    return scale(hash * (0xA0761D6478BD642FULL + pilot * 0xE7037ED1A0B428DAULL), slots_.size());
   }
 
-  Quad read(const Place& place) const {
-    using Pair [[gnu::vector_size(16)]] = uint64_t;
-    const Pair both = {buckets_[place.first], buckets_[place.second]};
-    return reinterpret_cast<Quad>(both) ^ place.mark;
-  }
-  /// From all of 32 bits to a bucket, but for the first one (Lemire, 2019).
-  uint32_t scale(uint32_t bits) const {
-    return static_cast<uint32_t>(static_cast<uint64_t>(bits) * bucket_count_ >> 32);
-  }
-  bool build();
-  bool insert(uint32_t rank);
+  bool build(std::span<const Pair> pairs);
+  bool place_bucket(std::span<const Pair> pairs, std::span<const uint32_t> ranks);
 
-  HugeVector<Bucket> buckets_;    // after an empty one
-  HugeVector<PackedRule> rules_;  // by rank
-  uint32_t bucket_count_ = 0;
+  HugeVector<uint64_t> slots_;   // pair << kRankBits | rank
+  std::vector<uint8_t> pilots_;  // by bucket
 };
 
 }  // namespace stator::tokenizer

@@ -268,9 +268,15 @@ void PieceEncoder::write(PieceChunk& chunk, std::vector<TokenId>& out) {
     to = std::copy_n(from, count, to);
     left -= count;
   };
+  // A dozen ids on average: too few for a call.
   const auto copy_known = [&](size_t end) {
     const TokenId* const stop = chunk.known.data() + end;
-    copy(known, static_cast<size_t>(stop - known));
+    const auto count = static_cast<size_t>(stop - known);
+    for (size_t i = 0; i < count; i += kSpare) {
+      std::memcpy(to + i, known + i, kSpare * sizeof(TokenId));
+    }
+    to += count;
+    left -= count;
     known = stop;
   };
   for (OpenPiece& next : open) {

@@ -200,7 +200,7 @@ bool TokenPairs::may_touch(TokenId left, TokenId right) const {
   }
 }
 
-std::vector<PairRanks::Rule> TokenPairs::list_merges() const {
+std::vector<TokenPairs::Merge> TokenPairs::list_merges() const {
   std::vector<TokenId> tokens;
   for (TokenId token = 0; token < formations_.size(); ++token) {
     if (formations_[token].rank != kByteRank && is_formed(token)) {
@@ -209,12 +209,13 @@ std::vector<PairRanks::Rule> TokenPairs::list_merges() const {
   }
   std::ranges::sort(tokens, {},
                     [this](TokenId token) { return formations_[token].rank & ~kIrregular; });
-  std::vector<PairRanks::Rule> rules;
-  rules.reserve(tokens.size());
+  std::vector<Merge> merges;
+  merges.reserve(tokens.size());
   for (const TokenId token : tokens) {
-    rules.push_back({formations_[token].left, formations_[token].right, token});
+    const Formation& formation = formations_[token];
+    merges.push_back({formation.left, formation.right, {formation.rank & ~kIrregular, token}});
   }
-  return rules;
+  return merges;
 }
 
 void TokenPairs::append_bytes(TokenId token, std::vector<TokenId>& out) const {

@@ -13,7 +13,6 @@
 #include "stator/core/ids.h"
 #include "stator/tokenizer/huge_pages.h"
 #include "stator/tokenizer/merge_table.h"
-#include "stator/tokenizer/pair_ranks.h"
 
 namespace stator::tokenizer {
 
@@ -49,7 +48,7 @@ class TokenPairs {
   /// single byte, or merges of equal rank that make different tokens.
   static std::optional<TokenPairs> create(const Vocabulary& vocabulary);
 
-  static constexpr size_t kTokensMax = PairRanks::kTokensMax;
+  static constexpr size_t kTokensMax = (size_t{1} << 21) - 1;
   static constexpr size_t kRanksMax = (size_t{1} << 20) - 2;
 
   /// Whether the encoding of the token's own bytes is the token.
@@ -60,7 +59,7 @@ class TokenPairs {
 
   /// The last merges of all formed tokens but single bytes, in order of rank: no other merge
   /// happens in any text.
-  std::vector<PairRanks::Rule> list_merges() const;
+  std::vector<Merge> list_merges() const;
 
  private:
   static constexpr uint32_t kUnformed = UINT32_MAX;

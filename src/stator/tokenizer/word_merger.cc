@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/word_merger.h"
 
+#include "stator/core/assert.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace stator::tokenizer {
 namespace {
@@ -15,10 +18,34 @@ constexpr size_t kTurns = 20;
 // Words that are sorted by length at a time.
 constexpr size_t kChunkWords = 256;
 
-using Quad = PairRanks::Quad;
+// Results that are written at a time, whatever their number.
+constexpr int kAtOnce = WordMerger::kSpareIds + 1;
 
-// Stands before and behind every word; merges with nothing.
-constexpr TokenId kBorder = PairRanks::kTokensMax;
+using Quad [[gnu::vector_size(16)]] = uint32_t;
+
+/// The symbols of the merges' parts.
+std::vector<PairRanks::Pair> pairs_of(std::span<const TokenPairs::Merge> merges,
+                                      std::span<const TokenId> tokens) {
+  std::vector<uint32_t> symbols(std::ranges::max(tokens) + size_t{1});
+  for (uint32_t symbol = 0; symbol < tokens.size(); ++symbol) {
+    symbols[tokens[symbol]] = symbol;
+  }
+  std::vector<PairRanks::Pair> pairs;
+  pairs.reserve(merges.size());
+  for (const TokenPairs::Merge& merge : merges) {
+    pairs.push_back({symbols[merge.left], symbols[merge.right]});
+  }
+  return pairs;
+}
+
+HugeVector<TokenId> tokens_of(std::span<const TokenId, 256> bytes,
+                              std::span<const TokenPairs::Merge> merges) {
+  HugeVector<TokenId> tokens(bytes.begin(), bytes.end());
+  for (const TokenPairs::Merge& merge : merges) {
+    tokens.push_back(merge.rule.merged);
+  }
+  return tokens;
+}
 
 uint32_t lowest(uint64_t places) {
   return static_cast<uint32_t>(__builtin_ctzll(places));
@@ -39,8 +66,8 @@ struct WordMerger::Turn {
   static constexpr size_t kPairsRead = 16;  // at a time: most words have fewer
 
   alignas(64) std::array<uint32_t, kPlaces + 1> pairs;  // the last one is not looked at
-  std::array<TokenId, kPlaces> ids;
-  uint64_t starts;  // places where tokens start, and both borders
+  std::array<uint32_t, kPlaces> symbols;
+  uint64_t starts;  // places where symbols start, and both borders
   WordToEncode* word;
   size_t pairs_read;
   // The last merge, and where the ranks of its new pairs are.
@@ -65,14 +92,14 @@ struct WordMerger::Turn {
                                      __builtin_elementwise_min(quads[2], quads[3]));
   }
 
+  /// Writes the symbols.
   void finish() const {
-    // Four at once, without a branch on their number; the lowest start is the border's.
-    constexpr int kAtOnce = WordMerger::kSpareIds + 1;
+    // Without a branch on their number; the lowest start is the border's.
     TokenId* out = word->ids;
     uint64_t left = starts & (starts - 1);
     for (int count = std::popcount(left) - 1; count > 0; count -= kAtOnce) {
       for (int i = 0; i < kAtOnce; ++i) {
-        out[i] = ids[lowest(left | kBorderPlace)];
+        out[i] = symbols[lowest(left | kBorderPlace)];
         left &= left - 1;
       }
       out += std::min(count, kAtOnce);
@@ -81,11 +108,15 @@ struct WordMerger::Turn {
   }
 };
 
-WordMerger::WordMerger(std::span<const TokenId, 256> bytes, std::span<const PairRanks::Rule> rules)
-    : ranks_(rules), byte_pairs_(size_t{1} << 16) {
-  std::ranges::copy(bytes, bytes_.begin());
-  for (size_t both = 0; both < byte_pairs_.size(); ++both) {
-    byte_pairs_[both] = ranks_.find_exactly(bytes_[both >> 8], bytes_[both & 255]) << kPlaceBits;
+WordMerger::WordMerger(std::span<const TokenId, 256> bytes,
+                       std::span<const TokenPairs::Merge> merges)
+    : ranks_(pairs_of(merges, tokens_of(bytes, merges))),
+      tokens_(tokens_of(bytes, merges)),
+      byte_pairs_(size_t{1} << 16) {
+  tokens_.push_back(0);
+  STATOR_ASSERT(border() < PairRanks::kSymbolsMax, "symbols fit their bits");
+  for (uint32_t both = 0; both < byte_pairs_.size(); ++both) {
+    byte_pairs_[both] = ranks_.find(ranks_.place_of(both >> 8, both & 255)) << kPlaceBits;
   }
 }
 
@@ -99,58 +130,49 @@ void WordMerger::begin(WordToEncode& word, Turn& turn) const {
   if (bytes > turn.kPairsRead) [[unlikely]] {
     turn.pairs.fill(kNoMerge);
   }
-  turn.ids.back() = kBorder;
   turn.at = turn.kNowhere;
   turn.previous = turn.kNowhere;
   turn.with_next = PairRanks::kNowhere;
   turn.with_previous = PairRanks::kNowhere;
-  turn.ids[0] = kBorder;
-  turn.ids[bytes + 1] = kBorder;
-  turn.ids[1] = bytes_[text[0]];
+  turn.symbols.back() = border();
+  turn.symbols[0] = border();
+  turn.symbols[bytes + 1] = border();
+  turn.symbols[1] = text[0];
   for (size_t i = 1; i < bytes; ++i) {
     const size_t both = static_cast<size_t>(text[i - 1]) << 8 | text[i];
-    turn.ids[i + 1] = bytes_[text[i]];
+    turn.symbols[i + 1] = text[i];
     turn.pairs[i] = byte_pairs_[both] | static_cast<uint32_t>(i);
   }
 }
 
 /// The next merge, or false if there is none. Reads what the last one asked for.
 bool WordMerger::choose(Turn& turn) const {
-  // Without the new ones, which are not there yet: a wide load waits for narrow stores before it.
-  Quad least = turn.least_pairs();
-  Quad fresh = ranks_.find(turn.with_next, turn.with_previous) << kPlaceBits |
-               Quad{turn.at, turn.previous, turn.at, turn.previous};
-  turn.pairs[turn.at] = fresh[0];
-  turn.pairs[turn.previous] = fresh[1];
-  turn.best = __builtin_reduce_min(__builtin_elementwise_min(least, fresh));
-  ranks_.prefetch_rule(turn.best >> kPlaceBits);
+  // Without the new pairs, which are not there yet: a wide load waits for narrow stores before it.
+  const uint32_t least = __builtin_reduce_min(turn.least_pairs());
+  const uint32_t with_next = ranks_.find(turn.with_next) << kPlaceBits | turn.at;
+  const uint32_t with_previous = ranks_.find(turn.with_previous) << kPlaceBits | turn.previous;
+  turn.pairs[turn.at] = with_next;
+  turn.pairs[turn.previous] = with_previous;
+  turn.best = std::min({least, with_next, with_previous});
   return turn.best < kNoMerge;
 }
 
-/// Merges, and asks for the ranks of the new pairs. Hardly a branch depends on the text.
+/// Merges, and asks for the ranks of the new pairs. No branch depends on the text.
 void WordMerger::merge(Turn& turn) const {
-  const uint32_t at = turn.best & ((1U << kPlaceBits) - 1);
+  const uint32_t best = turn.best;
+  const uint32_t merged = kMerged + (best >> kPlaceBits);
+  const uint32_t at = best & ((1U << kPlaceBits) - 1);
   uint64_t after = turn.starts & (UINT64_MAX << at << 1);
   const uint32_t joined = lowest(after);
-  const PairRanks::PackedRule rule = ranks_.rule(turn.best >> kPlaceBits);
-  const TokenId merged = rule.merged();
-  if (!rule.is_of(turn.ids[at], turn.ids[joined])) [[unlikely]] {
-    turn.pairs[at] = ranks_.find_exactly(turn.ids[at], turn.ids[joined]) << kPlaceBits | at;
-    turn.at = turn.kNowhere;
-    turn.previous = turn.kNowhere;
-    turn.with_next = PairRanks::kNowhere;
-    turn.with_previous = PairRanks::kNowhere;
-    return;
-  }
   after &= after - 1;
   turn.at = at;
   turn.previous = highest(turn.starts & ~(UINT64_MAX << at));
-  turn.with_next = ranks_.place_of(merged, turn.ids[lowest(after)]);
-  turn.with_previous = ranks_.place_of(turn.ids[turn.previous], merged);
+  turn.with_next = ranks_.place_of(merged, turn.symbols[lowest(after)]);
+  turn.with_previous = ranks_.place_of(turn.symbols[turn.previous], merged);
   ranks_.prefetch(turn.with_next);
   ranks_.prefetch(turn.with_previous);
   turn.starts &= ~(uint64_t{1} << joined);
-  turn.ids[at] = merged;
+  turn.symbols[at] = merged;
   turn.pairs[joined] = kNoMerge;
   turn.pairs[at] = kNoMerge;
   turn.pairs[turn.previous] = kNoMerge;
@@ -184,6 +206,15 @@ void WordMerger::encode_sorted(std::span<WordToEncode* const> words) const {
   }
 }
 
+/// Symbols to tokens; for many words at once, so that the memory accesses overlap.
+void WordMerger::translate(const WordToEncode& word) const {
+  for (uint32_t i = 0; i < word.count; i += kAtOnce) {
+    for (uint32_t j = i; j < i + kAtOnce; ++j) {
+      word.ids[j] = tokens_[word.ids[j]];
+    }
+  }
+}
+
 /// Longest first: words in turn take the same way through the code, and none of those that take
 /// many turns is left alone at the end.
 void WordMerger::encode(std::span<WordToEncode> words) const {
@@ -202,6 +233,9 @@ void WordMerger::encode(std::span<WordToEncode> words) const {
       sorted[longer[word.word.size()]++] = &word;
     }
     encode_sorted(std::span(sorted).first(chunk.size()));
+    for (const WordToEncode& word : chunk) {
+      translate(word);
+    }
   }
 }
 
