@@ -163,8 +163,14 @@ void BpeModel::index_pairs(std::span<const TokenPairs::Merge> merges) {
 void BpeModel::index_whole_pieces() {
   std::vector<PieceTable::Entry> whole;
   for (const auto& [bytes, id] : ids_) {
-    if (ignore_merges_ || (byte_bpe_ && byte_bpe_->is_formed(id))) {
+    if (!ignore_merges_ && !(byte_bpe_ && byte_bpe_->is_formed(id))) {
+      continue;
+    }
+    if (bytes.size() <= PieceTable::kBytesMax) {
       whole.emplace_back(bytes, id);
+    } else {
+      long_whole_pieces_.emplace(bytes, id);
+      whole_bytes_max_ = std::max(whole_bytes_max_, bytes.size());
     }
   }
   whole_pieces_ = PieceTable(whole);
@@ -191,7 +197,11 @@ TokenId BpeModel::find_whole(std::string_view piece) const {
   if (piece.size() <= PieceTable::kBytesMax) {
     return whole_pieces_.find(piece);
   }
-  return ignore_merges_ ? lookup(piece) : kNone;
+  if (piece.size() > whole_bytes_max_) {
+    return kNone;
+  }
+  const auto found = long_whole_pieces_.find(piece);
+  return found == long_whole_pieces_.end() ? kNone : found->second;
 }
 
 void BpeModel::encode(std::string_view piece, BpeScratch& scratch,

@@ -140,6 +140,9 @@ class BpeModel {
   MergeTable merges_;                                   // empty if there is byte_bpe_
   std::optional<ByteBpe> byte_bpe_;  // kBytes: if merges come after those of their parts
   PieceTable whole_pieces_;
+  // Those too long for it: a few thousand, so that a miss does not wait for memory.
+  FlatMap<std::string_view, TokenId> long_whole_pieces_;
+  size_t whole_bytes_max_ = 0;  // of these
 };
 
 }  // namespace stator::tokenizer
