@@ -8,7 +8,6 @@ import json
 import re
 import tempfile
 import threading
-import time
 import unittest
 
 from stator_process import MODEL_DIR, Http, Stator, eventually

@@ -18,7 +18,7 @@ import unittest
 import openai
 
 from authority import Authority
-from exact_streams import CHAT, Answer, ask, bodies
+from exact_streams import Answer, ask, bodies
 from stator_process import MODEL, ROOT, Http, Split, Stator, eventually
 
 KILLS = int(os.environ.get("STATOR_FRONTEND_KILLS", "3"))

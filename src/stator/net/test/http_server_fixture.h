@@ -19,13 +19,15 @@ namespace stator::net {
 /// A real server on a loopback port whose handler is a function the test chooses.
 class HttpServerTest : public testing::Test, protected HttpHandler {
  protected:
+  HttpServerTest() {
+    config.host = "127.0.0.1";
+    config.port = 0;
+  }
   // Here, not in the destructor: the loop still calls virtual functions of the derived test.
   void TearDown() override { stop(); }
 
   void start(std::function<void(HttpExchange&)> handler) {
     handler_ = std::move(handler);
-    config.host = "127.0.0.1";
-    config.port = 0;
     auto made = HttpServer::listen(shards.shard(0), config, *this, metrics);
     ASSERT_TRUE(made.has_value()) << made.error().to_string();
     server = std::move(*made);

@@ -16,7 +16,7 @@
 namespace stator::net {
 namespace {
 
-constexpr int kPatienceMs = 10'000;
+constexpr int kPatienceMs = 60'000;
 
 bool wait_for(int fd, short events) {
   pollfd poll_fd{fd, events, 0};

@@ -54,7 +54,7 @@ class RawClient {
   std::string received_;
 };
 
-/// Spins until `condition` holds; false after ten seconds.
+/// Spins until `condition` holds; false after a minute.
 bool eventually(const std::function<bool()>& condition);
 
 }  // namespace stator::net

@@ -134,7 +134,7 @@ TEST_F(ShardTest, TimersRunOnTheLoopInOrderAndCancelledOnesDoNot) {
   shards.start();
 
   ASSERT_TRUE(shard.run_and_wait([&] {
-    timers.push_back(shard.after(milliseconds(6), [&] {
+    timers.push_back(shard.after(milliseconds(250), [&] {
       ran.push_back(2);
       done.count_down();
     }));
