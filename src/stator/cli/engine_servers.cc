@@ -264,7 +264,7 @@ Result<EngineEvents> EngineServers::follow_events(size_t index, AdapterEngine& e
   out.feed = std::make_unique<events::EngineEventFeed>(
       events::NormalizerConfig{.block_size = engine.info().block_size,
                                .dp_ranks = engine.info().dp_size},
-      engine.events(), metrics_);
+      engine.events(), clock_, metrics_);
   for (const KvEventSource& source : sources) {
     out.ranks.push_back(std::make_unique<RankListener>(*out.feed, source.dp_rank));
     STATOR_TRY(auto subscription, zmq_->subscribe({.endpoint = source.endpoint,

@@ -204,7 +204,7 @@ class RouterServiceProcess {
                        Metrics& metrics, events::ZmqSources& sources)
       : settings_(settings),
         service_(service),
-        feeds_(services::make_zmq_feeds(sources, metrics)),
+        feeds_(services::make_zmq_feeds(sources, clock, metrics)),
         indexer_({.index = settings.router.index}, *feeds_, clock, metrics),
         slots_({}, clock, metrics),
         selection_({.router = settings.router, .replay = service.replay}, indexer_, clock,

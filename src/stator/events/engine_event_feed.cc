@@ -11,11 +11,13 @@
 namespace stator::events {
 
 EngineEventFeed::EngineEventFeed(const NormalizerConfig& config, kv::EventLog& log,
-                                 Metrics& metrics)
+                                 const Clock& clock, Metrics& metrics)
     : normalizer_(config),
       log_(log),
+      clock_(clock),
       corrupt_(metrics.counter("stator_events_engine_corrupt_total",
                                "event batches of engines that cannot be read")),
+      lag_(metrics),
       lower_tier_(metrics.counter("stator_events_engine_lower_tier_total",
                                   "events of engines about blocks that are not on the device")),
       held_blocks_(
@@ -40,6 +42,7 @@ void EngineEventFeed::on_batch(uint32_t rank, std::string_view payload) {
     return;
   }
   append(normalizer_.normalize(rank, *batch));
+  lag_.observe(*batch, clock_.wall_now());
   count();
 }
 

@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/core/clock.h"
 #include "stator/core/metrics.h"
+#include "stator/events/engine_lag.h"
 #include "stator/events/event_normalizer.h"
 #include "stator/events/zmq_sources.h"
 #include "stator/kv/event_log.h"
@@ -17,13 +19,14 @@ namespace stator::events {
 /// is streamed to routers like the events of our own engines.
 ///
 ///   kv::EventLog log;
-///   EngineEventFeed feed({.block_size = 16, .dp_ranks = 2}, log, metrics);
+///   EngineEventFeed feed({.block_size = 16, .dp_ranks = 2}, log, clock, metrics);
 ///   auto subscription = sources->subscribe({.endpoint = "tcp://127.0.0.1:5557"}, feed);
 ///
 /// Its log outlives it; others may write there that all is cleared. One thread at a time.
 class EngineEventFeed final : public EngineBatchListener {
  public:
-  EngineEventFeed(const NormalizerConfig& config, kv::EventLog& log, Metrics& metrics);
+  EngineEventFeed(const NormalizerConfig& config, kv::EventLog& log, const Clock& clock,
+                  Metrics& metrics);
 
   /// A batch that cannot be read voids the rank: nobody knows what it would have removed.
   void on_batch(uint32_t rank, std::string_view payload) override;
@@ -37,9 +40,11 @@ class EngineEventFeed final : public EngineBatchListener {
 
   EventNormalizer normalizer_;
   kv::EventLog& log_;
+  const Clock& clock_;
   EventNormalizer::Stats counted_;
   std::array<Counter, kDropCount> dropped_;
   Counter corrupt_;
+  EngineLag lag_;
   Counter lower_tier_;
   Gauge held_blocks_;
   Gauge mismatched_block_size_;

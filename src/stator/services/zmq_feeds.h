@@ -3,13 +3,15 @@
 
 #include <memory>
 
+#include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/events/zmq_sources.h"
 #include "stator/services/event_feed.h"
 
 namespace stator::services {
 
-/// Feeds from the engines' own publishers over ZeroMQ. `sources` and `metrics` outlive the feeds.
-std::unique_ptr<EventFeeds> make_zmq_feeds(events::ZmqSources& sources, Metrics& metrics);
+/// Feeds from the engines' own publishers over ZeroMQ. All arguments outlive the feeds.
+std::unique_ptr<EventFeeds> make_zmq_feeds(events::ZmqSources& sources, const Clock& clock,
+                                           Metrics& metrics);
 
 }  // namespace stator::services

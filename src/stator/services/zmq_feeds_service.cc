@@ -6,6 +6,7 @@
 
 #include "stator/core/log.h"
 #include "stator/events/engine_events.h"
+#include "stator/events/engine_lag.h"
 #include "stator/events/event_normalizer.h"
 #include "stator/services/zmq_feeds.h"
 
@@ -15,7 +16,8 @@ namespace {
 struct FeedCounters {
   explicit FeedCounters(Metrics& metrics)
       : corrupt(metrics.counter("stator_events_engine_corrupt_total",
-                                "event batches of engines that cannot be read")) {
+                                "event batches of engines that cannot be read")),
+        lag(metrics) {
     for (size_t reason = 0; reason < events::kDropCount; ++reason) {
       dropped[reason] =
           metrics.counter("stator_events_engine_dropped_total", "engine events that did not count",
@@ -24,15 +26,18 @@ struct FeedCounters {
   }
   Counter corrupt;
   std::array<Counter, events::kDropCount> dropped;
+  events::EngineLag lag;
 };
 
 /// One publisher: its batches in our hashes, those of its own rank only.
 class ZmqFeed final : public EventFeed, public events::EngineBatchListener {
  public:
-  ZmqFeed(const FeedSpec& spec, EventFeeds::Deliver deliver, const FeedCounters& counters)
+  ZmqFeed(const FeedSpec& spec, EventFeeds::Deliver deliver, const FeedCounters& counters,
+          const Clock& clock)
       : worker_(spec.worker),
         deliver_(std::move(deliver)),
         counters_(counters),
+        clock_(clock),
         normalizer_({.block_size = spec.block_size, .dp_ranks = spec.worker.dp_rank + 1}) {}
   ~ZmqFeed() override { subscription_.reset(); }  // before what it calls
 
@@ -57,6 +62,7 @@ class ZmqFeed final : public EventFeed, public events::EngineBatchListener {
       return;
     }
     pass_on(normalizer_.normalize(worker_.dp_rank, *batch));
+    counters_.lag.observe(*batch, clock_.wall_now());
   }
 
   void on_reset(uint32_t) override { pass_on(normalizer_.reset(worker_.dp_rank)); }
@@ -77,6 +83,7 @@ class ZmqFeed final : public EventFeed, public events::EngineBatchListener {
   const WorkerKey worker_;
   const EventFeeds::Deliver deliver_;
   const FeedCounters counters_;
+  const Clock& clock_;
   events::EventNormalizer normalizer_;
   std::array<uint64_t, events::kDropCount> counted_{};
   std::atomic<bool> heard_{false};
@@ -85,22 +92,25 @@ class ZmqFeed final : public EventFeed, public events::EngineBatchListener {
 
 class ZmqFeeds final : public EventFeeds {
  public:
-  ZmqFeeds(events::ZmqSources& sources, Metrics& metrics) : sources_(sources), counters_(metrics) {}
+  ZmqFeeds(events::ZmqSources& sources, const Clock& clock, Metrics& metrics)
+      : sources_(sources), clock_(clock), counters_(metrics) {}
   Result<std::unique_ptr<EventFeed>> open(const FeedSpec& spec, Deliver deliver) override {
-    auto feed = std::make_unique<ZmqFeed>(spec, std::move(deliver), counters_);
+    auto feed = std::make_unique<ZmqFeed>(spec, std::move(deliver), counters_, clock_);
     STATOR_CHECK(feed->start(sources_, spec));
     return std::unique_ptr<EventFeed>(std::move(feed));
   }
 
  private:
   events::ZmqSources& sources_;
+  const Clock& clock_;
   const FeedCounters counters_;
 };
 
 }  // namespace
 
-std::unique_ptr<EventFeeds> make_zmq_feeds(events::ZmqSources& sources, Metrics& metrics) {
-  return std::make_unique<ZmqFeeds>(sources, metrics);
+std::unique_ptr<EventFeeds> make_zmq_feeds(events::ZmqSources& sources, const Clock& clock,
+                                           Metrics& metrics) {
+  return std::make_unique<ZmqFeeds>(sources, clock, metrics);
 }
 
 }  // namespace stator::services

@@ -223,8 +223,9 @@ TEST_F(ZmqSourcesTest, EndpointsOfRanksAndBadOnes) {
 }
 
 std::string store_batch(std::initializer_list<uint64_t> hashes) {
+  // A time of 2001.
   MsgpackWriter out;
-  out.array(3).number(1).array(1).array(5).text("BlockStored");
+  out.array(3).number(1e9).array(1).array(5).text("BlockStored");
   out.array(static_cast<uint32_t>(hashes.size()));
   for (const uint64_t hash : hashes) {
     out.integer(hash);
@@ -239,7 +240,7 @@ std::string store_batch(std::initializer_list<uint64_t> hashes) {
 TEST_F(ZmqSourcesTest, AnEnginesEventsReachTheLog) {
   PublisherProcess publisher;
   kv::EventLog log;
-  EngineEventFeed feed({.block_size = 2}, log, metrics_);
+  EngineEventFeed feed({.block_size = 2}, log, clock_, metrics_);
   publisher.publish(store_batch({1, 2, 3}));
   const auto subscription = follow(publisher, feed);
   class Waiter final : public kv::EventLogListener {
@@ -268,6 +269,11 @@ TEST_F(ZmqSourcesTest, AnEnginesEventsReachTheLog) {
   ASSERT_TRUE(waiter.wait_for(2));
   EXPECT_TRUE(log.snapshot().stored.empty());  // in doubt, nothing is held
   EXPECT_EQ(feed.normalizer().stats().held_blocks, 0U);
+  // The one that could be read, and it was old.
+  const std::string text = metrics_.render();
+  EXPECT_NE(text.find("stator_events_engine_lag_seconds_count 1\n"), std::string::npos);
+  EXPECT_NE(text.find("stator_events_engine_lag_seconds_bucket{le=\"100\"} 0\n"),
+            std::string::npos);
   log.unsubscribe(&waiter);
 }
 

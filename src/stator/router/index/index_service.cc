@@ -20,6 +20,8 @@ constexpr const char* kWarningHelp =
     "workers', ranks nobody announced";
 constexpr std::array<const char*, 3> kEvent = {"stored", "removed", "cleared"};
 
+constexpr std::array<double, 10> kApplyMs = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 10, 100, 1000};
+
 /// 0.01 ms · 3^n, as the reference has it.
 constexpr auto kOverheadBoundsMs = [] {
   std::array<double, 17> bounds{};
@@ -87,6 +89,13 @@ IndexService::Instruments::Instruments(Metrics& metrics)
                               "supposed (block, holder) pairs whose time to live was over")),
       pruned(metrics.counter("stator_router_index_pruned_blocks_total",
                              "supposed (block, holder) pairs beyond what a worker has room for")),
+      waiting_events(metrics.gauge("stator_router_index_waiting_events",
+                                   "KV events on their way into the index: each is applied by the "
+                                   "thread that brought it, one after the other")),
+      apply_ms(metrics.histogram("stator_router_index_apply_ms",
+                                 "from an event's arrival until look-ups see it: its wait for "
+                                 "others, and applying it",
+                                 kApplyMs)),
       find_ms(metrics.histogram("dynamo_router_overhead_indexer_find_matches_ms",
                                 "time of one index lookup", kOverheadBoundsMs)) {
   for (size_t event = 0; event < kEvent.size(); ++event) {
@@ -205,7 +214,19 @@ void IndexService::clear_worker(WorkerId worker) {
 }
 
 Applied IndexService::apply(WorkerKey worker, const kv::KvEvent& event) {
-  const MutexLock lock(mutex_);
+  const TimePoint arrival = clock_.now();
+  instruments_.waiting_events.add(1);
+  const Applied applied = [&] {
+    const MutexLock lock(mutex_);
+    return apply_and_count(worker, event);
+  }();
+  instruments_.waiting_events.add(-1);
+  instruments_.apply_ms.observe(
+      std::chrono::duration<double, std::milli>(clock_.now() - arrival).count());
+  return applied;
+}
+
+Applied IndexService::apply_and_count(WorkerKey worker, const kv::KvEvent& event) {
   const auto known = known_.find(worker);
   if (known == known_.end()) {
     const bool is_rank = ranks_.contains(worker.worker);

@@ -97,6 +97,8 @@ class IndexService final : public KvIndex {
     Counter evicted;
     Counter expired;
     Counter pruned;
+    Gauge waiting_events;
+    Histogram apply_ms;
     Histogram find_ms;
   };
   struct Known {
@@ -106,6 +108,7 @@ class IndexService final : public KvIndex {
   };
 
   IndexService(const IndexConfig& config, const Clock& clock, Metrics& metrics);
+  Applied apply_and_count(WorkerKey worker, const kv::KvEvent& event) STATOR_REQUIRES(mutex_);
   Applied apply_locked(WorkerKey worker, const kv::KvEvent& event) STATOR_REQUIRES(mutex_);
   Applied apply_to_chains(WorkerKey worker, const kv::KvEvent& event) STATOR_REQUIRES(mutex_);
   void set_trust(WorkerKey worker, Trust trust) STATOR_REQUIRES(mutex_);

@@ -142,6 +142,31 @@ TEST(IndexService, OddEventsAreCountedByKind) {
   EXPECT_EQ(test.overlap(kB).blocks, 4U);
 }
 
+/// A look at it takes five milliseconds.
+class SlowClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_ += std::chrono::milliseconds(5); }
+  WallTime wall_now() const override { return WallTime(now_.time_since_epoch()); }
+
+ private:
+  mutable TimePoint now_{};
+};
+
+TEST(IndexService, SaysHowLongEventsTakeUntilTheyCount) {
+  const Fixture test;
+  const SlowClock clock;
+  Metrics metrics;
+  const auto index = *IndexService::create({}, clock, metrics);
+  index->add_worker(kA);
+  index->apply(kA, test.stored(0, 3));
+  index->apply(kA, test.stored(3, 6));
+
+  const std::string text = metrics.render();
+  EXPECT_NE(text.find("stator_router_index_apply_ms_bucket{le=\"1\"} 0\n"), std::string::npos);
+  EXPECT_NE(text.find("stator_router_index_apply_ms_bucket{le=\"10\"} 2\n"), std::string::npos);
+  EXPECT_NE(text.find("stator_router_index_waiting_events 0\n"), std::string::npos);
+}
+
 TEST(IndexService, WorkersThatShouldTellAndDoNotAreShown) {
   Fixture test;
   const Gauge silent =
