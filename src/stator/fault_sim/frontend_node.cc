@@ -49,7 +49,7 @@ FrontendNode::FrontendNode(Machine machine, const Settings& settings)
                machine.time.clock(), metrics_, receipts_),
       fleet_(metrics_, Random::from_entropy()),
       compute_({.threads = 1}, machine.time.clock(), metrics_),
-      encoder_(config_, metrics_, nullptr),
+      encoder_(config_, machine.time.clock(), metrics_, nullptr),
       born_(machine.time.now()),
       discovery_(machine.store, machine.network, machine.time, machine.node),
       connector_(make_connector(machine, metrics_)),

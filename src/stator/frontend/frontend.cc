@@ -32,7 +32,7 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
                 .tasks_max = config.compute_queue_max,
                 .bytes_max = config.compute_queue_bytes_max},
                shards.shard(0).clock(), environment.metrics),
-      encoder_(config_, environment.metrics, &compute_) {
+      encoder_(config_, shards.shard(0).clock(), environment.metrics, &compute_) {
   for (uint32_t i = 0; i < shards.count(); ++i) {
     services_.push_back(std::make_unique<ShardService>(
         shards.shard(i), ShardEnvironment{.config = config_,

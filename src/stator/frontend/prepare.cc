@@ -171,8 +171,8 @@ void add_prompt(GenerationPlan& plan, tokenizer::PromptIds prompt) {
   plan.sequences.push_back(std::move(prompt.sequences));
 }
 
-void add_prompt(GenerationPlan& plan, std::vector<TokenId> ids) {
-  add_prompt(plan, PromptEncoder::hash_ids(std::move(ids), *plan.model, plan.hash_seed()));
+void add_prompt(GenerationPlan& plan, std::vector<TokenId> ids, const PrepareContext& context) {
+  add_prompt(plan, context.encoder.hash_ids(std::move(ids), *plan.model, plan.hash_seed()));
 }
 
 /// Encodes text as the plan's next prompt.
@@ -291,7 +291,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
                                      plan.model->structured_output));
   api::Nvext& nvext = request.options.nvext;
   if (!nvext.token_data.empty()) {
-    add_prompt(plan, std::move(nvext.token_data));
+    add_prompt(plan, std::move(nvext.token_data), context);
   } else if (nvext.use_raw_prompt) {
     annotate_prompt(plan, nvext, request.chat.last_user_text);
     STATOR_CHECK(add_prompt(plan, std::move(request.chat.last_user_text),
@@ -321,11 +321,11 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, Nam
                                      plan.model->structured_output));
   const tokenizer::Tokenizer& tokenizer = *plan.model->assets->tokenizer;
   if (!request.options.nvext.token_data.empty()) {
-    add_prompt(plan, std::move(request.options.nvext.token_data));
+    add_prompt(plan, std::move(request.options.nvext.token_data), context);
   } else {
     for (api::Prompt& prompt : request.prompts) {
       if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
-        add_prompt(plan, std::move(*tokens));
+        add_prompt(plan, std::move(*tokens), context);
         continue;
       }
       annotate_prompt(plan, request.options.nvext, std::get<std::string>(prompt));

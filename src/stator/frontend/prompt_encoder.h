@@ -25,7 +25,8 @@ namespace stator::frontend {
 class PromptEncoder {
  public:
   /// `pool` helps with long texts; null: nobody does. It outlives this.
-  PromptEncoder(const FrontendConfig& config, Metrics& metrics, net::ComputePool* pool);
+  PromptEncoder(const FrontendConfig& config, const Clock& clock, Metrics& metrics,
+                net::ComputePool* pool);
 
   /// The prompt text of a conversation, without limits on its length.
   api::ApiResult<std::string> render_chat(const api::ChatInput& chat, const ServedModel& model,
@@ -40,8 +41,8 @@ class PromptEncoder {
                                                    const TextOptions& options) const;
 
   /// What a prompt of ids lacks: its hashes.
-  static tokenizer::PromptIds hash_ids(std::vector<TokenId> ids, const ServedModel& model,
-                                       uint64_t hash_seed);
+  tokenizer::PromptIds hash_ids(std::vector<TokenId> ids, const ServedModel& model,
+                                uint64_t hash_seed) const;
 
  private:
   struct ModelCounters {
@@ -50,8 +51,10 @@ class PromptEncoder {
   };
   void count(const std::string& model, const tokenizer::PromptIds& prompt) const;
 
+  const Clock& clock_;
   Metrics& metrics_;
   const std::string metrics_prefix_;
+  const Histogram hashing_ms_;
   std::unique_ptr<tokenizer::PrefixCache> cache_;  // null: switched off
   tokenizer::RunParts run_parts_;                  // empty: without a pool
   mutable Mutex mutex_;

@@ -128,7 +128,7 @@ std::span<const size_t> worth_keeping(const Work& work) {
 
 /// Adds what is new in the text to the cache, up to the text's share of it.
 void keep(const Work& work, PrefixCache& cache, PrefixCache::Found found, uint32_t block_size) {
-  const auto& [ids, sequences, cached] = work.prompt;
+  const auto& [ids, sequences, cached, hashing] = work.prompt;
   std::vector<PrefixCache::Segment>& path = found.path;
   for (size_t i = path.size(); i < found.keys.size(); ++i) {
     if (work.ends[i] > cache.bytes_max() / kCacheShare) {
@@ -187,7 +187,9 @@ Result<PromptIds> encode_prompt(const Tokenizer& tokenizer, std::string_view tex
   if (add_special) {
     prompt.ids.insert(prompt.ids.end(), post.after.begin(), post.after.end());
   }
+  const TimePoint begin = tools.clock != nullptr ? tools.clock->now() : TimePoint();
   extend_sequences(prompt.ids, blocks.block_size, blocks.seed, prompt.sequences);
+  prompt.hashing = tools.clock != nullptr ? tools.clock->now() - begin : Duration::zero();
   if (found) {
     keep(work, *tools.cache, std::move(*found), blocks.block_size);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stator/blocks/block_hash.h"
+#include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/tokenizer/prefix_cache.h"
@@ -29,6 +30,7 @@ inline constexpr size_t kParallelBytesMin = 64 * 1024;
 struct PromptTools {
   PrefixCache* cache = nullptr;
   const RunParts* run_parts = nullptr;  ///< for kParallelBytesMin of new text and more
+  const Clock* clock = nullptr;         ///< to time the hashing by
 };
 
 /// How the ids are cut into KV blocks and told apart.
@@ -42,6 +44,7 @@ struct PromptIds {
   std::vector<TokenId> ids;
   std::vector<blocks::SequenceHash> sequences;  ///< of all full blocks
   size_t cached_ids = 0;                        ///< how many came from the cache
+  Duration hashing{};                           ///< time that the new blocks' hashes took
 };
 
 /// Tokenizer::encode plus block hashes, at the cost of what is new in the text. Equal to encoding

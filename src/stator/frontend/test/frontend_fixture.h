@@ -142,8 +142,9 @@ class PrepareFixture : public ::testing::Test {
 
   std::string adapter_;  ///< completions are for it
   FrontendConfig config_;
+  SimClock clock_;
   Metrics metrics_;
-  PromptEncoder encoder_{config_, metrics_, nullptr};
+  PromptEncoder encoder_{config_, clock_, metrics_, nullptr};
   net::HttpRequest http_{"POST", "/v1/chat/completions"};
   std::shared_ptr<ServedModel> model_ = demo_model();
 };

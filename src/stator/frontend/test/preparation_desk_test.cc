@@ -82,7 +82,7 @@ class PreparationDeskTest : public ::testing::Test, public PreparationListener {
       clock_,
       metrics_,
       receipts_};
-  PromptEncoder encoder_{config_, metrics_, nullptr};
+  PromptEncoder encoder_{config_, clock_, metrics_, nullptr};
   net::ShardSet shards_{1, clock_, metrics_};
   net::ComputePool pool_{{.threads = 1, .tasks_max = 3}, clock_, metrics_};
   FakeExchange exchanges_[4];  // outlive the desk's interest in them

@@ -50,7 +50,7 @@ class PrepareJobTest : public ::testing::Test {
       clock_,
       metrics_,
       receipts_};
-  PromptEncoder encoder_{config_, metrics_, nullptr};
+  PromptEncoder encoder_{config_, clock_, metrics_, nullptr};
 };
 
 TEST_F(PrepareJobTest, RequestsBecomePlans) {

@@ -203,9 +203,9 @@ TEST_F(PrepareTest, AnAdapterHasItsOwnBlocksNameAndWorkers) {
   ASSERT_TRUE(adapted.has_value());
   EXPECT_EQ(adapted->prompts, base->prompts);
   EXPECT_NE(adapted->sequences, base->sequences);
-  EXPECT_EQ(adapted->sequences.front(), PromptEncoder::hash_ids(adapted->prompts.front(), *model_,
-                                                                blocks::hash_seed("poet", ""))
-                                            .sequences);
+  EXPECT_EQ(adapted->sequences.front(),
+            encoder_.hash_ids(adapted->prompts.front(), *model_, blocks::hash_seed("poet", ""))
+                .sequences);
   EXPECT_EQ(adapted->answer.model, "poet");
   EXPECT_EQ(adapted->routing.required_taints, std::vector<std::string>{adapter_taint("poet")});
 }

@@ -28,9 +28,8 @@ class PromptEncoderTest : public ::testing::Test {
         encoder.encode_text(text, *model_, {.hash_seed = blocks::hash_seed("", "blue")});
     ASSERT_TRUE(prompt.has_value());
     EXPECT_EQ(prompt->ids, tokens_of(text));
-    EXPECT_EQ(
-        prompt->sequences,
-        PromptEncoder::hash_ids(prompt->ids, *model_, blocks::hash_seed("", "blue")).sequences);
+    EXPECT_EQ(prompt->sequences,
+              encoder.hash_ids(prompt->ids, *model_, blocks::hash_seed("", "blue")).sequences);
     EXPECT_GE(prompt->cached_ids, cached_min);
   }
 
@@ -41,12 +40,14 @@ class PromptEncoderTest : public ::testing::Test {
 };
 
 TEST_F(PromptEncoderTest, ASecondTurnCostsItsDeltaAndIsCounted) {
-  const PromptEncoder encoder(config_, metrics_, nullptr);
+  const PromptEncoder encoder(config_, clock_, metrics_, nullptr);
   expect_right(encoder, long_text(), 0);
   expect_right(encoder, long_text() + "And then?", tokens_of(long_text()).size() / 2);
   const std::string text = metrics_.render();
   EXPECT_THAT(text, HasSubstr("dynamo_frontend_tokenizer_cache_hits_total 1"));
   EXPECT_THAT(text, HasSubstr("dynamo_frontend_tokenizer_cache_misses_total 1"));
+  // Each of the two, and each of the two whose ids were given.
+  EXPECT_THAT(text, HasSubstr("dynamo_router_overhead_block_hashing_ms_count 4"));
   EXPECT_THAT(text,
               HasSubstr("dynamo_frontend_tokenizer_cache_cached_tokens_total{model=\"demo\"}"));
   EXPECT_THAT(text,
@@ -55,7 +56,7 @@ TEST_F(PromptEncoderTest, ASecondTurnCostsItsDeltaAndIsCounted) {
 
 TEST_F(PromptEncoderTest, TheCacheCanBeSwitchedOff) {
   config_.tokenizer_cache = false;
-  const PromptEncoder encoder(config_, metrics_, nullptr);
+  const PromptEncoder encoder(config_, clock_, metrics_, nullptr);
   expect_right(encoder, long_text(), 0);
   const auto again = encoder.encode_text(long_text(), *model_, {});
   ASSERT_TRUE(again.has_value());
@@ -65,7 +66,7 @@ TEST_F(PromptEncoderTest, TheCacheCanBeSwitchedOff) {
 
 TEST_F(PromptEncoderTest, ThePoolHelpsWithLongTexts) {
   net::ComputePool pool({.threads = 2}, clock_, metrics_);
-  const PromptEncoder encoder(config_, metrics_, &pool);
+  const PromptEncoder encoder(config_, clock_, metrics_, &pool);
   for (int i = 0; i < 5; ++i) {
     expect_right(encoder, std::to_string(i) + long_text(), 0);
   }
