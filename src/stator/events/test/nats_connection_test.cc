@@ -27,7 +27,7 @@ class Recorder final : public NatsListener {
   }
   bool sees(const std::string& message) {
     MutexLock lock(mutex_);
-    return changed_.wait_for(lock, 20s,
+    return changed_.wait_for(lock, 60s,
                              [&]() STATOR_REQUIRES(mutex_) { return seen_.contains(message); });
   }
   bool saw(const std::string& message) {

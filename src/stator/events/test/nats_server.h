@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "stator/events/test/free_port.h"
+
 extern char** environ;
 
 namespace stator::events::test {
@@ -28,7 +30,8 @@ class NatsServer {
   explicit NatsServer(JetStream jet_stream = JetStream::kOff) : jet_stream_(jet_stream) {
     std::string folder = (std::filesystem::temp_directory_path() / "stator-nats-XXXXXX").string();
     folder_ = ::mkdtemp(folder.data());
-    start("-1");
+    port_ = std::to_string(free_port());
+    start();
   }
   NatsServer(const NatsServer&) = delete;
   NatsServer& operator=(const NatsServer&) = delete;
@@ -59,13 +62,13 @@ class NatsServer {
   /// Again, on the same port.
   void restart() {
     kill();
-    start(port_);
+    start();
   }
 
  private:
-  void start(const std::string& port) {
+  void start() {
     const std::string folder = folder_.string();
-    std::vector<std::string> args{binary(),           "-a",   "127.0.0.1", "-p",           port,
+    std::vector<std::string> args{binary(),           "-a",   "127.0.0.1", "-p",           port_,
                                   "--ports_file_dir", folder, "-l",        folder + "/log"};
     if (jet_stream_ == JetStream::kOn) {
       args.insert(args.end(), {"-js", "-sd", folder + "/store"});
@@ -77,12 +80,10 @@ class NatsServer {
     argv.push_back(nullptr);
     ASSERT_EQ(::posix_spawn(&pid_, args[0].c_str(), nullptr, nullptr, argv.data(), environ), 0);
     const auto ports_file = folder_ / ("nats-server_" + std::to_string(pid_) + ".ports");
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < 6000; ++i) {
       std::ifstream file(ports_file);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
-      const size_t colon = text.find("127.0.0.1:");
-      if (colon != std::string::npos && text.find('}') != std::string::npos) {
-        port_ = text.substr(colon + 10, text.find('"', colon) - colon - 10);
+      if (text.find(url()) != std::string::npos) {
         return;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -12,6 +12,7 @@
 #include "stator/core/mutex.h"
 #include "stator/events/engine_event_feed.h"
 #include "stator/events/msgpack_writer.h"
+#include "stator/events/test/free_port.h"
 #include "stator/events/test/publisher_process.h"
 #include "stator/kv/event_log.h"
 
@@ -39,7 +40,7 @@ class Recorder final : public EngineBatchListener {
   testing::AssertionResult becomes(const Payloads& wanted) {
     MutexLock lock(mutex_);
     const bool reached =
-        changed_.wait_for(lock, 20s, [&]() STATOR_REQUIRES(mutex_) { return valid_ == wanted; });
+        changed_.wait_for(lock, 60s, [&]() STATOR_REQUIRES(mutex_) { return valid_ == wanted; });
     return reached ? testing::AssertionSuccess()
                    : testing::AssertionFailure() << valid_.size() << " payloads, last "
                                                  << (valid_.empty() ? "none" : valid_.back());
@@ -72,7 +73,7 @@ class ZmqSourcesTest : public ::testing::Test {
     auto subscription = sources_->subscribe({.endpoint = publisher.endpoint(),
                                              .replay_endpoint = publisher.replay_endpoint(),
                                              .topic = "kv",
-                                             .replay_timeout = 300ms,
+                                             .replay_timeout = 5s,
                                              .quiet_check = 100ms},
                                             listener);
     EXPECT_TRUE(subscription.has_value());
@@ -122,9 +123,7 @@ TEST_F(ZmqSourcesTest, FramesThatNoEngineSendsAreCountedAndPassedOver) {
   ASSERT_TRUE(recorder.becomes({"a0"}));
   const Counter messages = metrics_.counter("stator_events_zmq_messages_total", "");
   const Counter malformed = metrics_.counter("stator_events_zmq_malformed_total", "");
-  uint64_t sent = 0;
   while (malformed.value() == 0) {  // until the subscription stands
-    ASSERT_LT(++sent, 10'000U);
     publisher.publish_garbage();
   }
 
@@ -161,12 +160,11 @@ TEST_F(ZmqSourcesTest, WhatNobodyRemembersVoidsHistory) {
 }
 
 TEST_F(ZmqSourcesTest, AKilledEngineThatComesBackIsAnotherOne) {
-  PublisherProcess::Ports ports;
+  const PublisherProcess::Ports ports{.live = test::free_port(), .replay = test::free_port()};
   Recorder recorder;
   std::unique_ptr<ZmqSources::Subscription> subscription;
   {
-    PublisherProcess first;
-    ports = first.ports();
+    PublisherProcess first(ports);
     first.publish("a0");
     first.publish("a1");
     subscription = follow(first, recorder);
@@ -252,7 +250,7 @@ TEST_F(ZmqSourcesTest, AnEnginesEventsReachTheLog) {
     }
     bool wait_for(uint64_t id) {
       MutexLock lock(mutex_);
-      return changed_.wait_for(lock, 20s, [&] { return log_.last_id() >= id; });
+      return changed_.wait_for(lock, 60s, [&] { return log_.last_id() >= id; });
     }
 
    private:
