@@ -8,7 +8,7 @@
 namespace stator::fake_engine {
 namespace {
 
-constexpr int kPatienceMs = 20'000;
+constexpr int kPatienceMs = 60'000;
 
 std::string number(uint64_t value) {
   std::string out(8, '\0');

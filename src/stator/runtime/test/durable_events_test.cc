@@ -53,7 +53,7 @@ class Mirror final : public KvEventsListener {
   }
   bool becomes(const std::set<uint64_t>& wanted) {
     MutexLock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(30),
+    return changed_.wait_for(lock, std::chrono::seconds(60),
                              [&]() STATOR_REQUIRES(mutex_) { return held_ == wanted; });
   }
 

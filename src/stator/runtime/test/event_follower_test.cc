@@ -48,7 +48,7 @@ class Mirror final : public KvEventsListener {
 
   bool wait_blocks(const std::set<uint64_t>& wanted) {
     MutexLock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20),
+    return changed_.wait_for(lock, std::chrono::seconds(60),
                              [&]() STATOR_REQUIRES(mutex_) { return blocks_ == wanted; });
   }
   int snapshots() {

@@ -132,7 +132,7 @@ class FakeEngine final : public engine::Engine {
   template <typename Predicate>
   bool wait(Predicate predicate) {
     MutexLock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), predicate);
+    return changed_.wait_for(lock, std::chrono::seconds(60), predicate);
   }
 
   static engine::StepOutput step_of(engine::RequestKey key, std::vector<TokenId> tokens,

@@ -40,7 +40,7 @@ class Mirror final : public KvEventsListener {
       }
     }
     MutexLock lock(mutex_);
-    const bool equal = changed_.wait_for(lock, std::chrono::seconds(30),
+    const bool equal = changed_.wait_for(lock, std::chrono::seconds(60),
                                          [&]() STATOR_REQUIRES(mutex_) { return held_ == wanted; });
     return equal ? testing::AssertionSuccess()
                  : testing::AssertionFailure()

@@ -52,17 +52,17 @@ class SessionRecorder final : public SessionEvents {
 
   bool wait_for(const std::string& line) {
     MutexLock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20),
+    return changed_.wait_for(lock, std::chrono::seconds(60),
                              [&]() STATOR_REQUIRES(mutex_) { return has(line); });
   }
   bool wait_tokens(uint64_t request, uint64_t count) {
     MutexLock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20),
+    return changed_.wait_for(lock, std::chrono::seconds(60),
                              [&]() STATOR_REQUIRES(mutex_) { return tokens_[request] >= count; });
   }
   bool wait_load(uint32_t cached_blocks) {
     MutexLock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [&]() STATOR_REQUIRES(mutex_) {
+    return changed_.wait_for(lock, std::chrono::seconds(60), [&]() STATOR_REQUIRES(mutex_) {
       return !loads_.empty() && loads_.back().kv_cached_blocks == cached_blocks;
     });
   }

@@ -41,7 +41,7 @@ class Answers final : public SessionEvents {
 
   std::map<uint64_t, std::vector<TokenId>> wait_all() {
     MutexLock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [&]() STATOR_REQUIRES(mutex_) {
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&]() STATOR_REQUIRES(mutex_) {
       return finished_ == kRequests;
     }));
     return answers_;

@@ -28,7 +28,7 @@ class PoolRecorder final : public WorkerPoolListener {
 
   bool wait_for(const std::string& line, int times = 1) {
     MutexLock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [&]() STATOR_REQUIRES(mutex_) {
+    return changed_.wait_for(lock, std::chrono::seconds(60), [&]() STATOR_REQUIRES(mutex_) {
       return std::ranges::count(lines_, line) >= times;
     });
   }
