@@ -88,6 +88,22 @@ class AgainstAFake(BenchTest):
         self.assertNotIn("<script", page)
         self.assertNotIn("<link", page)
 
+    def test_connections_are_reused_and_counted(self):
+        for arguments, allowed in ((["--concurrency", "3"], range(1, 4)), (["--concurrency", "3", "--no-keep-alive"], [12]),
+                                   (["--rate", "1000", "--in-flight-max", "2"], range(1, 3))):
+            report = self.report(self.fake.url, "--requests", "12", "--output-tokens", "1", *arguments)
+            client = report["stator"]["runs"][0]["client"]
+            self.assertIn(client["connections"], allowed, arguments)
+            self.assertGreaterEqual(client["waiting_cpu_s"], 0)
+
+    def test_all_that_is_due_at_once_is_in_flight_at_once(self):
+        # Opening waits for a look at the sockets, never for an answer.
+        trace = self.folder / "burst.jsonl"
+        trace.write_text('{"timestamp":0,"input_length":4,"output_length":1}\n' * 40)
+        report = self.report(self.fake.url, "--model", "together", "--trace", str(trace))
+        self.assertEqual(report["request_count"]["avg"], 40)
+        self.assertEqual(report["stator"]["runs"][0]["client"]["connections"], 40)
+
     def test_an_open_loop_measures_from_the_schedule(self):
         # 20 a second on a server that does 1 / (0.06 + 0.015) = 13, one at a time: a generator that waits for answers
         # would see 75 ms for each request.

@@ -4,7 +4,8 @@
 As a program it serves until its standard input ends and prints `{"port": N}` first. The model of a request chooses
 what happens: `fixed` streams max_tokens tokens, the first after FIRST_S, then one every GAP_S; `serial` does the same but
 serves one request at a time; `refuse` answers 503; `sometimes` refuses every third request; `break` closes in the middle
-of a stream; `stall` never answers; `silent` reports no usage. `GET /log` gives what was written down.
+of a stream; `stall` never answers; `silent` reports no usage; `together` answers nobody
+before 40 requests are there. `GET /log` gives what was written down.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Upstream:
     def __init__(self) -> None:
         self.log: list[dict] = []
         self.serial = asyncio.Lock()
+        self.together = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -68,6 +70,10 @@ class Upstream:
         if model == "stall":
             entry["hung_up"] = await reader.read(1) == b""
             return False
+        if model == "together":
+            if len(self.log) >= 40:
+                self.together.set()
+            await self.together.wait()
         if model == "serial":
             async with self.serial:
                 return await self.tokens(entry, reader, writer)

@@ -22,11 +22,13 @@ constexpr size_t kKeptRequestBytes = 16 << 10;  // larger buffers are freed once
 constexpr int kEventsPerWait = 256;
 constexpr size_t kManyConnections = 2000;
 constexpr int kPortTries = 16;        // taken ones passed over before the kernel is asked
-constexpr int kEventsPerLook = 16;    // events handled before the schedule is looked at again
+constexpr int kEventsPerLook = 16;    // events handled before a connection may be opened
 constexpr int kLaunchesPerLook = 64;  // requests sent before answers are looked at again
 // A user of a closed loop who lost the connection waits so long: a dead server must not spin us.
 constexpr Duration kAfterLostConnection = std::chrono::milliseconds(10);
 constexpr int64_t kWaitMaxNs = 50'000'000;
+// Longer than a timer usually is late, short enough to leave most of a core to others.
+constexpr int64_t kAwakeNs = 60'000;
 // A request is prepared ahead only if nothing is due for so long.
 constexpr int64_t kPrepareSlackNs = 300'000;
 
@@ -157,7 +159,9 @@ void LoadLoop::run_loop(const std::atomic<bool>& stop, LiveCounters& live) {
   const uint64_t turns = std::max<uint64_t>(1, result_.client.turns.count());
   result_.client.starved_share = starved / wall;
   result_.client.wake_delay_ms = starved * 1e-6 / static_cast<double>(turns);
-  result_.client.cpu_s = static_cast<double>(after.ran_ns - before.ran_ns) * 1e-9;
+  const double ran_s = static_cast<double>(after.ran_ns - before.ran_ns) * 1e-9;
+  result_.client.waiting_cpu_s = std::min(ran_s, static_cast<double>(awake_ns_) * 1e-9);
+  result_.client.cpu_s = ran_s - result_.client.waiting_cpu_s;
   result_.client.held_back = dispatcher_.held_back();
 }
 
@@ -191,11 +195,16 @@ bool LoadLoop::over(int64_t now) {
          now >= (options_.dispatch.duration + options_.drain_timeout).count();
 }
 
+/// Sends what is due. A connection is opened only if nothing was sent since the last look at the
+/// sockets (L4).
 void LoadLoop::launch_due() {
   for (int i = 0; i < kLaunchesPerLook; ++i) {
+    if (idle_.empty() && sent_ != sent_at_look_) {
+      break;
+    }
     const auto next = dispatcher_.take(Duration(elapsed()));
     if (!next) {
-      return;
+      break;
     }
     if (next->dropped) {
       record_dropped(*next);
@@ -203,6 +212,8 @@ void LoadLoop::launch_due() {
       launch(*next);
     }
   }
+  const auto due = dispatcher_.next_due();
+  due_at_ = due ? due->count() : INT64_MAX;
 }
 
 void LoadLoop::record_dropped(const Launch& launch) {
@@ -295,6 +306,7 @@ void LoadLoop::begin(Connection& connection) {
     return;
   }
   connection.reused = false;
+  ++result_.client.connections;
   ++connection.generation;
   if (!connect(connection)) {
     finish(connection, Outcome::kNoConnection, "cannot connect: " + error_name(errno));
@@ -644,6 +656,29 @@ Duration LoadLoop::wait_time(int64_t now) {
   return Duration(std::max<int64_t>(0, until - now));
 }
 
+/// Waits for events at most so long. The last kAwakeNs before a launch are spent awake: a sleeping
+/// thread is woken some 30 µs late, more where the kernel lets the core sleep as well.
+int LoadLoop::wait_for_events(std::span<epoll_event> ready, Duration wait) {
+  const int64_t begin = elapsed();
+  const int64_t until = begin + wait.count();
+  const int64_t awake_ns = until >= due_at_ ? std::min(kAwakeNs, wait.count()) : 0;
+  const int64_t asleep_ns = wait.count() - awake_ns;
+  const timespec timeout{.tv_sec = asleep_ns / 1'000'000'000, .tv_nsec = asleep_ns % 1'000'000'000};
+  const auto most = static_cast<int>(ready.size());
+  int count = ::epoll_pwait2(epoll_, ready.data(), most, &timeout, nullptr);
+  if (awake_ns == 0 || count != 0) {
+    return count;
+  }
+  const int64_t woke = elapsed();
+  int64_t now = woke;
+  while (count == 0 && now < until) {
+    count = ::epoll_wait(epoll_, ready.data(), most, 0);
+    now = elapsed();
+  }
+  awake_ns_ += now - woke;
+  return count;
+}
+
 void LoadLoop::wait_and_handle() {
   std::array<epoll_event, kEventsPerWait> ready{};
   int64_t now = elapsed();
@@ -658,10 +693,13 @@ void LoadLoop::wait_and_handle() {
     prepared_ns = after - now;
     wait = prepared_.size() > before ? Duration{} : wait;
   }
-  const timespec timeout{.tv_sec = wait.count() / 1'000'000'000,
-                         .tv_nsec = wait.count() % 1'000'000'000};
-  const int count = ::epoll_pwait2(epoll_, ready.data(), kEventsPerWait, &timeout, nullptr);
+  sent_at_look_ = sent_;
+  const int count = wait_for_events(ready, wait);
   const int64_t woke = elapsed();
+  if (woke >= due_at_ && !idle_.empty()) {
+    launch_due();  // sending comes before reading: an answer waits in its socket, a schedule does
+                   // not
+  }
   for (int i = 0; i < count; ++i) {
     const uint64_t which = ready[static_cast<size_t>(i)].data.u64;
     Connection& connection = *connections_[which >> 32];
@@ -669,6 +707,9 @@ void LoadLoop::wait_and_handle() {
       on_event(connection, ready[static_cast<size_t>(i)].events);
     }
     if (i % kEventsPerLook == kEventsPerLook - 1) {
+      launch_due();
+      sent_at_look_ = sent_;
+    } else if (!idle_.empty() && elapsed() >= due_at_) {
       launch_due();
     }
   }

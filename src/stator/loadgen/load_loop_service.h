@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,9 @@ struct alignas(64) LiveCounters {
 /// L1  A connection is idle (in idle_), or busy with one request, or closed; `busy_` counts.
 /// L2  Each launch ends in exactly one record.
 /// L3  Requests of new sessions are written ahead of their time, at most kPreparedBytesMax.
+/// L4  While looks at the sockets free connections, or something else was sent since the last look,
+///     none is opened: opening costs several times what sending does, so a loop that is late would
+///     open more and more and fall behind for good.
 class LoadLoop {
  public:
   static constexpr size_t kPreparedBytesMax = 8 << 20;
@@ -107,6 +111,7 @@ class LoadLoop {
   void expire(int64_t now);
   void cut_off(Outcome outcome);
   void wait_and_handle();
+  int wait_for_events(std::span<epoll_event> ready, Duration wait);
   Duration wait_time(int64_t now);
   void add_to(List list, Connection& connection);
   void remove_from(List list, Connection& connection);
@@ -139,12 +144,15 @@ class LoadLoop {
   uint64_t prepare_next_;
   FlatMap<uint64_t, std::string> histories_;
   size_t histories_bytes_ = 0;
-  int64_t handled_ns_ = 0;  // spent on events after the last wait
+  int64_t due_at_ = INT64_MAX;  // of the next launch, as of the last look at the schedule
+  int64_t awake_ns_ = 0;        // spent awake with nothing to do, for the next launch
+  int64_t handled_ns_ = 0;      // spent on events after the last wait
   uint64_t chunks_ = 0;
   uint64_t answered_ = 0;
   uint64_t failed_ = 0;
   uint64_t failures_in_row_ = 0;
   uint64_t sent_ = 0;
+  uint64_t sent_at_look_ = 0;  // sent_ at the last look at the sockets
   uint64_t latency_ns_ = 0;
   uint64_t first_ns_ = 0;
   uint64_t firsts_ = 0;

@@ -74,10 +74,12 @@ struct ClientLoad {
   double busy_share = 0;     ///< of the time, not waiting for anything; preemption counts
   double starved_share = 0;  ///< of the time, ready to run without a core
   double wake_delay_ms = 0;  ///< the same time per turn
-  double cpu_s = 0;
+  double cpu_s = 0;          ///< without waiting_cpu_s
+  double waiting_cpu_s = 0;  ///< awake for a launch that was due within microseconds, nothing to do
   Histogram turns;  ///< how long it handled events before it looked at its schedule or waited again
-  uint64_t reconnects = 0;
-  uint64_t held_back = 0;  ///< launches that in_flight_max held back
+  uint64_t connections = 0;  ///< opened, or tried to
+  uint64_t reconnects = 0;   ///< opened because the server had closed an idle one as it was used
+  uint64_t held_back = 0;    ///< launches that in_flight_max held back
 };
 
 /// What one thread of a run brings home.

@@ -51,10 +51,12 @@ void write_client(api::JsonWriter& json, const RunResult& run) {
   json.key("busy_share").value(client.busy_share);
   json.key("starved_share").value(client.starved_share);
   json.key("cpu_s").value(client.cpu_s);
+  json.key("waiting_cpu_s").value(client.waiting_cpu_s);
   json.key("cpu_us_per_request").value(client.cpu_us_per_request);
   json.key("send_delay_p99_ms").value(client.send_delay_p99_ms);
   json.key("wake_delay_ms").value(client.wake_delay_ms);
   json.key("turn_p99_ms").value(client.turn_p99_ms);
+  json.key("connections").value(client.connections);
   json.key("reconnects").value(client.reconnects);
   json.key("held_back").value(client.held_back);
   json.key("is_bottleneck").value(!run.client_bound.empty());

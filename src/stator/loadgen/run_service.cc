@@ -60,7 +60,9 @@ ClientFigures add_up(const std::vector<ThreadResult>& results) {
     client.starved_share = std::max(client.starved_share, load.starved_share);
     client.wake_delay_ms = std::max(client.wake_delay_ms, load.wake_delay_ms);
     client.cpu_s += load.cpu_s;
+    client.waiting_cpu_s += load.waiting_cpu_s;
     client.turn_p99_ms = std::max(client.turn_p99_ms, load.turns.percentile(99) * 1e-6);
+    client.connections += load.connections;
     client.reconnects += load.reconnects;
     client.held_back += load.held_back;
     requests += result.records.size();

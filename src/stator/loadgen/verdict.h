@@ -14,11 +14,13 @@ struct ClientFigures {
   uint32_t threads = 0;
   double busy_share = 0;
   double starved_share = 0;
-  double cpu_s = 0;
+  double cpu_s = 0;          ///< of work
+  double waiting_cpu_s = 0;  ///< spent awake for sends due within microseconds
   double cpu_us_per_request = 0;
   double send_delay_p99_ms = 0;
   double turn_p99_ms = 0;    ///< how long it did not look at its sockets
   double wake_delay_ms = 0;  ///< mean time it waited for a core when something had arrived
+  uint64_t connections = 0;  ///< opened
   uint64_t reconnects = 0;
   uint64_t held_back = 0;
 };
