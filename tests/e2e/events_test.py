@@ -7,7 +7,7 @@ import threading
 import unittest
 
 from nats_server import NatsServer
-from stator_process import MODEL, Http, Split, Stator, eventually
+from stator_process import MODEL, MODEL_DIR, Http, Split, Stator, eventually
 
 CHAT = "/v1/chat/completions"
 # Small enough that blocks are evicted, so that removals travel, too.
@@ -145,6 +145,32 @@ class Broker(BrokerTest):
         deployment.frontend = deployment.start_frontend()
         deployment.wait_for_workers(3)
         self.assert_equal_index(deployment.frontend, witness)
+
+
+    def test_events_that_are_lost_repeated_or_late_are_noticed_and_repaired(self):
+        faults = ("--sim-fault-lose-events", "0.2", "--sim-fault-repeat-events", "0.2", "--sim-fault-reorder-events", "0.2")
+        events = ("--events", self.nats.url)
+        deployment = Split(*events, workers=2, worker_arguments=(*WORKER, *events, *faults, "--system-port", "0"))
+        self.addCleanup(deployment.close)
+        witness = self.witness(deployment)
+        load = self.load(deployment.frontend.port)
+        for kind in ("lose_events", "repeat_events", "reorder_events"):
+            eventually(lambda kind=kind: sum(Http(worker.ready["system_port"]).metric("stator_sim_faults_total", kind=kind)
+                                             for worker in deployment.workers) > 0, f"{kind} was struck")
+        load.wait_for(60)
+        load.stop()
+        self.assertEqual(load.failures, [])
+        self.assert_equal_index(deployment.frontend, witness)
+        # Two questions are those of a frontend that starts.
+        self.assertGreater(deployment.http.metric("stator_events_plane_queries_total"), 2)
+
+    def test_a_bad_link_is_of_simulated_engines_and_brokers_that_keep_nothing(self):
+        for arguments in ((), ("--events", self.nats.url, "--durable-kv-events")):
+            worker = Stator("worker", str(MODEL_DIR), "--engine", "sim", "--discovery", "file:/tmp/stator-unused",
+                            "--sim-fault-lose-events", "0.5", *arguments, announce=False)
+            self.addCleanup(worker.close)
+            self.assertNotEqual(worker.wait(), 0)
+            self.assertIn("sim_fault.lose_events", worker.log())
 
 
 class Durable(BrokerTest):

@@ -64,6 +64,7 @@ Status run_chat(Invocation& invocation);
 Status run_explain(Invocation& invocation);
 Status run_doctor(Invocation& invocation);
 Status run_parse(Invocation& invocation);
+Status run_passes(Invocation& invocation);
 Status run_tokenize(Invocation& invocation);
 Status run_render(Invocation& invocation);
 Status run_version(Invocation& invocation);

@@ -141,6 +141,15 @@ const std::vector<Command> kCommands = {
                  {"--spec", "file with further families"},
                  {"--list", "print the families", true}},
      .run = run_parse},
+    {.name = "passes",
+     .summary = "Print what the engines of a fleet compute, one line per forward pass",
+     .description = "Of workers that were started with --forward-passes and the same broker.\n\n"
+                    "  stator passes --events nats://127.0.0.1:4222 --json",
+     .positional = "",
+     .setting_prefixes = "events.carrier,log",
+     .options = {{"--json", "JSON lines with the field names of the wire", true},
+                 {"--count", "end after so many [until interrupted]"}},
+     .run = run_passes},
     {.name = "render",
      .summary = "Show the prompt that a chat template makes of a request",
      .description =

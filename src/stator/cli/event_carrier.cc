@@ -20,6 +20,10 @@ void describe(ConfigSchema& schema, EventSettings& settings) {
                  {.flag = "durable-kv-events",
                   .env_peer = "DYN_DURABLE_KV_EVENTS",
                   .flag_peer = "router-durable-kv-events"});
+  schema.boolean("events.forward_passes", settings.forward_passes,
+                 "workers with an engine of ours publish what each of its forward passes computes, "
+                 "for planners; needs a broker",
+                 {.flag = "forward-passes"});
   runtime::DurableEventsConfig& durable = settings.durable_config;
   schema.bytes("events.stream_bytes_max", durable.stream_bytes_max,
                "durable events: room for them in the broker; beyond it the oldest go");
@@ -42,6 +46,11 @@ Result<std::unique_ptr<events::NatsConnection>> open_event_carrier(const EventSe
       return Error(Code::kInvalidArgument,
                    "events.durable (flag --durable-kv-events) needs a broker that keeps them: "
                    "events.carrier (flag --events) nats://HOST:PORT");
+    }
+    if (settings.forward_passes) {
+      return Error(Code::kInvalidArgument,
+                   "events.forward_passes (flag --forward-passes) needs a broker: events.carrier "
+                   "(flag --events) nats://HOST:PORT");
     }
     return std::unique_ptr<events::NatsConnection>();
   }

@@ -18,6 +18,7 @@ namespace stator::cli {
 struct EventSettings {
   std::string carrier = "grpc";  ///< or the URL of a NATS server
   bool durable = false;          ///< kept by the broker, in JetStream
+  bool forward_passes = false;   ///< workers publish them, too
   runtime::DurableEventsConfig durable_config;
 };
 

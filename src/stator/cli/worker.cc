@@ -13,8 +13,10 @@
 #include "stator/cli/system_server.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
+#include "stator/events/lossy_connection.h"
 #include "stator/runtime/discovery.h"
 #include "stator/runtime/event_publisher.h"
+#include "stator/runtime/forward_pass_publisher.h"
 #include "stator/runtime/worker_server.h"
 
 namespace stator::cli {
@@ -31,7 +33,9 @@ struct ServedWorkers {
   std::vector<WorkerHost::Worker> hosted;
   std::vector<std::unique_ptr<runtime::WorkerServer>> servers;
   std::unique_ptr<events::NatsConnection> broker;  ///< null: events go over gRPC
+  std::unique_ptr<events::NatsConnection> faulty;  ///< the broker, if its link shall be bad
   std::vector<std::unique_ptr<runtime::EventPublisher>> publishers;
+  std::vector<std::unique_ptr<runtime::ForwardPassPublisher>> pass_publishers;
   std::vector<std::unique_ptr<runtime::Registration>> registrations;
 
   size_t in_flight() const {
@@ -56,6 +60,49 @@ struct ServedWorkers {
   }
 };
 
+/// Starts telling the broker what the worker's engine does.
+Status publish_events(ServedWorkers& out, const WorkerHost::Worker& worker,
+                      const EventSettings& settings, const Clock& clock, Metrics& metrics) {
+  STATOR_TRY(auto sink, open_durable_sink(settings, *out.broker, worker.record.key));
+  STATOR_TRY(auto publisher, runtime::EventPublisher::start(
+                                 out.faulty != nullptr ? *out.faulty : *out.broker, worker.record,
+                                 worker.engine->events(), clock, metrics, std::move(sink)));
+  out.publishers.push_back(std::move(publisher));
+  if (!settings.forward_passes) {
+    return {};
+  }
+  engine::ForwardPassLog* passes = worker.engine->forward_passes();
+  if (passes == nullptr) {
+    return Error(Code::kUnsupported,
+                 fmt::format("events.forward_passes: the passes of engine '{}' cannot be seen",
+                             worker.record.model.engine_kind));
+  }
+  out.pass_publishers.push_back(
+      runtime::ForwardPassPublisher::start(*out.broker, worker.record, *passes, clock, metrics));
+  return {};
+}
+
+/// Puts the faults of a simulated engine's events between it and the broker.
+Status break_link(ServedWorkers& out, const Settings& settings, Metrics& metrics) {
+  const engine::SimFaults& faults = settings.worker.sim_faults;
+  if (!faults.any_of_events()) {
+    return {};
+  }
+  if (settings.worker.engine != "sim" || out.broker == nullptr || settings.events.durable) {
+    return Error(Code::kInvalidArgument,
+                 "sim_fault.lose_events, sim_fault.repeat_events and sim_fault.reorder_events are "
+                 "of simulated engines (--engine sim) whose events a broker carries (--events "
+                 "nats://HOST:PORT) and does not keep (no --durable-kv-events)");
+  }
+  out.faulty = events::make_lossy_connection(*out.broker,
+                                             {.lost = faults.lose_events,
+                                              .repeated = faults.repeat_events,
+                                              .reordered = faults.reorder_events,
+                                              .seed = faults.seed},
+                                             metrics);
+  return {};
+}
+
 Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& discovery,
                     const Settings& settings, const Clock& clock, Metrics& metrics) {
   STATOR_TRY(WorkerHost::Worker worker, host.make_worker());
@@ -70,11 +117,7 @@ Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& di
                               clock, metrics));
   worker.record.address = server->address();
   if (out.broker != nullptr) {
-    STATOR_TRY(auto sink, open_durable_sink(settings.events, *out.broker, worker.record.key));
-    STATOR_TRY(auto publisher,
-               runtime::EventPublisher::start(*out.broker, worker.record, worker.engine->events(),
-                                              clock, metrics, std::move(sink)));
-    out.publishers.push_back(std::move(publisher));
+    STATOR_CHECK(publish_events(out, worker, settings.events, clock, metrics));
   }
   STATOR_TRY(auto registration, discovery.register_instance(worker.record));
   log::info("worker", "ready",
@@ -150,6 +193,7 @@ Status run_worker(Invocation& invocation) {
   std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
   ServedWorkers workers;
   STATOR_TRY(workers.broker, open_event_carrier(settings.events, "worker", metrics));
+  STATOR_CHECK(break_link(workers, settings, metrics));
   for (uint32_t i = 0; i < host->count(1); ++i) {
     STATOR_CHECK(serve_worker(workers, *host, *discovery, settings, clock, metrics));
   }

@@ -20,6 +20,8 @@ class EventLog;
 
 namespace stator::engine {
 
+class ForwardPassLog;
+
 /// Names one attempt of one request on the wire and in an engine.
 struct RequestKey {
   RequestId request;
@@ -171,6 +173,8 @@ class Engine {
   virtual LoadReport load() const = 0;
   /// The engine's KV events, in order, with replay. Owned by the engine.
   virtual kv::EventLog& events() = 0;
+  /// Its forward passes, pass by pass. Owned by the engine; null where they cannot be seen.
+  virtual ForwardPassLog* forward_passes() { return nullptr; }
   /// Forgets all idle cached blocks (an AllCleared event follows).
   virtual void reset_prefix_cache() = 0;
 };

@@ -12,6 +12,7 @@
 #include "stator/core/assert.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/core/engine_metrics.h"
+#include "stator/engine/core/forward_pass_log.h"
 #include "stator/engine/core/scheduler.h"
 #include "stator/engine/core/session_book.h"
 #include "stator/kv/event_log.h"
@@ -49,6 +50,7 @@ struct Rank {
   EngineMetrics metrics;
   std::vector<Sampled> sampled;  // of the pass under way
   uint32_t tokens = 0;           // it computes
+  ForwardPass pass;              // under way, or the last one told
 };
 
 LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
@@ -95,6 +97,7 @@ class EngineService final : public Engine {
       ranks_.push_back(std::make_unique<Rank>(
           config, std::move(runner), metrics,
           alone ? config.name : fmt::format("{}.dp{}", config.name, ranks_.size())));
+      ranks_.back()->pass.dp_rank = config.dp_rank + static_cast<uint32_t>(ranks_.size() - 1);
     }
     load_ = sum(ranks_);
   }
@@ -104,6 +107,7 @@ class EngineService final : public Engine {
 
   const EngineInfo& info() const override { return info_; }
   kv::EventLog& events() override { return events_; }
+  ForwardPassLog* forward_passes() override { return &passes_; }
   Status start() override;
   void stop() override;
   SessionId open_session(EngineSink& sink) override;
@@ -124,6 +128,7 @@ class EngineService final : public Engine {
   void publish();
   void commit(TimePoint begin);
   void tell_events();
+  void tell_idle();
   void wait_out(TimePoint begin, Duration pass);
   void deliver(std::vector<SessionOutput>& outputs);
   void fail_everything();
@@ -139,6 +144,7 @@ class EngineService final : public Engine {
   bool reset_now_ = false;
   TimePoint pass_end_{};  // of the last modelled pass, unless there was nothing to do since
   kv::EventLog events_;
+  ForwardPassLog passes_;
 
   mutable Mutex mutex_;
   std::condition_variable_any work_;     // the idle engine waits here
@@ -343,6 +349,10 @@ void EngineService::step() {
     rank->sampled.clear();
     rank->sampled.resize(plan.slices.size());
     rank->tokens = plan.tokens;
+    if (passes_.recording() && !plan.empty()) {
+      rank->pass.scheduled = rank->scheduler.planned_work();
+      rank->pass.queued = rank->scheduler.queue();
+    }
     computes = computes || !plan.empty();
     pass = std::max(pass, plan.empty() ? Duration() : rank->runner->pass_time(plan.shape));
     plans_.push_back(&plan);
@@ -359,6 +369,7 @@ void EngineService::step() {
     commit(begin);
   }
   tell_events();
+  tell_idle();
 }
 
 void EngineService::commit(TimePoint begin) {
@@ -367,7 +378,23 @@ void EngineService::commit(TimePoint begin) {
       std::vector<SessionOutput>& outputs = rank->scheduler.commit(rank->sampled);
       publish();
       deliver(outputs);
-      rank->metrics.observe_step(rank->tokens, clock_.now() - begin);
+      const Duration wall = clock_.now() - begin;
+      rank->metrics.observe_step(rank->tokens, wall);
+      if (rank->pass.scheduled != PassWork()) {
+        ++rank->pass.counter;
+        rank->pass.wall_seconds = std::chrono::duration<double>(wall).count();
+        passes_.append(rank->pass);
+      }
+    }
+  }
+}
+
+/// A rank that told of its passes tells when they are over.
+void EngineService::tell_idle() {
+  for (const auto& rank : ranks_) {
+    if (rank->pass.scheduled != PassWork() && rank->scheduler.idle()) {
+      rank->pass = {.dp_rank = rank->pass.dp_rank, .counter = rank->pass.counter + 1};
+      passes_.append(rank->pass);
     }
   }
 }

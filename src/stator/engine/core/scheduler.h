@@ -11,6 +11,7 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/engine.h"
+#include "stator/engine/api/forward_pass.h"
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/core/engine_config.h"
 #include "stator/engine/core/sequence.h"
@@ -138,6 +139,10 @@ class Scheduler {
   uint32_t running_count() const { return running_count_; }
   uint32_t waiting_count() const { return static_cast<uint32_t>(waiting_.size()); }
   LoadReport load() const;
+  /// Of the plan that is not committed yet. O(slices).
+  PassWork planned_work() const;
+  /// Who waits now. O(waiting).
+  PassQueue queue() const;
   const SchedulerTotals& totals() const { return totals_; }
   const kv::BlockPool& pool() const { return pool_; }
   const kv::HostTier& host_tier() const { return host_; }

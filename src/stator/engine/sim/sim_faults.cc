@@ -146,6 +146,7 @@ class FaultyEngine final : public Engine {
 
   LoadReport load() const override { return engine_->load(); }
   kv::EventLog& events() override { return engine_->events(); }
+  ForwardPassLog* forward_passes() override { return engine_->forward_passes(); }
   void reset_prefix_cache() override { engine_->reset_prefix_cache(); }
 
   /// Before `tokens` are told, on the engine's thread.
@@ -279,6 +280,13 @@ Status validate(const SimFaults& faults) {
                              "must be at most 1",
                              struck));
   }
+  const double messages = faults.lose_events + faults.repeat_events + faults.reorder_events;
+  if (messages > 1) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("sim_fault.lose_events, sim_fault.repeat_events and "
+                             "sim_fault.reorder_events add up to {}, must be at most 1",
+                             messages));
+  }
   return {};
 }
 
@@ -303,7 +311,14 @@ void describe(ConfigSchema& schema, SimFaults& faults) {
                  "of all answers, after which the process is killed, 0 = never",
                  {.flag = "sim-fault-die-after-tokens"});
   schema.integer("sim_fault.seed", faults.seed, 0, std::numeric_limits<int64_t>::max(),
-                 "of the choice of requests", {.flag = "sim-fault-seed"});
+                 "of the choice of requests and messages", {.flag = "sim-fault-seed"});
+  schema.number("sim_fault.lose_events", faults.lose_events, 0, 1,
+                "part of the messages with KV events that never reach the broker; needs one",
+                {.flag = "sim-fault-lose-events"});
+  schema.number("sim_fault.repeat_events", faults.repeat_events, 0, 1,
+                "part of them that come twice", {.flag = "sim-fault-repeat-events"});
+  schema.number("sim_fault.reorder_events", faults.reorder_events, 0, 1,
+                "part of them that come behind the next one", {.flag = "sim-fault-reorder-events"});
 }
 
 std::unique_ptr<Engine> make_faulty_engine(std::unique_ptr<Engine> engine, const SimFaults& faults,

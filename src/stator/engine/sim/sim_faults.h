@@ -28,15 +28,21 @@ struct SimFaults {
   uint64_t freeze_after_tokens = 0;  ///< of all answers, until the engine stands still; 0 = never
   Duration freeze_time = std::chrono::seconds(10);
   uint64_t die_after_tokens = 0;  ///< of all answers, until the process dies; 0 = never
-  uint64_t seed = 0;              ///< of the choice of requests
+  /// Of messages with KV events, together at most 1: never told, told twice, told behind the next.
+  double lose_events = 0;
+  double repeat_events = 0;
+  double reorder_events = 0;
+  uint64_t seed = 0;  ///< of the choice of requests and messages
 
+  /// Of those of the engine.
   bool any() const {
     return refuse_rate > 0 || fail_rate > 0 || hang_rate > 0 || freeze_after_tokens > 0 ||
            die_after_tokens > 0;
   }
+  bool any_of_events() const { return lose_events > 0 || repeat_events > 0 || reorder_events > 0; }
 };
 
-/// kInvalidArgument: the parts of the requests add up to more than all.
+/// kInvalidArgument: the parts of the requests, or of the messages, add up to more than all.
 Status validate(const SimFaults& faults);
 
 /// `faults` outlive the schema; their values are the defaults.

@@ -8,10 +8,12 @@
 #include <condition_variable>
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "stator/core/mutex.h"
+#include "stator/engine/core/forward_pass_log.h"
 #include "stator/engine/core/test/scheduler_fixture.h"
 #include "stator/kv/event_log.h"
 #include "stator/net/thread.h"
@@ -438,6 +440,74 @@ TEST_F(EngineServiceTest, AModelledStepTakesItsTime) {
   sink_.wait_for_end(key(1));
   EXPECT_GE(clock_.now() - begin, std::chrono::milliseconds(20));
   EXPECT_EQ(sink_.steps(), 4U);
+}
+
+/// Of an engine that is busy with what it was given, until each rank in `idle` says it is done.
+std::map<uint32_t, std::vector<ForwardPass>> passes_until_idle(ForwardPassLog& log,
+                                                               std::set<uint32_t> idle) {
+  std::map<uint32_t, std::vector<ForwardPass>> passes;
+  while (!idle.empty()) {
+    for (const ForwardPass& pass : log.take(std::chrono::seconds(1))) {
+      passes[pass.dp_rank].push_back(pass);
+      if (pass.scheduled == PassWork()) {
+        idle.erase(pass.dp_rank);
+      }
+    }
+  }
+  return passes;
+}
+
+TEST_F(EngineServiceTest, RanksTellOfEachPassAndWhenTheyAreIdle) {
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  runners.push_back(unlimited_runner(4));
+  runners.push_back(unlimited_runner(4));
+  const auto engine = std::move(*make_engine(small_config(), std::move(runners), clock_, metrics_));
+  ForwardPassLog& log = *engine->forward_passes();
+  log.start();
+  const SessionId session = engine->open_session(sink_);
+  EngineRequest pinned = request(1, 10, 3);
+  pinned.dp_rank = 1;
+  ASSERT_TRUE(engine->submit(session, pinned));
+  ASSERT_TRUE(engine->start());
+  auto passes = passes_until_idle(log, {1});
+
+  ASSERT_EQ(passes[1].size(), 4U);
+  EXPECT_EQ(passes.count(0), 0U);
+  for (uint64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(passes[1][i].counter, i + 1);
+  }
+  EXPECT_EQ(passes[1][0].scheduled, (PassWork{.prefill_requests = 1, .prefill_tokens = 10}));
+  EXPECT_EQ(passes[1][2].scheduled, (PassWork{.decode_requests = 1, .decode_kv_tokens = 12}));
+  EXPECT_GT(passes[1][2].wall_seconds, 0);
+  EXPECT_EQ(passes[1][3], (ForwardPass{.dp_rank = 1, .counter = 4}));
+
+  ASSERT_TRUE(engine->submit(session, request(2, 10, 1)));  // goes to the first rank
+  EXPECT_EQ(passes_until_idle(log, {0})[0].size(), 2U);
+}
+
+TEST_F(EngineServiceTest, ACancelledRequestLeavesAnIdleEngineThatSaysSo) {
+  const auto engine = make_gated(small_config());
+  engine->forward_passes()->start();
+  const SessionId session = engine->open_session(sink_);
+  ASSERT_TRUE(engine->submit(session, request(1, 10, 400)));
+  ASSERT_TRUE(engine->start());
+  gate().wait_entered();
+  engine->cancel(session, key(1));
+  gate().open();
+  EXPECT_EQ(passes_until_idle(*engine->forward_passes(), {0})[0].size(), 2U);
+}
+
+TEST(ForwardPassLog, KeepsTheNewestAndCountsTheRest) {
+  ForwardPassLog log;
+  for (uint64_t i = 1; i <= ForwardPassLog::kRecordsMax + 3; ++i) {
+    log.append({.counter = i});
+  }
+  const auto passes = log.take(Duration::zero());
+  ASSERT_EQ(passes.size(), ForwardPassLog::kRecordsMax);
+  EXPECT_EQ(passes.front().counter, 4U);
+  EXPECT_EQ(log.take_overflow(), 3U);
+  EXPECT_EQ(log.take_overflow(), 0U);
+  EXPECT_THAT(log.take(Duration::zero()), testing::IsEmpty());
 }
 
 }  // namespace

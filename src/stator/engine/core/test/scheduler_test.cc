@@ -418,5 +418,61 @@ TEST(SchedulerDeathTest, NothingChangesBetweenPlanAndCommit) {
   EXPECT_DEATH((void)harness.scheduler.cancel(kSession, key(1)), "S7");
 }
 
+TEST(Scheduler, TellsWhatAPassComputesAndWhatWaits) {
+  EngineConfig config = small_config();
+  config.max_num_seqs = 2;
+  Harness harness(config);
+  ASSERT_TRUE(harness.add(request(1, 22, 4)));
+  harness.run_until_idle();
+  ASSERT_TRUE(harness.add(request(2, 30, 8)));       // 20 of its tokens are cached
+  ASSERT_TRUE(harness.add(request(3, 70, 8, 100)));  // its last 16 go into the second pass
+  ASSERT_TRUE(harness.add(request(4, 20, 8, 200)));
+  ASSERT_TRUE(harness.add(request(5, 40, 8, 300)));
+
+  const auto look = [&] {
+    const StepPlan& plan = harness.scheduler.plan(harness.now);
+    const std::pair seen(harness.scheduler.planned_work(), harness.scheduler.queue());
+    std::vector<Sampled> sampled(plan.slices.size());
+    harness.scheduler.commit(sampled);
+    return seen;
+  };
+  const PassQueue others{
+      .prefill_requests = 2, .prefill_tokens = 60, .prefill_length_var = 10 * 10};
+  EXPECT_EQ(look(), (std::pair(PassWork{.prefill_requests = 2,
+                                        .prefill_tokens = 64,
+                                        .prefill_length_var = 20 * 20,
+                                        .prefill_kv_tokens = 20},
+                               others)));
+  EXPECT_EQ(look(), (std::pair(PassWork{.prefill_requests = 1,
+                                        .prefill_tokens = 16,
+                                        .prefill_kv_tokens = 54,
+                                        .decode_requests = 1,
+                                        .decode_kv_tokens = 31},
+                               others)));
+  EXPECT_EQ(
+      look(),
+      (std::pair(
+          PassWork{.decode_requests = 2, .decode_kv_tokens = 32 + 71, .decode_kv_var = 19.5 * 19.5},
+          others)));
+}
+
+TEST(Scheduler, WhoWasPreemptedWaitsAsADecode) {
+  EngineConfig config = small_config();
+  config.total_blocks = 16;
+  config.max_model_len = 64;
+  Harness harness(config);
+  ASSERT_TRUE(harness.add(request(1, 28, 32, 0)));
+  ASSERT_TRUE(harness.add(request(2, 28, 32, 100)));
+  while (harness.scheduler.load().preemptions == 0) {
+    ASSERT_FALSE(harness.scheduler.idle());
+    harness.step();
+  }
+  const PassQueue queue = harness.scheduler.queue();
+  EXPECT_EQ(queue.prefill_requests, 0U);
+  EXPECT_EQ(queue.decode_requests, 1U);
+  EXPECT_GT(queue.decode_kv_tokens, 28U);
+  EXPECT_EQ(queue.decode_kv_var, 0);
+}
+
 }  // namespace
 }  // namespace stator::engine
