@@ -97,6 +97,8 @@ class Gemma4Body final : public Body {
   Go value(char c, Window& in, StepWriter& out);
   Go string(Window& in, StepWriter& out);
   Go bare(Window& in, StepWriter& out);
+  void key_ends(Window& in, StepWriter& out);
+  void value_ends(Window& in);
   Go close_bracket(char c, StepWriter& out);
   Go cut_off(StepWriter& out);
   Go malformed(StepWriter& out);
@@ -114,7 +116,8 @@ class Gemma4Body final : public Body {
 /// true, false or null, if that is what the word means; else empty.
 std::string_view known_word(std::string_view word) {
   constexpr size_t kLongest = 5;
-  if (word.size() > kLongest) {
+  static constexpr ByteSet kInitials("tTfFnN");
+  if (word.empty() || word.size() > kLongest || !kInitials.contains(word[0])) {
     return {};
   }
   std::array<char, kLongest> letters{};
@@ -131,14 +134,36 @@ std::string_view known_word(std::string_view word) {
   return lower == "null" || lower == "none" || lower == "nil" ? "null" : "";
 }
 
+bool is_json_number(std::string_view word) {
+  static constexpr ByteSet kDigits = ByteSet("").with('0', '9');
+  const auto at = [word](size_t i) { return i < word.size() ? word[i] : '\0'; };
+  size_t end = at(0) == '-' ? 1 : 0;
+  const size_t whole = end;
+  end = at(whole) == '0' ? whole + 1 : kDigits.skip_in(word, whole);
+  bool sound = end > whole;
+  if (at(end) == '.') {
+    const size_t fraction = end + 1;
+    end = kDigits.skip_in(word, fraction);
+    sound = sound && end > fraction;
+  }
+  if (at(end) == 'e' || at(end) == 'E') {
+    const size_t exponent = end + (at(end + 1) == '+' || at(end + 1) == '-' ? 2 : 1);
+    end = kDigits.skip_in(word, exponent);
+    sound = sound && end > exponent;
+  }
+  return sound && end == word.size();
+}
+
 /// A word without quotes: true, false and null by any of their names, a number, else a string.
 void append_bare(std::string& out, std::string_view word) {
   static constexpr ByteSet kNumberBytes("+-.0123456789eE");
+  if (is_json_number(word)) {
+    out += word;
+    return;
+  }
   const bool is_number = kNumberBytes.skip_in(word) == word.size();
   const bool is_padded = word.size() > 1 && word[0] == '0' && word[1] != '.';
-  if (is_number && is_json(word)) {
-    out += word;
-  } else if (is_number && !is_padded && append_python_value(out, word)) {
+  if (is_number && !is_padded && append_python_value(out, word)) {
     return;
   } else if (const std::string_view known = known_word(word); !known.empty()) {
     out += known;
@@ -275,7 +300,7 @@ Gemma4Body::Go Gemma4Body::inside(Window& in, StepWriter& out) {
   }
   out.json() += '"';
   at_ = At::kString;
-  return Go::kOn;
+  return string(in, out);
 }
 
 Gemma4Body::Go Gemma4Body::structure(Window& in, StepWriter& out) {
@@ -285,9 +310,7 @@ Gemma4Body::Go Gemma4Body::structure(Window& in, StepWriter& out) {
       if (c != ':') {
         return malformed(out);
       }
-      in.consume(1);
-      out.json() += ':';
-      at_ = At::kValue;
+      key_ends(in, out);
       return Go::kOn;
     case At::kKey:
       if (c == '}' || c == ',') {
@@ -296,19 +319,33 @@ Gemma4Body::Go Gemma4Body::structure(Window& in, StepWriter& out) {
       }
       is_key_ = true;
       at_ = At::kBare;
-      return Go::kOn;
+      return bare(in, out);
     case At::kValue:
       return value(c, in, out);
     default:
       break;
   }
-  in.consume(1);
-  if (c != ',') {
-    return close_bracket(c, out);
+  if (c == ',') {
+    value_ends(in);
+    return Go::kOn;
   }
-  comma_ = !is_empty_;  // written with what follows: models leave one behind the last element
+  in.consume(1);
+  return close_bracket(c, out);
+}
+
+/// At the colon behind a key.
+void Gemma4Body::key_ends(Window& in, StepWriter& out) {
+  in.consume(1);
+  out.json() += ':';
+  at_ = At::kValue;
+}
+
+/// At the comma behind a value. It is written with what follows: models leave one behind the last
+/// element.
+void Gemma4Body::value_ends(Window& in) {
+  in.consume(1);
+  comma_ = !is_empty_;
   at_ = stack_.back() == '{' ? At::kKey : At::kValue;
-  return Go::kOn;
 }
 
 Gemma4Body::Go Gemma4Body::value(char c, Window& in, StepWriter& out) {
@@ -333,7 +370,7 @@ Gemma4Body::Go Gemma4Body::value(char c, Window& in, StepWriter& out) {
   }
   is_key_ = false;
   at_ = At::kBare;
-  return Go::kOn;
+  return bare(in, out);
 }
 
 Gemma4Body::Go Gemma4Body::close_bracket(char c, StepWriter& out) {
@@ -393,16 +430,21 @@ Gemma4Body::Go Gemma4Body::bare(Window& in, StepWriter& out) {
   if (!is_sound) {
     return malformed(out);
   }
-  if (is_key_ || stack_.back() == '[') {
+  in.consume(length);
+  if (is_key_) {
+    separate(out);
+    append_json_string(out.json(), word);
+    key_ends(in, out);
+    return Go::kOn;
+  }
+  if (stack_.back() == '[') {
     separate(out);
   }
-  if (is_key_) {
-    append_json_string(out.json(), word);
-  } else {
-    append_bare(out.json(), word);
+  append_bare(out.json(), word);
+  at_ = At::kNext;
+  if (c == ',') {
+    value_ends(in);
   }
-  in.consume(length);
-  at_ = is_key_ ? At::kColon : At::kNext;
   return Go::kOn;
 }
 

@@ -287,7 +287,7 @@ Member JsonCallsBody::member_of(std::string_view key) const {
 
 /// Length of the JSON string at the front, with its quotes; 0 if it is not all there.
 size_t quoted_length(std::string_view text) {
-  constexpr ByteSet kStops("\"\\");
+  static constexpr ByteSet kStops("\"\\");
   size_t at = kStops.find_in(text, 1);
   while (at < text.size() && text[at] == '\\') {
     at = kStops.find_in(text, at + 2);

@@ -10,7 +10,7 @@ namespace stator::parsers {
 /// Whether `name` can be the name of a function: no white space, brackets or quotes. Prose between
 /// markers is not.
 constexpr bool is_plausible_name(std::string_view name) {
-  constexpr ByteSet kForbidden = ByteSet("<>{}[]()\"'`,;|\\").with(0, ' ');
+  static constexpr ByteSet kForbidden = ByteSet("<>{}[]()\"'`,;|\\").with(0, ' ');
   return !name.empty() && kForbidden.find_in(name) == name.size();
 }
 

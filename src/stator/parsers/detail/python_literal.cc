@@ -14,6 +14,7 @@ namespace {
 constexpr bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
+constexpr ByteSet kDigits = ByteSet("").with('0', '9');
 constexpr ByteSet kNameBytes =
     ByteSet("_").with('a', 'z').with('A', 'Z').with('0', '9').with(0x80, 0xFF);
 constexpr bool is_name_byte(char c) {
@@ -27,11 +28,13 @@ constexpr FewBytes kDoubleQuoted("\"\\");
 /// What counts outside of strings when the end of a call is looked for.
 constexpr ByteSet kQuotesAndBrackets("'\"()[]{}");
 
-void append_utf8(std::string& out, uint32_t code) {
+/// One character inside a JSON string; what is none becomes U+FFFD.
+void append_json_character(std::string& out, uint32_t code) {
   const bool is_character = code < 0xD800 || (code > 0xDFFF && code <= 0x10FFFF);
   code = is_character ? code : 0xFFFD;
   if (code < 0x80) {
-    out += static_cast<char>(code);
+    const char c = static_cast<char>(code);
+    append_json_string_body(out, {&c, 1});
     return;
   }
   if (code < 0x800) {
@@ -47,6 +50,23 @@ void append_utf8(std::string& out, uint32_t code) {
   out += static_cast<char>(0x80 | (code & 0x3F));
 }
 
+/// `,"name":`, the comma unless it is the first. Names have no byte that needs an escape.
+void append_key(std::string& out, std::string_view name, bool first) {
+  const size_t from = out.size();
+  const size_t end = from + name.size() + (first ? 3 : 4);
+  out.resize_and_overwrite(end, [&](char* bytes, size_t /*room*/) {
+    char* to = bytes + from;
+    if (!first) {
+      *to++ = ',';
+    }
+    *to++ = '"';
+    to += name.copy(to, name.size());
+    *to++ = '"';
+    *to = ':';
+    return end;
+  });
+}
+
 /// What a quote inside a string is that the same quote has begun.
 enum class Quote : uint8_t { kEnd, kInside, kUnknown };
 
@@ -54,7 +74,7 @@ enum class Quote : uint8_t { kEnd, kInside, kUnknown };
 /// only if what follows it can follow a string: a comma, a bracket, a colon or another string. Two
 /// quotes end it with the second one if that one can. kUnknown: too little text.
 Quote quote_at(std::string_view text, size_t at) {
-  constexpr ByteSet kFollowers(",)]}:");
+  static constexpr ByteSet kFollowers(",)]}:");
   const char quote = text[at];
   const size_t next = kSpace.skip_in(text, at + 1);
   if (next == text.size()) {
@@ -102,31 +122,35 @@ class Reader {
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   bool take(char c) {
     skip_space();
-    if (peek() != c || at_ == text_.size()) {
+    if (at_ == text_.size() || text_[at_] != c) {
       return false;
     }
     ++at_;
     return true;
   }
-  void skip_space() { at_ += leading_space(text_.substr(at_)); }
+  void skip_space() {
+    while (at_ < text_.size() && is_space(text_[at_])) {
+      ++at_;
+    }
+  }
   std::string_view take_name();
 
   bool value();
   bool word();
   bool number();
   bool radix_number(int base);
-  bool digits(std::string& to);
+  bool digits();
   bool sequence(char close);
   bool dict_or_set();
-  bool key(std::string_view literal);
+  bool key(size_t from);
   bool string_begins() const;
   bool string_follows();
   std::string_view take_plain_string();
   bool strings();
-  bool one_string(std::string& to);
-  bool string_body(std::string_view quotes, bool raw, std::string& to);
-  void escape(std::string& to);
-  bool append_code_point(char kind, std::string& to);
+  bool one_string();
+  bool string_body(std::string_view quotes, bool raw);
+  void escape();
+  bool append_code_point(char kind);
   std::optional<uint32_t> hex(size_t count);
 
   std::string_view text_;
@@ -153,9 +177,7 @@ bool Reader::arguments() {
     if (name.empty() || is_digit(name.front()) || !take('=')) {
       return false;
     }
-    out_.append(first ? "\"" : ",\"", first ? 1 : 2);
-    out_ += name;  // of bytes that need no escape
-    out_ += "\":";
+    append_key(out_, name, first);
     skip_space();
     if (!value()) {
       return false;
@@ -212,13 +234,13 @@ bool Reader::word() {
   return true;
 }
 
-bool Reader::digits(std::string& to) {
+/// Digits with underscores between them; only the digits are written.
+bool Reader::digits() {
   const size_t begin = at_;
   while (is_digit(peek()) || (peek() == '_' && at_ > begin)) {
-    if (text_[at_] != '_') {
-      to += text_[at_];
-    }
-    ++at_;
+    const size_t end = kDigits.skip_in(text_, at_);
+    out_.append(text_, at_, end - at_);
+    at_ = end + (end == at_ ? 1 : 0);
   }
   return at_ > begin;
 }
@@ -237,15 +259,17 @@ bool Reader::number() {
     at_ += 2;
     return radix_number(marker == 'o' ? 8 : marker == 'b' ? 2 : 16);
   }
-  std::string whole;
-  const bool has_whole = digits(whole);
-  whole.erase(0, std::min(whole.find_first_not_of('0'), whole.size()));
-  out_ += whole.empty() ? "0" : whole;
+  const size_t whole_at = out_.size();
+  const bool has_whole = digits();
+  if (!has_whole || out_[whole_at] == '0') {  // 007 is 7, .5 is 0.5
+    out_.erase(whole_at, out_.find_first_not_of('0', whole_at) - whole_at);
+    out_ += out_.size() == whole_at ? "0" : "";
+  }
   bool has_fraction = false;
   if (peek() == '.') {
     ++at_;
     out_ += '.';
-    has_fraction = digits(out_);
+    has_fraction = digits();
     out_ += has_fraction ? "" : "0";
   }
   if (!has_whole && !has_fraction) {
@@ -256,7 +280,7 @@ bool Reader::number() {
     if (peek() == '-' || peek() == '+') {
       out_ += text_[at_++];
     }
-    return digits(out_) && !is_name_byte(peek());
+    return digits() && !is_name_byte(peek());
   }
   return !is_name_byte(peek());
 }
@@ -326,9 +350,7 @@ bool Reader::dict_or_set() {
       return false;
     }
     if (has_value) {
-      const std::string literal = out_.substr(key_at);
-      out_.resize(key_at);
-      if (!key(literal)) {
+      if (!key(key_at)) {
         return false;
       }
       skip_space();
@@ -342,14 +364,16 @@ bool Reader::dict_or_set() {
   return true;
 }
 
-/// JSON knows text keys only: 1 becomes "1". Lists are no keys in Python either.
-bool Reader::key(std::string_view literal) {
-  if (literal.starts_with('"')) {
-    out_ += literal;
-  } else if (literal.starts_with('[') || literal.starts_with('{')) {
+/// Makes a key of the value that was written from `from` on. JSON knows text keys only: 1 becomes
+/// "1". Lists are no keys in Python either.
+bool Reader::key(size_t from) {
+  const char first = out_[from];
+  if (first == '[' || first == '{') {
     return false;
-  } else {
-    append_json_string(out_, literal);
+  }
+  if (first != '"') {
+    out_.insert(from, 1, '"');  // a number or a word: nothing to escape
+    out_ += '"';
   }
   out_ += ':';
   return true;
@@ -358,19 +382,19 @@ bool Reader::key(std::string_view literal) {
 /// "a" 'b' is one string.
 bool Reader::strings() {
   const std::string_view plain = take_plain_string();
-  if (plain.data() != nullptr && !string_follows()) {
+  const bool is_all = plain.data() != nullptr && !string_follows();
+  if (is_all) {
     append_json_string(out_, plain);
     return true;
   }
-  std::string content(plain);
-  bool more = plain.data() == nullptr || string_follows();
-  while (more) {
-    if (!one_string(content)) {
+  out_ += '"';
+  append_json_string_body(out_, plain);
+  do {
+    if (!one_string()) {
       return false;
     }
-    more = string_follows();
-  }
-  append_json_string(out_, content);
+  } while (string_follows());
+  out_ += '"';
   return true;
 }
 
@@ -390,11 +414,13 @@ bool Reader::string_follows() {
 std::string_view Reader::take_plain_string() {
   const std::string_view rest = text_.substr(at_);
   const char quote = rest[0];
-  const size_t end = rest.find(quote, 1);
-  const bool is_plain = (quote == '\'' || quote == '"') && end != std::string_view::npos &&
-                        !rest.substr(end + 1).starts_with(quote) &&
-                        quote_at(rest, end) != Quote::kInside &&
-                        rest.substr(1, end - 1).find('\\') == std::string_view::npos;
+  if (quote != '\'' && quote != '"') {
+    return {};
+  }
+  const size_t end = (quote == '"' ? kDoubleQuoted : kSingleQuoted).find_in(rest, 1);
+  const bool is_plain = end < rest.size() && rest[end] == quote &&
+                        (end + 1 == rest.size() || rest[end + 1] != quote) &&
+                        quote_at(rest, end) != Quote::kInside;
   if (!is_plain) {
     return {};
   }
@@ -402,7 +428,7 @@ std::string_view Reader::take_plain_string() {
   return rest.substr(1, end - 1);
 }
 
-bool Reader::one_string(std::string& to) {
+bool Reader::one_string() {
   const std::string_view prefix = take_name();
   const bool raw = prefix == "r" || prefix == "R";
   if (!raw && !prefix.empty() && prefix != "u" && prefix != "U") {
@@ -416,47 +442,75 @@ bool Reader::one_string(std::string& to) {
   const size_t count = rest.size() >= 3 && rest[1] == quote && rest[2] == quote ? 3 : 1;
   const std::string_view quotes = text_.substr(at_, count);
   at_ += count;
-  return string_body(quotes, raw, to);
+  return string_body(quotes, raw);
 }
 
-bool Reader::string_body(std::string_view quotes, bool raw, std::string& to) {
+/// Everything is written as the body of a JSON string at once.
+bool Reader::string_body(std::string_view quotes, bool raw) {
   const FewBytes& stops = quotes[0] == '"' ? kDoubleQuoted : kSingleQuoted;
   while (at_ < text_.size()) {
     const size_t stop = stops.find_in(text_, at_);
-    to.append(text_, at_, stop - at_);
-    at_ = stop;
+    if (stop > at_) {
+      append_json_string_body(out_, text_.substr(at_, stop - at_));
+      at_ = stop;
+    }
     if (at_ == text_.size()) {
       return false;
     }
-    const bool is_quote = text_.substr(at_).starts_with(quotes);
+    const bool is_backslash = text_[at_] == '\\';
+    const bool is_quote = !is_backslash && text_.substr(at_).starts_with(quotes);
     if (is_quote && (quotes.size() > 1 || quote_at(text_, at_) != Quote::kInside)) {
       at_ += quotes.size();
       return true;
     }
-    if (text_[at_] != '\\' || at_ + 1 == text_.size()) {
-      to += text_[at_++];
-    } else if (raw) {
-      to += text_.substr(at_, 2);
-      at_ += 2;
-    } else {
+    if (is_backslash && !raw && at_ + 1 < text_.size()) {
       ++at_;
-      escape(to);
+      escape();
+    } else {
+      const size_t length = is_backslash && at_ + 1 < text_.size() ? 2 : 1;
+      append_json_string_body(out_, text_.substr(at_, length));
+      at_ += length;
     }
   }
   return false;
 }
 
+/// What Python's escapes of one letter are in JSON; null: it is none of them.
+constexpr std::string_view spell_escape(char letter) {
+  switch (letter) {
+    case '\n':
+      return "";  // a backslash at the end of a line continues it
+    case '\\':
+      return "\\\\";
+    case '\'':
+      return "'";
+    case '"':
+      return "\\\"";
+    case 'a':
+      return "\\u0007";
+    case 'b':
+      return "\\u0008";
+    case 'f':
+      return "\\u000c";
+    case 'n':
+      return "\\n";
+    case 'r':
+      return "\\r";
+    case 't':
+      return "\\t";
+    case 'v':
+      return "\\u000b";
+    default:
+      return {};
+  }
+}
+
 /// `at_` is behind the backslash, and a byte follows. Escapes that do not exist keep their
 /// backslash, as in Python.
-void Reader::escape(std::string& to) {
-  static constexpr std::string_view kLetters = "\n\\'\"abfnrtv";
-  static constexpr std::string_view kMeanings = "\n\\'\"\a\b\f\n\r\t\v";
-  static_assert(kLetters.size() == kMeanings.size());
+void Reader::escape() {
   const char c = text_[at_++];
-  if (const size_t index = kLetters.find(c); index != std::string_view::npos) {
-    if (index > 0) {  // a backslash at the end of a line continues it
-      to += kMeanings[index];
-    }
+  if (const std::string_view spelling = spell_escape(c); spelling.data() != nullptr) {
+    out_ += spelling;
     return;
   }
   if (c >= '0' && c <= '7') {
@@ -464,18 +518,18 @@ void Reader::escape(std::string& to) {
     for (int more = 0; more < 2 && peek() >= '0' && peek() <= '7'; ++more) {
       code = code * 8 + static_cast<uint32_t>(text_[at_++] - '0');
     }
-    append_utf8(to, code);
+    append_json_character(out_, code);
     return;
   }
-  if ((c == 'x' || c == 'u' || c == 'U') && append_code_point(c, to)) {
+  if ((c == 'x' || c == 'u' || c == 'U') && append_code_point(c)) {
     return;
   }
-  to += '\\';
-  to += c;
+  out_ += "\\\\";
+  append_json_string_body(out_, {&c, 1});
 }
 
 /// Behind \x, \u or \U. False if the digits are missing: a path of Windows, most likely.
-bool Reader::append_code_point(char kind, std::string& to) {
+bool Reader::append_code_point(char kind) {
   std::optional<uint32_t> code = hex(kind == 'x' ? 2 : kind == 'u' ? 4 : 8);
   if (!code.has_value()) {
     return false;
@@ -491,16 +545,24 @@ bool Reader::append_code_point(char kind, std::string& to) {
       at_ = before;
     }
   }
-  append_utf8(to, *code);
+  append_json_character(out_, *code);
   return true;
 }
 
 std::optional<uint32_t> Reader::hex(size_t count) {
-  const std::string_view part = text_.substr(at_, count);
-  uint32_t code = 0;
-  const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), code, 16);
-  if (part.size() != count || error != std::errc() || stop != part.data() + part.size()) {
+  if (text_.size() - at_ < count) {
     return std::nullopt;
+  }
+  uint32_t code = 0;
+  for (const char c : text_.substr(at_, count)) {
+    const char lower = static_cast<char>(c | 0x20);
+    if (is_digit(c)) {
+      code = code * 16 + static_cast<uint32_t>(c - '0');
+    } else if (lower >= 'a' && lower <= 'f') {
+      code = code * 16 + static_cast<uint32_t>(lower - 'a' + 10);
+    } else {
+      return std::nullopt;
+    }
   }
   at_ += count;
   return code;

@@ -151,7 +151,7 @@ PythonicBody::Go PythonicBody::opening(Window& in) {
 /// Behind the opening marker: Python, or JSON if the family has both.
 PythonicBody::Go PythonicBody::begin_marked(Window& in, size_t marker_bytes) {
   if (machine_.json_calls != nullptr && !marked_) {
-    constexpr ByteSet kBeforeFirst(" \t\r\n[");
+    static constexpr ByteSet kBeforeFirst(" \t\r\n[");
     const size_t first = kBeforeFirst.skip_in(in.rest(), marker_bytes);
     if (first == in.rest().size() && first - marker_bytes <= kMaxHeldSpaceBytes && !in.ending()) {
       return Go::kMore;
