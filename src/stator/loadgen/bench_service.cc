@@ -267,6 +267,7 @@ Result<Report> run_bench(const BenchConfig& config, const Clock& clock,
     report.settings.emplace_back(field.key, field.get());
   }
   report.allowed_client_bound = config.allow_client_bound;
+  report.asked_for_streams = !config.no_stream && config.bodies.empty();
   report.started = clock.wall_now();
   if (config.sweep.empty()) {
     STATOR_CHECK(run_repeatedly(bench, config, clock, on_tick, report));

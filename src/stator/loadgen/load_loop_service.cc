@@ -403,8 +403,7 @@ void LoadLoop::on_readable(Connection& connection) {
     if (got.state == detail::WireState::kWantRead || got.state == detail::WireState::kWantWrite) {
       return;
     }
-    const std::string tls_failure = connection.wire.failure();
-    on_closed(connection, tls_failure.empty() ? "the server closed the connection" : tls_failure);
+    on_closed(connection, connection.wire.failure());
     return;
   }
 }
@@ -467,7 +466,8 @@ void LoadLoop::on_closed(Connection& connection, const std::string& why) {
   if (state == ResponseReader::State::kDone) {
     finish_answer(connection, state);
   } else {
-    finish(connection, Outcome::kBroken, why);
+    finish(connection, Outcome::kBroken,
+           why.empty() ? std::string(connection.reader.broken_text()) : why);
   }
 }
 
@@ -495,16 +495,21 @@ void LoadLoop::finish_answer(Connection& connection, ResponseReader::State state
     connection.wire.close();
   }
   if (state == ResponseReader::State::kBroken) {
-    finish(connection, Outcome::kBroken, "the answer is not well-formed HTTP");
+    finish(connection, Outcome::kBroken, std::string(reader.broken_text()));
     return;
   }
   if (record.status != 200) {
-    finish(connection, Outcome::kHttpError,
-           fmt::format("HTTP {}: {}", record.status, reader.error_text()));
+    std::string text = fmt::format("HTTP {}: {}", record.status, reader.error_text());
+    if (record.status == 400 && text.find("stream_options") != std::string::npos) {
+      text += " (--no-usage leaves stream_options out)";
+    }
+    finish(connection, Outcome::kHttpError, text);
     return;
   }
   if (counts.failed) {
-    finish(connection, Outcome::kStreamError, "in the stream: " + reader.error_text());
+    finish(connection, Outcome::kStreamError,
+           (reader.is_stream() ? "in the stream: " : "HTTP 200, but no answer: ") +
+               reader.error_text());
     return;
   }
   if (record.last == 0) {
@@ -594,8 +599,11 @@ void LoadLoop::expire(int64_t now) {
   for (Connection*& head = deadlines_[static_cast<size_t>(List::kTimeout)].head;
        head != nullptr && head->links[0].deadline <= now;) {
     Connection& connection = *head;
+    const bool connected = connection.state == Connection::State::kBusy;
     connection.wire.close();
-    finish(connection, Outcome::kTimeout, "no complete answer within --request-timeout");
+    finish(connection, Outcome::kTimeout,
+           connected ? "no complete answer within --request-timeout"
+                     : "no connection within --request-timeout");
   }
   for (Connection*& head = deadlines_[static_cast<size_t>(List::kCancel)].head;
        head != nullptr && head->links[1].deadline <= now;) {

@@ -97,6 +97,7 @@ Gathered gather(const RecordLog& records, int64_t from, const MeasureOptions& op
       return;
     }
     figures.usage_missing = figures.usage_missing || !record.counted_by_server;
+    ++(record.streamed ? figures.streamed : figures.whole);
     out.begin = std::min(out.begin, record.sent);
     out.end = std::max(out.end, record.last);
     out.open_ns += static_cast<double>(record.last - record.sent);

@@ -61,6 +61,8 @@ struct Figures {
   double warm_up_s = 0;
   bool steady = true;          ///< false: an automatic warm-up never ended
   bool usage_missing = false;  ///< some token counts are numbers of chunks
+  uint64_t streamed = 0;       ///< answers that came as streams …
+  uint64_t whole = 0;          ///< … and those that did not
   double duration_s = 0;
   std::vector<TimePiece> timeline;
   std::map<std::string_view, std::vector<double>> curves;  ///< 101 percentiles of each latency

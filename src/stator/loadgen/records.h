@@ -15,7 +15,7 @@ namespace stator::loadgen {
 enum class Outcome : uint8_t {
   kOk,
   kHttpError,    ///< a status other than 200
-  kStreamError,  ///< an error inside a stream
+  kStreamError,  ///< status 200, but an error in the stream, or nothing that is an answer
   kBroken,       ///< the connection or the answer broke off, or was not HTTP
   kNoConnection,
   kTimeout,

@@ -41,7 +41,7 @@ void add_metrics(const Figures& figures, std::string& out) {
   }
 }
 
-void add_notes(const RunResult& run, std::string& out) {
+void add_notes(const Report& report, const RunResult& run, std::string& out) {
   const Figures& figures = run.figures;
   if (figures.warm_up_requests > 0) {
     out += fmt::format("warm-up: the first {:.2f} s ({} requests) do not count\n",
@@ -52,6 +52,18 @@ void add_notes(const RunResult& run, std::string& out) {
   }
   if (figures.usage_missing) {
     out += "tokens: the server reports no usage for some answers; chunks were counted instead\n";
+  }
+  if (report.asked_for_streams && figures.whole > 0) {
+    out += fmt::format(
+        "streams: {} of {} answers came whole although streams were asked for; they have no times "
+        "of tokens\n",
+        figures.whole, figures.whole + figures.streamed);
+  }
+  if (run.client.reconnects > 0) {
+    out += fmt::format(
+        "connections: {} requests were sent again because the server had closed the connection "
+        "they were sent on\n",
+        run.client.reconnects);
   }
   if (run.client.held_back > 0) {
     out += fmt::format(
@@ -163,7 +175,7 @@ std::string to_text(const Report& report) {
     out += '\n';
   }
   add_metrics(run.figures, out);
-  add_notes(run, out);
+  add_notes(report, run, out);
   if (!report.is_sweep && report.runs.size() > 1) {
     out += fmt::format("\n{} runs, mean and 95 % confidence interval:\n", report.runs.size());
     for (const RepeatedMetric& metric : repeat_metrics(report.runs)) {

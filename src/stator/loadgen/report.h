@@ -15,6 +15,7 @@ namespace stator::loadgen {
 
 /// Everything `stator bench` found out: one run, repeated runs, or a sweep over rates.
 struct Report {
+  bool asked_for_streams = false;
   std::vector<std::pair<std::string, std::string>> settings;  ///< as given, for the reader
   WallTime started{};
   WallTime ended{};

@@ -76,6 +76,8 @@ void write_run(api::JsonWriter& json, const RunResult& run) {
   json.key("requests").value(figures.warm_up_requests);
   json.key("steady").value(figures.steady).end_object();
   json.key("token_counts").value(figures.usage_missing ? "chunks" : "usage");
+  json.key("streamed_answers").value(figures.streamed);
+  json.key("whole_answers").value(figures.whole);
   json.key("outcomes").begin_object();
   for (const auto& [name, count] : figures.outcomes) {
     json.key(name).value(count);

@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t kLineBytesMax = 4 << 10;
 constexpr size_t kErrorBytesMax = 300;
+constexpr std::string_view kBadChunks = "the chunks of the answer are not well-formed";
 
 bool equals_ignoring_case(std::string_view text, std::string_view lower) {
   return std::ranges::equal(text, lower, [](char a, char b) {
@@ -35,6 +36,8 @@ void ResponseReader::reset() {
   head_.clear();
   line_.clear();
   body_.clear();
+  location_.clear();
+  broken_text_ = {};
   sse_.reset();
   body_counts_ = {};
   text_ = nullptr;
@@ -70,7 +73,7 @@ ResponseReader::State ResponseReader::feed(std::string_view bytes) {
     }
   }
   if (part_ == Part::kDone && !bytes.empty()) {
-    part_ = Part::kBroken;
+    break_off("bytes behind the end of the answer");
   }
   if (part_ == Part::kDone) {
     finish_body();
@@ -82,6 +85,8 @@ ResponseReader::State ResponseReader::feed(std::string_view bytes) {
 ResponseReader::State ResponseReader::on_close() {
   // A stream that only the end of the connection delimits is complete when it said so.
   if (part_ != Part::kUntilClose || (is_stream_ && !sse_.counts().done)) {
+    break_off(untouched() ? "the server closed the connection without an answer"
+                          : "the server closed the connection in the middle of an answer");
     return State::kBroken;
   }
   part_ = Part::kDone;
@@ -107,7 +112,7 @@ void ResponseReader::take_head(std::string_view& bytes) {
   if (end == std::string::npos) {
     bytes = {};
     if (head_.size() >= kHeadBytesMax) {
-      part_ = Part::kBroken;
+      break_off("the headers of the answer are longer than 64 KiB");
     }
     return;
   }
@@ -122,7 +127,7 @@ void ResponseReader::read_head(std::string_view head) {
   if (!head.starts_with("HTTP/1.") || space == std::string_view::npos ||
       std::from_chars(head.data() + space + 1, head.data() + head.size(), status_).ec !=
           std::errc()) {
-    part_ = Part::kBroken;
+    break_off("the answer is not HTTP/1");
     return;
   }
   if (status_ < 200) {  // an interim answer; the real one follows
@@ -159,8 +164,10 @@ void ResponseReader::read_header(std::string_view name, std::string_view value) 
     const auto parsed = std::from_chars(value.data(), value.data() + value.size(), left_bytes_);
     has_length_ = true;
     if (parsed.ec != std::errc()) {
-      part_ = Part::kBroken;
+      break_off("the Content-Length of the answer is no number");
     }
+  } else if (equals_ignoring_case(name, "location")) {
+    location_ = value.substr(0, kErrorBytesMax);
   } else if (equals_ignoring_case(name, "transfer-encoding")) {
     chunked_ = contains_ignoring_case(value, "chunked");
   } else if (equals_ignoring_case(name, "content-type")) {
@@ -192,7 +199,7 @@ void ResponseReader::take_chunk_size(std::string_view& bytes) {
   const size_t end = bytes.find('\n');
   const std::string_view piece = bytes.substr(0, end);
   if (line_.size() + piece.size() > kLineBytesMax) {
-    part_ = Part::kBroken;
+    break_off(kBadChunks);
     return;
   }
   line_ += piece;  // a few bytes: stays within the string itself
@@ -206,8 +213,11 @@ void ResponseReader::end_chunk_size() {
   const auto parsed = std::from_chars(line_.data(), line_.data() + line_.size(), left_bytes_, 16);
   const char next = parsed.ptr < line_.data() + line_.size() ? *parsed.ptr : '\r';
   const bool sane = parsed.ec == std::errc() && (next == '\r' || next == ';' || next == ' ');
-  part_ = !sane ? Part::kBroken : left_bytes_ == 0 ? Part::kTrailer : Part::kChunkData;
+  part_ = left_bytes_ == 0 ? Part::kTrailer : Part::kChunkData;
   line_.clear();
+  if (!sane) {
+    break_off(kBadChunks);
+  }
 }
 
 void ResponseReader::take_line_end(std::string_view& bytes) {
@@ -215,7 +225,7 @@ void ResponseReader::take_line_end(std::string_view& bytes) {
   line_ += bytes.substr(0, std::min(end, kLineBytesMax));
   bytes.remove_prefix(end == std::string_view::npos ? bytes.size() : end + 1);
   if (line_.size() > kLineBytesMax) {
-    part_ = Part::kBroken;
+    break_off(kBadChunks);
     return;
   }
   if (end == std::string_view::npos) {
@@ -223,7 +233,10 @@ void ResponseReader::take_line_end(std::string_view& bytes) {
   }
   const bool empty = line_.empty() || line_ == "\r";
   if (part_ == Part::kChunkEnd) {
-    part_ = empty ? Part::kChunkSize : Part::kBroken;
+    part_ = Part::kChunkSize;
+    if (!empty) {
+      break_off(kBadChunks);
+    }
   } else if (empty) {
     part_ = Part::kDone;  // the empty line behind the trailers
   }
@@ -232,9 +245,13 @@ void ResponseReader::take_line_end(std::string_view& bytes) {
 
 void ResponseReader::finish_body() {
   if (is_stream_) {
+    sse_.finish();
     return;
   }
   read_usage(body_, body_counts_);
+  // A page of a proxy, or an error with the wrong status.
+  body_counts_.failed =
+      !body_counts_.has_usage && find_value(body_, "\"choices\"") == std::string_view::npos;
   for (const std::string_view field : {"\"content\"", "\"text\""}) {
     const size_t at = find_value(body_, field);
     if (at == std::string_view::npos || body_[at] != '"') {
@@ -251,8 +268,17 @@ void ResponseReader::finish_body() {
   body_counts_.done = true;
 }
 
+void ResponseReader::break_off(std::string_view why) {
+  part_ = Part::kBroken;
+  broken_text_ = why;
+}
+
 std::string ResponseReader::error_text() const {
-  return is_stream_ && status_ == 200 ? sse_.error() : body_.substr(0, kErrorBytesMax);
+  if (is_stream_ && status_ == 200) {
+    return sse_.error();
+  }
+  const std::string said = body_.substr(0, kErrorBytesMax);
+  return location_.empty() ? said : "redirects to " + location_ + " (not followed) " + said;
 }
 
 }  // namespace stator::loadgen

@@ -38,8 +38,10 @@ class ResponseReader {
   /// The server closes the connection after this answer.
   bool must_close() const { return must_close_; }
   const AnswerCounts& counts() const { return is_stream_ ? sse_.counts() : body_counts_; }
-  /// What the server said about a failure, at most 300 bytes.
+  /// What the server said about a failure, at most 300 bytes, or what its answer lacks.
   std::string error_text() const;
+  /// Why feed() or on_close() gave kBroken.
+  std::string_view broken_text() const { return broken_text_; }
 
  private:
   enum class Part : uint8_t {
@@ -63,6 +65,7 @@ class ResponseReader {
   void take_line_end(std::string_view& bytes);
   void end_chunk_size();
   void finish_body();
+  void break_off(std::string_view why);
 
   Part part_ = Part::kHead;
   int status_ = 0;
@@ -74,6 +77,8 @@ class ResponseReader {
   std::string head_;         // the head so far
   std::string line_;         // a chunk size or trailer line so far
   std::string body_;
+  std::string location_;          // of a redirect
+  std::string_view broken_text_;  // a literal
   SseScanner sse_;
   AnswerCounts body_counts_;
   std::string* text_ = nullptr;

@@ -10,6 +10,7 @@ namespace stator::loadgen {
 namespace {
 
 constexpr size_t kErrorBytesMax = 300;
+constexpr std::string_view kWhite = " \t\r\n";
 
 /// A quote opens a string that is not empty.
 bool opens_text(std::string_view json, size_t at) {
@@ -46,9 +47,9 @@ bool has_piece_of_call(std::string_view line) {
 size_t find_value(std::string_view json, std::string_view quoted_name, size_t from) {
   for (size_t at = json.find(quoted_name, from); at != std::string_view::npos;
        at = json.find(quoted_name, at + 1)) {
-    size_t value = json.find_first_not_of(" \t", at + quoted_name.size());
+    size_t value = json.find_first_not_of(kWhite, at + quoted_name.size());
     if (value != std::string_view::npos && json[value] == ':') {
-      value = json.find_first_not_of(" \t", value + 1);
+      value = json.find_first_not_of(kWhite, value + 1);
       return value;
     }
   }
@@ -121,6 +122,12 @@ void SseScanner::feed(std::string_view bytes) {
       partial_line_.clear();
     }
     at = newline + 1;
+  }
+}
+
+void SseScanner::finish() {
+  if (counts_.chunks == 0 && !counts_.has_usage) {
+    fail("neither text nor token counts");
   }
 }
 

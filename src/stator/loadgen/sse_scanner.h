@@ -28,6 +28,8 @@ class SseScanner {
 
   void reset();
   void feed(std::string_view bytes);
+  /// The stream ended: one without text and without token counts was no answer.
+  void finish();
 
   /// Collects the raw JSON text of `content`, still escaped, behind `*text`; null = do not. `*text`
   /// must outlive the stream. At most `bytes_max`; the rest is dropped.

@@ -180,6 +180,36 @@ TEST(ResponseReader, KeepsWhatAFailureSaid) {
   EXPECT_EQ(reader.error_text(), "slow down");
 }
 
+TEST(ResponseReader, AnAnswerHasTextOrTokenCountsOrChoices) {
+  const auto fails = [](std::string_view type, std::string_view body) {
+    ResponseReader reader;
+    reader.reset();
+    EXPECT_EQ(reader.feed(
+                  fmt::format("HTTP/1.1 200 OK\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n{}",
+                              type, body.size(), body)),
+              State::kDone);
+    EXPECT_EQ(reader.error_text().empty(), !reader.counts().failed && reader.is_stream());
+    return reader.counts().failed;
+  };
+
+  EXPECT_TRUE(fails("text/html", "<html>log in</html>"));
+  EXPECT_TRUE(fails("application/json", R"({"error":{"message":"no"}})"));
+  EXPECT_TRUE(fails("text/event-stream", event("[DONE]")));
+  EXPECT_TRUE(fails("text/event-stream", ": nothing\n\n"));
+  EXPECT_FALSE(fails("application/json", "{\n  \"choices\" :\n []}"));
+  EXPECT_FALSE(fails("application/json", R"({"data":[],"usage":{"prompt_tokens":3}})"));
+  EXPECT_FALSE(fails("text/event-stream", event(R"({"usage":{"completion_tokens":0}})")));
+}
+
+TEST(ResponseReader, NamesWhereARedirectLeads) {
+  ResponseReader reader;
+  reader.reset();
+
+  EXPECT_EQ(reader.feed("HTTP/1.1 307 X\r\nLocation: http://b/v1\r\nContent-Length: 0\r\n\r\n"),
+            State::kDone);
+  EXPECT_THAT(reader.error_text(), testing::HasSubstr("redirects to http://b/v1"));
+}
+
 TEST(ResponseReader, AStreamThatEndsWithTheConnectionMustHaveSaidSo) {
   const std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
   ResponseReader reader;
@@ -202,6 +232,7 @@ TEST(ResponseReader, IsBrokenByWhatIsNotHttp) {
     ResponseReader reader;
     reader.reset();
     EXPECT_EQ(reader.feed(bytes), State::kBroken) << bytes;
+    EXPECT_FALSE(reader.broken_text().empty()) << bytes;
   }
   ResponseReader reader;
   reader.reset();
