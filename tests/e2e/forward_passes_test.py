@@ -4,11 +4,12 @@
 
 import json
 import subprocess
+import tempfile
 import unittest
 
 from nats_reader import NatsReader
 from nats_server import NatsServer
-from stator_process import BINARY, HANG_S, MODEL, Http, Split, Stator, clean_environment, eventually
+from stator_process import BINARY, HANG_S, MODEL, MODEL_DIR, Http, Split, Stator, clean_environment, eventually
 from zmq_wire import unpack
 
 COMPLETIONS = "/v1/completions"
@@ -100,9 +101,13 @@ class ForwardPasses(unittest.TestCase):
             ranks.add(unpack(unpack(reader.next()[1])["payload"])["dp_rank"])
 
     def test_the_broker_may_go_and_come_again(self):
-        deployment = self.deploy()
+        deployment = self.deploy("--system-port", "0")
+        system = Http(deployment.workers[0].ready["system_port"])
         self.nats.kill()
-        self.ask(deployment, list(range(50)), 2)
+        # The client of the broker may take a moment to notice.
+        eventually(lambda: self.ask(deployment, list(range(50)), 2) or system.metric("stator_forward_passes_dropped_total") > 0,
+                   "what nobody could be told is counted")
+        published = system.metric("stator_forward_passes_published_total")
         self.nats.start()
         reader = self.reader()
 
@@ -115,6 +120,7 @@ class ForwardPasses(unittest.TestCase):
                 reader.file = reader.socket.makefile("rb")
                 return False
         eventually(told_again, "a pass after the broker came back")
+        self.assertGreater(system.metric("stator_forward_passes_published_total"), published)
 
     def test_the_command_prints_them(self):
         deployment = self.deploy()
@@ -145,6 +151,22 @@ class Refused(unittest.TestCase):
 
     def test_they_need_a_broker(self):
         self.assertIn("nats://HOST:PORT", self.refusal("passes"))
+
+    def test_workers_need_one_too(self):
+        with tempfile.TemporaryDirectory() as store:
+            self.assertIn("events.forward_passes", self.refusal(
+                "worker", str(MODEL_DIR), "--engine", "sim", "--discovery", f"file:{store}", "--forward-passes"))
+
+    def test_the_passes_of_another_engine_cannot_be_seen(self):
+        nats = NatsServer()
+        self.addCleanup(nats.close)
+        engine = Stator("sim-server", "--dialect", "vllm", "--model-dir", str(MODEL_DIR), "--served-model-name", "m",
+                        "--host", "127.0.0.1", "--port", "0")
+        self.addCleanup(engine.close)
+        with tempfile.TemporaryDirectory() as store:
+            self.assertIn("engine 'vllm' cannot be seen", self.refusal(
+                "worker", str(MODEL_DIR), "--engine", "vllm", "--url", engine.url, "--discovery", f"file:{store}",
+                "--events", nats.url, "--forward-passes"))
 
     def test_the_count_is_a_number(self):
         self.assertIn("--count", self.refusal("passes", "--events", "nats://127.0.0.1:1", "--count", "none"))
