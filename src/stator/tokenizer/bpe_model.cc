@@ -156,8 +156,10 @@ void BpeModel::index_pairs(std::span<const TokenPairs::Merge> merges) {
     return;
   }
   std::erase_if(entries, [&](const auto& entry) { return !pairs->is_formed(entry.second); });
-  byte_bpe_.emplace(*std::move(pairs), single_byte_ids_, entries);
-  merges_ = MergeTable();
+  byte_bpe_ = ByteBpe::create(*std::move(pairs), single_byte_ids_, entries);
+  if (byte_bpe_) {
+    merges_ = MergeTable();
+  }
 }
 
 void BpeModel::index_whole_pieces() {

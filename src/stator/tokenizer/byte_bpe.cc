@@ -18,12 +18,17 @@ uint64_t next_serial() {
 
 }  // namespace
 
-ByteBpe::ByteBpe(TokenPairs pairs, std::span<const TokenId, 256> single_bytes,
-                 std::span<TokenTrie::Entry> entries)
-    : pairs_(std::move(pairs)),
-      merger_(single_bytes, pairs_.list_merges()),
-      trie_(entries),
-      serial_(next_serial()) {
+std::optional<ByteBpe> ByteBpe::create(TokenPairs pairs, std::span<const TokenId, 256> single_bytes,
+                                       std::span<TokenTrie::Entry> entries) {
+  auto merger = WordMerger::create(single_bytes, pairs.list_merges());
+  if (!merger) {
+    return std::nullopt;
+  }
+  return ByteBpe(std::move(pairs), *std::move(merger), entries);
+}
+
+ByteBpe::ByteBpe(TokenPairs pairs, WordMerger merger, std::span<TokenTrie::Entry> entries)
+    : pairs_(std::move(pairs)), merger_(std::move(merger)), trie_(entries), serial_(next_serial()) {
   for (const auto& [bytes, token] : entries) {
     if (token >= tokens_.size()) {
       tokens_.resize(std::max<size_t>(token + 1, 2 * tokens_.size()));

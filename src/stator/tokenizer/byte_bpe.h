@@ -35,9 +35,9 @@ struct ByteBpeScratch {
 class ByteBpe {
  public:
   /// Every byte alone must be among the formed tokens of `pairs`; `entries` are (bytes, token) of
-  /// all formed tokens.
-  ByteBpe(TokenPairs pairs, std::span<const TokenId, 256> single_bytes,
-          std::span<TokenTrie::Entry> entries);
+  /// all formed tokens. Nothing if WordMerger cannot take the merges.
+  static std::optional<ByteBpe> create(TokenPairs pairs, std::span<const TokenId, 256> single_bytes,
+                                       std::span<TokenTrie::Entry> entries);
 
   bool is_formed(TokenId token) const { return pairs_.is_formed(token); }
 
@@ -48,6 +48,8 @@ class ByteBpe {
   void encode_short(std::span<WordToEncode> words) const { merger_.encode(words); }
 
  private:
+  ByteBpe(TokenPairs pairs, WordMerger merger, std::span<TokenTrie::Entry> entries);
+
   static constexpr TokenId kNone = UINT32_MAX;
 
   struct Token {

@@ -11,22 +11,26 @@ namespace {
 // More pairs per bucket would need more pilots than a byte can tell.
 constexpr size_t kPairsPerBucket = 3;
 
-// Far from what chance asks for; a pair that comes twice would never find its slots.
-constexpr size_t kSlotsMaxPerPair = 1000;
+// A handful of pairs may need more room per pair than many.
+constexpr size_t kSlotsMaxOfFew = 64;
 
 }  // namespace
 
-PairRanks::PairRanks(std::span<const Pair> pairs) {
+std::optional<PairRanks> PairRanks::create(std::span<const Pair> pairs) {
   STATOR_ASSERT(pairs.size() < kNone, "ranks fit their bits");
   // 80 % full; grows if a bucket has no pilot.
   size_t slots = pairs.size() + pairs.size() / 4 + 1;
-  pilots_.resize(pairs.size() / kPairsPerBucket + 1);
-  slots_.resize(slots);
-  while (!build(pairs)) {
+  PairRanks ranks;
+  ranks.pilots_.resize(pairs.size() / kPairsPerBucket + 1);
+  ranks.slots_.resize(slots);
+  while (!ranks.build(pairs)) {
     slots += slots / 16 + 1;
-    STATOR_ASSERT(slots / kSlotsMaxPerPair <= pairs.size() + 1, "all pairs differ");
-    slots_.resize(slots);
+    if (slots > kSlotsMaxPerPair * pairs.size() + kSlotsMaxOfFew) {
+      return std::nullopt;
+    }
+    ranks.slots_.resize(slots);
   }
+  return ranks;
 }
 
 /// Large buckets first, while most slots are free.

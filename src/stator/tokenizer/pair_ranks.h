@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,8 +28,16 @@ class PairRanks {
   static constexpr int kRankBits = 20;
   static constexpr uint32_t kNone = (1U << kRankBits) - 1;
 
-  /// `pairs` in order of rank, fewer than kNone, all different. Ranks are their places.
-  explicit PairRanks(std::span<const Pair> pairs);
+  /// `pairs` in order of rank, fewer than kNone, all different. Ranks are their places. Nothing if
+  /// they find no places in kSlotsMaxPerPair times their number: only pairs that were chosen to
+  /// collide do that.
+  static std::optional<PairRanks> create(std::span<const Pair> pairs);
+  static constexpr size_t kSlotsMaxPerPair = 8;
+
+  /// Pairs with equal upper bits share a bucket.
+  static uint64_t hash_of(uint32_t left, uint32_t right) {
+    return left * 0x9E3779B97F4A7C15ULL + right * 0xD6E8FEB86659FD93ULL;
+  }
 
   /// Where a pair is if it is anywhere.
   struct Place {
@@ -53,14 +62,13 @@ class PairRanks {
   }
 
  private:
+  PairRanks() = default;
+
   static constexpr uint64_t kEmpty = UINT64_MAX;
   static constexpr uint32_t kPilots = 256;
 
   static uint64_t key_of(uint32_t left, uint32_t right) {
     return (static_cast<uint64_t>(left) << kSymbolBits | right) << kRankBits;
-  }
-  static uint64_t hash_of(uint32_t left, uint32_t right) {
-    return left * 0x9E3779B97F4A7C15ULL + right * 0xD6E8FEB86659FD93ULL;
   }
   /// From the upper half of 64 bits to a place among `count` (Lemire, 2019).
   static uint32_t scale(uint64_t bits, size_t count) {

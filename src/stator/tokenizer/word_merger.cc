@@ -108,11 +108,18 @@ struct WordMerger::Turn {
   }
 };
 
-WordMerger::WordMerger(std::span<const TokenId, 256> bytes,
-                       std::span<const TokenPairs::Merge> merges)
-    : ranks_(pairs_of(merges, tokens_of(bytes, merges))),
-      tokens_(tokens_of(bytes, merges)),
-      byte_pairs_(size_t{1} << 16) {
+std::optional<WordMerger> WordMerger::create(std::span<const TokenId, 256> bytes,
+                                             std::span<const TokenPairs::Merge> merges) {
+  HugeVector<TokenId> tokens = tokens_of(bytes, merges);
+  auto ranks = PairRanks::create(pairs_of(merges, tokens));
+  if (!ranks) {
+    return std::nullopt;
+  }
+  return WordMerger(*std::move(ranks), std::move(tokens));
+}
+
+WordMerger::WordMerger(PairRanks ranks, HugeVector<TokenId> tokens)
+    : ranks_(std::move(ranks)), tokens_(std::move(tokens)), byte_pairs_(size_t{1} << 16) {
   tokens_.push_back(0);
   STATOR_ASSERT(border() < PairRanks::kSymbolsMax, "symbols fit their bits");
   for (uint32_t both = 0; both < byte_pairs_.size(); ++both) {

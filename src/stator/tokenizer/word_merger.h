@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -34,13 +35,16 @@ class WordMerger {
   static constexpr size_t kSpareIds = 3;  ///< may be written behind the result
 
   /// `bytes` are the tokens of single bytes, `merges` all merges in order of rank, each of another
-  /// pair and to another token.
-  WordMerger(std::span<const TokenId, 256> bytes, std::span<const TokenPairs::Merge> merges);
+  /// pair and to another token. Nothing if PairRanks cannot take them.
+  static std::optional<WordMerger> create(std::span<const TokenId, 256> bytes,
+                                          std::span<const TokenPairs::Merge> merges);
 
   /// For words of up to kBytesMax bytes.
   void encode(std::span<WordToEncode> words) const;
 
  private:
+  WordMerger(PairRanks ranks, HugeVector<TokenId> tokens);
+
   struct Turn;
   void begin(WordToEncode& word, Turn& turn) const;
   bool choose(Turn& turn) const;

@@ -3,6 +3,7 @@
 
 #include "stator/core/random.h"
 #include "stator/tokenizer/byte_alphabet.h"
+#include "stator/tokenizer/pair_ranks.h"
 
 #include <gtest/gtest.h>
 
@@ -26,12 +27,16 @@ class RandomVocab {
         continue;
       }
       known.push_back(left + right);
-      if (!ids_.contains(left + right)) {
-        add(left + right);
-      }
-      merges_.emplace_back(left, right);
-      spec_.merges.emplace_back(merges_.back().first, merges_.back().second);
+      merge(left, right);
     }
+  }
+
+  void merge(const std::string& left, const std::string& right) {
+    if (!ids_.contains(left + right)) {
+      add(left + right);
+    }
+    merges_.emplace_back(left, right);
+    spec_.merges.emplace_back(merges_.back().first, merges_.back().second);
   }
 
   const BpeSpec& spec() const { return spec_; }
@@ -91,6 +96,31 @@ BpeModel make(const BpeSpec& spec, BpeModel::Alphabet alphabet) {
   auto model = BpeModel::create(spec, alphabet);
   EXPECT_TRUE(model.has_value());
   return *std::move(model);
+}
+
+TEST(BpeModel, EqualsTheDefinitionWhereMergesWereChosenToCollide) {
+  Random random(9);
+  RandomVocab vocab(random, 0);
+  std::vector<PairRanks::Pair> pairs;
+  std::string bytes;
+  for (uint32_t left = 0; left < 256; ++left) {
+    for (uint32_t right = 0; right < 256; ++right) {
+      if (PairRanks::hash_of(left, right) < UINT64_MAX / 256 * 10) {
+        pairs.push_back({left, right});
+        vocab.merge(std::string(ByteAlphabet::get().character(static_cast<unsigned char>(left))),
+                    std::string(ByteAlphabet::get().character(static_cast<unsigned char>(right))));
+        bytes += {static_cast<char>(left), static_cast<char>(right)};
+      }
+    }
+  }
+  ASSERT_FALSE(PairRanks::create(pairs));  // so that the model has to do without
+
+  const BpeModel model = make(vocab.spec(), BpeModel::Alphabet::kBytes);
+
+  for (int round = 0; round < 10; ++round) {
+    const std::string word = bytes.substr(random.below(bytes.size()), 1 + random.below(16));
+    ASSERT_EQ(encode(model, word), vocab.naive(word)) << "in round " << round;
+  }
 }
 
 TEST(BpeModel, EqualsTheDefinitionForShortAndLongWords) {

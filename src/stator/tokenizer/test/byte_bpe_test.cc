@@ -61,7 +61,9 @@ class Words {
     auto formed = entries_;
     std::erase_if(formed,
                   [&](const auto& entry) { return !formed_pairs->is_formed(entry.second); });
-    return ByteBpe(*std::move(formed_pairs), bytes_, formed);
+    auto model = ByteBpe::create(*std::move(formed_pairs), bytes_, formed);
+    EXPECT_TRUE(model);
+    return *std::move(model);
   }
 
   std::vector<TokenPairs::Merge>& merges() { return merges_; }
@@ -215,6 +217,27 @@ uint32_t find(const PairRanks& ranks, uint32_t left, uint32_t right) {
   return ranks.find(ranks.place_of(left, right));
 }
 
+PairRanks make(const std::vector<PairRanks::Pair>& pairs) {
+  auto ranks = PairRanks::create(pairs);
+  EXPECT_TRUE(ranks);
+  return *std::move(ranks);
+}
+
+TEST(PairRanks, RefusesPairsThatWereChosenToCollide) {
+  Random random(10);
+  std::vector<PairRanks::Pair> pairs;
+  std::set<std::pair<uint32_t, uint32_t>> known;
+  while (pairs.size() < 4'000) {  // all of them in the first few buckets
+    const auto left = static_cast<uint32_t>(random.below(20'000));
+    const auto right = static_cast<uint32_t>(random.below(20'000));
+    if (PairRanks::hash_of(left, right) >> 54 == 0 && known.emplace(left, right).second) {
+      pairs.push_back({left, right});
+    }
+  }
+
+  EXPECT_FALSE(PairRanks::create(pairs));
+}
+
 TEST(PairRanks, FindsEveryPairAndNoOther) {
   Random random(8);
   std::vector<PairRanks::Pair> pairs;
@@ -226,7 +249,7 @@ TEST(PairRanks, FindsEveryPairAndNoOther) {
       pairs.push_back({left, right});
     }
   }
-  const PairRanks ranks(pairs);
+  const PairRanks ranks = make(pairs);
   for (uint32_t rank = 0; rank < pairs.size(); ++rank) {
     const auto [left, right] = pairs[rank];
     ASSERT_EQ(find(ranks, left, right), rank);
@@ -243,7 +266,7 @@ TEST(PairRanks, TakesAnyNumberOfPairs) {
     for (uint32_t i = 0; i < count; ++i) {
       pairs.push_back({i, i});
     }
-    const PairRanks ranks(pairs);
+    const PairRanks ranks = make(pairs);
     for (uint32_t i = 0; i < count; ++i) {
       ASSERT_EQ(find(ranks, i, i), i);
     }
@@ -254,7 +277,7 @@ TEST(PairRanks, TakesAnyNumberOfPairs) {
 
 TEST(PairRanks, TellsTheLastSymbolsApart) {
   constexpr uint32_t kLast = PairRanks::kSymbolsMax - 1;
-  const PairRanks ranks(std::vector<PairRanks::Pair>{{kLast, kLast}, {kLast - 1, kLast}});
+  const PairRanks ranks = make({{kLast, kLast}, {kLast - 1, kLast}});
 
   EXPECT_EQ(find(ranks, kLast, kLast), 0);
   EXPECT_EQ(find(ranks, kLast - 1, kLast), 1);
