@@ -13,7 +13,9 @@ namespace stator::tokenizer {
 namespace {
 
 Error too_large(size_t bytes_max) {
-  return Error(Code::kTooLarge, fmt::format("normalized text is longer than {} bytes", bytes_max));
+  return Error(Code::kTooLarge, fmt::format("the tokenizer's normalizer makes the text longer than "
+                                            "the {} bytes that are accepted",
+                                            bytes_max));
 }
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, the space of SentencePiece
@@ -265,7 +267,9 @@ Result<std::string_view> run(const Normalizer::SentencePiece& step, std::string_
 Result<Normalized> normalize(const Normalizer& normalizer, std::string_view text,
                              std::string& buffer) {
   std::string other;
-  Run shared{normalizer.bytes_max};
+  const size_t grown_bytes_max = kMaxNormalizedGrowth * text.size() + kSpareNormalizedBytes;
+  const size_t bytes_max = std::min(normalizer.bytes_max, grown_bytes_max);
+  Run shared{bytes_max};
   for (const Normalizer::Step& step : normalizer.steps) {
     other.clear();
     STATOR_TRY(text, std::visit([&](const auto& s) { return run(s, text, shared, other); }, step));
@@ -276,8 +280,8 @@ Result<Normalized> normalize(const Normalizer& normalizer, std::string_view text
       std::swap(buffer, other);
       text = buffer;
     }
-    if (text.size() > normalizer.bytes_max) {
-      return too_large(normalizer.bytes_max);
+    if (text.size() > bytes_max) {
+      return too_large(bytes_max);
     }
   }
   return Normalized{text, shared.keeps_start};

@@ -14,8 +14,12 @@
 
 namespace stator::tokenizer {
 
-/// Normalized text may be at most this long: replacements can grow it without bound.
+/// Normalized text may be at most this long: replacements can grow it without bound. Nor may it be
+/// longer than kMaxNormalizedGrowth times the text and kSpareNormalizedBytes; NFKC, which grows
+/// text most of all that is in use, makes 18 characters of one.
 inline constexpr size_t kMaxNormalizedBytes = size_t{1} << 30;
+inline constexpr size_t kMaxNormalizedGrowth = 64;
+inline constexpr size_t kSpareNormalizedBytes = size_t{1} << 20;
 
 /// What happens to text before it is split, step by step. Plain data; sequences are flattened.
 struct Normalizer {
@@ -74,7 +78,7 @@ struct Normalized {
 
 /// Normalizes valid UTF-8. Returns `text` itself when nothing changes (the usual case: NFC of text
 /// that is already composed is only checked), else a view into `buffer`. Errors: kTooLarge
-/// (kMaxNormalizedBytes), kInvalidArgument (a regular expression gave up).
+/// (the limits above), kInvalidArgument (a regular expression gave up).
 Result<Normalized> normalize(const Normalizer& normalizer, std::string_view text,
                              std::string& buffer);
 

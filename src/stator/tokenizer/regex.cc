@@ -68,6 +68,19 @@ constexpr std::string_view kScripts[] = {
     "Kannada",  "Katakana", "Khmer",    "Lao",      "Latin",    "Malayalam",  "Mongolian",
     "Myanmar",  "Sinhala",  "Tamil",    "Telugu",   "Thai",     "Tibetan"};
 
+/// As much of a pattern as a message can hold.
+std::string shown(std::string_view pattern) {
+  constexpr size_t kBytesMax = 200;
+  if (pattern.size() <= kBytesMax) {
+    return std::string(pattern);
+  }
+  size_t end = kBytesMax;
+  while (end > 0 && (static_cast<unsigned char>(pattern[end]) & 0xC0) == 0x80) {
+    --end;  // not inside a character
+  }
+  return fmt::format("{}… ({} bytes)", pattern.substr(0, end), pattern.size());
+}
+
 /// Walks an Oniguruma pattern once and writes the PCRE2 one.
 class Translator {
  public:
@@ -99,7 +112,7 @@ class Translator {
   Error unsupported(std::string_view what) const {
     return Error(Code::kUnsupported,
                  fmt::format("regular expression uses {}, which this tokenizer cannot run: {}",
-                             what, pattern_));
+                             what, shown(pattern_)));
   }
 
   bool next_is(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
@@ -297,7 +310,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
     pcre2_get_error_message(error_number, message, sizeof(message));
     return Error(Code::kCorrupt,
                  fmt::format("regular expression does not compile ({} at {}): {}",
-                             reinterpret_cast<const char*>(message), error_offset, pattern));
+                             reinterpret_cast<const char*>(message), error_offset, shown(pattern)));
   }
   Regex regex;
   regex.pattern_ = pattern;

@@ -181,6 +181,16 @@ TEST(Regex, ClassesHoldWhatTheTableSays) {
   }
 }
 
+TEST(Regex, ShowsOnlyTheStartOfALongPattern) {
+  const std::string deep = std::string(5'000, '(') + "é" + std::string(5'000, ')');
+
+  const auto regex = Regex::compile(deep);
+
+  ASSERT_FALSE(regex.has_value());
+  EXPECT_LT(regex.error().message().size(), 400U);
+  EXPECT_TRUE(regex.error().message().contains("(10002 bytes)"));
+}
+
 TEST(Regex, RefusesWhatTheEnginesUnderstandDifferently) {
   for (const std::string_view pattern :
        {"[a&&b]", "[a[b]]", "(?m:a.b)", R"(\bx)", "a{1,2}+", R"([\W])", "a\\"}) {
@@ -267,6 +277,20 @@ TEST(Normalizer, StopsReplacementsThatGrowWithoutBound) {
 
   ASSERT_FALSE(normalized.has_value());
   EXPECT_EQ(normalized.error().code(), Code::kTooLarge);
+}
+
+TEST(Normalizer, StopsReplacementsThatGrowFarBeyondTheText) {
+  const Normalizer grow{{Normalizer::ReplaceText{"a", std::string(kMaxNormalizedGrowth, 'b')}}};
+  const Normalizer explode{
+      {Normalizer::ReplaceText{"a", std::string(2 * kMaxNormalizedGrowth, 'b')}}};
+  const std::string text(kSpareNormalizedBytes / 32, 'a');
+  std::string buffer;
+
+  EXPECT_TRUE(normalize(grow, text, buffer).has_value());
+  const auto exploded = normalize(explode, text, buffer);
+
+  ASSERT_FALSE(exploded.has_value());
+  EXPECT_EQ(exploded.error().code(), Code::kTooLarge);
 }
 
 TEST(Unicode, ClassifiesEveryKindOfPrefix) {
