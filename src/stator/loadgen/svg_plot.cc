@@ -38,10 +38,10 @@ struct Axis {
   }
 };
 
-/// Powers of ten, or 1, 2 and 5 times them where those are few; none where the axis is narrower.
+/// Powers of ten, with 2 and 5 times them where those are few; none where the axis is narrower.
 std::vector<double> logarithmic_ticks(const Axis& axis) {
   std::vector<double> out;
-  const bool few = axis.high / axis.low < 50;
+  const bool few = axis.high / axis.low < 1000;
   for (double power = std::pow(10, std::floor(std::log10(axis.low))); power <= axis.high;
        power *= 10) {
     for (const double digit : {1.0, 2.0, 5.0}) {
@@ -81,6 +81,9 @@ std::string tick_text(double value) {
 }
 
 Axis fit(const Plot& plot, bool of_x) {
+  if (of_x && !plot.x_names.empty()) {  // names have room at both ends
+    return {.low = -0.5, .high = static_cast<double>(plot.x_names.size()) - 0.5};
+  }
   Axis axis{.low = INFINITY, .high = -INFINITY, .logarithmic = of_x && plot.logarithmic_x};
   for (const PlotLine& line : plot.lines) {
     for (const auto& [x, y] : line.points) {
@@ -111,18 +114,31 @@ double place_y(const Axis& axis, double value) {
   return kHeight - kBottom - axis.share(value) * (kHeight - kTop - kBottom);
 }
 
+/// Where x is labelled, and with what.
+std::vector<std::pair<double, std::string>> x_ticks(const Plot& plot, const Axis& axis) {
+  std::vector<std::pair<double, std::string>> out;
+  for (size_t i = 0; i < plot.x_names.size(); ++i) {
+    out.emplace_back(static_cast<double>(i), plot.x_names[i]);
+  }
+  for (const double tick : plot.x_names.empty() ? ticks(axis) : std::vector<double>()) {
+    out.emplace_back(tick, tick_text(tick));
+  }
+  return out;
+}
+
 void draw_axes(const Plot& plot, const Axis& x, const Axis& y, std::string& out) {
   const double bottom = kHeight - kBottom;
   double last = -INFINITY;
-  for (const double tick : ticks(x)) {
-    if (place_x(x, tick) - last < kTickDistance) {
+  for (const auto& [tick, text] : x_ticks(plot, x)) {
+    const double room = std::max(kTickDistance, kLetter * static_cast<double>(text.size()));
+    if (place_x(x, tick) - last < room) {
       continue;  // round numbers crowd at the end of a short logarithmic axis
     }
     last = place_x(x, tick);
     out += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
         "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4}</text>\n",
-        place_x(x, tick), kTop, bottom, bottom + 16, tick_text(tick));
+        place_x(x, tick), kTop, bottom, bottom + 16, escape_html(text));
   }
   for (const double tick : ticks(y)) {
     out += fmt::format(

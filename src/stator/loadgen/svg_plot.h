@@ -19,6 +19,7 @@ struct Plot {
   std::string y_label;
   bool logarithmic_x = false;  ///< points with x ≤ 0 are left out
   std::vector<PlotLine> lines;
+  std::vector<std::string> x_names{};  ///< of x = 0, 1, …: shown instead of numbers
 };
 
 /// The plot as one <svg> element: axes with round numbers, a legend, colours that follow the page's

@@ -45,6 +45,10 @@ td:first-child, th:first-child { text-align: left; }
 )";
 constexpr std::string_view kFoot = "</body></html>\n";
 
+std::string_view plural(uint64_t count) {
+  return count == 1 ? "" : "s";
+}
+
 std::string number(double value) {
   const double size = std::abs(value);
   return size >= 1e6   ? fmt::format("{:.2f} M", value / 1e6)
@@ -248,11 +252,11 @@ std::string render_html(Reports reports, std::span<const Difference> differences
   }
   out += "<h1>" + escape_html(title) + "</h1>\n";
   out += fmt::format(
-      "<p class=\"sub\">{} workers{}, {} rules, router {}, {} requests in {:.1f} simulated "
+      "<p class=\"sub\">{} worker{}{}, {} rules, router {}, {} request{} in {:.1f} simulated "
       "seconds</p>\n",
-      first.workers,
+      first.workers, plural(first.workers),
       first.prefill_workers > 0 ? fmt::format(" and {} for prefill", first.prefill_workers) : "",
-      escape_html(first.engine), escape_html(first.router), first.requests,
+      escape_html(first.engine), escape_html(first.router), first.requests, plural(first.requests),
       first.duration_ms / 1000);
   for (const NamedReport& each : reports) {
     if (each.report.failed() > 0) {
@@ -288,6 +292,9 @@ Plot plot_of(const SweepSpec& spec, std::span<const SweepPoint> points, std::str
   const auto& values = spec.axes.front().values;
   const bool numeric = std::ranges::none_of(
       values, [](const std::string& value) { return std::isnan(parse_value(value)); });
+  if (!numeric) {
+    plot.x_names = values;
+  }
   for (const SweepPoint& point : points) {
     const auto figure = std::ranges::find(point.figures, name, &Figure::name);
     if (figure == point.figures.end()) {

@@ -65,13 +65,17 @@ void Timeline::advance(TimePoint now, const Gauges& gauges) {
 std::vector<TimelinePoint> Timeline::points() const {
   std::vector<TimelinePoint> points;
   double cached_ratio = 0;
-  for (size_t i = 0; i < stretches_.size(); ++i) {
-    const Stretch& stretch = stretches_[i];
-    const TimePoint begin(width_ * static_cast<int64_t>(i));
-    const Duration time = std::min(width_, now_ - begin);
-    if (time <= Duration::zero() && i > 0) {
-      break;  // a single instant at the end
-    }
+  std::vector<Stretch> stretches = stretches_;
+  const auto begin_of = [&](size_t i) { return TimePoint(width_ * static_cast<int64_t>(i)); };
+  // Rates of a short rest at the end, or of a single instant, would tower over all others.
+  if (stretches.size() > 1 && now_ - begin_of(stretches.size() - 1) < width_ / 2) {
+    stretches[stretches.size() - 2].add(stretches.back());
+    stretches.pop_back();
+  }
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    const Stretch& stretch = stretches[i];
+    const TimePoint begin = begin_of(i);
+    const Duration time = i + 1 < stretches.size() ? width_ : now_ - begin;
     const double nanoseconds = std::max<double>(1, static_cast<double>(time.count()));
     const auto mean = [&](Sum sum) { return static_cast<double>(sum) / nanoseconds; };
     const auto rate = [&](uint64_t count) {

@@ -38,6 +38,20 @@ TEST(Timeline, AveragesOverTime) {
   EXPECT_DOUBLE_EQ(points[1].cached_ratio, 0.25) << "nothing was admitted: as before";
 }
 
+TEST(Timeline, AShortRestAtTheEndJoinsTheStretchBefore) {
+  Timeline timeline;
+  timeline.advance(at(20), {.running = 2});
+  timeline.count_end(30);
+  timeline.advance(at(22), {.running = 7});
+  timeline.count_end(30);
+
+  const auto points = timeline.points();
+
+  ASSERT_EQ(points.size(), 2);
+  EXPECT_DOUBLE_EQ(points[1].running, (2 * 10 + 7 * 2) / 12.0);
+  EXPECT_DOUBLE_EQ(points[1].requests_per_s, 2 / 0.012);
+}
+
 TEST(Timeline, NeverHasMoreThanItsPoints) {
   Timeline timeline;
   Random random(3);
