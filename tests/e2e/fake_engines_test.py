@@ -313,6 +313,31 @@ class OfficialClient(FakeTest):
                 with self.assertRaises(openai.BadRequestError):
                     client.completions.create(model="demo", prompt=[])
 
+    def test_lists_of_texts_and_echo(self):
+        for dialect in ("sglang", "trtllm", "llamacpp"):
+            with self.subTest(dialect):
+                server = self.server("--dialect", dialect, "--model-dir", str(MODEL_DIR), "--served-model-name",
+                                     "demo", "--sim-speedup", "0")
+                client = openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0, timeout=120)
+                self.addCleanup(client.close)
+
+                def texts(prompt, **more) -> list[str]:
+                    options = {"model": "demo", "prompt": prompt, "max_tokens": 4, "temperature": 0} | more
+                    whole = [choice.text for choice in client.completions.create(**options).choices]
+                    streamed = [""] * len(whole)
+                    for chunk in client.completions.create(**options, stream=True):
+                        for choice in chunk.choices:
+                            streamed[choice.index] += choice.text
+                    self.assertEqual(streamed, whole)
+                    return whole
+
+                prompts = ["The router", "A worker"]
+                alone = [texts(prompt)[0] for prompt in prompts]
+                self.assertEqual(texts(prompts), alone)
+                repeated = ["", ""] if dialect == "llamacpp" else prompts  # llama.cpp has no echo
+                self.assertEqual(texts(prompts, echo=True), [p + text for p, text in zip(repeated, alone)])
+                self.assertEqual(texts(prompts[0], echo=True), [repeated[0] + alone[0]])
+
 
 if __name__ == "__main__":
     unittest.main()

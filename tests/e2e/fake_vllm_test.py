@@ -486,6 +486,15 @@ class OfficialClient(FakeTest):
             model="demo", prompt="yes or no", extra_body={"structured_outputs": {"choice": ["yes", "no"]}})
         self.assertIn(choice.choices[0].text, ["yes", "no"])
 
+    def test_response_formats_are_followed(self):
+        schema = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+        for response_format, expected in (({"type": "json_object"}, {}),
+                                          ({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}, {"count": 0})):
+            chat = self.client.chat.completions.create(model="demo", messages=[{"role": "user", "content": "How many?"}],
+                                                       response_format=response_format)
+            self.assertEqual(json.loads(chat.choices[0].message.content), expected)
+            self.assertEqual(chat.choices[0].finish_reason, "stop")
+
     def test_errors_are_the_client_s(self):
         with self.assertRaises(openai.NotFoundError):
             self.client.completions.create(model="nope", prompt="x")

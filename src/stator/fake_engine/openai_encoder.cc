@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "stator/api/json_writer.h"
+#include "stator/fake_engine/json_read.h"
 #include "stator/fake_engine/logprob_lists.h"
 #include "stator/fake_engine/plain_encoder.h"
 
@@ -30,7 +31,8 @@ class OpenAiEncoder final : public PlainEncoder {
       if (is_chat()) {
         json.key("delta").begin_object().key("content").value(delta.text).end_object();
       } else {
-        json.key("text").value(delta.text);
+        const bool first = !state.choices[delta.index].started;
+        json.key("text").value(first ? echo_of(delta.index) + delta.text : delta.text);
       }
       append_tokens(json, delta.tokens);
       tail(json, delta.finish, delta.stop_reason, delta.logprobs);
@@ -65,7 +67,7 @@ class OpenAiEncoder final : public PlainEncoder {
         json.key("message").begin_object().key("role").value("assistant");
         json.key("content").value(choice.text).end_object();
       } else {
-        json.key("text").value(choice.text);
+        json.key("text").value(echo_of(i) + choice.text);
       }
       append_tokens(json, choice.tokens);
       tail(json, choice.finish, choice.stop_reason, choice.logprobs);
@@ -87,6 +89,21 @@ class OpenAiEncoder final : public PlainEncoder {
 
  private:
   bool is_chat() const { return request_.route == PlainRoute::kChat; }
+
+  /// The prompt's text in front of a completion with `echo`; llama.cpp has no such thing.
+  std::string echo_of(uint32_t choice) const {
+    if (dialect_ == Dialect::kLlamacpp || is_chat() || !read_flag(request_.body, "echo")) {
+      return {};
+    }
+    const boost::json::value* prompt = request_.body.if_contains("prompt");
+    if (prompt != nullptr && prompt->is_array()) {
+      const size_t index = choice / request_.spec.n;  // choices of one prompt follow each other
+      const auto& prompts = prompt->get_array();
+      prompt = index < prompts.size() ? &prompts[index] : nullptr;
+    }
+    return prompt != nullptr && prompt->is_string() ? std::string(prompt->get_string())
+                                                    : std::string();
+  }
 
   template <typename Choice>
   void frame(const PlainState& state, std::string& out, Choice choice) {

@@ -166,9 +166,16 @@ std::optional<PlainError> read_prompt(const PlainView& view, PlainRequest& out) 
     out.spec.prompts.push_back(std::move(*ids));
   } else if (prompt != nullptr && prompt->is_array()) {
     const json::array& elements = prompt->get_array();
-    if (!elements.empty() && elements.front().is_array()) {
+    if (!elements.empty() && (elements.front().is_array() || elements.front().is_string())) {
       for (const auto& element : elements) {
-        out.spec.prompts.push_back(read_ids(element).value_or(std::vector<TokenId>()));
+        auto ids =
+            element.is_string()
+                ? encode_text(view.model, element.get_string(), true)
+                : Result<std::vector<TokenId>>(read_ids(element).value_or(std::vector<TokenId>()));
+        if (!ids) {
+          return PlainError{.message = ids.error().message()};
+        }
+        out.spec.prompts.push_back(std::move(*ids));
       }
     } else {
       out.spec.prompts.push_back(read_ids(*prompt).value_or(std::vector<TokenId>()));
@@ -180,7 +187,8 @@ std::optional<PlainError> read_prompt(const PlainView& view, PlainRequest& out) 
   if (empty) {
     return PlainError{.message = sglang
                                      ? "Either text, input_ids or input_embeds should be provided."
-                                     : "'prompt' must be a text or a list of token ids"};
+                                     : "'prompt' must be a text, a list of token ids, or a "
+                                       "list of either"};
   }
   return std::nullopt;
 }

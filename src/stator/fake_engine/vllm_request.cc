@@ -363,11 +363,38 @@ std::optional<VllmError> plan_tools(const json::object& body, const FakeModel& m
       .error();
 }
 
-/// Answers that a constraint of `structured_outputs` allows, said word for word.
+/// What OpenAI's `response_format` allows, if it asks for anything but text.
+std::optional<std::string> sample_of_format(const json::object& body) {
+  const auto* format = find_member(body, "response_format");
+  if (format == nullptr || !format->is_object()) {
+    return std::nullopt;
+  }
+  const std::string type = read_text(format->get_object(), "type").value_or("text");
+  if (type == "json_object") {
+    return "{}";
+  }
+  const auto* nested = find_member(format->get_object(), "json_schema");
+  if (type != "json_schema" || nested == nullptr || !nested->is_object()) {
+    return std::nullopt;
+  }
+  const auto* schema = find_member(nested->get_object(), "schema");
+  return schema == nullptr ? std::nullopt : std::optional(sample_of_schema(*schema));
+}
+
+void say_word_for_word(const std::string& text, const FakeModel& model, VllmRequest& out) {
+  auto ids = encode_text(model, text, false);
+  out.spec.script = ids ? std::move(*ids) : std::vector<TokenId>();
+}
+
+/// Answers that a constraint of `structured_outputs` or `response_format` allows, said word for
+/// word.
 std::optional<VllmError> plan_structure(const json::object& body, const FakeModel& model,
                                         VllmRequest& out) {
   const auto* member = find_member(body, "structured_outputs");
   if (member == nullptr || !member->is_object()) {
+    if (const auto text = sample_of_format(body)) {
+      say_word_for_word(*text, model, out);
+    }
     return std::nullopt;
   }
   const json::object& wanted = member->get_object();
@@ -403,8 +430,7 @@ std::optional<VllmError> plan_structure(const json::object& body, const FakeMode
   if (!text) {
     return std::nullopt;  // an engine's grammar is not ours to run: free text
   }
-  auto ids = encode_text(model, *text, false);
-  out.spec.script = ids ? std::move(*ids) : std::vector<TokenId>();
+  say_word_for_word(*text, model, out);
   return std::nullopt;
 }
 
