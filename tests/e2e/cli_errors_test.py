@@ -86,6 +86,33 @@ class CliErrors(unittest.TestCase):
             self.assert_refused(command, str(trace), "--workers", "0", names=["--workers", "0"])
             self.assertEqual(self.run_stator(command, str(trace), "--tokens-per-block", "64", "--json").returncode, 0)
 
+    def test_graphs_of_requests_that_cannot_run_are_named_with_file_line_and_field(self):
+        trace = self.folder / "agents.jsonl"
+        first = '{"request_id":"a","wait_for":[],"timestamp":0,"input_length":9,"output_length":2}\n'
+        second = first.replace('"a"', '"b"').replace("[]", '["%s"]')
+        for text, names in ((first + second % "c", ["agents.jsonl:2: wait_for", "'c'"]),
+                            (first + second % "b", ["agents.jsonl:2: wait_for", "circle"]),
+                            (first + first, ["agents.jsonl:2: request_id", "twice"])):
+            trace.write_text(text)
+            self.assert_refused("sim", str(trace), names=names)
+        self.assert_refused("sim", str(self.folder), names=[str(self.folder), "is a folder"])
+
+    def test_simulations_that_make_no_sense_are_refused_before_they_begin(self):
+        made_up = ("sim", "--requests", "2")
+        for more, names in (
+                (("--scale-prefill-at", "1s=2"), ["--scale-prefill-at", "--prefill-workers"]),
+                (("--timing", "polynomial:p0=1e300"), ["p0", "1000000"]),
+                (("--timing", "polynomial:p2=-5"), ["p2", "-5"]),
+                (("--sweep", "workers=1,2", "--compare", "router=kv,random"), ["--sweep", "--compare"]),
+                (("--sweep", "report-json=a,b"), ["report-json", "where results go"]),
+                (("--sweep", "workers=1,2", "--per-request-jsonl", str(self.folder / "x")), ["--per-request-jsonl", "--sweep"]),
+                (("--compare", "workers=1,2", "--emit-trace", str(self.folder / "x")), ["--emit-trace", "--compare"]),
+                (("--sweep-csv", str(self.folder / "x")), ["--sweep-csv", "--sweep"]),
+                (("--report-json", "-", "--per-request-jsonl", "-"), ["'-'"]),
+        ):
+            self.assert_refused(*made_up, *more, names=names)
+        self.assertFalse((self.folder / "x").exists())
+
     def test_bad_environment_values_name_the_variable(self):
         self.assert_refused("serve", str(MODEL_DIR), env={"STATOR_HTTP_PORT": "many"}, names=["STATOR_HTTP_PORT", "many"])
 

@@ -115,6 +115,55 @@ class ReportTest(unittest.TestCase):
         self.assertGreater(report["dummy_passes"], 0)
         self.assert_adds_up(report, records, {"prefill": 0, "decode": 2})
 
+    def test_standard_output_has_the_report_and_nothing_else(self):
+        report = json.loads(self.output_of("--report-json", "-"))
+        self.assertEqual(report["completed_requests"], 300)
+        lines = [json.loads(line) for line in self.output_of("--per-request-jsonl", "-").splitlines()]
+        self.assertEqual(len(lines), 300)
+        self.assertIn("Time to First Token", self.output_of())
+
+    def test_a_comparison_has_both_reports_and_their_differences(self):
+        found = json.loads(self.output_of("--compare", "workers=1,4", "--report-json", "-"))
+        self.assertEqual((found["parameter"], found["values"]), ("workers", ["1", "4"]))
+        first, second = found["reports"]
+        self.assertEqual((first["num_workers"], second["num_workers"]), (1, 4))
+        for one in found["differences"]:
+            self.assertAlmostEqual(one["change"], one["second"] - one["first"], delta=1e-6)
+            if one["name"] in first:
+                self.assertEqual((one["first"], one["second"]), (first[one["name"]], second[one["name"]]))
+            if "low" in one:
+                self.assertLessEqual(one["low"], one["high"])
+        self.assertTrue(any("low" in one for one in found["differences"]))
+
+    def test_a_sweep_has_all_points_and_its_plots_name_them(self):
+        with tempfile.TemporaryDirectory(prefix="stator-e2e-") as folder:
+            page = pathlib.Path(folder, "sweep.html")
+            found = json.loads(self.output_of("--sweep", "router=kv,round_robin", "--report-json", "-", "--report-html", str(page)))
+            text = page.read_text()
+        self.assertEqual([point["values"] for point in found["points"]], [{"router": "kv"}, {"router": "round_robin"}])
+        self.assertTrue(all(point["figures"]["completed_requests"] == 300 for point in found["points"]))
+        for name in ("kv", "round_robin"):
+            self.assertIn(f'text-anchor="middle">{name}</text>', text)
+
+    def test_a_sweep_that_was_cut_off_goes_on(self):
+        with tempfile.TemporaryDirectory(prefix="stator-e2e-") as folder:
+            points = pathlib.Path(folder, "points.jsonl")
+            sweep = ("--sweep", "workers=1,2,3", "--threads", "1", "--sweep-file", str(points))
+            self.output_of(*sweep)
+            whole = points.read_text()
+            points.write_text(whole[:-40])  # as it is when the process was killed
+            self.output_of(*sweep)
+            lines = [line for line in points.read_text().splitlines() if line]
+            self.assertEqual([lines[0], lines[1], lines[-1]], whole.splitlines())
+            known = points.read_text()
+            self.output_of(*sweep)
+            self.assertEqual(points.read_text(), known, "all points were known")
+
+    def output_of(self, *arguments: str) -> str:
+        done = subprocess.run([BINARY, "sim", *WORKLOAD, *arguments], env=clean_environment(), capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -37,8 +37,9 @@ Status emit_trace(const SimRun& run) {
     ++count;
   }
   STATOR_CHECK(file.close());
-  print(fmt::format("{} requests written; read them with --trace-block-size {}\n", count,
-                    requests->source->block_tokens()));
+  print_summary(run.settings.config,
+                fmt::format("{} requests written; read them with --trace-block-size {}\n", count,
+                            requests->source->block_tokens()));
   return {};
 }
 
@@ -78,18 +79,26 @@ Status run_sim(Invocation& invocation) {
     const auto found = invocation.options.find(flag);
     return found == invocation.options.end() ? std::string() : found->second;
   };
+  const std::string sweep = option("--sweep");
+  const std::string compared = option("--compare");
+  if (!sweep.empty() && !compared.empty()) {
+    return Error(Code::kInvalidArgument, "either --sweep or --compare, not both");
+  }
+  STATOR_CHECK(check_outputs(config, !sweep.empty()      ? "--sweep"
+                                     : !compared.empty() ? "--compare"
+                                                         : ""));
   if (!config.emit_trace.empty()) {
     return emit_trace(run);
   }
-  if (run.trace == "-" && !(option("--sweep") + option("--compare")).empty()) {
+  if (run.trace == "-" && !(sweep + compared).empty()) {
     return Error(Code::kInvalidArgument,
                  "--sweep and --compare read the trace more than once: write standard input to a "
                  "file, and name that");
   }
-  if (const std::string sweep = option("--sweep"); !sweep.empty()) {
+  if (!sweep.empty()) {
     return run_sweep(settings, run.trace, sweep);
   }
-  if (const std::string compared = option("--compare"); !compared.empty()) {
+  if (!compared.empty()) {
     return run_compare(settings, run.trace, compared);
   }
   STATOR_TRY(OutputFile json, OutputFile::open(config.report_json));
@@ -112,7 +121,7 @@ Status run_sim(Invocation& invocation) {
   STATOR_CHECK(json.close());
   STATOR_CHECK(html.close());
   STATOR_CHECK(lines.close());
-  print(render_table(report));
+  print_summary(config, render_table(report));
   return {};
 }
 

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
 #include "stator/loadgen/trace_file.h"
 #include "stator/perf/timing_spec.h"
@@ -34,13 +38,21 @@ Result<std::vector<std::pair<uint32_t, uint32_t>>> read_lengths(const std::strin
   return lengths;
 }
 
+/// All files that results can go to.
+std::vector<std::string_view> files_of(const simulator::SimConfig& config) {
+  return {config.report_json, config.report_html, config.emit_trace,
+          config.sweep_file,  config.sweep_csv,   config.per_request_jsonl};
+}
+
 /// Where a reader finds it in the help.
 std::string help_of(const ConfigField& field) {
   std::string help = field.help;
   if (field.kind == "choice") {
     help += fmt::format(" ({})", field.range);
   }
-  if (!field.default_text.empty() && !field.is_switch) {
+  if (field.is_switch && field.default_text == "true") {
+    help += fmt::format(" [true; {}=false]", field.flag);
+  } else if (!field.default_text.empty() && !field.is_switch) {
     help += fmt::format(" [{}]", field.default_text);
   }
   return help;
@@ -82,10 +94,44 @@ std::vector<CommandOption> sim_options() {
   return options;
 }
 
+Status check_outputs(const simulator::SimConfig& config, std::string_view mode) {
+  const auto refuse = [](std::string text) { return Error(Code::kInvalidArgument, text); };
+  if (std::ranges::count_if(files_of(config), OutputFile::is_standard_output) > 1) {
+    return refuse("only one file can be '-', standard output");
+  }
+  if (mode != "--sweep") {
+    for (const auto& [value, flag] :
+         {std::pair(config.sweep_file, "--sweep-file"), std::pair(config.sweep_csv, "--sweep-csv"),
+          std::pair(config.sweep_halving, "--sweep-halving")}) {
+      if (!value.empty()) {
+        return refuse(fmt::format("{} belongs to --sweep, which is not there", flag));
+      }
+    }
+  }
+  if (mode.empty()) {
+    return {};
+  }
+  for (const auto& [value, flag] : {std::pair(config.per_request_jsonl, "--per-request-jsonl"),
+                                    std::pair(config.emit_trace, "--emit-trace")}) {
+    if (!value.empty()) {
+      return refuse(fmt::format("{} is of one simulation: leave out {}", flag, mode));
+    }
+  }
+  return {};
+}
+
+void print_summary(const simulator::SimConfig& config, std::string_view text) {
+  if (std::ranges::any_of(files_of(config), OutputFile::is_standard_output)) {
+    print_status(text);
+  } else {
+    print(text);
+  }
+}
+
 Result<OutputFile> OutputFile::open(const std::string& path, Mode mode) {
   OutputFile file;
   file.path_ = path;
-  if (!path.empty()) {
+  if (!path.empty() && !is_standard_output(path)) {
     file.stream_.open(path,
                       std::ios::binary | (mode == Mode::kAppend ? std::ios::app : std::ios::trunc));
     if (!file.stream_) {
@@ -96,13 +142,15 @@ Result<OutputFile> OutputFile::open(const std::string& path, Mode mode) {
 }
 
 void OutputFile::write(std::string_view text) {
-  if (wanted()) {
+  if (is_standard_output(path_)) {
+    print(text);
+  } else if (wanted()) {
     stream_.write(text.data(), static_cast<std::streamsize>(text.size()));
   }
 }
 
 Status OutputFile::close() {
-  if (wanted()) {
+  if (stream_.is_open()) {
     stream_.close();
     if (!stream_) {
       return Error(Code::kIo, "cannot write '" + path_ + "'");

@@ -47,11 +47,12 @@ Result<std::unique_ptr<SimRequests>> open_requests(const SimRun& run);
 /// Simulates from the first request to the end of the last. Runs share nothing: any thread.
 Result<simulator::Report> simulate(const SimRun& run);
 
-/// A file that was asked for, or nothing.
+/// A file that was asked for, standard output for `-`, or nothing.
 class OutputFile {
  public:
   enum class Mode : uint8_t { kReplace, kAppend };
   static Result<OutputFile> open(const std::string& path, Mode mode = Mode::kReplace);
+  static bool is_standard_output(std::string_view path) { return path == "-"; }
   bool wanted() const { return !path_.empty(); }
   /// Does nothing for a file that was not asked for.
   void write(std::string_view text);
@@ -63,6 +64,11 @@ class OutputFile {
   std::string path_;
   std::ofstream stream_;
 };
+
+/// What is wanted as files goes together: `mode` is "--sweep", "--compare" or empty.
+Status check_outputs(const simulator::SimConfig& config, std::string_view mode);
+/// What people read: on standard output, or on standard error if a file goes there.
+void print_summary(const simulator::SimConfig& config, std::string_view text);
 
 /// `stator sim --sweep` and `--compare`.
 Status run_sweep(const SimSettings& settings, const std::string& trace, std::string_view sweep);

@@ -38,6 +38,10 @@ Result<SimSettings> change(const SimSettings& settings, const Values& values) {
       return Error(Code::kInvalidArgument,
                    "there is no parameter '" + key + "' to change (see `stator sim --help`)");
     }
+    if (field->key.starts_with("report.") || field->key.starts_with("sweep.")) {
+      return Error(Code::kInvalidArgument,
+                   "'" + key + "' says where results go: it cannot differ between simulations");
+    }
     sources.flags[field->flag] = value;
   }
   STATOR_CHECK(schema.load(sources));
@@ -89,6 +93,9 @@ class Sweep {
   void resume(std::istream& earlier) {
     std::string line;
     while (std::getline(earlier, line)) {
+      if (earlier.eof()) {
+        file_.write("\n");  // cut off: what is found now begins a line of its own
+      }
       auto known = simulator::parse_sweep_point(line);
       if (known && known->error.empty()) {  // else cut off when that run ended
         earlier_.push_back(std::move(*known));
@@ -229,10 +236,13 @@ Status run_sweep(const SimSettings& settings, const std::string& trace, std::str
   if (!config.sweep_csv.empty()) {
     STATOR_CHECK(write_file(config.sweep_csv, simulator::render_csv(sweep.points())));
   }
+  if (!config.report_json.empty()) {
+    STATOR_CHECK(write_file(config.report_json, simulator::render_json(sweep.points())));
+  }
   if (!config.report_html.empty()) {
     STATOR_CHECK(write_file(config.report_html, simulator::render_html(spec, sweep.points())));
   }
-  print(simulator::render_table(sweep.points()));
+  print_summary(config, simulator::render_table(sweep.points()));
   const auto failed = std::ranges::find_if(
       sweep.points(), [](const SweepPoint& point) { return !point.error.empty(); });
   if (failed != sweep.points().end()) {
@@ -269,12 +279,17 @@ Status run_compare(const SimSettings& settings, const std::string& trace, std::s
   }
   const auto& names = spec.axes.front().values;
   const auto differences = simulator::compare(*reports[0], times[0], *reports[1], times[1]);
+  const std::vector<simulator::NamedReport> named = {{names[0], *reports[0]},
+                                                     {names[1], *reports[1]}};
+  if (!config.report_json.empty()) {
+    const std::string& parameter = spec.axes.front().key;
+    STATOR_CHECK(
+        write_file(config.report_json, simulator::render_json(parameter, named, differences)));
+  }
   if (!config.report_html.empty()) {
-    const std::vector<simulator::NamedReport> named = {{names[0], *reports[0]},
-                                                       {names[1], *reports[1]}};
     STATOR_CHECK(write_file(config.report_html, simulator::render_html(named, differences)));
   }
-  print(simulator::render_table(differences, names[0], names[1]));
+  print_summary(config, simulator::render_table(differences, names[0], names[1]));
   return {};
 }
 

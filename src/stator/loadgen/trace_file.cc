@@ -4,8 +4,10 @@
 #include <zlib.h>
 
 #include <array>
+#include <filesystem>
 #include <ios>
 #include <streambuf>
+#include <system_error>
 #include <type_traits>
 
 namespace stator::loadgen {
@@ -57,6 +59,9 @@ class FileStream final : public std::istream {
 }  // namespace
 
 Result<std::unique_ptr<std::istream>> open_trace_file(const std::string& path) {
+  if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) {
+    return Error(Code::kInvalidArgument, "the trace '" + path + "' is a folder: name a file");
+  }
   File file(gzopen(path == "-" ? "/dev/stdin" : path.c_str(), "rb"));
   if (file == nullptr) {
     return Error(Code::kNotFound, "cannot open the trace '" + path + "'");

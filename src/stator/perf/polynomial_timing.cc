@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/perf/polynomial_timing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string_view>
+#include <tuple>
 
 namespace stator::perf {
 namespace {
@@ -14,10 +19,22 @@ double evaluate(const std::array<double, 3>& coefficients, double x) {
 }  // namespace
 
 Result<PolynomialTiming> PolynomialTiming::create(const PolynomialCoefficients& coefficients) {
-  const auto finite = [](double value) { return std::isfinite(value); };
-  if (!std::ranges::all_of(coefficients.prefill_ms, finite) ||
-      !std::ranges::all_of(coefficients.decode_ms, finite) || !finite(coefficients.decode_min_ms)) {
-    return Error(Code::kInvalidArgument, "timing coefficients must be finite numbers");
+  // Virtual time is 64 bits of nanoseconds: passes of days would overflow it.
+  const auto& [prefill, decode, decode_min] = coefficients;
+  const std::array<std::tuple<std::string_view, double, double>, 7> limits = {
+      {{"p0", prefill[0], 1e6},
+       {"p1", prefill[1], 1e3},
+       {"p2", prefill[2], 1},
+       {"d0", decode[0], 1e6},
+       {"d1", decode[1], 1e6},
+       {"d2", decode[2], 1e6},
+       {"decode_min", decode_min, 1e6}}};
+  for (const auto& [name, value, limit] : limits) {
+    if (!(std::abs(value) <= limit)) {  // nor NaN
+      return Error(Code::kInvalidArgument, fmt::format("timing 'polynomial': {} must be from {} to "
+                                                       "{} ms, is {}",
+                                                       name, -limit, limit, value));
+    }
   }
   PolynomialTiming timing;
   timing.coefficients_ = coefficients;

@@ -21,7 +21,7 @@ struct PolynomialCoefficients {
 class PolynomialTiming final : public TimingModel {
  public:
   PolynomialTiming() = default;
-  /// kInvalidArgument for coefficients that are not finite.
+  /// kInvalidArgument for coefficients that are no numbers, or make passes last for weeks.
   static Result<PolynomialTiming> create(const PolynomialCoefficients& coefficients);
 
   double prefill_ms(const PassShape& shape) const override;

@@ -37,6 +37,14 @@ Status Arrivals::read() {
   return {};
 }
 
+/// About a request that was read before.
+Error Arrivals::fail(const TraceRequest& request, std::string_view field,
+                     std::string_view what) const {
+  const std::string place = trace_.name().empty() ? "line " : fmt::format("{}:", trace_.name());
+  return Error(Code::kInvalidArgument,
+               fmt::format("{}{}: {}: {}", place, request.line, field, what));
+}
+
 /// From the request just read on.
 Status Arrivals::read_all() {
   TraceRequest request = std::move(*next_);
@@ -48,8 +56,7 @@ Status Arrivals::read_all() {
         request.request_id = std::to_string(request.line);
       }
       if (!followers_.try_emplace(request.request_id).second) {
-        return Error(Code::kInvalidArgument, fmt::format("line {}: request_id: '{}' is there twice",
-                                                         request.line, request.request_id));
+        return fail(request, "request_id", "'" + request.request_id + "' is there twice");
       }
     }
     if (request.wait_for && !request.wait_for->empty()) {
@@ -76,14 +83,11 @@ Status Arrivals::read_all() {
 
 /// Who waits for whom; an error if somebody would wait for ever.
 Status Arrivals::link_graph() {
-  const auto fail = [](const TraceRequest& request, std::string_view what) {
-    return Error(Code::kInvalidArgument, fmt::format("line {}: wait_for: {}", request.line, what));
-  };
   for (uint32_t i = 0; i < waiting_.size(); ++i) {
     for (const std::string& id : *waiting_[i].request.wait_for) {
       const auto found = followers_.find(id);
       if (found == followers_.end()) {
-        return fail(waiting_[i].request, "there is no request '" + id + "'");
+        return fail(waiting_[i].request, "wait_for", "there is no request '" + id + "'");
       }
       found->second.push_back(i);
     }
@@ -109,7 +113,7 @@ Status Arrivals::link_graph() {
   }
   const auto stuck = std::ranges::find_if(missing, [](uint32_t count) { return count > 0; });
   if (stuck != missing.end()) {
-    return fail(waiting_[static_cast<size_t>(stuck - missing.begin())].request,
+    return fail(waiting_[static_cast<size_t>(stuck - missing.begin())].request, "wait_for",
                 "requests wait for each other in a circle");
   }
   return {};

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stator/core/clock.h"
@@ -60,6 +61,7 @@ class Arrivals {
 
   Status read();
   Status read_all();
+  Error fail(const TraceRequest& request, std::string_view field, std::string_view what) const;
   Status link_graph();
   void end_turn(const std::string& session, TimePoint now);
   Duration scale(Duration time) const;

@@ -85,6 +85,7 @@ class Dependencies {
 class CapturedTrace final : public TraceSource {
  public:
   Status load(LineReader& lines) {
+    name_ = lines.name();
     std::string_view line;
     while (true) {
       STATOR_TRY(const bool found, lines.next(line));
@@ -123,6 +124,7 @@ class CapturedTrace final : public TraceSource {
   }
 
   uint32_t block_tokens() const override { return block_tokens_ == 0 ? 1 : block_tokens_; }
+  std::string_view name() const override { return name_; }
 
  private:
   Status read(const JsonRow& event, const LineReader& lines) {
@@ -182,6 +184,7 @@ class CapturedTrace final : public TraceSource {
   bool has_agents_ = false;
   uint32_t block_tokens_ = 0;
   size_t position_ = 0;
+  std::string name_;
 };
 
 }  // namespace

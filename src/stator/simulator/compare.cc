@@ -8,6 +8,9 @@
 #include <cmath>
 #include <iterator>
 
+#include "stator/simulator/json_text.h"
+#include "stator/simulator/report_html.h"
+
 namespace stator::simulator {
 namespace {
 
@@ -84,6 +87,31 @@ std::vector<Difference> compare(const Report& first, const RequestTimes& first_t
     differences.push_back(std::move(one));
   }
   return differences;
+}
+
+std::string render_json(std::string_view parameter, std::span<const NamedReport> reports,
+                        std::span<const Difference> differences) {
+  std::string names;
+  std::string texts;
+  for (const NamedReport& each : reports) {
+    const std::string_view separator = names.empty() ? "" : ", ";
+    fmt::format_to(std::back_inserter(names), "{}{}", separator, quote_json(each.name));
+    fmt::format_to(std::back_inserter(texts), "{}{}", separator, render_json(each.report));
+  }
+  std::string out =
+      fmt::format("{{\"parameter\": {},\n\"values\": [{}],\n\"reports\": [{}],\n\"differences\": [",
+                  quote_json(parameter), names, texts);
+  for (const Difference& one : differences) {
+    fmt::format_to(std::back_inserter(out),
+                   "{}\n  {{\"name\": \"{}\", \"first\": {}, \"second\": {}, \"change\": {}",
+                   &one == differences.data() ? "" : ",", one.name, one.first, one.second,
+                   one.change());
+    if (one.has_bounds) {
+      fmt::format_to(std::back_inserter(out), ", \"low\": {}, \"high\": {}", one.low, one.high);
+    }
+    out += '}';
+  }
+  return out + "\n]}\n";
 }
 
 std::string render_table(std::span<const Difference> differences, const std::string& first,

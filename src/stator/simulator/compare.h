@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stator/simulator/recorder.h"
 #include "stator/simulator/report.h"
 
 namespace stator::simulator {
+
+struct NamedReport;  // report_html.h
 
 /// How one figure differs between two runs of the same trace.
 struct Difference {
@@ -49,6 +52,10 @@ class RequestTimes {
 std::vector<Difference> compare(const Report& first, const RequestTimes& first_times,
                                 const Report& second, const RequestTimes& second_times);
 
+/// {"parameter", "values": [both], "reports": [of both], "differences": [{"name", "first",
+/// "second", "change", and "low" and "high" where they are known}]}
+std::string render_json(std::string_view parameter, std::span<const NamedReport> reports,
+                        std::span<const Difference> differences);
 std::string render_table(std::span<const Difference> differences, const std::string& first,
                          const std::string& second);
 

@@ -38,6 +38,7 @@ class MooncakeTrace final : public TraceSource {
   }
 
   uint32_t block_tokens() const override { return config_.block_tokens; }
+  std::string_view name() const override { return lines_.name(); }
 
  private:
   Status read_hash_ids(const JsonRow& row, TraceRequest& request) const {

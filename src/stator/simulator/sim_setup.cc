@@ -56,6 +56,11 @@ Result<std::unique_ptr<Planner>> make_planner(const SimConfig& config) {
   constexpr uint32_t kWorkersMax = 1'000'000;
   STATOR_TRY(auto workers, parse_steps(config.scale_at, kWorkersMax));
   STATOR_TRY(auto prefill_workers, parse_steps(config.scale_prefill_at, kWorkersMax));
+  if (!prefill_workers.empty() && config.prefill_workers == 0) {
+    return Error(Code::kInvalidArgument,
+                 "--scale-prefill-at changes the number of prefill workers: begin with some "
+                 "(--prefill-workers)");
+  }
   const bool scripted = !workers.empty() || !prefill_workers.empty();
   if (config.planner == "load") {
     return scripted ? Error(Code::kInvalidArgument,

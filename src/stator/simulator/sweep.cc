@@ -139,6 +139,16 @@ std::string render_json(const SweepPoint& point) {
   return out + ", \"base\": " + quote_json(point.base) + "}\n";
 }
 
+std::string render_json(std::span<const SweepPoint> points) {
+  std::string out = "{\"points\": [\n";
+  for (const SweepPoint& point : points) {
+    std::string line = render_json(point);
+    line.pop_back();
+    out += "  " + line + (&point == &points.back() ? "\n" : ",\n");
+  }
+  return out + "]}\n";
+}
+
 Result<SweepPoint> parse_sweep_point(std::string_view line) {
   const Error broken(Code::kCorrupt, "not a line of a sweep");
   simdjson::dom::parser parser;

@@ -46,6 +46,8 @@ struct SweepPoint {
 /// One line of JSON, and back: what a sweep that is resumed need not do again.
 std::string render_json(const SweepPoint& point);
 Result<SweepPoint> parse_sweep_point(std::string_view line);
+/// All of them: {"points": […]}, each as above.
+std::string render_json(std::span<const SweepPoint> points);
 
 /// The `keep` best of the points at `among`, best first: those with fewer failures, and among
 /// equals by `figure`. Less is better unless it is a throughput or a ratio of cached tokens; points

@@ -43,6 +43,7 @@ class OrderedTrace final : public TraceSource {
   }
 
   uint32_t block_tokens() const override { return trace_->block_tokens(); }
+  std::string_view name() const override { return trace_->name(); }
 
  private:
   Result<bool> next_sorted(TraceRequest& request) {
@@ -87,6 +88,7 @@ class LimitedTrace final : public TraceSource {
     return trace_->next(request);
   }
   uint32_t block_tokens() const override { return trace_->block_tokens(); }
+  std::string_view name() const override { return trace_->name(); }
 
  private:
   const std::unique_ptr<TraceSource> trace_;

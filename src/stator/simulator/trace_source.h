@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stator/core/clock.h"
@@ -41,6 +42,8 @@ class TraceSource {
   virtual Result<bool> next(TraceRequest& request) = 0;
   /// Tokens per entry of hash_ids; the last one of a request may stand for fewer.
   virtual uint32_t block_tokens() const = 0;
+  /// Of the file, for messages about a line that was read before; empty: no file.
+  virtual std::string_view name() const { return {}; }
 };
 
 /// The longest prompt or answer that a trace may ask for.

@@ -42,6 +42,17 @@ TEST(PolynomialTiming, RefusesCoefficientsThatAreNoNumbers) {
   EXPECT_EQ(timing.error().code(), Code::kInvalidArgument);
 }
 
+TEST(PolynomialTiming, RefusesPassesThatWouldOverflowTheClock) {
+  for (const PolynomialCoefficients& absurd : {PolynomialCoefficients{.prefill_ms = {1.1e6, 0, 0}},
+                                               PolynomialCoefficients{.prefill_ms = {0, -1.1e3, 0}},
+                                               PolynomialCoefficients{.prefill_ms = {0, 0, 1.1}},
+                                               PolynomialCoefficients{.decode_ms = {0, 0, 1e300}},
+                                               PolynomialCoefficients{.decode_min_ms = 1.1e6}}) {
+    EXPECT_FALSE(PolynomialTiming::create(absurd).has_value());
+  }
+  EXPECT_TRUE(PolynomialTiming::create({.prefill_ms = {1e6, -1e3, 1}}).has_value());
+}
+
 TEST(ToDuration, RoundsToNanoseconds) {
   EXPECT_EQ(to_duration(1.0000006, 1), Duration(1'000'001));
   EXPECT_EQ(to_duration(10, 4), Duration(2'500'000));
