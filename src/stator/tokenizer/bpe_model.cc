@@ -259,17 +259,20 @@ size_t BpeModel::find_part_end(std::string_view piece, size_t at) const {
 /// token is only written before the next known character.
 void BpeModel::split_characters(std::string_view piece, std::vector<TokenId>& ids) const {
   bool unk_pending = false;
+  std::string buffer;
   for (size_t at = 0; at < piece.size();) {
     const uint32_t bytes = decode_at(piece, at).bytes;
-    const std::string_view character = piece.substr(at, bytes);
-    const TokenId id = character_id(character, at == 0, at + bytes == piece.size());
+    const std::string_view spelled = spell_character(piece, at, bytes, buffer);
+    const TokenId id = spelled.size() == 1
+                           ? single_byte_ids_[static_cast<unsigned char>(spelled[0])]
+                           : lookup(spelled);
     at += bytes;
     if (id != kNone) {
       if (std::exchange(unk_pending, false)) {
         ids.push_back(unk_);
       }
       ids.push_back(id);
-    } else if ((!byte_fallback_ || !append_bytes(character, ids)) && unk_ != kNone) {
+    } else if ((!byte_fallback_ || !append_bytes(spelled, ids)) && unk_ != kNone) {
       if (unk_pending && !fuse_unk_) {
         ids.push_back(unk_);
       }
@@ -281,24 +284,23 @@ void BpeModel::split_characters(std::string_view piece, std::vector<TokenId>& id
   }
 }
 
-TokenId BpeModel::character_id(std::string_view character, bool is_first, bool is_last) const {
-  const bool with_prefix = !is_first && !prefix_.empty();
-  const bool with_suffix = is_last && !suffix_.empty();
-  if (!with_prefix && !with_suffix) {
-    return character.size() == 1 ? single_byte_ids_[static_cast<unsigned char>(character[0])]
-                                 : lookup(character);
+std::string_view BpeModel::spell_character(std::string_view piece, size_t at, size_t bytes,
+                                           std::string& buffer) const {
+  const std::string_view character = piece.substr(at, bytes);
+  const std::string_view prefix = at == 0 ? std::string_view() : prefix_;
+  const std::string_view suffix = at + bytes == piece.size() ? suffix_ : std::string_view();
+  if (prefix.empty() && suffix.empty()) {
+    return character;
   }
-  std::string spelled = with_prefix ? prefix_ : std::string();
-  spelled.append(character).append(with_suffix ? suffix_ : std::string());
-  return lookup(spelled);
+  return buffer.assign(prefix).append(character).append(suffix);
 }
 
-bool BpeModel::append_bytes(std::string_view character, std::vector<TokenId>& ids) const {
+bool BpeModel::append_bytes(std::string_view spelled, std::vector<TokenId>& ids) const {
   const auto id_of = [this](char byte) { return fallback_ids_[static_cast<unsigned char>(byte)]; };
-  if (std::ranges::any_of(character, [&](char byte) { return id_of(byte) == kNone; })) {
+  if (std::ranges::any_of(spelled, [&](char byte) { return id_of(byte) == kNone; })) {
     return false;
   }
-  std::ranges::transform(character, std::back_inserter(ids), id_of);
+  std::ranges::transform(spelled, std::back_inserter(ids), id_of);
   return true;
 }
 

@@ -117,8 +117,12 @@ class BpeModel {
   void index_whole_pieces();
   TokenId lookup(std::string_view piece) const;
   void split_characters(std::string_view piece, std::vector<TokenId>& ids) const;
-  TokenId character_id(std::string_view character, bool is_first, bool is_last) const;
-  bool append_bytes(std::string_view character, std::vector<TokenId>& ids) const;
+  /// The `bytes` at `at` as the vocabulary spells them: with the prefix of pieces that continue a
+  /// word and the suffix of those that end it. A view of `piece` or of `buffer`.
+  std::string_view spell_character(std::string_view piece, size_t at, size_t bytes,
+                                   std::string& buffer) const;
+  /// False, and nothing written, unless every byte of `spelled` has a token.
+  bool append_bytes(std::string_view spelled, std::vector<TokenId>& ids) const;
   void merge_short(BpeScratch& scratch, std::vector<TokenId>& out) const;
   void merge_long(BpeScratch& scratch, std::vector<TokenId>& out) const;
   void enqueue(BpeScratch& scratch, uint32_t left, uint32_t right) const;

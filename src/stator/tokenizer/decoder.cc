@@ -23,10 +23,15 @@ std::optional<char> fallback_byte(std::string_view text) {
                                              : std::nullopt;
 }
 
+/// An empty pattern is found before every character and at the end, as in the reference.
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
   std::string out;
   if (pattern.empty()) {
-    return out.append(text);
+    for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
+      bytes = decode_at(text, at).bytes;
+      out.append(content).append(text.substr(at, bytes));
+    }
+    return out.append(content);
   }
   for (size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern)) {
     out.append(text.substr(0, at)).append(content);

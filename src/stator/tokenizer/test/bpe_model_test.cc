@@ -198,6 +198,21 @@ TEST(BpeModel, UnknownCharactersVanishFuseOrFallBackToBytes) {
   EXPECT_EQ(ids("a\xC3\xA9x"), (std::vector<TokenId>{0, 2, 3, 1}));
 }
 
+TEST(BpeModel, FallsBackToTheBytesOfPrefixAndSuffixToo) {
+  BpeSpec spec;
+  spec.vocab = {{"a", 0},      {"<0xC3>", 1}, {"<0xA9>", 2}, {"<0x23>", 3},
+                {"<0x2F>", 4}, {"a/", 5},     {"#a", 6}};
+  spec.byte_fallback = true;
+  spec.continuing_subword_prefix = "#";
+  spec.end_of_word_suffix = "/";
+  const BpeModel model = make(spec, BpeModel::Alphabet::kCharacters);
+
+  EXPECT_EQ(encode(model, "\xC3\xA9\xC3\xA9\xC3\xA9"),
+            (std::vector<TokenId>{1, 2, 3, 1, 2, 3, 1, 2, 4}));
+  EXPECT_EQ(encode(model, "aa\xC3\xA9"), (std::vector<TokenId>{0, 6, 3, 1, 2, 4}));
+  EXPECT_EQ(encode(model, "a"), (std::vector<TokenId>{5}));
+}
+
 TEST(BpeModel, CutsAtSpaceMarksOnlyIfNoMergeCrossesThem) {
   BpeSpec spec;
   spec.vocab = {{"▁", 0}, {"a", 1}, {"▁a", 2}, {"▁▁", 3}, {"a▁", 4}};

@@ -53,6 +53,13 @@ TEST(Tokenizer, KnowsItsVocabulary) {
   EXPECT_EQ(tokenizer->token_text(*tokenizer->find("ÿ")), "\uFFFD");
 }
 
+TEST(Tokenizer, DecodersFindAnEmptySuffixAtEveryCharacter) {
+  const auto tokenizer =
+      *Tokenizer::from_json(tiny(R"("decoder":{"type":"BPEDecoder","suffix":""})"));
+
+  EXPECT_EQ(tokenizer->decode(std::vector<TokenId>{2, 0, 2}, SkipSpecial::kNo), " a b  a ab");
+}
+
 TEST(Tokenizer, BytesThatAreNotUtf8CountAsReplacementCharacters) {
   const auto tokenizer = *Tokenizer::from_json(model_json("qwen2"));
   for (const std::string text : {"a\xFF", "\xE4\xBD", "x\xED\xA0\x80y", "\xF0\x9F\x98<|end|>"}) {
