@@ -69,7 +69,7 @@ ListData* split_at(Interpreter& interpreter, std::string_view text, std::string_
   }
   auto* parts = ListData::make(interpreter.arena(), 4);
   while (limit < 0 || static_cast<int64_t>(parts->size) < limit) {
-    const size_t found = from_right ? text.rfind(separator) : text.find(separator);
+    const size_t found = from_right ? find_last_text(text, separator) : find_text(text, separator);
     if (found == std::string_view::npos) {
       break;
     }
@@ -109,7 +109,7 @@ Value method_partition(Interpreter& interpreter, Value self, Args arguments) {
   if (separator.empty()) {
     fail("empty separator");
   }
-  const size_t found = kFromRight ? text.rfind(separator) : text.find(separator);
+  const size_t found = kFromRight ? find_last_text(text, separator) : find_text(text, separator);
   Arena& arena = interpreter.arena();
   auto* parts = ListData::make(arena, 3);
   if (found == std::string_view::npos) {
@@ -162,7 +162,7 @@ Value method_find(Interpreter& interpreter, Value self, Args arguments) {
   const std::string_view text = sub_range(self, arguments);
   const std::string_view wanted = interpreter.text_of(arguments.require(0, "sub", "find"));
   interpreter.charge(text.size() / 32);
-  const size_t found = kFromRight ? text.rfind(wanted) : text.find(wanted);
+  const size_t found = kFromRight ? find_last_text(text, wanted) : find_text(text, wanted);
   if (found == std::string_view::npos) {
     if (kMustFind) {
       fail("substring not found");
@@ -181,8 +181,8 @@ Value method_count(Interpreter& interpreter, Value self, Args arguments) {
     return Value::integer(static_cast<int64_t>(count_code_points(text)) + 1);
   }
   int64_t count = 0;
-  for (size_t at = text.find(wanted); at != std::string_view::npos;
-       at = text.find(wanted, at + wanted.size())) {
+  for (size_t at = find_text(text, wanted); at != std::string_view::npos;
+       at = find_text(text, wanted, at + wanted.size())) {
     ++count;
   }
   return Value::integer(count);
@@ -469,7 +469,7 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
   std::string out;
   size_t at = 0;
   while (limit != 0 && at <= text.size()) {
-    const size_t found = text.find(from, at);
+    const size_t found = find_text(text, from, at);
     if (found == std::string_view::npos) {
       break;
     }

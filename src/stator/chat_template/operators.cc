@@ -414,7 +414,7 @@ bool contains(Interpreter& interpreter, const Value& container, const Value& ite
         fail_operand("'in <string>' requires string as left operand, not", item);
       }
       interpreter.charge(container.text().size() / 64);
-      return container.text().find(item.text()) != std::string_view::npos;
+      return find_text(container.text(), item.text()) != std::string_view::npos;
     case Kind::kDict:
       if (!hashable(item)) {
         fail_operand("unhashable type:", item);

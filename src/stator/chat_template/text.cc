@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace stator::chat_template::detail {
 namespace {
@@ -133,6 +134,30 @@ void append_lower(std::string& out, std::string_view text, size_t& at) {
 }
 
 }  // namespace
+
+size_t find_text(std::string_view text, std::string_view wanted, size_t from) {
+  if (from > text.size() || wanted.size() > text.size() - from) {
+    return std::string_view::npos;
+  }
+  if (wanted.empty()) {
+    return from;
+  }
+  const char* start = text.data() + from;
+  const void* found = memmem(start, text.size() - from, wanted.data(), wanted.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last_text(std::string_view text, std::string_view wanted) {
+  constexpr size_t kShortBytes = 32;  // so few times the text's length is linear, too
+  if (wanted.size() <= kShortBytes) {
+    return text.rfind(wanted);
+  }
+  const std::string reversed_text(text.rbegin(), text.rend());
+  const std::string reversed_wanted(wanted.rbegin(), wanted.rend());
+  const size_t found = find_text(reversed_text, reversed_wanted);
+  return found == std::string_view::npos ? found : text.size() - found - wanted.size();
+}
 
 char32_t next_code_point(std::string_view text, size_t& at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };

@@ -20,6 +20,12 @@ size_t count_code_points(std::string_view text);
 /// Byte where code point number `index` starts; text.size() when there are fewer.
 size_t byte_offset(std::string_view text, size_t index);
 
+/// Byte where `wanted` first stands in `text` from byte `from` on, or npos, like string_view::find,
+/// but in linear time whatever the two texts repeat.
+size_t find_text(std::string_view text, std::string_view wanted, size_t from = 0);
+/// The same for the last place. Copies both texts if `wanted` is long.
+size_t find_last_text(std::string_view text, std::string_view wanted);
+
 /// str.isspace() for one code point.
 bool is_space(char32_t point);
 /// What repr() shows as is.

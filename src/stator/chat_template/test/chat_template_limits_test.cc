@@ -93,6 +93,19 @@ TEST(ChatTemplateLimits, ListInsideItselfIsAnError) {
                "nested");
 }
 
+TEST(ChatTemplateLimits, LongTextsAreFoundInRepeatingOnes) {
+  const auto prompt = render(
+      "{% set s = 'a' * 1000000 %}{% set n = 'a' * 500000 ~ 'b' %}{% set m = 'b' ~ 'a' * 500000 %}"
+      "{{ s.find(n) }} {{ s.rfind(m) }} {{ s.count(n) }} {{ n in s }} {{ s.replace(n, '') == s }} "
+      "{{ s.split(n) | length }} {{ s.rsplit(m) | length }} {{ s.rpartition(m)[2] == s }} "
+      "{{ ('x' ~ n ~ n).find(n) }} {{ (m ~ m ~ 'x').rfind(m) }} {{ (n ~ n).count(n) }} "
+      "{{ ('x' ~ m ~ s).rpartition(m)[0] }} {{ (n ~ 'x' ~ n).split(n) }} {{ 'ab'.find('', 2) }} "
+      "{{ 'ab'.find('abc') }} {{ ('x' * 40).rfind('x' * 39) }}");
+
+  ASSERT_TRUE(prompt) << prompt.error().to_string();
+  EXPECT_EQ(*prompt, "-1 -1 0 False True 1 1 True 1 500001 2 x ['', 'x', ''] 2 -1 1");
+}
+
 TEST(ChatTemplateLimits, ReplaceBombIsTooLarge) {
   expect_error("{% set a = 'a' * 100000 %}{{ a.replace('a', a) }}", Code::kTooLarge, "longer");
 }
