@@ -31,11 +31,16 @@ Result<std::string> only_model(const BenchConfig& config, const Target& target) 
                                          .tls_ca_path = config.tls_ca,
                                          .tls_insecure = config.tls_insecure}),
              "asking the server for its model");
+  if (response.status != 200) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} answers HTTP {}: choose a model with --model, or mend --url",
+                             request.url, response.status));
+  }
   simdjson::dom::parser parser;
   simdjson::dom::array models;
   std::string_view id;
-  if (response.status != 200 || parser.parse(response.body)["data"].get(models) != 0 ||
-      models.size() != 1 || models.at(0)["id"].get(id) != 0) {
+  if (parser.parse(response.body)["data"].get(models) != 0 || models.size() != 1 ||
+      models.at(0)["id"].get(id) != 0) {
     return Error(Code::kInvalidArgument, fmt::format("{} does not name exactly one model: choose "
                                                      "with --model",
                                                      request.url));

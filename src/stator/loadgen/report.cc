@@ -41,50 +41,6 @@ void add_metrics(const Figures& figures, std::string& out) {
   }
 }
 
-void add_notes(const Report& report, const RunResult& run, std::string& out) {
-  const Figures& figures = run.figures;
-  if (figures.warm_up_requests > 0) {
-    out += fmt::format("warm-up: the first {:.2f} s ({} requests) do not count\n",
-                       figures.warm_up_s, figures.warm_up_requests);
-  }
-  if (!figures.steady) {
-    out += "warm-up: latencies never became steady; run longer, or the load is beyond the server\n";
-  }
-  if (figures.usage_missing) {
-    out += "tokens: the server reports no usage for some answers; chunks were counted instead\n";
-  }
-  if (report.asked_for_streams && figures.whole > 0) {
-    out += fmt::format(
-        "streams: {} of {} answers came whole although streams were asked for; they have no times "
-        "of tokens\n",
-        figures.whole, figures.whole + figures.streamed);
-  }
-  if (run.client.reconnects > 0) {
-    out += fmt::format(
-        "connections: {} requests were sent again because the server had closed the connection "
-        "they were sent on\n",
-        run.client.reconnects);
-  }
-  if (run.client.held_back > 0) {
-    out += fmt::format(
-        "limit: {} requests waited because --in-flight-max were in flight; the "
-        "_from_schedule figures contain that wait\n",
-        run.client.held_back);
-  }
-  if (run.log_full) {
-    out += "limit: the run ended at --records-max requests\n";
-  }
-  if (run.gave_up) {
-    out += "the run ended early: too many requests failed in a row (--failures-max)\n";
-  }
-  if (run.interrupted) {
-    out += "the run was interrupted\n";
-  }
-  for (const auto& [text, count] : figures.errors) {
-    out += fmt::format("failed {} times: {}\n", count, text);
-  }
-}
-
 void add_sweep(const Report& report, std::string& out) {
   out += fmt::format("{:>12}{:>14}{:>12}{:>12}{:>12}{:>12}  {}\n", "requests/s", "answered/s",
                      "TTFT p50", "TTFT p99", "latency p50", "latency p99", "sustained");
@@ -167,6 +123,58 @@ std::vector<std::string> reasons_not_to_publish(const Report& report) {
   return reasons;
 }
 
+std::vector<std::string> notes_of(const Report& report) {
+  const RunResult& run = main_run(report);
+  const Figures& figures = run.figures;
+  std::vector<std::string> notes;
+  if (figures.warm_up_requests > 0) {
+    notes.push_back(fmt::format("warm-up: the first {:.2f} s ({} requests) do not count",
+                                figures.warm_up_s, figures.warm_up_requests));
+  }
+  if (!figures.steady) {
+    notes.emplace_back(
+        "warm-up: latencies never became steady; run longer, or the load is beyond the server");
+  }
+  if (figures.usage_missing) {
+    notes.emplace_back(
+        "tokens: the server reports no usage for some answers; chunks were counted instead");
+  }
+  if (const auto cut = figures.outcomes.find("unfinished"); cut != figures.outcomes.end()) {
+    notes.push_back(fmt::format(
+        "unfinished: {} requests were cut off at the end of the run and are in no figure: the "
+        "latencies are those of the faster ones (--drain-timeout waits longer)",
+        cut->second));
+  }
+  if (report.asked_for_streams && figures.whole > 0) {
+    notes.push_back(fmt::format(
+        "streams: {} of {} answers came whole although streams were asked for; they have no times "
+        "of tokens",
+        figures.whole, figures.whole + figures.streamed));
+  }
+  if (run.client.reconnects > 0) {
+    notes.push_back(fmt::format(
+        "connections: {} requests were sent again because the server had closed the connection "
+        "they were sent on",
+        run.client.reconnects));
+  }
+  if (run.client.held_back > 0) {
+    notes.push_back(
+        fmt::format("limit: {} requests waited because --in-flight-max were in flight; the "
+                    "_from_schedule figures contain that wait",
+                    run.client.held_back));
+  }
+  if (run.log_full) {
+    notes.emplace_back("limit: the run ended at --records-max requests");
+  }
+  if (run.gave_up) {
+    notes.emplace_back("the run ended early: too many requests failed in a row (--failures-max)");
+  }
+  if (run.interrupted) {
+    notes.emplace_back("the run was interrupted");
+  }
+  return notes;
+}
+
 std::string to_text(const Report& report) {
   std::string out;
   const RunResult& run = main_run(report);
@@ -175,7 +183,12 @@ std::string to_text(const Report& report) {
     out += '\n';
   }
   add_metrics(run.figures, out);
-  add_notes(report, run, out);
+  for (const std::string& note : notes_of(report)) {
+    out += note + '\n';
+  }
+  for (const auto& [text, count] : run.figures.errors) {
+    out += fmt::format("failed {} times: {}\n", count, text);
+  }
   if (!report.is_sweep && report.runs.size() > 1) {
     out += fmt::format("\n{} runs, mean and 95 % confidence interval:\n", report.runs.size());
     for (const RepeatedMetric& metric : repeat_metrics(report.runs)) {

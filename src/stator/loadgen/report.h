@@ -40,6 +40,10 @@ bool is_sustained(const RunResult& run);
 /// Why these figures must not be published as the server's; empty if they may.
 std::vector<std::string> reasons_not_to_publish(const Report& report);
 
+/// What a reader must know about the figures beside them: what was left out, cut off or counted
+/// otherwise than asked for.
+std::vector<std::string> notes_of(const Report& report);
+
 /// AIPerf's profile export (schema 1.1): one object per metric at the top, more under "stator".
 std::string to_json(const Report& report);
 /// AIPerf's CSV: distributions, then single values.

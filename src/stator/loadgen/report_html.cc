@@ -152,6 +152,9 @@ std::string to_html(const Report& report) {
         report.saturation_per_s);
     out += plots_of_sweep(report);
   }
+  for (const std::string& note : notes_of(report)) {
+    out += "<p>" + escape_html(note) + "</p>\n";
+  }
   out += plots_of_run(run.figures);
   out += "<h2>Figures</h2>\n" + table_of(run.figures);
   if (!report.is_sweep && report.runs.size() > 1) {

@@ -100,6 +100,21 @@ TEST(ReportHtml, IsOnePageWithPlotsThatLoadsNothing) {
   EXPECT_THAT(html, Not(HasSubstr("nan")));
 }
 
+TEST(Report, SaysWhatIsInNoFigure) {
+  Report report = one_run();
+  report.asked_for_streams = true;
+  EXPECT_THAT(notes_of(report), testing::IsEmpty());
+  report.runs[0].figures.outcomes["unfinished"] = 7;
+  report.runs[0].figures.whole = 3;
+  report.runs[0].client.reconnects = 2;
+
+  for (const std::string& text : {to_text(report), to_html(report)}) {
+    EXPECT_THAT(text, HasSubstr("unfinished: 7 requests were cut off"));
+    EXPECT_THAT(text, HasSubstr("3 of 53 answers came whole"));
+    EXPECT_THAT(text, HasSubstr("2 requests were sent again"));
+  }
+}
+
 TEST(Report, RepeatedRunsHaveConfidenceIntervals) {
   std::vector<RunResult> runs;
   for (const int64_t ttft : {100, 110, 120}) {
