@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/frontend/prompt_encoder.h"
 
-#include <array>
-
 #include "stator/chat_template/reasoning_args.h"
+#include "stator/core/histogram_bounds.h"
 
 namespace stator::frontend {
 namespace {
@@ -13,15 +12,7 @@ using api::ApiResult;
 using tokenizer::PromptIds;
 
 // .001 · 2^n, as the reference has it.
-constexpr auto kHashingMs = [] {
-  std::array<double, 15> bounds{};
-  double bound = 0.001;
-  for (double& each : bounds) {
-    each = bound;
-    bound *= 2;
-  }
-  return bounds;
-}();
+constexpr auto kHashingMs = geometric_bounds<15>(0.001, 2);
 
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/router/router_metrics.h"
 
+#include "stator/core/histogram_bounds.h"
+
 #include <algorithm>
 #include <array>
 
@@ -26,24 +28,8 @@ constexpr std::array<double, 13> kInterTokenSeconds = {
 constexpr std::array<double, 10> kOutputTokens = {50,   100,  210,  430,   880,
                                                   1800, 3700, 7600, 16000, 32000};
 // .25 · 2^n
-constexpr auto kBlocksLost = [] {
-  std::array<double, 16> bounds{};
-  double bound = 0.25;
-  for (double& each : bounds) {
-    each = bound;
-    bound *= 2;
-  }
-  return bounds;
-}();
-constexpr auto kTotalMs = [] {
-  std::array<double, 17> bounds{};
-  double bound = 0.01;
-  for (double& each : bounds) {
-    each = bound;
-    bound *= 3;
-  }
-  return bounds;
-}();
+constexpr auto kBlocksLost = geometric_bounds<16>(0.25, 2);
+constexpr auto kTotalMs = geometric_bounds<17>(0.01, 3);
 
 constexpr std::string_view kPrefillTokens = "dynamo_frontend_worker_active_prefill_tokens";
 constexpr std::string_view kDecodeBlocks = "dynamo_frontend_worker_active_decode_blocks";

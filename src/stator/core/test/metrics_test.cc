@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/core/metrics.h"
 
+#include "stator/core/histogram_bounds.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +14,10 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+TEST(GeometricBounds, GrowByTheFactor) {
+  EXPECT_THAT((geometric_bounds<4>(0.25, 2)), testing::ElementsAre(0.25, 0.5, 1, 2));
+}
 
 TEST(Metrics, SumsTheCountsOfAllThreads) {
   Metrics metrics;

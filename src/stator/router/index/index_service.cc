@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/router/index/index_service.h"
 
+#include "stator/core/histogram_bounds.h"
+
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -23,15 +25,7 @@ constexpr std::array<const char*, 3> kEvent = {"stored", "removed", "cleared"};
 constexpr std::array<double, 10> kApplyMs = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 10, 100, 1000};
 
 /// 0.01 ms · 3^n, as the reference has it.
-constexpr auto kOverheadBoundsMs = [] {
-  std::array<double, 17> bounds{};
-  double bound = 0.01;
-  for (double& each : bounds) {
-    each = bound;
-    bound *= 3;
-  }
-  return bounds;
-}();
+constexpr auto kOverheadBoundsMs = geometric_bounds<17>(0.01, 3);
 
 }  // namespace
 
