@@ -9,6 +9,11 @@
 namespace stator::simulator {
 namespace {
 
+/// Identity of the part [offset, offset + tokens) of the trace block with this id, mixed.
+uint64_t part_of(uint64_t id, uint32_t offset, uint32_t tokens) {
+  return mix64(id ^ (uint64_t{offset} << 32 | tokens));
+}
+
 /// Reads the tokens of a prompt block by block. There are millions of blocks in a trace.
 class BlockReader {
  public:
@@ -30,7 +35,7 @@ class BlockReader {
  private:
   /// The part [offset, offset + tokens) of a trace block.
   uint64_t take(uint32_t tokens) {
-    const uint64_t part = mix64(id_ ^ (uint64_t{offset_} << 32 | tokens));
+    const uint64_t part = part_of(id_, offset_, tokens);
     offset_ += tokens;
     if (offset_ == shape_.trace_block_tokens) {
       enter();
@@ -49,6 +54,22 @@ class BlockReader {
   uint32_t offset_ = 0;  // in it
 };
 
+/// The same where every block lies in one trace block.
+void read_parts(std::span<const uint64_t> hash_ids, const PromptShape& shape,
+                std::span<blocks::LocalHash> locals) {
+  const size_t per_id = shape.trace_block_tokens / shape.block_size;
+  for (const uint64_t hash_id : hash_ids) {
+    const uint64_t id = mix64(hash_id);
+    const size_t parts = std::min(per_id, locals.size());
+    uint32_t offset = 0;
+    for (blocks::LocalHash& local : locals.first(parts)) {
+      local = blocks::LocalHash(part_of(id, offset, shape.block_size));
+      offset += shape.block_size;
+    }
+    locals = locals.subspan(parts);
+  }
+}
+
 }  // namespace
 
 void make_prompt_blocks(std::span<const uint64_t> hash_ids, const PromptShape& shape,
@@ -58,9 +79,15 @@ void make_prompt_blocks(std::span<const uint64_t> hash_ids, const PromptShape& s
   const uint32_t count = shape.input_tokens / shape.block_size;
   blocks.sequences.resize(count);
   blocks.locals.resize(count);
-  BlockReader reader(hash_ids, shape);
+  if (shape.trace_block_tokens % shape.block_size == 0) {
+    read_parts(hash_ids, shape, blocks.locals);
+  } else {
+    BlockReader reader(hash_ids, shape);
+    for (blocks::LocalHash& local : blocks.locals) {
+      local = reader.next();
+    }
+  }
   for (uint32_t i = 0; i < count; ++i) {
-    blocks.locals[i] = reader.next();
     blocks.sequences[i] = i == 0 ? blocks::chain(blocks.locals[0])
                                  : blocks::chain(blocks.sequences[i - 1], blocks.locals[i]);
   }

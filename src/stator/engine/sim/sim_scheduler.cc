@@ -14,6 +14,27 @@ uint32_t ceil_div(uint64_t tokens, uint32_t block_size) {
   return static_cast<uint32_t>((tokens + block_size - 1) / block_size);
 }
 
+/// Both keep their memory. Member by member: as often as engines pass, the moves of std::swap
+/// count.
+void exchange(SimOutcome& a, SimOutcome& b) {
+  std::swap(a.start, b.start);
+  std::swap(a.end, b.end);
+  std::swap(a.passes, b.passes);
+  std::swap(a.dummy_passes, b.dummy_passes);
+  std::swap(a.prefill_tokens, b.prefill_tokens);
+  std::swap(a.preemptions, b.preemptions);
+  std::swap(a.offloaded_blocks, b.offloaded_blocks);
+  a.admitted.swap(b.admitted);
+  a.rejected.swap(b.rejected);
+  a.first.swap(b.first);
+  a.second.swap(b.second);
+  a.grown.swap(b.grown);
+  a.finished.swap(b.finished);
+  a.gaps.swap(b.gaps);
+  a.host_events.swap(b.host_events);
+  a.events.swap(b.events);
+}
+
 }  // namespace
 
 SimScheduler::SimScheduler(const SimEngineConfig& config, const perf::TimingModel& timing)
@@ -274,10 +295,10 @@ void SimScheduler::name_blocks(Sequence& sequence, uint32_t count) {
   if (from > 0) {
     stored.parent = blocks::ExternalHash(request.sequences[from - 1].value());
   }
-  stored.blocks.reserve(count - from);
+  stored.blocks.resize(count - from);
   for (uint32_t i = from; i < count; ++i) {
-    stored.blocks.push_back(
-        {blocks::ExternalHash(request.sequences[i].value()), request.locals[i]});
+    stored.blocks[i - from] = {blocks::ExternalHash(request.sequences[i].value()),
+                               request.locals[i]};
   }
   pending_.events.emplace_back(std::move(stored));
 }
@@ -375,7 +396,7 @@ void SimScheduler::keep_pace(std::span<const TimePoint> ends) {
 void SimScheduler::finish(SimOutcome& outcome) {
   STATOR_ASSERT(busy(), "what was started is finished");
   outcome.clear();
-  std::swap(outcome, pending_);
+  exchange(outcome, pending_);
   outcome.start = step_.start;
   outcome.end = end_of(step_.passes);
   outcome.passes = step_.passes;
