@@ -27,6 +27,17 @@ uint64_t next_number() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
+/// How many of `names` are the rows above `row`, upwards; at most `most`.
+uint32_t count_above(const uint64_t* row, uint32_t most,
+                     std::span<const blocks::ExternalHash> names) {
+  const auto both = static_cast<uint32_t>(std::min<size_t>(most, names.size()));
+  uint32_t count = 0;
+  while (count < both && *--row == names[count].value()) {
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ChainIndex>> ChainIndex::create(const Config& config) {
@@ -222,15 +233,23 @@ void ChainIndex::prepare(Slot slot, const kv::BlocksStored& run, uint64_t above)
   storing_.parent.reset();
   storing_.sequences.resize(run.blocks.size());
   storing_.names.clear();
+  const auto link = [&](size_t i, uint64_t parent) {
+    const blocks::LocalHash local = run.blocks[i].local;
+    return storing_.sequences[i] =
+               (i == 0 && !run.parent ? blocks::chain(local)
+                                      : blocks::chain(blocks::SequenceHash(parent), local))
+                   .value();
+  };
+  size_t i = 0;
   bool by_content = true;
-  for (size_t i = 0; i < run.blocks.size(); ++i) {
-    const kv::StoredBlock& block = run.blocks[i];
-    above = (i == 0 && !run.parent ? blocks::chain(block.local)
-                                   : blocks::chain(blocks::SequenceHash(above), block.local))
-                .value();
-    storing_.sequences[i] = above;
-    by_content =
-        by_content && block.external.value() == above && !PositionTable::is_reserved(above);
+  for (; by_content && i < run.blocks.size(); ++i) {
+    // While names are contents, a block's parent is known before the parent's hash is computed: the
+    // links do not wait for each other.
+    above = link(i, i == 0 ? above : run.blocks[i - 1].external.value());
+    by_content = run.blocks[i].external.value() == above && !PositionTable::is_reserved(above);
+  }
+  for (; i < run.blocks.size(); ++i) {
+    above = link(i, above);
   }
   storing_.by_content = by_content;
   if (!names_are_content(storing_)) {
@@ -578,11 +597,17 @@ Applied ChainIndex::remove(Slot slot, const kv::BlocksRemoved& run) {
     return row - place.offset + holders[at].from;
   };
   const bool by_content = !arena_.any_external() && !slots_[slot].has_own_names;
-  for (const blocks::ExternalHash external : run.blocks) {
-    if (held_from < low && arena_.sequence(low - 1) == external.value()) {
-      --low;
-      continue;
+  for (size_t at = 0; at < run.blocks.size(); ++at) {
+    if (held_from < low) {
+      const std::span names = std::span(run.blocks).subspan(at);
+      const uint32_t more = count_above(arena_.sequence_address(low), low - held_from, names);
+      low -= more;
+      at += more;
+      if (more == names.size()) {
+        break;
+      }
     }
+    const blocks::ExternalHash external = run.blocks[at];
     const auto row = resolve(slot, external.value());
     drop_own_name(slot, external.value());  // whatever it was, the name is free again
     if (!row || !holds(*row, slot)) {
