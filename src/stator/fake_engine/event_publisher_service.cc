@@ -74,6 +74,8 @@ EventPublisher::EventPublisher(const EventConfig& config, Release release,
       sockets_(std::move(sockets)),
       dropped_(metrics.counter("stator_fake_event_batches_dropped_total",
                                "KV event batches dropped because the queue was full")),
+      replays_dropped_(metrics.counter("stator_fake_event_replays_dropped_total",
+                                       "replay requests ignored because too many waited")),
       thread_("kv-events", [this] { run(); }) {}
 
 Result<std::unique_ptr<EventPublisher>> EventPublisher::create(const EventConfig& config,
@@ -177,17 +179,22 @@ void EventPublisher::mute_replay(bool muted) {
   muted_ = muted;
 }
 
+void EventPublisher::delay_replay(Duration delay) {
+  const MutexLock lock(mutex_);
+  replay_delay_ = delay;
+}
+
 void EventPublisher::run() {
   while (send_waiting()) {
     zmq::pollitem_t items[] = {{sockets_->wake_in, 0, ZMQ_POLLIN, 0},
                                {sockets_->replay, 0, ZMQ_POLLIN, 0}};
     try {
-      zmq::poll(items, 2, std::chrono::milliseconds(-1));
+      zmq::poll(items, 2, answer_due());
       zmq::message_t ignored;
       while (sockets_->wake_in.recv(ignored, zmq::recv_flags::dontwait)) {
       }
       if ((items[1].revents & ZMQ_POLLIN) != 0) {
-        answer_replay();
+        take_question();
       }
     } catch (const zmq::error_t& error) {
       if (error.num() != EINTR && error.num() != EHOSTUNREACH) {
@@ -214,7 +221,7 @@ bool EventPublisher::send_waiting() {
   return true;
 }
 
-void EventPublisher::answer_replay() {
+void EventPublisher::take_question() {
   std::vector<zmq::message_t> frames;
   do {
     frames.emplace_back();
@@ -222,16 +229,40 @@ void EventPublisher::answer_replay() {
       return;
     }
   } while (frames.back().more());
+  const MutexLock lock(mutex_);
+  // identity | empty | start: anything else is ignored, as the real engines do.
+  if (muted_ || frames.size() != 3 || frames[2].size() != 8) {
+    return;
+  }
+  if (questions_.size() >= kReplaysMax) {
+    replays_dropped_.add();
+    return;
+  }
+  questions_.push_back({.asker = frames[0].to_string(),
+                        .start = read_big_endian(frames[2]),
+                        .due = clock_.now() + replay_delay_});
+}
+
+/// Answers whose time has come, in the order of asking. Until the next one is due; below 0: none.
+std::chrono::milliseconds EventPublisher::answer_due() {
+  while (!questions_.empty()) {
+    const Duration left = questions_.front().due - clock_.now();
+    if (left > Duration::zero()) {
+      return std::chrono::ceil<std::chrono::milliseconds>(left);
+    }
+    const Question question = std::move(questions_.front());
+    questions_.pop_front();
+    answer(question);
+  }
+  return std::chrono::milliseconds(-1);
+}
+
+void EventPublisher::answer(const Question& question) {
   std::vector<Numbered> answer;
   {
     const MutexLock lock(mutex_);
-    // identity | empty | start: anything else is ignored, as the real engines do.
-    if (muted_ || frames.size() != 3 || frames[2].size() != 8) {
-      return;
-    }
-    const uint64_t start = read_big_endian(frames[2]);
     for (const Numbered& batch : kept_) {
-      if (batch.sequence >= start) {
+      if (batch.sequence >= question.start) {
         answer.push_back(batch);
       }
     }
@@ -239,7 +270,7 @@ void EventPublisher::answer_replay() {
   answer.push_back({.sequence = UINT64_MAX, .payload = {}});
   for (const Numbered& batch : answer) {
     const bool end = batch.sequence == UINT64_MAX;
-    send(sockets_->replay, frames[0].to_string_view(), true);
+    send(sockets_->replay, question.asker, true);
     send(sockets_->replay, "", true);
     if (release_ == Release::kCurrent) {
       send(sockets_->replay, end ? std::string_view() : config_.topic, true);

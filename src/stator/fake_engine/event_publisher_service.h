@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/core/result.h"
@@ -30,6 +31,10 @@ namespace stator::fake_engine {
 /// (stator_fake_event_batches_dropped_total), its number is used up.
 class EventPublisher {
  public:
+  /// Replay requests that wait for a delayed answer; more are ignored and counted
+  /// (stator_fake_event_replays_dropped_total).
+  static constexpr size_t kReplaysMax = 1024;
+
   /// kInvalidArgument naming the endpoint if a socket cannot be bound.
   static Result<std::unique_ptr<EventPublisher>> create(const EventConfig& config, uint32_t rank,
                                                         Release release, Metrics& metrics);
@@ -41,6 +46,8 @@ class EventPublisher {
   /// The next batch is number 0 again and nothing older can be replayed.
   void restart_sequence();
   void mute_replay(bool muted);
+  /// From now on requests are answered so much later, with what is kept then.
+  void delay_replay(Duration delay);
 
   /// As bound, with the port that was chosen.
   const std::string& endpoint() const;
@@ -54,18 +61,28 @@ class EventPublisher {
     uint64_t sequence;
     std::string payload;
   };
+  struct Question {
+    std::string asker;
+    uint64_t start;
+    TimePoint due;
+  };
   EventPublisher(const EventConfig& config, Release release, std::unique_ptr<Sockets> sockets,
                  Metrics& metrics);
 
   void run();
   bool send_waiting();
-  void answer_replay();
+  void take_question();
+  std::chrono::milliseconds answer_due();
+  void answer(const Question& question);
   void wake() STATOR_REQUIRES(mutex_);
 
   const EventConfig config_;
   const Release release_;
   const std::unique_ptr<Sockets> sockets_;
+  const SystemClock clock_;  // the sockets wait in real time
   Counter dropped_;
+  Counter replays_dropped_;
+  std::deque<Question> questions_;  // of the thread
 
   mutable Mutex mutex_;
   std::deque<Numbered> queue_ STATOR_GUARDED_BY(mutex_);
@@ -73,6 +90,7 @@ class EventPublisher {
   std::optional<Numbered> held_back_ STATOR_GUARDED_BY(mutex_);
   uint64_t next_sequence_ STATOR_GUARDED_BY(mutex_) = 0;
   bool muted_ STATOR_GUARDED_BY(mutex_) = false;
+  Duration replay_delay_ STATOR_GUARDED_BY(mutex_){};
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
   net::Thread thread_;
 };

@@ -30,6 +30,7 @@ constexpr std::array kNames{
     Name{"restart_sequence", FaultKind::kRestartSequence},
     Name{"block_size", FaultKind::kBlockSize},
     Name{"mute_replay", FaultKind::kMuteReplay},
+    Name{"delay_replay", FaultKind::kDelayReplay},
     Name{"expire_handoffs", FaultKind::kExpireHandoffs},
 };
 
@@ -134,6 +135,9 @@ Result<Fault> parse_fault(std::string_view json) {
   if (fault.kind == FaultKind::kBlockSize && fault.value == 0) {
     return refuse("value", "must be the announced block size");
   }
+  if (fault.kind == FaultKind::kDelayReplay && fault.delay <= Duration::zero()) {
+    return refuse("delay_ms", "must be at least 1");
+  }
   return fault;
 }
 
@@ -208,6 +212,11 @@ uint32_t FaultDesk::block_size() const {
 
 bool FaultDesk::replay_muted() const {
   return std::ranges::find(faults_, FaultKind::kMuteReplay, &Fault::kind) != faults_.end();
+}
+
+Duration FaultDesk::replay_delay() const {
+  const auto found = std::ranges::find(faults_, FaultKind::kDelayReplay, &Fault::kind);
+  return found == faults_.end() ? Duration::zero() : found->delay;
 }
 
 }  // namespace stator::fake_engine

@@ -30,6 +30,7 @@ enum class FaultKind : uint8_t {
   kRestartSequence,  ///< sequence numbers start at 0 again, once
   kBlockSize,        ///< events and metrics announce `value` tokens per block
   kMuteReplay,       ///< replay requests get no answer
+  kDelayReplay,      ///< replay requests are answered `delay` later
   // about hand-offs
   kExpireHandoffs,  ///< every open hand-off is stale at once, once
 };
@@ -72,6 +73,8 @@ class FaultDesk {
   /// Announced block size, 0 = the true one.
   uint32_t block_size() const;
   bool replay_muted() const;
+  /// How long replay requests wait for their answer, 0 = not at all.
+  Duration replay_delay() const;
 
   const std::vector<Fault>& waiting() const { return faults_; }
 

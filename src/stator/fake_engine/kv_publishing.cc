@@ -51,6 +51,7 @@ void KvPublishing::apply_faults() {
   const bool restart = faults_.take_restart_sequence();
   for (const auto& publisher : publishers_) {
     publisher->mute_replay(faults_.replay_muted());
+    publisher->delay_replay(faults_.replay_delay());
     if (restart) {
       publisher->restart_sequence();
     }

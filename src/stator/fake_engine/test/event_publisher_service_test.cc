@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <zmq.hpp>
 
 namespace stator::fake_engine {
@@ -36,9 +37,12 @@ struct Replay {
     socket.set(zmq::sockopt::linger, 0);
     socket.connect(publisher.replay_endpoint());
   }
-  std::vector<std::vector<std::string>> from(uint64_t start) {
+  void ask(uint64_t start) {
     socket.send(zmq::str_buffer(""), zmq::send_flags::sndmore);
     socket.send(zmq::buffer(number(start)), zmq::send_flags::none);
+  }
+  std::vector<std::vector<std::string>> from(uint64_t start) {
+    ask(start);
     std::vector<std::vector<std::string>> out;
     for (;;) {
       out.push_back(receive(socket));
@@ -134,6 +138,41 @@ TEST(EventPublisher, RestartedSequencesBeginAtZero) {
 
   ASSERT_EQ(answers.size(), 2U);
   EXPECT_EQ(answers[0], (std::vector<std::string>{"", "kv-events", number(0), "b"}));
+}
+
+TEST(EventPublisher, ADelayedReplayComesWhenItIsDue) {
+  Metrics metrics;
+  auto publisher = EventPublisher::create({}, 0, Release::kCurrent, metrics);
+  ASSERT_TRUE(publisher);
+  (*publisher)->publish("a");
+  constexpr Duration kDelay = std::chrono::milliseconds(50);
+  (*publisher)->delay_replay(kDelay);
+  Replay replay(**publisher);
+  const SystemClock clock;
+
+  const TimePoint asked = clock.now();
+  EXPECT_EQ(replay.from(0).size(), 2U);
+  EXPECT_GE(clock.now() - asked, kDelay);
+
+  (*publisher)->delay_replay(Duration::zero());
+  EXPECT_EQ(replay.from(1).size(), 1U);
+}
+
+TEST(EventPublisher, ReplaysThatWaitAreBounded) {
+  Metrics metrics;
+  auto publisher = EventPublisher::create({}, 0, Release::kCurrent, metrics);
+  ASSERT_TRUE(publisher);
+  (*publisher)->delay_replay(std::chrono::hours(1));
+  Replay replay(**publisher);
+  for (size_t i = 0; i < EventPublisher::kReplaysMax + 3; ++i) {
+    replay.ask(0);
+  }
+  const Counter dropped = metrics.counter("stator_fake_event_replays_dropped_total",
+                                          "replay requests ignored because too many waited");
+  while (dropped.value() < 3) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(dropped.value(), 3U);
 }
 
 TEST(EventPublisher, PortsFollowTheRank) {

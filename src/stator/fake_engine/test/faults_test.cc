@@ -47,6 +47,15 @@ TEST(Faults, BatchesAreHitByTurns) {
   EXPECT_EQ(desk.take_for_batch(), FaultDesk::Batch::kDrop);
 }
 
+TEST(Faults, ReplayIsLateUntilItIsForgotten) {
+  FaultDesk desk;
+  EXPECT_EQ(desk.replay_delay(), Duration::zero());
+  ASSERT_TRUE(desk.add(parsed(R"({"kind":"delay_replay","delay_ms":250})")));
+  EXPECT_EQ(desk.replay_delay(), std::chrono::milliseconds(250));
+  desk.clear();
+  EXPECT_EQ(desk.replay_delay(), Duration::zero());
+}
+
 TEST(Faults, AreBounded) {
   FaultDesk desk;
   for (size_t i = 0; i < FaultDesk::kFaultsMax; ++i) {
@@ -64,7 +73,8 @@ TEST(Faults, ComplaintsNameTheMember) {
            {R"({"kind":"status","status":200})", "status"},
            {R"({"kind":"hang","sometimes":1})", "sometimes"},
            {R"({"kind":"drop_events","every":0})", "every"},
-           {R"({"kind":"block_size"})", "value"}}) {
+           {R"({"kind":"block_size"})", "value"},
+           {R"({"kind":"delay_replay"})", "delay_ms"}}) {
     const auto fault = parse_fault(json);
     ASSERT_FALSE(fault) << json;
     EXPECT_THAT(fault.error().message(), HasSubstr(word)) << json;
