@@ -398,13 +398,13 @@ class Shared(Fleet):
         return ("--handoff", "shared")
 
     def test_streams_are_those_of_one_server_and_both_were_asked(self):
-        for i, length in enumerate((2, 17, 100)):
+        for i, length in enumerate((2, 1, 17, 100)):
             prompt = [300 + k * k % 500 for k in range(length)]
             answer = self.check(prompt=prompt, max_tokens=3 + i)
             self.assertNotEqual(answer["workers"]["prefill_worker_id"], answer["workers"]["decode_worker_id"])
-        self.wait_until_ended(3, "used")
+        self.wait_until_ended(4, "used")
         giver = Http(self.engines["prefill"][0].port)
-        self.assertEqual(giver.metric("vllm:request_success_total"), 3)
+        self.assertEqual(giver.metric("vllm:request_success_total"), 4)
         self.assertEqual(giver.metric("vllm:kv_cache_usage_perc"), 0, "nothing is kept for anybody")
 
     def test_a_prefill_worker_leaves_at_once(self):

@@ -28,6 +28,13 @@ structured::Dialect constraint_dialect(std::string_view version) {
   return major == 0 && minor < 12 ? structured::Dialect::kVllmGuided : structured::Dialect::kVllm;
 }
 
+/// Of these lengths vLLM's ExampleConnector counts the stored blocks wrongly (by its source, 0.32):
+/// of a prompt of one token it believes less than none to be there, and the server ends.
+bool is_miscounted_by_storage(const EngineRequest& request, const EngineFacts& facts) {
+  return is_shared_storage(facts) &&
+         (request.tokens.size() - 1) % std::max(facts.block_size, 1U) == 0;
+}
+
 /// The members of vLLM's sampling parameters: at the root of /v1/completions, inside
 /// sampling_params of /inference/v1/generate. All of them, because a server may have defaults of
 /// its own for what is left out.
@@ -54,6 +61,10 @@ void write_sampling(api::JsonWriter& json, const EngineRequest& request, const E
   }
   if (sampling.logprobs) {
     json.key("logprobs").value(*sampling.logprobs);
+  }
+  if (is_miscounted_by_storage(request, facts)) {
+    // The one wish on both routes with which vLLM computes a prompt without asking any cache.
+    json.key("prompt_logprobs").value(0);
   }
 }
 

@@ -95,6 +95,25 @@ TEST(Handoff, SharedStorageIsNotTalkedAbout) {
   EXPECT_THAT(call->body, Not(HasSubstr("kv_transfer_params")));
 }
 
+TEST(Handoff, PromptsThatStorageMiscountsAreComputedWithoutAnyCache) {
+  EngineFacts shared = facts_of(WorkerRole::kDecode, "vllm-0.32.0/shared/models/m");
+  shared.block_size = 16;
+  EngineFacts nixl = facts_of(WorkerRole::kDecode);
+  nixl.block_size = 16;
+  for (const size_t length : {1, 2, 16, 17, 18, 33}) {
+    for (const Phase phase : {Phase::kWhole, Phase::kPrefill, Phase::kDecode}) {
+      EngineRequest request = half_of(phase);
+      request.tokens.assign(length, 7);
+      for (const auto& lower : {lower_vllm_completion, lower_vllm_generate}) {
+        EXPECT_EQ(lower(request, shared)->body.contains(R"("prompt_logprobs":0)"),
+                  length == 1 || length == 17 || length == 33)
+            << length;
+        EXPECT_THAT(lower(request, nixl)->body, Not(HasSubstr("prompt_logprobs")));
+      }
+    }
+  }
+}
+
 TEST(Handoff, AServerOnlyTakesItsOwnHalf) {
   const auto dialect = make_vllm_dialect({});
   const auto check = [&](Phase phase, WorkerRole role, std::string kind) {
