@@ -41,6 +41,7 @@ void Distribution::count_in(uint64_t value, uint64_t times) {
     buckets_.resize(bucket + 1);
   }
   buckets_[bucket] += times;
+  reached_ = below_ = 0;
 }
 
 void Distribution::spill() {
@@ -75,14 +76,13 @@ double Distribution::percentile(double p) {
     }
     return static_cast<double>(values_[rank]);
   }
-  uint64_t below = 0;
-  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    below += buckets_[bucket];
-    if (below > rank) {
-      return std::clamp(middle_of(bucket), static_cast<double>(min_), static_cast<double>(max_));
-    }
+  if (rank < below_) {
+    reached_ = below_ = 0;
   }
-  return static_cast<double>(max_);
+  while (below_ + buckets_[reached_] <= rank) {
+    below_ += buckets_[reached_++];
+  }
+  return std::clamp(middle_of(reached_), static_cast<double>(min_), static_cast<double>(max_));
 }
 
 std::vector<double> Distribution::curve(double scale) {

@@ -58,6 +58,9 @@ class Distribution {
   std::vector<uint64_t> values_;  // while exact
   bool sorted_ = false;
   std::vector<uint64_t> buckets_;  // from then on
+  // Where the last search in them ended: ranks are asked for in rising order.
+  size_t reached_ = 0;
+  uint64_t below_ = 0;  // the values of the buckets before that
   uint64_t count_ = 0;
   uint64_t min_ = ~0ULL;
   uint64_t max_ = 0;

@@ -32,32 +32,36 @@ void Timeline::halve() {
   width_ *= 2;
 }
 
-Timeline::Stretch& Timeline::current() {
-  while (true) {
-    const auto at = static_cast<size_t>(now_.time_since_epoch() / width_);
-    if (at < stretches_.size()) {
-      return stretches_[at];
-    }
-    if (at < kPointsMax) {
-      stretches_.resize(at + 1);
-    } else {
-      halve();
-    }
+/// Finds the stretch that `now_` is in.
+void Timeline::move_on() {
+  at_ = static_cast<size_t>(now_.time_since_epoch() / width_);
+  while (at_ >= kPointsMax) {
+    halve();
+    at_ = static_cast<size_t>(now_.time_since_epoch() / width_);
   }
+  stretches_.resize(std::max(stretches_.size(), at_ + 1));
+  end_ = TimePoint(width_ * static_cast<int64_t>(at_ + 1));
+}
+
+Timeline::Stretch& Timeline::current() {
+  if (now_ >= end_) {
+    move_on();
+  }
+  return stretches_[at_];
 }
 
 void Timeline::advance(TimePoint now, const Gauges& gauges) {
   while (now_ < now) {
     Stretch& stretch = current();
-    const TimePoint end = TimePoint((now_.time_since_epoch() / width_ + 1) * width_);
-    const TimePoint until = std::min(end, now);
-    const auto time = static_cast<Sum>((until - now_).count());
-    stretch.queued += time * gauges.queued;
-    stretch.waiting += time * gauges.waiting;
-    stretch.running += time * gauges.running;
-    stretch.blocks_in_use += time * gauges.blocks_in_use;
-    stretch.blocks += time * gauges.blocks;
-    stretch.workers += time * gauges.workers;
+    const TimePoint until = std::min(end_, now);
+    const auto time = static_cast<uint64_t>((until - now_).count());
+    const auto sum_up = [time](Sum& sum, uint64_t gauge) { sum += Sum{time} * gauge; };
+    sum_up(stretch.queued, gauges.queued);
+    sum_up(stretch.waiting, gauges.waiting);
+    sum_up(stretch.running, gauges.running);
+    sum_up(stretch.blocks_in_use, gauges.blocks_in_use);
+    sum_up(stretch.blocks, gauges.blocks);
+    sum_up(stretch.workers, gauges.workers);
     now_ = until;
   }
 }

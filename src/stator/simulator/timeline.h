@@ -63,11 +63,14 @@ class Timeline {
   };
 
   Stretch& current();
+  void move_on();
   void halve();
 
   std::vector<Stretch> stretches_;
   Duration width_ = std::chrono::milliseconds(10);
   TimePoint now_{};
+  size_t at_ = 0;    // which stretch current() is
+  TimePoint end_{};  // of that stretch
 };
 
 }  // namespace stator::simulator
