@@ -3,11 +3,37 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cstring>
+#include <vector>
 
 namespace stator::loadgen {
+namespace {
+
+constexpr int kTryMs = 1000;
+
+bool takes_connections(const Address& address) {
+  const int fd = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) {
+    return false;
+  }
+  static_cast<void>(
+      ::connect(fd, std::bit_cast<const sockaddr*>(&address.storage), address.length));
+  pollfd state{.fd = fd, .events = POLLOUT, .revents = 0};
+  int error = 0;
+  socklen_t length = sizeof(error);
+  const bool taken = ::poll(&state, 1, kTryMs) == 1 && (state.revents & POLLHUP) == 0 &&
+                     ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
+  ::close(fd);
+  return taken;
+}
+
+}  // namespace
 
 Result<Target> parse_target(std::string_view url) {
   const auto wrong = [url](std::string_view why) {
@@ -75,11 +101,24 @@ Result<Address> resolve(const Target& target) {
     return Error(Code::kUnavailable, fmt::format("cannot find the host '{}' of --url: {}",
                                                  target.host, ::gai_strerror(failed)));
   }
-  Address address;
-  address.length = found->ai_addrlen;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  std::vector<Address> addresses;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    Address& address = addresses.emplace_back();
+    address.length = each->ai_addrlen;
+    std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
+  }
   ::freeaddrinfo(found);
-  return address;
+  return choose_address(addresses);
+}
+
+Address choose_address(std::span<const Address> addresses) {
+  if (addresses.size() > 1) {
+    const auto found = std::ranges::find_if(addresses, takes_connections);
+    if (found != addresses.end()) {
+      return *found;
+    }
+  }
+  return addresses.front();
 }
 
 }  // namespace stator::loadgen

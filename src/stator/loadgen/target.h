@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,7 +31,12 @@ struct Address {
   sockaddr_storage storage = {};
   socklen_t length = 0;
 };
-/// Looks the name up, blocking. kUnavailable when it is unknown.
+/// Looks the name up, blocking. Of several addresses (`localhost` may be ::1 and 127.0.0.1) the
+/// first that takes a connection, see choose_address(). kUnavailable when the name is unknown.
 Result<Address> resolve(const Target& target);
+
+/// The first address that takes a TCP connection within a second; the first one if none does or
+/// there is only one. Blocking; `addresses` must not be empty.
+Address choose_address(std::span<const Address> addresses);
 
 }  // namespace stator::loadgen

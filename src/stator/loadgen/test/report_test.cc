@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/loadgen/report.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
 #include <simdjson.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
 
 #include "stator/loadgen/bench_config.h"
 #include "stator/loadgen/dashboard.h"
@@ -225,6 +232,38 @@ TEST(Target, ReadsUrls) {
                                      "http://u@h", "ftp://h", "http://h/a?b"}) {
     EXPECT_FALSE(parse_target(url)) << url;
   }
+}
+
+TEST(Target, OfSeveralAddressesTheOneThatTakesConnectionsIsUsed) {
+  const auto address = [](const char* ip, uint16_t port) {
+    sockaddr_in in = {};
+    in.sin_family = AF_INET;
+    in.sin_port = htons(port);
+    ::inet_pton(AF_INET, ip, &in.sin_addr);
+    Address out;
+    std::memcpy(&out.storage, &in, sizeof(in));
+    out.length = sizeof(in);
+    return out;
+  };
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  Address bound = address("127.0.0.1", 0);
+  ASSERT_EQ(::bind(listener, std::bit_cast<const sockaddr*>(&bound.storage), bound.length), 0);
+  ASSERT_EQ(::listen(listener, 8), 0);
+  ASSERT_EQ(::getsockname(listener, std::bit_cast<sockaddr*>(&bound.storage), &bound.length), 0);
+  sockaddr_in in = {};
+  std::memcpy(&in, &bound.storage, sizeof(in));
+  const uint16_t port = ntohs(in.sin_port);
+  const auto chosen = [](const std::vector<Address>& all) {
+    const Address one = choose_address(all);
+    sockaddr_in out = {};
+    std::memcpy(&out, &one.storage, sizeof(out));
+    return ntohl(out.sin_addr.s_addr) & 0xff;
+  };
+
+  EXPECT_EQ(chosen({address("127.0.0.2", port), address("127.0.0.1", port)}), 1U);
+  EXPECT_EQ(chosen({address("127.0.0.3", port), address("127.0.0.2", port)}), 3U);
+  EXPECT_EQ(chosen({address("127.0.0.2", port)}), 2U);
+  ::close(listener);
 }
 
 TEST(BenchConfig, RefusesCombinationsThatMakeNoSense) {
