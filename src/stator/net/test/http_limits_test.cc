@@ -186,7 +186,7 @@ TEST_F(HttpLimitsTest, BacksOffWhenFilesRunOutAndRecovers) {
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
   });
 
-  EXPECT_TRUE(eventually([&] { return !metric_is("stator_http_accept_backoff_total 0"); }));
+  EXPECT_TRUE(eventually([&] { return !shows_metric("stator_http_accept_backoff_total 0"); }));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
 
   ASSERT_TRUE(waiting->send(get("/")));

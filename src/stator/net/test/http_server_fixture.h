@@ -53,8 +53,12 @@ class HttpServerTest : public testing::Test, protected HttpHandler {
   RawClient connect(int receive_buffer_bytes = 0) {
     return RawClient(server->port(), receive_buffer_bytes);
   }
-  bool metric_is(std::string_view line) const {
+  bool shows_metric(std::string_view line) const {
     return metrics.render().find(std::string(line) + "\n") != std::string::npos;
+  }
+  /// Waits: the server may count a moment after the client has its answer.
+  bool metric_is(std::string_view line) const {
+    return eventually([&] { return shows_metric(line); });
   }
 
   void on_request(HttpExchange& exchange) override { handler_(exchange); }
