@@ -1,14 +1,15 @@
 # The ways a target comes into being. No other CMake file creates libraries or tests.
 #
-#   stator_module(router LAYER 3 SOURCES selector.cc DEPS core blocks [LIBS third party])
+#   stator_module(router LAYER 3 [LTO] SOURCES selector.cc DEPS core blocks [LIBS third party])
 #   stator_test(router SOURCES test/selector_test.cc LABELS unit [DEPS more modules] [LIBS third party])
 #   stator_bench(router SOURCES bench/selector_bench.cc)
 #   stator_fuzz(router NAME selector SOURCE test/selector_fuzz.cc CORPUS testdata/fuzz/selector)
 #
-# DEPS are other Stator modules, LIBS third-party targets. cmake/layers.txt holds the layer of each module.
+# DEPS are other Stator modules, LIBS third-party targets. cmake/layers.txt holds the layer of each module. LTO modules are
+# optimized once more, together, when the program is linked (STATOR_LTO, docs/adr/0032); tests link their plain code.
 
 function(stator_module name)
-  cmake_parse_arguments(ARG "" "LAYER" "SOURCES;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "LTO" "LAYER" "SOURCES;DEPS;LIBS" ${ARGN})
   if(NOT ARG_SOURCES)
     message(FATAL_ERROR "stator_module(${name}) needs SOURCES")
   endif()
@@ -16,9 +17,20 @@ function(stator_module name)
   add_library(stator::${name} ALIAS stator_${name})
   target_include_directories(stator_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(stator_${name} PUBLIC stator_build_flags ${ARG_LIBS})
+  if(ARG_LTO AND STATOR_LTO)
+    target_compile_options(stator_${name} PRIVATE -flto=thin -ffat-lto-objects)
+  endif()
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(stator_${name} PUBLIC stator_${dep})
   endforeach()
+endfunction()
+
+# The cache keeps what did not change from one link to the next.
+function(stator_link_with_lto target)
+  if(STATOR_LTO)
+    target_link_options(${target} PRIVATE -flto=thin -Wl,--fat-lto-objects -Wl,--lto-O3
+      -Wl,--thinlto-cache-dir=${CMAKE_BINARY_DIR}/lto -Wl,--thinlto-cache-policy=cache_size_bytes=512m)
+  endif()
 endfunction()
 
 # stator_binary(stator SOURCE main.cc DEPS cli): the one program, in build/<preset>/bin.
@@ -26,6 +38,7 @@ function(stator_binary name)
   cmake_parse_arguments(ARG "" "SOURCE" "DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCE})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  stator_link_with_lto(${name})
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE stator_${dep})
   endforeach()
@@ -111,6 +124,7 @@ function(stator_bench module)
   set(target stator_${ARG_NAME}_bench)
   add_executable(${target} ${ARG_SOURCES})
   target_link_libraries(${target} PRIVATE stator_${module} benchmark::benchmark_main ${ARG_LIBS})
+  stator_link_with_lto(${target})
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${target} PRIVATE stator_${dep})
   endforeach()
