@@ -10,6 +10,7 @@
 #        further arguments: --prompts N, --checks NAME,…, --report FILE (default: docs/verification/SUITE.txt)
 # env:   VENV          environment with vLLM (CPU build), for sglang one with SGLang
 #        MODEL         folder of a small model that the server can serve
+#        VLLM_ARGS     further arguments of all vLLM servers, like "--stream-interval 10"
 #        ADAPTER       folder of a LoRA adapter for MODEL (control)
 #        LLAMA_SERVER  llama.cpp's server, and GGUF: the same model in its format
 #        STATOR        binary (default: build/release/bin/stator)

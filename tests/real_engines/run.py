@@ -96,7 +96,7 @@ def vllm(fleet: Fleet, name: str, *extra: str, env: dict[str, str] | None = None
     port = free_port()
     command = [f"{os.environ['VENV']}/bin/vllm", "serve", os.environ["MODEL"], "--host", "127.0.0.1", "--port", str(port),
                "--served-model-name", "m", "--dtype", "bfloat16", "--enforce-eager", "--max-model-len", str(LENGTH), "--block-size", "32",
-               "--enable-prefix-caching", "--enable-prompt-tokens-details", *extra]
+               "--enable-prefix-caching", "--enable-prompt-tokens-details", *extra, *os.environ.get("VLLM_ARGS", "").split()]
     return fleet.engine(name, command, port, VLLM | (env or {}))
 
 
