@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
+from gguf_file import byte_vocabulary, gguf
 from stator_process import BINARY, MODEL_DIR, clean_environment
 
 
@@ -56,6 +57,14 @@ class CliErrors(unittest.TestCase):
         self.assert_refused("no-such-command", names=["no-such-command"])
         self.assert_refused("serve", names=["MODEL"])
         self.assert_refused(names=["stator --help"])
+
+    def test_a_file_that_is_no_model_folder(self):
+        self.assert_refused("serve", str(MODEL_DIR / "config.json"), names=["config.json", "is a file", ".gguf"])
+        file = self.folder / "tiny.gguf"
+        file.write_bytes(gguf(byte_vocabulary()))
+        self.assert_refused("serve", str(file), names=["tiny.gguf", "--engine llamacpp"])
+        file.write_bytes(b"GGUF")
+        self.assert_refused("serve", str(file), names=["tiny.gguf"])
 
     def test_bad_values_name_the_flag_and_what_is_possible(self):
         self.assert_refused("serve", str(MODEL_DIR), "--port", "99999", names=["port", "65535"])

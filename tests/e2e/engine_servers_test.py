@@ -13,6 +13,7 @@ import unittest
 import openai
 
 from free_ports import free_port
+from gguf_file import byte_vocabulary, gguf
 from scripted_engine import ScriptedEngine
 from stator_process import MODEL_DIR, Http, Split, Stator, eventually
 
@@ -338,6 +339,17 @@ class Configurations(unittest.TestCase):
         for i in range(4):
             body = {"model": "m", "messages": [{"role": "user", "content": f"q {i}"}], "max_tokens": 4}
             self.assertEqual(fleet.http.post("/v1/chat/completions", body)[0], 200)
+
+    def test_a_gguf_file_may_stand_for_a_model_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "tiny-chat.gguf"
+            file.write_bytes(gguf(byte_vocabulary() | {"tokenizer.chat_template": "{{ bos_token }}{{ messages[0].content }}"}))
+            stator = Stator("serve", str(file), "--engine", "sim", "--port", "0", "--sim-speedup", "0")
+            self.addCleanup(stator.close)
+            asked = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Grüße"}], "max_tokens": 3}
+            status, answer = Http(stator.port).post("/v1/chat/completions", asked)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(answer["usage"]["prompt_tokens"], 1 + len("Grüße".encode()))
 
     def test_a_worker_waits_for_its_server(self):
         port = free_port()

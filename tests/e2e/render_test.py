@@ -4,11 +4,11 @@
 
 import json
 import pathlib
-import struct
 import subprocess
 import tempfile
 import unittest
 
+from gguf_file import gguf
 from stator_process import BINARY, MODEL_DIR, clean_environment
 
 TEMPLATE = ("{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
@@ -102,21 +102,15 @@ class Render(unittest.TestCase):
                            body={**BODY, "tools": [{"type": "function", "function": {"name": "f"}}]})
 
     def test_gguf_files_bring_their_template(self):
-        def text(value):
-            return struct.pack("<Q", len(value.encode())) + value.encode()
-
-        tokens = ["<unk>", "<s>", "</s>"]
-        pairs = [text("tokenizer.chat_template") + struct.pack("<I", 8) + text("{{ bos_token }}{{ messages[0].content }}"),
-                 text("tokenizer.ggml.bos_token_id") + struct.pack("<II", 4, 1),
-                 text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, len(tokens)) + b"".join(map(text, tokens))]
-        gguf = self.folder / "model.gguf"
-        gguf.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs)) + b"".join(pairs))
-        self.assert_prompt("<s>Grüße", "--template", gguf)
+        special = {"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>"]}
+        file = self.folder / "model.gguf"
+        file.write_bytes(gguf({"tokenizer.chat_template": "{{ bos_token }}{{ messages[0].content }}"} | special))
+        self.assert_prompt("<s>Grüße", "--template", file)
         self.assert_prompt("<s>Grüße", "--template", self.folder)
-        gguf.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs) - 1) + b"".join(pairs[1:]))
-        self.assert_fails(2, "has no chat_template", "--template", gguf)
-        gguf.write_bytes(b"GGUF")
-        self.assert_fails(2, "model.gguf", "--template", gguf)
+        file.write_bytes(gguf(special))
+        self.assert_fails(2, "has no chat_template", "--template", file)
+        file.write_bytes(b"GGUF")
+        self.assert_fails(2, "model.gguf", "--template", file)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ constexpr uint32_t kCpuBatchedTokensDefault = 512;
 constexpr uint32_t kSimBatchedTokensDefault = 8'192;
 
 std::string default_model_name(const std::string& model) {
-  if (!std::filesystem::is_directory(model)) {
+  if (!std::filesystem::exists(model)) {
     return model;  // ORG/NAME as typed
   }
   const auto path = std::filesystem::canonical(model);
-  return path.filename().string();
+  return std::filesystem::is_directory(path) ? path.filename().string() : path.stem().string();
 }
 
 /// Rows of the model's embedding: config.json's vocab_size, which may be more than the tokenizer

@@ -106,7 +106,7 @@ Result<std::optional<ModelChat>> find_model_chat(const fs::path& path) {
 
 Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir) {
   const fs::path dir(model_dir);
-  if (!fs::is_directory(dir)) {
+  if (!fs::exists(dir)) {
     return Error(Code::kNotFound, "model folder '" + model_dir + "' does not exist");
   }
   auto assets = std::make_shared<ModelAssets>();

@@ -39,9 +39,9 @@ struct ModelChat {
 /// without a folder); nothing if that has none. Blocking.
 Result<std::optional<ModelChat>> find_model_chat(const std::filesystem::path& path);
 
-/// Reads tokenizer.json, the chat template and generation_config.json of a model folder. Blocking,
-/// milliseconds to a few hundred. kNotFound for a missing folder or tokenizer, else the reader's
-/// own error, naming the file.
+/// Reads tokenizer.json, the chat template and generation_config.json of a model folder, or what a
+/// .gguf file has of these. Blocking, milliseconds to a few hundred. kNotFound for a missing folder
+/// or tokenizer, else the reader's own error, naming the file.
 Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir);
 
 }  // namespace stator::frontend

@@ -262,6 +262,14 @@ Result<std::string> resolve_model(const std::string& model, const HubConfig& con
   if (fs::is_directory(model, ignored)) {
     return model;
   }
+  if (fs::is_regular_file(model, ignored)) {
+    if (fs::path(model).extension() == ".gguf") {
+      return model;
+    }
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("MODEL '{}' is a file: give the folder it is in, or a .gguf file", model));
+  }
   if (!is_hub_name(model)) {
     return Error(Code::kNotFound,
                  fmt::format("MODEL '{}' is neither a folder nor a hub name like ORG/NAME", model));

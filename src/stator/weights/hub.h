@@ -26,13 +26,13 @@ void describe(ConfigSchema& schema, HubConfig& config);
 /// Told about a running download: file name, bytes so far, bytes in all (0 = unknown).
 using HubProgress = std::function<void(std::string_view file, uint64_t done, uint64_t total)>;
 
-/// The folder that holds MODEL: itself if it is a folder, else "ORG/NAME" looked up in the Hugging
-/// Face cache layout (models--ORG--NAME/refs, snapshots, blobs) and downloaded there when missing,
-/// with resume of partial files and verification of their checksums. Blocking.
+/// What holds MODEL: itself if it is a folder or a .gguf file, else "ORG/NAME" looked up in the
+/// Hugging Face cache layout (models--ORG--NAME/refs, snapshots, blobs) and downloaded there when
+/// missing, with resume of partial files and verification of their checksums. Blocking.
 ///
-/// kNotFound: neither a folder nor a model the hub or the cache knows; kInvalidArgument: not a
-/// possible name; kUnavailable: hub not reachable; kCorrupt: checksum mismatch after download (the
-/// bad file is removed). Messages say what to change.
+/// kNotFound: neither a folder nor a model the hub or the cache knows; kInvalidArgument: another
+/// file or not a possible name; kUnavailable: hub not reachable; kCorrupt: checksum mismatch after
+/// download (the bad file is removed). Messages say what to change.
 Result<std::string> resolve_model(const std::string& model, const HubConfig& config,
                                   const HubProgress& progress);
 

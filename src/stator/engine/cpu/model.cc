@@ -208,11 +208,17 @@ Result<std::shared_ptr<const Model>> make_model(ModelConfig config, GenerationDe
 
 Result<std::shared_ptr<const Model>> load_model(const std::string& folder) {
   const std::string context = fmt::format("loading model {}", folder);
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(folder, ignored)) {
+    return Error(Code::kUnsupported,
+                 context +
+                     ": the cpu engine reads folders with safetensors weights; serve a GGUF "
+                     "file with llama-server and --engine llamacpp");
+  }
   STATOR_TRY(const std::string config_json, read_text(folder + "/config.json"), context);
   STATOR_TRY(ModelConfig config, parse_model_config(config_json), context);
   std::string generation_json;
   const std::string generation_path = folder + "/generation_config.json";
-  std::error_code ignored;
   if (std::filesystem::exists(generation_path, ignored)) {
     STATOR_TRY(generation_json, read_text(generation_path), context);
   }
