@@ -28,7 +28,7 @@ endfunction()
 # The cache keeps what did not change from one link to the next.
 function(stator_link_with_lto target)
   if(STATOR_LTO)
-    target_link_options(${target} PRIVATE -flto=thin -Wl,--fat-lto-objects -Wl,--lto-O3
+    target_link_options(${target} PRIVATE -fuse-ld=lld -flto=thin -Wl,--fat-lto-objects -Wl,--lto-O3
       -Wl,--thinlto-cache-dir=${CMAKE_BINARY_DIR}/lto -Wl,--thinlto-cache-policy=cache_size_bytes=512m)
   endif()
 endfunction()
