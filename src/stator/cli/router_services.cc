@@ -12,6 +12,7 @@
 #include "stator/cli/command.h"
 #include "stator/cli/discovered_workers.h"
 #include "stator/cli/event_carrier.h"
+#include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
 #include "stator/core/log.h"
@@ -332,6 +333,7 @@ Status run_router(Invocation& invocation) {
   STATOR_TRY(const ServiceSettings service, read_settings(invocation));
   SystemClock clock;
   Metrics metrics;
+  add_process_metrics(metrics);
   Signals signals;
   STATOR_TRY(const auto sources, events::ZmqSources::start(clock, metrics));
   STATOR_TRY(const auto broker, open_event_carrier(invocation.settings.events, "router", metrics));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "stator/cli/command.h"
+#include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
 #include "stator/cli/system_server.h"
@@ -49,6 +50,7 @@ Status run_serve(Invocation& invocation) {
   const Settings& settings = invocation.settings;
   SystemClock clock;
   Metrics metrics;
+  add_process_metrics(metrics);
   Signals signals;
   // The port first: a taken one should be told before seconds of loading.
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));
@@ -100,6 +102,7 @@ Status run_frontend(Invocation& invocation) {
   }
   SystemClock clock;
   Metrics metrics;
+  add_process_metrics(metrics);
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
   STATOR_TRY(const auto broker, open_event_carrier(settings.events, "frontend", metrics));

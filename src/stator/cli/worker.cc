@@ -8,6 +8,7 @@
 
 #include "stator/cli/command.h"
 #include "stator/cli/event_carrier.h"
+#include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
 #include "stator/cli/system_server.h"
@@ -183,6 +184,7 @@ Status run_worker(Invocation& invocation) {
   }
   SystemClock clock;
   Metrics metrics;
+  add_process_metrics(metrics);
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
   // Outlives everything that talks to it.

@@ -220,18 +220,25 @@ void Metrics::gauge_callback(std::string_view name, std::string_view help,
   series(family(name, help, "gauge"), labels).read = std::move(read);
 }
 
+void Metrics::counter_callback(std::string_view name, std::string_view help,
+                               const MetricLabels& labels, std::function<double()> read) {
+  const MutexLock lock(mutex_);
+  series(family(name, help, "counter"), labels).read = std::move(read);
+}
+
 void Metrics::render_series(std::string& out, const Family& family, const Series& series) const {
   auto sink = std::back_inserter(out);
   const std::string braces = series.labels.empty() ? "" : "{" + series.labels + "}";
+  if (series.read) {
+    fmt::format_to(sink, "{}{} ", family.name, braces);
+    return;
+  }
   if (family.type == "counter") {
     fmt::format_to(sink, "{}{} {}\n", family.name, braces, sum(series.slot));
     return;
   }
   if (family.type == "gauge") {
-    fmt::format_to(sink, "{}{} ", family.name, braces);
-    if (!series.read) {
-      out += render_number(series.gauge.load()) + "\n";
-    }
+    fmt::format_to(sink, "{}{} {}\n", family.name, braces, render_number(series.gauge.load()));
     return;
   }
   const std::string_view comma = series.labels.empty() ? "" : ",";

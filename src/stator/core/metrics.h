@@ -91,6 +91,10 @@ class Metrics {
   void gauge_callback(std::string_view name, std::string_view help, const MetricLabels& labels,
                       std::function<double()> read);
 
+  /// The same for a count that somebody else keeps: it must never fall.
+  void counter_callback(std::string_view name, std::string_view help, const MetricLabels& labels,
+                        std::function<double()> read);
+
   /// The series is no longer shown: what it counted is gone. Its place is taken by the next new
   /// series of that name, so a name costs what it needed at most at once. Handles to it must not be
   /// used any more. A scrape under way may still call `read` of a gauge_callback: it should own

@@ -74,6 +74,15 @@ TEST(Metrics, ACallbackGaugeIsReadAtScrapeTime) {
   EXPECT_THAT(metrics.render(), HasSubstr("depth 7\n"));
 }
 
+TEST(Metrics, ACallbackCounterIsReadAtScrapeTime) {
+  Metrics metrics;
+  double value = 1;
+  metrics.counter_callback("seconds_total", "time", {{"k", "v"}}, [&value] { return value; });
+  value = 2.5;
+  EXPECT_THAT(metrics.render(), HasSubstr("# TYPE seconds_total counter\n"
+                                          "seconds_total{k=\"v\"} 2.5\n"));
+}
+
 TEST(Metrics, ARemovedSeriesIsNotShownAndItsPlaceIsReused) {
   Metrics metrics;
   constexpr std::array kBounds = {1.0};
