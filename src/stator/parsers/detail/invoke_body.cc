@@ -30,6 +30,7 @@ namespace {
 
 enum Mark : int {
   kOpen,
+  kCallOpen,
   kClose,
   kCallEnd,
   kInvoke,
@@ -37,6 +38,7 @@ enum Mark : int {
   kParameter,
   kParameterEnd,
   kTagEnd,
+  kSeparator,
 };
 
 /// Longest list of attributes.
@@ -47,6 +49,7 @@ struct InvokeMachine final : BodyMachine {
   std::unique_ptr<Body> start() const override;
 
   MarkerSet markers;
+  MarkerSet between;  // invokes: `markers`, and those that mean nothing
   MarkerSet tag_ends;
   std::string call_name;
   std::string parameter_name;
@@ -61,6 +64,7 @@ const std::string& first_or(const std::vector<std::string>& words, const std::st
 
 InvokeMachine::InvokeMachine(const BodyContext& context)
     : markers(context.options.special_markers),
+      between(context.options.special_markers),
       tag_ends(context.options.special_markers),
       call_name(first_or(context.spec.find_words("call_name"), "name")),
       parameter_name(first_or(context.spec.find_words("parameter_name"), "name")),
@@ -70,14 +74,17 @@ InvokeMachine::InvokeMachine(const BodyContext& context)
   type_name = text_if.substr(0, text_if.find('='));
   text_value = text_if.substr(std::min(type_name.size() + 1, text_if.size()));
   tag_ends.add(spec.find_markers("tag_end"), kTagEnd);
-  markers.add(spec.find_markers("invoke_begin"), kInvoke);
-  markers.add(spec.find_markers("invoke_end"), kInvokeEnd);
-  markers.add(spec.find_markers("parameter_begin"), kParameter);
-  markers.add(spec.find_markers("parameter_end"), kParameterEnd);
-  markers.add(spec.find_markers("section_begin"), kOpen);
-  markers.add(spec.find_markers("call_begin"), kOpen);
-  markers.add(spec.find_markers("section_end"), kClose);
-  markers.add(spec.find_markers("call_end"), kCallEnd);
+  for (MarkerSet* set : {&markers, &between}) {
+    set->add(spec.find_markers("invoke_begin"), kInvoke);
+    set->add(spec.find_markers("invoke_end"), kInvokeEnd);
+    set->add(spec.find_markers("parameter_begin"), kParameter);
+    set->add(spec.find_markers("parameter_end"), kParameterEnd);
+    set->add(spec.find_markers("section_begin"), kOpen);
+    set->add(spec.find_markers("call_begin"), kCallOpen);
+    set->add(spec.find_markers("section_end"), kClose);
+    set->add(spec.find_markers("call_end"), kCallEnd);
+  }
+  between.add(spec.find_markers("stray"), kSeparator);
 }
 
 class InvokeBody final : public Body {
@@ -119,8 +126,9 @@ class InvokeBody final : public Body {
   bool is_json_value_ = false;
   size_t parameters_ = 0;
   size_t scanned_bytes_ = 0;   // of the held value, without a marker
+  bool in_header_ = false;     // between call_begin and its invoke stands the kind of call
   bool is_json_done_ = false;  // the bare object is complete
-  bool is_noisy_ = false;      // something stands between the parameters, or behind the object
+  bool is_noisy_ = false;      // something stands between tags, or behind the object
   JsonStream json_;
 };
 
@@ -160,11 +168,16 @@ Progress InvokeBody::step(Window& in, CallWriter& out) {
 
 InvokeBody::Go InvokeBody::section(Window& in, CallWriter& out) {
   MarkerSet::Hit hit;
-  if (in_section_) {
-    hit = machine_.markers.find(in);  // text in between names the kind of call, or is noise
+  if (in_section_ || in_header_) {
+    hit = machine_.between.find(in);
+    const std::string_view before = in.rest().substr(0, hit.offset);
+    if (!in_header_ && !is_noisy_ && leading_space(before) < before.size()) {
+      out.recovered(Recovery::kMalformedBody);
+      is_noisy_ = true;
+    }
   } else {
     const size_t space = leading_space(in.rest());
-    const auto match = machine_.markers.match_at(in, space, hit);
+    const auto match = machine_.between.match_at(in, space, hit);
     hit.offset = space;
     if (space > kMaxHeldSpaceBytes ||
         (match == MarkerSet::Match::kNo && space < in.rest().size())) {
@@ -183,12 +196,18 @@ InvokeBody::Go InvokeBody::section(Window& in, CallWriter& out) {
     case kOpen:
       in_section_ = true;
       break;
+    case kCallOpen:
+      in_header_ = true;
+      break;
+    case kSeparator:
+      break;
     case kClose:
       return Go::kDone;
     case kInvoke:
       at_ = At::kInvokeTag;
       break;
     case kCallEnd:
+      in_header_ = false;
       break;
     default:
       out.recovered(Recovery::kStrayMarker);
@@ -246,6 +265,7 @@ std::string InvokeBody::read_attribute(std::string_view tag, std::string_view na
 /// The call cannot be read any further.
 InvokeBody::Go InvokeBody::broken(CallWriter& out) {
   out.give_up(Recovery::kMalformedBody);
+  is_noisy_ = true;  // the rest of it is counted already
   at_ = At::kSection;
   return Go::kOn;
 }
@@ -259,7 +279,7 @@ InvokeBody::Go InvokeBody::invoke_tag(Window& in, CallWriter& out) {
   in.consume(end.offset + end.length_bytes);
   out.begin_call(name_);
   parameters_ = 0;
-  is_json_done_ = is_noisy_ = false;
+  is_json_done_ = is_noisy_ = in_header_ = false;
   json_ = JsonStream();
   at_ = At::kInvoke;
   return Go::kOn;
@@ -296,7 +316,7 @@ InvokeBody::Go InvokeBody::invoke(Window& in, CallWriter& out) {
     at_ = At::kTag;
     return Go::kOn;
   }
-  if (hit.role == kParameterEnd || hit.role == kOpen) {
+  if (hit.role == kParameterEnd || hit.role == kOpen || hit.role == kCallOpen) {
     in.consume(hit.length_bytes);
     out.recovered(Recovery::kStrayMarker);
     return Go::kOn;

@@ -7,6 +7,7 @@
 #include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/contains.h"
 #include "stator/parsers/detail/json_stream.h"
+#include "stator/parsers/tool_schemas.h"
 
 // Calls as JSON objects: one, several one after the other, or in an array.
 //
@@ -38,7 +39,8 @@ struct JsonCallsMachine final : BodyMachine {
   std::vector<std::string> name_keys;
   std::vector<std::string> argument_keys;
   std::vector<std::string> no_calls;
-  bool has_closer = false;  // calls end with a marker, always
+  const ToolSchemas* schemas = nullptr;  // of the parser's options; may be null
+  bool has_closer = false;               // calls end with a marker, always
   bool empty_arguments = false;
   bool name_is_key = false;
 };
@@ -85,6 +87,7 @@ class JsonCallsBody final : public Body {
 
   Go malformed(CallWriter& out);
   bool skip_space(Window& in);
+  bool is_declared() const;
   void begin_object();
   Member member_of(std::string_view key) const;
   void forward(CallWriter& out);
@@ -114,6 +117,7 @@ JsonCallsMachine::JsonCallsMachine(const BodyContext& context)
       name_keys(context.spec.find_words("name_keys")),
       argument_keys(context.spec.find_words("argument_keys")),
       no_calls(context.spec.find_words("no_calls")),
+      schemas(context.options.schemas.get()),
       empty_arguments(context.spec.has_flag("empty_arguments")),
       name_is_key(context.spec.has_flag("name_is_key")) {
   const FamilySpec& spec = context.spec;
@@ -128,6 +132,9 @@ JsonCallsMachine::JsonCallsMachine(const BodyContext& context)
                !(spec.find_markers("section_end").empty() && spec.find_markers("call_end").empty());
   if (name_keys.empty()) {
     name_keys = {"name"};
+  }
+  if (has_closer) {
+    after.hold_at_end();
   }
   if (argument_keys.empty()) {
     argument_keys = {"arguments", "parameters"};
@@ -545,14 +552,18 @@ JsonCallsBody::Go JsonCallsBody::next(Window& in, CallWriter& out) {
   return match == MarkerSet::Match::kYes ? object_done(out) : malformed(out);
 }
 
+bool JsonCallsBody::is_declared() const {
+  return has_name_ && (machine_.schemas == nullptr || machine_.schemas->contains(name_));
+}
+
 /// The closing brace of a call: whatever is missing is missing for good.
 JsonCallsBody::Go JsonCallsBody::object_done(CallWriter& out) {
   at_ = in_array_ ? At::kItem : At::kAfter;
   if (begun_) {
     return Go::kOn;
   }
-  if (!marked_ && !committed_ && !(has_name_ && machine_.empty_arguments)) {
-    return Go::kNotACall;
+  if (!marked_ && !committed_ && !(machine_.empty_arguments && is_declared())) {
+    return Go::kNotACall;  // an answer in JSON may have a name, too
   }
   if (!has_name_) {
     out.recovered(Recovery::kMissingName);
@@ -598,11 +609,16 @@ JsonCallsBody::Go JsonCallsBody::after(Window& in) {
     at_ = At::kItem;
     return Go::kOn;
   }
-  if (!marked_ || !machine_.has_closer) {
+  if (!marked_ || !machine_.has_closer || call == in.rest().size()) {
     return Go::kDone;
   }
-  at_ = At::kGarbage;
-  return Go::kOn;
+  const bool is_surplus = in.rest()[call] == '}' || in.rest()[call] == ']';
+  if (is_surplus ||
+      (call > space && machine_.after.match_at(in, call, hit) != MarkerSet::Match::kNo)) {
+    in.consume(call + (is_surplus ? 1 : 0));
+    return Go::kOn;
+  }
+  return Go::kDone;  // the closer was forgotten, or text slipped in before it
 }
 
 JsonCallsBody::Go JsonCallsBody::garbage(Window& in, CallWriter& /*out*/) {

@@ -377,7 +377,10 @@ NamedJsonBody::Go NamedJsonBody::after_arguments(Window& in) {
       if (!machine_.has_closer) {
         return Go::kDone;
       }
-      at_ = At::kGarbage;  // the call is complete: what still stands before its end is nothing
+      if (in.rest()[space] != '}' && in.rest()[space] != ']') {
+        return Go::kDone;  // the closer was forgotten, or text slipped in before it
+      }
+      in.consume(space + 1);
       return Go::kOn;
     case MarkerSet::Match::kYes:
       break;

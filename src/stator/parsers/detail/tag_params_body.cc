@@ -46,7 +46,7 @@ struct TagParamsMachine final : BodyMachine {
 
   MarkerSet framing;     // around calls
   MarkerSet name_ends;   // name_end, and what shows that it is missing
-  MarkerSet parameters;  // key_begin, and the ends of the call
+  MarkerSet parameters;  // key_begin, and what shows that the call is over
   MarkerSet key_ends;
   MarkerSet value_begins;
   MarkerSet value_ends;
@@ -105,6 +105,7 @@ class TagParamsBody final : public Body {
   bool in_section_ = false;
   bool committed_ = false;  // the grammar has started: this is a call, or a broken one
   bool begun_ = false;
+  bool is_noisy_ = false;  // text stands between the parameters
   std::string name_;
   std::string key_;
   std::string value_;
@@ -145,6 +146,9 @@ TagParamsMachine::TagParamsMachine(const BodyContext& context)
   add_ends(name_ends);
   add(parameters, "key_begin", kKeyBegin);
   add_ends(parameters);
+  if (!strict) {
+    add(parameters, "section_begin", kSectionBegin);
+  }
   add(key_ends, "key_end", kKeyEnd);
   add(key_ends, "key_begin", kKeyBegin);
   add_ends(key_ends);
@@ -243,7 +247,7 @@ TagParamsBody::Go TagParamsBody::between(Window& in, CallWriter& out) {
   in_section_ = in_section_ || hit.role == kSectionBegin;
   if (hit.role == kCallBegin || (hit.role == kSectionBegin && machine_.name_in_section)) {
     at_ = At::kName;
-    begun_ = false;
+    begun_ = is_noisy_ = false;
     arguments_.clear();
     committed_ = committed_ || (in_section_ && hit.role == kCallBegin);
   }
@@ -289,6 +293,10 @@ TagParamsBody::Go TagParamsBody::parameters(Window& in, CallWriter& out) {
       if (machine_.strict) {
         return malformed(out);
       }
+      if (!is_noisy_) {
+        out.recovered(Recovery::kRepairedArguments);
+        is_noisy_ = true;
+      }
       in.consume(machine_.parameters.find(in, 1).offset);
       return in.empty() ? Go::kMore : Go::kOn;
     case MarkerSet::Match::kYes:
@@ -298,6 +306,9 @@ TagParamsBody::Go TagParamsBody::parameters(Window& in, CallWriter& out) {
     in.consume(hit.length_bytes);
     at_ = At::kKey;
     return Go::kOn;
+  }
+  if (hit.role == kSectionBegin) {  // of the next call: this one's end was forgotten
+    out.recovered(Recovery::kRepairedArguments);
   }
   write_call(out);
   in.consume(hit.role == kCallEnd ? hit.length_bytes : 0);
