@@ -285,6 +285,8 @@ Value Interpreter::get_object_attribute(const Value& value, std::string_view nam
         return bind_method(value, name, method);
       }
       break;
+    case Object::Type::kRange:
+      return get_range_attribute(value, name);
     case Object::Type::kCycler:
       if (name == "next") {
         return bind_method(value, name, cycler_next);
@@ -299,6 +301,23 @@ Value Interpreter::get_object_attribute(const Value& value, std::string_view nam
       break;
     default:
       break;
+  }
+  return Value::undefined(name, Kind::kObject);
+}
+
+Value Interpreter::get_range_attribute(const Value& value, std::string_view name) {
+  const auto& range = static_cast<const RangeObject&>(value.as_object());
+  if (name == "start") {
+    return Value::integer(range.start);
+  }
+  if (name == "stop") {
+    return Value::integer(range.stop);
+  }
+  if (name == "step") {
+    return Value::integer(range.step);
+  }
+  if (name == "index" || name == "count") {
+    return bind_method(Value::list(list_range(range)), name, find_methods(name).on_list);
   }
   return Value::undefined(name, Kind::kObject);
 }
@@ -433,16 +452,18 @@ void Interpreter::bind_parameters(const MacroStmt& macro, const CallArguments& a
   auto* kwargs = DictData::make(arena_, 0);
   for (size_t i = 0; i < arguments.names.size(); ++i) {
     const std::string_view given = arguments.names[i];
-    const auto known = std::ranges::find(function.parameter_names, given);
-    if (known != function.parameter_names.end()) {
-      if (static_cast<size_t>(known - function.parameter_names.begin()) <
-          arguments.positional.size()) {
-        fail("macro '" + name + "' got multiple values for argument '" + std::string(given) + "'");
-      }
-    } else if (given == "caller" && (function.uses_caller || !function.uses_kwargs)) {
+    const auto known = static_cast<size_t>(std::ranges::find(function.parameter_names, given) -
+                                           function.parameter_names.begin());
+    if (known < count && known >= arguments.positional.size()) {
+      continue;  // bound above
+    }
+    const bool may_be_caller = function.uses_caller || !function.uses_kwargs;
+    if (known == count && given == "caller" && may_be_caller) {
       caller = arguments.named[i];
     } else if (function.uses_kwargs) {
       kwargs->set(arena_, Value::string(given), arguments.named[i]);
+    } else if (known < count) {
+      fail("macro '" + name + "' got multiple values for argument '" + std::string(given) + "'");
     } else {
       fail("macro '" + name + "' takes no keyword argument '" + std::string(given) + "'");
     }

@@ -178,8 +178,14 @@ Value filter_filesizeformat(Interpreter& interpreter, Value input, Args argument
   if (bytes == 1) {
     return Value::string("1 Byte");
   }
+  std::array<char, 350> digits{};
+  const auto write = [&](double value, int precision) {
+    const auto written = std::to_chars(digits.data(), digits.data() + digits.size(), value,
+                                       std::chars_format::fixed, precision);
+    return std::string(digits.data(), written.ptr);
+  };
   if (bytes < base) {
-    return interpreter.make_string(std::to_string(static_cast<int64_t>(bytes)) + " Bytes");
+    return interpreter.make_string(write(std::trunc(bytes) + 0.0, 0) + " Bytes");
   }
   static constexpr std::string_view kPrefixes = "kMGTPEZY";
   double unit = base * base;
@@ -188,11 +194,7 @@ Value filter_filesizeformat(Interpreter& interpreter, Value input, Args argument
     unit *= base;
     ++at;
   }
-  std::array<char, 350> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), base * bytes / unit,
-                                 std::chars_format::fixed, 1)
-                       .ptr;
-  std::string out(digits.data(), end);
+  std::string out = write(base * bytes / unit, 1);
   out += ' ';
   out += binary && at == 0 ? 'K' : kPrefixes[at];
   return interpreter.make_string(out + (binary ? "iB" : "B"));

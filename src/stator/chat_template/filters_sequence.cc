@@ -15,8 +15,8 @@ namespace {
 
 using Args = const CallArguments&;
 
-/// A path such as "function.name" or "0", followed with Jinja's getitem; `otherwise`, when not
-/// null, stands in for whatever is missing on the way.
+/// A path such as "function.name" or "0", followed with Jinja's getitem; `otherwise`, when neither
+/// null nor none, stands in for whatever is missing on the way.
 Value follow_path(Interpreter& interpreter, Value value, const Value& path,
                   const Value* otherwise = nullptr) {
   if (!path.is_string()) {
@@ -30,7 +30,7 @@ Value follow_path(Interpreter& interpreter, Value value, const Value& path,
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
     const bool is_index = error == std::errc{} && end == part.data() + part.size();
     value = interpreter.get_item(value, is_index ? Value::integer(index) : Value::string(part));
-    if (value.is_undefined() && otherwise != nullptr) {
+    if (value.is_undefined() && otherwise != nullptr && !otherwise->is_none()) {
       value = *otherwise;
     }
     if (dot == std::string_view::npos) {

@@ -46,7 +46,12 @@ Value filter_title(Interpreter& interpreter, Value input, Args) {
   std::string out;
   size_t start = 0;
   const auto flush = [&](size_t end) {
-    out += to_capitalized(text.substr(start, end - start));
+    const std::string_view word = text.substr(start, end - start);
+    size_t first = 0;
+    if (!word.empty()) {
+      next_code_point(word, first);
+    }
+    out += to_upper(word.substr(0, first)) + to_lower(word.substr(first));
     start = end;
   };
   for (size_t at = 0; at < text.size();) {
@@ -79,12 +84,11 @@ Value filter_join(Interpreter& interpreter, Value input, Args arguments) {
   const std::string_view separator =
       separator_value == nullptr ? "" : interpreter.text_of(*separator_value);
   const Value* attribute = arguments.get(1, "attribute");
-  const ListData* items = interpreter.iterate(input);
+  ListData* items = interpreter.iterate(input);  // once: a generator would be empty after that
   if (attribute != nullptr && !attribute->is_none()) {
     const std::string_view name = "attribute";
-    const Value mapped =
-        find_filter("map")(interpreter, input, CallArguments{{}, {&name, 1}, {attribute, 1}});
-    items = interpreter.iterate(mapped);
+    const CallArguments by_name{{}, {&name, 1}, {attribute, 1}};
+    items = interpreter.iterate(find_filter("map")(interpreter, Value::list(items), by_name));
   }
   std::string out;
   bool first = true;

@@ -227,7 +227,7 @@ Value filter_round(Interpreter& interpreter, Value input, Args arguments) {
   }
   const double scale = std::pow(10.0, static_cast<double>(digits));
   if (method == "ceil") {
-    return Value::number(std::ceil(*number * scale) / scale);
+    return Value::number(std::ceil(*number * scale) / scale + 0.0);  // Python has no -0 here
   }
   if (method == "floor") {
     return Value::number(std::floor(*number * scale) / scale);

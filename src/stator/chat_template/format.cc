@@ -156,7 +156,9 @@ void ReprWriter::write(const Value& value, int depth) {
       out_ += "Undefined";
       break;
     case Kind::kString:
+      out_ += value.is_markup() ? "Markup(" : "";
       write_string_repr(value.text(), out_);
+      out_ += value.is_markup() ? ")" : "";
       break;
     case Kind::kList:
       write_list(value.as_list(), "[", "]", depth);

@@ -17,6 +17,10 @@
 namespace stator::chat_template::detail {
 namespace {
 
+bool is_range(const Value& value) {
+  return value.is_object() && value.as_object().type == Object::Type::kRange;
+}
+
 /// The values of text % values, in the order asked for.
 class PercentArguments {
  public:
@@ -41,10 +45,10 @@ class PercentArguments {
     return *found;
   }
   void check_all_used() const {
-    const bool unused =
-        values_.kind() == Kind::kTuple
-            ? used_ < values_.as_list().size
-            : used_ == 0 && !values_.is_dict() && !values_.is_list() && !values_.is_undefined();
+    const bool unused = values_.kind() == Kind::kTuple
+                            ? used_ < values_.as_list().size
+                            : used_ == 0 && !values_.is_dict() && !values_.is_list() &&
+                                  !is_range(values_) && !values_.is_undefined();
     if (unused) {
       fail("not all arguments converted during string formatting");
     }

@@ -52,6 +52,9 @@ DictData* make_dict(Interpreter& interpreter, Args arguments) {
   auto* dict = DictData::make(arena, arguments.named.size());
   if (!arguments.positional.empty()) {
     const Value& source = arguments.positional[0];
+    if (source.is_undefined()) {
+      fail_undefined(source);
+    }
     if (source.is_dict()) {
       for (const auto& entry : source.as_dict().items()) {
         dict->set(arena, entry.key, entry.value);

@@ -103,7 +103,7 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& statement) {
       const auto& block = static_cast<const FilterBlockStmt&>(statement);
       enter(block.scope);
       const Value text = capture([&] { run_block(block.body); });
-      emit_value(evaluate_filter(*block.filter, &text));
+      emit_text(evaluate_filter(*block.filter, &text), "'filter' block");
       return Flow::kNext;
     }
     case StmtKind::kWith:
@@ -234,9 +234,17 @@ void Interpreter::run_call_block(const CallBlockStmt& statement) {
   std::ranges::copy(given.named, named);
   names[given.names.size()] = "caller";
   named[given.named.size()] = Value::object(caller);
-  emit_value(call(callee, CallArguments{given.positional,
-                                        {names, given.names.size() + 1},
-                                        {named, given.named.size() + 1}}));
+  const CallArguments arguments{
+      given.positional, {names, given.names.size() + 1}, {named, given.named.size() + 1}};
+  emit_text(call(callee, arguments), "'call' block");
+}
+
+/// Jinja2 joins what these blocks answer as it is, so anything but text fails there, too.
+void Interpreter::emit_text(const Value& value, std::string_view block) {
+  if (!value.is_string()) {
+    fail_operand("a " + std::string(block) + " must answer text, not", value);
+  }
+  append(value.text());
 }
 
 void Interpreter::emit_value(const Value& value) {

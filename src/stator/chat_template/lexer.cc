@@ -391,6 +391,8 @@ std::string unescape(std::string_view body, uint32_t line) {
       out += kBytes[found];
     } else if (name == 'x' || name == 'u' || name == 'U' || (name >= '0' && name <= '7')) {
       at += decode_numeric_escape(body.substr(at), out, line) - 1;
+    } else if (name == 'N') {
+      fail_at(line, "names of characters (\\N{…}) are not known; write the character itself");
     } else if (name != '\n') {  // a backslash before a line end joins the lines
       out += '\\';
       out += name;

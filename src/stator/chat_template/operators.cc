@@ -186,7 +186,9 @@ Value compute_reals(BinaryOperator op, double left, double right) {
     return Value::number(left / right);
   }
   double rest = std::fmod(left, right);
-  if (rest != 0.0 && (rest < 0.0) != (right < 0.0)) {
+  if (rest == 0.0) {
+    rest = std::copysign(0.0, right);
+  } else if ((rest < 0.0) != (right < 0.0)) {
     rest += right;
   }
   return Value::number(op == BinaryOperator::kModulo ? rest

@@ -483,8 +483,19 @@ CallSyntax Parser::parse_call_arguments() {
   return call;
 }
 
+/// Names of filters and tests may have dots; none of ours do, but what never runs may be unknown.
+Token Parser::expect_dotted_name(std::string_view what) {
+  Token name = expect(TokenType::kName, what);
+  while (skip_operator(".")) {
+    const Token part = expect(TokenType::kName, what);
+    name.text =
+        arena_.copy(std::string_view(std::string(name.text) + "." + std::string(part.text)));
+  }
+  return name;
+}
+
 FilterExpr* Parser::parse_filter(Expr* input) {
-  const Token name = expect(TokenType::kName, "the name of a filter");
+  const Token name = expect_dotted_name("the name of a filter");
   const FilterFunction function = find_filter(name.text);
   if (function == nullptr && conditional_depth_ == 0) {
     fail_at(name.line, "no filter named '" + std::string(name.text) + "'");
@@ -498,7 +509,7 @@ FilterExpr* Parser::parse_filter(Expr* input) {
 
 Expr* Parser::parse_test(Expr* input) {
   const bool negated = skip_name("not");
-  const Token name = expect(TokenType::kName, "the name of a test");
+  const Token name = expect_dotted_name("the name of a test");
   const TestFunction function = find_test(name.text);
   if (function == nullptr && conditional_depth_ == 0) {
     fail_at(name.line, "no test named '" + std::string(name.text) + "'");

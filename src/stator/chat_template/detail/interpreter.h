@@ -92,6 +92,7 @@ class Interpreter {
   void emit_sum(const ItemsExpr& sum);
   void emit_general_sum(const ItemsExpr& sum, size_t at, const Value& part, size_t start);
   void emit_value(const Value& value);
+  void emit_text(const Value& value, std::string_view block);
   void append(std::string_view text) {
     if (text.size() > limits_.output_bytes_max - out_.size()) [[unlikely]] {
       fail_output();
@@ -140,6 +141,7 @@ class Interpreter {
   Value call_loop(const LoopObject& loop, const CallArguments& arguments);
   Value call_object(Object& object, const CallArguments& arguments);
   Value get_object_attribute(const Value& value, std::string_view name);
+  Value get_range_attribute(const Value& value, std::string_view name);
   Value get_macro_attribute(const MacroStmt& macro, std::string_view name);
   ListData* list_range(const RangeObject& range);
   Value get_loop_attribute(LoopObject& loop, const Value& self, std::string_view name);

@@ -88,6 +88,7 @@ class Parser {
   void expect_operator(std::string_view text);
   void expect_name(std::string_view text);
   Token expect(TokenType type, std::string_view what);
+  Token expect_dotted_name(std::string_view what);
 
   template <typename T>
   T* make(T node) {

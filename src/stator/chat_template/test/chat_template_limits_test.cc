@@ -154,6 +154,10 @@ TEST(ChatTemplateLimits, LongSumsAreFine) {
   EXPECT_EQ(prompt->size(), 10'001U);
 }
 
+TEST(ChatTemplateLimits, NamesOfCharactersAreRefused) {
+  expect_error(R"({{ '\N{BULLET}' }})", Code::kInvalidArgument, "write the character itself");
+}
+
 TEST(ChatTemplateLimits, DeepJsonIsAnError) {
   Arena arena(size_t{64} << 20U);
   const auto deep = Value::from_json(repeated("[", 100'000), arena);
