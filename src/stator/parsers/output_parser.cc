@@ -107,6 +107,18 @@ bool step_start(const ParserPlan& plan, ChoiceState& state, Window& in) {
   }
   const size_t from = in.consumed();
   MarkerSet::Hit hit;
+  switch (plan.text_markers.match_at(in, space, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return false;
+    case MarkerSet::Match::kYes:  // an opener, of which a bracket may be the first byte
+      if (static_cast<Role>(hit.role) == Role::kCalls) {
+        state.at_start = false;
+        return true;
+      }
+      break;
+    case MarkerSet::Match::kNo:
+      break;
+  }
   switch (plan.start_markers.match_at(in, space, hit)) {
     case MarkerSet::Match::kMaybe:
       return false;

@@ -227,7 +227,13 @@ NamedJsonBody::Go NamedJsonBody::call_begins(Window& in, const MarkerSet::Hit& h
     if (next == std::string_view::npos) {
       return in.ending() ? Go::kNotACall : Go::kMore;
     }
-    if (in.rest()[next] == '[' || in.rest()[next] == '{') {
+    MarkerSet::Hit marker;  // may begin with a bracket, too
+    const auto match = machine_.framing.match_at(in, next, marker);
+    if (match == MarkerSet::Match::kMaybe) {
+      return Go::kMore;
+    }
+    const bool is_json = in.rest()[next] == '[' || in.rest()[next] == '{';
+    if (is_json && match == MarkerSet::Match::kNo) {
       json_calls_ = machine_.json_calls->start();
       return Go::kOn;
     }
