@@ -40,7 +40,7 @@ void give_back(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
   std::string_view text = raw;
   if (plan.keeps_opener) {
     state.kept_openers += state.opener_bytes > 0 && !state.handed_over ? 1 : 0;
-  } else {
+  } else if (!state.handed_over) {  // a thought may be about the marker
     text.remove_prefix(std::min(state.opener_bytes, text.size()));
   }
   if (state.opener_bytes > 0 || state.at_start) {  // a bracket in prose is nothing to count
@@ -110,8 +110,8 @@ bool step_start(const ParserPlan& plan, ChoiceState& state, Window& in) {
   switch (plan.text_markers.match_at(in, space, hit)) {
     case MarkerSet::Match::kMaybe:
       return false;
-    case MarkerSet::Match::kYes:  // an opener, of which a bracket may be the first byte
-      if (static_cast<Role>(hit.role) == Role::kCalls) {
+    case MarkerSet::Match::kYes:  // of a marker, too, a bracket may be the first byte
+      if (static_cast<Role>(hit.role) != Role::kPerhaps) {
         state.at_start = false;
         return true;
       }

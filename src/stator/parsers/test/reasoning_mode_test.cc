@@ -75,7 +75,7 @@ TEST(ReasoningMode, FollowsTheFamilyAndTheRequest) {
 }
 
 TEST(ReasoningMode, KnowsTheOtherSwitches) {
-  EXPECT_EQ(mode_of("mistral", "[/INST]", {.reasoning_effort = "high"}), kInside);
+  EXPECT_EQ(mode_of("mistral", "[/INST]", {.reasoning_effort = "high"}), kOn);
   EXPECT_EQ(mode_of("mistral", "[/INST]", {.reasoning_effort = "none"}), kOff);
   EXPECT_EQ(mode_of("minimax_m3", "", {.thinking_mode = "disabled"}), kOff);
   EXPECT_EQ(mode_of("minimax_m3", "", {.thinking_mode = "enabled"}), kOn);
