@@ -152,7 +152,10 @@ void append_coerced(std::string& out, std::string_view text, const ValueSchema* 
   const bool wanted = std::ranges::any_of(
       kinds, [&](ValueKind one) { return one != ValueKind::kString && fits(kind, value, one); });
   const bool may_be_text = std::ranges::find(kinds, ValueKind::kString) != kinds.end();
-  if (!value.empty() && (wanted || !may_be_text)) {
+  const bool is_bit = !wanted && !may_be_text && (value == "0" || value == "1");
+  if (is_bit && schema->allows(ValueKind::kBoolean)) {
+    out += value == "1" ? "true" : "false";
+  } else if (!value.empty() && (wanted || !may_be_text)) {
     out += value;
   } else {
     append_json_string(out, text);

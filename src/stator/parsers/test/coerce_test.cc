@@ -37,6 +37,14 @@ TEST(Coerce, ReadsJsonThenPythonThenText) {
   EXPECT_EQ(coerce("many", {ValueKind::kInteger}), "\"many\"");
 }
 
+TEST(Coerce, TakesOneAndZeroForBooleans) {
+  EXPECT_EQ(coerce("1", {ValueKind::kBoolean}), "true");
+  EXPECT_EQ(coerce(" 0 ", {ValueKind::kBoolean, ValueKind::kNull}), "false");
+  EXPECT_EQ(coerce("1", {ValueKind::kBoolean, ValueKind::kInteger}), "1");
+  EXPECT_EQ(coerce("1", {ValueKind::kBoolean, ValueKind::kString}), "\"1\"");
+  EXPECT_EQ(coerce("2", {ValueKind::kBoolean}), "2");
+}
+
 TEST(Coerce, TriesSeveralTypesAndTextLast) {
   const std::vector<ValueKind> number_or_text = {ValueKind::kString, ValueKind::kInteger};
   EXPECT_EQ(coerce("5", number_or_text), "5");
