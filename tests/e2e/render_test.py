@@ -51,6 +51,11 @@ class Render(unittest.TestCase):
         self.assert_prompt("<s>[user]Grüße[assistant]", "--template", config)
         self.assert_prompt("<s>[user]Grüße[assistant]", "--template", self.folder / "tokenizer_config.json")
 
+    def test_numbers_beyond_a_double_are_infinite(self):
+        self.template.write_text("{{ x }} {{ x|tojson }}")
+        body = '{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"x": -1e999}}'
+        self.assert_prompt("-inf -Infinity", "--template", self.template, body=body)
+
     def test_request_switches_reach_the_template(self):
         tools = [{"type": "function", "function": {"name": "f"}}]
         kwargs = {"mood": "calm"}

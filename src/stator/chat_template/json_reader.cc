@@ -251,6 +251,15 @@ Value Reader::read_value(int depth) {
       return read_literal("false", Value::boolean(false));
     case 'n':
       return read_literal("null", Value::none());
+    case 'N':
+      return read_literal("NaN", Value::number(std::numeric_limits<double>::quiet_NaN()));
+    case 'I':
+      return read_literal("Infinity", Value::number(std::numeric_limits<double>::infinity()));
+    case '-':
+      if (json_.substr(at_).starts_with("-I")) {
+        return read_literal("-Infinity", Value::number(-std::numeric_limits<double>::infinity()));
+      }
+      [[fallthrough]];
     default:
       return read_number();
   }

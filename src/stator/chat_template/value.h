@@ -149,9 +149,9 @@ class Value {
   }
 
   /// Reads JSON exactly: key order kept (a repeated key keeps its first place and last value),
-  /// integers of any width kept, strings without escapes alias `json`. A lone surrogate escape
-  /// becomes U+FFFD. Nesting deeper than 128, invalid UTF-8, trailing text: kInvalidArgument with
-  /// the byte offset. Arena full: kTooLarge.
+  /// integers of any width kept, strings without escapes alias `json`. NaN, Infinity and -Infinity
+  /// are numbers, as in Python; a lone surrogate escape becomes U+FFFD. Nesting deeper than 128,
+  /// invalid UTF-8, trailing text: kInvalidArgument with the byte offset. Arena full: kTooLarge.
   static Result<Value> from_json(std::string_view json, Arena& arena);
   /// As Python's json.dumps(value, ensure_ascii=False). For trees made by from_json.
   std::string to_python_json() const;

@@ -20,6 +20,7 @@ TEST(Value, JsonKeepsOrderAndSpelling) {
   EXPECT_EQ(round_trip("123456789012345678901234567890"), "123456789012345678901234567890");
   EXPECT_EQ(round_trip("[1.0,1e-7,1E22,-0.0,1.5e300,1e999,-1e999,1e-999]"),
             "[1.0, 1e-07, 1e+22, -0.0, 1.5e+300, Infinity, -Infinity, 0.0]");
+  EXPECT_EQ(round_trip("[NaN, Infinity, -Infinity]"), "[NaN, Infinity, -Infinity]");
   EXPECT_EQ(round_trip(R"(["\u0041\n\"\\\/\u00e9\ud83d\ude00\ud800x"])"), R"(["A\n\"\\/é😀�x"])");
 }
 
@@ -54,9 +55,9 @@ TEST(Value, LargeObjectsFindEveryKey) {
 
 TEST(Value, BrokenJsonIsAnError) {
   for (const std::string_view json :
-       {"",        " ",         "{",   "[1,]", "{\"a\"}", "{\"a\":}", "{a:1}", "tru",
-        "01",      "1.",        ".5",  "-",    "1e",      "+1",       "\"a",   "\"\x01\"",
-        "\"\\x\"", "\"\\u12\"", "1 2", "[1}",  "nul",     "--1",      "1e5.5"}) {
+       {"",    " ",   "{",   "[1,]", "{\"a\"}", "{\"a\":}", "{a:1}",    "tru",     "01",
+        "1.",  ".5",  "-",   "1e",   "+1",      "\"a",      "\"\x01\"", "\"\\x\"", "\"\\u12\"",
+        "1 2", "[1}", "nul", "--1",  "1e5.5",   "Inf",      "-Inf",     "nan"}) {
     Arena arena(size_t{1} << 20U);
     const auto value = Value::from_json(json, arena);
     ASSERT_FALSE(value) << json;
