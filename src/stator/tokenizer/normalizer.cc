@@ -238,13 +238,28 @@ void append_escaped(std::string_view text, bool collapses, bool& after_space, st
   }
 }
 
+/// Bytes of the longest text in `trie` that `text` starts with.
+size_t longest_prefix(const ByteTrie& trie, std::string_view text) {
+  size_t longest = 0;
+  uint32_t node = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    node = trie.child(node, static_cast<unsigned char>(text[at]));
+    if (node == ByteTrie::kNoNode) {
+      break;
+    }
+    longest = trie.value(node) == ByteTrie::kNoValue ? longest : at + 1;
+  }
+  return longest;
+}
+
 Result<std::string_view> run(const Normalizer::SentencePiece& step, std::string_view text, Run& run,
                              std::string& out) {
   bool after_space = true;  // the start of the text is like one
   for (size_t at = 0; at < text.size();) {
-    const uint32_t bytes = decode_at(text, at).bytes;
-    Charsmap::Match match{text.substr(at, bytes), bytes};
-    if (step.charsmap) {
+    const size_t kept = longest_prefix(step.kept, text.substr(at));
+    const size_t bytes = kept > 0 ? kept : decode_at(text, at).bytes;
+    Charsmap::Match match{text.substr(at, bytes), static_cast<uint32_t>(bytes)};
+    if (step.charsmap && kept == 0) {
       match = step.charsmap->longest_at(text, at).value_or(match);
     }
     append_escaped(match.replacement, step.collapses_spaces, after_space, out);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "stator/core/result.h"
+#include "stator/tokenizer/byte_trie.h"
 #include "stator/tokenizer/charsmap.h"
 #include "stator/tokenizer/regex.h"
 
@@ -62,6 +63,7 @@ struct Normalizer {
     std::optional<Charsmap> charsmap;
     bool adds_prefix;       ///< a space before the text
     bool collapses_spaces;  ///< also off the ends
+    ByteTrie kept = {};     ///< texts that the charsmap leaves alone
   };
   using Step =
       std::variant<ToForm, Lowercase, Strip, Prepend, ReplaceText, ReplaceMatches, MapBytes,

@@ -94,9 +94,7 @@ TokenTables make_token_tables(const VocabularyEntries& vocab, const std::vector<
 }
 
 /// Added tokens as they stand in normalized text, which is also how they are decoded.
-Result<std::vector<AddedToken>> as_normalized(const std::vector<AddedToken>& added,
-                                              const Normalizer& normalizer) {
-  std::vector<AddedToken> tokens = added;
+Status normalize_texts(const Normalizer& normalizer, std::vector<AddedToken>& tokens) {
   std::string buffer;
   for (AddedToken& token : tokens) {
     if (token.normalized) {
@@ -105,7 +103,7 @@ Result<std::vector<AddedToken>> as_normalized(const std::vector<AddedToken>& add
       token.content = std::string(content.text);
     }
   }
-  return tokens;
+  return {};
 }
 
 void make_matchers(const std::vector<AddedToken>& added, Pipeline& pipeline) {
@@ -186,7 +184,10 @@ Result<std::unique_ptr<const Pipeline>> assemble_pipeline(PipelineParts parts) {
   for (const AddedToken& token : added.tokens()) {
     pipeline->added_ids.insert_or_assign(token.content, token.id);
   }
-  STATOR_TRY(const auto tokens, as_normalized(added.tokens(), pipeline->normalizer));
+  std::vector<AddedToken> tokens = added.tokens();
+  if (!parts.added_texts_are_normalized) {
+    STATOR_CHECK(normalize_texts(pipeline->normalizer, tokens));
+  }
   make_matchers(tokens, *pipeline);
   pipeline->tokens = make_token_tables(vocab, tokens, parts.decoder);
   pipeline->decode_rules = parts.decoder.rules;

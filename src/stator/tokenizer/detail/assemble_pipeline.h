@@ -21,6 +21,8 @@ struct PipelineParts {
   /// Added tokens that the vocabulary does not have are numbered behind it in order, whatever ids
   /// they declare: the reference does so with a tokenizer.json.
   bool numbers_added_tokens = false;
+  /// The texts of added tokens with `normalized` are so already.
+  bool added_texts_are_normalized = false;
   std::vector<AddedToken> declared_tokens;  ///< from files beside; added if their content is not
   uint64_t fingerprint = 0;
 };

@@ -108,6 +108,15 @@ UnigramSpec make_unigram(const std::vector<Piece>& pieces) {
 
 Status add_normalizer(const SentencePieceVocabulary& vocabulary, Normalizer& normalizer) {
   Normalizer::SentencePiece step{std::nullopt, vocabulary.adds_prefix, vocabulary.collapses_spaces};
+  if (!vocabulary.cuts_at_user_defined) {
+    std::vector<std::pair<std::string_view, uint32_t>> kept;
+    for (const Piece& piece : vocabulary.pieces) {
+      if (piece.type == Type::kUserDefined) {
+        kept.emplace_back(piece.text, 0);
+      }
+    }
+    step.kept = ByteTrie(std::move(kept));
+  }
   if (!vocabulary.charsmap.empty()) {
     STATOR_TRY(step.charsmap, Charsmap::parse(vocabulary.charsmap));
   }
@@ -135,13 +144,16 @@ PipelineResult make_pipeline(const SentencePieceVocabulary& vocabulary) {
   }
   STATOR_CHECK(add_normalizer(vocabulary, parts.normalizer));
   parts.decoder.steps = {Decoder::Replace{std::string(kSpaceMark), " "}, Decoder::ByteFallback{}};
-  parts.decoder.rules.strip_count = vocabulary.adds_prefix ? 1 : 0;
+  parts.decoder.rules.strip_count = vocabulary.adds_prefix || vocabulary.collapses_spaces ? 1 : 0;
   parts.post_processor = {vocabulary.before, vocabulary.after};
   for (size_t id = 0; id < vocabulary.pieces.size(); ++id) {
-    if (auto token = as_added_token(vocabulary.pieces[id], static_cast<TokenId>(id))) {
+    const Piece& piece = vocabulary.pieces[id];
+    if (auto token = as_added_token(piece, static_cast<TokenId>(id))) {
+      token->normalized = !vocabulary.cuts_at_user_defined && piece.type == Type::kUserDefined;
       parts.added_tokens.push_back(*std::move(token));
     }
   }
+  parts.added_texts_are_normalized = true;
   parts.fingerprint = vocabulary.fingerprint;
   return assemble_pipeline(std::move(parts));
 }

@@ -32,7 +32,8 @@ struct SentencePieceVocabulary {
   std::string_view charsmap;  ///< empty: text stays as it is
   bool adds_prefix = true;
   bool collapses_spaces = false;
-  std::vector<TokenId> before;  ///< ids that surround a text (BOS, EOS)
+  bool cuts_at_user_defined = true;  ///< before normalizing; else they are found after it
+  std::vector<TokenId> before;       ///< ids that surround a text (BOS, EOS)
   std::vector<TokenId> after;
   uint64_t fingerprint = 0;
 };

@@ -330,6 +330,28 @@ TEST(SentencePieceModel, BpeMergesByScore) {
   EXPECT_THAT(ids_of(*tokenizer, "b  a"), ElementsAre(3, 5, 3, 6));
 }
 
+TEST(SentencePieceModel, UserDefinedPiecesDoNotCutTheText) {
+  SentencePieceFile file = sentencepiece_file(1);
+  const auto collapsing = load(file.bytes());
+  file.collapses_spaces = false;
+  const auto keeping = load(file.bytes());
+
+  EXPECT_THAT(ids_of(*collapsing, "<tool>ab <tool> a"), ElementsAre(3, 8, 7, 3, 8, 6));
+  EXPECT_THAT(ids_of(*keeping, "a  <tool>b"), ElementsAre(6, 3, 3, 8, 5));
+}
+
+TEST(SentencePieceModel, DecodingTakesTheSpaceOffThatEncodingAddsOrCollapses) {
+  const std::vector<TokenId> ids = {6, 6};
+  SentencePieceFile file = sentencepiece_file(1);
+  const auto text = [&] { return load(file.bytes())->decode(ids, SkipSpecial::kNo); };
+
+  EXPECT_EQ(text(), "a a");
+  file.adds_prefix = false;
+  EXPECT_EQ(text(), "a a");
+  file.collapses_spaces = false;
+  EXPECT_EQ(text(), " a a");
+}
+
 TEST(SentencePieceModel, RefusesOtherKinds) {
   EXPECT_THAT(error_of(sentencepiece_file(3).bytes(), Code::kUnsupported), HasSubstr("type 3"));
   EXPECT_THAT(error_of("\x0A\x7F", Code::kCorrupt), HasSubstr("SentencePiece"));
