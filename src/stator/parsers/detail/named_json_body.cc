@@ -44,6 +44,7 @@ struct NamedJsonMachine final : BodyMachine {
   std::vector<std::string> text_names;
   std::unique_ptr<const BodyMachine> json_calls;
   bool has_closer = false;
+  bool marks_name_end = false;  // by a special token: there is a call, or a broken one
   bool id_from_name = false;
   bool name_at_start = false;
 };
@@ -89,7 +90,7 @@ class NamedJsonBody final : public Body {
   At at_ = At::kBetween;
   bool in_section_ = false;
   bool started_ = false;    // some marker, or a name at the start, was read
-  bool committed_ = false;  // some call has been written
+  bool committed_ = false;  // some call has been written, or its name is certain
   std::string name_;
   std::string id_;
   JsonStream json_;
@@ -115,6 +116,9 @@ NamedJsonMachine::NamedJsonMachine(const BodyContext& context)
     set->add(spec.find_markers("call_end"), kCallEnd);
   }
   has_closer = !spec.find_markers("call_end").empty();
+  marks_name_end =
+      !has_closer && std::ranges::any_of(spec.find_markers("name_end"),
+                                         [](const Marker& one) { return one.special; });
   if (has_closer) {
     name_ends.hold_at_end();
     fences.hold_at_end();
@@ -164,7 +168,7 @@ NamedJsonBody::Go NamedJsonBody::dispatch(Window& in, CallWriter& out) {
 
 /// The call cannot be read. Where calls have closers it is removed, else it is text, or over.
 NamedJsonBody::Go NamedJsonBody::malformed(CallWriter& out) {
-  if (out.call_open() || machine_.has_closer) {
+  if (out.call_open() || machine_.has_closer || committed_) {
     out.give_up(Recovery::kMalformedBody);
   }
   if (!machine_.has_closer) {
@@ -296,6 +300,7 @@ NamedJsonBody::Go NamedJsonBody::name(Window& in, CallWriter& out) {
     return Go::kOn;
   }
   in.consume(hit.offset + (hit.role == kNameStop ? 0 : hit.length_bytes));
+  committed_ = committed_ || (machine_.marks_name_end && hit.role != kNameStop);
   at_ = hit.role == kIdBegin ? At::kId : At::kBeforeArguments;
   return Go::kOn;
 }
