@@ -129,9 +129,8 @@ void Charsmap::append_grapheme(std::string_view grapheme, std::string& out) cons
   }
 }
 
-bool Charsmap::append_mapped(std::string_view text, size_t bytes_max, std::string& out) const {
+void Charsmap::append_mapped(std::string_view text, size_t bytes_max, std::string& out) const {
   out.reserve(text.size());
-  bool keeps_start = true;
   int32_t state = 0;
   size_t begin = 0;  // of the current grapheme
   char32_t previous = 0;
@@ -139,14 +138,12 @@ bool Charsmap::append_mapped(std::string_view text, size_t bytes_max, std::strin
     const CodePoint code_point = decode_at(text, at);
     if (at > 0 && is_break(previous, code_point.value, state)) {
       append_grapheme(text.substr(begin, at - begin), out);
-      keeps_start = keeps_start && !out.empty();
       begin = at;
     }
     previous = code_point.value;
     at += code_point.bytes;
   }
   append_grapheme(text.substr(begin), out);
-  return keeps_start && !out.empty();
 }
 
 }  // namespace stator::tokenizer

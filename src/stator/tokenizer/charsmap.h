@@ -24,8 +24,8 @@ class Charsmap {
   static Result<Charsmap> parse(std::string_view bytes);
 
   /// Appends `text` (valid UTF-8) with replacements; stops soon after `out` has more than
-  /// `bytes_max`. Returns whether the first character left something.
-  bool append_mapped(std::string_view text, size_t bytes_max, std::string& out) const;
+  /// `bytes_max`.
+  void append_mapped(std::string_view text, size_t bytes_max, std::string& out) const;
 
   struct Match {
     std::string_view replacement;

@@ -218,8 +218,8 @@ Result<std::string_view> run(const Normalizer::Nmt&, std::string_view text, Run&
 
 Result<std::string_view> run(const Charsmap& step, std::string_view text, Run& run,
                              std::string& out) {
-  const bool keeps_start = step.append_mapped(text, run.bytes_max, out);
-  run.keeps_start = run.keeps_start && keeps_start;
+  // The start is kept even if the first characters left nothing: the reference loses count there.
+  step.append_mapped(text, run.bytes_max, out);
   if (out.size() > run.bytes_max) {
     return too_large(run.bytes_max);
   }

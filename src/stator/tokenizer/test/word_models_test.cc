@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/byte_trie.h"
 #include "stator/tokenizer/charsmap.h"
+#include "stator/tokenizer/normalizer.h"
 #include "stator/tokenizer/unigram_model.h"
 #include "stator/tokenizer/wordlevel_model.h"
 #include "stator/tokenizer/wordpiece_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
 
 namespace stator::tokenizer {
 namespace {
@@ -129,6 +134,23 @@ TEST(WordLevelModel, LooksUpWholeWords) {
             Code::kInvalidArgument);
 }
 
+TEST(Charsmap, RemovingTheFirstCharacterKeepsTheStart) {
+  std::array<uint32_t, 256> units{};  // "x" to nothing
+  units['x'] = 'x' | 1U << 8 | 0x80U << 10;
+  units['x' ^ 0x80] = 1U << 31;
+  std::string bytes("\0\4\0\0", 4);
+  bytes.append(reinterpret_cast<const char*>(units.data()), sizeof(units)).push_back('\0');
+  Normalizer normalizer;
+  normalizer.steps.emplace_back(Charsmap::parse(bytes).value());
+  std::string buffer;
+
+  const auto normalized = normalize(normalizer, "xab", buffer);
+
+  ASSERT_TRUE(normalized);
+  EXPECT_EQ(normalized->text, "ab");
+  EXPECT_TRUE(normalized->keeps_start);
+}
+
 TEST(Charsmap, BrokenTablesReplaceNothing) {
   // A root whose children lie beyond the table, and a replacement beyond the texts.
   const std::string far = std::string("\x04\0\0\0\0\0\0\x40", 8) + std::string("x\0", 2);
@@ -136,7 +158,7 @@ TEST(Charsmap, BrokenTablesReplaceNothing) {
   ASSERT_TRUE(map.has_value());
   std::string out;
 
-  EXPECT_TRUE(map->append_mapped("abc", 100, out));
+  map->append_mapped("abc", 100, out);
 
   EXPECT_EQ(out, "abc");
   EXPECT_EQ(Charsmap::parse("").error().code(), Code::kCorrupt);
