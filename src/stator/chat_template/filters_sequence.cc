@@ -338,6 +338,14 @@ Value filter_items(Interpreter& interpreter, Value input, Args) {
 }
 
 Value filter_first(Interpreter& interpreter, Value input, Args) {
+  const bool is_generator = input.kind() == Kind::kGenerator && !input.is_failed_generator();
+  if (is_generator && input.as_list().size > 1) {  // the others stay to be taken
+    ListData& rest = input.as_list();
+    const Value first = rest.items[0];
+    rest.erase(0);
+    interpreter.charge(rest.size / 16);
+    return first;
+  }
   const ListData& items = *interpreter.iterate(input);
   return items.size == 0 ? Value::undefined("the first item of an empty sequence") : items.items[0];
 }
