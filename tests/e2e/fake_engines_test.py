@@ -313,6 +313,18 @@ class OfficialClient(FakeTest):
                 with self.assertRaises(openai.BadRequestError):
                     client.completions.create(model="demo", prompt=[])
 
+    def test_another_method_is_told_the_right_one(self):
+        for dialect, path, method, allowed in (
+                ("vllm", "/v1/completions", "GET", "POST"), ("sglang", "/v1/chat/completions", "GET", "POST"),
+                ("sglang", "/generate", "DELETE", "POST, PUT"), ("sglang", "/v1/models", "POST", "GET"),
+                ("trtllm", "/v1/completions", "GET", "POST"), ("trtllm", "/v1/models", "POST", "GET")):
+            with self.subTest(dialect=dialect, path=path):
+                server = self.server("--dialect", dialect)
+                status, headers, body = Http(server.port).request(method, path)
+                self.assertEqual((status, headers["allow"]), (405, allowed))
+                self.assertEqual(json.loads(body), {"detail": "Method Not Allowed"})
+                self.assertEqual(Http(server.port).request(method, "/v1/nothing")[0], 404)
+
     def test_lists_of_texts_and_echo(self):
         for dialect in ("sglang", "trtllm", "llamacpp"):
             with self.subTest(dialect):

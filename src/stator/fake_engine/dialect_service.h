@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -42,5 +43,13 @@ Result<std::unique_ptr<DialectService>> make_dialect_service(ServerContext& cont
 /// "text/plain" answers without a body, as /health gives.
 void respond_empty(net::HttpExchange& exchange, int status = 200);
 void respond_json(net::HttpExchange& exchange, int status, std::string_view body);
+
+struct DialectRoute {
+  std::string_view path;
+  std::string_view methods;  ///< as in an Allow header: "GET, POST"
+};
+/// Answers as FastAPI does what none of `routes` takes: 404, or 405 if only the method is another.
+/// False: one takes it.
+bool refuse_route(net::HttpExchange& exchange, std::span<const DialectRoute> routes);
 
 }  // namespace stator::fake_engine

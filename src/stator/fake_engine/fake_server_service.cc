@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <ranges>
 #include <utility>
 
 #include "stator/api/json_writer.h"
@@ -183,6 +185,22 @@ void respond_empty(net::HttpExchange& exchange, int status) {
 
 void respond_json(net::HttpExchange& exchange, int status, std::string_view body) {
   exchange.respond(status, "application/json", body);
+}
+
+bool refuse_route(net::HttpExchange& exchange, std::span<const DialectRoute> routes) {
+  const auto route = std::ranges::find(routes, exchange.request().path(), &DialectRoute::path);
+  if (route == routes.end()) {
+    respond_json(exchange, 404, R"({"detail":"Not Found"})");
+    return true;
+  }
+  for (const auto method : std::views::split(route->methods, std::string_view(", "))) {
+    if (std::string_view(method) == exchange.request().method()) {
+      return false;
+    }
+  }
+  const net::HttpHeader allow[] = {{"allow", route->methods}};
+  exchange.respond(405, "application/json", R"({"detail":"Method Not Allowed"})", allow);
+  return true;
 }
 
 std::optional<Dialect> find_dialect(std::string_view name) {

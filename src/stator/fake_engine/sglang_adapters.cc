@@ -38,12 +38,9 @@ std::string change(const FakeConfig& config, SglangAdapters& adapters, bool load
 
 }  // namespace
 
-bool handle_sglang_adapters(const FakeConfig& config, SglangAdapters& adapters,
+void change_sglang_adapters(const FakeConfig& config, SglangAdapters& adapters,
                             std::string_view path, net::HttpExchange& exchange) {
   const bool load = path == "/load_lora_adapter";
-  if (!load && path != "/unload_lora_adapter") {
-    return false;
-  }
   const auto body = parse_body(exchange.request().body());
   const std::string refusal = change(config, adapters, load, body.object);
   std::string out;
@@ -55,7 +52,6 @@ bool handle_sglang_adapters(const FakeConfig& config, SglangAdapters& adapters,
   }
   json.end_object().end_object();
   exchange.respond(refusal.empty() ? 200 : 400, "application/json", out);
-  return true;
 }
 
 bool apply_sglang_adapter(const SglangAdapters& adapters, PlainRequest& request) {

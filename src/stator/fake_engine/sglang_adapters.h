@@ -12,8 +12,8 @@ namespace stator::fake_engine {
 /// LoRA adapters of a fake SGLang: name to path.
 using SglangAdapters = std::map<std::string, std::string, std::less<>>;
 
-/// /load_lora_adapter and /unload_lora_adapter, answered as 0.5 does. False: another path.
-bool handle_sglang_adapters(const FakeConfig& config, SglangAdapters& adapters,
+/// /load_lora_adapter and /unload_lora_adapter, answered as 0.5 does.
+void change_sglang_adapters(const FakeConfig& config, SglangAdapters& adapters,
                             std::string_view path, net::HttpExchange& exchange);
 
 /// Makes a request's answer its adapter's own; false for an adapter that is not loaded.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <array>
 #include <boost/json.hpp>
 #include <csignal>
 #include <utility>
@@ -26,6 +27,25 @@ constexpr std::string_view kFlushed =
     "Cache flushed.\nPlease check backend logs for more details. (When there are running or "
     "waiting "
     "requests, the operation will not be performed.)\n";
+
+constexpr std::array<DialectRoute, 18> kRoutes{{{"/generate", "POST, PUT"},
+                                                {"/v1/completions", "POST"},
+                                                {"/v1/chat/completions", "POST"},
+                                                {"/health", "GET"},
+                                                {"/health_generate", "GET"},
+                                                {"/get_model_info", "GET"},
+                                                {"/model_info", "GET"},
+                                                {"/get_server_info", "GET"},
+                                                {"/server_info", "GET"},
+                                                {"/v1/loads", "GET"},
+                                                {"/v1/models", "GET"},
+                                                {"/metrics", "GET"},
+                                                {"/flush_cache", "GET, POST"},
+                                                {"/abort_request", "POST"},
+                                                {"/release_memory_occupation", "GET, POST"},
+                                                {"/resume_memory_occupation", "GET, POST"},
+                                                {"/load_lora_adapter", "POST"},
+                                                {"/unload_lora_adapter", "POST"}}};
 
 /// The bootstrap server inside a prefill server: where decode servers ask who holds what.
 class Bootstrap final : public net::HttpHandler {
@@ -81,8 +101,8 @@ class SglangService final : public DialectService {
   void stop() override { channel_.reset(); }
 
  private:
-  bool handle_get(std::string_view path, net::HttpExchange& exchange);
-  bool handle_post(std::string_view path, net::HttpExchange& exchange);
+  bool tell(std::string_view path, net::HttpExchange& exchange);
+  void change(std::string_view path, net::HttpExchange& exchange);
   void generate(PlainRoute route, net::HttpExchange& exchange, const Fault& fault);
   PlainHooks legs_of(PlainRequest& request);
   PlainHooks prefill_leg(std::string room);
@@ -146,20 +166,23 @@ Status SglangService::open() {
 }
 
 void SglangService::handle(net::HttpExchange& exchange, const Fault& fault) {
+  if (refuse_route(exchange, kRoutes)) {
+    return;
+  }
   const std::string_view path = exchange.request().path();
-  const bool post = exchange.request().method() == "POST";
-  if (post && path == "/generate") {
+  if (path == "/generate") {
     generate(PlainRoute::kSglangGenerate, exchange, fault);
-  } else if (post && path == "/v1/completions") {
+  } else if (path == "/v1/completions") {
     generate(PlainRoute::kCompletions, exchange, fault);
-  } else if (post && path == "/v1/chat/completions") {
+  } else if (path == "/v1/chat/completions") {
     generate(PlainRoute::kChat, exchange, fault);
-  } else if (post ? !handle_post(path, exchange) : !handle_get(path, exchange)) {
-    respond_json(exchange, 404, R"({"detail":"Not Found"})");
+  } else if (!tell(path, exchange)) {
+    change(path, exchange);
   }
 }
 
-bool SglangService::handle_get(std::string_view path, net::HttpExchange& exchange) {
+/// What only reads; false: another path.
+bool SglangService::tell(std::string_view path, net::HttpExchange& exchange) {
   if (path == "/health" || path == "/health_generate") {
     respond_empty(exchange);
   } else if (path == "/get_model_info" || path == "/model_info") {
@@ -181,12 +204,10 @@ bool SglangService::handle_get(std::string_view path, net::HttpExchange& exchang
   return true;
 }
 
-bool SglangService::handle_post(std::string_view path, net::HttpExchange& exchange) {
-  if (path == "/flush_cache") {
-    if (!context_.host.idle()) {
-      exchange.respond(400, "", "Flush cache failed: requests are running.\n");
-      return true;
-    }
+void SglangService::change(std::string_view path, net::HttpExchange& exchange) {
+  if (path == "/flush_cache" && !context_.host.idle()) {
+    exchange.respond(400, "", "Flush cache failed: requests are running.\n");
+  } else if (path == "/flush_cache") {
     context_.host.reset_cache();
     exchange.respond(200, "", kFlushed);
   } else if (path == "/abort_request") {
@@ -197,9 +218,8 @@ bool SglangService::handle_post(std::string_view path, net::HttpExchange& exchan
   } else if (path == "/resume_memory_occupation") {
     respond_empty(exchange);
   } else {
-    return handle_sglang_adapters(context_.config, adapters_, path, exchange);
+    change_sglang_adapters(context_.config, adapters_, path, exchange);
   }
-  return true;
 }
 
 void SglangService::abort(net::HttpExchange& exchange) {

@@ -69,6 +69,16 @@ constexpr std::array<std::string_view, 46> kMembers = {"model",
                                                        "add_generation_prompt",
                                                        "chat_template_kwargs"};
 
+constexpr std::array<DialectRoute, 9> kRoutes{{{"/v1/completions", "POST"},
+                                               {"/v1/chat/completions", "POST"},
+                                               {"/kv_cache_events", "POST"},
+                                               {"/health", "GET"},
+                                               {"/health_generate", "GET"},
+                                               {"/version", "GET"},
+                                               {"/v1/models", "GET"},
+                                               {"/metrics", "GET"},
+                                               {"/server_info", "GET"}}};
+
 /// trtllm-serve: events and statistics that reading drains, opaque hand-offs.
 class TrtllmService final : public DialectService {
  public:
@@ -107,24 +117,24 @@ class TrtllmService final : public DialectService {
   void stop() override { channel_.reset(); }
 
   void handle(net::HttpExchange& exchange, const Fault& fault) override {
+    if (refuse_route(exchange, kRoutes)) {
+      return;
+    }
     const std::string_view path = exchange.request().path();
-    const bool post = exchange.request().method() == "POST";
-    if (post && path == "/v1/completions") {
+    if (path == "/v1/completions") {
       generate(PlainRoute::kCompletions, exchange, fault);
-    } else if (post && path == "/v1/chat/completions") {
+    } else if (path == "/v1/chat/completions") {
       generate(PlainRoute::kChat, exchange, fault);
-    } else if (post && path == "/kv_cache_events") {
+    } else if (path == "/kv_cache_events") {
       respond_json(exchange, 200, events_.drain());
-    } else if (post || !handle_get(path, exchange)) {
-      respond_json(exchange, 404, R"({"detail":"Not Found"})");
+    } else {
+      tell(path, exchange);
     }
   }
 
  private:
-  bool handle_get(std::string_view path, net::HttpExchange& exchange) {
-    if (path == "/health" || path == "/health_generate") {
-      respond_empty(exchange);
-    } else if (path == "/version") {
+  void tell(std::string_view path, net::HttpExchange& exchange) {
+    if (path == "/version") {
       respond_json(exchange, 200, R"({"version":"1.3.0rc0"})");
     } else if (path == "/v1/models") {
       respond_json(exchange, 200, models());
@@ -133,9 +143,8 @@ class TrtllmService final : public DialectService {
     } else if (path == "/server_info") {
       respond_json(exchange, 200, R"({"disaggregated_params":{}})");
     } else {
-      return false;
+      respond_empty(exchange);  // health
     }
-    return true;
   }
 
   std::string models() const {

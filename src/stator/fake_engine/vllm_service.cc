@@ -11,9 +11,10 @@
 namespace stator::fake_engine {
 namespace {
 
-constexpr std::array<std::string_view, 3> kPostRoutes{"/v1/completions", "/v1/chat/completions",
-                                                      "/inference/v1/generate"};
-constexpr std::string_view kMethodNotAllowed = R"({"detail":"Method Not Allowed"})";
+/// In the order of VllmRoute.
+constexpr std::array<DialectRoute, 3> kGenerating{{{"/v1/completions", "POST"},
+                                                   {"/v1/chat/completions", "POST"},
+                                                   {"/inference/v1/generate", "POST"}}};
 
 class VllmService final : public DialectService {
  public:
@@ -75,16 +76,11 @@ class VllmService final : public DialectService {
 };
 
 void VllmService::handle(net::HttpExchange& exchange, const Fault& fault) {
-  const net::HttpRequest& request = exchange.request();
-  const std::string_view path = request.path();
-  const auto route = std::ranges::find(kPostRoutes, path);
-  if (route != kPostRoutes.end() && request.method() == "POST") {
-    generate(static_cast<VllmRoute>(route - kPostRoutes.begin()), exchange, fault);
-    return;
-  }
-  if (route != kPostRoutes.end()) {
-    const net::HttpHeader allow[] = {{"allow", "POST"}};
-    exchange.respond(405, "application/json", kMethodNotAllowed, allow);
+  const auto route = std::ranges::find(kGenerating, exchange.request().path(), &DialectRoute::path);
+  if (route != kGenerating.end()) {
+    if (!refuse_route(exchange, kGenerating)) {
+      generate(static_cast<VllmRoute>(route - kGenerating.begin()), exchange, fault);
+    }
     return;
   }
   if (!handle_vllm_info(context_, state_, exchange) &&
