@@ -4,6 +4,7 @@
 
 import contextlib
 import itertools
+import json
 import pathlib
 import socket
 import tempfile
@@ -211,6 +212,30 @@ class FakeServers(unittest.TestCase):
         self.assertEqual(receipt["chosen"], chosen)
         self.assertGreater(receipt["best_overlap_blocks"], 3, receipt)
         self.assertEqual(self.http.metric("stator_router_index_workers", trust="exact"), 2)
+
+
+class ToolsOfServers(unittest.TestCase):
+    """Calls that a server makes under a grammar, in the words of each server."""
+
+    TOOL = {"type": "function", "function": {"name": "weather", "parameters": {
+        "type": "object", "properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"]}}}
+
+    def test_required_and_named_tools_are_called(self):
+        for dialect in ("vllm", "sglang", "llamacpp"):
+            server = Stator("sim-server", "--dialect", dialect, "--model-dir", str(MODEL_DIR), "--served-model-name", "m",
+                            "--port", "0", "--speedup", "0")
+            self.addCleanup(server.close)
+            stator = Stator("serve", str(MODEL_DIR), "--engine", dialect, "--url", server.url, "--host", "127.0.0.1", "--port", "0",
+                            *FAST)
+            self.addCleanup(stator.close)
+            eventually(lambda: Http(stator.port).request("GET", "/health")[0] == 200, "healthy")
+            for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+                with self.subTest(dialect=dialect, choice=choice):
+                    status, answer = Http(stator.port).post("/v1/chat/completions", {
+                        "model": "m", "messages": [{"role": "user", "content": "Oslo?"}], "tools": [self.TOOL], "tool_choice": choice})
+                    self.assertEqual(status, 200, answer)
+                    call = answer["choices"][0]["message"]["tool_calls"][0]["function"]
+                    self.assertEqual((call["name"], json.loads(call["arguments"])), ("weather", {"city": "Oslo"}))
 
 
 def neighbouring_ports() -> int:

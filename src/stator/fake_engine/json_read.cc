@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/fake_engine/json_read.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
 #include <limits>
@@ -11,6 +12,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr int kSchemaDepthMax = 16;
+constexpr int64_t kItemsMax = 16;
 constexpr size_t kSampleBytesMax = 4'096;
 
 json::value sample(const json::value& schema, int depth) {
@@ -43,7 +45,12 @@ json::value sample(const json::value& schema, int depth) {
     return false;
   }
   if (type == "array") {
-    return json::array();
+    const int64_t most = depth < 3 ? kItemsMax : 1;  // arrays of arrays multiply
+    const int64_t items =
+        std::clamp<int64_t>(read_integer(*object, "minItems").value_or(0), 0, most);
+    const auto* item = object->if_contains("items");
+    return json::array(static_cast<size_t>(items),
+                       item == nullptr ? json::value(nullptr) : sample(*item, depth + 1));
   }
   if (type == "null") {
     return nullptr;

@@ -35,6 +35,9 @@ TEST(JsonRead, SamplesFollowTheirSchema) {
           "days":{"type":"integer","minimum":3},"tags":{"type":"array"}},
           "required":["city","days","tags"]})");
   EXPECT_EQ(sample_of_schema(schema), R"({"city":"Oslo","days":3,"tags":[]})");
+  EXPECT_EQ(sample_of_schema(
+                boost::json::parse(R"({"type":"array","minItems":2,"items":{"type":"integer"}})")),
+            "[0,0]");
 }
 
 TEST(JsonRead, SamplesMatchTheirRegex) {
