@@ -212,6 +212,8 @@ class AgainstAFake(BenchTest):
         self.assertEqual(entry["path"], "/v1/completions")
         self.assertEqual(entry["headers"]["authorization"], "Bearer sesame")
         self.assertEqual(entry["headers"]["x-team"], "blue")
+        asked = self.http.get("/asked")[1][0]
+        self.assertEqual((asked["authorization"], asked["x-team"]), ("Bearer sesame", "blue"))
         self.assertEqual(entry["body"] | {"prompt": None},
                          {"model": "fixed", "prompt": None, "stream": False, "temperature": 0, "max_tokens": 5})
         self.assertEqual(len(entry["body"]["prompt"].split()), 6)

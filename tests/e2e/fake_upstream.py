@@ -5,7 +5,7 @@ As a program it serves until its standard input ends and prints `{"port": N}` fi
 what happens: `fixed` streams max_tokens tokens, the first after FIRST_S, then one every GAP_S; `serial` does the same but
 serves one request at a time; `refuse` answers 503; `sometimes` refuses every third request; `break` closes in the middle
 of a stream; `stall` never answers; `silent` reports no usage; `together` answers nobody
-before 40 requests are there. `GET /log` gives what was written down.
+before 40 requests are there. `GET /log` gives what was written down, `GET /asked` the headers of those who asked for models.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ GAP_S = 0.015
 class Upstream:
     def __init__(self) -> None:
         self.log: list[dict] = []
+        self.asked: list[dict] = []
         self.serial = asyncio.Lock()
         self.together = asyncio.Event()
 
@@ -47,8 +48,10 @@ class Upstream:
             headers[name.strip().lower()] = value.strip()
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         if method == "GET":
-            answer = self.log if path == "/log" else {"object": "list", "data": [{"id": "fixed", "object": "model"}]}
-            self.answer(writer, 200, answer)
+            if path == "/v1/models":
+                self.asked.append(headers)
+            models = {"object": "list", "data": [{"id": "fixed", "object": "model"}]}
+            self.answer(writer, 200, {"/log": self.log, "/asked": self.asked}.get(path, models))
             return True
         entry = {"at": time.monotonic(), "path": path, "headers": headers, "body": json.loads(body), "chunks": [], "hung_up": False}
         self.log.append(entry)

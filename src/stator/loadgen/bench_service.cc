@@ -16,6 +16,20 @@ namespace {
 
 constexpr uint64_t kSeedsPerRun = 1'000'003;  // repetitions must not meet their own cached prompts
 
+Result<std::vector<std::pair<std::string, std::string>>> parse_header(const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> headers;
+  if (text.empty()) {
+    return headers;
+  }
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos || colon == 0) {
+    return Error(Code::kInvalidArgument, "--header takes 'Name: value', not '" + text + "'");
+  }
+  const size_t value = text.find_first_not_of(' ', colon + 1);
+  headers.emplace_back(text.substr(0, colon), value == std::string::npos ? "" : text.substr(value));
+  return headers;
+}
+
 Result<std::string> only_model(const BenchConfig& config, const Target& target) {
   std::string url = config.url;
   while (url.ends_with('/')) {
@@ -23,6 +37,7 @@ Result<std::string> only_model(const BenchConfig& config, const Target& target) 
   }
   net::HttpClientRequest request{.url = url + (target.base_path.ends_with("/v1") ? "" : "/v1") +
                                         "/models"};
+  STATOR_TRY(request.headers, parse_header(config.header));
   if (!config.api_key.empty()) {
     request.headers.emplace_back("Authorization", "Bearer " + config.api_key);
   }
@@ -46,20 +61,6 @@ Result<std::string> only_model(const BenchConfig& config, const Target& target) 
                                                      request.url));
   }
   return std::string(id);
-}
-
-Result<std::vector<std::pair<std::string, std::string>>> parse_header(const std::string& text) {
-  std::vector<std::pair<std::string, std::string>> headers;
-  if (text.empty()) {
-    return headers;
-  }
-  const size_t colon = text.find(':');
-  if (colon == std::string::npos || colon == 0) {
-    return Error(Code::kInvalidArgument, "--header takes 'Name: value', not '" + text + "'");
-  }
-  const size_t value = text.find_first_not_of(' ', colon + 1);
-  headers.emplace_back(text.substr(0, colon), value == std::string::npos ? "" : text.substr(value));
-  return headers;
 }
 
 /// What stays the same over all runs of a report.
