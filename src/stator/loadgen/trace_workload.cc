@@ -17,6 +17,7 @@ constexpr uint64_t kTokensMax = 16'000'000;  // beyond any context: a typing err
 constexpr size_t kLineBytesMax = 16 << 20;
 constexpr double kMillisecondsMax = 1e12;  // 30 years
 constexpr uint64_t kHashIdsMax = 500'000'000;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 struct Row {
   Duration at{};
@@ -88,7 +89,9 @@ class TraceReader {
     STATOR_TRY(const auto file, open_trace_file(options_.path));
     std::string line;
     while (std::getline(*file, line)) {
-      ++line_;
+      if (++line_ == 1 && line.starts_with(kByteOrderMark)) {
+        line.erase(0, kByteOrderMark.size());
+      }
       if (line.find_first_not_of(" \t\r") == std::string::npos) {
         continue;
       }
@@ -124,13 +127,15 @@ class TraceReader {
     row.line = line_;
     STATOR_TRY(const auto at, milliseconds(object, "timestamp", "created_time"));
     STATOR_TRY(const auto delay, milliseconds(object, "delay", "delay_ms"));
-    row.at = at.value_or(Duration{});
     row.delay = delay.value_or(Duration{});
     row.has_delay = delay.has_value();
     STATOR_TRY(row.input_tokens, tokens(object, "input_length", "input_tokens"));
     STATOR_TRY(row.output_tokens, tokens(object, "output_length", "output_tokens"));
     STATOR_CHECK(take_hashes(object, row));
     STATOR_TRY(const uint64_t session, session_of(object));
+    latest_.resize(sessions_);
+    row.at = at.value_or(latest_[session]);  // a turn may have a delay instead of a time
+    latest_[session] = row.at;
     rows_.emplace_back(session, row);
     return {};
   }
@@ -237,6 +242,7 @@ class TraceReader {
   std::vector<std::pair<uint64_t, Row>> rows_;
   FlatMap<std::string, uint64_t> known_sessions_;
   uint64_t sessions_ = 0;
+  std::vector<Duration> latest_;  // time of each session
   Trace trace_;
 };
 

@@ -176,6 +176,23 @@ TEST(TraceWorkload, RowsOfASessionAreItsTurns) {
   EXPECT_EQ((*loaded)->turn(0, 2).input_tokens, 9U);
 }
 
+TEST(TraceWorkload, ATurnWithADelayNeedsNoTime) {
+  const TemporaryFile file(
+      "\xEF\xBB\xBF"
+      R"({"timestamp":500,"input_length":4,"output_length":2}
+{"timestamp":900,"input_length":5,"output_length":2,"session_id":"s"}
+{"input_length":6,"output_length":2,"session_id":"s","delay":40}
+)");
+  const auto loaded = load_trace({.path = file.path()}, PromptText());
+  ASSERT_TRUE(loaded) << loaded.error().message();
+
+  EXPECT_EQ((*loaded)->sessions(), 2U);
+  EXPECT_EQ((*loaded)->start(1), milliseconds(400));
+  EXPECT_EQ((*loaded)->turn(1, 0).input_tokens, 5U);
+  EXPECT_EQ((*loaded)->turn(1, 1).input_tokens, 6U);
+  EXPECT_EQ((*loaded)->turn(1, 1).delay, milliseconds(40));
+}
+
 TEST(TraceWorkload, ErrorsNameLineAndField) {
   EXPECT_THAT(trace_error("{\"input_length\":1,\"output_length\":1}\nnot json\n"),
               HasSubstr(":2: "));
