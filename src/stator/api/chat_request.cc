@@ -158,7 +158,7 @@ void finish(Reader& r) {
     r.in.violation(Path("messages"), "is required and must not be empty", Rank::kRequired);
   }
   finish_chat_input(r.input);
-  if (r.top_logprobs && !r.logprobs) {
+  if (r.top_logprobs.value_or(0) > 0 && !r.logprobs) {
     r.in.violation(Path("top_logprobs"), "needs logprobs: true");
   }
   if (r.logprobs) {
