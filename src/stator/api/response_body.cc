@@ -101,6 +101,7 @@ void write_model(JsonWriter& json, const ModelEntry& model) {
     json.key("parent").value(model.parent);
   }
   write_if(json, "context_window", model.context_window);
+  write_if(json, "max_model_len", model.context_window);  // where clients of vLLM look
   write_if(json, "max_output_tokens", model.max_output_tokens);
   json.end_object();
 }

@@ -108,6 +108,7 @@ TEST(Models, AreListed) {
   append_model_list(out, models);
   EXPECT_EQ(golden(out), golden(R"({"object":"list","data":[
     {"id":"a/b","object":"model","created":5,"owned_by":"nvidia","context_window":4096,
+     "max_model_len":4096,
      "max_output_tokens":100},{"id":"c","object":"model","created":6,"owned_by":"me","parent":"a/b"}]})"));
   out.clear();
   append_model(out, models[1]);
