@@ -214,9 +214,9 @@ bool NaiveSimCore::admit() {
   const uint32_t before =
       sequence.request.prefilled ? sequence.request.prompt_tokens : cached_tokens;
   const uint32_t tokens = std::min(sequence.length() - before, budget_);
-  const uint64_t after = uint64_t{before} + tokens;
-  const uint64_t needed = (after + config_.block_size - 1) / config_.block_size - cached;
-  if (tokens == 0 || (!config_.chunked_prefill && after < sequence.length()) ||
+  const uint64_t length = sequence.length();
+  const uint64_t needed = (length + config_.block_size - 1) / config_.block_size - cached;
+  if (tokens == 0 || (!config_.chunked_prefill && uint64_t{before} + tokens < length) ||
       needed + cached_idle > free_blocks() + idle_.size()) {
     return false;
   }

@@ -216,8 +216,9 @@ bool SimScheduler::admit(Index index, perf::PassShape& shape) {
   if (tokens == 0 || (!config_.chunked_prefill && computed + tokens < tokens_all)) {
     return false;
   }
-  if (!cache_.can_take(match,
-                       ceil_div(uint64_t{computed} + tokens, config_.block_size) - match.blocks)) {
+  // All of the sequence must fit, though its blocks are taken chunk by chunk: vLLM's
+  // scheduler_reserve_full_isl.
+  if (!cache_.can_take(match, ceil_div(tokens_all, config_.block_size) - match.blocks)) {
     return false;
   }
   if (config_.rules == SchedulingRules::kTrtllm) {

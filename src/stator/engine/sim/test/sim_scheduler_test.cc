@@ -152,6 +152,24 @@ TEST_F(SimSchedulerTest, EventsNameParentsAndAnswerBlocks) {
   EXPECT_EQ(outcome.grown[0].tokens, 6);
 }
 
+TEST_F(SimSchedulerTest, APromptIsBegunOnlyWhenAllOfItFits) {
+  config.blocks = 25;
+  for (const bool naive : {false, true}) {
+    const auto core =
+        make_sim_core(config, timing, naive ? SimPasses::kNaive : SimPasses::kCompressed);
+    core->submit(make_request(config, 1, 90, 30, 1));
+    const TimePoint now = core->start(at(0));
+    core->finish(outcome);
+
+    core->submit(make_request(config, 2, 180, 1, 2));  // 18 blocks; its first chunk needs 10
+    core->start(now);
+    core->finish(outcome);
+
+    EXPECT_THAT(outcome.admitted, IsEmpty());
+    EXPECT_EQ(core->load().waiting, 1);
+  }
+}
+
 TEST_F(SimSchedulerTest, TheNewestIsPreemptedWhenBlocksRunOutAndStartsOver) {
   config.blocks = 5;
   config.prefix_caching = false;
@@ -248,6 +266,8 @@ TEST(SimEngineConfig, NamesWhatIsWrong) {
   EXPECT_FALSE(validate({.block_size = 0}).has_value());
   EXPECT_FALSE(validate({.blocks = 0}).has_value());
   EXPECT_FALSE(validate({.speedup = 0}).has_value());
+  EXPECT_FALSE(validate({.speedup = 1e-300}).has_value());
+  EXPECT_FALSE(validate({.speedup = 1e-4, .decode_speedup = 1e-4}).has_value());
   const auto batch = validate({.max_num_seqs = 9, .max_num_batched_tokens = 8});
   ASSERT_FALSE(batch.has_value());
   EXPECT_THAT(batch.error().message(), testing::HasSubstr("max_num_batched_tokens (8)"));
