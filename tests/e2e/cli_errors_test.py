@@ -118,6 +118,9 @@ class CliErrors(unittest.TestCase):
                 (("--compare", "workers=1,2", "--emit-trace", str(self.folder / "x")), ["--emit-trace", "--compare"]),
                 (("--sweep-csv", str(self.folder / "x")), ["--sweep-csv", "--sweep"]),
                 (("--report-json", "-", "--per-request-jsonl", "-"), ["'-'"]),
+                (("--speedup", "1e-300"), ["speedup", "1e-06"]),
+                (("--arrival-speedup", "1e-9", "--rate", "0.1"), ["100 years", "speed-ups"]),
+                (("--prefill-workers", "1", "--kv-bytes-per-token", "1e12", "--link-gb-per-s", "1e-6"), ["100 years", "bandwidths"]),
         ):
             self.assert_refused(*made_up, *more, names=names)
         self.assertFalse((self.folder / "x").exists())

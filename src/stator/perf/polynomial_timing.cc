@@ -55,7 +55,7 @@ double PolynomialTiming::decode_ms(const PassShape& shape) const {
   }
   const double used = std::min(
       1.0, static_cast<double>(shape.kv_tokens) / static_cast<double>(shape.kv_tokens_max));
-  return std::max(coefficients_.decode_min_ms, evaluate(coefficients_.decode_ms, used));
+  return std::max({0.0, coefficients_.decode_min_ms, evaluate(coefficients_.decode_ms, used)});
 }
 
 }  // namespace stator::perf

@@ -9,10 +9,17 @@
 
 namespace stator::simulator {
 
+namespace {
+
+constexpr double kTimeNsMax = 4e18;  // beyond what the simulation takes, and fits in 64 bits
+
+}  // namespace
+
 Duration Arrivals::scale(Duration time) const {
   return config_.speedup == 1
              ? time
-             : Duration(std::llround(static_cast<double>(time.count()) / config_.speedup));
+             : Duration(std::llround(
+                   std::min(static_cast<double>(time.count()) / config_.speedup, kTimeNsMax)));
 }
 
 /// The next request that does not wait for another one to end.

@@ -15,6 +15,7 @@ namespace {
 constexpr uint32_t kWorkersMax = 1'000'000;
 constexpr uint64_t kProgressEvery = 4096;
 constexpr std::string_view kModel = "simulated";
+constexpr int kYearsMax = 100;  // virtual time is 64 bits of nanoseconds, 292 years
 
 WorkerKey key_of(uint32_t worker, uint32_t rank) {
   return {WorkerId(uint64_t{worker} + 1), rank};
@@ -143,6 +144,12 @@ Status Cluster::run(TraceSource& trace, Recorder& recorder) {
       }
       give_up_queues();
       continue;
+    }
+    if (*next > TimePoint(std::chrono::years(kYearsMax))) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("the simulation goes on for more than {} years: look at the trace's "
+                               "times, the speed-ups, the timing and the bandwidths",
+                               kYearsMax));
     }
     pass_time(*next);
     while (!wakes_.empty() && wakes_.top().time == *next) {
@@ -515,7 +522,7 @@ void Cluster::on_last_token(uint32_t index, uint32_t worker) {
   const double seconds =
       prompt_of(live) * config_.handoff_bytes_per_token / config_.handoff_bytes_per_second;
   live.handoff = ++handoff_count_;
-  handoffs_.push({clock_.now() + Duration(std::llround(seconds * 1e9)), live.handoff, index});
+  handoffs_.push({clock_.now() + transfer_time(seconds), live.handoff, index});
 }
 
 void Cluster::finish_handoffs() {

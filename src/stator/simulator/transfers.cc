@@ -2,7 +2,6 @@
 #include "stator/simulator/transfers.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace stator::simulator {
 
@@ -26,7 +25,7 @@ void Transfers::share() {
       continue;  // its end stands, to the nanosecond
     }
     flow.rate = rate;
-    flow.end = settled_ + Duration(std::llround(flow.transfer.bytes / rate * 1e9));
+    flow.end = settled_ + transfer_time(flow.transfer.bytes / rate);
   }
 }
 

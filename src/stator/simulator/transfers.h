@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -9,6 +11,11 @@
 #include "stator/core/flat_map.h"
 
 namespace stator::simulator {
+
+/// Of a hand-over; at most 126 years, which no simulation lasts and 64 bits of nanoseconds hold.
+inline Duration transfer_time(double seconds) {
+  return Duration(std::llround(std::min(seconds * 1e9, 4e18)));
+}
 
 /// Hand-overs of KV between workers whose links they share: a worker sends all it sends, and
 /// receives all it receives, at no more than its bandwidth, in equal parts; a hand-over goes as

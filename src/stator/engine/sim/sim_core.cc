@@ -30,9 +30,14 @@ Status validate(const SimEngineConfig& config) {
   if (!std::ranges::all_of(config.draft_acceptance, probability)) {
     return refuse("the acceptance of draft tokens must be numbers from 0 to 1");
   }
-  if (!(config.speedup > 0) || !(config.decode_speedup > 0) ||
+  // Virtual time is 64 bits of nanoseconds, and a pass may take seconds.
+  constexpr double kSpeedupMin = 1e-6;
+  if (!(config.speedup >= kSpeedupMin) ||
+      !(config.speedup * config.decode_speedup >= kSpeedupMin) ||
       !std::isfinite(config.speedup * config.decode_speedup)) {
-    return refuse("speedup and decode speedup must be numbers above 0");
+    return refuse(
+        fmt::format("speedup ({}) and speedup times decode speedup ({}) must be at least {}",
+                    config.speedup, config.speedup * config.decode_speedup, kSpeedupMin));
   }
   return {};
 }

@@ -290,9 +290,15 @@ Result<std::unique_ptr<ModelRunner>> make_sim_runner(const SimRunnerConfig& conf
       return refuse("a reply has a condition, but the text of tokens is not known");
     }
   }
-  if (std::isnan(config.speedup) || config.speedup < 0 || !(config.decode_speedup > 0)) {
-    return refuse(fmt::format("speedup {} must be a number ≥ 0, decode_speedup {} one > 0",
-                              config.speedup, config.decode_speedup));
+  constexpr double kSpeedupMin = 1e-6;  // beyond, a step takes longer than a process lives
+  const bool never_waits = config.speedup == 0;
+  if (!(config.decode_speedup > 0) ||
+      (!never_waits &&
+       !(config.speedup >= kSpeedupMin && config.speedup * config.decode_speedup >= kSpeedupMin))) {
+    return refuse(
+        fmt::format("speedup {} must be 0 or at least {}, and so must its product with "
+                    "decode_speedup {}",
+                    config.speedup, kSpeedupMin, config.decode_speedup));
   }
   for (const double acceptance : config.draft_acceptance) {
     if (!(acceptance >= 0 && acceptance <= 1)) {

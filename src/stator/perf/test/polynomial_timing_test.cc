@@ -34,6 +34,15 @@ TEST(PolynomialTiming, DecodeTakesAtLeastTheMinimum) {
   EXPECT_EQ(timing->decode_ms({.decode_requests = 1}), 1);
 }
 
+TEST(PolynomialTiming, NeitherPartGoesBackInTime) {
+  const auto timing = PolynomialTiming::create(
+      {.prefill_ms = {-9, 0, 0}, .decode_ms = {-5, 0, 0}, .decode_min_ms = -5});
+
+  ASSERT_TRUE(timing.has_value());
+  EXPECT_EQ(timing->prefill_ms({.prefill_requests = 1, .prefill_new_tokens = 1}), 0);
+  EXPECT_EQ(timing->decode_ms({.decode_requests = 1}), 0);
+}
+
 TEST(PolynomialTiming, RefusesCoefficientsThatAreNoNumbers) {
   const auto timing =
       PolynomialTiming::create({.prefill_ms = {std::numeric_limits<double>::quiet_NaN(), 0, 0}});

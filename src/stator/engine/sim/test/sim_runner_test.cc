@@ -200,6 +200,7 @@ TEST(SimRunner, RefusesABadConfig) {
       [](auto& c) { c.block_size = 0; },
       [](auto& c) { c.speedup = -1; },
       [](auto& c) { c.speedup = std::nan(""); },
+      [](auto& c) { c.speedup = 1e-9; },
       [](auto& c) { c.decode_speedup = 0; },
   };
   for (const auto& breaks : cases) {
