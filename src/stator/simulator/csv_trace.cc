@@ -52,25 +52,48 @@ std::optional<double> parse_number(std::string_view text) {
              : std::nullopt;
 }
 
-/// "2023-11-16 18:15:46.6805900", also with a T, Z or +00:00: nanoseconds since 1970.
-std::optional<Duration> parse_date(std::string_view text) {
-  const auto number = [&](size_t at, size_t digits) -> int {
-    int value = -1;
-    const char* begin = text.data() + at;
-    const auto end = std::from_chars(begin, begin + digits, value);
-    return end.ec == std::errc() && end.ptr == begin + digits ? value : -1;
-  };
-  if (text.size() < 19 || text[4] != '-' || text[7] != '-' || text[13] != ':' || text[16] != ':') {
+/// The number at `at`, -1 if it has not so many digits.
+int read_digits(std::string_view text, size_t at, size_t digits) {
+  const std::string_view number = text.substr(std::min(at, text.size()), digits);
+  int value = number.size() == digits ? 0 : -1;
+  for (const char digit : number) {
+    value = value < 0 || digit < '0' || digit > '9' ? -1 : value * 10 + (digit - '0');
+  }
+  return value;
+}
+
+/// How far "+02:00", "-0530" or "+02" is ahead of UTC; nothing, Z and UTC are not.
+std::optional<Duration> parse_zone(std::string_view text) {
+  text.remove_prefix(text.starts_with(' ') ? 1 : 0);
+  if (text.empty() || text == "Z" || text == "UTC") {
+    return Duration();
+  }
+  const size_t minutes_at = text.contains(':') ? 4 : 3;
+  const int hours = read_digits(text, 1, 2);
+  const int minutes = text.size() == 3 ? 0 : read_digits(text, minutes_at, 2);
+  if ((text[0] != '+' && text[0] != '-') || hours < 0 || hours > 23 || minutes < 0 ||
+      minutes > 59 || text.size() > minutes_at + 2) {
     return std::nullopt;
   }
-  const std::chrono::year_month_day date(std::chrono::year(number(0, 4)),
-                                         std::chrono::month(static_cast<unsigned>(number(5, 2))),
-                                         std::chrono::day(static_cast<unsigned>(number(8, 2))));
-  const int hour = number(11, 2);
-  const int minute = number(14, 2);
-  const int second = number(17, 2);
-  if (!date.ok() || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 ||
-      second > 60) {
+  return (text[0] == '+' ? 1 : -1) * (std::chrono::hours(hours) + std::chrono::minutes(minutes));
+}
+
+/// "2023-11-16 18:15:46.6805900", also with a T and a time zone: nanoseconds since 1970, UTC.
+std::optional<Duration> parse_date(std::string_view text) {
+  if (text.size() < 19 || text[4] != '-' || text[7] != '-' ||
+      (text[10] != ' ' && text[10] != 'T') || text[13] != ':' || text[16] != ':') {
+    return std::nullopt;
+  }
+  const int year = read_digits(text, 0, 4);
+  const std::chrono::year_month_day date(
+      std::chrono::year(year), std::chrono::month(static_cast<unsigned>(read_digits(text, 5, 2))),
+      std::chrono::day(static_cast<unsigned>(read_digits(text, 8, 2))));
+  const int hour = read_digits(text, 11, 2);
+  const int minute = read_digits(text, 14, 2);
+  const int second = read_digits(text, 17, 2);
+  // Beyond these years nanoseconds do not fit.
+  if (year < 1900 || year > 2200 || !date.ok() || hour < 0 || hour > 23 || minute < 0 ||
+      minute > 59 || second < 0 || second > 60) {
     return std::nullopt;
   }
   Duration time = std::chrono::sys_days(date).time_since_epoch();
@@ -83,7 +106,8 @@ std::optional<Duration> parse_date(std::string_view text) {
       time += Duration(unit * (text[0] - '0'));
     }
   }
-  return text.empty() || text == "Z" || text == "+00:00" ? std::optional(time) : std::nullopt;
+  const auto zone = parse_zone(text);
+  return zone ? std::optional(time - *zone) : std::nullopt;
 }
 
 class CsvTrace final : public TraceSource {

@@ -31,13 +31,15 @@ Result<JsonRow> JsonRow::parse(simdjson::dom::parser& parser, std::string_view l
 
 std::pair<std::string_view, simdjson::simdjson_result<JsonRow::Element>> JsonRow::find(
     Names names) const {
+  const auto is_there = [](const simdjson::simdjson_result<Element>& value) {
+    return value.error() == simdjson::SUCCESS && !value.is_null();
+  };
   const auto first = row_[names.name];
-  if (first.error() == simdjson::SUCCESS || names.alias.empty()) {
+  if (names.alias.empty() || is_there(first)) {
     return {names.name, first};
   }
   const auto second = row_[names.alias];
-  return second.error() == simdjson::SUCCESS ? std::pair(names.alias, second)
-                                             : std::pair(names.name, first);
+  return is_there(second) ? std::pair(names.alias, second) : std::pair(names.name, first);
 }
 
 std::optional<JsonRow> JsonRow::find_object(std::string_view name) const {
@@ -61,12 +63,14 @@ Result<uint32_t> JsonRow::read_tokens(Names names) const {
   return static_cast<uint32_t>(number);
 }
 
-Result<Duration> JsonRow::read_time(Names names) const {
+Result<Duration> JsonRow::read_time(Names names, TimeUnit unit) const {
   const auto [name, value] = find(names);
+  const bool seconds = unit == TimeUnit::kSeconds;
   double number = 0;
   if (value.get(number) != simdjson::SUCCESS) {
-    return fail(name, "must be a number of milliseconds");
+    return fail(name, seconds ? "must be a number of seconds" : "must be a number of milliseconds");
   }
+  number *= seconds ? 1000 : 1;
   if (!std::isfinite(number) || number < 0 || number > kTimeMsMax) {
     return fail(name, fmt::format("must be from 0 to {} ms, is {}", kTimeMsMax, number));
   }
@@ -110,7 +114,7 @@ Status JsonRow::read_text(std::string_view name, std::string& text) const {
 Status JsonRow::read_ids(std::string_view name, std::vector<uint64_t>& ids) const {
   ids.clear();
   const auto value = row_[name];
-  if (value.error() != simdjson::SUCCESS) {
+  if (value.error() != simdjson::SUCCESS || value.is_null()) {
     return {};
   }
   simdjson::dom::array array;

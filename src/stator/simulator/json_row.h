@@ -30,13 +30,18 @@ class JsonRow {
   static Result<JsonRow> parse(simdjson::dom::parser& parser, std::string_view line,
                                const LineReader& lines);
 
-  bool has(Names names) const { return find(names).second.error() == simdjson::SUCCESS; }
+  /// null is as absent.
+  bool has(Names names) const {
+    const auto value = find(names).second;
+    return value.error() == simdjson::SUCCESS && !value.is_null();
+  }
   /// The object under this name; none if it is absent or something else.
   std::optional<JsonRow> find_object(std::string_view name) const;
 
   Result<uint32_t> read_tokens(Names names) const;
-  /// Milliseconds ≥ 0.
-  Result<Duration> read_time(Names names) const;
+  enum class TimeUnit : uint8_t { kMilliseconds, kSeconds };
+  /// ≥ 0.
+  Result<Duration> read_time(Names names, TimeUnit unit = TimeUnit::kMilliseconds) const;
   /// Absent is `absent`.
   Result<double> read_number(std::string_view name, double low, double high, double absent) const;
   /// Numbers are taken for text, too; absent is empty.

@@ -6,7 +6,6 @@
 
 #include <utility>
 
-#include "stator/simulator/json_row.h"
 #include "stator/simulator/json_text.h"
 
 namespace stator::simulator {
@@ -73,7 +72,7 @@ class MooncakeTrace final : public TraceSource {
         request.wait_for ? !request.wait_for->empty() : !request.session.empty() && request.delay;
     request.arrival = {};
     if (!follows || row.has(kTime)) {
-      STATOR_TRY(request.arrival, row.read_time(kTime));
+      STATOR_TRY(request.arrival, row.read_time(kTime, config_.time_unit));
     }
     return {};
   }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "stator/simulator/json_row.h"
 #include "stator/simulator/line_reader.h"
 #include "stator/simulator/trace_source.h"
 
@@ -18,6 +19,7 @@ enum class SessionOrder : uint8_t {
 struct MooncakeConfig {
   uint32_t block_tokens = 512;  ///< per hash id
   SessionOrder order = SessionOrder::kTurns;
+  JsonRow::TimeUnit time_unit = JsonRow::TimeUnit::kMilliseconds;  ///< of timestamps
 };
 
 /// The JSON Lines of the Mooncake traces, streamed: `timestamp` (ms, alias created_time),

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "stator/core/flat_map.h"
 #include "stator/simulator/captured_trace.h"
 #include "stator/simulator/csv_trace.h"
 #include "stator/simulator/json_row.h"
@@ -15,7 +16,8 @@
 namespace stator::simulator {
 namespace {
 
-constexpr uint32_t kBlockTokens = 512;  // of the Mooncake traces
+constexpr uint32_t kBlockTokens = 512;        // of the Mooncake traces
+constexpr uint32_t kBailianBlockTokens = 16;  // of the Qwen-Bailian traces
 
 class OrderedTrace final : public TraceSource {
  public:
@@ -54,10 +56,21 @@ class OrderedTrace final : public TraceSource {
         if (!found) {
           break;
         }
+        if (!row.session.empty()) {  // a turn may have a delay instead of a time
+          Duration& latest = latest_of_[row.session];
+          row.arrival = row.delay && row.arrival == Duration() ? latest : row.arrival;
+          latest = row.arrival;
+        }
         sorted_.push_back(std::exchange(row, {}));
       }
       std::ranges::sort(sorted_, {},
                         [](const TraceRequest& one) { return std::pair(one.arrival, one.line); });
+      // Times of day count from the first line, which need not be the first request.
+      const Duration begin =
+          sorted_.empty() ? Duration() : std::min(sorted_.front().arrival, Duration());
+      for (TraceRequest& one : sorted_) {
+        one.arrival -= begin;
+      }
     }
     if (position_ == sorted_.size()) {
       return false;
@@ -71,6 +84,7 @@ class OrderedTrace final : public TraceSource {
   const bool sort_;
   Duration latest_{};
   bool loaded_ = false;
+  FlatMap<std::string, Duration> latest_of_;  // session
   std::vector<TraceRequest> sorted_;
   size_t position_ = 0;
 };
@@ -100,6 +114,9 @@ Result<std::string> detect_json(std::string_view line, const LineReader& lines) 
   STATOR_TRY(const JsonRow row, JsonRow::parse(parser, line, lines));
   if (row.find_object("event").value_or(row).has({"event_type"})) {
     return "captured";
+  }
+  if (row.has({"parent_chat_id"})) {
+    return "bailian";
   }
   // The first request of an agent waits for nobody and need not say so.
   constexpr std::array<std::string_view, 6> kOfAgents = {
@@ -135,7 +152,7 @@ Result<std::string> detect(LineReader& lines) {
 }  // namespace
 
 std::vector<std::string> trace_format_names() {
-  return {"auto", "mooncake", "agentic", "captured", "azure", "burstgpt"};
+  return {"auto", "mooncake", "agentic", "bailian", "captured", "azure", "burstgpt"};
 }
 
 std::unique_ptr<TraceSource> make_ordered(std::unique_ptr<TraceSource> trace,
@@ -153,7 +170,8 @@ Result<std::unique_ptr<TraceSource>> open_trace(std::istream& input, const Trace
   if (format == "auto") {
     STATOR_TRY(format, detect(lines));
   }
-  const uint32_t block_tokens = options.block_tokens == 0 ? kBlockTokens : options.block_tokens;
+  const uint32_t usual = format == "bailian" ? kBailianBlockTokens : kBlockTokens;
+  const uint32_t block_tokens = options.block_tokens == 0 ? usual : options.block_tokens;
   if (format == "captured") {
     return make_captured_trace(lines);
   }
@@ -164,6 +182,9 @@ Result<std::unique_ptr<TraceSource>> open_trace(std::istream& input, const Trace
   } else if (format == "mooncake" || format == "agentic") {
     const auto order = format == "agentic" ? SessionOrder::kGraph : SessionOrder::kTurns;
     trace = make_mooncake_trace(std::move(lines), {.block_tokens = block_tokens, .order = order});
+  } else if (format == "bailian") {
+    trace = make_mooncake_trace(
+        std::move(lines), {.block_tokens = block_tokens, .time_unit = JsonRow::TimeUnit::kSeconds});
   } else {
     return Error(Code::kInvalidArgument, "there is no trace format '" + format + "'");
   }

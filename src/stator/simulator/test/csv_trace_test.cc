@@ -47,6 +47,41 @@ TEST(CsvTrace, ReadsAzureTraces) {
   EXPECT_EQ((*requests)[2].arrival, milliseconds(1100));
 }
 
+TEST(CsvTrace, ReadsFractionsAndTimeZones) {
+  const auto requests = read_all(
+      "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n"
+      "2024-05-10 00:00:00.009930+00:00,0,1,1\n"
+      "2024-05-10T02:00:00.5+02:00,0,1,1\n"
+      "2024-05-09 18:30:01-0530,0,1,1\n"
+      "\"2024-05-10 00:00:02Z\",0,1,1\n"
+      "2024-05-10 00:00:03 UTC,0,1,1\n");
+
+  ASSERT_TRUE(requests.has_value()) << requests.error().message();
+  std::vector<Duration> arrivals;
+  for (const TraceRequest& request : *requests) {
+    arrivals.push_back(request.arrival + nanoseconds(9'930'000));
+  }
+  EXPECT_THAT(arrivals,
+              testing::ElementsAre(nanoseconds(9'930'000), milliseconds(500), milliseconds(1000),
+                                   milliseconds(2000), milliseconds(3000)));
+}
+
+TEST(CsvTrace, SortedTimesCountFromTheEarliest) {
+  const auto requests = read_all(
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+      "2023-11-16 18:15:47,2,1\n"
+      "2023-11-16 18:15:46,1,1\n"
+      "2023-11-16 18:15:49,3,1\n",
+      {.sort = true});
+
+  ASSERT_TRUE(requests.has_value()) << requests.error().message();
+  ASSERT_EQ(requests->size(), 3);
+  EXPECT_EQ((*requests)[0].input_tokens, 1);
+  EXPECT_EQ((*requests)[0].arrival, Duration());
+  EXPECT_EQ((*requests)[1].arrival, milliseconds(1000));
+  EXPECT_EQ((*requests)[2].arrival, milliseconds(3000));
+}
+
 TEST(CsvTrace, ReadsBurstgptWhateverTheOrderOfItsColumns) {
   const auto requests = read_all(
       "Timestamp,Session ID,Model,\"Request tokens\",Response tokens,Total tokens,Log Type\n"
@@ -67,6 +102,11 @@ TEST(CsvTrace, NamesLineAndColumnOfWhatIsWrong) {
       {"yesterday,1,1", "trace:3: TIMESTAMP: 'yesterday' is neither"},
       {"2023-13-16 18:15:46,1,1", "trace:3: TIMESTAMP: "},
       {"2023-11-16 18:65:46,1,1", "trace:3: TIMESTAMP: "},
+      {"20x3-11-16 18:15:46,1,1", "trace:3: TIMESTAMP: "},
+      {"9999-11-16 18:15:46,1,1", "trace:3: TIMESTAMP: "},
+      {"2023-11-16x18:15:46,1,1", "trace:3: TIMESTAMP: "},
+      {"2023-11-16 18:15:46+2,1,1", "trace:3: TIMESTAMP: "},
+      {"2023-11-16 18:15:46 CET,1,1", "trace:3: TIMESTAMP: "},
       {"-1,1,1", "trace:3: TIMESTAMP: must be from 0"},
       {"nan,1,1", "trace:3: TIMESTAMP: 'nan'"},
       {"2023-11-16 18:15:47,0,1", "trace:3: ContextTokens: must be a whole number from 1"},

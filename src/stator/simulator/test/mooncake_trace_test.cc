@@ -116,6 +116,45 @@ TEST(MooncakeTrace, TurnsOfASessionNeedNoTime) {
   EXPECT_EQ((*requests)[1].delay, milliseconds(3));
 }
 
+TEST(MooncakeTrace, NullIsAsAbsent) {
+  const auto requests = read_all(
+      R"({"timestamp":null,"created_time":5,"input_length":1,"output_length":1,"hash_ids":null,"session_id":null,"delay":null,"wait_for":null,"priority":null,"tool_wait_ms":null}
+)");
+
+  ASSERT_TRUE(requests.has_value()) << requests.error().message();
+  EXPECT_EQ(requests->front().arrival, milliseconds(5));
+  EXPECT_FALSE(requests->front().delay);
+  EXPECT_FALSE(requests->front().wait_for);
+}
+
+TEST(MooncakeTrace, ReadsBailianTracesInSecondsAndSmallBlocks) {
+  const auto requests = read_all(
+      R"({"chat_id":159,"parent_chat_id":55,"timestamp":61.114,"input_length":33,"output_length":132,"type":"text","turn":2,"hash_ids":[1,2,3]}
+)");
+
+  ASSERT_TRUE(requests.has_value()) << requests.error().message();
+  EXPECT_EQ(requests->front().arrival, milliseconds(61'114));
+  const auto uncovered = read_all(
+      R"({"chat_id":1,"parent_chat_id":-1,"timestamp":0,"input_length":33,"output_length":1,"hash_ids":[1]}
+)");
+  ASSERT_FALSE(uncovered.has_value());
+  EXPECT_THAT(uncovered.error().message(), HasSubstr("1 ids of 16 tokens"));
+}
+
+TEST(MooncakeTrace, SortingLeavesTurnsWithoutATimeBehindTheOnesBefore) {
+  const auto requests =
+      read_all(R"({"timestamp":9,"input_length":1,"output_length":1,"session_id":"a"}
+{"input_length":2,"output_length":1,"session_id":"a","delay":3}
+{"timestamp":4,"input_length":3,"output_length":1,"session_id":"b"}
+)",
+               {.sort = true});
+
+  ASSERT_TRUE(requests.has_value()) << requests.error().message();
+  EXPECT_EQ((*requests)[0].input_tokens, 3);
+  EXPECT_EQ((*requests)[1].input_tokens, 1);
+  EXPECT_EQ((*requests)[2].input_tokens, 2);
+}
+
 TEST(MooncakeTrace, SortsWhenAsked) {
   const auto requests = read_all(R"({"timestamp":9,"input_length":1,"output_length":1}
 {"timestamp":4,"input_length":2,"output_length":1}
