@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP interface beyond what the OpenAI clients use: health, metrics, tokens, routing, receipts, terminal clients."""
 
+import gzip
 import json
 import subprocess
 import unittest
@@ -46,6 +47,14 @@ class HttpApi:
         self.assertEqual((status, headers["allow"]), (405, "POST"))
         status, headers, _ = self.http.request("DELETE", "/v1/models")
         self.assertEqual((status, headers["allow"]), (405, "GET, HEAD"))
+
+    def test_a_body_in_another_encoding_is_refused_by_its_name(self):
+        body = gzip.compress(json.dumps(chat_body()).encode())
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        status, _, answer = self.http.request("POST", CHAT, body, headers)
+        self.assertEqual(status, 415)
+        self.assertIn("Content-Encoding: gzip", json.loads(answer)["error"]["message"])
+        self.assertEqual(self.http.post(CHAT, chat_body(), {"Content-Encoding": "identity"})[0], 200)
 
     # Annotations
 

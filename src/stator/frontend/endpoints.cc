@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 
 #include "stator/api/error_body.h"
 #include "stator/api/response_body.h"
@@ -57,13 +58,29 @@ void answer_models(net::HttpExchange& exchange, const EndpointContext& context) 
   exchange.respond(200, kJson, body);
 }
 
+/// Without %XX: clients write the slash of "org/name" as %2F. What is no such escape stays.
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view digits = text.substr(i + 1, 2);
+    unsigned char byte = 0;
+    const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+    const bool escaped = text[i] == '%' && digits.size() == 2 && end.ec == std::errc() &&
+                         end.ptr == digits.data() + 2;
+    out += escaped ? static_cast<char>(byte) : text[i];
+    i += escaped ? 2 : 0;
+  }
+  return out;
+}
+
 void answer_model(net::HttpExchange& exchange, const EndpointContext& context) {
-  std::string_view name = exchange.request().path().substr(kModelsPrefix.size());
+  const std::string unescaped = unescape(exchange.request().path().substr(kModelsPrefix.size()));
+  std::string_view name = unescaped;
   name.remove_prefix(name.starts_with('/') ? 1 : 0);
   const NamedModel named = context.catalog.resolve(name);
   if (named.model == nullptr) {
     refuse(exchange, context,
-           {Error(Code::kNotFound, "model '" + std::string(name) + "' not found"), "model"});
+           {Error(Code::kNotFound, "model '" + unescaped + "' not found"), "model"});
     return;
   }
   std::string body;

@@ -152,6 +152,12 @@ Status ShardService::admit(const net::HttpRequest& request) const {
   if (!is_json_content_type(request)) {
     return Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json");
   }
+  if (const auto encoding = request.header("content-encoding").value_or("identity");
+      encoding != "identity") {
+    return Error(Code::kUnsupportedMedia,
+                 fmt::format("Content-Encoding: {} is not understood here: send the body as it is",
+                             encoding.substr(0, 32)));
+  }
   return {};
 }
 

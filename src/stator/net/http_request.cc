@@ -113,6 +113,11 @@ HttpHeader HttpRequest::header_at(size_t index) const {
 }
 
 void HttpRequest::set_start(std::string_view method, std::string_view target) {
+  // A client that takes us for a proxy: "http://host/path?query".
+  if (const size_t scheme = target.find("://"); scheme < target.find('/')) {
+    const size_t path = target.find_first_of("/?", scheme + 3);
+    target = path == std::string_view::npos ? "/" : target.substr(path);
+  }
   text_.reserve(kTextReserved);
   method_ = append(method);
   target_ = append(target);

@@ -109,6 +109,8 @@ TEST_F(EndpointsTest, ModelsWithWorkersAreListed) {
   add_worker();
   EXPECT_THAT(get("/v1/models").second, HasSubstr("\"id\":\"demo\""));
   EXPECT_EQ(get("/v1/models/demo").first, 200);
+  EXPECT_EQ(get("/v1/models/%64em%6F").first, 200);
+  EXPECT_THAT(get("/v1/models/a%2Fb%zz%4").second, HasSubstr("'a/b%zz%4'"));
   const auto [status, body] = get("/v1/models/absent");
   EXPECT_EQ(status, 404);
   EXPECT_THAT(body, HasSubstr("absent"));

@@ -16,6 +16,10 @@ TEST(HttpRequest, SplitsTheTarget) {
   EXPECT_EQ(HttpRequest("GET", "/a?b=c?d").query(), "b=c?d");
   EXPECT_EQ(HttpRequest("GET", "/a").query(), "");
   EXPECT_EQ(HttpRequest("OPTIONS", "*").path(), "*");
+  EXPECT_EQ(HttpRequest("GET", "http://h:1/a/b?c://d").path(), "/a/b");
+  EXPECT_EQ(HttpRequest("GET", "http://h:1/a/b?c://d").query(), "c://d");
+  EXPECT_EQ(HttpRequest("GET", "http://h").path(), "/");
+  EXPECT_EQ(HttpRequest("GET", "/a/http://h/b").path(), "/a/http://h/b");
 }
 
 TEST(HttpRequest, FindsHeadersWithoutRegardToCase) {
