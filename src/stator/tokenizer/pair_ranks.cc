@@ -3,13 +3,14 @@
 
 #include "stator/core/assert.h"
 
+#include <bit>
 #include <numeric>
 
 namespace stator::tokenizer {
 namespace {
 
-// More pairs per bucket would need more pilots than a byte can tell.
-constexpr size_t kPairsPerBucket = 3;
+// At most. More would need more pilots than a byte can tell.
+constexpr size_t kPairsPerBucket = 5;
 
 // A handful of pairs may need more room per pair than many.
 constexpr size_t kSlotsMaxOfFew = 64;
@@ -18,19 +19,21 @@ constexpr size_t kSlotsMaxOfFew = 64;
 
 std::optional<PairRanks> PairRanks::create(std::span<const Pair> pairs) {
   STATOR_ASSERT(pairs.size() < kNone, "ranks fit their bits");
-  // 80 % full; grows if a bucket has no pilot.
-  size_t slots = pairs.size() + pairs.size() / 4 + 1;
+  // At most 80 % full; grows if a bucket has no pilot.
+  size_t slots = std::bit_ceil(std::max<size_t>(2, pairs.size() + pairs.size() / 4));
   PairRanks ranks;
-  ranks.pilots_.resize(pairs.size() / kPairsPerBucket + 1);
-  ranks.slots_.resize(slots);
-  while (!ranks.build(pairs)) {
-    slots += slots / 16 + 1;
+  ranks.pilots_.resize(std::bit_ceil(std::max<size_t>(2, pairs.size() / kPairsPerBucket)));
+  ranks.bucket_shift_ = 64 - std::countr_zero(ranks.pilots_.size());
+  for (;; slots *= 2) {
     if (slots > kSlotsMaxPerPair * pairs.size() + kSlotsMaxOfFew) {
       return std::nullopt;
     }
     ranks.slots_.resize(slots);
+    ranks.slot_shift_ = 64 - std::countr_zero(slots);
+    if (ranks.build(pairs)) {
+      return ranks;
+    }
   }
-  return ranks;
 }
 
 /// Large buckets first, while most slots are free.
@@ -39,7 +42,7 @@ bool PairRanks::build(std::span<const Pair> pairs) {
   std::vector<uint32_t> buckets(pairs.size());
   std::vector<uint32_t> sizes(pilots_.size());
   for (size_t rank = 0; rank < pairs.size(); ++rank) {
-    buckets[rank] = bucket_of(hash_of(pairs[rank].left, pairs[rank].right));
+    buckets[rank] = view().bucket_of(hash_of(pairs[rank]));
     ++sizes[buckets[rank]];
   }
   std::vector<uint32_t> ranks(pairs.size());
@@ -62,23 +65,24 @@ bool PairRanks::build(std::span<const Pair> pairs) {
 
 /// Finds the pilot of the bucket that has `ranks`.
 bool PairRanks::place_bucket(std::span<const Pair> pairs, std::span<const uint32_t> ranks) {
-  const auto hash = [&](uint32_t rank) { return hash_of(pairs[rank].left, pairs[rank].right); };
+  const auto hash = [&](uint32_t rank) { return hash_of(pairs[rank]); };
+  const View view = this->view();
   for (uint32_t pilot = 0; pilot < kPilots; ++pilot) {
     size_t placed = 0;
     for (; placed < ranks.size(); ++placed) {
       const uint32_t rank = ranks[placed];
-      uint64_t& slot = slots_[slot_of(hash(rank), pilot)];
+      uint64_t& slot = slots_[view.slot_of(hash(rank), pilot)];
       if (slot != kEmpty) {
         break;
       }
-      slot = key_of(pairs[rank].left, pairs[rank].right) | rank;
+      slot = hash(rank) | rank;
     }
     if (placed == ranks.size()) {
-      pilots_[bucket_of(hash(ranks.front()))] = static_cast<uint8_t>(pilot);
+      pilots_[view.bucket_of(hash(ranks.front()))] = static_cast<uint8_t>(pilot);
       return true;
     }
     for (const uint32_t rank : ranks.first(placed)) {
-      slots_[slot_of(hash(rank), pilot)] = kEmpty;
+      slots_[view.slot_of(hash(rank), pilot)] = kEmpty;
     }
   }
   return false;

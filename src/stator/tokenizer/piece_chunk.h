@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "stator/core/ids.h"
 #include "stator/tokenizer/piece_key.h"
@@ -16,7 +17,7 @@ namespace stator::tokenizer {
 
 // Pieces that are looked for together: enough to hide memory latency, few enough to stay in the
 // first-level cache.
-inline constexpr size_t kBatchPieces = 256;
+inline constexpr size_t kBatchPieces = 128;
 
 // Pieces, and those of them not known, whose unknown words are merged together: a document of 8 KB,
 // so that many words take turns.
@@ -41,6 +42,23 @@ class Selection {
   size_t count_ = 0;
 };
 
+/// Which open piece of a chunk had a key last: tells new pieces that come again apart from new
+/// ones. Forgets some.
+class RecentPieces {
+ public:
+  static constexpr uint16_t kNone = UINT16_MAX;
+
+  RecentPieces() { clear(); }
+  void clear() { slots_.fill(kNone); }
+  /// Of the piece at `place` in the cache; kNone or the place in the chunk.
+  uint16_t exchange(uint32_t place, size_t index) {
+    return std::exchange(slots_[place % slots_.size()], static_cast<uint16_t>(index));
+  }
+
+ private:
+  std::array<uint16_t, 512> slots_;
+};
+
 /// A piece whose ids the short part of the cache does not tell.
 struct OpenPiece {
   const char* text;
@@ -48,6 +66,7 @@ struct OpenPiece {
   PieceKey key;           // none: a long piece
   uint32_t place;         // in the cache
   uint32_t known_before;  // ids of the chunk's known pieces that come first
+  uint32_t first;         // where the chunk had it before, among `repeats`
   // The result.
   const TokenId* ids;  // kIdsWritten can be read
   uint32_t count;      // 0: not known
@@ -82,8 +101,46 @@ struct PieceChunk {
   size_t open_count = 0;
   // Kinds of open pieces, each of which takes its own way.
   Selection shorts;   // with a key
+  Selection repeats;  // with a key that one of `shorts` has
   Selection longs;    // the others
+  RecentPieces recent;
   Selection unknown;  // those of more than one token, as far as the cache was asked
+
+  /// Adds a piece and fetches its place in `table` into the processor's cache.
+  void open_piece(std::string_view piece, const PieceKey& key, uint32_t place, size_t known_before,
+                  const PieceTable& table) {
+    const size_t index = open_count++;
+    OpenPiece& next = open[index];
+    next.text = piece.data();
+    next.bytes = piece.size();
+    next.key = key;
+    next.place = place;
+    next.known_before = static_cast<uint32_t>(known_before);
+    if (key.high == 0) {
+      longs.add(index);
+      return;
+    }
+    const uint16_t first = recent.exchange(place, index);
+    if (first != RecentPieces::kNone && open[first].key == key) {
+      next.first = first;
+      repeats.add(index);
+      return;
+    }
+    shorts.add(index);
+    if (piece.size() <= PieceTable::kShortBytesMax) {
+      table.prefetch(table.make_key(key));
+    } else {
+      table.prefetch_long(piece);
+    }
+  }
+
+  /// What has been found out about the pieces that came first.
+  void copy_repeats() {
+    for (const size_t i : repeats) {
+      const OpenPiece& first = open[open[i].first];
+      open[i].set({first.ids, first.count});
+    }
+  }
 
   bool is_full() const {
     return pieces + kBatchPieces > kChunkPieces || open_count + kBatchPieces > kChunkOpen;
@@ -93,7 +150,9 @@ struct PieceChunk {
     pieces = 0;
     open_count = 0;
     shorts.clear();
+    repeats.clear();
     longs.clear();
+    recent.clear();
     unknown.clear();
   }
 };

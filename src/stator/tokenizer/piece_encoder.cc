@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 namespace stator::tokenizer {
 namespace {
@@ -17,21 +16,6 @@ namespace {
 struct Batch {
   std::array<PieceKey, kBatchPieces> keys;
   std::array<uint32_t, kBatchPieces> places;
-};
-
-/// Takes a slot per piece; the last piece of it that was put in, or kNone. Tells repeated new words
-/// of a chunk apart from new ones; forgets some.
-class RecentWords {
- public:
-  static constexpr uint16_t kNone = UINT16_MAX;
-
-  RecentWords() { slots_.fill(kNone); }
-  uint16_t exchange(uint32_t place, size_t index) {
-    return std::exchange(slots_[place % slots_.size()], static_cast<uint16_t>(index));
-  }
-
- private:
-  std::array<uint16_t, 256> slots_;
 };
 
 }  // namespace
@@ -107,19 +91,9 @@ void PieceEncoder::add_pieces(std::string_view text, size_t begin, std::span<con
       count = pieces.find(batch.keys[i], PreTokenCache::beside(batch.places[i]), to);
     }
     if (count == 0) [[unlikely]] {
-      (batch.keys[i].high != 0 ? chunk.shorts : chunk.longs).add(chunk.open_count);
-      OpenPiece& next = chunk.open[chunk.open_count++];
       const size_t from = i == 0 ? begin : ends[i - 1];
-      next.text = text.data() + from;
-      next.bytes = ends[i] - from;
-      next.key = batch.keys[i];
-      next.place = batch.places[i];
-      next.known_before = static_cast<uint32_t>(to - known);
-      if (next.bytes <= PieceTable::kShortBytesMax) {
-        table.prefetch(table.make_key(next.key));
-      } else if (next.bytes <= PieceKey::kBytesMax) {
-        table.prefetch_long(next.piece());
-      }
+      chunk.open_piece({text.data() + from, ends[i] - from}, batch.keys[i], batch.places[i],
+                       static_cast<size_t>(to - known), table);
     }
     to += count;
   }
@@ -131,6 +105,7 @@ void PieceEncoder::add_pieces(std::string_view text, size_t begin, std::span<con
 void PieceEncoder::finish(PieceChunk& chunk, std::vector<TokenId>& out) {
   look_up(chunk);
   merge(chunk);
+  chunk.copy_repeats();
   write(chunk, out);
   keep(chunk, out);
   chunk.clear();
@@ -197,30 +172,19 @@ void PieceEncoder::look_up_wide(PieceChunk& chunk) const {
   }
 }
 
-/// What is left, but for pieces over WordMerger::kBytesMax. A word that comes again is merged once.
+/// What is left, but for pieces over WordMerger::kBytesMax.
 void PieceEncoder::merge(PieceChunk& chunk) {
   std::vector<WordToEncode>& words = scratch_.words;
   words.clear();
-  RecentWords recent;
   Selection merged;
-  std::array<uint32_t, kChunkOpen> word_of;
   size_t bytes = 0;
   for (const size_t i : chunk.unknown) {
     const OpenPiece& next = chunk.open[i];
-    if (next.count != 0 || next.bytes > WordMerger::kBytesMax) {
-      continue;
+    if (next.count == 0 && next.bytes <= WordMerger::kBytesMax) {
+      merged.add(i);
+      words.push_back({.word = next.piece()});
+      bytes += next.bytes + WordMerger::kSpareIds;
     }
-    merged.add(i);
-    if (next.key.high != 0) {
-      const uint16_t same = recent.exchange(next.place, i);
-      if (same != RecentWords::kNone && chunk.open[same].key == next.key) {
-        word_of[i] = word_of[same];
-        continue;
-      }
-    }
-    word_of[i] = static_cast<uint32_t>(words.size());
-    words.push_back({.word = next.piece()});
-    bytes += next.bytes + WordMerger::kSpareIds;
   }
   if (words.empty()) {
     return;
@@ -232,8 +196,10 @@ void PieceEncoder::merge(PieceChunk& chunk) {
     ids += word.word.size() + WordMerger::kSpareIds;
   }
   model_.encode_divided(words, scratch_);
+  const WordToEncode* word = words.data();
   for (const size_t i : merged) {
-    chunk.open[i].set({words[word_of[i]].ids, words[word_of[i]].count});
+    chunk.open[i].set({word->ids, word->count});
+    ++word;
   }
 }
 

@@ -274,6 +274,20 @@ uint32_t letters_of(ScannerFamily family) {
   return 0;
 }
 
+/// Writes the places of the bits, counted from `at`, and perhaps something behind: in all at most
+/// kEndsMin. Eight at a time, as there is no foretelling how many a block has (Langdale and Lemire,
+/// "Parsing gigabytes of JSON per second", 2019).
+void write_places(uint64_t bits, size_t at, uint32_t* places) {
+  constexpr size_t kAtOnce = 8;
+  constexpr uint64_t kLast = uint64_t{1} << 63;  // so that there is always one
+  for (; bits != 0; places += kAtOnce) {
+    for (size_t i = 0; i < kAtOnce; ++i) {
+      places[i] = static_cast<uint32_t>(at + static_cast<size_t>(std::countr_zero(bits | kLast)));
+      bits &= bits - 1;
+    }
+  }
+}
+
 bool is_ascii(char c) {
   return static_cast<unsigned char>(c) < 0x80;
 }
@@ -337,10 +351,9 @@ size_t PieceScanner::scan(std::string_view text, size_t& at, std::span<uint32_t>
         add_letters(letters_, text.substr(at), masks);
       }
       const uint64_t starts = find_starts_(masks, text.data() + at);
-      for (uint64_t left = starts; left != 0; left &= left - 1) {
-        ends[count++] = static_cast<uint32_t>(at + static_cast<size_t>(std::countr_zero(left)));
-      }
       if (starts != 0) {
+        write_places(starts, at, ends.data() + count);
+        count += static_cast<size_t>(std::popcount(starts));
         at = ends[count - 1];
         if (masks.other == 0) {
           continue;

@@ -47,6 +47,11 @@ void PreTokenCache::insert(const PieceKey& key, uint32_t place, uint32_t instanc
   if (ids.empty()) {
     return;
   }
+  // A new piece may come several times before it is kept.
+  if (holds(short_entries_[place], key, instance) ||
+      holds(short_entries_[beside(place)], key, instance)) {
+    return;
+  }
   // An older piece stays where it is found first: frequent ones come early.
   const bool is_taken = short_entries_[place].ids.back() != 0;
   const bool is_other_taken = short_entries_[beside(place)].ids.back() != 0;
@@ -55,7 +60,8 @@ void PreTokenCache::insert(const PieceKey& key, uint32_t place, uint32_t instanc
   entry.key = key;
   const bool is_all = ids.size() <= kShortIdsMax;
   std::ranges::copy(ids.first(is_all ? ids.size() : 0), entry.ids.begin());
-  entry.ids.back() = (instance << kCountBits) + (is_all ? static_cast<uint32_t>(ids.size()) : 0);
+  entry.ids.back() =
+      (instance << kCountBits) | (is_all ? static_cast<uint32_t>(ids.size()) : kMoreIds);
 }
 
 PreTokenCache::LongKey PreTokenCache::make_long_key(std::string_view piece, uint32_t instance) {
@@ -94,6 +100,9 @@ void PreTokenCache::insert(const LongKey& key, std::span<const TokenId> ids) {
   }
   LongEntry& near = long_entries_[key.place];
   LongEntry& neighbour = long_entries_[key.place ^ 1];
+  if (holds(near, key) || holds(neighbour, key)) {
+    return;
+  }
   LongEntry& entry = near.is_newer != 0 ? neighbour : near;
   near.is_newer = 0;
   neighbour.is_newer = 0;

@@ -27,6 +27,7 @@ class PreTokenCache {
  public:
   static constexpr size_t kShortIdsMax = 3;
   static constexpr int kCountBits = 2;
+  static constexpr uint32_t kMoreIds = 1U << 31;  // instead of a number
   static constexpr size_t kLongBytesMax = 32;
   static constexpr size_t kLongIdsMax = 6;
   static constexpr size_t kWideBytesMax = 128;
@@ -134,6 +135,9 @@ class PreTokenCache {
     return static_cast<size_t>(key.hash >> (64 - kWideEntriesLog2));
   }
 
+  static bool holds(const ShortEntry& entry, const PieceKey& key, uint32_t instance) {
+    return entry.key == key && (entry.ids.back() & ~kMoreIds) >> kCountBits == instance;
+  }
   static bool holds(const LongEntry& entry, const LongKey& key) {
     return entry.words == key.words && entry.bytes == key.bytes && entry.instance == key.instance;
   }
@@ -162,7 +166,8 @@ class PreTokenCache::ShortPieces {
   uint32_t find(const PieceKey& key, uint32_t place, TokenId* ids) const {
     const ShortEntry& entry = entries_[place];
     const uint32_t count = entry.ids.back() - owner_;
-    if (entry.key != key || count > kShortIdsMax) {
+    // One branch for all that may differ.
+    if (((entry.key.low ^ key.low) | (entry.key.high ^ key.high) | (count >> kCountBits)) != 0) {
       return 0;
     }
     std::memcpy(ids, entry.ids.data(), kIdsWritten * sizeof(TokenId));
@@ -173,8 +178,8 @@ class PreTokenCache::ShortPieces {
   bool has_more(const PieceKey& key, uint32_t place) const {
     const ShortEntry& entry = entries_[place];
     const ShortEntry& other = entries_[beside(place)];
-    return (entry.key == key && entry.ids.back() == owner_) ||
-           (other.key == key && other.ids.back() == owner_);
+    return (entry.key == key && entry.ids.back() == (owner_ | kMoreIds)) ||
+           (other.key == key && other.ids.back() == (owner_ | kMoreIds));
   }
 
  private:

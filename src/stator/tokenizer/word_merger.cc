@@ -19,7 +19,7 @@ constexpr size_t kTurns = 20;
 constexpr size_t kChunkWords = 256;
 
 // Results that are written at a time, whatever their number.
-constexpr int kAtOnce = WordMerger::kSpareIds + 1;
+constexpr uint32_t kAtOnce = WordMerger::kSpareIds + 1;
 
 using Quad [[gnu::vector_size(16)]] = uint32_t;
 
@@ -47,35 +47,44 @@ HugeVector<TokenId> tokens_of(std::span<const TokenId, 256> bytes,
   return tokens;
 }
 
-uint32_t lowest(uint64_t places) {
-  return static_cast<uint32_t>(__builtin_ctzll(places));
-}
+constexpr size_t kPlaces = WordMerger::kBytesMax + 2;
 
-uint32_t highest(uint64_t places) {
-  return static_cast<uint32_t>(63 ^ __builtin_clzll(places));
-}
+/// Of each place that behind it, and that before it: what a word starts with.
+struct Neighbours {
+  std::array<uint8_t, kPlaces + kAtOnce> next;
+  std::array<uint8_t, kPlaces + kAtOnce> previous;
+};
+constexpr Neighbours kNeighbours = [] {
+  Neighbours all{};
+  for (size_t place = 0; place < all.next.size(); ++place) {
+    all.next[place] = static_cast<uint8_t>(place + 1);
+    all.previous[place] = static_cast<uint8_t>(place - 1);
+  }
+  return all;
+}();
 
 }  // namespace
 
 /// A word on its way. The byte at i has the place i + 1; the borders have the places before and
 /// behind.
 struct WordMerger::Turn {
-  static constexpr size_t kPlaces = kBytesMax + 2;
   static constexpr uint32_t kNowhere = kPlaces;
-  static constexpr uint64_t kBorderPlace = uint64_t{1} << (kPlaces - 1);
   static constexpr size_t kPairsRead = 16;  // at a time: most words have fewer
 
   alignas(64) std::array<uint32_t, kPlaces + 1> pairs;  // the last one is not looked at
-  std::array<uint32_t, kPlaces> symbols;
-  uint64_t starts;  // places where symbols start, and both borders
+  std::array<PairRanks::Code, kPlaces + kAtOnce> symbols;
+  Neighbours neighbours;  // of the places where symbols start, and both borders
   WordToEncode* word;
-  size_t pairs_read;
+  uint32_t pairs_read;
+  uint32_t count;  // symbols
   // The last merge, and where the ranks of its new pairs are.
-  uint32_t at;
-  uint32_t previous;
+  size_t at;
+  size_t previous;
   PairRanks::Place with_next;
   PairRanks::Place with_previous;
   uint32_t best;  // the next merge
+  // So that equal fields of many turns do not have equal lower address bits.
+  std::array<std::byte, 64> spare;
 
   /// Four lanes, each the least of a quarter of the pairs.
   Quad least_pairs() const {
@@ -92,19 +101,21 @@ struct WordMerger::Turn {
                                      __builtin_elementwise_min(quads[2], quads[3]));
   }
 
+  bool choose(const PairRanks::View& ranks);
+  void merge(const PairRanks::View& ranks);
+
   /// Writes the symbols.
   void finish() const {
-    // Without a branch on their number; the lowest start is the border's.
+    // Without a branch on their number, as long as it is small.
     TokenId* out = word->ids;
-    uint64_t left = starts & (starts - 1);
-    for (int count = std::popcount(left) - 1; count > 0; count -= kAtOnce) {
-      for (int i = 0; i < kAtOnce; ++i) {
-        out[i] = symbols[lowest(left | kBorderPlace)];
-        left &= left - 1;
+    uint32_t place = 1;
+    for (uint32_t i = 0; i < count; i += kAtOnce) {
+      for (uint32_t j = i; j < i + kAtOnce; ++j) {
+        out[j] = PairRanks::symbol_of(symbols[place]);
+        place = neighbours.next[place];
       }
-      out += std::min(count, kAtOnce);
     }
-    word->count = static_cast<uint32_t>(out - word->ids);
+    word->count = count;
   }
 };
 
@@ -122,8 +133,13 @@ WordMerger::WordMerger(PairRanks ranks, HugeVector<TokenId> tokens)
     : ranks_(std::move(ranks)), tokens_(std::move(tokens)), byte_pairs_(size_t{1} << 16) {
   tokens_.push_back(0);
   STATOR_ASSERT(border() < PairRanks::kSymbolsMax, "symbols fit their bits");
+  for (uint32_t byte = 0; byte < byte_codes_.size(); ++byte) {
+    byte_codes_[byte] = PairRanks::code_of(byte);
+  }
+  const PairRanks::View view = ranks_.view();
   for (uint32_t both = 0; both < byte_pairs_.size(); ++both) {
-    byte_pairs_[both] = ranks_.find(ranks_.place_of(both >> 8, both & 255)) << kPlaceBits;
+    const auto place = view.place_of(byte_codes_[both >> 8], byte_codes_[both & 255]);
+    byte_pairs_[both] = view.find(place) << kPlaceBits;
   }
 }
 
@@ -131,85 +147,90 @@ void WordMerger::begin(WordToEncode& word, Turn& turn) const {
   const size_t bytes = word.word.size();
   const auto* text = reinterpret_cast<const unsigned char*>(word.word.data());
   turn.word = &word;
-  turn.starts = UINT64_MAX >> (kBytesMax - bytes);
-  turn.pairs_read = (bytes + turn.kPairsRead - 1) / turn.kPairsRead * turn.kPairsRead;
+  turn.count = static_cast<uint32_t>(bytes);
+  turn.pairs_read =
+      static_cast<uint32_t>((bytes + turn.kPairsRead - 1) / turn.kPairsRead * turn.kPairsRead);
   std::fill_n(turn.pairs.begin(), turn.kPairsRead, kNoMerge);
+  std::copy_n(kNeighbours.next.begin(), 2 * turn.kPairsRead, turn.neighbours.next.begin());
+  std::copy_n(kNeighbours.previous.begin(), 2 * turn.kPairsRead, turn.neighbours.previous.begin());
   if (bytes > turn.kPairsRead) [[unlikely]] {
     turn.pairs.fill(kNoMerge);
+    turn.neighbours = kNeighbours;
   }
+  turn.neighbours.next[bytes + 1] = static_cast<uint8_t>(bytes + 1);  // finish stays there
   turn.at = turn.kNowhere;
   turn.previous = turn.kNowhere;
-  turn.with_next = PairRanks::kNowhere;
-  turn.with_previous = PairRanks::kNowhere;
-  turn.symbols.back() = border();
-  turn.symbols[0] = border();
-  turn.symbols[bytes + 1] = border();
-  turn.symbols[1] = text[0];
+  turn.with_next = PairRanks::nowhere();
+  turn.with_previous = PairRanks::nowhere();
+  turn.symbols[0] = PairRanks::code_of(border());
+  turn.symbols[bytes + 1] = PairRanks::code_of(border());
+  turn.symbols[1] = byte_codes_[text[0]];
   for (size_t i = 1; i < bytes; ++i) {
     const size_t both = static_cast<size_t>(text[i - 1]) << 8 | text[i];
-    turn.symbols[i + 1] = text[i];
+    turn.symbols[i + 1] = byte_codes_[text[i]];
     turn.pairs[i] = byte_pairs_[both] | static_cast<uint32_t>(i);
   }
 }
 
 /// The next merge, or false if there is none. Reads what the last one asked for.
-bool WordMerger::choose(Turn& turn) const {
+bool WordMerger::Turn::choose(const PairRanks::View& ranks) {
   // Without the new pairs, which are not there yet: a wide load waits for narrow stores before it.
-  const uint32_t least = __builtin_reduce_min(turn.least_pairs());
-  const uint32_t with_next = ranks_.find(turn.with_next) << kPlaceBits | turn.at;
-  const uint32_t with_previous = ranks_.find(turn.with_previous) << kPlaceBits | turn.previous;
-  turn.pairs[turn.at] = with_next;
-  turn.pairs[turn.previous] = with_previous;
-  turn.best = std::min({least, with_next, with_previous});
-  return turn.best < kNoMerge;
+  const uint32_t least = __builtin_reduce_min(least_pairs());
+  const uint32_t next = ranks.find(with_next) << kPlaceBits | static_cast<uint32_t>(at);
+  const uint32_t before = ranks.find(with_previous) << kPlaceBits | static_cast<uint32_t>(previous);
+  pairs[at] = next;
+  pairs[previous] = before;
+  best = std::min({least, next, before});
+  return best < kNoMerge;
 }
 
 /// Merges, and asks for the ranks of the new pairs. No branch depends on the text.
-void WordMerger::merge(Turn& turn) const {
-  const uint32_t best = turn.best;
-  const uint32_t merged = kMerged + (best >> kPlaceBits);
-  const uint32_t at = best & ((1U << kPlaceBits) - 1);
-  uint64_t after = turn.starts & (UINT64_MAX << at << 1);
-  const uint32_t joined = lowest(after);
-  after &= after - 1;
-  turn.at = at;
-  turn.previous = highest(turn.starts & ~(UINT64_MAX << at));
-  turn.with_next = ranks_.place_of(merged, turn.symbols[lowest(after)]);
-  turn.with_previous = ranks_.place_of(turn.symbols[turn.previous], merged);
-  ranks_.prefetch(turn.with_next);
-  ranks_.prefetch(turn.with_previous);
-  turn.starts &= ~(uint64_t{1} << joined);
-  turn.symbols[at] = merged;
-  turn.pairs[joined] = kNoMerge;
-  turn.pairs[at] = kNoMerge;
-  turn.pairs[turn.previous] = kNoMerge;
+void WordMerger::Turn::merge(const PairRanks::View& ranks) {
+  const PairRanks::Code merged = PairRanks::code_of(kMerged + (best >> kPlaceBits));
+  at = best & ((1U << kPlaceBits) - 1);
+  previous = neighbours.previous[at];
+  const size_t joined = neighbours.next[at];
+  const size_t next = neighbours.next[joined];
+  with_next = ranks.place_of(merged, symbols[next]);
+  with_previous = ranks.place_of(symbols[previous], merged);
+  ranks.prefetch(with_next);
+  ranks.prefetch(with_previous);
+  symbols[at] = merged;
+  pairs[joined] = kNoMerge;
+  pairs[at] = kNoMerge;
+  pairs[previous] = kNoMerge;
+  --count;
+  neighbours.next[at] = static_cast<uint8_t>(next);
+  neighbours.previous[next] = static_cast<uint8_t>(at);
 }
 
-/// In turns.
+/// In turns: all choose, then all merge, so that what one waits for is on its way meanwhile.
 void WordMerger::encode_sorted(std::span<WordToEncode* const> words) const {
+  static_assert(sizeof(Turn) / alignof(Turn) % 2 == 1);
   std::array<Turn, kTurns> turns;
   std::array<Turn*, kTurns> active;
-  for (size_t i = 0; i < kTurns; ++i) {
+  size_t count = std::min(kTurns, words.size());
+  for (size_t i = 0; i < count; ++i) {
     active[i] = &turns[i];
+    begin(*words[i], turns[i]);
   }
-  size_t count = 0;
-  for (size_t next = 0; count > 0 || next < words.size();) {
-    size_t left = 0;
-    for (size_t i = 0; i < count; ++i) {
-      if (choose(*active[i])) [[likely]] {
-        std::swap(active[left++], active[i]);
+  const PairRanks::View ranks = ranks_.view();
+  for (size_t next = count; count > 0;) {
+    for (size_t i = 0; i < count;) {
+      if (active[i]->choose(ranks)) [[likely]] {
+        ++i;
+        continue;
+      }
+      active[i]->finish();
+      if (next < words.size()) {
+        begin(*words[next++], *active[i]);
       } else {
-        active[i]->finish();
+        std::swap(active[i], active[--count]);
       }
     }
-    for (size_t i = 0; i < left; ++i) {
-      merge(*active[i]);
+    for (size_t i = 0; i < count; ++i) {
+      active[i]->merge(ranks);
     }
-    // Last, so that what begin writes has arrived when choose reads it.
-    for (; left < kTurns && next < words.size(); ++left) {
-      begin(*words[next++], *active[left]);
-    }
-    count = left;
   }
 }
 

@@ -47,8 +47,6 @@ class WordMerger {
 
   struct Turn;
   void begin(WordToEncode& word, Turn& turn) const;
-  bool choose(Turn& turn) const;
-  void merge(Turn& turn) const;
   void translate(const WordToEncode& word) const;
   void encode_sorted(std::span<WordToEncode* const> words) const;
 
@@ -63,6 +61,7 @@ class WordMerger {
 
   PairRanks ranks_;
   HugeVector<TokenId> tokens_;  // by symbol; the last one is no symbol, but the border of words
+  std::array<PairRanks::Code, 256> byte_codes_;
   HugeVector<uint32_t> byte_pairs_;  // by first byte << 8 | second: rank << kPlaceBits
 };
 

@@ -105,7 +105,8 @@ TEST(BpeModel, EqualsTheDefinitionWhereMergesWereChosenToCollide) {
   std::string bytes;
   for (uint32_t left = 0; left < 256; ++left) {
     for (uint32_t right = 0; right < 256; ++right) {
-      if (PairRanks::hash_of(left, right) < UINT64_MAX / 256 * 10) {
+      if (PairRanks::hash_of(PairRanks::code_of(left), PairRanks::code_of(right)) <
+          UINT64_MAX / 256 * 10) {
         pairs.push_back({left, right});
         vocab.merge(std::string(ByteAlphabet::get().character(static_cast<unsigned char>(left))),
                     std::string(ByteAlphabet::get().character(static_cast<unsigned char>(right))));

@@ -387,7 +387,36 @@ TEST(PreTokenCache, TellsThatAShortPieceHasManyIds) {
   EXPECT_FALSE(has_more("most", kInstance));
 }
 
+/// The cache line of a piece.
+uint32_t line_of(std::string_view piece) {
+  const uint32_t place = PreTokenCache::is_long(piece.size())
+                             ? PreTokenCache::make_long_key(piece, kInstance).place
+                             : PreTokenCache::place_of(PieceKey::of(piece));
+  return place / 2;
+}
+
+TEST(PreTokenCache, APieceThatComesAgainTakesNoSecondPlace) {
+  for (const std::string suffix : {"", "------------"}) {
+    const std::string piece = "0" + suffix;
+    size_t i = 1;
+    while (line_of(std::to_string(i) + suffix) != line_of(piece)) {
+      ++i;
+    }
+    const std::string neighbour = std::to_string(i) + suffix;
+    insert(piece, {1});
+    insert(neighbour, {2});
+
+    for (int again = 0; again < 3; ++again) {
+      insert(piece, {1});
+    }
+
+    EXPECT_EQ(find(piece), std::vector<TokenId>{1});
+    EXPECT_EQ(find(neighbour), std::vector<TokenId>{2});
+  }
+}
+
 TEST(PreTokenCache, NewPiecesTakeThePlaceOfOlderOnes) {
+  PreTokenCache::drop_this_thread();
   constexpr size_t kPieces = 400'000;  // three times as many as there are places
   size_t kept = 0;
   for (const size_t suffix : {0U, 12U}) {

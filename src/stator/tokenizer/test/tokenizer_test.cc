@@ -131,6 +131,34 @@ TEST(Tokenizer, WordsSeenBeforeHaveTheSameIds) {
   }
 }
 
+TEST(Tokenizer, NewWordsThatComeAgainInATextHaveTheSameIds) {
+  const auto tokenizer = *Tokenizer::from_json(model_json("llama3"));
+  Random random(4);
+  std::vector<std::string> words;
+  for (size_t i = 0; i < 300; ++i) {
+    std::string word = " ";
+    for (uint64_t left = 1 + random.below(i % 10 == 0 ? 80 : 16); left > 0; --left) {
+      word += static_cast<char>('a' + random.below(26));
+    }
+    words.push_back(word);
+  }
+  std::string text;
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < 3000; ++i) {
+    chosen.push_back(random.below(words.size()));
+    text += words[chosen.back()];
+  }
+
+  const std::vector<TokenId> together = encode(*tokenizer, text);
+
+  std::vector<TokenId> apart;
+  for (const size_t i : chosen) {
+    const std::vector<TokenId> one = encode(*tokenizer, words[i]);
+    apart.insert(apart.end(), one.begin(), one.end());
+  }
+  EXPECT_EQ(together, apart);
+}
+
 TEST(Tokenizer, TruncatedFilesAreCorrupt) {
   const std::string json = model_json("llama3");
   for (size_t length = 0; length + 2 < json.size(); length += 97) {
