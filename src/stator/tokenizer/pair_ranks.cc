@@ -20,16 +20,15 @@ constexpr size_t kSlotsMaxOfFew = 64;
 std::optional<PairRanks> PairRanks::create(std::span<const Pair> pairs) {
   STATOR_ASSERT(pairs.size() < kNone, "ranks fit their bits");
   // At most 80 % full; grows if a bucket has no pilot.
-  size_t slots = std::bit_ceil(std::max<size_t>(2, pairs.size() + pairs.size() / 4));
+  size_t slots = std::max<size_t>(2, pairs.size() + pairs.size() / 4);
   PairRanks ranks;
   ranks.pilots_.resize(std::bit_ceil(std::max<size_t>(2, pairs.size() / kPairsPerBucket)));
   ranks.bucket_shift_ = 64 - std::countr_zero(ranks.pilots_.size());
-  for (;; slots *= 2) {
+  for (;; slots += slots / 16 + 1) {
     if (slots > kSlotsMaxPerPair * pairs.size() + kSlotsMaxOfFew) {
       return std::nullopt;
     }
     ranks.slots_.resize(slots);
-    ranks.slot_shift_ = 64 - std::countr_zero(slots);
     if (ranks.build(pairs)) {
       return ranks;
     }

@@ -16,8 +16,8 @@ namespace stator::tokenizer {
 /// Rank of the merge of two symbols, for the inner loop of merging: no branch, and one cache line
 /// of a large table, whether the pair has a rank or not. Perfect hashing by displacement: pairs of
 /// one bucket share a pilot, found at construction, that takes each of them to a slot of its own
-/// (Pibiri and Trani, "PTHash", 2021). 2 MiB for 105,000 to 210,000 pairs; the pilots, a quarter
-/// to half of a byte per pair, stay in the processor's caches. Immutable.
+/// (Pibiri and Trani, "PTHash", 2021). 10 bytes per pair; the pilots, a fifth to two fifths of a
+/// byte per pair, stay in the processor's caches. Immutable.
 class PairRanks {
  public:
   struct Pair {
@@ -98,9 +98,8 @@ class PairRanks {
   bool build(std::span<const Pair> pairs);
   bool place_bucket(std::span<const Pair> pairs, std::span<const uint32_t> ranks);
 
-  HugeVector<uint64_t> slots_;   // hash | rank; a power of two
+  HugeVector<uint64_t> slots_;   // hash | rank
   std::vector<uint8_t> pilots_;  // by bucket; a power of two
-  int slot_shift_ = 63;
   int bucket_shift_ = 63;
 };
 
@@ -110,7 +109,7 @@ class PairRanks::View {
   explicit View(const PairRanks& ranks)
       : slots_(ranks.slots_.data()),
         pilots_(ranks.pilots_.data()),
-        slot_shift_(ranks.slot_shift_),
+        slot_count_(ranks.slots_.size()),
         bucket_shift_(ranks.bucket_shift_) {}
 
   Place place_of(Code left, Code right) const {
@@ -119,7 +118,8 @@ class PairRanks::View {
   }
   uint32_t bucket_of(uint64_t hash) const { return static_cast<uint32_t>(hash >> bucket_shift_); }
   uint32_t slot_of(uint64_t hash, uint32_t pilot) const {
-    return static_cast<uint32_t>((hash * kFactors[pilot]) >> slot_shift_);
+    // From the upper half of 64 bits to a place among all (Lemire, 2019).
+    return static_cast<uint32_t>(((hash * kFactors[pilot]) >> 32) * slot_count_ >> 32);
   }
 
   /// Fetches the place into the processor's cache.
@@ -134,7 +134,7 @@ class PairRanks::View {
  private:
   const uint64_t* slots_;
   const uint8_t* pilots_;
-  int slot_shift_;
+  uint64_t slot_count_;
   int bucket_shift_;
 };
 
