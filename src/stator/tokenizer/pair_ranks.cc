@@ -10,7 +10,7 @@ namespace stator::tokenizer {
 namespace {
 
 // At most. More would need more pilots than a byte can tell.
-constexpr size_t kPairsPerBucket = 5;
+constexpr size_t kPairsPerBucket = 4;
 
 // A handful of pairs may need more room per pair than many.
 constexpr size_t kSlotsMaxOfFew = 64;

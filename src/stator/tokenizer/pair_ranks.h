@@ -16,8 +16,8 @@ namespace stator::tokenizer {
 /// Rank of the merge of two symbols, for the inner loop of merging: no branch, and one cache line
 /// of a large table, whether the pair has a rank or not. Perfect hashing by displacement: pairs of
 /// one bucket share a pilot, found at construction, that takes each of them to a slot of its own
-/// (Pibiri and Trani, "PTHash", 2021). 10 bytes per pair; the pilots, a fifth to two fifths of a
-/// byte per pair, stay in the processor's caches. Immutable.
+/// (Pibiri and Trani, "PTHash", 2021). 10 bytes per pair; the pilots, a quarter to half of a byte
+/// per pair, stay in the processor's caches. Immutable.
 class PairRanks {
  public:
   struct Pair {
