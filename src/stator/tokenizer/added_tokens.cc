@@ -4,7 +4,10 @@
 #include "stator/tokenizer/unicode.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 namespace stator::tokenizer {
@@ -37,24 +40,20 @@ size_t space_end(std::string_view text, size_t at) {
   return at;
 }
 
-/// A place at or before the first of `bytes` in `text` from `from` on, less than 16 bytes before it
-/// or before the end.
-size_t skip_without(std::string_view bytes, std::string_view text, size_t from) {
-  using Vector = unsigned char __attribute__((vector_size(16)));
-  for (; from + sizeof(Vector) <= text.size(); from += sizeof(Vector)) {
-    Vector block;
-    std::memcpy(&block, text.data() + from, sizeof(block));
-    Vector found{};
-    for (const char byte : bytes) {
-      found |= reinterpret_cast<Vector>(block == static_cast<unsigned char>(byte));
-    }
-    std::array<uint64_t, 2> halves;
-    std::memcpy(halves.data(), &found, sizeof(found));
-    if ((halves[0] | halves[1]) != 0) {
-      break;
-    }
+using Block = unsigned char __attribute__((vector_size(64)));
+using Eights = std::array<uint64_t, sizeof(Block) / 8>;
+
+/// Which bytes of the block at `text` are among `bytes`: 0xFF, the others 0.
+Eights places_of(std::string_view bytes, const char* text) {
+  Block block;
+  std::memcpy(&block, text, sizeof(block));
+  Block found{};
+  for (const char byte : bytes) {
+    found |= reinterpret_cast<Block>(block == static_cast<unsigned char>(byte));
   }
-  return from;
+  Eights eights;
+  std::memcpy(eights.data(), &found, sizeof(found));
+  return eights;
 }
 
 }  // namespace
@@ -81,26 +80,57 @@ void AddedTokenMatcher::add_to_trie(int32_t index) {
     nodes_.emplace_back();
     node = next;
   }
-  if (!content.empty()) {
-    bool& starts = starts_[static_cast<unsigned char>(content[0])];
-    if (!std::exchange(starts, true)) {
-      start_bytes_.push_back(content[0]);
-    }
-    nodes_[node].token = index;
+  if (content.empty()) {
+    return;
+  }
+  nodes_[node].token = index;
+  bool& starts = starts_[static_cast<unsigned char>(content[0])];
+  if (!std::exchange(starts, true)) {
+    start_bytes_.push_back(content[0]);
+  }
+  pairs_.resize(size_t{1} << 16);
+  const auto pairs = pairs_.begin() + pair_of(content[0], '\0');
+  if (content.size() == 1) {
+    std::fill_n(pairs, 256, true);
+  } else {
+    pairs[static_cast<unsigned char>(content[1])] = true;
   }
 }
 
-/// The next byte from `from` on that starts a token. Most models have one such byte, '<', which the
-/// C library finds many bytes at a time; a few are looked for in 16 bytes at a time.
+/// Whether the first two bytes of a token are at `at`, or the only one.
+bool AddedTokenMatcher::may_start(std::string_view text, size_t at) const {
+  return at + 1 == text.size() ? starts_[static_cast<unsigned char>(text[at])]
+                               : pairs_[pair_of(text[at], text[at + 1])];
+}
+
+/// The next place from `from` on where a token may start, or the end. Most models have one byte
+/// that does, '<', which the C library finds many bytes at a time; a few are looked for in 64 bytes
+/// at a time.
 size_t AddedTokenMatcher::find_start(std::string_view text, size_t from) const {
   constexpr size_t kFewBytes = 6;
   if (start_bytes_.size() == 1) {
-    return std::min(text.find(start_bytes_.front(), from), text.size());
+    size_t at = text.find(start_bytes_.front(), from);
+    while (at != std::string_view::npos && !may_start(text, at)) {
+      at = text.find(start_bytes_.front(), at + 1);
+    }
+    return std::min(at, text.size());
   }
-  if (start_bytes_.size() <= kFewBytes) {
-    from = skip_without(start_bytes_, text, from);
+  for (; start_bytes_.size() <= kFewBytes && from + sizeof(Block) <= text.size();
+       from += sizeof(Block)) {
+    const Eights eights = places_of(start_bytes_, text.data() + from);
+    if (std::reduce(eights.begin(), eights.end(), uint64_t{0}, std::bit_or()) == 0) {
+      continue;
+    }
+    for (size_t eight = 0; eight < eights.size(); ++eight) {
+      for (uint64_t left = eights[eight] & 0x0101010101010101ULL; left != 0; left &= left - 1) {
+        const size_t at = from + 8 * eight + static_cast<size_t>(std::countr_zero(left)) / 8;
+        if (may_start(text, at)) {
+          return at;
+        }
+      }
+    }
   }
-  while (from < text.size() && !starts_[static_cast<unsigned char>(text[from])]) {
+  while (from < text.size() && !may_start(text, from)) {
     ++from;
   }
   return from;

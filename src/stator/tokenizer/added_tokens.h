@@ -64,6 +64,7 @@ class AddedTokenMatcher {
   };
 
   void add_to_trie(int32_t index);
+  bool may_start(std::string_view text, size_t at) const;
   size_t find_start(std::string_view text, size_t from) const;
   Match longest_at(std::string_view text, size_t at) const;
   bool accepts(const AddedToken& token, std::string_view text, size_t begin,
@@ -71,8 +72,13 @@ class AddedTokenMatcher {
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;
+  static size_t pair_of(char first, char second) {
+    return static_cast<size_t>(static_cast<unsigned char>(first)) << 8 |
+           static_cast<unsigned char>(second);
+  }
   std::array<bool, 256> starts_{};
   std::string start_bytes_;  // the same as a list
+  std::vector<bool> pairs_;  // first two bytes that tokens start with: 8 KiB; empty without tokens
 };
 
 }  // namespace stator::tokenizer

@@ -7,6 +7,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <vector>
@@ -106,13 +107,19 @@ void append_stretch(Form form, std::string_view text, std::vector<int32_t>& scra
 
 /// The first byte from `at` on that is not ASCII, or the end.
 size_t skip_ascii(std::string_view text, size_t at) {
-  uint64_t bytes = 0;
-  for (; at + sizeof(bytes) <= text.size(); at += sizeof(bytes)) {
-    std::memcpy(&bytes, text.data() + at, sizeof(bytes));
-    bytes &= 0x8080808080808080ULL;
-    if (bytes != 0) {
+  constexpr uint64_t kHighBits = 0x8080808080808080ULL;
+  std::array<uint64_t, 4> words;
+  for (; at + sizeof(words) <= text.size(); at += sizeof(words)) {
+    std::memcpy(words.data(), text.data() + at, sizeof(words));
+    if (((words[0] | words[1] | words[2] | words[3]) & kHighBits) != 0) {
+      break;
+    }
+  }
+  for (; at + sizeof(uint64_t) <= text.size(); at += sizeof(uint64_t)) {
+    std::memcpy(words.data(), text.data() + at, sizeof(uint64_t));
+    if (const uint64_t high = words[0] & kHighBits; high != 0) {
       static_assert(std::endian::native == std::endian::little);
-      return at + static_cast<size_t>(std::countr_zero(bytes)) / 8;
+      return at + static_cast<size_t>(std::countr_zero(high)) / 8;
     }
   }
   while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) {

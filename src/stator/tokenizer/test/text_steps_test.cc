@@ -209,10 +209,10 @@ TEST(AddedTokenMatcher, FindsTokensAtEveryPlaceWhateverBytesTheyStartWith) {
       tokens.push_back({.id = static_cast<TokenId>(i), .content = contents[i]});
     }
     const AddedTokenMatcher matcher(tokens);
-    for (size_t at = 0; at < 50; ++at) {
+    for (size_t at = 0; at < 150; ++at) {
       const std::string& content = contents[at % count];
       const std::string text =
-          std::string(at, 'a') + content + std::string(at % 20, 'b') + "\u00e9";
+          std::string(at, at % 3 == 0 ? '<' : 'a') + content + std::string(at % 20, 'b') + "\u00e9";
       std::vector<Section> sections;
 
       matcher.split(text, SpecialTokens::kParse, sections);
