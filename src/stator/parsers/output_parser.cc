@@ -293,10 +293,11 @@ void OutputParser::feed(State& state, std::span<const Piece> pieces, EventList& 
   }
 }
 
-Outcome OutputParser::finish(State& state, StreamEnd /*end*/, EventList& out) const {
+Outcome OutputParser::finish(State& state, StreamEnd end, EventList& out) const {
   ChoiceState& choice = *state.state_;
   CallWriter writer(plan_->options, choice.writer, out);
-  Window window(choice.held, choice.tokens, Window::Ending::kYes);
+  Window window(choice.held, choice.tokens,
+                end == StreamEnd::kStop ? Window::Ending::kByItself : Window::Ending::kYes);
   advance(*plan_, choice, window, writer);
   if (choice.mode == Mode::kBody) {
     abandon_body(choice, writer);

@@ -50,6 +50,7 @@ struct InvokeMachine final : BodyMachine {
 
   MarkerSet markers;
   MarkerSet between;  // invokes: `markers`, and those that mean nothing
+  MarkerSet parameter_begins;
   MarkerSet tag_ends;
   std::string call_name;
   std::string parameter_name;
@@ -65,6 +66,7 @@ const std::string& first_or(const std::vector<std::string>& words, const std::st
 InvokeMachine::InvokeMachine(const BodyContext& context)
     : markers(context.options.special_markers),
       between(context.options.special_markers),
+      parameter_begins(context.options.special_markers),
       tag_ends(context.options.special_markers),
       call_name(first_or(context.spec.find_words("call_name"), "name")),
       parameter_name(first_or(context.spec.find_words("parameter_name"), "name")),
@@ -85,6 +87,7 @@ InvokeMachine::InvokeMachine(const BodyContext& context)
     set->add(spec.find_markers("call_end"), kCallEnd);
   }
   between.add(spec.find_markers("stray"), kSeparator);
+  parameter_begins.add(spec.find_markers("parameter_begin"), kParameter);
 }
 
 class InvokeBody final : public Body {
@@ -295,6 +298,12 @@ InvokeBody::Go InvokeBody::end_invoke(CallWriter& out) {
 }
 
 InvokeBody::Go InvokeBody::invoke(Window& in, CallWriter& out) {
+  const bool has_arguments = parameters_ > 0 || is_json_done_;
+  if (has_arguments && lacks_only_closer(in, machine_.markers, machine_.parameter_begins)) {
+    in.consume(in.rest().size());
+    out.recovered(Recovery::kRepairedArguments);
+    return end_invoke(out);
+  }
   const MarkerSet::Hit hit = machine_.markers.find(in);
   const std::string_view before = in.rest().substr(0, hit.offset);
   const size_t space = leading_space(before);

@@ -492,6 +492,10 @@ JsonCallsBody::Go JsonCallsBody::quoted(Window& in, CallWriter& out) {
     return malformed(out);
   }
   if (in.empty() || in.rest()[0] != '"') {
+    const bool complete = json_.status() == JsonStream::Status::kDone;
+    if (complete && in.empty() && in.ending_by_itself()) {
+      return arguments_done(out);
+    }
     forward(out);
     return Go::kMore;
   }

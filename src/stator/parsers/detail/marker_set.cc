@@ -119,6 +119,11 @@ bool take_closer(Window& in, const MarkerSet& markers, int role) {
   return true;
 }
 
+bool lacks_only_closer(const Window& in, const MarkerSet& markers, const MarkerSet& openers) {
+  return in.ending_by_itself() &&
+         (in.empty() || (markers.is_cut_off(in, 0) && !openers.is_cut_off(in, 0)));
+}
+
 bool skip_past_closer(Window& in, const MarkerSet& markers, int role) {
   const MarkerSet::Hit hit = markers.find(in);
   in.consume(hit.offset);

@@ -105,6 +105,10 @@ class MarkerSet {
 /// of it at the end of the stream; nothing if something else comes. False: more text decides.
 bool take_closer(Window& in, const MarkerSet& markers, int role);
 
+/// The answer ended by itself between the parameters of a call: nothing is left, or half a marker
+/// that may close the call and cannot become one of `openers`.
+bool lacks_only_closer(const Window& in, const MarkerSet& markers, const MarkerSet& openers);
+
 /// Consumes everything up to the next marker, and that one too if it has `role`. False: there is
 /// none so far, and more text may come.
 bool skip_past_closer(Window& in, const MarkerSet& markers, int role);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <expected>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -213,10 +214,15 @@ class MinimaxM3Body final : public Body {
 
  private:
   enum class Go : uint8_t { kOn, kMore, kDone };
+  struct Call {
+    std::string name;
+    std::string arguments;
+  };
 
   Go section(Window& in, CallWriter& out);
   Go call(Window& in, CallWriter& out);
-  void write_call(std::string_view block, CallWriter& out) const;
+  bool lacks_only_its_end(const Window& in, size_t block_bytes) const;
+  std::expected<Call, Recovery> read_call(std::string_view block, const CallWriter& out) const;
 
   const MinimaxM3Machine& machine_;
   bool in_call_ = false;
@@ -251,6 +257,7 @@ MinimaxM3Body::Go MinimaxM3Body::section(Window& in, CallWriter& out) {
 }
 
 MinimaxM3Body::Go MinimaxM3Body::call(Window& in, CallWriter& out) {
+  const size_t certain_bytes = scanned_bytes_;  // what is behind them is half a marker
   const MarkerSet::Hit hit = machine_.markers.find(in, scanned_bytes_);
   scanned_bytes_ = hit.offset;
   if (hit.offset > kMaxHeldBytes) {
@@ -259,27 +266,46 @@ MinimaxM3Body::Go MinimaxM3Body::call(Window& in, CallWriter& out) {
     in_call_ = false;
     return Go::kOn;
   }
-  if (!hit) {
+  const bool ends_here = !hit && lacks_only_its_end(in, certain_bytes);
+  if (!hit && !ends_here) {
     return Go::kMore;
   }
-  if (hit.role == kCallEnd) {
-    write_call(in.rest().substr(0, hit.offset), out);
-    in.consume(hit.offset + hit.length_bytes);
+  if (ends_here || hit.role == kCallEnd) {
+    const auto call = read_call(in.rest().substr(0, ends_here ? certain_bytes : hit.offset), out);
+    if (ends_here && !call) {
+      return Go::kMore;  // cut off
+    }
+    if (ends_here || !call) {
+      out.recovered(ends_here ? Recovery::kRepairedArguments : call.error());
+    }
+    if (call) {
+      out.begin_call(call->name);
+      out.arguments(call->arguments);
+      out.end_call();
+    }
   } else {
     out.recovered(Recovery::kMalformedBody);  // its end never came
-    in.consume(hit.offset);
   }
+  in.consume(hit.offset + (hit.role == kCallEnd ? hit.length_bytes : 0));
   in_call_ = false;
   return Go::kOn;
 }
 
+/// The answer ended by itself behind some element, if all that were opened are closed.
+bool MinimaxM3Body::lacks_only_its_end(const Window& in, size_t block_bytes) const {
+  const std::string closer = machine_.space + "</";
+  const std::string_view half = in.rest().substr(block_bytes);
+  return in.ending_by_itself() && in.rest().substr(0, block_bytes).contains(closer) &&
+         (half.empty() || half.starts_with(closer));
+}
+
 /// `block` is what stands between `:<invoke` and `:</invoke>`.
-void MinimaxM3Body::write_call(std::string_view block, CallWriter& out) const {
+std::expected<MinimaxM3Body::Call, Recovery> MinimaxM3Body::read_call(std::string_view block,
+                                                                      const CallWriter& out) const {
   const size_t end = block.find('>');
   const size_t equals = block.find('=');
   if (end == std::string_view::npos || equals > end) {
-    out.recovered(Recovery::kMissingName);
-    return;
+    return std::unexpected(Recovery::kMissingName);
   }
   std::string_view name = trim(block.substr(equals + 1, end - equals - 1));
   if (name.size() > 1 && (name.front() == '"' || name.front() == '\'')) {
@@ -287,15 +313,12 @@ void MinimaxM3Body::write_call(std::string_view block, CallWriter& out) const {
   }
   const auto& schemas = out.options().schemas;
   ElementReader reader(block.substr(end + 1), machine_.space);
-  const std::optional<std::string> arguments =
+  std::optional<std::string> arguments =
       reader.arguments(schemas == nullptr ? nullptr : schemas->find_parameters(name));
   if (!arguments.has_value()) {
-    out.recovered(Recovery::kMalformedBody);
-    return;
+    return std::unexpected(Recovery::kMalformedBody);
   }
-  out.begin_call(name);
-  out.arguments(*arguments);
-  out.end_call();
+  return Call{.name = std::string(name), .arguments = std::move(*arguments)};
 }
 
 }  // namespace

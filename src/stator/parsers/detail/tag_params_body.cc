@@ -47,6 +47,7 @@ struct TagParamsMachine final : BodyMachine {
   MarkerSet framing;     // around calls
   MarkerSet name_ends;   // name_end, and what shows that it is missing
   MarkerSet parameters;  // key_begin, and what shows that the call is over
+  MarkerSet key_begins;
   MarkerSet key_ends;
   MarkerSet value_begins;
   MarkerSet value_ends;
@@ -116,6 +117,7 @@ TagParamsMachine::TagParamsMachine(const BodyContext& context)
     : framing(context.options.special_markers),
       name_ends(context.options.special_markers),
       parameters(context.options.special_markers),
+      key_begins(context.options.special_markers),
       key_ends(context.options.special_markers),
       value_begins(context.options.special_markers),
       value_ends(context.options.special_markers),
@@ -146,6 +148,7 @@ TagParamsMachine::TagParamsMachine(const BodyContext& context)
   add_ends(name_ends);
   add(parameters, "key_begin", kKeyBegin);
   add_ends(parameters);
+  add(key_begins, "key_begin", kKeyBegin);
   if (!strict) {
     add(parameters, "section_begin", kSectionBegin);
   }
@@ -282,6 +285,14 @@ TagParamsBody::Go TagParamsBody::name(Window& in, CallWriter& out) {
 
 TagParamsBody::Go TagParamsBody::parameters(Window& in, CallWriter& out) {
   in.consume(leading_space(in.rest()));
+  const bool has_parameters = begun_ || !arguments_.empty();
+  if (has_parameters && lacks_only_closer(in, machine_.parameters, machine_.key_begins)) {
+    in.consume(in.rest().size());
+    out.recovered(Recovery::kRepairedArguments);
+    write_call(out);
+    at_ = At::kBetween;
+    return Go::kOn;
+  }
   MarkerSet::Hit hit;
   switch (machine_.parameters.match_at(in, 0, hit)) {
     case MarkerSet::Match::kMaybe:

@@ -22,15 +22,17 @@ struct TokenSpan {
 /// the same however the stream was cut.
 class Window {
  public:
-  enum class Ending : uint8_t { kNo, kYes };
+  enum class Ending : uint8_t { kNo, kYes, kByItself };
 
   Window(std::string_view text, std::span<const TokenSpan> tokens, Ending ending)
-      : text_(text), tokens_(tokens), ending_(ending == Ending::kYes) {}
+      : text_(text), tokens_(tokens), ending_(ending) {}
 
   std::string_view rest() const { return {text_.data() + at_, text_.size() - at_}; }
   bool empty() const { return at_ == text_.size(); }
   /// No more text will come.
-  bool ending() const { return ending_; }
+  bool ending() const { return ending_ != Ending::kNo; }
+  /// No more text will come, and the model meant to end here: it was not cut off.
+  bool ending_by_itself() const { return ending_ == Ending::kByItself; }
   size_t consumed() const { return at_; }
 
   void consume(size_t bytes) { at_ += bytes; }
@@ -48,7 +50,7 @@ class Window {
   std::string_view text_;
   std::span<const TokenSpan> tokens_;
   size_t at_ = 0;
-  bool ending_;
+  Ending ending_;
 };
 
 /// White space as the formats know it.

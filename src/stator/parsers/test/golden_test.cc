@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <filesystem>
 
 #include "stator/core/random.h"
@@ -80,8 +81,16 @@ TEST_P(Goldens, DoNotDependOnWhereTheTextIsCut) {
   }
 }
 
-/// Cut short anywhere, an output is still the same for every chunking, and the text is never
-/// more than it would have been.
+void expect_complete_calls_are_json(const Parsed& parsed) {
+  for (const FinalMessage::Call& call : parsed.message.calls) {
+    boost::json::error_code error;
+    boost::json::parse(call.arguments, error, {}, {.max_depth = 600});
+    EXPECT_TRUE(!call.complete || !error) << call.arguments;
+  }
+}
+
+/// Cut short anywhere, an output is still the same for every chunking, and a call that counts as
+/// complete is one.
 TEST_P(Goldens, MayEndAnywhere) {
   for (const GoldenCase& golden : read_goldens(GetParam())) {
     SCOPED_TRACE(golden.name);
@@ -103,9 +112,12 @@ TEST_P(Goldens, MayEndAnywhere) {
           joined.push_back(atom);
         }
       }
-      expect_same(parse_pieces(golden.options, head, StreamEnd::kLength),
-                  parse_pieces(golden.options, joined, StreamEnd::kLength),
-                  "after " + std::to_string(count) + " pieces");
+      for (const StreamEnd end : {StreamEnd::kLength, StreamEnd::kStop}) {
+        const Parsed whole = parse_pieces(golden.options, joined, end);
+        expect_same(parse_pieces(golden.options, head, end), whole,
+                    "after " + std::to_string(count) + " pieces");
+        expect_complete_calls_are_json(whole);
+      }
     }
   }
 }
