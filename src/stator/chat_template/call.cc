@@ -51,56 +51,14 @@ Value loop_changed(Interpreter& interpreter, Value self, const CallArguments& ar
   return Value::boolean(true);
 }
 
+constexpr Method kCyclerNext{"next", cycler_next};
+constexpr Method kCyclerReset{"reset", cycler_reset};
+constexpr Method kLoopCycle{"cycle", loop_cycle, "*args"};
+constexpr Method kLoopChanged{"changed", loop_changed, "*args"};
+constexpr Signature kNoParameters = "";
+constexpr Signature kLoopParameters = "iterable";
+
 }  // namespace
-
-const Value* CallArguments::get(size_t index, std::string_view name) const {
-  if (index < positional.size()) {
-    return &positional[index];
-  }
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) {
-      return &named[i];
-    }
-  }
-  return nullptr;
-}
-
-int64_t CallArguments::get_int(size_t index, std::string_view name, int64_t otherwise) const {
-  const Value* value = get(index, name);
-  if (value == nullptr) {
-    return otherwise;
-  }
-  if (const auto integer = as_integer(*value)) {
-    return *integer;
-  }
-  fail_operand("argument '" + std::string(name) + "' must be an integer, not", *value);
-}
-
-bool CallArguments::get_bool(size_t index, std::string_view name, bool otherwise) const {
-  const Value* value = get(index, name);
-  return value == nullptr ? otherwise : value->truthy();
-}
-
-std::string_view CallArguments::get_text(size_t index, std::string_view name,
-                                         std::string_view otherwise) const {
-  const Value* value = get(index, name);
-  if (value == nullptr) {
-    return otherwise;
-  }
-  if (!value->is_string()) {
-    fail_operand("argument '" + std::string(name) + "' must be a string, not", *value);
-  }
-  return value->text();
-}
-
-const Value& CallArguments::require(size_t index, std::string_view name,
-                                    std::string_view function) const {
-  const Value* value = get(index, name);
-  if (value == nullptr) {
-    fail(std::string(function) + "() is missing its argument '" + std::string(name) + "'");
-  }
-  return *value;
-}
 
 std::string_view Interpreter::text_of(const Value& value) {
   if (value.is_string()) {
@@ -171,9 +129,9 @@ ListData* Interpreter::list_range(const RangeObject& range) {
   return items;
 }
 
-Value Interpreter::bind_method(const Value& self, std::string_view name, Method method) {
+Value Interpreter::bind_method(const Value& self, const Method& method) {
   return Value::object(
-      arena_.make<MethodObject>(MethodObject{{Object::Type::kMethod}, self, method, name}));
+      arena_.make<MethodObject>(MethodObject{{Object::Type::kMethod}, self, &method}));
 }
 
 Value Interpreter::get_attribute(const Value& object, std::string_view name,
@@ -184,12 +142,12 @@ Value Interpreter::get_attribute(const Value& object, std::string_view name,
       fail_undefined(object);
     case Kind::kString:
       if (methods.on_string != nullptr) {
-        return bind_method(object, name, methods.on_string);
+        return bind_method(object, *methods.on_string);
       }
       break;
     case Kind::kList:
       if (methods.on_list != nullptr) {
-        return bind_method(object, name, methods.on_list);
+        return bind_method(object, *methods.on_list);
       }
       break;
     case Kind::kTuple:
@@ -197,7 +155,7 @@ Value Interpreter::get_attribute(const Value& object, std::string_view name,
         return object.as_list().items[name == "grouper" ? 0 : 1];
       }
       if (name == "index" || name == "count") {
-        return bind_method(object, name, methods.on_list);
+        return bind_method(object, *methods.on_list);
       }
       break;
     case Kind::kBool:
@@ -211,7 +169,7 @@ Value Interpreter::get_attribute(const Value& object, std::string_view name,
       break;
     case Kind::kDict:
       if (methods.on_dict != nullptr) {
-        return bind_method(object, name, methods.on_dict);
+        return bind_method(object, *methods.on_dict);
       }
       if (const Value* found = object.as_dict().find(name)) {
         return *found;
@@ -280,19 +238,19 @@ Value Interpreter::get_object_attribute(const Value& value, std::string_view nam
     case Object::Type::kMacro:
       return get_macro_attribute(*static_cast<MacroObject&>(object).declaration, name);
     case Object::Type::kFunction:
-      if (const Method method =
+      if (const Method* method =
               find_function_method(static_cast<const FunctionObject&>(object), name)) {
-        return bind_method(value, name, method);
+        return bind_method(value, *method);
       }
       break;
     case Object::Type::kRange:
       return get_range_attribute(value, name);
     case Object::Type::kCycler:
       if (name == "next") {
-        return bind_method(value, name, cycler_next);
+        return bind_method(value, kCyclerNext);
       }
       if (name == "reset") {
-        return bind_method(value, name, cycler_reset);
+        return bind_method(value, kCyclerReset);
       }
       if (name == "current") {
         const auto& cycler = static_cast<CyclerObject&>(object);
@@ -317,7 +275,7 @@ Value Interpreter::get_range_attribute(const Value& value, std::string_view name
     return Value::integer(range.step);
   }
   if (name == "index" || name == "count") {
-    return bind_method(Value::list(list_range(range)), name, find_methods(name).on_list);
+    return bind_method(Value::list(list_range(range)), *find_methods(name).on_list);
   }
   return Value::undefined(name, Kind::kObject);
 }
@@ -384,10 +342,10 @@ Value Interpreter::get_loop_attribute(LoopObject& loop, const Value& self, std::
     return Value::integer(int64_t{loop.depth0} + 1);
   }
   if (name == "cycle") {
-    return bind_method(self, name, loop_cycle);
+    return bind_method(self, kLoopCycle);
   }
   if (name == "changed") {
-    return bind_method(self, name, loop_changed);
+    return bind_method(self, kLoopChanged);
   }
   return Value::undefined(name, Kind::kObject);
 }
@@ -412,11 +370,15 @@ Value Interpreter::call_object(Object& object, const CallArguments& arguments) {
       return call_loop(static_cast<LoopObject&>(object), arguments);
     case Object::Type::kMethod: {
       const auto& method = static_cast<MethodObject&>(object);
-      return method.function(*this, method.self, arguments);
+      return (*method.method)(*this, method.self, arguments);
     }
-    case Object::Type::kFunction:
-      return static_cast<FunctionObject&>(object).function(*this, arguments);
+    case Object::Type::kFunction: {
+      const auto& function = static_cast<FunctionObject&>(object);
+      function.signature.check(function.name, arguments);
+      return function.function(*this, arguments);
+    }
     case Object::Type::kJoiner: {
+      kNoParameters.check("joiner", arguments);
       auto& joiner = static_cast<JoinerObject&>(object);
       return std::exchange(joiner.used, true) ? joiner.separator : Value::string("");
     }
@@ -499,7 +461,8 @@ Value Interpreter::call_loop(const LoopObject& loop, const CallArguments& argume
   if (!loop.statement->recursive) {
     fail("the loop must have the 'recursive' marker to be called recursively");
   }
-  ListData* items = iterate(arguments.require(0, "iterable", "loop"));
+  kLoopParameters.check("loop", arguments);
+  ListData* items = iterate(*arguments.get(0, "iterable"));
   Frame* const outer = std::exchange(frame_, loop.frame);
   const std::span<Value> slots = frame_->slots;
   auto* saved = arena_.array<Value>(slots.size());

@@ -291,13 +291,13 @@ Value Interpreter::evaluate_call(const CallExpr& expr) {
     const auto& attribute = static_cast<const GetattrExpr&>(*expr.callee);
     const Value self = evaluate(*attribute.object);
     const MethodSet& methods = attribute.methods;
-    const Method method = self.is_string() ? methods.on_string
-                          : self.is_dict() ? methods.on_dict
-                          : self.is_list() ? methods.on_list
-                                           : nullptr;
+    const Method* method = self.is_string() ? methods.on_string
+                           : self.is_dict() ? methods.on_dict
+                           : self.is_list() ? methods.on_list
+                                            : nullptr;
     if (method != nullptr) {
       return with_arguments(expr.arguments, [&](const CallArguments& arguments) {
-        return method(*this, self, arguments);
+        return (*method)(*this, self, arguments);
       });
     }
     const Value callee = get_attribute(self, attribute.name, methods);
@@ -310,7 +310,7 @@ Value Interpreter::evaluate_call(const CallExpr& expr) {
 }
 
 Value Interpreter::evaluate_filter(const FilterExpr& expr, const Value* block_input) {
-  if (expr.function == nullptr) {
+  if (expr.filter == nullptr) {
     fail("no filter named '" + std::string(expr.name) + "'");
   }
   Value input;
@@ -322,17 +322,17 @@ Value Interpreter::evaluate_filter(const FilterExpr& expr, const Value* block_in
     input = evaluate(*expr.input);
   }
   return with_arguments(expr.arguments, [&](const CallArguments& arguments) {
-    return expr.function(*this, input, arguments);
+    return (*expr.filter)(*this, input, arguments);
   });
 }
 
 bool Interpreter::evaluate_test(const TestExpr& expr) {
-  if (expr.function == nullptr) {
+  if (expr.test == nullptr) {
     fail("no test named '" + std::string(expr.name) + "'");
   }
   const Value input = evaluate(*expr.input);
   const bool result = with_arguments(expr.arguments, [&](const CallArguments& arguments) {
-    return expr.function(*this, input, arguments);
+    return (*expr.test)(*this, input, arguments);
   });
   return result != expr.negated;
 }

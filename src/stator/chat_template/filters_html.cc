@@ -151,11 +151,14 @@ Value filter_urlize(Interpreter& interpreter, Value input, Args arguments) {
       limit == nullptr || limit->is_none() ? -1 : arguments.get_int(0, "trim_url_limit", -1);
   std::string_view given;
   if (const Value* rel = arguments.get(3, "rel"); rel != nullptr && !rel->is_none()) {
-    given = interpreter.text_of(*rel);
+    given = arguments.get_text(3, "rel", "");
   }
   style.rel = urlize_rel(given, arguments.get_bool(1, "nofollow", false));
   if (const Value* target = arguments.get(2, "target"); target != nullptr && !target->is_none()) {
     style.target = interpreter.text_of(*target);
+  }
+  if (const Value* more = arguments.get(4, "extra_schemes"); more != nullptr && !more->is_none()) {
+    fail("urlize knows no extra_schemes here");
   }
   const std::string text =
       input.is_markup() ? std::string(input.text()) : escape_html(interpreter.text_of(input));
@@ -168,7 +171,7 @@ Value filter_urlize(Interpreter& interpreter, Value input, Args arguments) {
 Value filter_filesizeformat(Interpreter& interpreter, Value input, Args arguments) {
   const Value otherwise = Value::none();
   const Value as_float =
-      find_filter("float")(interpreter, input, CallArguments{{&otherwise, 1}, {}, {}});
+      (*find_filter("float"))(interpreter, input, CallArguments{{&otherwise, 1}, {}, {}});
   if (as_float.is_none()) {
     fail_operand("filesizeformat needs a number, not", input);
   }
@@ -200,20 +203,20 @@ Value filter_filesizeformat(Interpreter& interpreter, Value input, Args argument
   return interpreter.make_string(out + (binary ? "iB" : "B"));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr Filter kFilters[] = {
     {"e", filter_escape},
     {"escape", filter_escape},
-    {"filesizeformat", filter_filesizeformat},
+    {"filesizeformat", filter_filesizeformat, "binary="},
     {"forceescape", filter_forceescape},
     {"safe", filter_safe},
     {"striptags", filter_striptags},
-    {"urlize", filter_urlize},
-    {"xmlattr", filter_xmlattr},
+    {"urlize", filter_urlize, "trim_url_limit= nofollow= target= rel= extra_schemes="},
+    {"xmlattr", filter_xmlattr, "autospace="},
 };
 
 }  // namespace
 
-std::span<const FilterEntry> html_filters() {
+std::span<const Filter> html_filters() {
   return kFilters;
 }
 

@@ -19,8 +19,12 @@ using Args = const CallArguments&;
 /// null nor none, stands in for whatever is missing on the way.
 Value follow_path(Interpreter& interpreter, Value value, const Value& path,
                   const Value* otherwise = nullptr) {
+  const auto filled = [otherwise](const Value& found) {
+    const bool fills = found.is_undefined() && otherwise != nullptr && !otherwise->is_none();
+    return fills ? *otherwise : found;
+  };
   if (!path.is_string()) {
-    return interpreter.get_item(value, path);
+    return filled(interpreter.get_item(value, path));
   }
   std::string_view rest = path.text();
   while (true) {
@@ -29,10 +33,8 @@ Value follow_path(Interpreter& interpreter, Value value, const Value& path,
     int64_t index = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
     const bool is_index = error == std::errc{} && end == part.data() + part.size();
-    value = interpreter.get_item(value, is_index ? Value::integer(index) : Value::string(part));
-    if (value.is_undefined() && otherwise != nullptr && !otherwise->is_none()) {
-      value = *otherwise;
-    }
+    value =
+        filled(interpreter.get_item(value, is_index ? Value::integer(index) : Value::string(part)));
     if (dot == std::string_view::npos) {
       return value;
     }
@@ -247,6 +249,8 @@ Value filter_map(Interpreter& interpreter, Value input, Args arguments) {
   const ListData& list = *interpreter.iterate(input);
   interpreter.charge(list.size);
   if (arguments.positional.empty()) {
+    static constexpr Signature kByAttribute = "* attribute default=";
+    kByAttribute.check("map", arguments);
     const Value& attribute = arguments.require(0, "attribute", "map");
     const Value* otherwise = arguments.get(1, "default");
     for (const Value& item : list.values()) {
@@ -255,13 +259,13 @@ Value filter_map(Interpreter& interpreter, Value input, Args arguments) {
     return Value::sequence(Kind::kGenerator, mapped);
   }
   const std::string_view name = interpreter.text_of(arguments.positional[0]);
-  const FilterFunction function = find_filter(name);
-  if (function == nullptr) {
+  const Filter* filter = find_filter(name);
+  if (filter == nullptr) {
     fail("No filter named '" + std::string(name) + "'.");
   }
   const CallArguments rest = drop_first(arguments, 1);
   for (const Value& item : list.values()) {
-    mapped->push(arena, function(interpreter, item, rest));
+    mapped->push(arena, (*filter)(interpreter, item, rest));
   }
   return Value::sequence(Kind::kGenerator, mapped);
 }
@@ -274,8 +278,11 @@ Value pick(Interpreter& interpreter, const Value& input, Args arguments, bool by
     return Value::sequence(Kind::kGenerator, kept);
   }
   const size_t test_at = by_attribute ? 1 : 0;
-  const Value* path = by_attribute ? &arguments.require(0, "attribute", "selectattr") : nullptr;
-  TestFunction test = nullptr;
+  if (arguments.positional.size() < test_at) {
+    fail("Missing parameter for attribute name");
+  }
+  const Value* path = by_attribute ? &arguments.positional[0] : nullptr;
+  const Test* test = nullptr;
   if (arguments.positional.size() > test_at) {
     const std::string_view name = interpreter.text_of(arguments.positional[test_at]);
     test = find_test(name);
@@ -288,7 +295,7 @@ Value pick(Interpreter& interpreter, const Value& input, Args arguments, bool by
   interpreter.charge(list.size);
   for (const Value& item : list.values()) {
     const Value subject = path == nullptr ? item : follow_path(interpreter, item, *path);
-    const bool holds = test == nullptr ? subject.truthy() : test(interpreter, subject, rest);
+    const bool holds = test == nullptr ? subject.truthy() : (*test)(interpreter, subject, rest);
     if (holds == wanted) {
       kept->push(interpreter.arena(), item);
     }
@@ -467,7 +474,7 @@ Value filter_slice(Interpreter& interpreter, Value input, Args arguments) {
 
 /// Jinja's generator filters do nothing before their elements are taken: until then, neither does
 /// their failure.
-template <FilterFunction kFilter>
+template <auto kFilter>
 Value lazily(Interpreter& interpreter, Value input, Args arguments) {
   try {
     return kFilter(interpreter, input, arguments);
@@ -481,33 +488,33 @@ Value lazily(Interpreter& interpreter, Value input, Args arguments) {
   }
 }
 
-constexpr FilterEntry kFilters[] = {
-    {"batch", lazily<filter_batch>},
+constexpr Filter kFilters[] = {
+    {"batch", lazily<filter_batch>, "linecount fill_with="},
     {"count", filter_length},
-    {"dictsort", filter_dictsort},
+    {"dictsort", filter_dictsort, "case_sensitive= by= reverse="},
     {"first", filter_first},
-    {"groupby", filter_groupby},
+    {"groupby", filter_groupby, "attribute default= case_sensitive="},
     {"items", lazily<filter_items>},
     {"last", filter_last},
     {"length", filter_length},
     {"list", filter_list},
-    {"map", lazily<filter_map>},
-    {"max", filter_max},
-    {"min", filter_min},
-    {"reject", lazily<filter_reject>},
-    {"rejectattr", lazily<filter_rejectattr>},
+    {"map", lazily<filter_map>, "*args **kwargs"},
+    {"max", filter_max, "case_sensitive= attribute="},
+    {"min", filter_min, "case_sensitive= attribute="},
+    {"reject", lazily<filter_reject>, "*args **kwargs"},
+    {"rejectattr", lazily<filter_rejectattr>, "*args **kwargs"},
     {"reverse", filter_reverse},
-    {"select", lazily<filter_select>},
-    {"selectattr", lazily<filter_selectattr>},
-    {"slice", lazily<filter_slice>},
-    {"sort", filter_sort},
-    {"sum", filter_sum},
-    {"unique", lazily<filter_unique>},
+    {"select", lazily<filter_select>, "*args **kwargs"},
+    {"selectattr", lazily<filter_selectattr>, "*args **kwargs"},
+    {"slice", lazily<filter_slice>, "slices fill_with="},
+    {"sort", filter_sort, "reverse= case_sensitive= attribute="},
+    {"sum", filter_sum, "attribute= start="},
+    {"unique", lazily<filter_unique>, "case_sensitive= attribute="},
 };
 
 }  // namespace
 
-std::span<const FilterEntry> sequence_filters() {
+std::span<const Filter> sequence_filters() {
   return kFilters;
 }
 

@@ -24,7 +24,7 @@ Value filter_trim(Interpreter& interpreter, Value input, Args arguments) {
   const std::string_view stripped =
       characters == nullptr || characters->is_none()
           ? strip(text, Side::kBoth)
-          : strip(text, interpreter.text_of(*characters), Side::kBoth);
+          : strip(text, arguments.get_text(0, "chars", ""), Side::kBoth);
   return like(input, Value::string(stripped));
 }
 
@@ -88,7 +88,7 @@ Value filter_join(Interpreter& interpreter, Value input, Args arguments) {
   if (attribute != nullptr && !attribute->is_none()) {
     const std::string_view name = "attribute";
     const CallArguments by_name{{}, {&name, 1}, {attribute, 1}};
-    items = interpreter.iterate(find_filter("map")(interpreter, Value::list(items), by_name));
+    items = interpreter.iterate((*find_filter("map"))(interpreter, Value::list(items), by_name));
   }
   std::string out;
   bool first = true;
@@ -146,7 +146,7 @@ Value filter_wordwrap(Interpreter& interpreter, Value input, Args arguments) {
   }
   const Value* given = arguments.get(2, "wrapstring");
   const std::string_view separator =
-      given == nullptr || given->is_none() ? "\n" : interpreter.text_of(*given);
+      given == nullptr || given->is_none() ? "\n" : arguments.get_text(2, "wrapstring", "");
   const WrapStyle style{static_cast<size_t>(width), arguments.get_bool(1, "break_long_words", true),
                         arguments.get_bool(3, "break_on_hyphens", true)};
   interpreter.charge(text.size() / 4);
@@ -189,7 +189,7 @@ Value filter_truncate(Interpreter& interpreter, Value input, Args arguments) {
     fail("truncate needs a length of at least that of its end text");
   }
   // Anything with a length passes while it is short enough.
-  const Value size = find_filter("length")(interpreter, input, CallArguments{});
+  const Value size = (*find_filter("length"))(interpreter, input, CallArguments{});
   if (size.as_int() <= length + leeway) {
     return input;
   }
@@ -252,6 +252,9 @@ Value filter_urlencode(Interpreter& interpreter, Value input, Args) {
 
 Value filter_format(Interpreter& interpreter, Value input, Args arguments) {
   const std::string_view format = interpreter.text_of(input);
+  if (!arguments.named.empty() && !arguments.positional.empty()) {
+    fail("can't handle positional and keyword arguments at the same time");
+  }
   if (!arguments.named.empty()) {
     auto* named = DictData::make(interpreter.arena(), arguments.named.size());
     for (size_t i = 0; i < arguments.named.size(); ++i) {
@@ -282,26 +285,26 @@ Value filter_center(Interpreter& interpreter, Value input, Args arguments) {
                                  std::string(static_cast<size_t>(space - left), ' '));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr Filter kFilters[] = {
     {"capitalize", filter_capitalize},
-    {"center", filter_center},
-    {"format", filter_format},
-    {"indent", filter_indent},
-    {"join", filter_join},
+    {"center", filter_center, "width="},
+    {"format", filter_format, "*args **kwargs"},
+    {"indent", filter_indent, "width= first= blank="},
+    {"join", filter_join, "d= attribute="},
     {"lower", filter_lower},
-    {"replace", filter_replace},
+    {"replace", filter_replace, "old new count="},
     {"title", filter_title},
-    {"trim", filter_trim},
-    {"truncate", filter_truncate},
+    {"trim", filter_trim, "chars="},
+    {"truncate", filter_truncate, "length= killwords= end= leeway="},
     {"upper", filter_upper},
     {"urlencode", filter_urlencode},
     {"wordcount", filter_wordcount},
-    {"wordwrap", filter_wordwrap},
+    {"wordwrap", filter_wordwrap, "width= break_long_words= wrapstring= break_on_hyphens="},
 };
 
 }  // namespace
 
-std::span<const FilterEntry> text_filters() {
+std::span<const Filter> text_filters() {
   return kFilters;
 }
 

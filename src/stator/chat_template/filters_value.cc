@@ -126,7 +126,7 @@ Value filter_int(Interpreter& interpreter, Value input, Args arguments) {
   const Value* given = arguments.get(0, "default");
   const Value otherwise = given == nullptr ? Value::integer(0) : *given;
   const int64_t base = arguments.get_int(1, "base", 10);
-  if (base < 2 || base > 36) {
+  if (base == 0) {
     fail("int() base must be between 2 and 36");
   }
   switch (input.kind()) {
@@ -140,7 +140,10 @@ Value filter_int(Interpreter& interpreter, Value input, Args arguments) {
     case Kind::kDouble:
       return truncate_real(arena, input.as_double(), otherwise);
     case Kind::kString: {
-      const Value parsed = parse_integer(arena, input.text(), static_cast<unsigned>(base));
+      const bool has_digits = base >= 2 && base <= 36;
+      const Value parsed = has_digits
+                               ? parse_integer(arena, input.text(), static_cast<unsigned>(base))
+                               : Value::missing();
       if (!parsed.is_missing()) {
         return parsed;
       }
@@ -244,25 +247,33 @@ Value filter_pprint(Interpreter& interpreter, Value input, Args) {
 }
 
 Value filter_attr(Interpreter& interpreter, Value input, Args arguments) {
-  const Value& name = arguments.require(0, "name", "attr");
+  const std::string_view name = arguments.get_text(0, "name", "");
   // Unlike `.`, never looks into a mapping.
-  const MethodSet methods = find_methods(interpreter.text_of(name));
+  const MethodSet methods = find_methods(name);
   if (input.is_dict() && methods.on_dict == nullptr) {
-    return Value::undefined(interpreter.text_of(name), Kind::kDict);
+    return Value::undefined(name, Kind::kDict);
   }
-  return interpreter.get_attribute(input, interpreter.text_of(name), methods);
+  return interpreter.get_attribute(input, name, methods);
 }
 
-constexpr FilterEntry kFilters[] = {
-    {"abs", filter_abs},           {"attr", filter_attr},     {"d", filter_default},
-    {"default", filter_default},   {"float", filter_float},   {"from_json", filter_fromjson},
-    {"fromjson", filter_fromjson}, {"int", filter_int},       {"pprint", filter_pprint},
-    {"round", filter_round},       {"string", filter_string}, {"tojson", filter_tojson},
+constexpr Filter kFilters[] = {
+    {"abs", filter_abs},
+    {"attr", filter_attr, "name"},
+    {"d", filter_default, "default_value= boolean="},
+    {"default", filter_default, "default_value= boolean="},
+    {"float", filter_float, "default="},
+    {"from_json", filter_fromjson},
+    {"fromjson", filter_fromjson},
+    {"int", filter_int, "default= base="},
+    {"pprint", filter_pprint},
+    {"round", filter_round, "precision= method="},
+    {"string", filter_string},
+    {"tojson", filter_tojson, "ensure_ascii= indent= separators= sort_keys="},
 };
 
 }  // namespace
 
-std::span<const FilterEntry> value_filters() {
+std::span<const Filter> value_filters() {
   return kFilters;
 }
 

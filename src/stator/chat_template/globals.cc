@@ -128,19 +128,20 @@ Value global_strftime_now(Interpreter& interpreter, Args arguments) {
 }
 
 constexpr FunctionObject kGlobals[] = {
-    {{Object::Type::kFunction}, global_range, "range"},
-    {{Object::Type::kFunction}, global_dict, "dict"},
-    {{Object::Type::kFunction}, global_namespace, "namespace"},
-    {{Object::Type::kFunction}, global_cycler, "cycler"},
-    {{Object::Type::kFunction}, global_joiner, "joiner"},
-    {{Object::Type::kFunction}, global_raise_exception, "raise_exception"},
-    {{Object::Type::kFunction}, global_strftime_now, "strftime_now"},
+    {{Object::Type::kFunction}, global_range, "range", "*args"},
+    {{Object::Type::kFunction}, global_dict, "dict", "other= / **kwargs"},
+    {{Object::Type::kFunction}, global_namespace, "namespace", "other= / **kwargs"},
+    {{Object::Type::kFunction}, global_cycler, "cycler", "*args"},
+    {{Object::Type::kFunction}, global_joiner, "joiner", "sep="},
+    {{Object::Type::kFunction}, global_raise_exception, "raise_exception", "message"},
+    {{Object::Type::kFunction}, global_strftime_now, "strftime_now", "format"},
 };
 
 }  // namespace
 
-Method find_function_method(const FunctionObject& function, std::string_view name) {
-  return function.function == global_dict && name == "fromkeys" ? dict_from_keys : nullptr;
+const Method* find_function_method(const FunctionObject& function, std::string_view name) {
+  static constexpr Method kFromKeys{"fromkeys", dict_from_keys, "iterable value= /"};
+  return function.function == global_dict && name == kFromKeys.name ? &kFromKeys : nullptr;
 }
 
 const FunctionObject* find_global(std::string_view name) {

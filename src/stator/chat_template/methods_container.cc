@@ -76,24 +76,32 @@ Value list_reverse(Interpreter& interpreter, Value self, Args) {
 
 Value list_sort(Interpreter& interpreter, Value self, Args arguments) {
   require_list(self, "sort");
+  if (const Value* key = arguments.get(SIZE_MAX, "key"); key != nullptr && !key->is_none()) {
+    fail("sort() knows no key here: the filter sort has an attribute");
+  }
   const Value* reverse = arguments.get(SIZE_MAX, "reverse");
   const Value order[] = {Value::boolean(reverse != nullptr && reverse->truthy()),
                          Value::boolean(true)};  // case_sensitive
-  const Value sorted = find_filter("sort")(interpreter, self, CallArguments{order, {}, {}});
+  const Value sorted = (*find_filter("sort"))(interpreter, self, CallArguments{order, {}, {}});
   std::ranges::copy(sorted.as_list().values(), self.as_list().items);
   return Value::none();
 }
 
 Value list_copy(Interpreter& interpreter, Value self, Args arguments) {
   require_list(self, "copy");
-  return find_filter("list")(interpreter, self, arguments);
+  return (*find_filter("list"))(interpreter, self, arguments);
 }
 
 Value list_index(Interpreter& interpreter, Value self, Args arguments) {
   const Value& wanted = arguments.require(0, "value", "index");
   const ListData& list = self.as_list();
   interpreter.charge(list.size / 4);
-  for (uint32_t i = 0; i < list.size; ++i) {
+  const int64_t size = list.size;
+  const auto bound = [size](int64_t at) {
+    return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
+  };
+  const int64_t stop = bound(arguments.get_int(2, "stop", size));
+  for (int64_t i = bound(arguments.get_int(1, "start", 0)); i < stop; ++i) {
     if (equals(list.items[i], wanted)) {
       return Value::integer(i);
     }
@@ -213,31 +221,38 @@ Value dict_clear(Interpreter&, Value self, Args) {
   return Value::none();
 }
 
-constexpr MethodEntry kListMethods[] = {
-    {"append", list_append}, {"extend", list_extend}, {"insert", list_insert},
-    {"pop", list_pop},       {"clear", list_clear},   {"reverse", list_reverse},
-    {"copy", list_copy},     {"index", list_index},   {"remove", list_remove},
-    {"count", list_count},   {"sort", list_sort},
+constexpr Method kListMethods[] = {
+    {"append", list_append, "object /"},
+    {"extend", list_extend, "iterable /"},
+    {"insert", list_insert, "index object /"},
+    {"pop", list_pop, "index= /"},
+    {"clear", list_clear},
+    {"reverse", list_reverse},
+    {"copy", list_copy},
+    {"index", list_index, "value start= stop= /"},
+    {"remove", list_remove, "value /"},
+    {"count", list_count, "value /"},
+    {"sort", list_sort, "* key= reverse="},
 };
 
-constexpr MethodEntry kDictMethods[] = {
+constexpr Method kDictMethods[] = {
     {"items", dict_view<Part::kItems>},
     {"keys", dict_view<Part::kKeys>},
     {"values", dict_view<Part::kValues>},
-    {"get", dict_get},
-    {"pop", dict_pop},
-    {"setdefault", dict_setdefault},
-    {"update", dict_update},
+    {"get", dict_get, "key default= /"},
+    {"pop", dict_pop, "key default= /"},
+    {"setdefault", dict_setdefault, "key default= /"},
+    {"update", dict_update, "other= / **kwargs"},
     {"copy", dict_copy},
     {"clear", dict_clear},
 };
 
 }  // namespace
 
-std::span<const MethodEntry> list_methods() {
+std::span<const Method> list_methods() {
   return kListMethods;
 }
-std::span<const MethodEntry> dict_methods() {
+std::span<const Method> dict_methods() {
   return kDictMethods;
 }
 

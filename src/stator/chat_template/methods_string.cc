@@ -160,7 +160,7 @@ Value method_affix(Interpreter& interpreter, Value self, Args arguments) {
 template <bool kFromRight, bool kMustFind>
 Value method_find(Interpreter& interpreter, Value self, Args arguments) {
   const std::string_view text = sub_range(self, arguments);
-  const std::string_view wanted = interpreter.text_of(arguments.require(0, "sub", "find"));
+  const std::string_view wanted = arguments.get_text(0, "sub", "");
   interpreter.charge(text.size() / 32);
   const size_t found = kFromRight ? find_last_text(text, wanted) : find_text(text, wanted);
   if (found == std::string_view::npos) {
@@ -242,7 +242,7 @@ bool is_ascii(char32_t point) {
 
 template <bool kUpper>
 Value method_is_cased(Interpreter& interpreter, Value self, Args arguments) {
-  return Value::boolean(find_test(kUpper ? "upper" : "lower")(interpreter, self, arguments));
+  return Value::boolean((*find_test(kUpper ? "upper" : "lower"))(interpreter, self, arguments));
 }
 
 /// Upper or title case starts every word, and lower case only goes on in words.
@@ -380,24 +380,24 @@ Value method_format(Interpreter& interpreter, Value self, Args arguments) {
   return interpreter.make_string(format_braces(interpreter, self.text(), arguments));
 }
 
-constexpr MethodEntry kMethods[] = {
-    {"strip", method_strip<Side::kBoth>},
-    {"lstrip", method_strip<Side::kLeft>},
-    {"rstrip", method_strip<Side::kRight>},
-    {"split", method_split<false>},
-    {"rsplit", method_split<true>},
-    {"splitlines", method_splitlines},
-    {"partition", method_partition<false>},
-    {"rpartition", method_partition<true>},
-    {"startswith", method_affix<false>},
-    {"endswith", method_affix<true>},
-    {"find", method_find<false, false>},
-    {"rfind", method_find<true, false>},
-    {"index", method_find<false, true>},
-    {"rindex", method_find<true, true>},
-    {"count", method_count},
-    {"replace", method_replace},
-    {"join", method_join},
+constexpr Method kMethods[] = {
+    {"strip", method_strip<Side::kBoth>, "chars= /"},
+    {"lstrip", method_strip<Side::kLeft>, "chars= /"},
+    {"rstrip", method_strip<Side::kRight>, "chars= /"},
+    {"split", method_split<false>, "sep= maxsplit="},
+    {"rsplit", method_split<true>, "sep= maxsplit="},
+    {"splitlines", method_splitlines, "keepends="},
+    {"partition", method_partition<false>, "sep /"},
+    {"rpartition", method_partition<true>, "sep /"},
+    {"startswith", method_affix<false>, "prefix start= end= /"},
+    {"endswith", method_affix<true>, "prefix start= end= /"},
+    {"find", method_find<false, false>, "sub start= end= /"},
+    {"rfind", method_find<true, false>, "sub start= end= /"},
+    {"index", method_find<false, true>, "sub start= end= /"},
+    {"rindex", method_find<true, true>, "sub start= end= /"},
+    {"count", method_count, "sub start= end= /"},
+    {"replace", method_replace, "old new count= /"},
+    {"join", method_join, "iterable /"},
     {"upper", method_convert<to_upper>},
     {"lower", method_convert<to_lower>},
     {"casefold", method_convert<to_folded_case>},
@@ -413,23 +413,23 @@ constexpr MethodEntry kMethods[] = {
     {"istitle", method_is_title},
     {"isidentifier", method_is_identifier},
     {"swapcase", method_convert<to_swapped_case>},
-    {"expandtabs", method_expand_tabs},
-    {"translate", method_translate},
+    {"expandtabs", method_expand_tabs, "tabsize="},
+    {"translate", method_translate, "table /"},
     {"isspace", method_all<is_space>},
     {"isupper", method_is_cased<true>},
     {"islower", method_is_cased<false>},
-    {"removeprefix", method_remove_prefix},
-    {"removesuffix", method_remove_suffix},
-    {"ljust", method_pad<0>},
-    {"center", method_pad<1>},
-    {"rjust", method_pad<2>},
-    {"zfill", method_zfill},
-    {"format", method_format},
+    {"removeprefix", method_remove_prefix, "prefix /"},
+    {"removesuffix", method_remove_suffix, "suffix /"},
+    {"ljust", method_pad<0>, "width fillchar= /"},
+    {"center", method_pad<1>, "width fillchar= /"},
+    {"rjust", method_pad<2>, "width fillchar= /"},
+    {"zfill", method_zfill, "width /"},
+    {"format", method_format, "*args **kwargs"},
 };
 
 }  // namespace
 
-std::span<const MethodEntry> string_methods() {
+std::span<const Method> string_methods() {
   return kMethods;
 }
 

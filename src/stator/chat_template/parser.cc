@@ -496,22 +496,22 @@ Token Parser::expect_dotted_name(std::string_view what) {
 
 FilterExpr* Parser::parse_filter(Expr* input) {
   const Token name = expect_dotted_name("the name of a filter");
-  const FilterFunction function = find_filter(name.text);
-  if (function == nullptr && conditional_depth_ == 0) {
+  const Filter* filter = find_filter(name.text);
+  if (filter == nullptr && conditional_depth_ == 0) {
     fail_at(name.line, "no filter named '" + std::string(name.text) + "'");
   }
   CallSyntax arguments;
   if (at_operator("(")) {
     arguments = parse_call_arguments();
   }
-  return make(FilterExpr{{ExprKind::kFilter, name.line}, input, name.text, function, arguments});
+  return make(FilterExpr{{ExprKind::kFilter, name.line}, input, name.text, filter, arguments});
 }
 
 Expr* Parser::parse_test(Expr* input) {
   const bool negated = skip_name("not");
   const Token name = expect_dotted_name("the name of a test");
-  const TestFunction function = find_test(name.text);
-  if (function == nullptr && conditional_depth_ == 0) {
+  const Test* test = find_test(name.text);
+  if (test == nullptr && conditional_depth_ == 0) {
     fail_at(name.line, "no test named '" + std::string(name.text) + "'");
   }
   CallSyntax arguments;
@@ -528,8 +528,7 @@ Expr* Parser::parse_test(Expr* input) {
     const std::vector<Expr*> operand{parse_postfix(parse_primary())};
     arguments.positional = arena_.copy(operand);
   }
-  return make(
-      TestExpr{{ExprKind::kTest, name.line}, input, name.text, function, arguments, negated});
+  return make(TestExpr{{ExprKind::kTest, name.line}, input, name.text, test, arguments, negated});
 }
 
 }  // namespace stator::chat_template::detail

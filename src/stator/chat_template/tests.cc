@@ -133,39 +133,34 @@ bool test_in(Interpreter& interpreter, In value, Args arguments) {
   return contains(interpreter, arguments.require(0, "seq", "in"), value);
 }
 
-struct TestEntry {
-  std::string_view name;
-  TestFunction function;
-};
-
 // clang-format off
-constexpr TestEntry kTests[] = {
-    {"!=", test_ne}, {"<", test_lt}, {"<=", test_le}, {"==", test_eq}, {">", test_gt}, {">=", test_ge},
+constexpr Test kTests[] = {
+    {"!=", test_ne, "other /"}, {"<", test_lt, "other /"}, {"<=", test_le, "other /"}, {"==", test_eq, "other /"}, {">", test_gt, "other /"}, {">=", test_ge, "other /"},
     {"boolean", [](Interpreter&, In value, Args) { return value.is_bool(); }},
     {"callable", [](Interpreter&, In value, Args) { return is_callable(value); }},
     {"defined", [](Interpreter&, In value, Args) { return !value.is_undefined(); }},
-    {"divisibleby", divisible_by},
-    {"endingwith", ends_with},
-    {"eq", test_eq}, {"equalto", test_eq},
+    {"divisibleby", divisible_by, "num"},
+    {"endingwith", ends_with, "suffix"},
+    {"eq", test_eq, "other /"}, {"equalto", test_eq, "other /"},
     {"escaped", [](Interpreter&, In value, Args) { return value.is_markup(); }},
     {"even", [](Interpreter&, In value, Args) { return parity(value) == 0; }},
     {"false", [](Interpreter&, In value, Args) { return value.is_bool() && !value.as_bool(); }},
     {"filter", [](Interpreter&, In value, Args) { return find_filter(name_of(value)) != nullptr; }},
     {"float", [](Interpreter&, In value, Args) { return value.kind() == Kind::kDouble; }},
-    {"ge", test_ge}, {"greaterthan", test_gt}, {"gt", test_gt}, {"in", test_in},
+    {"ge", test_ge, "other /"}, {"greaterthan", test_gt, "other /"}, {"gt", test_gt, "other /"}, {"in", test_in, "seq"},
     {"integer", [](Interpreter&, In value, Args) { return is_integer(value); }},
     {"iterable", [](Interpreter&, In value, Args) { return is_iterable(value); }},
-    {"le", test_le}, {"lessthan", test_lt},
+    {"le", test_le, "other /"}, {"lessthan", test_lt, "other /"},
     {"lower", [](Interpreter& interpreter, In value, Args) { return all_cased(interpreter, value, false); }},
-    {"lt", test_lt},
+    {"lt", test_lt, "other /"},
     {"mapping", [](Interpreter&, In value, Args) { return value.is_dict(); }},
-    {"ne", test_ne},
+    {"ne", test_ne, "other /"},
     {"none", [](Interpreter&, In value, Args) { return value.is_none(); }},
     {"number", [](Interpreter&, In value, Args) { return is_integer(value) || value.is_bool() || value.kind() == Kind::kDouble; }},
     {"odd", [](Interpreter&, In value, Args) { return parity(value) == 1; }},
-    {"sameas", [](Interpreter&, In value, Args arguments) { return same_as(value, arguments.require(0, "other", "sameas")); }},
+    {"sameas", [](Interpreter&, In value, Args arguments) { return same_as(value, arguments.require(0, "other", "sameas")); }, "other"},
     {"sequence", [](Interpreter&, In value, Args) { return is_sequence(value); }},
-    {"startingwith", starts_with},
+    {"startingwith", starts_with, "prefix"},
     {"string", [](Interpreter&, In value, Args) { return value.is_string(); }},
     {"test", [](Interpreter&, In value, Args) { return find_test(name_of(value)) != nullptr; }},
     {"true", [](Interpreter&, In value, Args) { return value.is_bool() && value.as_bool(); }},
@@ -173,23 +168,23 @@ constexpr TestEntry kTests[] = {
     {"upper", [](Interpreter& interpreter, In value, Args) { return all_cased(interpreter, value, true); }},
 };
 // clang-format on
-static_assert(std::ranges::is_sorted(kTests, {}, &TestEntry::name));
+static_assert(std::ranges::is_sorted(kTests, {}, &Test::name));
 
 template <typename Entry>
-auto find_entry(std::span<const Entry> table, std::string_view name) -> decltype(Entry::function) {
+const Entry* find_entry(std::span<const Entry> table, std::string_view name) {
   const auto found = std::ranges::find(table, name, &Entry::name);
-  return found == table.end() ? nullptr : found->function;
+  return found == table.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-TestFunction find_test(std::string_view name) {
-  return find_entry<TestEntry>(kTests, name);
+const Test* find_test(std::string_view name) {
+  return find_entry<Test>(kTests, name);
 }
 
-FilterFunction find_filter(std::string_view name) {
+const Filter* find_filter(std::string_view name) {
   for (const auto table : {text_filters(), value_filters(), sequence_filters(), html_filters()}) {
-    if (const FilterFunction found = find_entry(table, name)) {
+    if (const Filter* found = find_entry(table, name)) {
       return found;
     }
   }

@@ -13,10 +13,6 @@ namespace stator::chat_template::detail {
 // The syntax tree is also what runs: nodes live in the template's arena, names are resolved to
 // slots and filters, tests and methods to function pointers when the template is compiled.
 
-struct CallArguments;
-using FilterFunction = Value (*)(Interpreter&, Value, const CallArguments&);
-using TestFunction = bool (*)(Interpreter&, const Value&, const CallArguments&);
-
 enum class ExprKind : uint8_t {
   kConst,
   kName,
@@ -71,9 +67,9 @@ struct DictExpr : Expr {
 };
 /// Python methods of one name on the built-in types; null where the type has none.
 struct MethodSet {
-  Method on_string = nullptr;
-  Method on_list = nullptr;
-  Method on_dict = nullptr;
+  const Method* on_string = nullptr;
+  const Method* on_list = nullptr;
+  const Method* on_dict = nullptr;
 };
 struct GetattrExpr : Expr {
   Expr* object;
@@ -106,13 +102,13 @@ struct CallExpr : Expr {
 struct FilterExpr : Expr {
   Expr* input;  ///< null in the innermost filter of a filter block
   std::string_view name;
-  FilterFunction function;  ///< null: no such filter, an error when reached
+  const Filter* filter;  ///< null: no such filter, an error when reached
   CallSyntax arguments;
 };
 struct TestExpr : Expr {
   Expr* input;
   std::string_view name;
-  TestFunction function;
+  const Test* test;
   CallSyntax arguments;
   bool negated;
 };

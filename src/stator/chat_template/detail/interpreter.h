@@ -15,22 +15,6 @@
 
 namespace stator::chat_template::detail {
 
-/// Evaluated arguments of a call, filter or test.
-struct CallArguments {
-  std::span<const Value> positional;
-  std::span<const std::string_view> names;
-  std::span<const Value> named;
-
-  /// The argument at `index` or of `name`; null when not given.
-  const Value* get(size_t index, std::string_view name) const;
-  /// The same with defaults for plain types; wrong types throw.
-  int64_t get_int(size_t index, std::string_view name, int64_t otherwise) const;
-  bool get_bool(size_t index, std::string_view name, bool otherwise) const;
-  std::string_view get_text(size_t index, std::string_view name, std::string_view otherwise) const;
-  /// As get, but throws when missing. `function` is for the message.
-  const Value& require(size_t index, std::string_view name, std::string_view function) const;
-};
-
 /// Variables of one call of a function (the template itself, a macro, a call block).
 struct Frame {
   Frame* parent;
@@ -68,7 +52,7 @@ class Interpreter {
   Value call(const Value& callee, const CallArguments& arguments);
   Value get_attribute(const Value& object, std::string_view name, const MethodSet& methods);
   Value get_item(const Value& object, const Value& index);
-  Value bind_method(const Value& self, std::string_view name, Method method);
+  Value bind_method(const Value& self, const Method& method);
 
  private:
   enum class Flow : uint8_t { kNext, kBreak, kContinue };

@@ -11,29 +11,20 @@ namespace stator::chat_template::detail {
 
 // What a template can call, by name; null where there is no such thing.
 
-struct FilterEntry {
-  std::string_view name;
-  FilterFunction function;
-};
-struct MethodEntry {
-  std::string_view name;
-  Method function;
-};
-
-FilterFunction find_filter(std::string_view name);
-TestFunction find_test(std::string_view name);
+const Filter* find_filter(std::string_view name);
+const Test* find_test(std::string_view name);
 MethodSet find_methods(std::string_view name);
 const FunctionObject* find_global(std::string_view name);
 /// Of `dict.fromkeys`, the only global with a method.
-Method find_function_method(const FunctionObject& function, std::string_view name);
+const Method* find_function_method(const FunctionObject& function, std::string_view name);
 
 // The tables behind find_filter and find_methods, one per source file.
-std::span<const FilterEntry> text_filters();
-std::span<const FilterEntry> value_filters();
-std::span<const FilterEntry> sequence_filters();
-std::span<const FilterEntry> html_filters();
-std::span<const MethodEntry> string_methods();
-std::span<const MethodEntry> list_methods();
-std::span<const MethodEntry> dict_methods();
+std::span<const Filter> text_filters();
+std::span<const Filter> value_filters();
+std::span<const Filter> sequence_filters();
+std::span<const Filter> html_filters();
+std::span<const Method> string_methods();
+std::span<const Method> list_methods();
+std::span<const Method> dict_methods();
 
 }  // namespace stator::chat_template::detail

@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "stator/chat_template/detail/arguments.h"
 #include "stator/chat_template/value.h"
 
 namespace stator::chat_template {
@@ -29,11 +30,8 @@ namespace detail {
 struct MacroStmt;
 struct ForStmt;
 struct Frame;
-class Interpreter;
-struct CallArguments;
 
 using GlobalFunction = Value (*)(Interpreter&, const CallArguments&);
-using Method = Value (*)(Interpreter&, Value self, const CallArguments&);
 
 struct NamespaceObject : Object {
   DictData* attributes;
@@ -55,13 +53,13 @@ struct MacroObject : Object {
 
 struct MethodObject : Object {
   Value self;
-  Method function;
-  std::string_view name;
+  const Method* method;
 };
 
 struct FunctionObject : Object {
   GlobalFunction function;
   std::string_view name;
+  Signature signature;
 };
 
 struct CyclerObject : Object {

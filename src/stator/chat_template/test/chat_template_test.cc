@@ -115,6 +115,25 @@ TEST(ChatTemplate, EveryFilterTestMethodAndOperatorDoesWhatPythonDoes) {
   EXPECT_GT(templates, 5000);
 }
 
+TEST(ChatTemplate, SaysWhichArgumentDoesNotFit) {
+  const std::pair<std::string, std::string_view> cases[] = {
+      {"{{ 'a'|trim(1, 2) }}", "trim() takes at most 1 argument(s), not 2"},
+      {"{{ 'a'|trim(char='b') }}", "trim() got an unexpected keyword argument 'char'"},
+      {"{{ 'a'|default(1, default_value=2) }}",
+       "default() got multiple values for argument 'default_value'"},
+      {"{{ 'a'|replace('b') }}", "replace() is missing its argument 'new'"},
+      {"{{ 1 is odd(2) }}", "odd() takes at most 0 argument(s), not 1"},
+      {"{{ 'a'.strip(chars='b') }}", "strip() got an unexpected keyword argument 'chars'"},
+      {"{{ ['a']|map('upper', 1)|list }}", "upper() takes at most 0 argument(s), not 1"},
+      {"{{ range(stop=3) }}", "range() got an unexpected keyword argument 'stop'"},
+  };
+  for (const auto& [source, message] : cases) {
+    const auto prompt = render_plain(source, "{}");
+    ASSERT_FALSE(prompt) << source;
+    EXPECT_TRUE(prompt.error().message().ends_with(message)) << prompt.error().message();
+  }
+}
+
 /// Compares one recorded render of a published template; empty when equal.
 std::string compare_model_render(const Value& golden, const Value& conversations) {
   const auto compiled = ChatTemplate::compile(read_file(kTemplates / text_member(golden, "t")), {});

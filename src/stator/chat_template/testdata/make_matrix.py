@@ -7,6 +7,7 @@ One line per template: "t" the template, and "o" what Python's Jinja2 prints or 
 fails. Left out: templates that print addresses of Python objects, and the documented differences
 (pprint's line breaks and Markup(…), hexadecimal of integers beyond 64 bits, complex numbers).
 """
+import inspect
 import json
 import pathlib
 import warnings
@@ -136,8 +137,65 @@ MACRO_CALLS = [
     "{{ f.name }}{{ f.arguments }}{{ f.catch_kwargs }}{{ f.caller }}", "{{ f(*xs) }}", "{{ f }}",
 ]
 
+# Arguments: too many, unknown ones, each by its name, the first one twice.
+CALLED_ON = ["s", "xs", "d", "n"]
+PARAMETERS = {  # where Python does not tell
+    "count": ["sub", "start", "end"], "find": ["sub", "start", "end"],
+    "startswith": ["prefix", "start", "end"], "pop": ["key", "default"], "update": ["other"],
+}
+GLOBALS = ["range", "dict", "namespace", "cycler", "joiner", "joiner()", "raise_exception",
+           "cycler(1, 2).next", "cycler(1, 2).reset", "dict.fromkeys", "loop"]
+
 LISTS = ["xs", "users", "words", "mixed", "d", "s"]
 STRINGS = ["s", "u", "ws", "e", "num", "'Title Case'", "long"]
+
+
+def parameters_of(callee, name):
+    try:
+        found = inspect.signature(callee).parameters.values()
+    except ValueError:
+        return PARAMETERS.get(name, ["x"])
+    if any(one.kind == inspect.Parameter.VAR_KEYWORD for one in found):
+        return []
+    passed = {"self", "environment", "env", "eval_ctx", "context"}
+    return [one.name for one in found if one.name not in passed]
+
+
+def argument_lists(names):
+    values = [str(number) for number in range(1, len(names) + 2)]
+    for count in range(len(values) + 1):
+        yield ", ".join(values[:count])
+    for name in names + ["zz"]:
+        yield f"{name}=1"
+        yield f"1, {name}=1"
+        yield "**{'" + name + "': 1}"
+
+
+def argument_templates():
+    for name, callee in sorted(make_goldens.STRICT.filters.items()):
+        if name != "random":
+            for arguments in argument_lists(parameters_of(callee, name)):
+                for value in CALLED_ON[:3]:
+                    yield "{{ (" + value + ")|" + name + "(" + arguments + ") }}"
+    for name, callee in sorted(make_goldens.STRICT.tests.items()):
+        for arguments in argument_lists(parameters_of(callee, name)):
+            yield "{{ n is " + name + "(" + arguments + ") }}"
+    for kind, value in ((str, "s"), (list, "xs"), (dict, "d")):
+        for name in sorted(entry.split("(")[0] for entry in METHODS if "(" in entry):
+            if hasattr(kind, name):
+                for arguments in argument_lists(parameters_of(getattr(kind, name), name)):
+                    yield "{{ " + value + "." + name + "(" + arguments + ") }}"
+    for name in GLOBALS:
+        for arguments in argument_lists(["sep", "iterable"]):
+            yield "{% for x in [2] recursive %}{{ " + name + "(" + arguments + ") }}{% endfor %}"
+    yield "{{ dict.fromkeys(xs) }}{{ dict.fromkeys('ab', 0) }}{{ dict.fromkeys({'k': 1}) }}"
+    yield "{{ dict.fromkeys([[1]]) }}"
+    yield "{{ [1, 2, 1].index(1, 1) }}{{ [1, 2, 1].index(1, -1) }}{{ [1, 2, 1].index(1, -9, 9) }}"
+    yield "{{ [1, 2, 1].index(1, 1, 2) }}"
+    for name in ("map", "select", "selectattr", "reject", "rejectattr"):
+        for arguments in ("", "zz=1", "attribute='age'", "attribute='age', zz=1", "'age'",
+                          "'upper', 1", "'trim', zz=1", "'age', 'odd', 1", "'odd', 1", "'gt'"):
+            yield "{{ users|" + name + "(" + arguments + ")|list }}"
 
 
 def templates():
@@ -172,6 +230,7 @@ def templates():
         for call in MACRO_CALLS:
             yield "{% macro f(a, b=2, c=a) %}" + body + "{% endmacro %}" + call
     yield from STATEMENTS
+    yield from argument_templates()
 
 
 def is_left_out(template, text):
