@@ -75,16 +75,25 @@ Value filter_string(Interpreter& interpreter, Value input, Args) {
   return input.is_string() ? input : Value::string(interpreter.text_of(input));
 }
 
-/// int(text, base): missing when the text is no integer.
-Value parse_integer(Arena& arena, std::string_view text, unsigned base) {
-  text = strip(text, Side::kBoth);
+/// The text of a number in ASCII, without '_' between its digits, which may be letters.
+std::string plain_number(std::string_view text, bool letters) {
+  const std::string ascii = with_ascii_digits(strip(text, Side::kBoth));
+  const auto is_part = [&](size_t at) {
+    return at < ascii.size() && (letters ? ascii[at] != '_' : ascii[at] >= '0' && ascii[at] <= '9');
+  };
   std::string digits;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool separates = text[i] == '_' && i > 0 && i + 1 < text.size() && text[i - 1] != '_';
+  for (size_t i = 0; i < ascii.size(); ++i) {
+    const bool separates = ascii[i] == '_' && is_part(i - 1) && is_part(i + 1);
     if (!separates) {
-      digits += text[i];
+      digits += ascii[i];
     }
   }
+  return digits;
+}
+
+/// int(text, base): missing when the text is no integer.
+Value parse_integer(Arena& arena, std::string_view text, unsigned base) {
+  std::string digits = plain_number(text, true);
   const size_t sign = digits.starts_with('+') || digits.starts_with('-') ? 1 : 0;
   static constexpr std::pair<unsigned, char> kPrefixes[] = {{16, 'x'}, {8, 'o'}, {2, 'b'}};
   for (const auto& [prefix_base, letter] : kPrefixes) {
@@ -98,7 +107,8 @@ Value parse_integer(Arena& arena, std::string_view text, unsigned base) {
 }
 
 std::optional<double> parse_real(std::string_view text) {
-  text = strip(text, Side::kBoth);
+  const std::string digits = plain_number(text, false);
+  text = digits;
   if (text.starts_with('+')) {
     text.remove_prefix(1);
   }

@@ -75,6 +75,37 @@ constexpr SpecialCase kSpecialCases[] = {
     {0x1E98, "W\u030A", "W\u030A"},
     {0x1E99, "Y\u030A", "Y\u030A"},
     {0x1E9A, "A\u02BE", "A\u02BE"},
+    {0x1F50, "\u03A5\u0313", "\u03A5\u0313"},
+    {0x1F52, "\u03A5\u0313\u0300", "\u03A5\u0313\u0300"},
+    {0x1F54, "\u03A5\u0313\u0301", "\u03A5\u0313\u0301"},
+    {0x1F56, "\u03A5\u0313\u0342", "\u03A5\u0313\u0342"},
+    {0x1FB2, "\u1FBA\u0399", "\u1FBA\u0345"},
+    {0x1FB3, "\u0391\u0399", "\u1FBC"},
+    {0x1FB4, "\u0386\u0399", "\u0386\u0345"},
+    {0x1FB6, "\u0391\u0342", "\u0391\u0342"},
+    {0x1FB7, "\u0391\u0342\u0399", "\u0391\u0342\u0345"},
+    {0x1FBC, "\u0391\u0399", "\u1FBC"},
+    {0x1FC2, "\u1FCA\u0399", "\u1FCA\u0345"},
+    {0x1FC3, "\u0397\u0399", "\u1FCC"},
+    {0x1FC4, "\u0389\u0399", "\u0389\u0345"},
+    {0x1FC6, "\u0397\u0342", "\u0397\u0342"},
+    {0x1FC7, "\u0397\u0342\u0399", "\u0397\u0342\u0345"},
+    {0x1FCC, "\u0397\u0399", "\u1FCC"},
+    {0x1FD2, "\u0399\u0308\u0300", "\u0399\u0308\u0300"},
+    {0x1FD3, "\u0399\u0308\u0301", "\u0399\u0308\u0301"},
+    {0x1FD6, "\u0399\u0342", "\u0399\u0342"},
+    {0x1FD7, "\u0399\u0308\u0342", "\u0399\u0308\u0342"},
+    {0x1FE2, "\u03A5\u0308\u0300", "\u03A5\u0308\u0300"},
+    {0x1FE3, "\u03A5\u0308\u0301", "\u03A5\u0308\u0301"},
+    {0x1FE4, "\u03A1\u0313", "\u03A1\u0313"},
+    {0x1FE6, "\u03A5\u0342", "\u03A5\u0342"},
+    {0x1FE7, "\u03A5\u0308\u0342", "\u03A5\u0308\u0342"},
+    {0x1FF2, "\u1FFA\u0399", "\u1FFA\u0345"},
+    {0x1FF3, "\u03A9\u0399", "\u1FFC"},
+    {0x1FF4, "\u038F\u0399", "\u038F\u0345"},
+    {0x1FF6, "\u03A9\u0342", "\u03A9\u0342"},
+    {0x1FF7, "\u03A9\u0342\u0399", "\u03A9\u0342\u0345"},
+    {0x1FFC, "\u03A9\u0399", "\u1FFC"},
     {0xFB00, "FF", "Ff"},
     {0xFB01, "FI", "Fi"},
     {0xFB02, "FL", "Fl"},
@@ -82,14 +113,36 @@ constexpr SpecialCase kSpecialCases[] = {
     {0xFB04, "FFL", "Ffl"},
     {0xFB05, "ST", "St"},
     {0xFB06, "ST", "St"},
+    {0xFB13, "\u0544\u0546", "\u0544\u0576"},
+    {0xFB14, "\u0544\u0535", "\u0544\u0565"},
+    {0xFB15, "\u0544\u053B", "\u0544\u056B"},
+    {0xFB16, "\u054E\u0546", "\u054E\u0576"},
+    {0xFB17, "\u0544\u053D", "\u0544\u056D"},
 };
 
+static_assert(std::ranges::is_sorted(kSpecialCases, {}, &SpecialCase::point));
+
 const SpecialCase* find_special_case(char32_t point) {
-  const auto* found = std::ranges::find(kSpecialCases, point, &SpecialCase::point);
-  return point < 0x80 || found == std::end(kSpecialCases) ? nullptr : found;
+  const auto* found = std::ranges::lower_bound(kSpecialCases, point, {}, &SpecialCase::point);
+  return found == std::end(kSpecialCases) || found->point != point ? nullptr : found;
+}
+
+/// Of a Greek vowel with an iota below, in three blocks of sixteen: the vowel; 0 for other letters.
+/// In upper case the iota stands behind it.
+char32_t upper_vowel_above_iota(char32_t point) {
+  constexpr char32_t kVowels[] = {0x1F08, 0x1F28, 0x1F68};
+  constexpr char32_t kFirst = 0x1F80;
+  const bool is_one = point >= kFirst && point < kFirst + 3 * 16;
+  return is_one ? kVowels[(point - kFirst) / 16] + (point & 7) : 0;
 }
 
 void append_upper(std::string& out, char32_t point) {
+  constexpr char32_t kUpperIota = 0x0399;
+  if (const char32_t vowel = upper_vowel_above_iota(point)) {
+    append_code_point(out, vowel);
+    append_code_point(out, kUpperIota);
+    return;
+  }
   if (const SpecialCase* special = find_special_case(point)) {
     out += special->upper;
     return;
@@ -261,6 +314,25 @@ bool is_alpha(char32_t point) {
 
 bool is_decimal(char32_t point) {
   return category(point) == UTF8PROC_CATEGORY_ND;
+}
+
+std::string with_ascii_digits(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t start = at;
+    const char32_t point = next_code_point(text, at);
+    if (point < 0x80 || !is_decimal(point)) {
+      out += text.substr(start, at - start);
+      continue;
+    }
+    // Digits stand in runs from 0 to 9; those of mathematics directly one behind the other.
+    char32_t zero = point;
+    while (is_decimal(zero - 1)) {
+      --zero;
+    }
+    out += static_cast<char>('0' + (point - zero) % 10);
+  }
+  return out;
 }
 
 bool is_digit(char32_t point) {

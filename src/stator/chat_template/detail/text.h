@@ -32,6 +32,8 @@ bool is_space(char32_t point);
 bool is_printable(char32_t point);
 bool is_alpha(char32_t point);
 bool is_decimal(char32_t point);
+/// The decimal digits of all scripts as 0 to 9, as int() and float() read them.
+std::string with_ascii_digits(std::string_view text);
 bool is_digit(char32_t point);
 bool is_numeric(char32_t point);
 bool is_alphanumeric(char32_t point);

@@ -10,6 +10,7 @@ fails. Left out: templates that print addresses of Python objects, and the docum
 import inspect
 import json
 import pathlib
+import unicodedata
 import warnings
 
 import make_goldens
@@ -198,6 +199,17 @@ def argument_templates():
             yield "{{ users|" + name + "(" + arguments + ")|list }}"
 
 
+def letter_templates():
+    grows = [chr(code) for code in range(0x80, 0x110000) if len(chr(code).upper()) > 1]
+    for entry in ("|upper", "|title", "|capitalize", ".upper()", ".title()", ".swapcase()"):
+        yield "{{ '" + " ".join(grows) + " x" + "x".join(grows) + "'" + entry + " }}"
+    zeros = [chr(code) for code in range(0x110000) if unicodedata.decimal(chr(code), -1) == 0]
+    numbers = ", ".join(f"'{chr(ord(zero) + 1)}{chr(ord(zero) + 9)}'" for zero in zeros)
+    yield "{% for x in [" + numbers + "] %}{{ x|int }} {{ x|float }} {% endfor %}"
+    for number in ("\u0663a", "-\u0663", "\u0967_\u0968", "\u0663.\uff15", "\u00b2", "\uff11e\uff12", "\u0663x"):
+        yield "{{ '" + number + "'|int }},{{ '" + number + "'|int(base=16) }},{{ '" + number + "'|float }}"
+
+
 def templates():
     for entry in FILTERS:
         for value in INPUTS:
@@ -231,6 +243,7 @@ def templates():
             yield "{% macro f(a, b=2, c=a) %}" + body + "{% endmacro %}" + call
     yield from STATEMENTS
     yield from argument_templates()
+    yield from letter_templates()
 
 
 def is_left_out(template, text):
