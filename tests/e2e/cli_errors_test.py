@@ -73,6 +73,8 @@ class CliErrors(unittest.TestCase):
         self.assert_refused("serve", str(MODEL_DIR), "--http-body-timeout", "5 parsecs", names=["body", "parsecs"])
         self.assert_refused("serve", str(MODEL_DIR), "--log", "loud", names=["log.filter", "loud"])
         self.assert_refused("serve", str(MODEL_DIR), "--host", "not-an-address", "--port", "0", names=["not-an-address", "host"])
+        self.assert_refused("serve", str(MODEL_DIR), "--cors-origins", "https://a.example/x", "--port", "0",
+                            names=["http.cors_origins", "https://a.example/x"])
 
     def test_traces_that_are_none_are_named_with_their_line(self):
         trace = self.folder / "trace.jsonl"

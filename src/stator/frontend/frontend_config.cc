@@ -14,6 +14,10 @@ void describe_http(ConfigSchema& schema, net::HttpServerConfig& http) {
               {.flag = "tls-cert-path", .env_peer = "DYN_TLS_CERT_PATH"});
   schema.text("http.tls_key_path", http.tls_key_path, "PEM private key",
               {.flag = "tls-key-path", .env_peer = "DYN_TLS_KEY_PATH"});
+  schema.text("http.cors_origins", http.cors_origins,
+              "origins whose pages may ask from a browser (CORS): a list such as "
+              "https://chat.example,http://localhost:3000, or * for every page; empty = none",
+              {.flag = "cors-origins"});
   schema.bytes("http.body_bytes_max", http.body_bytes_max, "largest request body, beyond: 413");
   schema.bytes("http.header_bytes_max", http.header_bytes_max, "largest request head, beyond: 431");
   schema.integer("http.headers_max", http.headers_max, 1, 10000, "most header lines, beyond: 431");

@@ -10,6 +10,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/net/detail/acceptor.h"
+#include "stator/net/detail/cors_policy.h"
 #include "stator/net/detail/http_connection.h"
 #include "stator/net/detail/server_context.h"
 #include "stator/net/detail/shared_server.h"
@@ -37,8 +38,10 @@ Duration sweep_period(const HttpServerConfig& config) {
 class Server final : public detail::SharedServer, private TurnHook {
  public:
   Server(Shard& shard, HttpServerConfig config, HttpHandler& handler, Metrics& metrics,
-         std::unique_ptr<detail::TlsContext> tls)
-      : shard_(shard), context_(shard, std::move(config), handler, metrics), tls_(std::move(tls)) {}
+         std::unique_ptr<detail::TlsContext> tls, detail::CorsPolicy cors)
+      : shard_(shard),
+        context_(shard, std::move(config), handler, metrics, std::move(cors)),
+        tls_(std::move(tls)) {}
 
   ~Server() override {
     close_all();
@@ -235,8 +238,9 @@ Result<std::unique_ptr<detail::SharedServer>> detail::make_shared_server(
   if (!config.tls_cert_path.empty() || !config.tls_key_path.empty()) {
     STATOR_TRY(tls, TlsContext::load(config.tls_cert_path, config.tls_key_path));
   }
-  auto server =
-      std::make_unique<Server>(shard, std::move(config), handler, metrics, std::move(tls));
+  STATOR_TRY(auto cors, CorsPolicy::parse(config.cors_origins));
+  auto server = std::make_unique<Server>(shard, std::move(config), handler, metrics, std::move(tls),
+                                         std::move(cors));
   STATOR_CHECK(server->start(std::move(sockets)));
   return server;
 }

@@ -40,6 +40,9 @@ struct HttpServerConfig {
   Duration stream_flush_interval = std::chrono::milliseconds(1);
   std::string tls_cert_path;  ///< PEM chain; with tls_key_path: HTTPS, TLS 1.2 or later
   std::string tls_key_path;   ///< PEM
+  /// Origins whose pages may use the server from a browser (CORS): a list with commas, "*" for all,
+  /// empty for none. Their preflights are answered without asking the handler.
+  std::string cors_origins;
   /// kFirst checks that nobody else listens on the port; kJoin shares it with our other shards.
   enum class PortUse : uint8_t { kFirst, kJoin };
   PortUse port_use = PortUse::kFirst;
@@ -132,7 +135,7 @@ class HttpHandler {
 class HttpServer {
  public:
   /// Binds and listens. kAlreadyExists when the address is taken, kInvalidArgument for a bad host,
-  /// certificate or key; messages name the option to change.
+  /// certificate, key or origin; messages name the option to change.
   static Result<std::unique_ptr<HttpServer>> listen(Shard& shard, HttpServerConfig config,
                                                     HttpHandler& handler, Metrics& metrics);
 

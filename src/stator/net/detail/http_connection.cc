@@ -198,8 +198,12 @@ void HttpConnection::start_exchange() {
   flushed_at_.reset();  // the head of a stream never waits for a tick
   state_ = State::kAnswering;
   ++requests_;
-  context_.metrics.requests.add();
   context_.open_exchanges.fetch_add(1, std::memory_order_relaxed);
+  if (context_.cors.is_preflight(request_)) {
+    respond(204, {}, {}, make_preflight_headers(request_));
+    return;
+  }
+  context_.metrics.requests.add();
   context_.handler.on_request(*this);
 }
 
@@ -214,7 +218,6 @@ void HttpConnection::end_exchange() {
 
 void HttpConnection::refuse(Refusal refusal) {
   context_.metrics.count_refusal(refusal.status);
-  parser_.reset();
   state_ = State::kSending;
   keep_alive_ = false;
   linger_ = true;
@@ -223,6 +226,7 @@ void HttpConnection::refuse(Refusal refusal) {
       {.status = refusal.status, .content_type = "application/json", .content_bytes = body.size()},
       {});
   output_.append_raw(body);
+  parser_.reset();
   mark_dirty();
 }
 
@@ -242,6 +246,7 @@ void HttpConnection::append_response_head(ResponseHead head, std::span<const Htt
     head.connection = ConnectionHeader::kKeepAlive;
   }
   head.date_line = context_.date_line();
+  head.cors_lines = context_.cors.lines_for(parser_ != nullptr ? parser_->request() : request_);
   std::string text;
   append_head(text, head, headers);
   output_.append_raw(text);

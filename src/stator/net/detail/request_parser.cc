@@ -285,6 +285,9 @@ bool RequestParser::complete() const {
 const std::optional<Refusal>& RequestParser::refusal() const {
   return core_->refusal_;
 }
+const HttpRequest& RequestParser::request() const {
+  return core_->request;
+}
 bool RequestParser::expects_continue() const {
   return core_->expects_continue();
 }

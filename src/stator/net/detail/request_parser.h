@@ -48,6 +48,8 @@ class RequestParser {
   bool headers_complete() const;
   bool complete() const;
   const std::optional<Refusal>& refusal() const;
+  /// What has been read of it.
+  const HttpRequest& request() const;
 
   // After headers_complete().
   bool expects_continue() const;  ///< the client waits for "100 Continue" before the body

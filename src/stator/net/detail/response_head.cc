@@ -39,6 +39,7 @@ void append_head(std::string& out, const ResponseHead& head, std::span<const Htt
   out += reason_phrase(head.status);
   out += "\r\n";
   out += head.date_line;
+  out += head.cors_lines;
   if (!head.content_type.empty()) {
     append_line(out, "content-type", head.content_type);
   }

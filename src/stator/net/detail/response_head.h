@@ -19,6 +19,7 @@ struct ResponseHead {
   int status = 200;
   ConnectionHeader connection = ConnectionHeader::kNone;
   std::string_view date_line = {};                     ///< "date: …\r\n" or empty
+  std::string_view cors_lines = {};                    ///< complete lines or empty
   std::string_view content_type = {};                  ///< empty: no such header
   std::optional<size_t> content_bytes = std::nullopt;  ///< Content-Length
   bool chunked = false;                                ///< Transfer-Encoding: chunked

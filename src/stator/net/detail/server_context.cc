@@ -52,12 +52,13 @@ void ServerMetrics::count_refusal(int status) const {
 }
 
 ServerContext::ServerContext(Shard& shard_in, HttpServerConfig config_in, HttpHandler& handler_in,
-                             Metrics& metrics_in)
+                             Metrics& metrics_in, CorsPolicy cors_in)
     : shard(shard_in),
       config(std::move(config_in)),
       handler(handler_in),
       metrics(metrics_in),
       limits{config.header_bytes_max, config.headers_max, config.body_bytes_max},
+      cors(std::move(cors_in)),
       read_buffer(kReadBufferBytes) {}
 
 std::string_view ServerContext::date_line() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stator/core/metrics.h"
+#include "stator/net/detail/cors_policy.h"
 #include "stator/net/detail/request_parser.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
@@ -40,7 +41,7 @@ struct ServerMetrics {
 /// Loop only, except the atomic.
 struct ServerContext {
   ServerContext(Shard& shard_in, HttpServerConfig config_in, HttpHandler& handler_in,
-                Metrics& metrics_in);
+                Metrics& metrics_in, CorsPolicy cors_in);
 
   /// The Date header, at most half a second old.
   std::string_view date_line();
@@ -50,6 +51,7 @@ struct ServerContext {
   HttpHandler& handler;
   const ServerMetrics metrics;
   const ParserLimits limits;
+  const CorsPolicy cors;
   bool send_away = false;  ///< answers say Connection: close
   bool draining = false;   ///< and connections close once idle
   std::atomic<size_t> open_exchanges{0};
