@@ -3,11 +3,11 @@
 
 #include "stator/api/detail/json_repair.h"
 #include "stator/api/detail/utf8.h"
+#include "stator/core/byte_order_mark.h"
 
 namespace stator::api {
 
 JsonRepair mend_utf8(std::string& body) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (body.starts_with(kByteOrderMark)) {
     body.erase(0, kByteOrderMark.size());  // allowed by RFC 8259, section 8.1
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "stator/core/byte_order_mark.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/random.h"
 #include "stator/loadgen/trace_file.h"
@@ -17,7 +18,6 @@ constexpr uint64_t kTokensMax = 16'000'000;  // beyond any context: a typing err
 constexpr size_t kLineBytesMax = 16 << 20;
 constexpr double kMillisecondsMax = 1e12;  // 30 years
 constexpr uint64_t kHashIdsMax = 500'000'000;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 struct Row {
   Duration at{};

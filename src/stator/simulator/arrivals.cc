@@ -4,22 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
+
+#include "stator/simulator/capped_time.h"
 
 namespace stator::simulator {
 
-namespace {
-
-constexpr double kTimeNsMax = 4e18;  // beyond what the simulation takes, and fits in 64 bits
-
-}  // namespace
-
 Duration Arrivals::scale(Duration time) const {
-  return config_.speedup == 1
-             ? time
-             : Duration(std::llround(
-                   std::min(static_cast<double>(time.count()) / config_.speedup, kTimeNsMax)));
+  return config_.speedup == 1 ? time
+                              : capped_time(static_cast<double>(time.count()) / config_.speedup);
 }
 
 /// The next request that does not wait for another one to end.

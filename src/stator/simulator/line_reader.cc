@@ -8,11 +8,12 @@
 #include <istream>
 #include <utility>
 
+#include "stator/core/byte_order_mark.h"
+
 namespace stator::simulator {
 namespace {
 
 constexpr size_t kChunkBytes = 256 << 10;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 

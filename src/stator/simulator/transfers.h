@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/core/flat_map.h"
+#include "stator/simulator/capped_time.h"
 
 namespace stator::simulator {
 
-/// Of a hand-over; at most 126 years, which no simulation lasts and 64 bits of nanoseconds hold.
 inline Duration transfer_time(double seconds) {
-  return Duration(std::llround(std::min(seconds * 1e9, 4e18)));
+  return capped_time(seconds * 1e9);
 }
 
 /// Hand-overs of KV between workers whose links they share: a worker sends all it sends, and

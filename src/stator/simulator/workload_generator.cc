@@ -10,6 +10,7 @@
 
 #include "stator/core/random.h"
 #include "stator/loadgen/arrivals.h"
+#include "stator/simulator/capped_time.h"
 
 namespace stator::simulator {
 namespace {
@@ -36,7 +37,7 @@ class SessionTimes {
       const double expected = seconds_of(schedule_.next()) / config_.rate;
       time_ = config_.arrivals == "diurnal" ? invert(expected) : expected;
     }
-    return Duration(std::llround(std::min(time_, 4e9) * 1e9));
+    return capped_time(time_ * 1e9);
   }
 
  private:

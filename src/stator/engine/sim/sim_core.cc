@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "stator/engine/sim/naive_sim_core.h"
+#include "stator/engine/sim/sim_knobs.h"
 #include "stator/engine/sim/sim_scheduler.h"
 #include "stator/engine/sim/token_sim_core.h"
 
@@ -30,8 +31,6 @@ Status validate(const SimEngineConfig& config) {
   if (!std::ranges::all_of(config.draft_acceptance, probability)) {
     return refuse("the acceptance of draft tokens must be numbers from 0 to 1");
   }
-  // Virtual time is 64 bits of nanoseconds, and a pass may take seconds.
-  constexpr double kSpeedupMin = 1e-6;
   if (!(config.speedup >= kSpeedupMin) ||
       !(config.speedup * config.decode_speedup >= kSpeedupMin) ||
       !std::isfinite(config.speedup * config.decode_speedup)) {

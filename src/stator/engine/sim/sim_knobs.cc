@@ -19,7 +19,7 @@ void describe(ConfigSchema& schema, SimKnobs& knobs, SimFlags flags) {
   schema.number("sim.speedup", knobs.speedup, 0, 1e9,
                 "divides simulated time, 0 = no waiting at all (live engines)",
                 names("sim-speedup", "speedup"));
-  schema.number("sim.decode_speedup", knobs.decode_speedup, 1e-6, 1e9,
+  schema.number("sim.decode_speedup", knobs.decode_speedup, kSpeedupMin, 1e9,
                 "divides the simulated time of decodes further",
                 names("sim-decode-speedup", "decode-speedup"));
   schema.text("sim.draft_acceptance", knobs.draft_acceptance,

@@ -12,6 +12,10 @@
 
 namespace stator::engine {
 
+/// Of `speedup`, and of it times `decode_speedup`: a pass may take seconds, and virtual time is 64
+/// bits of nanoseconds.
+inline constexpr double kSpeedupMin = 1e-6;
+
 /// What a simulated engine can be told, by the same names wherever there is one: `stator sim`,
 /// `serve`, `worker` and `sim-server`; `sim:` in YAML. The size of its KV cache and of its passes
 /// are any engine's (`engine:`).

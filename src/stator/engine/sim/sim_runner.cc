@@ -13,6 +13,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/core/random.h"
+#include "stator/engine/sim/sim_knobs.h"
 #include "stator/perf/linear_timing.h"
 
 namespace stator::engine {
@@ -290,7 +291,6 @@ Result<std::unique_ptr<ModelRunner>> make_sim_runner(const SimRunnerConfig& conf
       return refuse("a reply has a condition, but the text of tokens is not known");
     }
   }
-  constexpr double kSpeedupMin = 1e-6;  // beyond, a step takes longer than a process lives
   const bool never_waits = config.speedup == 0;
   if (!(config.decode_speedup > 0) ||
       (!never_waits &&
