@@ -273,6 +273,7 @@ void WorkerHost::fill_record(Worker& worker) {
       .reasoning_parser = settings_.worker.reasoning_parser,
       .structured_output = info.structured_output,
       .structured_replay = info.structured_replay,
+      .prompt_logprobs = info.prompt_logprobs,
       .handoff = info.handoff,
       .checksum = assets_->checksum};
 }

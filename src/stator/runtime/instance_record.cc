@@ -168,6 +168,7 @@ json::object model_to_json(const ModelCard& model) {
   out["reasoning_parser"] = model.reasoning_parser;
   out["structured_output"] = model.structured_output;
   out["structured_replay"] = model.structured_replay;
+  out["prompt_logprobs"] = model.prompt_logprobs;
   out["worker_type"] = to_string(model.handoff.role);
   out["handoff"] = handoff_to_json(model.handoff);
   out["checksum"] = model.checksum;
@@ -196,6 +197,7 @@ Status read_model(const json::object& object, ModelCard& model) {
   reader.text("reasoning_parser", model.reasoning_parser);
   reader.boolean("structured_output", model.structured_output);
   reader.boolean("structured_replay", model.structured_replay);
+  reader.boolean("prompt_logprobs", model.prompt_logprobs);
   reader.text("checksum", model.checksum);
   STATOR_CHECK(reader.take_status());
   return read_handoff(object, model.handoff);

@@ -37,6 +37,7 @@ struct ModelCard {
   std::string reasoning_parser = "auto";
   bool structured_output = false;  ///< the engine can be given a grammar
   bool structured_replay = false;  ///< and takes one up within an answer another engine began
+  bool prompt_logprobs = false;    ///< the engine tells how likely a prompt's tokens are
   engine::HandoffAbility handoff;  ///< whether it gives or takes prompts
   /// Hash over tokenizer, template, block size and context policy: workers of one model must agree.
   std::string checksum;

@@ -266,6 +266,21 @@ Status decode_offers(const pb::StepOutput& in, engine::StepOutput& step) {
   return {};
 }
 
+Status decode_prompts(const pb::StepOutput& in, engine::StepOutput& step) {
+  STATOR_CHECK(check_count("prompts", in.prompts_size(), kStepEntriesMax));
+  for (const pb::PromptLogprobs& prompt : in.prompts()) {
+    STATOR_CHECK(check_count("prompts.tokens", prompt.tokens_size(), kRequestTokensMax));
+    engine::PromptLogprobs& made = step.prompts.emplace_back();
+    STATOR_TRY(made.key, decode_key(prompt));
+    made.tokens.reserve(static_cast<size_t>(prompt.tokens_size()));
+    for (const pb::TokenLogprobs& token : prompt.tokens()) {
+      STATOR_TRY(api::TokenLogprobs decoded, decode_logprobs(token));
+      made.tokens.push_back(std::move(decoded));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void encode(const engine::EngineRequest& request, pb::Submit& out) {
@@ -280,6 +295,7 @@ void encode(const engine::EngineRequest& request, pb::Submit& out) {
   out.set_deadline_ms(request.deadline_ms);
   out.set_structured_outputs(request.structured_outputs);
   out.set_require_reasoning(request.require_reasoning);
+  out.set_prompt_logprobs(request.prompt_logprobs);
   if (request.dp_rank) {
     out.set_dp_rank(*request.dp_rank);
   }
@@ -313,6 +329,7 @@ Result<engine::EngineRequest> decode(const pb::Submit& in) {
   request.deadline_ms = in.deadline_ms();
   request.structured_outputs = in.structured_outputs();
   request.require_reasoning = in.require_reasoning();
+  request.prompt_logprobs = in.prompt_logprobs();
   request.dp_rank = in.has_dp_rank() ? std::optional(in.dp_rank()) : std::nullopt;
   STATOR_TRY(request.phase, decode_phase(in.phase()));
   if (request.phase != engine::Phase::kWhole) {
@@ -360,6 +377,13 @@ void encode(const engine::StepOutput& step, pb::StepOutput& out) {
     encode_key(offer.key, made);
     encode_handoff(offer.handoff, *made.mutable_handoff());
   }
+  for (const engine::PromptLogprobs& prompt : step.prompts) {
+    pb::PromptLogprobs& made = *out.add_prompts();
+    encode_key(prompt.key, made);
+    for (const api::TokenLogprobs& token : prompt.tokens) {
+      encode_logprobs(token, *made.add_tokens());
+    }
+  }
 }
 
 Result<engine::StepOutput> decode(const pb::StepOutput& in) {
@@ -393,6 +417,7 @@ Result<engine::StepOutput> decode(const pb::StepOutput& in) {
     step.failures.push_back(std::move(decoded));
   }
   STATOR_CHECK(decode_offers(in, step));
+  STATOR_CHECK(decode_prompts(in, step));
   return step;
 }
 

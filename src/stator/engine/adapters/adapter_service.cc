@@ -171,6 +171,7 @@ EngineInfo make_info(const AdapterConfig& config, const EngineFacts& facts, cons
           .dp_size = facts.dp_size,
           .kv_events = !facts.kv_sources.empty(),
           .structured_output = traits.structured_output,
+          .prompt_logprobs = traits.prompt_logprobs,
           .handoff = facts.handoff};
 }
 
@@ -510,6 +511,9 @@ void AdapterService::emit(Live& live) {
     return;
   }
   StepOutput& step = steps_[live.session];
+  if (!raised_.prompt_logprobs.empty()) {
+    step.prompts.push_back({live.key, std::move(raised_.prompt_logprobs)});
+  }
   const bool apart = raised_.finish == api::FinishReason::kStop && !raised_.last_is_stop;
   if (!raised_.tokens.empty()) {
     add_delta(step, live, raised_.tokens.size(), apart ? api::FinishReason::kNone : raised_.finish);

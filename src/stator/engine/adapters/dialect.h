@@ -75,6 +75,7 @@ struct Traits {
   bool lora = false;
   bool cache_salt = false;
   bool structured_output = true;
+  bool prompt_logprobs = false;
   int32_t logprobs_max = -1;  ///< alternatives per token; -1 = no log-probabilities at all
 };
 

@@ -111,6 +111,7 @@ Status check_request(const EngineRequest& request, const Traits& traits, const E
   config.max_model_len =
       facts.max_model_len > 0 ? facts.max_model_len : std::numeric_limits<uint32_t>::max();
   config.structured_output = traits.structured_output;
+  config.prompt_logprobs = traits.prompt_logprobs;
   config.supports_lora = traits.lora;
   config.takes_phases = true;  // see check_phase()
   STATOR_CHECK(validate(request, config, vocab_size));

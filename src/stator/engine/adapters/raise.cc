@@ -25,6 +25,7 @@ std::string shorten(std::string_view text) {
 void Raised::clear() {
   tokens.clear();
   logprobs.clear();
+  prompt_logprobs.clear();
   cached_tokens = 0;
   finish = api::FinishReason::kNone;
   last_is_stop = false;

@@ -17,7 +17,8 @@ namespace stator::engine::adapters {
 /// What some bytes of an engine's answer add to one request's output.
 struct Raised {
   std::vector<TokenId> tokens;
-  std::vector<api::TokenLogprobs> logprobs;  ///< one per token, or none
+  std::vector<api::TokenLogprobs> logprobs;         ///< one per token, or none
+  std::vector<api::TokenLogprobs> prompt_logprobs;  ///< as engine::PromptLogprobs::tokens
   uint32_t cached_tokens = 0;
   api::FinishReason finish = api::FinishReason::kNone;
   /// kStop: the last of `tokens` is the EOS or stop token, counted but not shown. Otherwise all of

@@ -25,6 +25,7 @@ constexpr Traits kTraits = {.kind = "sglang",
                             .priority = true,
                             .lora = true,
                             .cache_salt = true,
+                            .prompt_logprobs = true,
                             .logprobs_max = 20};
 
 constexpr Question kQuestions[] = {{.path = kModelsPath},
@@ -80,7 +81,8 @@ Status learn_server_info(std::string_view body, std::string_view host, EngineFac
 /// its own count of completion tokens.
 class SglangRaiser final : public EventRaiser {
  public:
-  explicit SglangRaiser(const EngineRequest& request) : logprobs_(request.sampling.logprobs) {}
+  explicit SglangRaiser(const EngineRequest& request)
+      : logprobs_(request.sampling.logprobs), prompt_logprobs_(request.prompt_logprobs) {}
 
   Status on_event(std::string_view json, Raised& out) override {
     STATOR_TRY(const JsonObject event, reader_.read_object(json, "an event of SGLang's answer"));
@@ -96,7 +98,10 @@ class SglangRaiser final : public EventRaiser {
     Raised& target = finished ? held_ : out;
     STATOR_CHECK(read_tokens(ids, skip, target));
     if (logprobs_) {
-      read_logprobs(meta, skip, target);
+      read_logprobs(meta, "output", skip, target.tokens.size(), target.logprobs);
+    }
+    if (prompt_logprobs_) {
+      read_logprobs(meta, "input", unscored(meta), SIZE_MAX, out.prompt_logprobs);
     }
     told_ += ids.size() - skip;
     cached_tokens_ = static_cast<uint32_t>(unsigned_or(meta, "cached_tokens", cached_tokens_));
@@ -163,34 +168,63 @@ class SglangRaiser final : public EventRaiser {
     return true;
   }
 
-  void read_logprobs(const JsonObject& meta, size_t skip, Raised& target) const {
+  /// Of "input" or "output", behind the first `skip`; at most `count` in all.
+  void read_logprobs(const JsonObject& meta, std::string_view of, size_t skip, size_t count,
+                     std::vector<api::TokenLogprobs>& out) const {
     JsonArray sampled;
     JsonArray tops;
-    if (!find_array(meta, "output_token_logprobs", sampled)) {
+    if (!find_array(meta, fmt::format("{}_token_logprobs", of), sampled)) {
       return;
     }
-    const bool has_tops = find_array(meta, "output_top_logprobs", tops);
-    for (size_t i = skip; i < sampled.size() && target.logprobs.size() < target.tokens.size();
-         ++i) {
-      api::TokenLogprobs made;
-      if (!read_entry(sampled.at(i).value(), made.sampled)) {
+    const bool has_tops = find_array(meta, fmt::format("{}_top_logprobs", of), tops);
+    auto top = has_tops ? tops.begin() : JsonArray::iterator();
+    size_t at = 0;
+    for (const JsonElement element : sampled) {
+      if (out.size() >= count) {
         return;
       }
-      JsonArray top;
-      if (has_tops && i < tops.size() && tops.at(i).get(top) == simdjson::SUCCESS) {
-        for (const JsonElement element : top) {
-          api::TokenLogprob entry;
-          if (read_entry(element, entry) && made.top.size() < *logprobs_) {
-            made.top.push_back(entry);
-          }
+      api::TokenLogprobs made;
+      const bool told = has_tops && top != tops.end();
+      if (at++ >= skip) {
+        if (!read_entry(element, made.sampled)) {
+          return;
         }
+        if (told) {
+          read_top(*top, made);
+        }
+        set_ranks(made);
+        out.push_back(std::move(made));
       }
-      set_ranks(made);
-      target.logprobs.push_back(std::move(made));
+      if (told) {
+        ++top;
+      }
     }
   }
 
+  void read_top(const JsonElement& element, api::TokenLogprobs& out) const {
+    JsonArray top;
+    if (element.get(top) == simdjson::SUCCESS) {
+      for (const JsonElement each : top) {
+        api::TokenLogprob entry;
+        if (read_entry(each, entry) && out.top.size() < *logprobs_) {
+          out.top.push_back(entry);
+        }
+      }
+    }
+  }
+
+  /// How many of a prompt's entries say nothing: the first one, which some versions leave out.
+  static size_t unscored(const JsonObject& meta) {
+    JsonArray sampled;
+    JsonArray first;
+    return find_array(meta, "input_token_logprobs", sampled) &&
+                   sampled.at(0).get(first) == simdjson::SUCCESS && first.at(0).is_null()
+               ? 1
+               : 0;
+  }
+
   const std::optional<uint32_t> logprobs_;
+  const bool prompt_logprobs_;
   JsonReader reader_;
   size_t told_ = 0;  // tokens of earlier events
   uint32_t cached_tokens_ = 0;
@@ -268,7 +302,8 @@ Result<EngineCall> SglangDialect::lower(const EngineRequest& request,
   }
   json.key("input_ids");
   write_tokens(json, request.tokens);
-  json.key("stream").value(true);
+  // Every event of a stream would repeat the prompt's log-probabilities.
+  json.key("stream").value(!request.prompt_logprobs);
   json.key("sampling_params").begin_object();
   json.key("max_new_tokens").value(tokens_left(request, facts));
   json.key("min_new_tokens").value(min_tokens_left(request));
@@ -295,6 +330,9 @@ Result<EngineCall> SglangDialect::lower(const EngineRequest& request,
   if (sampling.logprobs) {
     json.key("return_logprob").value(true);
     json.key("top_logprobs_num").value(*sampling.logprobs);
+    if (request.prompt_logprobs) {
+      json.key("logprob_start_len").value(0);
+    }
   }
   if (request.priority != 0) {
     json.key("priority").value(request.priority);  // large first, as ours

@@ -22,6 +22,7 @@ constexpr Traits kTraits = {.kind = "vllm",
                             .priority = true,
                             .lora = true,
                             .cache_salt = true,
+                            .prompt_logprobs = true,
                             .logprobs_max = 20};
 
 // Order matters: the list of models first, so that a wrong URL is told by its plainest question.

@@ -62,7 +62,9 @@ void write_sampling(api::JsonWriter& json, const EngineRequest& request, const E
   if (sampling.logprobs) {
     json.key("logprobs").value(*sampling.logprobs);
   }
-  if (is_miscounted_by_storage(request, facts)) {
+  if (request.prompt_logprobs) {
+    json.key("prompt_logprobs").value(sampling.logprobs.value_or(0));
+  } else if (is_miscounted_by_storage(request, facts)) {
     // The one wish on both routes with which vLLM computes a prompt without asking any cache.
     json.key("prompt_logprobs").value(0);
   }
@@ -77,8 +79,8 @@ constexpr std::string_view kGive =
 void write_envelope(api::JsonWriter& json, const EngineRequest& request, const EngineFacts& facts) {
   json.key("model").value(request.lora_name.empty() ? facts.model : request.lora_name);
   json.key("request_id").value(request_name(request));
-  // Only an answer in one piece says where the prompt's blocks are.
-  const bool stream = request.phase != Phase::kPrefill;
+  // Only an answer in one piece says where the prompt's blocks are, or how likely its tokens.
+  const bool stream = request.phase != Phase::kPrefill && !request.prompt_logprobs;
   json.key("stream").value(stream);
   if (stream) {
     json.key("stream_options").raw(R"({"include_usage":true})");

@@ -42,11 +42,74 @@ Status read_tokens(const OpenAiAnswer::Event& event, std::vector<TokenId>& out) 
   return append_tokens(tokens, out);
 }
 
+/// Of the prompt, on both routes: null for its first token, then maps from "<id>" to
+/// {logprob, rank}, of the likeliest tokens and the prompt's own.
+class PromptReader {
+ public:
+  explicit PromptReader(const EngineRequest& request) {
+    if (request.prompt_logprobs) {
+      prompt_ = request.tokens;
+      alternatives_ = request.sampling.logprobs.value_or(0);
+    }
+  }
+
+  Status read(const OpenAiAnswer::Event& event, Raised& out) const {
+    if (prompt_.empty()) {
+      return {};
+    }
+    JsonArray positions;
+    if (!find_array(event.choice, "prompt_logprobs", positions) &&
+        !find_array(event.root, "prompt_logprobs", positions)) {
+      return Error(Code::kCorrupt, "vLLM told no log-probabilities of the prompt");
+    }
+    size_t at = 0;
+    for (const JsonElement position : positions) {
+      JsonObject entries;
+      if (at > 0 && at < prompt_.size() && position.get(entries) == simdjson::SUCCESS) {
+        STATOR_TRY(auto made, read_position(entries, prompt_[at]));
+        out.prompt_logprobs.push_back(std::move(made));
+      }
+      ++at;
+    }
+    return {};
+  }
+
+ private:
+  Result<api::TokenLogprobs> read_position(const JsonObject& entries, TokenId own) const {
+    api::TokenLogprobs made;
+    made.sampled = {.token = own, .logprob = kLogprobFloor};
+    for (const auto entry : entries) {
+      JsonObject fields;
+      api::TokenLogprob read;
+      const char* end = entry.key.data() + entry.key.size();
+      if (std::from_chars(entry.key.data(), end, read.token).ptr != end ||
+          entry.value.get(fields) != simdjson::SUCCESS) {
+        return not_ids();
+      }
+      read.logprob =
+          std::max(static_cast<float>(number_or(fields, "logprob", kLogprobFloor)), kLogprobFloor);
+      read.rank = static_cast<uint32_t>(unsigned_or(fields, "rank", 0));
+      if (read.token == own) {
+        made.sampled = read;
+      }
+      if (read.rank > 0 && read.rank <= alternatives_) {
+        made.top.push_back(read);
+      }
+    }
+    std::ranges::sort(made.top, {}, &api::TokenLogprob::rank);
+    return made;
+  }
+
+  std::vector<TokenId> prompt_;  // empty: nobody asked
+  uint32_t alternatives_ = 0;
+};
+
 class CompletionRaiser final : public EventRaiser {
  public:
   explicit CompletionRaiser(const EngineRequest& request)
       : logprobs_(request.sampling.logprobs),
         gives_(request.phase == Phase::kPrefill),
+        prompt_(request),
         answer_("vLLM") {}
 
   Status on_event(std::string_view json, Raised& out) override {
@@ -57,6 +120,7 @@ class CompletionRaiser final : public EventRaiser {
     if (!event.has_choice) {
       return {};
     }
+    STATOR_CHECK(prompt_.read(event, out));
     Raised& target = answer_.target(out);
     const size_t before = target.tokens.size();
     STATOR_CHECK(read_tokens(event, target.tokens));
@@ -149,6 +213,7 @@ class CompletionRaiser final : public EventRaiser {
 
   const std::optional<uint32_t> logprobs_;
   const bool gives_;  // a prompt, to another server
+  const PromptReader prompt_;
   OpenAiAnswer answer_;
 };
 
@@ -157,6 +222,7 @@ class GenerateRaiser final : public EventRaiser {
   explicit GenerateRaiser(const EngineRequest& request)
       : logprobs_(request.sampling.logprobs),
         gives_(request.phase == Phase::kPrefill),
+        prompt_(request),
         answer_("vLLM") {}
 
   Status on_event(std::string_view json, Raised& out) override {
@@ -167,6 +233,7 @@ class GenerateRaiser final : public EventRaiser {
     if (!event.has_choice) {
       return {};
     }
+    STATOR_CHECK(prompt_.read(event, out));
     Raised& target = answer_.target(out);
     STATOR_CHECK(read_tokens(event, target.tokens));
     JsonObject logprobs;
@@ -229,6 +296,7 @@ class GenerateRaiser final : public EventRaiser {
 
   const std::optional<uint32_t> logprobs_;
   const bool gives_;  // a prompt, to another server
+  const PromptReader prompt_;
   OpenAiAnswer answer_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,6 +53,10 @@ struct EngineRequest {
   /// EngineInfo::structured_output is set.
   std::string structured_outputs;
   bool require_reasoning = false;  ///< the shape begins after the model's reasoning
+  /// Log-probabilities of the prompt, too, with as many alternatives as `sampling.logprobs` says,
+  /// which is set. Only for engines whose EngineInfo::prompt_logprobs is set, without `generated`
+  /// tokens, and for the whole request.
+  bool prompt_logprobs = false;
   /// Which of the engine's data-parallel ranks; unset = it may choose.
   std::optional<uint32_t> dp_rank;
   Phase phase = Phase::kWhole;  ///< others only for engines whose HandoffAbility says so
@@ -84,6 +89,13 @@ struct Offer {
   Handoff handoff;
 };
 
+/// What a request with `prompt_logprobs` gets beside its first tokens, in the same step.
+struct PromptLogprobs {
+  RequestKey key;
+  /// Of the prompt's second token and all that follow: nothing stands before the first one.
+  std::vector<api::TokenLogprobs> tokens;
+};
+
 /// What one engine step produced for one session: one message, whatever the number of sequences.
 /// A delta with `finish` set, or a failure, is the last word on its key; exactly one of them comes
 /// for every accepted request that was not cancelled.
@@ -94,6 +106,7 @@ struct StepOutput {
       logprobs;  ///< parallel to `tokens` if any delta has them, else empty
   std::vector<Failure> failures;
   std::vector<Offer> offers;
+  std::vector<PromptLogprobs> prompts;
 
   std::span<const TokenId> tokens_of(const Delta& delta) const {
     return std::span(tokens).subspan(delta.token_begin, delta.token_count);
@@ -101,6 +114,11 @@ struct StepOutput {
   std::span<const api::TokenLogprobs> logprobs_of(const Delta& delta) const {
     return logprobs.empty() ? std::span<const api::TokenLogprobs>()
                             : std::span(logprobs).subspan(delta.token_begin, delta.token_count);
+  }
+  /// Empty for a key that got none.
+  std::span<const api::TokenLogprobs> prompt_of(const RequestKey& key) const {
+    const auto found = std::ranges::find(prompts, key, &PromptLogprobs::key);
+    return found == prompts.end() ? std::span<const api::TokenLogprobs>() : found->tokens;
   }
 };
 
@@ -131,6 +149,7 @@ struct EngineInfo {
   /// It does so from within an answer, too: it takes EngineRequest::generated tokens into account
   /// before the next one. Without it such requests are not moved here once they have begun.
   bool structured_replay = false;
+  bool prompt_logprobs = false;  ///< follows EngineRequest::prompt_logprobs
   HandoffAbility handoff;
 };
 

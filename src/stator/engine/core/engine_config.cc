@@ -104,6 +104,15 @@ Status validate(const EngineRequest& request, const EngineConfig& config, uint32
     return Error(Code::kUnsupported,
                  fmt::format("engine '{}' cannot follow structured_outputs", config.kind));
   }
+  if (request.prompt_logprobs && !config.prompt_logprobs) {
+    return Error(
+        Code::kUnsupported,
+        fmt::format("engine '{}' does not tell log-probabilities of prompts", config.kind));
+  }
+  if (request.prompt_logprobs &&
+      (!request.sampling.logprobs || request.generated > 0 || request.phase != Phase::kWhole)) {
+    return refuse("prompt_logprobs are for whole requests from their start, with logprobs");
+  }
   if (request.phase != Phase::kWhole && !config.takes_phases) {
     return Error(Code::kUnsupported,
                  fmt::format("engine '{}' neither gives nor takes prompts of others", config.kind));

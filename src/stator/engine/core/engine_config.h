@@ -41,8 +41,9 @@ struct EngineConfig {
   bool enable_chunked_prefill = true;  ///< off: max_num_batched_tokens must be ≥ max_model_len
   /// The runner's; off: a request with structured_outputs is kUnsupported.
   bool structured_output = false;
-  bool supports_lora = false;  ///< off: a request with a lora_name is kInvalidArgument
-  bool takes_phases = false;   ///< off: a request of a phase but kWhole is kUnsupported
+  bool prompt_logprobs = false;  ///< off: a request for them is kUnsupported
+  bool supports_lora = false;    ///< off: a request with a lora_name is kInvalidArgument
+  bool takes_phases = false;     ///< off: a request of a phase but kWhole is kUnsupported
 };
 
 /// The config with `max_model_len` filled in, or kInvalidArgument naming the key, its value and the

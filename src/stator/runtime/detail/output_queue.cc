@@ -26,7 +26,7 @@ std::vector<engine::RequestKey> OutputQueue::push(engine::StepOutput step) {
   });
   std::erase_if(step.failures,
                 [&](const engine::Failure& failure) { return !forget(failure.key); });
-  drop_lone_offers(step);
+  drop_lone_parts(step);
   if (step.deltas.empty() && step.failures.empty()) {
     return {};
   }

@@ -131,7 +131,7 @@ void SessionCore::handle(engine::StepOutput&& step) {
   });
   std::erase_if(step.failures,
                 [&](const engine::Failure& failure) { return !forget(failure.key); });
-  drop_lone_offers(step);
+  drop_lone_parts(step);
   metrics_.tokens.add(tokens);
   metrics_.stale_deltas.add(stale);
   if (open() && (!step.deltas.empty() || !step.failures.empty())) {

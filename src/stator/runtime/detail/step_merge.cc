@@ -26,26 +26,40 @@ void merge_step(engine::StepOutput& into, engine::StepOutput from) {
   }
   std::ranges::move(from.failures, std::back_inserter(into.failures));
   std::ranges::move(from.offers, std::back_inserter(into.offers));
+  std::ranges::move(from.prompts, std::back_inserter(into.prompts));
 }
 
-void drop_lone_offers(engine::StepOutput& step) {
-  std::erase_if(step.offers, [&step](const engine::Offer& offer) {
-    return std::ranges::find(step.deltas, offer.key, &engine::Delta::key) == step.deltas.end();
-  });
+void drop_lone_parts(engine::StepOutput& step) {
+  const auto is_lone = [&step](const auto& part) {
+    return std::ranges::find(step.deltas, part.key, &engine::Delta::key) == step.deltas.end();
+  };
+  std::erase_if(step.offers, is_lone);
+  std::erase_if(step.prompts, is_lone);
 }
+
+namespace {
+
+size_t bytes_of(const std::vector<api::TokenLogprobs>& all) {
+  size_t bytes = all.size() * sizeof(api::TokenLogprobs);
+  for (const api::TokenLogprobs& logprobs : all) {
+    bytes += logprobs.top.size() * sizeof(api::TokenLogprob);
+  }
+  return bytes;
+}
+
+}  // namespace
 
 size_t step_bytes(const engine::StepOutput& step) {
   size_t bytes = sizeof(step) + step.deltas.size() * sizeof(engine::Delta) +
-                 step.tokens.size() * sizeof(TokenId) +
-                 step.logprobs.size() * sizeof(api::TokenLogprobs);
-  for (const api::TokenLogprobs& logprobs : step.logprobs) {
-    bytes += logprobs.top.size() * sizeof(api::TokenLogprob);
-  }
+                 step.tokens.size() * sizeof(TokenId) + bytes_of(step.logprobs);
   for (const engine::Failure& failure : step.failures) {
     bytes += sizeof(failure) + failure.error.message().size();
   }
   for (const engine::Offer& offer : step.offers) {
     bytes += sizeof(offer) + offer.handoff.kind.size() + offer.handoff.payload.size();
+  }
+  for (const engine::PromptLogprobs& prompt : step.prompts) {
+    bytes += sizeof(prompt) + bytes_of(prompt.tokens);
   }
   return bytes;
 }

@@ -10,8 +10,8 @@ namespace stator::runtime::detail {
 /// Appends `from` to `into` as if one step had produced both. Order per key is kept.
 void merge_step(engine::StepOutput& into, engine::StepOutput from);
 
-/// Drops offers whose request has no delta in the step: its last word was not wanted.
-void drop_lone_offers(engine::StepOutput& step);
+/// Drops offers and prompts whose request has no delta in the step: it was not wanted.
+void drop_lone_parts(engine::StepOutput& step);
 
 /// What a step costs while it waits, in bytes: within a factor of two of the heap it holds.
 size_t step_bytes(const engine::StepOutput& step);

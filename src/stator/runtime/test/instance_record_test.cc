@@ -33,6 +33,7 @@ InstanceRecord full_record() {
                   .reasoning_parser = "none",
                   .structured_output = true,
                   .structured_replay = true,
+                  .prompt_logprobs = true,
                   .handoff = {.role = engine::WorkerRole::kPrefill,
                               .kind = "vllm-0.32.0/nixl/m",
                               .meeting_point = "h:8998",
@@ -56,6 +57,7 @@ TEST(InstanceRecord, IgnoresUnknownFieldsAndDefaultsMissingOnes) {
   EXPECT_EQ(parsed->model.block_size, 16U);
   EXPECT_EQ(parsed->model.tool_call_parser, "auto");
   EXPECT_FALSE(parsed->model.structured_output);
+  EXPECT_FALSE(parsed->model.prompt_logprobs);
 }
 
 TEST(InstanceRecord, NamesTheFieldThatIsWrong) {

@@ -55,12 +55,15 @@ TEST(OutputQueue, AnOfferGoesWithItsLastWordOrNotAtAll) {
   engine::StepOutput last = step(1, 0, 1, api::FinishReason::kLength);
   last.offers.push_back({key(1), {.id = 5}});
   last.offers.push_back({key(2), {.id = 6}});  // cancelled meanwhile
+  last.prompts = {{key(1), {{}}}, {key(2), {{}}}};
   queue.push(std::move(last));
 
   const engine::StepOutput sent = pop_step(queue);
 
   ASSERT_EQ(sent.offers.size(), 1U);
   EXPECT_EQ(sent.offers[0].handoff.id, 5U);
+  ASSERT_EQ(sent.prompts.size(), 1U);
+  EXPECT_EQ(sent.prompts[0].key, key(1));
 }
 
 TEST(OutputQueue, MergingKeepsLogprobsParallelToTokens) {

@@ -92,6 +92,7 @@ engine::EngineRequest random_request(Random& random) {
   request.lora_name = random_text(random);
   request.structured_outputs = random_text(random);
   request.require_reasoning = random.next() % 2 == 0;
+  request.prompt_logprobs = random.below(2) == 0;
   request.deadline_ms = static_cast<uint32_t>(random.next());
   request.phase = static_cast<engine::Phase>(random.below(3));
   if (request.phase != engine::Phase::kWhole) {
@@ -124,6 +125,7 @@ void expect_equal(const engine::EngineRequest& a, const engine::EngineRequest& b
   EXPECT_EQ(a.lora_name, b.lora_name);
   EXPECT_EQ(a.structured_outputs, b.structured_outputs);
   EXPECT_EQ(a.require_reasoning, b.require_reasoning);
+  EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
   EXPECT_EQ(a.phase, b.phase);
   EXPECT_EQ(a.handoff, b.handoff);
   EXPECT_EQ(a.deadline_ms, b.deadline_ms);
@@ -167,6 +169,13 @@ engine::StepOutput random_step(Random& random, bool logprobs) {
   for (uint64_t i = random.below(3); i > 0; --i) {
     step.offers.push_back({random_key(random), random_handoff(random)});
   }
+  for (uint64_t i = random.below(3); i > 0; --i) {
+    engine::PromptLogprobs& prompt = step.prompts.emplace_back();
+    prompt.key = random_key(random);
+    for (const TokenId token : random_tokens(random, random.below(4))) {
+      prompt.tokens.push_back({{token, -2.5F, 3}, {{7, -0.25F, 1}}});
+    }
+  }
   return step;
 }
 
@@ -209,6 +218,17 @@ TEST(Wire, StepsSurviveTheRoundTrip) {
     for (size_t i = 0; i < step.offers.size(); ++i) {
       EXPECT_EQ(decoded->offers[i].key, step.offers[i].key);
       EXPECT_EQ(decoded->offers[i].handoff, step.offers[i].handoff);
+    }
+    ASSERT_EQ(decoded->prompts.size(), step.prompts.size());
+    for (size_t i = 0; i < step.prompts.size(); ++i) {
+      const engine::PromptLogprobs& prompt = decoded->prompts[i];
+      EXPECT_EQ(prompt.key, step.prompts[i].key);
+      ASSERT_EQ(prompt.tokens.size(), step.prompts[i].tokens.size());
+      for (size_t j = 0; j < prompt.tokens.size(); ++j) {
+        EXPECT_EQ(prompt.tokens[j].sampled.token, step.prompts[i].tokens[j].sampled.token);
+        EXPECT_EQ(prompt.tokens[j].sampled.logprob, -2.5F);
+        EXPECT_EQ(prompt.tokens[j].top.size(), 1U);
+      }
     }
     ASSERT_EQ(decoded->failures.size(), step.failures.size());
     for (size_t i = 0; i < step.failures.size(); ++i) {

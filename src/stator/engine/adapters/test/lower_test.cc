@@ -99,6 +99,22 @@ TEST(CheckRequest, AnAnswerIsNotContinuedWhereItWouldChange) {
   EXPECT_TRUE(check_request(request, traits, facts(), kVocab)) << "from the start it is fine";
 }
 
+TEST(CheckRequest, LogprobsOfAPromptAreForWholeRequestsOfSomeEngines) {
+  EngineRequest request = make_request();
+  request.prompt_logprobs = true;
+  request.sampling.logprobs = 1;
+  EXPECT_TRUE(check_request(request, make_vllm_dialect({})->traits(), facts(), kVocab));
+  EXPECT_TRUE(check_request(request, make_sglang_dialect({})->traits(), facts(), kVocab));
+  EXPECT_EQ(refused(request, make_llamacpp_dialect({})->traits()), Code::kUnsupported);
+
+  const Traits traits = make_vllm_dialect({})->traits();
+  request.generated = 1;
+  EXPECT_EQ(refused(request, traits), Code::kInvalidArgument);
+  request.generated = 0;
+  request.sampling.logprobs.reset();
+  EXPECT_EQ(refused(request, traits), Code::kInvalidArgument);
+}
+
 TEST(StopTokens, AreTheClientsAndTheModels) {
   EngineRequest request = make_request();
   request.stop.stop_token_ids = {9, 3};

@@ -66,6 +66,8 @@ Replayed replay(std::unique_ptr<EventRaiser> raiser, const Recorded& answer, siz
       out.tokens_per_feed.push_back(raised.tokens.size());
     }
     out.all.tokens.insert(out.all.tokens.end(), raised.tokens.begin(), raised.tokens.end());
+    out.all.prompt_logprobs.insert(out.all.prompt_logprobs.end(), raised.prompt_logprobs.begin(),
+                                   raised.prompt_logprobs.end());
     out.all.logprobs.insert(out.all.logprobs.end(), raised.logprobs.begin(), raised.logprobs.end());
     out.all.cached_tokens = std::max(out.all.cached_tokens, raised.cached_tokens);
     out.all.finish = raised.finish;

@@ -12,6 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 const auto kTokens = ElementsAre(9192, 7940, 7668, 25939, 9095, 4801, 9947, 10737);
 
@@ -63,6 +64,35 @@ TEST(SglangRaise, LogprobsAndCachedTokensOfAPlainAnswer) {
   EXPECT_EQ(got.all.logprobs[1].sampled.rank, 1U);
   ASSERT_EQ(got.all.logprobs[1].top.size(), 2U);
   EXPECT_EQ(got.all.logprobs[1].top[1].token, 14740U);
+}
+
+TEST(SglangRaise, LogprobsOfAPromptStartBehindItsFirstToken) {
+  EngineRequest request = make_request();
+  request.sampling.logprobs = 2;
+  request.prompt_logprobs = true;
+
+  const Replayed got = replay(raiser(request), load_recorded("sglang-0.5.23/generate-nonstream"));
+
+  ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
+  ASSERT_EQ(got.all.prompt_logprobs.size(), 3U) << "the recording asked for the last four";
+  EXPECT_EQ(got.all.prompt_logprobs[0].sampled.token, 1405U);
+  EXPECT_FLOAT_EQ(got.all.prompt_logprobs[0].sampled.logprob, -16.928843F);
+  ASSERT_EQ(got.all.prompt_logprobs[0].top.size(), 2U);
+  EXPECT_EQ(got.all.prompt_logprobs[0].top[1].token, 10321U);
+  EXPECT_EQ(got.all.logprobs.size(), 8U);
+}
+
+TEST(SglangLower, LogprobsOfAPromptAreAskedForInOnePiece) {
+  const auto dialect = make_sglang_dialect({});
+  EngineRequest request = make_request();
+  request.sampling.logprobs = 2;
+  EXPECT_THAT(dialect->lower(request, {})->body, Not(HasSubstr("logprob_start_len")));
+
+  request.prompt_logprobs = true;
+  const auto call = dialect->lower(request, {});
+
+  EXPECT_THAT(call->body, HasSubstr(R"("logprob_start_len":0)"));
+  EXPECT_THAT(call->body, HasSubstr(R"("stream":false)"));
 }
 
 TEST(SglangRaise, AnAbortIsTheClientsOrTheEngines) {

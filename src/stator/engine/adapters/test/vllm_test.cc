@@ -52,6 +52,61 @@ TEST(VllmRaise, TheLastTokenWaitsForTheUsageAndBringsTheCachedTokens) {
   EXPECT_GT(got.tokens_per_feed.size(), 1U);
 }
 
+TEST(VllmRaise, LogprobsOfAPromptComeFromBothRoutes) {
+  // The prompt of the recording: 40 tokens, of which the first ones and their values are known.
+  EngineRequest request = make_request();
+  request.tokens.assign(40, 0);
+  request.tokens[1] = 14826;
+  request.tokens[2] = 9960;
+  request.sampling.logprobs = 1;
+  request.prompt_logprobs = true;
+
+  const Replayed got =
+      replay(make_vllm_generate_raiser(request), load_recorded("vllm-0.32/generate-nonstream"));
+
+  ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
+  ASSERT_EQ(got.all.prompt_logprobs.size(), 39U);
+  const auto& [own, top] = got.all.prompt_logprobs[0];
+  EXPECT_EQ(own.token, 14826U);
+  EXPECT_FLOAT_EQ(own.logprob, -17.715702F);
+  EXPECT_EQ(own.rank, 18909U);
+  ASSERT_EQ(top.size(), 1U);
+  EXPECT_EQ(top[0].token, 30154U);
+  EXPECT_EQ(got.all.prompt_logprobs[1].sampled.rank, 1U) << "it is the likeliest one itself";
+
+  request.tokens = {7, 8};
+  const std::string choice = R"({"choices":[{"text":"a","token_ids":[5],"finish_reason":"length",)"
+                             R"("logprobs":{"tokens":["token_id:5"],"token_logprobs":[-1.0],)"
+                             R"("top_logprobs":[{"token_id:5":-1.0}]},"prompt_logprobs":)";
+  const auto answer = [&](std::string_view prompt) {
+    return replay(make_vllm_completion_raiser(request),
+                  {.status = 200,
+                   .content_type = "application/json",
+                   .body = choice + std::string(prompt) + "}]}"});
+  };
+  const Replayed completion = answer(R"([null,{"8":{"logprob":-0.25,"rank":1}}])");
+  ASSERT_TRUE(completion.status.has_value()) << completion.status.error().message();
+  ASSERT_EQ(completion.all.prompt_logprobs.size(), 1U);
+  EXPECT_EQ(completion.all.prompt_logprobs[0].sampled.token, 8U);
+  EXPECT_EQ(completion.all.prompt_logprobs[0].sampled.logprob, -0.25F);
+  EXPECT_EQ(answer("null").status.error().code(), Code::kCorrupt);
+  EXPECT_EQ(answer(R"([null,{"x":{"logprob":-1}}])").status.error().code(), Code::kCorrupt);
+}
+
+TEST(VllmLower, LogprobsOfAPromptAreAskedForInOnePiece) {
+  EngineRequest request = make_request();
+  request.sampling.logprobs = 2;
+  EXPECT_THAT(lower_vllm_completion(request, facts())->body, Not(HasSubstr("prompt_logprobs")));
+
+  request.prompt_logprobs = true;
+  for (const auto& call :
+       {lower_vllm_completion(request, facts()), lower_vllm_generate(request, facts())}) {
+    EXPECT_THAT(call->body, HasSubstr(R"("prompt_logprobs":2)"));
+    EXPECT_THAT(call->body, HasSubstr(R"("stream":false)"));
+    EXPECT_THAT(call->body, Not(HasSubstr("stream_options")));
+  }
+}
+
 TEST(VllmRaise, APlainAnswerIsReadWhereAStreamWasAskedFor) {
   const Replayed got = replay(make_vllm_completion_raiser(make_request()),
                               load_recorded("vllm-0.32/completions-nonstream"), 100);

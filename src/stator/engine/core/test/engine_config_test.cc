@@ -101,5 +101,17 @@ TEST(EngineConfig, StructuredOutputIsRefusedWhereItWouldNotBeKept) {
   EXPECT_TRUE(validate(request, config, 10));
 }
 
+TEST(EngineConfig, LogprobsOfAPromptAreRefusedWhereNobodyTellsThem) {
+  EngineConfig config = *resolve(EngineConfig{}, 8);
+  EngineRequest request = good_request();
+  request.sampling.logprobs = 1;
+  request.prompt_logprobs = true;
+  const Status refused = validate(request, config, 10);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), Code::kUnsupported);
+  config.prompt_logprobs = true;
+  EXPECT_TRUE(validate(request, config, 10));
+}
+
 }  // namespace
 }  // namespace stator::engine
