@@ -163,6 +163,11 @@ class Vllm(Fleet):
         self.check(logprobs=2)
         self.check(temperature=0.9, seed=7)
         self.check(min_tokens=3)
+        with self.subTest("a prompt is scored by who answers"):
+            used = self.ended("used")
+            scored = self.check(echo=True, logprobs=1)
+            self.assertEqual(len(scored["logprobs"]), scored["usage"]["total_tokens"])
+            self.assertEqual(self.ended("used"), used)
         with self.subTest("one token needs nobody else"):
             used = self.ended("used")
             self.check(max_tokens=1)
@@ -447,6 +452,11 @@ class Sglang(Fleet):
             answer = self.check(prompt=prompt, max_tokens=length)
             self.assertNotEqual(answer["workers"]["prefill_worker_id"], answer["workers"]["decode_worker_id"])
         self.wait_until_ended(3, "used")
+
+    def test_a_prompt_is_not_scored_where_nobody_does_everything(self):
+        status, body = ask(self.stator.port, echo=True, logprobs=1)["error"]
+        self.assertEqual(status, 501)
+        self.assertIn("echo", body)
 
     def test_without_a_prefill_worker_there_is_no_model(self):
         self.workers["prefill"][0].kill()

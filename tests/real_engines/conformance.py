@@ -151,6 +151,27 @@ class Conformance:
                 self.assertAlmostEqual(ours, theirs, delta=0.02)
         return None
 
+    def test_a_prompt_is_scored_where_the_engine_can(self):
+        prompt = self.prompt(24)
+        asked = {"echo": True, "logprobs": 1, "max_tokens": 1}
+        if self.dialect not in ("vllm", "sglang"):
+            return self.assertEqual(self.error(prompt, **asked)[0], 501)
+        choice = self.ask(self.stator_url, prompt, return_tokens_as_token_ids=True, **asked)["choices"][0]
+        scored = choice["logprobs"]
+        self.assertEqual(scored["tokens"][:-1], [f"token_id:{token}" for token in prompt])
+        for part in ("token_logprobs", "top_logprobs", "text_offset"):
+            self.assertEqual(len(scored[part]), len(prompt) + 1, part)
+        self.assertEqual((scored["token_logprobs"][0], scored["top_logprobs"][0]), (None, None))
+        for token, logprob, top in list(zip(scored["tokens"], scored["token_logprobs"], scored["top_logprobs"]))[1:]:
+            self.assertEqual(top[token], logprob)
+            self.assertLessEqual(logprob, max(top.values()))
+        self.assertEqual(self.stream(self.stator_url, prompt, **asked)[0], choice["text"])
+        if self.dialect == "vllm":
+            expected = self.ask(self.engine_url, prompt, **asked)["choices"][0]["logprobs"]["token_logprobs"]
+            for ours, theirs in zip(scored["token_logprobs"][1:], expected[1:]):
+                self.assertAlmostEqual(ours, theirs, delta=0.05)
+        return None
+
     def test_tokens_outside_the_vocabulary_never_reach_it(self):
         if self.dialect == "openai":
             return  # it never sees ids

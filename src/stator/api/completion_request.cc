@@ -179,9 +179,6 @@ ApiStatus read_completion_request(FieldReader& in, CompletionRequest& request,
   finish_generate_options(r.common);
   check_prompts(r);
   check_best_of(r);
-  if (request.echo && request.options.sampling.logprobs) {
-    in.unsupported(Path("echo"), "with logprobs is not supported");
-  }
   STATOR_CHECK(in.verdict());
   return check_token_ids(request, limits.vocab_size);
 }

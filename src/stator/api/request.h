@@ -180,7 +180,7 @@ using Prompt = std::variant<std::string, std::vector<TokenId>>;
 struct CompletionRequest {
   GenerateOptions options;
   std::vector<Prompt> prompts;  ///< 1 … kMaxChoices / n; empty only if nvext.token_data is given
-  bool echo = false;            ///< prepend the prompt to the text
+  bool echo = false;            ///< prepend the prompt to the text, and to its logprobs
 };
 
 struct TokenizeRequest {

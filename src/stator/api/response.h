@@ -47,7 +47,7 @@ struct Usage {
 /// One token with its probability. `bytes` is what the token decodes to, maybe partial UTF-8.
 struct TokenChoice {
   TokenId id = 0;
-  float logprob = 0.0F;
+  float logprob = 0.0F;  ///< not a number: nobody knows (a prompt's first token), JSON null
   std::string_view bytes;
 };
 

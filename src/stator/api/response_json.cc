@@ -2,6 +2,7 @@
 #include "stator/api/detail/response_json.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace stator::api {
 namespace {
@@ -38,6 +39,10 @@ void write_top_map(JsonWriter& json, const LogprobEntry& entry, const ResponseOp
   const auto same_key = [&](const TokenChoice& a, const TokenChoice& b) {
     return options.tokens_as_token_ids ? a.id == b.id : a.bytes == b.bytes;
   };
+  if (std::isnan(entry.sampled.logprob)) {
+    json.null();
+    return;
+  }
   json.begin_object();
   write_member(entry.sampled);
   for (size_t i = 0; i < entry.top.size(); ++i) {

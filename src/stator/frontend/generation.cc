@@ -2,6 +2,7 @@
 #include "stator/frontend/generation.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "stator/api/response_body.h"
@@ -98,13 +99,28 @@ engine::EngineRequest Generation::make_engine_request(const Choice& choice, Time
   request.lora_name = plan_.adapter;
   request.structured_outputs = plan_.structured_outputs;
   request.require_reasoning = plan_.require_reasoning;
+  request.prompt_logprobs = scores_prompt(choice);
   return request;
 }
 
-void Generation::send_echo(const Choice& choice) {
-  if (!plan_.echo.empty()) {
-    send({.choice = choice.index, .text = plan_.echo[choice.prompt]});
+/// Whether the current attempt of the choice has to tell the prompt's log-probabilities.
+bool Generation::scores_prompt(const Choice& choice) const {
+  return plan_.prompt_logprobs && choice.journal.generated() == 0;
+}
+
+void Generation::send_echo(const Choice& choice, const engine::StepOutput& output) {
+  if (plan_.echo.empty()) {
+    return;
   }
+  std::vector<api::TokenLogprobs> logprobs;
+  if (plan_.prompt_logprobs) {
+    logprobs.push_back({.sampled = {.token = plan_.prompts[choice.prompt].front(),
+                                    .logprob = std::numeric_limits<float>::quiet_NaN()},
+                        .top = {}});
+    const auto scored = output.prompt_of(choice.key());
+    logprobs.insert(logprobs.end(), scored.begin(), scored.end());
+  }
+  send({.choice = choice.index, .text = plan_.echo[choice.prompt], .logprobs = logprobs});
 }
 
 void Generation::send(const AnswerPiece& piece) {
@@ -162,6 +178,10 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
                               const engine::StepOutput& output, TimePoint now) {
   using Verdict = runtime::Journal::Verdict;
   const bool fresh = choice.journal.attempt_is_fresh();
+  if (scores_prompt(choice) && delta.key == choice.key() && delta.token_count > 0 &&
+      output.prompt_of(delta.key).size() + 1 != plan_.prompts[choice.prompt].size()) {
+    return Progress::kBroken;
+  }
   const auto [verdict, skip] =
       choice.journal.take(delta.key.attempt, delta.offset, output.tokens_of(delta));
   if (verdict != Verdict::kAccepted) {
@@ -172,7 +192,7 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
   if (fresh && !tokens.empty()) {
     choice.lease.mark_prefill_completed();
     if (choice.journal.generated() == tokens.size()) {
-      start_output(choice, delta, now);
+      start_output(choice, delta, output, now);
     }
   }
   // Some engines know it only at the end.
@@ -192,7 +212,8 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
 }
 
 /// The first token of the choice, whichever attempt brought it.
-void Generation::start_output(Choice& choice, const engine::Delta& delta, TimePoint now) {
+void Generation::start_output(Choice& choice, const engine::Delta& delta,
+                              const engine::StepOutput& output, TimePoint now) {
   if (!first_token_) {
     first_token_ = now;
     if (plan_.announce_worker) {
@@ -201,7 +222,7 @@ void Generation::start_output(Choice& choice, const engine::Delta& delta, TimePo
   }
   choice.cached_tokens = delta.cached_tokens;
   usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
-  send_echo(choice);
+  send_echo(choice, output);
 }
 
 Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens,

@@ -57,6 +57,7 @@ struct GenerationPlan {
   std::string structured_outputs;              ///< as in engine::EngineRequest
   bool require_reasoning = false;              ///< the same
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
+  bool prompt_logprobs = false;   ///< with `echo`, those of the prompt
   std::string cache_salt;
   std::string adapter;  ///< of the model; empty: the model itself
   RoutingWish routing;
@@ -167,10 +168,12 @@ class Generation {
   ReplayPrompt make_replay_prompt(const Choice& choice) const;
 
  private:
-  void send_echo(const Choice& choice);
+  bool scores_prompt(const Choice& choice) const;
+  void send_echo(const Choice& choice, const engine::StepOutput& output);
   void send(const AnswerPiece& piece);
   void send_events(const parsers::EventList& events, AnswerPiece piece);
-  void start_output(Choice& choice, const engine::Delta& delta, TimePoint now);
+  void start_output(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
+                    TimePoint now);
   Decoded write_output(Choice& choice, std::span<const TokenId> tokens,
                        std::span<const api::TokenLogprobs> logprobs, const engine::Delta& delta);
   void close_choice(Choice& choice);

@@ -37,6 +37,7 @@ struct ServedModel {
   std::vector<TokenId> eos_token_ids;
   bool structured_output = false;  ///< its workers can be given a grammar
   bool structured_replay = false;  ///< and take one up within an answer
+  bool prompt_logprobs = false;    ///< they tell how likely a prompt's tokens are
   ModelParsers parsers;
   std::shared_ptr<const ModelAssets> assets;      // shared with requests that outlive a reload
   std::shared_ptr<router::RouterService> router;  // shared with tickets of its queue

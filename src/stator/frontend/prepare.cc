@@ -23,6 +23,8 @@ using api::ApiStatus;
 
 // OpenAI's default for text completions; chats may use the whole context.
 constexpr uint32_t kCompletionMaxTokensDefault = 16;
+// Of one prompt: half of what a worker lets wait for a frontend (8 MiB).
+constexpr size_t kPromptLogprobsBytesMax = size_t{4} << 20;
 // A longer x-request-id is not echoed.
 constexpr size_t kRequestIdBytesMax = 256;
 
@@ -253,6 +255,30 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   return {};
 }
 
+/// `echo` with `logprobs`: the answer begins with the prompt's.
+ApiStatus apply_prompt_logprobs(GenerationPlan& plan) {
+  if (plan.echo.empty() || !plan.sampling.logprobs) {
+    return {};
+  }
+  if (!plan.model->prompt_logprobs) {
+    return api::unsupported_error("echo",
+                                  "with logprobs is not supported: this model's engine does not "
+                                  "tell log-probabilities of prompts");
+  }
+  const size_t tokens_max =
+      kPromptLogprobsBytesMax /
+      (sizeof(api::TokenLogprobs) + *plan.sampling.logprobs * sizeof(api::TokenLogprob));
+  for (const auto& prompt : plan.prompts) {
+    if (prompt.size() > tokens_max) {
+      return api::validation_error(
+          "echo", fmt::format("with logprobs {} is for prompts of at most {} tokens, not {}",
+                              *plan.sampling.logprobs, tokens_max, prompt.size()));
+    }
+  }
+  plan.prompt_logprobs = true;
+  return {};
+}
+
 /// The end of the prompt as text, as far as the reader of the answer needs it.
 std::string prompt_tail(const GenerationPlan& plan, bool continues_message) {
   const std::span prompt(plan.prompts.front());
@@ -340,6 +366,7 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, Nam
   }
   STATOR_CHECK(apply_options(plan, request.options, context));
   STATOR_CHECK(apply_lengths(plan, request.options, "prompt"));
+  STATOR_CHECK(apply_prompt_logprobs(plan));
   return plan;
 }
 

@@ -114,7 +114,7 @@ std::unique_ptr<StreamGate> ShardService::open_gate(net::HttpExchange& exchange,
                                                     const GenerationPlan& plan,
                                                     const PrepareJob& job,
                                                     std::optional<Active::Copy>& copy) {
-  if (copies_ == nullptr || !plan.answer.stream) {
+  if (copies_ == nullptr || !plan.answer.stream || plan.prompt_logprobs) {
     return nullptr;
   }
   const runtime::StreamId stream = draw_stream_id();

@@ -41,8 +41,13 @@ Result<bool> ShardService::begin_prefill(Active& active, Choice& choice, const R
   const bool some_need_it = model.split_workers.load(std::memory_order_relaxed) > 0;
   const bool some_do_without = model.whole_workers.load(std::memory_order_relaxed) > 0;
   const uint32_t tokens_left = plan.stop[choice.prompt].max_tokens - choice.journal.generated();
-  // A prefill worker's one token would be all of it.
-  const bool whole = some_do_without && (choice.whole_next || tokens_left <= 1);
+  const bool scores_prompt = plan.prompt_logprobs && choice.journal.generated() == 0;
+  if (scores_prompt && some_need_it && !some_do_without) {
+    return Error(Code::kUnsupported,
+                 "echo with logprobs needs a worker that computes prompts and answers");
+  }
+  // A prefill worker's one token would be all of it; log-probabilities are not handed over.
+  const bool whole = some_do_without && (choice.whole_next || tokens_left <= 1 || scores_prompt);
   while (!whole && (some_need_it || model.prefill->has_workers())) {
     const std::string id = fmt::format("{}-prefill", receipt_id);
     const router::RouteRequest request = make_route(active, choice, prompt, id);

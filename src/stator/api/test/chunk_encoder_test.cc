@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <boost/json.hpp>
+#include <limits>
 
 #include "stator/core/random.h"
 
@@ -158,6 +159,14 @@ TEST(CompletionChunk, MapsTokensToProbabilities) {
                 .at("logprobs")
                 .at("top_logprobs"),
             golden(R"([{"token_id:2":-1,"token_id:1":-0.25,"token_id:3":-2}])"));
+}
+
+TEST(CompletionChunk, KnowsNothingOfATokenWithoutAProbability) {
+  const LogprobEntry entries[] = {
+      {.sampled = {.id = 1, .logprob = std::numeric_limits<float>::quiet_NaN(), .bytes = "x"}}};
+  EXPECT_EQ(text_chunk({.text = "x", .logprobs = entries}).at("choices").at(0).at("logprobs"),
+            golden(R"({"tokens":["x"],"token_logprobs":[null],"top_logprobs":[null],
+                       "text_offset":[0]})"));
 }
 
 TEST(Sse, WritesTheOtherFrames) {

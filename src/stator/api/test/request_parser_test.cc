@@ -97,7 +97,6 @@ TEST(CompletionRequest, ChecksItsOwnFields) {
       {R"("best_of":2)", "best_of", "above n"},
       {R"("suffix":"x")", "suffix", "is not supported"},
       {R"("prompt_embeds":"AAAA")", "prompt_embeds", "is not supported"},
-      {R"("echo":true,"logprobs":1)", "echo", "with logprobs"},
       {R"("response_format":{"type":"json_object"})", "response_format", "needs guided decoding"},
   };
   for (const RuleCase& c : unsupported) {
@@ -106,6 +105,7 @@ TEST(CompletionRequest, ChecksItsOwnFields) {
   expect_refused(with("\"suffix\":\"" + std::string(10001, 'x') + "\""),
                  {Code::kInvalidArgument, "suffix", "at most 10000 characters"});
   EXPECT_TRUE(parsed(with(R"("echo":true,"suffix":"","best_of":0)")).echo);
+  EXPECT_TRUE(parsed(with(R"("echo":true,"logprobs":1)")).echo);
   EXPECT_EQ(parsed(with(R"("logprobs":5,"n":2,"best_of":2)")).options.sampling.logprobs, 5U);
 }
 

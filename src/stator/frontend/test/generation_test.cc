@@ -370,6 +370,77 @@ TEST_F(GenerationTest, EchoComesBeforeTheFirstToken) {
   EXPECT_THAT(exchange_.text, HasSubstr(R"("text":"Hi there")"));
 }
 
+engine::StepOutput scored_step(const Choice& choice, std::vector<TokenId> tokens,
+                               std::span<const TokenId> prompt) {
+  engine::StepOutput output;
+  for (const TokenId token : tokens) {
+    output.logprobs.push_back({{token, -0.5F, 1}, {{token, -0.5F, 1}}});
+  }
+  output.tokens = std::move(tokens);
+  output.deltas = {{.key = choice.key(),
+                    .token_count = static_cast<uint32_t>(output.tokens.size()),
+                    .finish = FinishReason::kLength}};
+  output.prompts.push_back({.key = choice.key(), .tokens = {}});
+  for (const TokenId token : prompt) {
+    output.prompts.back().tokens.push_back({{token, -2.0F, 7}, {{token, -2.0F, 7}}});
+  }
+  return output;
+}
+
+TEST_F(GenerationTest, EchoWithLogprobsScoresThePromptAndTheAnswer) {
+  model_->prompt_logprobs = true;
+  auto generation = start_completion(R"(,"prompt":"Hi there","echo":true,"logprobs":1)");
+  Choice& choice = generation->choices()[0];
+  const std::vector<TokenId> prompt = tokens_of("Hi there");
+  EXPECT_TRUE(generation->make_engine_request(choice, TimePoint{}).prompt_logprobs);
+
+  const auto output = scored_step(choice, tokens_of("!"), std::span(prompt).subspan(1));
+  ASSERT_EQ(generation->on_delta(choice, output.deltas[0], output, TimePoint{}),
+            Progress::kChoiceDone);
+  generation->finish(TimePoint{});
+
+  const auto answer = boost::json::parse(exchange_.text).at("choices").at(0);
+  EXPECT_EQ(answer.at("text"), "Hi there!");
+  const auto& logprobs = answer.at("logprobs");
+  std::string spelled;
+  for (const auto& token : logprobs.at("tokens").as_array()) {
+    spelled += token.as_string();
+  }
+  EXPECT_EQ(spelled, "Hi there!");
+  const auto& values = logprobs.at("token_logprobs").as_array();
+  ASSERT_EQ(values.size(), prompt.size() + 1);
+  EXPECT_TRUE(values.front().is_null());
+  EXPECT_EQ(values.at(1).to_number<double>(), -2);
+  EXPECT_EQ(values.back(), -0.5);
+  EXPECT_TRUE(logprobs.at("top_logprobs").at(0).is_null());
+  EXPECT_EQ(logprobs.at("top_logprobs").as_array().back().at("!"), -0.5);
+  EXPECT_EQ(logprobs.at("text_offset").as_array().back(), 8);
+}
+
+TEST_F(GenerationTest, AWorkerThatDoesNotScoreTheWholePromptIsGivenUp) {
+  model_->prompt_logprobs = true;
+  auto generation = start_completion(R"(,"prompt":"Hi there","echo":true,"logprobs":1)");
+  Choice& choice = generation->choices()[0];
+
+  const auto output = scored_step(choice, tokens_of("!"), {});
+
+  EXPECT_EQ(generation->on_delta(choice, output.deltas[0], output, TimePoint{}), Progress::kBroken);
+  EXPECT_EQ(choice.journal.generated(), 0U);
+}
+
+TEST_F(GenerationTest, AnotherWorkerNeedNotScoreThePromptAgain) {
+  model_->prompt_logprobs = true;
+  auto generation = start_completion(R"(,"prompt":"Hi there","echo":true,"logprobs":1)");
+  Choice& choice = generation->choices()[0];
+  const std::vector<TokenId> prompt = tokens_of("Hi there");
+  auto output = scored_step(choice, tokens_of("!"), std::span(prompt).subspan(1));
+  output.deltas[0].finish = FinishReason::kNone;
+
+  generation->on_delta(choice, output.deltas[0], output, TimePoint{});
+
+  EXPECT_FALSE(generation->make_engine_request(choice, TimePoint{}).prompt_logprobs);
+}
+
 TEST_F(GenerationTest, UsageCountsPromptOutputAndCachedTokens) {
   auto generation =
       start_completion(R"(,"n":2,"stream":true,"stream_options":{"include_usage":true})");

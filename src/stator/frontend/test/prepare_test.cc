@@ -225,6 +225,21 @@ TEST_F(PrepareTest, EchoIsTheTextOfThePrompt) {
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->echo, (std::vector<std::string>{"one", "two"}));
   EXPECT_EQ(plan->answer.choices, 2U);
+  EXPECT_FALSE(plan->prompt_logprobs);
+}
+
+TEST_F(PrepareTest, EchoWithLogprobsNeedsAnEngineThatTellsThemOfPrompts) {
+  const std::string body = completion_body(R"("prompt":"one","echo":true,"logprobs":1)");
+  const auto refused = completion(body);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), Code::kUnsupported);
+  EXPECT_EQ(refused.error().param, "echo");
+
+  model_->prompt_logprobs = true;
+  const auto plan = completion(body);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  EXPECT_TRUE(plan->prompt_logprobs);
+  EXPECT_FALSE(completion(completion_body(R"("prompt":"one","logprobs":1)"))->prompt_logprobs);
 }
 
 }  // namespace
