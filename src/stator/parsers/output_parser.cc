@@ -15,7 +15,8 @@ using Mode = ChoiceState::Mode;
 
 void open_body(const ParserPlan& plan, ChoiceState& state, size_t opener_bytes) {
   state.mode = Mode::kBody;
-  state.body = plan.machine->start();
+  const bool restarts = state.spare != nullptr && state.spare->restart();
+  state.body = restarts ? std::move(state.spare) : plan.machine->start();
   state.may_be_text = true;
   state.opener_bytes = opener_bytes;
   state.raw.clear();
@@ -23,7 +24,7 @@ void open_body(const ParserPlan& plan, ChoiceState& state, size_t opener_bytes) 
 
 void close_body(ChoiceState& state) {
   state.mode = Mode::kText;
-  state.body.reset();
+  state.spare = std::move(state.body);
   state.may_be_text = false;
   state.raw.clear();
 }

@@ -18,9 +18,9 @@ enum class Progress : uint8_t {
 };
 
 /// Reads one stretch of tool calls, from its opening marker (not consumed yet) to its end. One
-/// object per stretch and choice. `step` consumes from `in` as far as it can decide and writes to
-/// `out`; it is called again with the rest and more. It either consumes all it can and says kMore,
-/// or ends.
+/// object per stretch and choice, or per choice where it can restart. `step` consumes from `in` as
+/// far as it can decide and writes to `out`; it is called again with the rest and more. It either
+/// consumes all it can and says kMore, or ends.
 ///
 /// At the end of the stream it is called once more with `in.ending()`: it then takes what is left
 /// as complete. If it still says kMore, the caller ends an open call as truncated, or drops the
@@ -33,6 +33,8 @@ class Body {
   virtual bool between_calls() const = 0;
   /// This is a stretch of calls for sure: kNotACall will not be said any more.
   virtual bool committed() const = 0;
+  /// Makes it as new for the next stretch, but keeps its memory; false: it cannot.
+  virtual bool restart() { return false; }
 
  protected:
   Body() = default;

@@ -60,6 +60,7 @@ class NamedJsonBody final : public Body {
   bool committed() const override {
     return json_calls_ != nullptr ? json_calls_->committed() : committed_;
   }
+  bool restart() override;
 
  private:
   enum class At : uint8_t {
@@ -130,6 +131,18 @@ NamedJsonMachine::NamedJsonMachine(const BodyContext& context)
 
 std::unique_ptr<Body> NamedJsonMachine::start() const {
   return std::make_unique<NamedJsonBody>(*this);
+}
+
+bool NamedJsonBody::restart() {
+  json_calls_ = nullptr;
+  at_ = At::kBetween;
+  in_section_ = false;
+  started_ = false;
+  committed_ = false;
+  name_.clear();
+  id_.clear();
+  json_ = JsonStream();
+  return true;
 }
 
 Progress NamedJsonBody::step(Window& in, CallWriter& out) {

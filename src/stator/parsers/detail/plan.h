@@ -59,6 +59,7 @@ struct ChoiceState {
   std::vector<TokenSpan> tokens;
   WriterState writer;
   std::unique_ptr<Body> body;
+  std::unique_ptr<Body> spare;  ///< the one before
   bool may_be_text = false;
   size_t opener_bytes = 0;    ///< length of the marker that opened the body
   uint32_t false_starts = 0;  ///< text that began like calls without a marker, up to the limit
