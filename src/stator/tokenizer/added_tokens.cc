@@ -167,7 +167,7 @@ void AddedTokenMatcher::split(std::string_view text, SpecialTokens special,
                               std::vector<Section>& sections) const {
   sections.clear();
   size_t done = 0;  // text before this is in sections
-  for (size_t at = tokens_.empty() ? text.size() : find_start(text, 0); at < text.size();
+  for (size_t at = start_bytes_.empty() ? text.size() : find_start(text, 0); at < text.size();
        at = find_start(text, at)) {
     const Match match = longest_at(text, at);
     if (match.token < 0) {

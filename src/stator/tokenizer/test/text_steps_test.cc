@@ -224,6 +224,19 @@ TEST(AddedTokenMatcher, FindsTokensAtEveryPlaceWhateverBytesTheyStartWith) {
   }
 }
 
+TEST(AddedTokenMatcher, ATokenWithoutTextIsNowhere) {
+  const AddedTokenMatcher matcher({{.id = 1, .content = ""}});
+  for (const size_t bytes : {1U, 63U, 200U}) {
+    const std::string text(bytes, '<');
+    std::vector<Section> sections;
+
+    matcher.split(text, SpecialTokens::kParse, sections);
+
+    ASSERT_EQ(sections.size(), 1U);
+    EXPECT_EQ(sections[0].text, text);
+  }
+}
+
 TEST(Normalizer, SortsLongRunsOfMarks) {
   std::string text = "a";
   std::string sorted = "a";
