@@ -2,6 +2,7 @@
 #include "stator/net/http_client.h"
 
 #include "stator/net/detail/curl_request.h"
+#include "stator/net/detail/trim.h"
 
 #include <curl/curl.h>
 
@@ -29,14 +30,6 @@ void lower(std::string& text) {
   });
 }
 
-std::string_view trim(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) {
-    return {};
-  }
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
 size_t on_header_line(const char* data, size_t size, size_t count, void* user) {
   auto& transfer = *static_cast<Transfer*>(user);
   const std::string_view line(data, size * count);
@@ -53,7 +46,7 @@ size_t on_header_line(const char* data, size_t size, size_t count, void* user) {
   if (colon != std::string_view::npos && !line.starts_with("HTTP/")) {
     std::string name(line.substr(0, colon));
     lower(name);
-    transfer.response.headers.emplace_back(std::move(name), trim(line.substr(colon + 1)));
+    transfer.response.headers.emplace_back(std::move(name), detail::trim(line.substr(colon + 1)));
   }
   return line.size();
 }

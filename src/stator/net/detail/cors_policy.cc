@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "stator/net/detail/trim.h"
+
 namespace stator::net::detail {
 namespace {
 
@@ -20,12 +22,6 @@ constexpr std::string_view kMaxAge = "600";
 constexpr size_t kAskedHeadersBytesMax = 2048;
 // Caches must not give the answer for one origin to another.
 constexpr std::string_view kVary = "vary: Origin\r\n";
-
-std::string_view trim(std::string_view text) {
-  const size_t first = std::min(text.find_first_not_of(' '), text.size());
-  text.remove_prefix(first);
-  return text.substr(0, text.find_last_not_of(' ') + 1);
-}
 
 /// As browsers write it: scheme and host in lower case, no path. Nothing if it is no origin.
 std::optional<std::string> normalize(std::string_view text) {
