@@ -32,6 +32,9 @@ void close_body(ChoiceState& state) {
 /// The body was none: what was consumed is text, without its opener where that would show a marker
 /// to the user.
 void give_back(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
+  if (state.handed_over && state.raw.empty() && state.opener_bytes == 0) {
+    state.handed_over = false;  // another family's marker: reasoning would only meet it again
+  }
   if (state.raw.size() < state.opener_bytes) {  // or it would open the same body again
     const size_t from = in.consumed();
     in.consume(state.opener_bytes - state.raw.size());

@@ -98,6 +98,16 @@ constexpr std::string_view kTwoCalls =
     "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"
     "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
 
+TEST(OutputParser, MarkerOfAnotherFamilyEndsReasoningAndIsText) {
+  ParserOptions options = options_for("functionary_v3_2");  // any first word may begin a call
+  options.reasoning_family = *FamilyRegistry::builtin().find_reasoning("kimi_k25");
+  options.reasoning = ReasoningMode::kStartsInside;
+
+  const FinalMessage message = parse(options, "thought<|tool_calls_section_begin|> no call");
+  EXPECT_EQ(message.reasoning, "thought");
+  EXPECT_EQ(message.content, "<|tool_calls_section_begin|> no call");
+}
+
 TEST(OutputParser, MakesIdsThatDependOnSeedChoiceAndCallOnly) {
   ParserOptions options = options_for("hermes");
   std::set<std::string> ids;
