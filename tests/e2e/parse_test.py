@@ -53,6 +53,10 @@ class Parse(unittest.TestCase):
             joined = "".join(event["delta"] for event in events if event["event"] == "arguments")
             self.assertEqual(joined, '{"zone": "é"}')
 
+    def test_a_family_may_be_one_of_reasoning_alone(self):
+        _, last = self.parse("--family", "deepseek-r1", text="Hm.</think>Yes.")
+        self.assertEqual((last["message"]["reasoning_content"], last["message"]["content"]), ("Hm.", "Yes."))
+
     def test_every_golden_gives_its_message(self):
         seen = 0
         for path in sorted(GOLDENS.glob("*.json")):

@@ -129,7 +129,7 @@ const std::vector<Command> kCommands = {
          "  stator parse --list",
      .positional = "",
      .setting_prefixes = "",
-     .options = {{"--family", "format of tool calls; none = none [none]"},
+     .options = {{"--family", "format of tool calls, or of reasoning alone; none = none [none]"},
                  {"--reasoning", "format of reasoning; none = none [none]"},
                  {"--tools", "file with the request's tools, a JSON array [any name]"},
                  {"--tool-choice", "auto, none, required or the name of a tool [auto]"},

@@ -97,10 +97,13 @@ Status set_tool_choice(std::string_view choice, std::string_view text, ParserOpt
 
 Result<ParserOptions> read_options(const Invocation& invocation, const FamilyRegistry& registry) {
   ParserOptions options;
-  if (const auto family = option(invocation, "--family", "none"); family != "none") {
+  const auto family = option(invocation, "--family", "none");
+  const bool only_reasons = !registry.find_tools(family) && registry.find_reasoning(family);
+  if (family != "none" && !only_reasons) {
     STATOR_TRY(options.tools_family, registry.find_tools(family), "--family");
   }
-  if (const auto reasoning = option(invocation, "--reasoning", "none"); reasoning != "none") {
+  const auto reasoning = option(invocation, "--reasoning", only_reasons ? family : "none");
+  if (reasoning != "none") {
     STATOR_TRY(options.reasoning_family, registry.find_reasoning(reasoning), "--reasoning");
     options.reasoning = invocation.options.contains("--start-in-reasoning") ||
                                 options.reasoning_family->starts_inside

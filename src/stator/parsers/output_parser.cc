@@ -210,6 +210,13 @@ void advance(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter&
   }
 }
 
+/// Most deltas are text in which nothing begins, in the middle of an answer.
+bool is_only_text(const ParserPlan& plan, const ChoiceState& state, std::string_view text) {
+  const bool starts = state.at_start && (plan.starts_with_name || !plan.start_markers.empty());
+  return state.mode == Mode::kText && state.peeked && !starts && !state.trims_newline &&
+         !plan.text_markers.may_begin_in(text);
+}
+
 /// The stream has ended inside a body that wants more.
 void abandon_body(ChoiceState& state, CallWriter& out) {
   if (out.call_open()) {
@@ -281,6 +288,10 @@ void OutputParser::feed(State& state, std::span<const Piece> pieces, EventList& 
       continue;
     }
     if (choice.held.empty() && !piece.special) {  // the common case: nothing to join, no copy
+      if (is_only_text(*plan_, choice, piece.text)) {
+        writer.text(piece.text);
+        continue;
+      }
       Window window(piece.text, {}, Window::Ending::kNo);
       advance(*plan_, choice, window, writer);
       choice.held.assign(window.rest());

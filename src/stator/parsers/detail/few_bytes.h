@@ -36,6 +36,8 @@ class FewBytes {
   }
   constexpr bool complete() const { return count_ > 0 && count_ <= kMost; }
 
+  static constexpr size_t kBlock = 16;
+
   /// Where the first of them stands at or behind `from`; the text's size if there is none.
   size_t find_in(std::string_view text, size_t from = 0) const {
     size_t at = from;
@@ -57,7 +59,6 @@ class FewBytes {
   }
 
  private:
-  static constexpr size_t kBlock = 16;
 #if defined(__SSE2__)
   /// A bit for every one of 16 places that has one of the bytes.
   uint32_t find_in_block(const char* text) const {

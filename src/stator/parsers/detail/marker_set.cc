@@ -78,7 +78,7 @@ bool MarkerSet::is_cut_off(const Window& window, size_t at) const {
 
 /// The next byte at or behind `at` that begins a marker, or the text's end.
 size_t MarkerSet::find_start(std::string_view text, size_t at) const {
-  if (first_bytes_.complete()) {
+  if (text.size() - at >= FewBytes::kBlock && first_bytes_.complete()) {
     return first_bytes_.find_in(text, at);
   }
   while (at < text.size() && !may_begin(text[at])) {

@@ -62,6 +62,7 @@ class MarkerSet {
 
   /// Whether some marker begins with `c`: saves `match_at` where it is asked for every byte.
   bool may_begin(char c) const { return starts_[static_cast<unsigned char>(c)]; }
+  bool may_begin_in(std::string_view text) const { return find_start(text, 0) < text.size(); }
 
   bool empty() const { return entries_.empty(); }
 
