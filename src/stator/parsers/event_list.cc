@@ -31,11 +31,6 @@ std::string_view describe(Recovery recovery) {
   return "unknown";
 }
 
-void EventList::clear() {
-  events_.clear();
-  bytes_.clear();
-}
-
 void EventList::start(EventKind kind, uint32_t index, std::string_view bytes) {
   if (bytes.empty()) {
     return;

@@ -60,7 +60,10 @@ struct Event {
 
 class EventList {
  public:
-  void clear();
+  void clear() {
+    events_.clear();
+    bytes_.clear();
+  }
   bool empty() const { return events_.empty(); }
   std::span<const Event> all() const { return events_; }
   size_t size_bytes() const { return bytes_.size(); }

@@ -31,22 +31,21 @@ uint64_t id_characters(uint64_t random) {
 
 }  // namespace
 
-void CallWriter::text(std::string_view bytes) {
-  if (state_.holds_space) {
-    const size_t space =
-        std::min(leading_space(bytes), kMaxPendingSpaceBytes - state_.pending_space.size());
-    state_.pending_space.append(bytes.substr(0, space));
-    bytes.remove_prefix(space);
-    if (bytes.empty()) {
-      return;
-    }
-    release_reasoning();
-    out_.add_text(state_.pending_space);
-    state_.pending_space.clear();
-    state_.holds_space = false;
-    state_.text_started = true;
+/// White space at the front waits: nobody needs it if no text follows.
+void CallWriter::first_text(std::string_view bytes) {
+  const size_t space =
+      std::min(leading_space(bytes), kMaxPendingSpaceBytes - state_.pending_space.size());
+  state_.pending_space.append(bytes.substr(0, space));
+  bytes.remove_prefix(space);
+  if (bytes.empty()) {
+    return;
   }
+  release_reasoning();
+  out_.add_text(state_.pending_space);
   out_.add_text(bytes);
+  state_.pending_space.clear();
+  state_.holds_space = false;
+  state_.text_started = true;
 }
 
 void CallWriter::reasoning(std::string_view bytes) {

@@ -42,7 +42,9 @@ class CallWriter {
   CallWriter(const ParserOptions& options, WriterState& state, EventList& out)
       : options_(options), state_(state), out_(out) {}
 
-  void text(std::string_view bytes);
+  void text(std::string_view bytes) {
+    state_.holds_space ? first_text(bytes) : out_.add_text(bytes);
+  }
   void reasoning(std::string_view bytes);
   /// White space before reasoning, with no text yet, says nothing.
   void begin_reasoning() {
@@ -85,6 +87,7 @@ class CallWriter {
   void finish();
 
  private:
+  void first_text(std::string_view bytes);
   std::string_view make_id(IdBuffer& buffer) const;
   void release_reasoning();
 
