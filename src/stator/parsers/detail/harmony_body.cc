@@ -17,6 +17,7 @@ namespace {
 
 /// Longest header; what is longer is taken for text.
 constexpr size_t kMaxHeaderBytes = 4 * kMaxCallNameBytes;
+constexpr std::string_view kTo = "to=";
 
 /// State machine of one choice:
 ///
@@ -45,6 +46,7 @@ class HarmonyBody final : public Body {
   using Part = MessageHeader::Part;
 
   bool between(Window& in, CallWriter& out);
+  MarkerSet::Match match_bare_word(const Window& in, size_t space, Part& part) const;
   bool header(Window& in, CallWriter& out);
   bool kind_header(Window& in, CallWriter& out);
   bool message(Window& in, CallWriter& out);
@@ -54,6 +56,7 @@ class HarmonyBody final : public Body {
 
   void begin_header(Part part);
   void end_header_early(std::string_view text, CallWriter& out);
+  bool write_forgotten_message(std::string_view text, CallWriter& out);
   void begin_message(CallWriter& out);
   void begin_message(Route route, CallWriter& out);
   void begin_kind(const MarkerSet::Hit& hit, Window& in, CallWriter& out);
@@ -146,7 +149,17 @@ bool HarmonyBody::between(Window& in, CallWriter& out) {
     }
     return true;
   }
-  constexpr std::string_view kTo = "to=";
+  Part part = Part::kRest;
+  const auto word = match_bare_word(in, space, part);
+  if (word == MarkerSet::Match::kMaybe && !in.ending()) {
+    return false;
+  }
+  if (word == MarkerSet::Match::kYes) {
+    out.recovered(Recovery::kStrayMarker);
+    in.consume(space);
+    begin_header(part);
+    return true;
+  }
   const std::string_view front = in.rest().substr(space, kTo.size());
   if (first_ && kTo.starts_with(front)) {
     if (front.size() < kTo.size() && !in.ending()) {
@@ -162,6 +175,44 @@ bool HarmonyBody::between(Window& in, CallWriter& out) {
   return true;
 }
 
+/// Whether a role or a channel follows `space` without the marker that belongs before it, and then
+/// what a header goes on with.
+MarkerSet::Match HarmonyBody::match_bare_word(const Window& in, size_t space, Part& part) const {
+  using Match = MarkerSet::Match;
+  const std::string_view text = in.rest().substr(space);
+  const auto match = [&](const std::string& word) {
+    const std::string_view front = text.substr(0, word.size());
+    if (!std::string_view(word).starts_with(front)) {
+      return Match::kNo;
+    }
+    const std::string_view rest = text.substr(front.size());
+    const size_t gap = leading_space(rest);
+    if (gap > kMaxHeldSpaceBytes) {
+      return Match::kNo;
+    }
+    const std::string_view next = rest.substr(gap, kTo.size());
+    if (next.empty() || (gap > 0 && kTo.starts_with(next))) {
+      return next == kTo ? Match::kYes : Match::kMaybe;
+    }
+    MarkerSet::Hit hit;
+    const Match marker = machine_.markers.match_at(in, space + front.size() + gap, hit);
+    const bool goes_on = hit.role == kChannel || hit.role == kMessage || hit.role == kConstrain;
+    return marker == Match::kYes && !goes_on ? Match::kNo : marker;
+  };
+  Match result = Match::kNo;
+  for (const auto* words : {&machine_.roles, &machine_.channels}) {
+    for (const std::string& word : *words) {
+      const Match one = match(word);
+      if (one == Match::kYes) {
+        part = words == &machine_.roles ? Part::kRole : Part::kChannel;
+        return one;
+      }
+      result = one == Match::kMaybe ? one : result;
+    }
+  }
+  return result;
+}
+
 bool HarmonyBody::header(Window& in, CallWriter& out) {
   const MarkerSet::Hit hit = machine_.markers.find(in);
   const std::string_view text = in.rest().substr(0, hit.offset);
@@ -172,6 +223,9 @@ bool HarmonyBody::header(Window& in, CallWriter& out) {
     return true;
   }
   if (!hit) {
+    if (in.ending() && write_forgotten_message(text, out)) {
+      in.consume(text.size());
+    }
     return false;
   }
   if (hit.role == kEnd || hit.role == kStart) {
@@ -224,10 +278,12 @@ void HarmonyBody::begin_kind(const MarkerSet::Hit& hit, Window& in, CallWriter& 
                 out);
 }
 
-/// A header without <|message|>. If its arguments follow all the same, they are a call.
+/// A header without <|message|>. If its arguments or its text follow all the same, they count.
 void HarmonyBody::end_header_early(std::string_view text, CallWriter& out) {
   const size_t brace = text.find('{');
-  read_header(text.substr(0, brace), part_, header_);
+  if (write_forgotten_message(text, out)) {
+    return;
+  }
   out.recovered(Recovery::kStrayMarker);
   if (brace != std::string_view::npos && machine_.calls == nullptr &&
       !machine_.tool_of(header_.recipient, out.options()).empty()) {
@@ -235,6 +291,20 @@ void HarmonyBody::end_header_early(std::string_view text, CallWriter& out) {
     write(text.substr(brace), out);
     end_message(out);
   }
+}
+
+/// Reads a header without <|message|>, and the message, if it has no recipient and text behind it.
+bool HarmonyBody::write_forgotten_message(std::string_view text, CallWriter& out) {
+  read_header(text.substr(0, text.find('{')), part_, header_);
+  const std::string_view message = find_forgotten_message(text, part_);
+  if (!header_.recipient.empty() || message.empty()) {
+    return false;
+  }
+  out.recovered(Recovery::kStrayMarker);
+  begin_message(out);
+  write(message, out);
+  end_message(out);
+  return true;
 }
 
 void HarmonyBody::begin_message(CallWriter& out) {

@@ -16,11 +16,12 @@
 // Spec keys. Markers: start, channel, constrain, message, end; content, reasoning, calls (instead
 // of a header and message: the kind of a message that begins here). Words: reasoning_channels,
 // reasoning_recipients, text_recipients, function_prefixes, builtin_tools (recipients that are
-// calls only if declared), roles (whose messages are the model's own), call_body (json_calls or
-// tag_params: the machine that reads a message with calls; else it is the arguments of a call of
-// the recipient). Flags: bare_headers (inside a message, to=NAME and a message marker are the
-// header of another one, whose beginning was forgotten), spaced (the tokenizer writes a space
-// behind every marker; that of a message is not the model's).
+// calls only if declared), roles (whose messages are the model's own), channels (all there are:
+// like a role, they begin a header even if the marker before them is missing), call_body
+// (json_calls or tag_params: the machine that reads a message with calls; else it is the arguments
+// of a call of the recipient). Flags: bare_headers (inside a message, to=NAME and a message marker
+// are the header of another one, whose beginning was forgotten), spaced (the tokenizer writes a
+// space behind every marker; that of a message is not the model's).
 
 namespace stator::parsers {
 namespace {
@@ -44,6 +45,7 @@ HarmonyMachine::HarmonyMachine(const BodyContext& context)
       function_prefixes(context.spec.find_words("function_prefixes")),
       builtin_tools(context.spec.find_words("builtin_tools")),
       roles(context.spec.find_words("roles")),
+      channels(context.spec.find_words("channels")),
       calls(make_calls_machine(context)),
       has_kinds(!context.spec.find_markers("content").empty()),
       bare_headers(context.spec.has_flag("bare_headers")),
@@ -80,6 +82,9 @@ HarmonyRoute HarmonyMachine::route(const MessageHeader& header,
   }
   if (contains(reasoning_recipients, header.recipient)) {
     return {.kind = Kind::kReasoning};
+  }
+  if (contains(function_prefixes, header.recipient) && options.tool_mode != ToolMode::kOff) {
+    return {.kind = Kind::kDropped};  // a function without a name
   }
   const std::string_view tool = tool_of(header.recipient, options);
   if (tool.empty()) {

@@ -42,6 +42,23 @@ void read_header(std::string_view text, MessageHeader::Part part, MessageHeader&
   }
 }
 
+std::string_view find_forgotten_message(std::string_view text, MessageHeader::Part part) {
+  constexpr std::string_view kJson = "json";
+  constexpr std::string_view kMarker = "<|";
+  text = trim(text);
+  if (part != MessageHeader::Part::kRest) {
+    text.remove_prefix(std::min(text.find_first_of(" \t\r\n"), text.size()));
+    text = trim(text);
+  }
+  const std::string_view typed = text.starts_with(kJson) ? trim(text.substr(kJson.size())) : text;
+  if (typed.starts_with('{')) {
+    return typed;
+  }
+  const bool is_word = std::ranges::all_of(text, [](char c) { return c >= 'a' && c <= 'z'; });
+  const bool is_cut = text.substr(0, kMarker.size()) == kMarker.substr(0, text.size());
+  return part == MessageHeader::Part::kRest || is_word || is_cut ? std::string_view() : text;
+}
+
 size_t find_trailing_recipient(std::string_view text, size_t max_bytes) {
   const std::string_view tail = text.substr(text.size() - std::min(text.size(), max_bytes));
   size_t name = tail.size();

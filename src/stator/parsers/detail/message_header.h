@@ -21,6 +21,10 @@ struct MessageHeader {
 /// put a space behind it.
 void read_header(std::string_view text, MessageHeader::Part part, MessageHeader& header);
 
+/// What stands in a header behind its words, where only the marker of the message is missing. Empty
+/// for a content type, or what may be half a header.
+std::string_view find_forgotten_message(std::string_view text, MessageHeader::Part part);
+
 /// Where a recipient begins that `text` ends with (`to=name`), or may do when more has come
 /// (`… t`). text.size(): nowhere. Looks at `max_bytes` at most.
 size_t find_trailing_recipient(std::string_view text, size_t max_bytes);
