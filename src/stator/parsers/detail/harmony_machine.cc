@@ -83,6 +83,12 @@ HarmonyRoute HarmonyMachine::route(const MessageHeader& header,
   if (contains(reasoning_recipients, header.recipient)) {
     return {.kind = Kind::kReasoning};
   }
+  const std::string_view owner =
+      std::string_view(header.recipient).substr(0, header.recipient.find('.'));
+  if (contains(builtin_tools, owner) &&
+      (options.schemas == nullptr || !options.schemas->contains(header.recipient))) {
+    return {.kind = Kind::kDropped};
+  }
   if (contains(function_prefixes, header.recipient) && options.tool_mode != ToolMode::kOff) {
     return {.kind = Kind::kDropped};  // a function without a name
   }
@@ -90,12 +96,6 @@ HarmonyRoute HarmonyMachine::route(const MessageHeader& header,
   if (tool.empty()) {
     return {.kind =
                 contains(reasoning_channels, header.channel) ? Kind::kReasoning : Kind::kContent};
-  }
-  const bool is_builtin =
-      tool == header.recipient && contains(builtin_tools, tool.substr(0, tool.find('.')));
-  const bool is_declared = options.schemas != nullptr && options.schemas->contains(tool);
-  if (is_builtin && !is_declared) {
-    return {.kind = Kind::kDropped};
   }
   return {.kind = Kind::kCall, .tool = std::string(tool)};
 }
