@@ -21,7 +21,7 @@
 // keep_opener (an opener without a call behind it is text), type_before_value (what stands between
 // key_end and value_begin is skipped: the schema knows better), entities (values have
 // those of XML), namespaced (of an undeclared name NAMESPACE.f it is f that counts, if that is
-// declared).
+// declared), json_calls (behind an opener there may also be JSON calls).
 
 namespace stator::parsers {
 namespace {
@@ -54,6 +54,7 @@ struct TagParamsMachine final : BodyMachine {
   MarkerSet text_begins;
   MarkerSet text_ends;
   const ToolSchemas* schemas = nullptr;  // of the parser's options; may be null
+  std::unique_ptr<const BodyMachine> json_calls;
   bool has_value_begin = false;
   bool name_in_section = false;
   bool hold_call = false;
@@ -69,8 +70,12 @@ class TagParamsBody final : public Body {
  public:
   explicit TagParamsBody(const TagParamsMachine& machine) : machine_(machine) {}
   Progress step(Window& in, CallWriter& out) override;
-  bool between_calls() const override { return at_ == At::kBetween; }
-  bool committed() const override { return committed_; }
+  bool between_calls() const override {
+    return json_calls_ != nullptr ? json_calls_->between_calls() : at_ == At::kBetween;
+  }
+  bool committed() const override {
+    return committed_ || (json_calls_ != nullptr && json_calls_->committed());
+  }
 
  private:
   enum class At : uint8_t {
@@ -88,6 +93,7 @@ class TagParamsBody final : public Body {
 
   Go dispatch(Window& in, CallWriter& out);
   Go between(Window& in, CallWriter& out);
+  Go json_calls(Window& in, CallWriter& out);
   Go name(Window& in, CallWriter& out);
   Go parameters(Window& in, CallWriter& out);
   Go key(Window& in, CallWriter& out);
@@ -110,7 +116,8 @@ class TagParamsBody final : public Body {
   std::string name_;
   std::string key_;
   std::string value_;
-  std::string arguments_;  // not sent yet
+  std::string arguments_;             // not sent yet
+  std::unique_ptr<Body> json_calls_;  // set: it reads on
 };
 
 TagParamsMachine::TagParamsMachine(const BodyContext& context)
@@ -164,6 +171,9 @@ TagParamsMachine::TagParamsMachine(const BodyContext& context)
     add(value_ends, "call_end", kCallEnd);
   }
   has_value_begin = !value_begins.empty();
+  if (spec.has_flag("json_calls")) {
+    json_calls = make_json_calls_machine(context);
+  }
   for (MarkerSet* set :
        {&name_ends, &parameters, &key_ends, &value_begins, &value_ends, &text_begins, &text_ends}) {
     set->hold_at_end();
@@ -190,6 +200,9 @@ Progress TagParamsBody::step(Window& in, CallWriter& out) {
 }
 
 TagParamsBody::Go TagParamsBody::dispatch(Window& in, CallWriter& out) {
+  if (json_calls_ != nullptr) {
+    return json_calls(in, out);
+  }
   switch (at_) {
     case At::kBetween:
       return between(in, out);
@@ -243,6 +256,18 @@ TagParamsBody::Go TagParamsBody::between(Window& in, CallWriter& out) {
   if (!committed_ && machine_.keep_opener && hit.role == kSectionEnd) {
     return Go::kNotACall;
   }
+  if (machine_.json_calls != nullptr && hit.role != kSectionEnd && hit.role != kCallEnd) {
+    const size_t next = space + hit.length_bytes;
+    const size_t json = next + leading_space(in.rest().substr(next));
+    if (json == in.rest().size() && json - next <= kMaxHeldSpaceBytes && !in.ending()) {
+      return Go::kMore;
+    }
+    if (in.rest().substr(json).starts_with('{') || in.rest().substr(json).starts_with('[')) {
+      in.consume(space);
+      json_calls_ = machine_.json_calls->start();
+      return Go::kOn;
+    }
+  }
   in.consume(space + hit.length_bytes);
   if (hit.role == kSectionEnd) {
     return Go::kDone;
@@ -254,6 +279,21 @@ TagParamsBody::Go TagParamsBody::between(Window& in, CallWriter& out) {
     arguments_.clear();
     committed_ = committed_ || (in_section_ && hit.role == kCallBegin);
   }
+  return Go::kOn;
+}
+
+/// Behind them, up to the end of the section, there may be more calls, of either kind.
+TagParamsBody::Go TagParamsBody::json_calls(Window& in, CallWriter& out) {
+  const Progress progress = json_calls_->step(in, out);
+  if (progress == Progress::kMore) {
+    return Go::kMore;
+  }
+  json_calls_.reset();
+  in_section_ = false;
+  if (progress == Progress::kNotACall) {
+    return malformed(out);
+  }
+  committed_ = true;
   return Go::kOn;
 }
 
