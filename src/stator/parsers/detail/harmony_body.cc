@@ -404,13 +404,18 @@ bool HarmonyBody::bare_header(const MarkerSet::Hit& hit, Window& in, CallWriter&
   return true;
 }
 
-/// In a message that another machine reads.
+/// In a message that another machine reads. Where kinds have markers its end is the machine's, too.
 bool HarmonyBody::calls(Window& in, CallWriter& out) {
+  const size_t from = in.consumed();
   if (calls_->step(in, out) == Progress::kMore) {
     return false;
   }
   calls_.reset();
-  at_ = At::kAfterCalls;
+  const bool has_ended =
+      machine_.has_kinds && std::ranges::any_of(machine_.ends, [&](const std::string& end) {
+        return in.consumed_since(from).ends_with(end);
+      });
+  at_ = has_ended ? At::kHeader : At::kAfterCalls;
   is_noisy_ = false;
   return true;
 }

@@ -55,6 +55,9 @@ HarmonyMachine::HarmonyMachine(const BodyContext& context)
   markers.add(context.spec.find_markers("constrain"), kConstrain);
   markers.add(context.spec.find_markers("message"), kMessage);
   markers.add(context.spec.find_markers("end"), kEnd);
+  for (const Marker& end : context.spec.find_markers("end")) {
+    ends.push_back(end.text);
+  }
   markers.add(context.spec.find_markers("content"), kContent);
   markers.add(context.spec.find_markers("reasoning"), kReasoning);
   markers.add(context.spec.find_markers("calls"), kCalls);

@@ -48,6 +48,7 @@ struct HarmonyMachine final : BodyMachine {
   std::vector<std::string> builtin_tools;
   std::vector<std::string> roles;
   std::vector<std::string> channels;
+  std::vector<std::string> ends;  ///< the texts of the markers that end a message
   std::unique_ptr<const BodyMachine>
       calls;               ///< reads messages with calls; null: they are arguments
   bool has_kinds = false;  ///< markers say what a message is, not its header
