@@ -47,6 +47,7 @@ class HarmonyBody final : public Body {
 
   bool between(Window& in, CallWriter& out);
   MarkerSet::Match match_bare_word(const Window& in, size_t space, Part& part) const;
+  MarkerSet::Match match_bare_recipient(const Window& in, size_t at) const;
   bool header(Window& in, CallWriter& out);
   bool kind_header(Window& in, CallWriter& out);
   bool message(Window& in, CallWriter& out);
@@ -150,25 +151,24 @@ bool HarmonyBody::between(Window& in, CallWriter& out) {
     return true;
   }
   Part part = Part::kRest;
-  const auto word = match_bare_word(in, space, part);
-  if (word == MarkerSet::Match::kMaybe && !in.ending()) {
+  auto bare = match_bare_word(in, space, part);
+  const bool is_word = bare == MarkerSet::Match::kYes;
+  if (bare == MarkerSet::Match::kNo && first_) {
+    bare = match_bare_recipient(in, space);
+  }
+  if (bare == MarkerSet::Match::kMaybe && !in.ending()) {
     return false;
   }
-  if (word == MarkerSet::Match::kYes) {
-    out.recovered(Recovery::kStrayMarker);
+  // Cut off within what may be a header, that is what it was; prose ends by itself.
+  const bool is_cut = bare == MarkerSet::Match::kMaybe && !in.ending_by_itself() &&
+                      in.rest().substr(space).starts_with(kTo);
+  if (bare == MarkerSet::Match::kYes || is_cut) {
+    if (is_word) {
+      out.recovered(Recovery::kStrayMarker);
+    }
     in.consume(space);
     begin_header(part);
     return true;
-  }
-  const std::string_view front = in.rest().substr(space, kTo.size());
-  if (first_ && kTo.starts_with(front)) {
-    if (front.size() < kTo.size() && !in.ending()) {
-      return false;
-    }
-    if (front == kTo) {
-      begin_header(Part::kRest);
-      return true;
-    }
   }
   begin_header(Part::kRest);  // text where a header should be: content
   begin_message(out);
@@ -190,9 +190,8 @@ MarkerSet::Match HarmonyBody::match_bare_word(const Window& in, size_t space, Pa
     if (gap > kMaxHeldSpaceBytes) {
       return Match::kNo;
     }
-    const std::string_view next = rest.substr(gap, kTo.size());
-    if (next.empty() || (gap > 0 && kTo.starts_with(next))) {
-      return next == kTo ? Match::kYes : Match::kMaybe;
+    if (gap > 0 && kTo.starts_with(rest.substr(gap, kTo.size()))) {
+      return match_bare_recipient(in, space + front.size() + gap);
     }
     MarkerSet::Hit hit;
     const Match marker = machine_.markers.match_at(in, space + front.size() + gap, hit);
@@ -211,6 +210,39 @@ MarkerSet::Match HarmonyBody::match_bare_word(const Window& in, size_t space, Pa
     }
   }
   return result;
+}
+
+/// Whether a recipient stands `at`, and then, behind a content type at most, a marker.
+MarkerSet::Match HarmonyBody::match_bare_recipient(const Window& in, size_t at) const {
+  using Match = MarkerSet::Match;
+  constexpr std::string_view kNameBytes =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  constexpr size_t kMaxTypeBytes = 16;
+  const std::string_view text = in.rest();
+  const std::string_view front = text.substr(at, kTo.size());
+  if (front.size() < kTo.size() || front != kTo) {
+    return kTo.starts_with(front) ? Match::kMaybe : Match::kNo;
+  }
+  const auto skip = [text](std::string_view bytes, size_t from) {
+    return std::min(text.find_first_not_of(bytes, from), text.size());
+  };
+  const size_t name = skip(" ", at + kTo.size());
+  const size_t end = skip(kNameBytes, name);
+  if (end - at > kMaxCallNameBytes || (end == name && end < text.size())) {
+    return Match::kNo;
+  }
+  MarkerSet::Hit hit;
+  const size_t next = skip(" ", end);
+  const Match marker = machine_.markers.match_at(in, next, hit);
+  if (next == text.size() || marker != Match::kNo || next == end) {
+    return next == text.size() ? Match::kMaybe : marker;
+  }
+  const size_t type = skip(kNameBytes, next);
+  const size_t behind = skip(" ", type);
+  if (type == next || type - next > kMaxTypeBytes) {
+    return Match::kNo;
+  }
+  return behind == text.size() ? Match::kMaybe : machine_.markers.match_at(in, behind, hit);
 }
 
 bool HarmonyBody::header(Window& in, CallWriter& out) {

@@ -56,7 +56,8 @@ std::string_view find_forgotten_message(std::string_view text, MessageHeader::Pa
   }
   const bool is_word = std::ranges::all_of(text, [](char c) { return c >= 'a' && c <= 'z'; });
   const bool is_cut = text.substr(0, kMarker.size()) == kMarker.substr(0, text.size());
-  return part == MessageHeader::Part::kRest || is_word || is_cut ? std::string_view() : text;
+  const bool is_header = part == MessageHeader::Part::kRest || is_word || text.starts_with(kTo);
+  return is_header || is_cut ? std::string_view() : text;
 }
 
 size_t find_trailing_recipient(std::string_view text, size_t max_bytes) {
