@@ -250,6 +250,11 @@ bool HarmonyBody::header(Window& in, CallWriter& out) {
   const std::string_view text = in.rest().substr(0, hit.offset);
   if (text.size() > kMaxHeaderBytes) {
     out.recovered(Recovery::kTooLarge);
+    const std::string_view message =
+        find_forgotten_message(text.substr(0, kMaxHeaderBytes), part_);  // however it was cut
+    const size_t words = message.empty() ? 0 : static_cast<size_t>(message.data() - text.data());
+    read_header(text.substr(0, words), part_, header_);
+    in.consume(words);
     header_.recipient.clear();
     begin_message(out);
     return true;

@@ -176,6 +176,20 @@ TEST(OutputParser, DropsAValueThatIsTooLargeToHold) {
   EXPECT_EQ(message.content, "after");
 }
 
+TEST(OutputParser, TakesALongHeaderWithoutAMessageMarkerForTheMessage) {
+  const std::string long_text = "{\"a\": \"" + std::string(4 * kMaxCallNameBytes, 'x') + "\"}";
+  const ParserOptions options = options_for("harmony");
+  EXPECT_EQ(parse(options, "<|channel|>final " + long_text + "<|return|>").content, long_text);
+
+  const auto parser = OutputParser::create(options);
+  auto state = parser->make_state();
+  std::string content = feed(*parser, state, "<|channel|>final ").text;
+  for (const char c : long_text) {
+    content += feed(*parser, state, std::string_view(&c, 1)).text;
+  }
+  EXPECT_EQ(content, long_text);
+}
+
 TEST(OutputParser, StopsLookingForUnmarkedCallsAfterManyFalseOnes) {
   const auto parser = OutputParser::create(options_for("pythonic"));
   auto state = parser->make_state();
