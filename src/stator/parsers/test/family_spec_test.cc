@@ -46,11 +46,12 @@ TEST(FamilyRegistry, KnowsTheNamesOfOtherServers) {
       "llama4_pythonic", "longcat", "mimo", "minimax_m2", "minimax_m3", "minicpm5", "mistral",
       "olmo3", "muse_glimmer", "inkling", "llm_jp", "openai", "phi4_mini_json", "pythonic",
       "qwen3_coder", "qwen3_xml", "seed_oss", "step3", "step3p5", "xlam", "gigachat3",
-      "functiongemma", "gemma4", "apertus", "solar_open2", "k2_horizon",
+      "functiongemma", "gemma4", "apertus", "solar_open2", "k2_horizon", "plamo3", "step5",
+      "musespark1x", "qwen3_json",
       // SGLang
       "apertus2509", "muse", "deepseekv3", "deepseekv31", "deepseekv32", "deepseekv4", "glm",
       "gpt-oss", "llama3", "qwen", "qwen25", "spark25", "minimax-m2", "minimax-m3", "trinity",
-      "interns1", "hunyuan", "gigachat35",
+      "interns1", "hunyuan", "gigachat35", "iquest_q1", "nanbeige",
       // Dynamo
       "nemotron_deci", "nemotron_nano", "phi4", "harmony", "deepseek_v3_1", "deepseek_v3_2",
       "deepseek-v4", "gemma-4", "default"};
@@ -63,11 +64,12 @@ TEST(FamilyRegistry, KnowsTheNamesOfOtherServers) {
       "cohere_command4", "ernie45", "gemma4", "glm45", "glm47", "ling3", "openai_gptoss", "granite",
       "holo2", "hunyuan_a13b", "hy_v3", "hy_v4", "kimi_k2", "kimi_k3", "mimo", "minimax_m2",
       "minimax_m2_append_think", "minimax_m3", "mistral", "nemotron_v3", "olmo3", "muse_glimmer",
-      "inkling", "qwen3", "seed_oss", "step3", "step3p5", "solar_open2",
+      "inkling", "qwen3", "seed_oss", "step3", "step3p5", "solar_open2", "step5", "plamo3",
+      "musespark1x", "deepseek_v41",
       // SGLang
       "apertus2509", "muse", "deepseek-r1", "deepseek-v3", "deepseek-v4", "hunyuan", "gpt-oss",
       "kimi", "qwen3-thinking", "minimax", "minimax-append-think", "minimax-m3", "nemotron_3",
-      "interns1",
+      "interns1", "dots", "nanbeige", "gigachat35", "iquest_q1",
       // Dynamo
       "basic", "gpt_oss", "nemotron_deci", "nemotron_nano", "nemotron3", "kimi_k25",
       "minimax_append_think", "gemma-4"};
