@@ -67,15 +67,20 @@ Result<BpeModel> BpeModel::create(const BpeSpec& spec, Alphabet alphabet) {
   model.index_single_bytes();
   if (spec.unk_token) {
     const auto unk = model.find(*spec.unk_token);
-    if (!unk) {
+    if (!unk && !model.knows_every_character()) {
       return Error(Code::kCorrupt,
                    fmt::format("model.unk_token '{}' is not in model.vocab", *spec.unk_token));
     }
-    model.unk_ = *unk;
+    model.unk_ = unk.value_or(kNone);
   }
   STATOR_CHECK(model.index_merges(spec, spellings));
   model.index_whole_pieces();
   return model;
+}
+
+bool BpeModel::knows_every_character() const {
+  return alphabet_ == Alphabet::kBytes ||
+         (byte_fallback_ && std::ranges::find(fallback_ids_, kNone) == fallback_ids_.end());
 }
 
 void BpeModel::index_vocab(const BpeSpec& spec) {
@@ -150,6 +155,7 @@ Status BpeModel::index_merges(const BpeSpec& spec, const Spellings& spellings) {
 
 void BpeModel::index_pairs(std::span<const TokenPairs::Merge> merges) {
   std::vector<TokenTrie::Entry> entries(ids_.begin(), ids_.end());
+  std::erase_if(entries, [](const auto& entry) { return entry.first.empty(); });  // is nowhere
   auto pairs = TokenPairs::create(
       {.entries = entries, .bytes = single_byte_ids_, .merges = merges, .table = merges_});
   if (!pairs) {
@@ -165,7 +171,7 @@ void BpeModel::index_pairs(std::span<const TokenPairs::Merge> merges) {
 void BpeModel::index_whole_pieces() {
   std::vector<PieceTable::Entry> whole;
   for (const auto& [bytes, id] : ids_) {
-    if (!ignore_merges_ && !(byte_bpe_ && byte_bpe_->is_formed(id))) {
+    if (bytes.empty() || (!ignore_merges_ && !(byte_bpe_ && byte_bpe_->is_formed(id)))) {
       continue;
     }
     if (bytes.size() <= PieceTable::kBytesMax) {

@@ -69,7 +69,7 @@ class BpeModel {
   /// An empty vocabulary: everything vanishes.
   BpeModel() = default;
 
-  /// kCorrupt: a merge or the unknown token is not in the vocabulary.
+  /// kCorrupt: a merge is not in the vocabulary, or the unknown token is not and may be needed.
   static Result<BpeModel> create(const BpeSpec& spec, Alphabet alphabet);
 
   /// Appends the ids of one non-empty piece. Never fails: what has no token, no byte fallback and
@@ -110,6 +110,8 @@ class BpeModel {
 
   /// Spelling in the file to id; views of the BpeSpec, for loading only.
   using Spellings = FlatMap<std::string_view, TokenId>;
+  /// No text needs the unknown token.
+  bool knows_every_character() const;
   void index_vocab(const BpeSpec& spec);
   Status index_merges(const BpeSpec& spec, const Spellings& spellings);
   void index_single_bytes();

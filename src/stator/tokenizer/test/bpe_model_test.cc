@@ -5,6 +5,7 @@
 #include "stator/tokenizer/byte_alphabet.h"
 #include "stator/tokenizer/pair_ranks.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -223,6 +224,39 @@ TEST(BpeModel, CutsAtSpaceMarksOnlyIfNoMergeCrossesThem) {
   EXPECT_EQ(make(spec, BpeModel::Alphabet::kCharacters).find_part_end(text, 0), 7);
   spec.merges.emplace_back("a", "▁");
   EXPECT_EQ(make(spec, BpeModel::Alphabet::kCharacters).find_part_end(text, 0), text.size());
+}
+
+TEST(BpeModel, ATokenWithoutTextIsNowhere) {
+  Random random(5);
+  const RandomVocab vocab(random, 20);
+  const BpeModel without = make(vocab.spec(), BpeModel::Alphabet::kBytes);
+  BpeSpec spec = vocab.spec();
+  spec.vocab.emplace_back("", spec.vocab.size());
+  for (const bool ignores_merges : {false, true}) {
+    spec.ignore_merges = ignores_merges;
+    for (const auto alphabet : {BpeModel::Alphabet::kBytes, BpeModel::Alphabet::kCharacters}) {
+      const BpeModel with = make(spec, alphabet);
+      EXPECT_EQ(encode(with, "ab"), encode(without, "ab"));
+      EXPECT_TRUE(with.find("").has_value());
+    }
+  }
+}
+
+TEST(BpeModel, AnUnknownTokenThatNothingNeedsMayBeMissing) {
+  Random random(6);
+  const RandomVocab vocab(random, 0);
+  BpeSpec bytes = vocab.spec();
+  bytes.unk_token = "[UNK]";
+  BpeSpec fallback = bytes;
+  std::deque<std::string> names;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    fallback.vocab.emplace_back(names.emplace_back(fmt::format("<0x{:02X}>", byte)), 256 + byte);
+  }
+  fallback.byte_fallback = true;
+
+  EXPECT_EQ(encode(make(bytes, BpeModel::Alphabet::kBytes), "a").size(), 1U);
+  EXPECT_EQ(encode(make(fallback, BpeModel::Alphabet::kCharacters), "中").size(), 3U);
+  EXPECT_FALSE(BpeModel::create(bytes, BpeModel::Alphabet::kCharacters).has_value());
 }
 
 TEST(BpeModel, RefusesMergesAndUnknownTokensOutsideOfTheVocabulary) {
