@@ -15,7 +15,7 @@ namespace stator::tokenizer {
 
 Status ByteVocabulary::add(std::string_view base64, uint64_t id) {
   const auto bytes = decode_base64(base64);
-  if (!bytes || bytes->empty()) {
+  if (!bytes || base64.empty()) {  // "=" is a token without bytes: Whisper's file has one
     return Error(Code::kCorrupt, fmt::format("'{}' is not the base64 of a token", base64));
   }
   if (id > kMaxTokenId) {

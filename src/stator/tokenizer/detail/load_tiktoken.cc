@@ -33,6 +33,7 @@ constexpr SpecialToken kCl100kSpecials[] = {{"<|endoftext|>", 100257},
                                             {"<|endofprompt|>", 100276}};
 constexpr SpecialToken kO200kSpecials[] = {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}};
 constexpr SpecialToken kGpt2Specials[] = {{"<|endoftext|>", 50256}};
+constexpr SpecialToken kWhisperSpecials[] = {{"<|endoftext|>", 50257}};
 constexpr SpecialToken kQwenSpecials[] = {
     {"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}};
 
@@ -42,6 +43,7 @@ constexpr Family kQwen1{
 constexpr Family kO200k{.vocab_size = 199998, .split = kO200kSplit, .specials = kO200kSpecials};
 constexpr Family kCl100k{.vocab_size = 100256, .split = kCl100kSplit, .specials = kCl100kSpecials};
 constexpr Family kR50k{.vocab_size = 50256, .split = kGpt2Split, .specials = kGpt2Specials};
+constexpr Family kWhisper{.vocab_size = 50257, .split = kGpt2Split, .specials = kWhisperSpecials};
 constexpr Family kP50k{.vocab_size = 50280, .split = kGpt2Split, .specials = kGpt2Specials};
 constexpr Family kUnknown{.vocab_size = 0, .split = kCl100kSplit};
 
@@ -53,7 +55,7 @@ const Family& find_family(std::string_view model_type, size_t vocab_size) {
   if (model_type == "qwen") {
     return kQwen1;
   }
-  for (const Family* family : {&kKimi, &kQwen1, &kO200k, &kCl100k, &kR50k, &kP50k}) {
+  for (const Family* family : {&kKimi, &kQwen1, &kO200k, &kCl100k, &kR50k, &kWhisper, &kP50k}) {
     if (family->vocab_size == vocab_size) {
       return *family;
     }

@@ -87,6 +87,13 @@ TEST(TiktokenFile, QwenComposesText) {
   EXPECT_EQ(tokenizer->find("<|im_start|>"), 151644U);
 }
 
+TEST(TiktokenFile, ATokenMayHaveNoBytes) {
+  const auto tokenizer = load(test::tiktoken_file({"ab"}) + "= 257\n");
+
+  EXPECT_THAT(ids_of(*tokenizer, "abc"), ElementsAre(256, 'c'));
+  EXPECT_EQ(tokenizer->decode(std::vector<TokenId>{256, 257, 'c'}, SkipSpecial::kNo), "abc");
+}
+
 TEST(TiktokenFile, NamesTheBrokenLine) {
   const std::string good = test::tiktoken_file({});
 
