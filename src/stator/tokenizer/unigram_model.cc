@@ -15,6 +15,11 @@ namespace {
 constexpr double kUnkPenalty = 10.0;
 constexpr uint32_t kUnreached = UINT32_MAX;
 
+double to_single_precision(double value) {
+  constexpr double kMax = std::numeric_limits<float>::max();
+  return static_cast<double>(static_cast<float>(std::clamp(value, -kMax, kMax)));
+}
+
 }  // namespace
 
 Result<UnigramModel> UnigramModel::create(const UnigramSpec& spec) {
@@ -34,6 +39,10 @@ Result<UnigramModel> UnigramModel::create(const UnigramSpec& spec) {
   model.unk_score_ = spec.unk_score.value_or(least - kUnkPenalty);
   model.unk_ = spec.unk.value_or(kNone);
   model.byte_fallback_ = spec.byte_fallback;
+  model.is_sentencepiece_ = spec.is_sentencepiece;
+  for (const TokenId id : spec.absent) {
+    model.scores_[id] = kAbsent;
+  }
   model.trie_ = ByteTrie(spec.vocab);
   for (size_t byte = 0; byte < model.fallback_ids_.size(); ++byte) {
     model.fallback_ids_[byte] = model.find(fmt::format("<0x{:02X}>", byte)).value_or(kNone);
@@ -58,7 +67,8 @@ Status UnigramModel::find_best(std::string_view piece, UnigramScratch& scratch) 
   scratch.best.assign(piece.size() + 1, {0, kUnreached, kNone});
   const auto offer = [&](size_t begin, size_t end, double score, TokenId id) {
     UnigramScratch::Best& best = scratch.best[end];
-    const double total = score + scratch.best[begin].score;
+    const double sum = score + scratch.best[begin].score;
+    const double total = is_sentencepiece_ ? to_single_precision(sum) : sum;
     if (best.begin == kUnreached || total > best.score) {
       best = {total, static_cast<uint32_t>(begin), id};
     }
@@ -72,7 +82,8 @@ Status UnigramModel::find_best(std::string_view piece, UnigramScratch& scratch) 
       if (node == ByteTrie::kNoNode) {
         break;
       }
-      if (const TokenId id = trie_.value(node); id != ByteTrie::kNoValue) {
+      if (const TokenId id = trie_.value(node);
+          id != ByteTrie::kNoValue && scores_[id] != kAbsent) {
         offer(begin, end, scores_[id], id);
         is_known = is_known || end == next;
       }
@@ -120,7 +131,7 @@ Status UnigramModel::encode(std::string_view piece, UnigramScratch& scratch,
 }
 
 void UnigramModel::append_unknown(std::string_view stretch, std::vector<TokenId>& out) const {
-  if (const auto id = find(stretch)) {
+  if (const auto id = is_sentencepiece_ ? std::nullopt : find(stretch)) {
     out.push_back(*id);
     return;
   }

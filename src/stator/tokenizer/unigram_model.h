@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,11 @@ struct UnigramSpec {
   std::optional<TokenId> unk;
   std::optional<double> unk_score;  ///< of an unknown character; if absent, the least score less 10
   bool byte_fallback = false;       ///< stretches of unknown characters become "<0xNN>" tokens
+  std::vector<TokenId> absent;      ///< entries that stand for no text: control tokens
+  /// SentencePiece's own arithmetic, where `tokenizers` differs from it: totals are kept in single
+  /// precision, which decides between ways of equal score, and a stretch of unknown characters that
+  /// spells an entry ("<s>") is unknown all the same.
+  bool is_sentencepiece = false;
 };
 
 /// Working memory of one thread; reused between pieces. 16 bytes per byte of the longest piece.
@@ -51,16 +57,18 @@ class UnigramModel {
 
  private:
   static constexpr TokenId kNone = UINT32_MAX;
+  static constexpr double kAbsent = -std::numeric_limits<double>::infinity();
 
   UnigramModel() = default;
   Status find_best(std::string_view piece, UnigramScratch& scratch) const;
   void append_unknown(std::string_view stretch, std::vector<TokenId>& out) const;
 
   ByteTrie trie_;
-  std::vector<double> scores_;  // by id
+  std::vector<double> scores_;  // by id; kAbsent: stands for no text
   double unk_score_ = 0;
   TokenId unk_ = kNone;
   bool byte_fallback_ = false;
+  bool is_sentencepiece_ = false;
   std::array<TokenId, 256> fallback_ids_{};  // "<0xNN>"; kNone where there is none
 };
 

@@ -142,7 +142,7 @@ PipelineResult load_sentencepiece(std::string_view file) {
   SentencePieceVocabulary vocabulary;
   vocabulary.is_bpe = false;
   vocabulary.collapses_spaces = true;  // the format's default
-  vocabulary.cuts_at_user_defined = false;
+  vocabulary.is_model_file = true;
   for (Message message(file); !message.at_end();) {
     STATOR_TRY(const Field field, message.next());
     if (field.number == 1) {

@@ -19,7 +19,8 @@ namespace {
 using Piece = SentencePieceVocabulary::Piece;
 using Type = SentencePieceVocabulary::PieceType;
 
-constexpr double kUnkPenalty = 10.0;
+constexpr float kUnkPenalty = 10;
+constexpr float kUserDefinedPenalty = 0.1F;
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 Status check(const SentencePieceVocabulary& vocabulary) {
@@ -83,32 +84,45 @@ BpeSpec make_bpe(const std::vector<Piece>& pieces) {
   return spec;
 }
 
-UnigramSpec make_unigram(const std::vector<Piece>& pieces) {
+/// Of the file that SentencePiece wrote, what its own library makes; of a GGUF file, what llama.cpp
+/// does: unused pieces are text there, and user-defined ones are added tokens.
+UnigramSpec make_unigram(const SentencePieceVocabulary& vocabulary) {
   UnigramSpec spec;
-  spec.byte_fallback = has_bytes(pieces);
-  double least = std::numeric_limits<float>::max();
-  for (const Piece& piece : pieces) {
+  spec.byte_fallback = has_bytes(vocabulary.pieces);
+  spec.is_sentencepiece = vocabulary.is_model_file;
+  float least = std::numeric_limits<float>::max();
+  float most = std::numeric_limits<float>::min();
+  for (const Piece& piece : vocabulary.pieces) {
     if (piece.type == Type::kNormal) {
-      least = std::min(least, static_cast<double>(piece.score));
+      least = std::min(least, piece.score);
+      most = std::max(most, piece.score);
     }
   }
-  spec.unk_score = least - kUnkPenalty;
-  const double never = *spec.unk_score - 1e6;  // names of bytes and control tokens are no text
-  for (size_t id = 0; id < pieces.size(); ++id) {
-    const Piece& piece = pieces[id];
+  spec.unk_score = static_cast<double>(least - kUnkPenalty);
+  for (size_t id = 0; id < vocabulary.pieces.size(); ++id) {
+    const Piece& piece = vocabulary.pieces[id];
     if (piece.type == Type::kUnknown) {
       spec.unk = static_cast<TokenId>(id);
     }
-    double score = piece.type == Type::kUserDefined ? 0.0 : static_cast<double>(piece.score);
+    if (!is_mergeable(piece) || (vocabulary.is_model_file && piece.type == Type::kUnused)) {
+      spec.absent.push_back(static_cast<TokenId>(id));
+    }
     spec.vocab.emplace_back(piece.text, static_cast<TokenId>(id));
-    spec.scores.push_back(is_mergeable(piece) ? score : never);
+    if (piece.type != Type::kUserDefined) {
+      spec.scores.push_back(static_cast<double>(piece.score));
+    } else if (vocabulary.is_model_file) {
+      const float bonus = static_cast<float>(piece.text.size()) * most;
+      spec.scores.push_back(static_cast<double>(bonus - kUserDefinedPenalty));
+    } else {
+      spec.scores.push_back(0);
+    }
   }
   return spec;
 }
 
 Status add_normalizer(const SentencePieceVocabulary& vocabulary, Normalizer& normalizer) {
   Normalizer::SentencePiece step{std::nullopt, vocabulary.adds_prefix, vocabulary.collapses_spaces};
-  if (!vocabulary.cuts_at_user_defined) {
+  if (vocabulary.is_model_file) {
     std::vector<std::pair<std::string_view, uint32_t>> kept;
     for (const Piece& piece : vocabulary.pieces) {
       if (piece.type == Type::kUserDefined) {
@@ -140,7 +154,7 @@ PipelineResult make_pipeline(const SentencePieceVocabulary& vocabulary) {
   if (vocabulary.is_bpe) {
     parts.model = make_bpe(vocabulary.pieces);
   } else {
-    parts.model = make_unigram(vocabulary.pieces);
+    parts.model = make_unigram(vocabulary);
   }
   STATOR_CHECK(add_normalizer(vocabulary, parts.normalizer));
   parts.decoder.steps = {Decoder::Replace{std::string(kSpaceMark), " "}, Decoder::ByteFallback{}};
@@ -148,8 +162,11 @@ PipelineResult make_pipeline(const SentencePieceVocabulary& vocabulary) {
   parts.post_processor = {vocabulary.before, vocabulary.after};
   for (size_t id = 0; id < vocabulary.pieces.size(); ++id) {
     const Piece& piece = vocabulary.pieces[id];
+    if (vocabulary.is_model_file && !vocabulary.is_bpe && piece.type == Type::kUserDefined) {
+      continue;  // the model finds it, by its score
+    }
     if (auto token = as_added_token(piece, static_cast<TokenId>(id))) {
-      token->normalized = !vocabulary.cuts_at_user_defined && piece.type == Type::kUserDefined;
+      token->normalized = vocabulary.is_model_file && piece.type == Type::kUserDefined;
       parts.added_tokens.push_back(*std::move(token));
     }
   }

@@ -32,8 +32,10 @@ struct SentencePieceVocabulary {
   std::string_view charsmap;  ///< empty: text stays as it is
   bool adds_prefix = true;
   bool collapses_spaces = false;
-  bool cuts_at_user_defined = true;  ///< before normalizing; else they are found after it
-  std::vector<TokenId> before;       ///< ids that surround a text (BOS, EOS)
+  /// SentencePiece's own file: its pieces count as its library counts them, and user-defined ones
+  /// are found after normalizing; else before.
+  bool is_model_file = false;
+  std::vector<TokenId> before;  ///< ids that surround a text (BOS, EOS)
   std::vector<TokenId> after;
   uint64_t fingerprint = 0;
 };

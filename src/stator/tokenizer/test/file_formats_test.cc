@@ -325,6 +325,8 @@ TEST(SentencePieceModel, UnigramCollapsesSpacesAndAddsOne) {
   EXPECT_THAT(ids_of(*tokenizer, "  a   b  "), ElementsAre(6, 3, 5));
   EXPECT_THAT(ids_of(*tokenizer, "ab<tool>"), ElementsAre(3, 7, 8));
   EXPECT_THAT(ids_of(*tokenizer, "xyz"), ElementsAre(3, 0));
+  EXPECT_THAT(ids_of(*tokenizer, "<s>", {.special_tokens = SpecialTokens::kAsText}),
+              ElementsAre(3, 0));  // the name of a control token is no text of it
 }
 
 TEST(SentencePieceModel, BpeMergesByScore) {

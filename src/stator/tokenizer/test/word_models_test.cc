@@ -70,6 +70,42 @@ TEST(UnigramModel, AnEarlierStartWinsTies) {
   EXPECT_THAT(encode(*model, "ab"), ElementsAre(2));
 }
 
+TEST(UnigramModel, SentencePieceItselfAddsInSinglePrecision) {
+  UnigramSpec spec = {.vocab = {{"<unk>", 0}, {"a", 1}, {"aa", 2}},
+                      .scores = {0, static_cast<double>(-4.1F), static_cast<double>(-8.2F)},
+                      .unk = 0};
+  const auto of_reference = UnigramModel::create(spec);
+  spec.is_sentencepiece = true;
+  const auto of_sentencepiece = UnigramModel::create(spec);
+
+  // Rounding decides between four ways of equal score.
+  EXPECT_THAT(encode(*of_reference, "aaaaaaa"), ElementsAre(1, 2, 2, 2));
+  EXPECT_THAT(encode(*of_sentencepiece, "aaaaaaa"), ElementsAre(2, 2, 2, 1));
+}
+
+TEST(UnigramModel, SentencePieceItselfLeavesUnknownTextUnknown) {
+  UnigramSpec spec = unigram();
+  spec.vocab.emplace_back("xy", 5);
+  spec.scores.push_back(-100);
+  spec.unk_score = -10;  // so that two unknown characters are likelier
+  const auto of_reference = UnigramModel::create(spec);
+  spec.is_sentencepiece = true;
+  const auto of_sentencepiece = UnigramModel::create(spec);
+
+  EXPECT_THAT(encode(*of_reference, "axy"), ElementsAre(1, 5));
+  EXPECT_THAT(encode(*of_sentencepiece, "axy"), ElementsAre(1, 0));
+}
+
+TEST(UnigramModel, AbsentEntriesAreInNoText) {
+  UnigramSpec spec = unigram();
+  spec.absent = {4};
+  spec.is_sentencepiece = true;
+  const auto model = UnigramModel::create(spec);
+
+  EXPECT_THAT(encode(*model, "aé"), ElementsAre(1, 0));
+  EXPECT_EQ(model->find("é"), 4U);
+}
+
 TEST(UnigramModel, WithoutAnUnknownTokenUnknownTextIsAnError) {
   UnigramSpec spec = unigram();
   spec.unk.reset();
