@@ -36,10 +36,14 @@ constexpr SpecialToken kGpt2Specials[] = {{"<|endoftext|>", 50256}};
 constexpr SpecialToken kWhisperSpecials[] = {{"<|endoftext|>", 50257}};
 constexpr SpecialToken kQwenSpecials[] = {
     {"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}};
+constexpr SpecialToken kQwen35Specials[] = {
+    {"<|endoftext|>", 248044}, {"<|im_start|>", 248045}, {"<|im_end|>", 248046}};
 
 constexpr Family kKimi{.vocab_size = 163584, .split = kKimiK2Split, .reserved_specials = 256};
 constexpr Family kQwen1{
     .vocab_size = 151643, .split = kQwen2Split, .composes = true, .specials = kQwenSpecials};
+constexpr Family kQwen35{
+    .vocab_size = 248044, .split = kQwen35Split, .composes = true, .specials = kQwen35Specials};
 constexpr Family kO200k{.vocab_size = 199998, .split = kO200kSplit, .specials = kO200kSpecials};
 constexpr Family kCl100k{.vocab_size = 100256, .split = kCl100kSplit, .specials = kCl100kSpecials};
 constexpr Family kR50k{.vocab_size = 50256, .split = kGpt2Split, .specials = kGpt2Specials};
@@ -55,7 +59,8 @@ const Family& find_family(std::string_view model_type, size_t vocab_size) {
   if (model_type == "qwen") {
     return kQwen1;
   }
-  for (const Family* family : {&kKimi, &kQwen1, &kO200k, &kCl100k, &kR50k, &kWhisper, &kP50k}) {
+  for (const Family* family :
+       {&kKimi, &kQwen1, &kQwen35, &kO200k, &kCl100k, &kR50k, &kWhisper, &kP50k}) {
     if (family->vocab_size == vocab_size) {
       return *family;
     }
