@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <vector>
 
 namespace stator::tokenizer {
@@ -60,20 +61,26 @@ std::vector<fs::path> find_by_ending(const fs::path& folder, std::string_view en
   return found;
 }
 
+/// The first of `names` that `folder` has; empty if it has none.
+fs::path find_by_name(const fs::path& folder, std::initializer_list<std::string_view> names) {
+  std::error_code ignored;
+  const auto* found = std::ranges::find_if(
+      names, [&](std::string_view name) { return fs::exists(folder / name, ignored); });
+  return found == names.end() ? fs::path() : folder / *found;
+}
+
 /// The vocabulary file of a model folder; empty if there is none.
 fs::path choose_file(const fs::path& folder) {
-  std::error_code ignored;
-  for (const std::string_view name : {"tokenizer.json", "tekken.json", "tiktoken.model"}) {
-    if (fs::exists(folder / name, ignored)) {
-      return folder / name;
-    }
+  if (auto path = find_by_name(folder, {"tokenizer.json", "tekken.json", "tiktoken.model"});
+      !path.empty()) {
+    return path;
   }
   for (const std::string_view ending : {".tiktoken", ".gguf"}) {
     if (const auto files = find_by_ending(folder, ending); !files.empty()) {
       return files.front();
     }
   }
-  return fs::exists(folder / "tokenizer.model", ignored) ? folder / "tokenizer.model" : fs::path();
+  return find_by_name(folder, {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"});
 }
 
 /// tekken.json has the fields "config" and "vocab", tokenizer.json has "model".

@@ -398,6 +398,8 @@ TEST_F(ModelFolder, PrefersTheRicherFormat) {
   };
 
   EXPECT_EQ(vocab_size(), 0U);
+  write("spiece.model", sentencepiece_file(1).bytes());
+  EXPECT_NE(vocab_size(), 0U);
   write("model.gguf", sentencepiece_gguf("llama").bytes());
   EXPECT_EQ(vocab_size(), 265U);
   write("x.tiktoken", test::tiktoken_file({}));
