@@ -88,7 +88,8 @@ std::optional<KnownSplit> find_scanner(std::span<const std::string_view> express
 }
 
 std::span<const std::string_view> expressions_of(ScannerFamily family) {
-  return std::ranges::find(kRows, family, &Row::family)->expressions;
+  const auto* row = std::ranges::find(kRows, family, &Row::family);
+  return row == kRows.end() ? std::span<const std::string_view>() : row->expressions;
 }
 
 std::span<const std::span<const std::string_view>> known_sequences() {

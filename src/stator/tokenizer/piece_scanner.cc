@@ -19,12 +19,13 @@ struct BlockRules {
   };
   Contractions contractions;
   bool digits_in_threes = false;
-  bool lines = true;          // line breaks end runs of white space, one symbol may lead a word
-  bool cased = false;         // words end before a capital that follows a small letter
-  bool slash = false;         // '/' goes on with the line breaks after symbols
-  bool digits_apart = false;  // digits are cut out first, so that they end runs of white space
-  bool tail = true;           // line breaks go on with the symbols before them
-  bool controls = true;       // control characters are symbols
+  bool lines = true;           // line breaks end runs of white space, one symbol may lead a word
+  bool cased = false;          // words end before a capital that follows a small letter
+  bool slash = false;          // '/' goes on with the line breaks after symbols
+  bool digits_apart = false;   // digits are cut out first, so that they end runs of white space
+  bool tail = true;            // line breaks go on with the symbols before them
+  bool controls = true;        // control characters are symbols
+  bool symbols_apart = false;  // symbols are set apart first, so that they end runs of white space
 };
 
 /// The masks cut off before the first byte that the rules say nothing about, and what follows from
@@ -193,14 +194,23 @@ uint64_t find_starts_with_lines(const Block& block, const char* text) {
 /// The expression of GPT-2.
 template <BlockRules kRules>
 uint64_t find_starts_without_lines(const Block& block, const char* text) {
+  using Contractions = BlockRules::Contractions;
   const uint64_t blank = block.blank;
   uint64_t starts = block.letter & ~((block.letter | blank) << 1);
-  starts |= kRules.digits_apart ? block.digit : block.digit & ~((block.digit | blank) << 1);
-  const uint64_t symbols = block.symbol & ~((block.symbol | blank) << 1);
+  if constexpr (kRules.digits_in_threes) {
+    starts |= starts_of_threes(block.digit);
+  } else {
+    starts |= kRules.digits_apart ? block.digit : block.digit & ~((block.digit | blank) << 1);
+  }
+  const uint64_t leads_symbols = kRules.symbols_apart ? 0 : blank;
+  const uint64_t symbols = block.symbol & ~((block.symbol | leads_symbols) << 1);
   starts |= symbols;
-  const uint64_t goes_on = kRules.digits_apart ? block.space | block.digit : block.space;
+  uint64_t goes_on = block.space;
+  goes_on |= kRules.digits_apart ? block.digit : 0;
+  goes_on |= kRules.symbols_apart ? block.symbol : 0;
   starts |= block.space & ~((block.space << 1) & (goes_on >> 1));
-  const uint64_t quotes = block.quote & symbols & (block.letter >> 1);
+  const uint64_t quotes =
+      kRules.contractions == Contractions::kNone ? 0 : block.quote & symbols & (block.letter >> 1);
   if (quotes != 0) {
     // A contraction may reach behind the block.
     const uint64_t known = below(block.bytes < 3 ? 0 : block.bytes - 2);
@@ -269,6 +279,7 @@ uint32_t letters_of(ScannerFamily family) {
     case ScannerFamily::kDeepseekCoder:
     case ScannerFamily::kFalcon:
     case ScannerFamily::kSigns:
+    case ScannerFamily::kFalconBytes:
       break;
   }
   return 0;
@@ -326,6 +337,12 @@ PieceScanner::FindStarts PieceScanner::starts_of(ScannerFamily family) {
                                     .controls = false}>;
     case ScannerFamily::kSeedCoder:
       return find_starts<BlockRules{.contractions = Contractions::kFirst, .tail = false}>;
+    case ScannerFamily::kFalconBytes:
+      return find_starts<BlockRules{.contractions = Contractions::kNone,
+                                    .digits_in_threes = true,
+                                    .lines = false,
+                                    .controls = false,
+                                    .symbols_apart = true}>;
     case ScannerFamily::kDeepseekCoder:
     case ScannerFamily::kFalcon:
     case ScannerFamily::kSigns:

@@ -3,6 +3,8 @@
 
 #include "stator/tokenizer/unicode.h"
 
+#include <algorithm>
+
 namespace stator::tokenizer {
 namespace {
 
@@ -371,6 +373,54 @@ size_t scan_falcon(std::string_view text, size_t at) {
   return cursor.at() - (cuts ? digits : 0);
 }
 
+/// Runs of what the Punctuation pre-tokenizer splits on are set apart.
+struct PunctuationStretch {
+  bool apart;
+  bool ends(const UnicodeTable&, CodePoint, uint32_t flags) const {
+    return ((flags & kPunctuationSplit) != 0) != apart;
+  }
+};
+
+/// A number in the byte alphabet, which has ² ³ ¹ ¼ ½ ¾ for six of the bytes that are not ASCII.
+bool is_number_byte(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return (byte >= '0' && byte <= '9') || byte == 0xB2 || byte == 0xB3 || byte == 0xB9 ||
+         (byte >= 0xBC && byte <= 0xBE);
+}
+
+bool starts_three_digits(std::string_view text, size_t at) {
+  const std::string_view three = text.substr(at, 3);
+  return three.size() == 3 &&
+         std::ranges::all_of(three, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// Punctuation, GPT-2's expression, then runs of numbers and last three digits at a time are cut
+/// out, the last two from bytes instead of characters. What a run of characters goes on with is
+/// told by any of them, so that a piece may start within one.
+size_t scan_falcon_bytes(std::string_view text, size_t at) {
+  constexpr uint32_t kRuns = kLetter | kNumber | kSpace;
+  const size_t start = previous_boundary(text, at + 1);
+  const uint32_t flags = UnicodeTable::get().flags(decode_at(text, start).value);
+  Cursor cursor(text, start, PunctuationStretch{(flags & kPunctuationSplit) != 0});
+  if (cursor.is_byte(' ') && cursor.next().is_not(kSpace)) {
+    cursor.advance();
+  } else if (cursor.is(kSpace)) {
+    return scan_space(text, cursor);  // no white space has a number among its bytes
+  }
+  const uint32_t run = cursor.flags() & kRuns;
+  const bool numbers = is_number_byte(text[at]);
+  size_t end = at;
+  do {
+    cursor.advance();
+    for (; end < cursor.at(); ++end) {
+      if (is_number_byte(text[end]) != numbers || (numbers && starts_three_digits(text, end))) {
+        return end > at ? end : at + 3;
+      }
+    }
+  } while (!cursor.done() && (cursor.flags() & kRuns) == run);
+  return end;
+}
+
 /// Numbers are cut out and stretches of some script set apart, whatever they hold.
 template <bool (*kIsApart)(char32_t), uint32_t kCut>
 struct Stretch {
@@ -499,6 +549,8 @@ size_t scan_piece(ScannerFamily family, std::string_view text, size_t at) {
       return scan_falcon<false, Numbers::kApart>(text, at);
     case ScannerFamily::kSeedCoder:
       return scan_cl100k(text, at, {kLetter, kSpace | kLetter | kNumber, 1, SymbolTail::kNone});
+    case ScannerFamily::kFalconBytes:
+      return scan_falcon_bytes(text, at);
   }
   return text.size();
 }

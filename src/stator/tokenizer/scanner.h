@@ -24,6 +24,7 @@ enum class ScannerFamily : uint8_t {
   kSeedCoder,      ///< qwen2 whose line breaks do not go with the symbols before them
   kFalcon,         ///< Falcon: runs of signs cut out first, digits by threes last
   kSigns,          ///< llama.cpp's default: Falcon's with all numbers apart
+  kFalconBytes,    ///< Falcon's tokenizer.json: pieces may end within a character
 };
 
 /// What a scanner stands for.
@@ -36,7 +37,7 @@ struct KnownSplit {
 /// letter. A single expression that has a scanner matches every text without gaps.
 std::optional<KnownSplit> find_scanner(std::span<const std::string_view> expressions);
 
-/// What the scanner of `family` stands for, as published.
+/// What the scanner of `family` stands for, as published; nothing if that is more than expressions.
 std::span<const std::string_view> expressions_of(ScannerFamily family);
 
 /// All that have different published spellings, for tests: sequences of expressions.

@@ -46,6 +46,7 @@ TextCuts cuts_of(ScannerFamily family) {
   switch (family) {
     case ScannerFamily::kGpt2:
     case ScannerFamily::kStarcoder:
+    case ScannerFamily::kFalconBytes:
       return {.before_spaces = true, .after_lines = false};
     case ScannerFamily::kCl100k:
     case ScannerFamily::kQwen2:

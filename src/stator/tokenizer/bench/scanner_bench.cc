@@ -5,6 +5,7 @@
 #include "stator/core/assert.h"
 #include "stator/tokenizer/piece_scanner.h"
 #include "stator/tokenizer/pre_tokenizer.h"
+#include "stator/tokenizer/unicode.h"
 
 #include <benchmark/benchmark.h>
 
@@ -51,13 +52,13 @@ void scan(benchmark::State& state, ScannerFamily family) {
   state.counters["pieces"] = static_cast<double>(pieces);
 }
 
-void split_by_expressions(benchmark::State& state, ScannerFamily family) {
-  PreTokenizer pre_tokenizer;
-  for (const std::string_view expression : expressions_of(family)) {
-    auto regex = Regex::compile(expression);
-    STATOR_ASSERT(regex.has_value(), "the published expression compiles");
-    pre_tokenizer.steps.emplace_back(PreTokenizer::Split{*std::move(regex)});
-  }
+PreTokenizer::Split split_by(std::string_view expression) {
+  auto regex = Regex::compile(expression);
+  STATOR_ASSERT(regex.has_value(), "the published expression compiles");
+  return {*std::move(regex)};
+}
+
+void split(benchmark::State& state, const PreTokenizer& pre_tokenizer) {
   Pieces pieces;
   for (auto _ : state) {
     STATOR_ASSERT(pre_tokenize(pre_tokenizer, g_text, TextStart::kYes, pieces).has_value(),
@@ -65,6 +66,23 @@ void split_by_expressions(benchmark::State& state, ScannerFamily family) {
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * g_text.size()));
   state.counters["pieces"] = static_cast<double>(pieces.ranges.size());
+}
+
+void split_by_expressions(benchmark::State& state, ScannerFamily family) {
+  PreTokenizer pre_tokenizer;
+  for (const std::string_view expression : expressions_of(family)) {
+    pre_tokenizer.steps.emplace_back(split_by(expression));
+  }
+  split(state, pre_tokenizer);
+}
+
+void split_by_falcon_steps(benchmark::State& state) {
+  using Split = PreTokenizer::Split;
+  constexpr auto kContiguous = PreTokenizer::Behavior::kContiguous;
+  split(state,
+        {{Split{PreTokenizer::SplitClass{kPunctuationSplit}, kContiguous},
+          PreTokenizer::Scan{ScannerFamily::kGpt2}, PreTokenizer::MapBytes{},
+          Split{PreTokenizer::SplitClass{kDigit}, kContiguous}, split_by("[0-9][0-9][0-9]")}});
 }
 
 BENCHMARK_CAPTURE(scan, gpt2, ScannerFamily::kGpt2);
@@ -77,6 +95,7 @@ BENCHMARK_CAPTURE(scan, deepseek_coder, ScannerFamily::kDeepseekCoder);
 BENCHMARK_CAPTURE(scan, seed_coder, ScannerFamily::kSeedCoder);
 BENCHMARK_CAPTURE(scan, falcon, ScannerFamily::kFalcon);
 BENCHMARK_CAPTURE(scan, signs, ScannerFamily::kSigns);
+BENCHMARK_CAPTURE(scan, falcon_bytes, ScannerFamily::kFalconBytes);
 BENCHMARK_CAPTURE(split_by_expressions, cl100k, ScannerFamily::kCl100k);
 BENCHMARK_CAPTURE(split_by_expressions, starcoder, ScannerFamily::kStarcoder);
 BENCHMARK_CAPTURE(split_by_expressions, deepseek3, ScannerFamily::kDeepseek3);
@@ -84,6 +103,7 @@ BENCHMARK_CAPTURE(split_by_expressions, deepseek_coder, ScannerFamily::kDeepseek
 BENCHMARK_CAPTURE(split_by_expressions, seed_coder, ScannerFamily::kSeedCoder);
 BENCHMARK_CAPTURE(split_by_expressions, falcon, ScannerFamily::kFalcon);
 BENCHMARK_CAPTURE(split_by_expressions, signs, ScannerFamily::kSigns);
+BENCHMARK(split_by_falcon_steps);
 
 }  // namespace
 }  // namespace stator::tokenizer

@@ -7,8 +7,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace stator::tokenizer {
 namespace {
@@ -201,6 +203,44 @@ Status load_into(Json step, int nesting, SplitCollector& splits) {
   return splits.add(std::move(loaded));
 }
 
+template <uint32_t kClass>
+bool keeps_runs_of(const PreTokenizer::Step& step) {
+  const auto* split = std::get_if<PreTokenizer::Split>(&step);
+  const auto* one = split ? std::get_if<PreTokenizer::SplitClass>(&split->pattern) : nullptr;
+  return one != nullptr && one->unicode_classes == kClass && !split->invert &&
+         split->behavior == Behavior::kContiguous;
+}
+
+bool scans_as_gpt2(const PreTokenizer::Step& step) {
+  const auto* scan = std::get_if<PreTokenizer::Scan>(&step);
+  return scan != nullptr && scan->family == ScannerFamily::kGpt2;
+}
+
+bool maps_bytes(const PreTokenizer::Step& step) {
+  return std::holds_alternative<PreTokenizer::MapBytes>(step);
+}
+
+bool isolates_three_digits(const PreTokenizer::Step& step) {
+  const auto* split = std::get_if<PreTokenizer::Split>(&step);
+  const auto* regex = split ? std::get_if<Regex>(&split->pattern) : nullptr;
+  return regex != nullptr && regex->pattern() == "[0-9][0-9][0-9]" && !split->invert &&
+         split->behavior == Behavior::kIsolated;
+}
+
+/// Falcon's file has the byte alphabet in the middle: there one scanner stands for all the steps.
+void put_scanner_of_bytes(std::vector<PreTokenizer::Step>& steps) {
+  using Is = bool (*)(const PreTokenizer::Step&);
+  constexpr Is kFalcon[] = {keeps_runs_of<kPunctuationSplit>, scans_as_gpt2, maps_bytes,
+                            keeps_runs_of<kDigit>, isolates_three_digits};
+  const auto found = std::ranges::search(
+      steps, kFalcon, [](const PreTokenizer::Step& step, Is is) { return is(step); });
+  if (!found.empty()) {
+    found.front() = PreTokenizer::Scan{ScannerFamily::kFalconBytes};
+    found[1] = PreTokenizer::MapBytes{};
+    steps.erase(found.begin() + 2, found.end());
+  }
+}
+
 }  // namespace
 
 Result<PreTokenizer> load_pre_tokenizer(Json root) {
@@ -209,6 +249,7 @@ Result<PreTokenizer> load_pre_tokenizer(Json root) {
     SplitCollector splits(pre_tokenizer);
     STATOR_CHECK(load_into(*step, 0, splits));
     STATOR_CHECK(splits.flush());
+    put_scanner_of_bytes(pre_tokenizer.steps);
   }
   return pre_tokenizer;
 }

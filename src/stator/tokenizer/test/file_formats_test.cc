@@ -2,6 +2,7 @@
 // Vocabulary files other than tokenizer.json: what they are read as, and every way in which they
 // can be broken.
 #include "stator/tokenizer/gguf_chat.h"
+#include "stator/tokenizer/pipeline.h"
 #include "stator/tokenizer/test/golden_files.h"
 #include "stator/tokenizer/test/vocabulary_files.h"
 #include "stator/tokenizer/tokenizer.h"
@@ -191,6 +192,19 @@ TEST(GgufFile, EveryKnownSplitCompiles) {
     ASSERT_NE(tokenizer, nullptr);
     const std::string text = "It's 1234 ab\n\n  中文 größe?!  x";
     EXPECT_EQ(tokenizer->decode(ids_of(*tokenizer, text), SkipSpecial::kNo), text);
+  }
+}
+
+TEST(GgufFile, SplitsRunAsScannersButForOne) {
+  for (const char* name :
+       {"default", "deepseek-coder", "deepseek-v3", "falcon", "starcoder", "superbpe"}) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = load(byte_level_gguf(name).bytes());
+    ASSERT_NE(tokenizer, nullptr);
+    const auto& steps = tokenizer->pipeline().pre_tokenizer.steps;
+    const bool is_scanner =
+        steps.size() == 1 && std::holds_alternative<PreTokenizer::Scan>(steps.front());
+    EXPECT_EQ(is_scanner, std::string_view(name) != "superbpe");
   }
 }
 

@@ -13,11 +13,11 @@ namespace stator::tokenizer {
 namespace {
 
 constexpr ScannerFamily kFamilies[] = {
-    ScannerFamily::kGpt2,          ScannerFamily::kCl100k,    ScannerFamily::kQwen2,
-    ScannerFamily::kQwen35,        ScannerFamily::kO200k,     ScannerFamily::kTekken,
-    ScannerFamily::kKimiK2,        ScannerFamily::kStarcoder, ScannerFamily::kDeepseek3,
-    ScannerFamily::kDeepseekCoder, ScannerFamily::kSeedCoder, ScannerFamily::kFalcon,
-    ScannerFamily::kSigns};
+    ScannerFamily::kGpt2,          ScannerFamily::kCl100k,     ScannerFamily::kQwen2,
+    ScannerFamily::kQwen35,        ScannerFamily::kO200k,      ScannerFamily::kTekken,
+    ScannerFamily::kKimiK2,        ScannerFamily::kStarcoder,  ScannerFamily::kDeepseek3,
+    ScannerFamily::kDeepseekCoder, ScannerFamily::kSeedCoder,  ScannerFamily::kFalcon,
+    ScannerFamily::kSigns,         ScannerFamily::kFalconBytes};
 
 std::vector<SimdLevel> levels() {
   std::vector<SimdLevel> levels;
@@ -67,7 +67,10 @@ std::string random_text(Random& random, size_t parts) {
                                       "\u0438\u041c", "\u01c5",
                                       "i\u00c9",      "'\u017f",
                                       "\u30fb",       "\uac00",
-                                      "\u0967",       "\u02b0"};
+                                      "\u0967",       "\u02b0",
+                                      "\u00bd",       "\u00fc",
+                                      "\u2039",       "\u1e00",
+                                      "\u2003"};
   std::string text;
   const uint64_t rare_percent = random.below(5) * 6;
   for (size_t i = 0; i < parts; ++i) {

@@ -48,21 +48,52 @@ PreTokenizer regex_splits(std::span<const std::string_view> expressions) {
   return all;
 }
 
+/// Some published spellings are none for PCRE2; their families have another one that is.
+bool is_for_pcre2(std::span<const std::string_view> expressions) {
+  return !expressions.front().contains("&&") && !expressions.front().contains("|[");
+}
+
 /// Characters of every class that the expressions distinguish.
 const std::string kAlphabet[] = {
-    "a",      "B",          "s",          "T",      "l",      "e",      "'",
-    "'",      "\u017f",     "1",          "2",      "\u00bd", " ",      " ",
-    "\n",     "\r",         "\t",         "\u00a0", "\u3000", "\u180e", ".",
-    "/",      "(",          "=",          "\u0301", "\u01c5", "\u02b0", "\u4e2d",
-    "\u306e", "\U0001F600", "\u2028",     "\u0085", "\u00e9", "\u00c9", "\u30fb",
-    "\u309b", "\u3099",     "\u3001",     "\u0967", "\uac00", "\x01",   "\u200d",
-    "\x7f",   "\u1c89",     "\U00010d40", "`",      "~",      "34",     "567"};
+    "a",      "B",      "s",      "T",      "l",          "e",          "'",      "'",
+    "\u017f", "1",      "2",      "\u00bd", " ",          " ",          "\n",     "\r",
+    "\t",     "\u00a0", "\u3000", "\u180e", ".",          "/",          "(",      "=",
+    "\u0301", "\u01c5", "\u02b0", "\u4e2d", "\u306e",     "\U0001F600", "\u2028", "\u0085",
+    "\u00e9", "\u00c9", "\u30fb", "\u309b", "\u3099",     "\u3001",     "\u0967", "\uac00",
+    "\x01",   "\u200d", "\x7f",   "\u1c89", "\U00010d40", "`",          "~",      "34",
+    "567",    "\u1e00", "\uff21", "\u2003", "\u3000",     "\u2039",     "\u00fc", "\u00a9",
+    "\u2460", "|"};
+
+std::string text_of_alphabet(Random& random) {
+  std::string text;
+  for (uint64_t i = 1 + random.below(10); i > 0; --i) {
+    text += kAlphabet[random.below(std::size(kAlphabet))];
+  }
+  return text;
+}
+
+/// Neighbours in one block of characters of any plane, with some white space and signs.
+std::string text_of_one_block(Random& random) {
+  const auto base = static_cast<char32_t>(random.below(random.below(2) == 0 ? 0x3400 : 0x32000));
+  std::string text;
+  for (int i = 0; i < 30; ++i) {
+    const char32_t c = base + static_cast<char32_t>(random.below(128));
+    const uint32_t number = UnicodeTable::get().flags(c) & (kDigit | kNumber);
+    const bool is_newer = number != 0 && number != (kDigit | kNumber);  // see isolate_digits()
+    if (random.below(4) == 0 || (c >= 0xD800 && c < 0xE000) || is_newer) {
+      text += kAlphabet[random.below(std::size(kAlphabet))];
+    } else {
+      append_utf8(c, text);
+    }
+  }
+  return text;
+}
 
 TEST(Scanner, EqualsTheRegularExpressionsOfEachFamily) {
   Random random(3);
   for (const auto& expressions : known_sequences()) {
-    if (expressions.front().contains("&&")) {
-      continue;  // no expression for PCRE2; the same family has another spelling that is one
+    if (!is_for_pcre2(expressions)) {
+      continue;
     }
     const auto known = find_scanner(expressions);
     ASSERT_TRUE(known) << expressions.front();
@@ -70,10 +101,7 @@ TEST(Scanner, EqualsTheRegularExpressionsOfEachFamily) {
     const PreTokenizer by_scanner{{PreTokenizer::Scan{known->family}}};
     const PreTokenizer by_regex = regex_splits(expressions);
     for (int round = 0; round < 20'000; ++round) {
-      std::string text;
-      for (uint64_t i = 1 + random.below(10); i > 0; --i) {
-        text += kAlphabet[random.below(std::size(kAlphabet))];
-      }
+      const std::string text = text_of_alphabet(random);
 
       ASSERT_EQ(cut(by_scanner, text), cut(by_regex, text))
           << testing::PrintToString(text) << expressions.back();
@@ -84,28 +112,41 @@ TEST(Scanner, EqualsTheRegularExpressionsOfEachFamily) {
 TEST(Scanner, EqualsTheRegularExpressionsOnCharactersOfAllPlanes) {
   Random random(4);
   for (const auto& expressions : known_sequences()) {
-    if (expressions.front().contains("&&")) {
+    if (!is_for_pcre2(expressions)) {
       continue;
     }
     const PreTokenizer by_scanner{{PreTokenizer::Scan{find_scanner(expressions)->family}}};
     const PreTokenizer by_regex = regex_splits(expressions);
     for (int round = 0; round < 2'000; ++round) {
-      // Neighbours in one block of characters, with some white space and signs.
-      const auto base = static_cast<char32_t>(random.below(round % 2 == 0 ? 0x3400 : 0x32000));
-      std::string text;
-      for (int i = 0; i < 30; ++i) {
-        const char32_t c = base + static_cast<char32_t>(random.below(128));
-        const bool is_newer = c >= 0x11DE0 && c <= 0x11DE9;  // digits, see isolate_digits()
-        if (random.below(4) == 0 || (c >= 0xD800 && c < 0xE000) || is_newer) {
-          text += kAlphabet[random.below(std::size(kAlphabet))];
-        } else {
-          append_utf8(c, text);
-        }
-      }
+      const std::string text = text_of_one_block(random);
 
       ASSERT_EQ(cut(by_scanner, text), cut(by_regex, text))
           << testing::PrintToString(text) << expressions.back();
     }
+  }
+}
+
+/// The steps of Falcon's tokenizer.json as they stand there.
+PreTokenizer falcon_steps() {
+  using Split = PreTokenizer::Split;
+  constexpr auto kContiguous = PreTokenizer::Behavior::kContiguous;
+  PreTokenizer all = regex_split("[0-9][0-9][0-9]");
+  all.steps.insert(all.steps.begin(),
+                   {Split{PreTokenizer::SplitClass{kPunctuationSplit}, kContiguous},
+                    PreTokenizer::Scan{ScannerFamily::kGpt2}, PreTokenizer::MapBytes{},
+                    Split{PreTokenizer::SplitClass{kDigit}, kContiguous}});
+  return all;
+}
+
+TEST(Scanner, EqualsTheStepsOfFalconThatWorkOnBytes) {
+  Random random(5);
+  const PreTokenizer by_scanner{
+      {PreTokenizer::Scan{ScannerFamily::kFalconBytes}, PreTokenizer::MapBytes{}}};
+  const PreTokenizer by_steps = falcon_steps();
+  for (int round = 0; round < 40'000; ++round) {
+    const std::string text = round % 4 == 0 ? text_of_one_block(random) : text_of_alphabet(random);
+
+    ASSERT_EQ(cut(by_scanner, text), cut(by_steps, text)) << testing::PrintToString(text);
   }
 }
 

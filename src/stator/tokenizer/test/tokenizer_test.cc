@@ -2,6 +2,7 @@
 #include "stator/tokenizer/tokenizer.h"
 
 #include "stator/core/random.h"
+#include "stator/tokenizer/pipeline.h"
 #include "stator/tokenizer/test/golden_files.h"
 #include "stator/tokenizer/unicode.h"
 
@@ -308,6 +309,23 @@ TEST(Tokenizer, WhiteSpaceThatAnAddedTokenSwallowedIsNoOtherToken) {
 
   EXPECT_EQ(encode(*tokenizer, "  a  b "), (std::vector<TokenId>{3, 0, 3, 1, 3}));
   EXPECT_EQ(encode(*tokenizer, "<e>  a"), (std::vector<TokenId>{4, 0}));
+}
+
+TEST(Tokenizer, SplitsAsPublishedRunAsOneScanner) {
+  using enum ScannerFamily;
+  for (const auto& [name, family] :
+       std::vector<std::pair<std::string, ScannerFamily>>{{"gpt2", kGpt2},
+                                                          {"starcoder", kStarcoder},
+                                                          {"deepseek3", kDeepseek3},
+                                                          {"falcon", kFalconBytes}}) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = *Tokenizer::from_json(model_json(name));
+    const auto& steps = tokenizer->pipeline().pre_tokenizer.steps;
+    ASSERT_EQ(steps.size(), 1U);
+    const auto* scan = std::get_if<PreTokenizer::Scan>(&steps.front());
+    ASSERT_NE(scan, nullptr);
+    EXPECT_EQ(scan->family, family);
+  }
 }
 
 TEST(Tokenizer, LoadsAModelFolder) {
