@@ -27,11 +27,21 @@ constexpr Expressions kStarcoder = {R"(\p{N})", kGpt2Split};
 constexpr Expressions kDeepseek3 = {R"(\p{N}{1,3})", "[一-龥\u3040-ゟ゠-ヿ]+", kDeepseek3Split};
 constexpr Expressions kDeepseek3Escaped = {
     R"(\p{N}{1,3})", R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)", kDeepseek3Split};
-constexpr Expressions kDeepseekCoder = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
-                                        "[一-龥ࠀ-一가-\uD7FF]+", R"(\p{N})"};
-constexpr Expressions kDeepseekCoderEscaped = {
-    R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
-    R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)", R"(\p{N})"};
+// Files hold the line breaks themselves, GGUF's names stand for escaped ones.
+constexpr std::string_view kLineBreak = "[\r\n]";
+constexpr std::string_view kLineBreakEscaped = R"([\r\n])";
+constexpr std::string_view kEastern = "[一-龥ࠀ-一가-\uD7FF]+";
+constexpr std::string_view kEasternEscaped =
+    R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
+constexpr Expressions kDeepseekCoder = {kLineBreak, R"(\s?\p{L}+)", R"(\s?\p{P}+)", kEastern,
+                                        R"(\p{N})"};
+constexpr Expressions kDeepseekCoderEscaped = {kLineBreakEscaped, R"(\s?\p{L}+)", R"(\s?\p{P}+)",
+                                               kEasternEscaped, R"(\p{N})"};
+constexpr Expressions kDeepseekLlm = {kLineBreak, kDeepseekLlmWords, kDeepseekLlmSigns,
+                                      R"(\s+$)",  kEastern,          R"(\p{N})"};
+constexpr Expressions kDeepseekLlmNumbers = {kLineBreakEscaped, kDeepseekLlmWords,
+                                             kDeepseekLlmSigns, R"(\s+$)",
+                                             kEasternEscaped,   R"(\p{N}+)"};
 constexpr Expressions kBailing = {kBailingSplit};
 constexpr Expressions kSeedCoder = {kSeedCoderSplit};
 constexpr Expressions kFalcon = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Split, "[0-9][0-9][0-9]"};
@@ -62,6 +72,8 @@ constexpr std::array kRows = {
     Row{ScannerFamily::kSeedCoder, kSeedCoder},
     Row{ScannerFamily::kFalcon, kFalcon},
     Row{ScannerFamily::kSigns, kSigns},
+    Row{ScannerFamily::kDeepseekLlm, kDeepseekLlm},
+    Row{ScannerFamily::kDeepseekLlmNumbers, kDeepseekLlmNumbers},
 };
 
 constexpr auto kSequences = [] {

@@ -237,6 +237,24 @@ uint64_t find_starts(const AsciiMasks& masks, const char* text) {
   return keep_certain(starts, block) & ~uint64_t{1};
 }
 
+enum class Digits : uint8_t { kSingle, kRuns };
+
+/// White space goes with the word or the signs behind it. Control characters are neither.
+template <Digits kDigits>
+uint64_t find_starts_of_deepseek_llm(const AsciiMasks& masks, const char* /*text*/) {
+  const Block block(masks, masks.other | masks.control);
+  if (block.bytes == 0) {
+    return 0;
+  }
+  const uint64_t gap = block.space & ~block.newline;
+  uint64_t starts = block.letter & ~((block.letter | gap) << 1);
+  starts |= block.symbol & ~((block.symbol | gap) << 1);
+  starts |= kDigits == Digits::kRuns ? block.digit & ~(block.digit << 1) : block.digit;
+  starts |= block.newline;
+  starts |= gap & (~(gap << 1) | (block.letter | block.symbol) >> 1);
+  return keep_certain(starts, block) & ~uint64_t{1};
+}
+
 /// Adds the letters that are not ASCII, up to the first character that is none, to the masks of the
 /// block at `text`.
 void add_letters(uint32_t letters, std::string_view text, AsciiMasks& masks) {
@@ -280,6 +298,8 @@ uint32_t letters_of(ScannerFamily family) {
     case ScannerFamily::kFalcon:
     case ScannerFamily::kSigns:
     case ScannerFamily::kFalconBytes:
+    case ScannerFamily::kDeepseekLlm:
+    case ScannerFamily::kDeepseekLlmNumbers:
       break;
   }
   return 0;
@@ -343,6 +363,10 @@ PieceScanner::FindStarts PieceScanner::starts_of(ScannerFamily family) {
                                     .lines = false,
                                     .controls = false,
                                     .symbols_apart = true}>;
+    case ScannerFamily::kDeepseekLlm:
+      return find_starts_of_deepseek_llm<Digits::kSingle>;
+    case ScannerFamily::kDeepseekLlmNumbers:
+      return find_starts_of_deepseek_llm<Digits::kRuns>;
     case ScannerFamily::kDeepseekCoder:
     case ScannerFamily::kFalcon:
     case ScannerFamily::kSigns:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/scanner.h"
 
+#include "stator/tokenizer/detail/deepseek_llm_scanner.h"
 #include "stator/tokenizer/unicode.h"
 
 #include <algorithm>
@@ -430,10 +431,6 @@ struct Stretch {
   }
 };
 
-bool is_in(char32_t c, char32_t first, char32_t last) {
-  return c >= first && c <= last;
-}
-
 /// `[一-龥぀-ゟ゠-ヿ]`
 bool is_chinese_or_kana(char32_t c) {
   return is_in(c, 0x4E00, 0x9FA5) || is_in(c, 0x3040, 0x30FF);
@@ -486,15 +483,10 @@ size_t scan_deepseek3(std::string_view text, size_t at) {
   return scan_deepseek3_stretch(text, Cursor(text, at, stretch));
 }
 
-/// `[一-龥ࠀ-一가-\x{d7ff}]`
-bool is_east_of_arabic(char32_t c) {
-  return is_in(c, 0x800, 0x9FA5) || is_in(c, 0xAC00, 0xD7FF);
-}
-
 /// Line breaks, then words, then punctuation, each with a space before it, then stretches of
 /// eastern scripts in all of that, then digits are cut out one after the other.
 size_t scan_deepseek_coder(std::string_view text, size_t at) {
-  constexpr uint32_t kCut = kNewline | kNumber;
+  constexpr uint32_t kCut = kNewline | kDigit;
   const Cursor here(text, at);
   if (here.is(kCut)) {
     return here.next().at();
@@ -551,6 +543,10 @@ size_t scan_piece(ScannerFamily family, std::string_view text, size_t at) {
       return scan_cl100k(text, at, {kLetter, kSpace | kLetter | kNumber, 1, SymbolTail::kNone});
     case ScannerFamily::kFalconBytes:
       return scan_falcon_bytes(text, at);
+    case ScannerFamily::kDeepseekLlm:
+      return scan_deepseek_llm(text, at, kDigit);
+    case ScannerFamily::kDeepseekLlmNumbers:
+      return scan_deepseek_llm(text, at, kNumber);
   }
   return text.size();
 }

@@ -25,6 +25,8 @@ enum class ScannerFamily : uint8_t {
   kFalcon,         ///< Falcon: runs of signs cut out first, digits by threes last
   kSigns,          ///< llama.cpp's default: Falcon's with all numbers apart
   kFalconBytes,    ///< Falcon's tokenizer.json: pieces may end within a character
+  kDeepseekLlm,    ///< DeepSeek LLM, V2: six expressions one after the other
+  kDeepseekLlmNumbers,  ///< the same with numbers whole, as GGUF files have it
 };
 
 /// What a scanner stands for.

@@ -53,6 +53,8 @@ TextCuts cuts_of(ScannerFamily family) {
     case ScannerFamily::kQwen35:
     case ScannerFamily::kO200k:
     case ScannerFamily::kDeepseek3:
+    case ScannerFamily::kDeepseekLlm:
+    case ScannerFamily::kDeepseekLlmNumbers:
       return {.before_spaces = true, .after_lines = true};
     default:
       return {};  // a family counts only once somebody has proven it

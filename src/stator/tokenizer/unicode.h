@@ -63,7 +63,7 @@ struct CodePoint {
 
 /// The code point at `text[at]`; the text must be valid UTF-8 and `at` a character boundary inside
 /// it.
-[[gnu::always_inline]] inline CodePoint decode_at(std::string_view text, size_t at) {
+[[gnu::always_inline]] constexpr CodePoint decode_at(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) {

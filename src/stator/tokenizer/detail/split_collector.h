@@ -22,7 +22,7 @@ class SplitCollector {
 
   /// A step that isolates what the expression matches.
   void isolate(std::string_view expression);
-  /// The Digits pre-tokenizer, one digit at a time. To scanners it is `\p{N}`; ten digits that are
+  /// The Digits pre-tokenizer, one digit at a time. To scanners it is `\p{N}`; 13 numbers that are
   /// newer than the reference's regular expressions are only in its set.
   void isolate_digits();
   /// Any other step. Errors as flush.

@@ -196,8 +196,8 @@ TEST(GgufFile, EveryKnownSplitCompiles) {
 }
 
 TEST(GgufFile, SplitsRunAsScannersButForOne) {
-  for (const char* name :
-       {"default", "deepseek-coder", "deepseek-v3", "falcon", "starcoder", "superbpe"}) {
+  for (const char* name : {"default", "deepseek-llm", "deepseek-coder", "deepseek-v3", "falcon",
+                           "starcoder", "superbpe"}) {
     SCOPED_TRACE(name);
     const auto tokenizer = load(byte_level_gguf(name).bytes());
     ASSERT_NE(tokenizer, nullptr);

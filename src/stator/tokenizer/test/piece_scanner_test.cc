@@ -13,11 +13,14 @@ namespace stator::tokenizer {
 namespace {
 
 constexpr ScannerFamily kFamilies[] = {
-    ScannerFamily::kGpt2,          ScannerFamily::kCl100k,     ScannerFamily::kQwen2,
-    ScannerFamily::kQwen35,        ScannerFamily::kO200k,      ScannerFamily::kTekken,
-    ScannerFamily::kKimiK2,        ScannerFamily::kStarcoder,  ScannerFamily::kDeepseek3,
-    ScannerFamily::kDeepseekCoder, ScannerFamily::kSeedCoder,  ScannerFamily::kFalcon,
-    ScannerFamily::kSigns,         ScannerFamily::kFalconBytes};
+    ScannerFamily::kGpt2,        ScannerFamily::kCl100k,
+    ScannerFamily::kQwen2,       ScannerFamily::kQwen35,
+    ScannerFamily::kO200k,       ScannerFamily::kTekken,
+    ScannerFamily::kKimiK2,      ScannerFamily::kStarcoder,
+    ScannerFamily::kDeepseek3,   ScannerFamily::kDeepseekCoder,
+    ScannerFamily::kSeedCoder,   ScannerFamily::kFalcon,
+    ScannerFamily::kSigns,       ScannerFamily::kFalconBytes,
+    ScannerFamily::kDeepseekLlm, ScannerFamily::kDeepseekLlmNumbers};
 
 std::vector<SimdLevel> levels() {
   std::vector<SimdLevel> levels;

@@ -317,7 +317,8 @@ TEST(Tokenizer, SplitsAsPublishedRunAsOneScanner) {
        std::vector<std::pair<std::string, ScannerFamily>>{{"gpt2", kGpt2},
                                                           {"starcoder", kStarcoder},
                                                           {"deepseek3", kDeepseek3},
-                                                          {"falcon", kFalconBytes}}) {
+                                                          {"falcon", kFalconBytes},
+                                                          {"deepseek_llm", kDeepseekLlm}}) {
     SCOPED_TRACE(name);
     const auto tokenizer = *Tokenizer::from_json(model_json(name));
     const auto& steps = tokenizer->pipeline().pre_tokenizer.steps;
