@@ -47,6 +47,11 @@ constexpr Expressions kSeedCoder = {kSeedCoderSplit};
 constexpr Expressions kFalcon = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Split, "[0-9][0-9][0-9]"};
 constexpr Expressions kSigns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Split, R"(\p{N}+)",
                                 "[0-9][0-9][0-9]"};
+constexpr Expressions kBloom = {kBloomSplit};
+// As published: a class in a class, which PCRE2 has no equivalent of.
+constexpr Expressions kBloomNested = {" ?[^(\\s|[.,!?…。，、।۔،])]+"};
+constexpr Expressions kViking = {kBloom[0], R"(\p{N})"};
+constexpr Expressions kVikingNested = {kBloomNested[0], R"(\p{N})"};
 
 struct Row {
   ScannerFamily family;
@@ -74,6 +79,10 @@ constexpr std::array kRows = {
     Row{ScannerFamily::kSigns, kSigns},
     Row{ScannerFamily::kDeepseekLlm, kDeepseekLlm},
     Row{ScannerFamily::kDeepseekLlmNumbers, kDeepseekLlmNumbers},
+    Row{ScannerFamily::kBloom, kBloom},
+    Row{ScannerFamily::kBloom, kBloomNested},
+    Row{ScannerFamily::kViking, kViking},
+    Row{ScannerFamily::kViking, kVikingNested},
 };
 
 constexpr auto kSequences = [] {

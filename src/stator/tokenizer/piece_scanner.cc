@@ -4,6 +4,7 @@
 #include "stator/core/assert.h"
 #include "stator/tokenizer/unicode.h"
 
+#include <array>
 #include <bit>
 
 namespace stator::tokenizer {
@@ -237,7 +238,7 @@ uint64_t find_starts(const AsciiMasks& masks, const char* text) {
   return keep_certain(starts, block) & ~uint64_t{1};
 }
 
-enum class Digits : uint8_t { kSingle, kRuns };
+enum class Digits : uint8_t { kNotApart, kSingle, kRuns };
 
 /// White space goes with the word or the signs behind it. Control characters are neither.
 template <Digits kDigits>
@@ -253,6 +254,33 @@ uint64_t find_starts_of_deepseek_llm(const AsciiMasks& masks, const char* /*text
   starts |= block.newline;
   starts |= gap & (~(gap << 1) | (block.letter | block.symbol) >> 1);
   return keep_certain(starts, block) & ~uint64_t{1};
+}
+
+constexpr auto kIsAsciiPause = [] {
+  std::array<bool, 256> table{};
+  for (const char c : {'(', '|', '.', ',', '!', '?', ')'}) {
+    table[static_cast<unsigned char>(c)] = true;
+  }
+  return table;
+}();
+
+template <Digits kDigits>
+uint64_t find_starts_of_bloom(const AsciiMasks& masks, const char* text) {
+  const Block block(masks, masks.other);
+  if (block.bytes == 0) {
+    return 0;
+  }
+  uint64_t pause = block.space;
+  for (size_t i = 0; i < block.bytes; ++i) {
+    pause |= uint64_t{kIsAsciiPause[static_cast<unsigned char>(text[i])]} << i;
+  }
+  const uint64_t digit = kDigits == Digits::kSingle ? block.digit : 0;
+  const uint64_t word = block.valid & ~(pause | digit);
+  uint64_t starts = word & ~((word | block.blank) << 1);
+  starts |= digit;
+  starts |= pause & ~(pause << 1);
+  starts |= block.blank & (word | digit) >> 1;
+  return starts & ~uint64_t{1};
 }
 
 /// Adds the letters that are not ASCII, up to the first character that is none, to the masks of the
@@ -286,6 +314,8 @@ uint32_t letters_of(ScannerFamily family) {
     case ScannerFamily::kQwen2:
     case ScannerFamily::kStarcoder:
     case ScannerFamily::kSeedCoder:
+    case ScannerFamily::kBloom:
+    case ScannerFamily::kViking:
       return kLetter;
     case ScannerFamily::kQwen35:
       return kLetter | kMark;
@@ -367,6 +397,10 @@ PieceScanner::FindStarts PieceScanner::starts_of(ScannerFamily family) {
       return find_starts_of_deepseek_llm<Digits::kSingle>;
     case ScannerFamily::kDeepseekLlmNumbers:
       return find_starts_of_deepseek_llm<Digits::kRuns>;
+    case ScannerFamily::kBloom:
+      return find_starts_of_bloom<Digits::kNotApart>;
+    case ScannerFamily::kViking:
+      return find_starts_of_bloom<Digits::kSingle>;
     case ScannerFamily::kDeepseekCoder:
     case ScannerFamily::kFalcon:
     case ScannerFamily::kSigns:

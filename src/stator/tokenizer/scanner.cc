@@ -511,6 +511,59 @@ size_t scan_deepseek_coder(std::string_view text, size_t at) {
   return cursor.at();
 }
 
+/// `[(\s|.,!?…。，、।۔،)]`
+bool is_pause(char32_t c, uint32_t flags) {
+  switch (c) {
+    case '(':
+    case '|':
+    case '.':
+    case ',':
+    case '!':
+    case '?':
+    case ')':
+    case 0x2026:
+    case 0x3002:
+    case 0xFF0C:
+    case 0x3001:
+    case 0x0964:
+    case 0x06D4:
+    case 0x060C:
+      return true;
+    default:
+      return (flags & kSpace) != 0;
+  }
+}
+
+/// Pauses are set apart and characters of `kCut` cut out.
+template <uint32_t kCut>
+struct PauseStretch {
+  bool apart;
+  bool ends(const UnicodeTable&, CodePoint code_point, uint32_t flags) const {
+    return (flags & kCut) != 0 || is_pause(code_point.value, flags) != apart;
+  }
+};
+
+/// BLOOM's words, which take a space before them along.
+template <uint32_t kCut>
+size_t scan_bloom(std::string_view text, size_t at) {
+  const Cursor here(text, at);
+  if (here.is(kCut)) {
+    return here.next().at();
+  }
+  const auto stretch_end = [text](size_t from) {
+    const CodePoint first = decode_at(text, from);
+    const bool apart = is_pause(first.value, UnicodeTable::get().flags(first.value));
+    Cursor cursor(text, from, PauseStretch<kCut>{apart});
+    cursor.skip_while_not(0);
+    return cursor.at();
+  };
+  const size_t end = stretch_end(at);
+  if (text[end - 1] != ' ' || end == text.size()) {
+    return end;
+  }
+  return end - 1 > at ? end - 1 : stretch_end(end);
+}
+
 }  // namespace
 
 size_t scan_piece(ScannerFamily family, std::string_view text, size_t at) {
@@ -547,6 +600,10 @@ size_t scan_piece(ScannerFamily family, std::string_view text, size_t at) {
       return scan_deepseek_llm(text, at, kDigit);
     case ScannerFamily::kDeepseekLlmNumbers:
       return scan_deepseek_llm(text, at, kNumber);
+    case ScannerFamily::kBloom:
+      return scan_bloom<0>(text, at);
+    case ScannerFamily::kViking:
+      return scan_bloom<kDigit>(text, at);
   }
   return text.size();
 }

@@ -27,6 +27,8 @@ enum class ScannerFamily : uint8_t {
   kFalconBytes,    ///< Falcon's tokenizer.json: pieces may end within a character
   kDeepseekLlm,    ///< DeepSeek LLM, V2: six expressions one after the other
   kDeepseekLlmNumbers,  ///< the same with numbers whole, as GGUF files have it
+  kBloom,               ///< BLOOM: whatever has no pause in it
+  kViking,              ///< BLOOM's and then single digits
 };
 
 /// What a scanner stands for.
@@ -36,7 +38,7 @@ struct KnownSplit {
 };
 
 /// The longest sequence at the front of `expressions` that a scanner is written for, letter by
-/// letter. A single expression that has a scanner matches every text without gaps.
+/// letter. A single expression that has a scanner matches every text without gaps, but for BLOOM's.
 std::optional<KnownSplit> find_scanner(std::span<const std::string_view> expressions);
 
 /// What the scanner of `family` stands for, as published; nothing if that is more than expressions.

@@ -55,6 +55,8 @@ TextCuts cuts_of(ScannerFamily family) {
     case ScannerFamily::kDeepseek3:
     case ScannerFamily::kDeepseekLlm:
     case ScannerFamily::kDeepseekLlmNumbers:
+    case ScannerFamily::kBloom:
+    case ScannerFamily::kViking:
       return {.before_spaces = true, .after_lines = true};
     default:
       return {};  // a family counts only once somebody has proven it

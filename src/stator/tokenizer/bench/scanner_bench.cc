@@ -97,6 +97,8 @@ BENCHMARK_CAPTURE(scan, falcon, ScannerFamily::kFalcon);
 BENCHMARK_CAPTURE(scan, signs, ScannerFamily::kSigns);
 BENCHMARK_CAPTURE(scan, falcon_bytes, ScannerFamily::kFalconBytes);
 BENCHMARK_CAPTURE(scan, deepseek_llm, ScannerFamily::kDeepseekLlm);
+BENCHMARK_CAPTURE(scan, bloom, ScannerFamily::kBloom);
+BENCHMARK_CAPTURE(scan, viking, ScannerFamily::kViking);
 BENCHMARK_CAPTURE(split_by_expressions, cl100k, ScannerFamily::kCl100k);
 BENCHMARK_CAPTURE(split_by_expressions, starcoder, ScannerFamily::kStarcoder);
 BENCHMARK_CAPTURE(split_by_expressions, deepseek3, ScannerFamily::kDeepseek3);
@@ -106,6 +108,8 @@ BENCHMARK_CAPTURE(split_by_expressions, falcon, ScannerFamily::kFalcon);
 BENCHMARK_CAPTURE(split_by_expressions, signs, ScannerFamily::kSigns);
 BENCHMARK(split_by_falcon_steps);
 BENCHMARK_CAPTURE(split_by_expressions, deepseek_llm, ScannerFamily::kDeepseekLlm);
+BENCHMARK_CAPTURE(split_by_expressions, bloom, ScannerFamily::kBloom);
+BENCHMARK_CAPTURE(split_by_expressions, viking, ScannerFamily::kViking);
 
 }  // namespace
 }  // namespace stator::tokenizer

@@ -33,9 +33,8 @@ constexpr Expressions kDeepseekCoder = {kNewline, R"(\s?\p{L}+)", R"(\s?\p{P}+)"
                                         kDigit};
 constexpr Expressions kDeepseek3 = {
     R"(\p{N}{1,3})", R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)", kDeepseek3Split};
-constexpr Expressions kBloom = {
-    R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)"};
-constexpr Expressions kViking = {kBloom[0], kDigit};
+constexpr Expressions kBloom = {kBloomSplit};
+constexpr Expressions kViking = {kBloomSplit, kDigit};
 constexpr Expressions kBailing = {kBailingSplit};
 constexpr Expressions kSeedCoder = {kSeedCoderSplit};
 constexpr Expressions kExaoneMoe = {

@@ -48,9 +48,10 @@ Status load_split(Json step, SplitCollector& splits) {
   }
   STATOR_TRY(const std::string_view expression, get_string(*pattern, "Regex"));
   // A known expression matches everything, so keeping the matches or removing the gaps is the same.
+  const auto known = find_scanner(std::span(&expression, 1));
+  const bool has_gaps = !known || known->family == ScannerFamily::kBloom;
   const bool keeps_matches =
-      invert ? behavior == Behavior::kRemoved && find_scanner(std::span(&expression, 1))
-             : behavior == Behavior::kIsolated;
+      invert ? behavior == Behavior::kRemoved && !has_gaps : behavior == Behavior::kIsolated;
   if (keeps_matches) {
     splits.isolate(expression);
     return {};

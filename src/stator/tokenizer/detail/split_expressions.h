@@ -61,4 +61,7 @@ inline constexpr std::string_view kDeepseekLlmWords =
 inline constexpr std::string_view kDeepseekLlmSigns =
     "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+";
 
+inline constexpr std::string_view kBloomSplit =
+    R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)";
+
 }  // namespace stator::tokenizer

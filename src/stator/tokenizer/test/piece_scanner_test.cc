@@ -20,7 +20,8 @@ constexpr ScannerFamily kFamilies[] = {
     ScannerFamily::kDeepseek3,   ScannerFamily::kDeepseekCoder,
     ScannerFamily::kSeedCoder,   ScannerFamily::kFalcon,
     ScannerFamily::kSigns,       ScannerFamily::kFalconBytes,
-    ScannerFamily::kDeepseekLlm, ScannerFamily::kDeepseekLlmNumbers};
+    ScannerFamily::kDeepseekLlm, ScannerFamily::kDeepseekLlmNumbers,
+    ScannerFamily::kBloom,       ScannerFamily::kViking};
 
 std::vector<SimdLevel> levels() {
   std::vector<SimdLevel> levels;

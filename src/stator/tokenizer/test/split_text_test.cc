@@ -96,7 +96,7 @@ TEST(SafeCuts, NeverChangeTheIdsOfAnyModel) {
 TEST(SafeCuts, ArePlentifulInTheExpressionsInUse) {
   const std::set<std::string> spaces_only = {"gpt2", "starcoder", "falcon"};
   for (const std::string name : {"gpt2", "starcoder", "falcon", "llama3", "qwen2", "qwen35",
-                                 "o200k", "deepseek3", "deepseek_llm"}) {
+                                 "o200k", "deepseek3", "deepseek_llm", "bloom", "viking"}) {
     SCOPED_TRACE(name);
     const auto tokenizer = load_model(name + ".json");
     EXPECT_TRUE(tokenizer->safe_cuts().before_spaces());

@@ -318,7 +318,9 @@ TEST(Tokenizer, SplitsAsPublishedRunAsOneScanner) {
                                                           {"starcoder", kStarcoder},
                                                           {"deepseek3", kDeepseek3},
                                                           {"falcon", kFalconBytes},
-                                                          {"deepseek_llm", kDeepseekLlm}}) {
+                                                          {"deepseek_llm", kDeepseekLlm},
+                                                          {"bloom", kBloom},
+                                                          {"viking", kViking}}) {
     SCOPED_TRACE(name);
     const auto tokenizer = *Tokenizer::from_json(model_json(name));
     const auto& steps = tokenizer->pipeline().pre_tokenizer.steps;
@@ -327,6 +329,17 @@ TEST(Tokenizer, SplitsAsPublishedRunAsOneScanner) {
     ASSERT_NE(scan, nullptr);
     EXPECT_EQ(scan->family, family);
   }
+}
+
+TEST(Tokenizer, ExpressionsThatLeaveGapsAreNoScannersWhereGapsAreRemoved) {
+  const auto tokenizer = *Tokenizer::from_json(
+      tiny(R"("pre_tokenizer":{"type":"Split","behavior":"Removed","invert":true,"pattern":{"Regex":
+              " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"}})"));
+
+  Pieces pieces;
+  const auto& pre_tokenizer = tokenizer->pipeline().pre_tokenizer;
+  ASSERT_TRUE(pre_tokenize(pre_tokenizer, "a.b", TextStart::kYes, pieces).has_value());
+  EXPECT_EQ(pieces.ranges.size(), 2U);
 }
 
 TEST(Tokenizer, LoadsAModelFolder) {

@@ -87,6 +87,7 @@ DEEPSEEK_LLM_LETTERS = (
     "\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a"
     "\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2"
     "\U000118a0-\U000118df\U0001e900-\U0001e943")
+BLOOM = " ?[^(\\s|[.,!?…。，、।۔،])]+"
 
 
 def split(pattern, behavior="isolated", invert=False):
@@ -182,6 +183,8 @@ def build():
                                                    pre_tokenizers.Digits(False), split("[0-9][0-9][0-9]")]), vocab=500)
     yield "deepseek_llm", train(after(split("[\r\n]"), split(r"\s?[" + DEEPSEEK_LLM_LETTERS + "]+"), split("\\s?[!-/:-~！-／：-～‘-‟　-。]+"),
                                       split(r"\s+$"), split("[一-龥ࠀ-一가-\ud7ff]+"), pre_tokenizers.Digits(True)), vocab=500)
+    yield "bloom", train(after(split(BLOOM)), vocab=500)
+    yield "viking", train(after(split(BLOOM), pre_tokenizers.Digits(True)), vocab=500)
     roberta = train(byte_level(use_regex=True, add_prefix_space=True), added=ADDED[:8], vocab=500)
     roberta.post_processor = processors.RobertaProcessing(("</s>", roberta.token_to_id("</s>")), ("<s>", roberta.token_to_id("<s>")))
     yield "roberta", roberta
