@@ -52,6 +52,7 @@ constexpr Expressions kBloom = {kBloomSplit};
 constexpr Expressions kBloomNested = {" ?[^(\\s|[.,!?…。，、।۔،])]+"};
 constexpr Expressions kViking = {kBloom[0], R"(\p{N})"};
 constexpr Expressions kVikingNested = {kBloomNested[0], R"(\p{N})"};
+constexpr Expressions kExaoneMoe = {kExaoneMoeSplit};
 
 struct Row {
   ScannerFamily family;
@@ -83,6 +84,7 @@ constexpr std::array kRows = {
     Row{ScannerFamily::kBloom, kBloomNested},
     Row{ScannerFamily::kViking, kViking},
     Row{ScannerFamily::kViking, kVikingNested},
+    Row{ScannerFamily::kExaoneMoe, kExaoneMoe},
 };
 
 constexpr auto kSequences = [] {

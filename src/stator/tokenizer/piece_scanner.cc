@@ -20,12 +20,14 @@ struct BlockRules {
   };
   Contractions contractions;
   bool digits_in_threes = false;
-  bool lines = true;           // line breaks end runs of white space, one symbol may lead a word
-  bool cased = false;          // words end before a capital that follows a small letter
-  bool slash = false;          // '/' goes on with the line breaks after symbols
-  bool digits_apart = false;   // digits are cut out first, so that they end runs of white space
-  bool tail = true;            // line breaks go on with the symbols before them
+  bool lines = true;          // line breaks end runs of white space, one symbol may lead a word
+  bool cased = false;         // words end before a capital that follows a small letter
+  bool slash = false;         // '/' goes on with the line breaks after symbols
+  bool digits_apart = false;  // digits are cut out first, so that they end runs of white space
+  enum class Tail : uint8_t { kNone, kOneLine, kLines };
+  Tail tail = Tail::kLines;    // line breaks that go on with the symbols before them
   bool controls = true;        // control characters are symbols
+  bool phrases = false;        // single spaces go on with the words around them
   bool symbols_apart = false;  // symbols are set apart first, so that they end runs of white space
 };
 
@@ -44,6 +46,16 @@ struct Block {
         blank(masks.blank & valid),
         quote(masks.quote & valid),
         symbol(valid & ~(letter | digit | space)) {}
+
+  /// Makes letters of single spaces between letters, and of one that the block ends with: whether a
+  /// piece starts there is not certain.
+  void join_words() {
+    const uint64_t last = uint64_t{1} << (bytes - 1);
+    const uint64_t joined = blank & (letter << 1) & (letter >> 1 | last);
+    letter |= joined;
+    space &= ~joined;
+    blank &= ~joined;
+  }
 
   size_t bytes;
   uint64_t valid;
@@ -98,7 +110,10 @@ uint64_t starts_of_threes(uint64_t digit) {
 template <BlockRules kRules>
 uint64_t starts_of_space_and_lines(const Block& block, uint64_t swallowed) {
   const uint64_t gap = block.space & ~block.newline;
-  const uint64_t first = block.space & ~(block.space << 1) & ~swallowed;
+  uint64_t first = block.space & ~(block.space << 1) & ~swallowed;
+  if constexpr (kRules.tail == BlockRules::Tail::kOneLine) {
+    first |= block.space & (swallowed << 1);
+  }
   const uint64_t goes_on = kRules.digits_apart ? block.space | block.digit : block.space;
   const uint64_t last = gap & ~(goes_on >> 1);
   // White space after a line break is a piece of its own, unless another line break ends it.
@@ -166,8 +181,12 @@ uint64_t find_starts_with_lines(const Block& block, const char* text) {
   // A single symbol, not after a blank, leads the word behind it.
   const uint64_t leader = block.symbol & ~((block.symbol | block.blank) << 1) & (block.letter >> 1);
   const uint64_t after_symbol = block.newline & (block.symbol << 1);
-  const uint64_t swallowed =
-      kRules.tail ? block.newline & ~(block.newline + after_symbol) : uint64_t{0};
+  uint64_t swallowed = 0;
+  if constexpr (kRules.tail == BlockRules::Tail::kOneLine) {
+    swallowed = after_symbol;
+  } else if constexpr (kRules.tail == BlockRules::Tail::kLines) {
+    swallowed = block.newline & ~(block.newline + after_symbol);
+  }
   uint64_t starts = block.letter & ~((block.letter | gap | leader) << 1);
   if constexpr (kRules.cased) {
     const uint64_t small = block.letter & ~block.capital;
@@ -225,9 +244,12 @@ uint64_t find_starts_without_lines(const Block& block, const char* text) {
 
 template <BlockRules kRules>
 uint64_t find_starts(const AsciiMasks& masks, const char* text) {
-  const Block block(masks, kRules.controls ? masks.other : masks.other | masks.control);
+  Block block(masks, kRules.controls ? masks.other : masks.other | masks.control);
   if (block.bytes == 0) {
     return 0;
+  }
+  if constexpr (kRules.phrases) {
+    block.join_words();
   }
   uint64_t starts = 0;
   if constexpr (kRules.lines) {
@@ -314,6 +336,7 @@ uint32_t letters_of(ScannerFamily family) {
     case ScannerFamily::kQwen2:
     case ScannerFamily::kStarcoder:
     case ScannerFamily::kSeedCoder:
+    case ScannerFamily::kExaoneMoe:
     case ScannerFamily::kBloom:
     case ScannerFamily::kViking:
       return kLetter;
@@ -386,7 +409,12 @@ PieceScanner::FindStarts PieceScanner::starts_of(ScannerFamily family) {
                                     .digits_apart = true,
                                     .controls = false}>;
     case ScannerFamily::kSeedCoder:
-      return find_starts<BlockRules{.contractions = Contractions::kFirst, .tail = false}>;
+      return find_starts<BlockRules{.contractions = Contractions::kFirst,
+                                    .tail = BlockRules::Tail::kNone}>;
+    case ScannerFamily::kExaoneMoe:
+      return find_starts<BlockRules{.contractions = Contractions::kFirst,
+                                    .tail = BlockRules::Tail::kOneLine,
+                                    .phrases = true}>;
     case ScannerFamily::kFalconBytes:
       return find_starts<BlockRules{.contractions = Contractions::kNone,
                                     .digits_in_threes = true,

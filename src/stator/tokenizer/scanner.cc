@@ -173,7 +173,7 @@ size_t scan_digits(Cursor<> cursor, int digits_max) {
 }
 
 /// What goes on with a run of symbols behind it.
-enum class SymbolTail : uint8_t { kNone, kLines, kLinesAndSlashes };
+enum class SymbolTail : uint8_t { kNone, kOneLine, kLines, kLinesAndSlashes };
 
 /// ` ?[^\s…]+[\r\n…]*`: returns where `cursor` is if there is no symbol.
 size_t scan_symbols(Cursor<> cursor, uint32_t not_symbol, SymbolTail tail) {
@@ -185,6 +185,9 @@ size_t scan_symbols(Cursor<> cursor, uint32_t not_symbol, SymbolTail tail) {
     return at;
   }
   cursor.skip_while_not(not_symbol);
+  if (tail == SymbolTail::kOneLine) {
+    return cursor.is(kNewline) ? cursor.next().at() : cursor.at();
+  }
   const uint32_t line = tail == SymbolTail::kNone ? 0U : kNewline;
   while (cursor.is(line) || (tail == SymbolTail::kLinesAndSlashes && cursor.is_byte('/'))) {
     cursor.advance();
@@ -197,7 +200,17 @@ struct WordRules {
   uint32_t not_symbol;  // classes that a run of symbols stops at
   int digits_max;
   SymbolTail symbol_tail = SymbolTail::kLines;
+  bool phrases = false;  // marks and single spaces before letters go on with a word
 };
+
+[[gnu::always_inline]] inline size_t scan_word(Cursor<> cursor, const WordRules& rules) {
+  cursor.skip_while(rules.letter);
+  while (rules.phrases && (cursor.is(rules.letter | kMark) ||
+                           (cursor.is_byte(' ') && cursor.next().is(rules.letter)))) {
+    cursor.advance();
+  }
+  return cursor.at();
+}
 
 [[gnu::always_inline]] inline size_t scan_cl100k(std::string_view text, size_t at,
                                                  const WordRules& rules) {
@@ -207,8 +220,7 @@ struct WordRules {
   const Cursor start(text, at);
   Cursor cursor = start;
   if (cursor.is(rules.letter)) {
-    cursor.skip_while(rules.letter);
-    return cursor.at();
+    return scan_word(cursor, rules);
   }
   if (cursor.is(kNumber)) {
     return scan_digits(cursor, rules.digits_max);
@@ -216,8 +228,7 @@ struct WordRules {
   if (!cursor.is(kNewline)) {
     cursor.advance();
     if (cursor.is(rules.letter)) {
-      cursor.skip_while(rules.letter);
-      return cursor.at();
+      return scan_word(cursor, rules);
     }
   }
   const size_t symbols_end = scan_symbols(start, rules.not_symbol, rules.symbol_tail);
@@ -604,6 +615,9 @@ size_t scan_piece(ScannerFamily family, std::string_view text, size_t at) {
       return scan_bloom<0>(text, at);
     case ScannerFamily::kViking:
       return scan_bloom<kDigit>(text, at);
+    case ScannerFamily::kExaoneMoe:
+      return scan_cl100k(text, at,
+                         {kLetter, kSpace | kLetter | kNumber, 1, SymbolTail::kOneLine, true});
   }
   return text.size();
 }

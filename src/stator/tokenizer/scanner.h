@@ -29,6 +29,7 @@ enum class ScannerFamily : uint8_t {
   kDeepseekLlmNumbers,  ///< the same with numbers whole, as GGUF files have it
   kBloom,               ///< BLOOM: whatever has no pause in it
   kViking,              ///< BLOOM's and then single digits
+  kExaoneMoe,           ///< EXAONE MoE: words with single spaces between them together
 };
 
 /// What a scanner stands for.

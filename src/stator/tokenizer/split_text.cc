@@ -58,6 +58,8 @@ TextCuts cuts_of(ScannerFamily family) {
     case ScannerFamily::kBloom:
     case ScannerFamily::kViking:
       return {.before_spaces = true, .after_lines = true};
+    case ScannerFamily::kExaoneMoe:
+      return {.before_spaces = false, .after_lines = true};
     default:
       return {};  // a family counts only once somebody has proven it
   }

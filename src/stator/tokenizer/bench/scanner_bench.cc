@@ -99,6 +99,7 @@ BENCHMARK_CAPTURE(scan, falcon_bytes, ScannerFamily::kFalconBytes);
 BENCHMARK_CAPTURE(scan, deepseek_llm, ScannerFamily::kDeepseekLlm);
 BENCHMARK_CAPTURE(scan, bloom, ScannerFamily::kBloom);
 BENCHMARK_CAPTURE(scan, viking, ScannerFamily::kViking);
+BENCHMARK_CAPTURE(scan, exaone_moe, ScannerFamily::kExaoneMoe);
 BENCHMARK_CAPTURE(split_by_expressions, cl100k, ScannerFamily::kCl100k);
 BENCHMARK_CAPTURE(split_by_expressions, starcoder, ScannerFamily::kStarcoder);
 BENCHMARK_CAPTURE(split_by_expressions, deepseek3, ScannerFamily::kDeepseek3);
@@ -110,6 +111,7 @@ BENCHMARK(split_by_falcon_steps);
 BENCHMARK_CAPTURE(split_by_expressions, deepseek_llm, ScannerFamily::kDeepseekLlm);
 BENCHMARK_CAPTURE(split_by_expressions, bloom, ScannerFamily::kBloom);
 BENCHMARK_CAPTURE(split_by_expressions, viking, ScannerFamily::kViking);
+BENCHMARK_CAPTURE(split_by_expressions, exaone_moe, ScannerFamily::kExaoneMoe);
 
 }  // namespace
 }  // namespace stator::tokenizer

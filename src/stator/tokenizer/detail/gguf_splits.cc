@@ -37,8 +37,7 @@ constexpr Expressions kBloom = {kBloomSplit};
 constexpr Expressions kViking = {kBloomSplit, kDigit};
 constexpr Expressions kBailing = {kBailingSplit};
 constexpr Expressions kSeedCoder = {kSeedCoderSplit};
-constexpr Expressions kExaoneMoe = {
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"};
+constexpr Expressions kExaoneMoe = {kExaoneMoeSplit};
 constexpr Expressions kSuperBpe = {kDigits, R"((?=(\d{3})+(?!\d)))"};
 
 struct Row {

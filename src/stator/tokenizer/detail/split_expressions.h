@@ -64,4 +64,7 @@ inline constexpr std::string_view kDeepseekLlmSigns =
 inline constexpr std::string_view kBloomSplit =
     R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)";
 
+inline constexpr std::string_view kExaoneMoeSplit =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)";
+
 }  // namespace stator::tokenizer

@@ -197,7 +197,7 @@ TEST(GgufFile, EveryKnownSplitCompiles) {
 
 TEST(GgufFile, SplitsRunAsScannersButForOne) {
   for (const char* name : {"default", "deepseek-llm", "deepseek-coder", "deepseek-v3", "falcon",
-                           "starcoder", "bloom", "viking", "superbpe"}) {
+                           "starcoder", "bloom", "viking", "exaone-moe", "superbpe"}) {
     SCOPED_TRACE(name);
     const auto tokenizer = load(byte_level_gguf(name).bytes());
     ASSERT_NE(tokenizer, nullptr);

@@ -21,7 +21,8 @@ constexpr ScannerFamily kFamilies[] = {
     ScannerFamily::kSeedCoder,   ScannerFamily::kFalcon,
     ScannerFamily::kSigns,       ScannerFamily::kFalconBytes,
     ScannerFamily::kDeepseekLlm, ScannerFamily::kDeepseekLlmNumbers,
-    ScannerFamily::kBloom,       ScannerFamily::kViking};
+    ScannerFamily::kBloom,       ScannerFamily::kViking,
+    ScannerFamily::kExaoneMoe};
 
 std::vector<SimdLevel> levels() {
   std::vector<SimdLevel> levels;

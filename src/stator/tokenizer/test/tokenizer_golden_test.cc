@@ -65,8 +65,8 @@ TEST_P(TokenizerGolden, EqualsReference) {
 INSTANTIATE_TEST_SUITE_P(Styles, TokenizerGolden,
                          testing::Values("gpt2", "llama3", "qwen2", "qwen35", "o200k", "deepseek3",
                                          "starcoder", "falcon", "deepseek_llm", "bloom", "viking",
-                                         "roberta", "sentencepiece", "gemma", "clip", "words",
-                                         "next", "bert", "cased", "t5", "xlm", "scripts",
+                                         "exaone_moe", "roberta", "sentencepiece", "gemma", "clip",
+                                         "words", "next", "bert", "cased", "t5", "xlm", "scripts",
                                          "wordlevel", "ctc", "gpt1"),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -320,7 +320,8 @@ TEST(Tokenizer, SplitsAsPublishedRunAsOneScanner) {
                                                           {"falcon", kFalconBytes},
                                                           {"deepseek_llm", kDeepseekLlm},
                                                           {"bloom", kBloom},
-                                                          {"viking", kViking}}) {
+                                                          {"viking", kViking},
+                                                          {"exaone_moe", kExaoneMoe}}) {
     SCOPED_TRACE(name);
     const auto tokenizer = *Tokenizer::from_json(model_json(name));
     const auto& steps = tokenizer->pipeline().pre_tokenizer.steps;

@@ -88,6 +88,8 @@ DEEPSEEK_LLM_LETTERS = (
     "\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2"
     "\U000118a0-\U000118df\U0001e900-\U0001e943")
 BLOOM = " ?[^(\\s|[.,!?…。，、।۔،])]+"
+EXAONE_MOE = (CONTRACTIONS + r"""|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?"""
+              r"""|\s*[\r\n]|\s+(?!\S)|\s+""")
 
 
 def split(pattern, behavior="isolated", invert=False):
@@ -185,6 +187,7 @@ def build():
                                       split(r"\s+$"), split("[一-龥ࠀ-一가-\ud7ff]+"), pre_tokenizers.Digits(True)), vocab=500)
     yield "bloom", train(after(split(BLOOM)), vocab=500)
     yield "viking", train(after(split(BLOOM), pre_tokenizers.Digits(True)), vocab=500)
+    yield "exaone_moe", train(after(split(EXAONE_MOE)), vocab=500)
     roberta = train(byte_level(use_regex=True, add_prefix_space=True), added=ADDED[:8], vocab=500)
     roberta.post_processor = processors.RobertaProcessing(("</s>", roberta.token_to_id("</s>")), ("<s>", roberta.token_to_id("<s>")))
     yield "roberta", roberta
