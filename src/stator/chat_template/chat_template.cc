@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -98,29 +99,101 @@ bool names_variable(const Unit& unit, std::string_view name) {
   return unit.names->find(name) != nullptr;
 }
 
-/// Whether a conversation with a tool call renders sensibly with arguments of this form.
-bool probe_arguments(const Unit& unit, const SpecialTokens& tokens, std::string_view arguments) {
-  const std::string messages =
-      R"([{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"id":"call00001",)"
-      R"("type":"function","function":{"name":"f","arguments":)" +
-      std::string(arguments) +
-      R"(}}]},{"role":"tool","tool_call_id":"call00001","name":"f","content":"r"}])";
+/// Renders small conversations to find out what a template copes with.
+class Probe {
+ public:
+  Probe(const Unit& unit, const SpecialTokens& tokens) : unit_(unit), tokens_(tokens) {}
+
+  /// Empty when it fails.
+  std::string render(const std::string& messages) const;
+  /// Whether a conversation with a tool call renders sensibly with arguments of this form.
+  bool takes_arguments(std::string_view arguments) const;
+  /// Whether the template tells null content from empty text, and knows what to do with it.
+  bool takes_null_content(std::string_view arguments) const;
+
+ private:
+  const Unit& unit_;
+  const SpecialTokens& tokens_;
+};
+
+// Arguments of a call, in both forms.
+constexpr std::string_view kObjectArguments = R"({"probe_key":"v"})";
+constexpr std::string_view kTextArguments = R"("{\"probe_key\":\"v\"}")";
+
+bool shows_arguments(std::string_view prompt) {
+  return prompt.find("probe_key") != prompt.npos;
+}
+
+constexpr std::string_view kQuestion = R"({"role":"user","content":"q"})";
+constexpr std::string_view kResult =
+    R"({"role":"tool","tool_call_id":"call00001","name":"f","content":"r"})";
+
+std::string assistant_call(std::string_view content, std::string_view arguments) {
+  return R"({"role":"assistant","content":)" + std::string(content) +
+         R"(,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"f","arguments":)" +
+         std::string(arguments) + "}}]}";
+}
+
+std::string conversation(std::initializer_list<std::string_view> messages) {
+  std::string json;
+  for (const std::string_view message : messages) {
+    json += json.empty() ? '[' : ',';
+    json += message;
+  }
+  return json + ']';
+}
+
+std::string Probe::render(const std::string& messages) const {
   constexpr size_t kProbeBytes = size_t{8} << 20U;
   Arena arena(kProbeBytes);
   RenderInput input;
   input.limits = {
       .steps_max = 200'000, .output_bytes_max = 1U << 20U, .memory_bytes_max = kProbeBytes};
-  Context context(unit, arena);
-  for (const auto& [name, text] : tokens) {
+  Context context(unit_, arena);
+  for (const auto& [name, text] : tokens_) {
     context.set(name, Value::string(text));
   }
   const auto value = Value::from_json(messages, arena);
   context.set("messages", *value);
   context.set("add_generation_prompt", Value::boolean(false));
-  const auto prompt = run(unit, context, arena, input);
+  return run(unit_, context, arena, input).value_or("");
+}
+
+bool Probe::takes_arguments(std::string_view arguments) const {
+  const std::string prompt =
+      render(conversation({kQuestion, assistant_call(R"("")", arguments), kResult}));
   // A mapping printed the Python way is a template that expected text.
-  return prompt && prompt->find("probe_key") != std::string::npos &&
-         prompt->find("{'probe_key'") == std::string::npos;
+  return shows_arguments(prompt) && prompt.find("{'probe_key'") == prompt.npos;
+}
+
+/// How often a prompt prints a value that is not there.
+size_t count_nulls(std::string_view prompt) {
+  size_t count = 0;
+  for (const std::string_view word : {"None", "null"}) {
+    for (size_t at = prompt.find(word); at != prompt.npos; at = prompt.find(word, at + 1)) {
+      ++count;
+    }
+  }
+  return count;
+}
+
+bool Probe::takes_null_content(std::string_view arguments) const {
+  constexpr std::string_view kEmptyText = R"("")";
+  const auto with_call = [&](std::string_view content) {
+    return conversation({kQuestion, assistant_call(content, arguments), kResult});
+  };
+  const auto plain = [](std::string_view content) {
+    return conversation(
+        {kQuestion, R"({"role":"assistant","content":)" + std::string(content) + "}", kQuestion});
+  };
+  std::string null = render(with_call("null"));
+  std::string empty = render(with_call(kEmptyText));
+  if (null.empty() && empty.empty()) {  // no tool calls with this template
+    null = render(plain("null"));
+    empty = render(plain(kEmptyText));
+  }
+  return !null.empty() && null != empty && count_nulls(null) <= count_nulls(empty) &&
+         shows_arguments(null) >= shows_arguments(empty);
 }
 
 TemplateTraits find_traits(const Unit& unit, std::string_view source, const SpecialTokens& tokens) {
@@ -130,8 +203,11 @@ TemplateTraits find_traits(const Unit& unit, std::string_view source, const Spec
   traits.text_content = !content.walks_parts || content.tests_string;
   traits.mentions_developer = source.find("developer") != std::string_view::npos;
   traits.uses_tools = names_variable(unit, "tools");
-  traits.object_arguments = probe_arguments(unit, tokens, R"({"probe_key":"v"})") ||
-                            !probe_arguments(unit, tokens, R"("{\"probe_key\":\"v\"}")");
+  const Probe probe(unit, tokens);
+  traits.object_arguments =
+      probe.takes_arguments(kObjectArguments) || !probe.takes_arguments(kTextArguments);
+  traits.null_content =
+      probe.takes_null_content(traits.object_arguments ? kObjectArguments : kTextArguments);
   return traits;
 }
 
@@ -184,6 +260,7 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(ChatTemplateSource s
     compiled->chat.traits = {.content_parts = false,
                              .text_content = true,
                              .object_arguments = true,
+                             .null_content = true,
                              .mentions_developer = true,
                              .uses_tools = true,
                              .marks_data = true};

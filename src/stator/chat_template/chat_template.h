@@ -99,6 +99,7 @@ struct TemplateTraits {
   bool content_parts = false;       ///< walks message.content: gets part lists; else joined text
   bool text_content = true;         ///< also takes plain text: it is not wrapped into a part list
   bool object_arguments = false;    ///< tool-call arguments must be objects, not JSON text
+  bool null_content = false;        ///< has a use for content that is null; else it is empty text
   bool mentions_developer = false;  ///< knows the role "developer"; else it is sent as "system"
   bool uses_tools = false;
   bool marks_data = false;  ///< render_parts tells the request's bytes from the format's

@@ -99,6 +99,11 @@ void adapt_reasoning(DictData& message, const MessageMembers& members, Arena& ar
 }
 
 void adapt_arguments(Value& arguments, const TemplateTraits& traits, Arena& arena) {
+  if (arguments.is_none()) {  // a call without arguments
+    arguments =
+        traits.object_arguments ? Value::dict(DictData::make(arena, 0)) : Value::string("{}");
+    return;
+  }
   if (traits.object_arguments && arguments.is_string()) {
     if (strip(arguments.text(), Side::kBoth).empty()) {
       arguments = Value::dict(DictData::make(arena, 0));
@@ -126,9 +131,34 @@ void adapt_tool_calls(const Value& calls, const TemplateTraits& traits, Arena& a
     if (!owner.is_dict()) {
       continue;
     }
-    if (Value* arguments = owner.as_dict().find("arguments")) {
-      adapt_arguments(*arguments, traits, arena);
+    if (owner.as_dict().find("arguments") == nullptr) {
+      owner.as_dict().set(arena, Value::string("arguments"), Value());
     }
+    adapt_arguments(*owner.as_dict().find("arguments"), traits, arena);
+  }
+}
+
+/// Members that say nothing: null ones, except content, and an empty list of tool calls. Templates
+/// ask whether such members are there, then read them.
+void drop_empty_members(DictData& message, Arena& arena) {
+  const auto is_empty = [](const DictData::Entry& member) {
+    return (member.value.is_none() && !member.key.is_text("content")) ||
+           (member.value.is_list() && member.value.as_list().size == 0 &&
+            member.key.is_text("tool_calls"));
+  };
+  for (size_t i = message.size; i-- > 0;) {
+    const DictData::Entry& member = message.items()[i];
+    if (is_empty(member)) {
+      message.erase(arena, member.key);
+    }
+  }
+}
+
+/// A message without content says so in the way that the template copes with.
+void adapt_missing_content(DictData& message, const TemplateTraits& traits, Arena& arena) {
+  const Value* content = message.find("content");
+  if (content == nullptr || content->is_none()) {
+    message.set(arena, Value::string("content"), traits.null_content ? Value() : Value::string(""));
   }
 }
 
@@ -142,6 +172,8 @@ void adapt_messages(const Value& messages, const TemplateTraits& traits, Arena& 
     if (!message.is_dict()) {
       fail("every message must be an object");
     }
+    drop_empty_members(message.as_dict(), arena);
+    adapt_missing_content(message.as_dict(), traits, arena);
     const MessageMembers members = find_members(message.as_dict());
     if (members.role != nullptr && !traits.mentions_developer &&
         members.role->is_text("developer")) {

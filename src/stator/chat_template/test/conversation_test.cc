@@ -101,6 +101,52 @@ TEST(Conversation, ToolCallArgumentsTakeTheFormTheTemplateNeeds) {
             R"({"a": 1})");
 }
 
+TEST(Conversation, ContentThatIsNotThereIsEmptyText) {
+  const std::string adding = "{% for m in messages %}[{{ m.role + m['content'] }}]{% endfor %}";
+  const std::string parts =
+      "{% for m in messages %}[{{ m.role }}{% for p in m.content %}{{ p.text }}{% endfor %}]"
+      "{% endfor %}";
+  for (const std::string_view json : {R"([{"role":"a","content":null},{"role":"b","content":"c"}])",
+                                      R"([{"role":"a"},{"role":"b","content":"c"}])"}) {
+    EXPECT_EQ(render(adding, messages(json)).value_or("?"), "[a][bc]") << json;
+    EXPECT_EQ(render(std::string(kPlain), messages(json)).value_or("?"),
+              "[a]</s>[b]c</s>[assistant]")
+        << json;
+    EXPECT_EQ(render(parts, messages(json)).value_or("?"), "[a][bc]") << json;
+  }
+}
+
+TEST(Conversation, ContentThatIsNotThereIsNullForTemplatesThatKnowIt) {
+  const std::string source =
+      "{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}"
+      "<{{ c.function.arguments }}>{% endfor %}{% else %}[{{ m.content }}]{% endif %}{% endfor %}";
+  const std::string calls = R"("tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}])";
+
+  EXPECT_EQ(
+      render(source, messages(R"([{"role":"assistant","content":null,)" + calls)).value_or("?"),
+      "<{}>");
+  EXPECT_EQ(render(source, messages(R"([{"role":"assistant",)" + calls)).value_or("?"), "<{}>");
+}
+
+TEST(Conversation, MembersThatSayNothingAreNotThere) {
+  const std::string source = "{% for m in messages %}{{ m | list | join(',') }}{% endfor %}";
+  const auto input = messages(
+      R"([{"name":null,"role":"assistant","reasoning_content":null,"content":"c","tool_calls":[],"thinking":null,"refusal":null}])");
+
+  EXPECT_EQ(render(source, input).value_or("?"), "role,content");
+}
+
+TEST(Conversation, CallsWithoutArgumentsHaveEmptyOnes) {
+  const std::string head = "{% for m in messages %}{% for c in m.tool_calls %}";
+  const std::string tail = "{% endfor %}{% endfor %}";
+  const auto input = messages(
+      R"([{"role":"assistant","tool_calls":[{"function":{"name":"f"}},{"function":{"name":"f","arguments":null}}]}])");
+
+  EXPECT_EQ(render(head + "{{ c.function.arguments | tojson }}" + tail, input).value_or("?"),
+            "{}{}");
+  EXPECT_EQ(render(head + "{{ '' + c.function.arguments }}" + tail, input).value_or("?"), "{}{}");
+}
+
 TEST(Conversation, ToolsWithoutParametersGetAnEmptySchemaAndNoToolsAreUndefined) {
   const std::string source =
       "{% if tools is defined %}{{ tools | tojson }}{% else %}none{% endif %}";
