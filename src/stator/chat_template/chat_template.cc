@@ -203,6 +203,7 @@ TemplateTraits find_traits(const Unit& unit, std::string_view source, const Spec
   traits.text_content = !content.walks_parts || content.tests_string;
   traits.mentions_developer = source.find("developer") != std::string_view::npos;
   traits.uses_tools = names_variable(unit, "tools");
+  traits.null_tools = content.tools_none && !content.tools_defined;
   const Probe probe(unit, tokens);
   traits.object_arguments =
       probe.takes_arguments(kObjectArguments) || !probe.takes_arguments(kTextArguments);
@@ -371,7 +372,8 @@ Result<std::string> ChatTemplate::render_jinja(const Request& request, const Ren
   for (const auto& [name, text] : compiled_->special_tokens) {
     context.set(name, Value::string(text));
   }
-  context.set("tools", request.tools);
+  const bool null_tools = request.tools.is_missing() && unit.traits.null_tools;
+  context.set("tools", null_tools ? Value() : request.tools);
   context.set("add_generation_prompt", Value::boolean(input.add_generation_prompt));
   context.set("documents", request.documents);
   if (!request.extra.is_missing()) {

@@ -102,6 +102,7 @@ struct TemplateTraits {
   bool null_content = false;        ///< has a use for content that is null; else it is empty text
   bool mentions_developer = false;  ///< knows the role "developer"; else it is sent as "system"
   bool uses_tools = false;
+  bool null_tools = false;  ///< takes none for a request without tools; else they are undefined
   bool marks_data = false;  ///< render_parts tells the request's bytes from the format's
 };
 

@@ -41,6 +41,7 @@ class ContentWalker {
   bool is_content(const Expr* expr, int depth) const;
   void note_assignment(const Target& target, const Expr* value, int depth);
   void note_call(const CallExpr& call, int depth);
+  void note_test(const TestExpr& test, int depth);
   static const Value* constant(const Expr* expr) {
     return expr->kind == ExprKind::kConst ? &static_cast<const ConstExpr*>(expr)->value : nullptr;
   }
@@ -123,6 +124,15 @@ void ContentWalker::note_call(const CallExpr& call, int depth) {
   }
 }
 
+void ContentWalker::note_test(const TestExpr& test, int depth) {
+  use_.tests_string |= test.name == "string" && is_content(test.input, depth);
+  if (test.input->kind == ExprKind::kName &&
+      static_cast<const NameExpr*>(test.input)->name == "tools") {
+    use_.tools_none |= test.name == "none";
+    use_.tools_defined |= test.name == "defined" || test.name == "undefined";
+  }
+}
+
 void ContentWalker::walk(const CallSyntax& call, int depth) {
   walk_all(call.positional, depth);
   walk_all(call.named, depth);
@@ -181,7 +191,7 @@ void ContentWalker::walk(const Expr* expr, int depth) {
     }
     case ExprKind::kTest: {
       const auto& test = *static_cast<const TestExpr*>(expr);
-      use_.tests_string |= test.name == "string" && is_content(test.input, depth);
+      note_test(test, depth);
       walk(test.input, depth);
       walk(test.arguments, depth);
       break;

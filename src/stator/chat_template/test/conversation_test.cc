@@ -160,6 +160,13 @@ TEST(Conversation, ToolsWithoutParametersGetAnEmptySchemaAndNoToolsAreUndefined)
   EXPECT_EQ(render(source, input).value_or("?"), "none");
 }
 
+TEST(Conversation, NoToolsAreNoneForTemplatesThatOnlyAskForThat) {
+  const auto input = messages("[]");
+  EXPECT_EQ(render("{{ tools is not none }}", input).value_or("?"), "False");
+  EXPECT_EQ(render("{{ tools is defined and tools is not none }}", input).value_or("?"), "False");
+  EXPECT_EQ(render("{% for t in tools %}{% endfor %}x", input).value_or("?"), "x");
+}
+
 TEST(Conversation, ToolsThatTheTemplateHasNoUseForAreNotRead) {
   RenderInput input = messages("[]");
   input.tools_json = "[broken";
