@@ -13,6 +13,7 @@
 #include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/lexer.h"
 #include "stator/chat_template/detail/native.h"
+#include "stator/chat_template/detail/object.h"
 #include "stator/chat_template/detail/parser.h"
 #include "stator/chat_template/detail/traits.h"
 #include "stator/chat_template/value.h"
@@ -37,6 +38,8 @@ class Context {
   Context(const Unit& unit, Arena& arena) : unit_(unit) {
     values_ = {arena.array<Value>(unit.program.names.size()), unit.program.names.size()};
     std::ranges::fill(values_, Value::missing());
+    set("self", Value::object(arena.make<detail::NamespaceObject>(detail::NamespaceObject{
+                    {Object::Type::kNamespace}, DictData::make(arena, 0)})));
   }
   void set(std::string_view name, const Value& value) {
     if (const Value* index = unit_.names->find(name)) {

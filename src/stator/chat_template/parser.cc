@@ -77,8 +77,10 @@ Expr* Parser::parse_expression(bool with_conditional) {
   if (!with_conditional) {
     return parse_or();
   }
+  const size_t known = unknown_.size();
   Expr* value = parse_or();
   while (skip_name("if")) {
+    unknown_.resize(known);  // `value` may never run
     ++conditional_depth_;
     Expr* test = parse_or();
     Expr* no = skip_name("else") ? parse_expression() : nullptr;
@@ -494,11 +496,18 @@ Token Parser::expect_dotted_name(std::string_view what) {
   return name;
 }
 
+void Parser::note_unknown(std::string_view what, const Token& name) {
+  if (conditional_depth_ == 0) {
+    unknown_.push_back(
+        {name.line, "no " + std::string(what) + " named '" + std::string(name.text) + "'"});
+  }
+}
+
 FilterExpr* Parser::parse_filter(Expr* input) {
   const Token name = expect_dotted_name("the name of a filter");
   const Filter* filter = find_filter(name.text);
-  if (filter == nullptr && conditional_depth_ == 0) {
-    fail_at(name.line, "no filter named '" + std::string(name.text) + "'");
+  if (filter == nullptr) {
+    note_unknown("filter", name);
   }
   CallSyntax arguments;
   if (at_operator("(")) {
@@ -511,8 +520,8 @@ Expr* Parser::parse_test(Expr* input) {
   const bool negated = skip_name("not");
   const Token name = expect_dotted_name("the name of a test");
   const Test* test = find_test(name.text);
-  if (test == nullptr && conditional_depth_ == 0) {
-    fail_at(name.line, "no test named '" + std::string(name.text) + "'");
+  if (test == nullptr) {
+    note_unknown("test", name);
   }
   CallSyntax arguments;
   const TokenType type = peek().type;

@@ -19,6 +19,9 @@ Program parse_template(std::string_view source, Arena& arena) {
 Program Parser::parse() {
   Program program;
   program.body = parse_block({});
+  if (!unknown_.empty()) {
+    fail_at(unknown_.front().first, unknown_.front().second);
+  }
   const auto names = scopes_.bind();
   program.names = arena_.copy(names);
   program.slot_count = static_cast<uint16_t>(scopes_.current()->function->slots);
@@ -126,6 +129,7 @@ Stmt* Parser::parse_named_statement(const Token& tag) {
   }
   if (name == "block") {
     expect(TokenType::kName, "the name of the block");
+    skip_name("scoped");
     return parse_scope(tag.line, "endblock");
   }
   if (name == "include" || name == "import" || name == "from" || name == "extends") {

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -89,6 +90,7 @@ class Parser {
   void expect_name(std::string_view text);
   Token expect(TokenType type, std::string_view what);
   Token expect_dotted_name(std::string_view what);
+  void note_unknown(std::string_view what, const Token& name);
 
   template <typename T>
   T* make(T node) {
@@ -150,6 +152,7 @@ class Parser {
   std::vector<std::pair<MacroStmt*, Scopes::Scope*>> functions_;
   int depth_ = 0;
   int conditional_depth_ = 0;  // inside `if`, an unknown filter is an error only when reached
+  std::vector<std::pair<uint32_t, std::string>> unknown_;  // line and message of those outside
   int loop_depth_ = 0;
   bool autoescape_ = false;
 };
