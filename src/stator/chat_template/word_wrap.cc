@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "stator/chat_template/detail/strings.h"
@@ -12,7 +12,7 @@ namespace {
 
 // Python's textwrap with drop_whitespace, and without tab expansion or whitespace replacement.
 
-using Points = std::u32string;
+using Points = std::u32string_view;
 
 bool is_wrap_space(char32_t point) {  // textwrap knows ASCII white space only
   return (point >= 0x09 && point <= 0x0D) || point == U' ';
@@ -28,7 +28,7 @@ bool is_word_or_mark(char32_t point) {
 /// Cuts a line into words, runs of white space, and the halves of hyphenated words.
 class Splitter {
  public:
-  Splitter(const Points& text, bool at_hyphens) : text_(text), at_hyphens_(at_hyphens) {}
+  Splitter(Points text, bool at_hyphens) : text_(text), at_hyphens_(at_hyphens) {}
 
   std::vector<Points> run() {
     std::vector<Points> chunks;
@@ -50,9 +50,11 @@ class Splitter {
   }
   /// "--" and more between words: a chunk of its own.
   bool is_long_dash(size_t at) const {
+    if (at == 0 || !is_word_or_mark(text_[at - 1])) {  // first, so that a run is walked once
+      return false;
+    }
     const size_t end = dashes_end(at);
-    return end >= at + 2 && at > 0 && is_word_or_mark(text_[at - 1]) && end < text_.size() &&
-           is_word(text_[end]);
+    return end >= at + 2 && end < text_.size() && is_word(text_[end]);
   }
   /// Whether a word may be cut behind the hyphen at `at`.
   bool is_break(size_t at) const {
@@ -89,27 +91,28 @@ class Splitter {
     return at;
   }
 
-  const Points& text_;
+  Points text_;
   bool at_hyphens_;
 };
 
 /// Where to cut a word longer than a line: behind its last hyphen in there, if any.
-size_t long_word_cut(const Points& word, size_t room, bool at_hyphens) {
+size_t long_word_cut(Points word, size_t room, bool at_hyphens) {
   if (!at_hyphens || word.size() <= room || room == 0) {
     return room;
   }
   const size_t hyphen = word.rfind(U'-', room - 1);
-  const bool usable = hyphen != Points::npos && hyphen > 0 && word.find_first_not_of(U'-') < hyphen;
+  const bool usable = hyphen != Points::npos && hyphen > 0 &&
+                      word.substr(0, hyphen).find_first_not_of(U'-') != Points::npos;
   return usable ? hyphen + 1 : room;
 }
 
-bool is_blank(const Points& chunk) {
+bool is_blank(Points chunk) {
   return std::ranges::all_of(chunk, is_space);
 }
 
 std::string to_text(const std::vector<Points>& chunks) {
   std::string text;
-  for (const Points& chunk : chunks) {
+  for (const Points chunk : chunks) {
     for (const char32_t point : chunk) {
       append_code_point(text, point);
     }
@@ -120,7 +123,7 @@ std::string to_text(const std::vector<Points>& chunks) {
 }  // namespace
 
 std::vector<std::string> wrap_line(std::string_view line, const WrapStyle& style) {
-  Points points;
+  std::u32string points;
   for (size_t at = 0; at < line.size();) {
     points += next_code_point(line, at);
   }
@@ -135,7 +138,7 @@ std::vector<std::string> wrap_line(std::string_view line, const WrapStyle& style
     }
     while (!chunks.empty() && length + chunks.back().size() <= style.width) {
       length += chunks.back().size();
-      row.push_back(std::move(chunks.back()));
+      row.push_back(chunks.back());
       chunks.pop_back();
     }
     if (!chunks.empty() && chunks.back().size() > style.width) {
@@ -143,9 +146,9 @@ std::vector<std::string> wrap_line(std::string_view line, const WrapStyle& style
         const size_t cut =
             long_word_cut(chunks.back(), style.width - length, style.break_on_hyphens);
         row.push_back(chunks.back().substr(0, cut));
-        chunks.back().erase(0, cut);
+        chunks.back().remove_prefix(cut);
       } else if (row.empty()) {
-        row.push_back(std::move(chunks.back()));
+        row.push_back(chunks.back());
         chunks.pop_back();
       }
     }

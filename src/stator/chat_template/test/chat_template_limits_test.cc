@@ -110,6 +110,12 @@ TEST(ChatTemplateLimits, ReplaceBombIsTooLarge) {
   expect_error("{% set a = 'a' * 100000 %}{{ a.replace('a', a) }}", Code::kTooLarge, "longer");
 }
 
+TEST(ChatTemplateLimits, LongWordsAreWrappedInOnePass) {
+  EXPECT_EQ(render("{{ ('a' * 2000000) | wordwrap(1) | length }}").value_or("?"), "3999999");
+  EXPECT_EQ(render("{{ ('-' * 2000000) | wordwrap(2) | length }}").value_or("?"), "2999999");
+  EXPECT_EQ(render("{{ ('a' ~ '-' * 2000000) | wordwrap(2) | length }}").value_or("?"), "3000001");
+}
+
 TEST(ChatTemplateLimits, OutputBeyondItsLimitIsTooLarge) {
   const auto prompt = render("{% for i in range(100) %}0123456789{% endfor %}",
                              RenderLimits{.output_bytes_max = 100});
