@@ -4,9 +4,15 @@
 #include <string>
 
 #include "stator/chat_template/detail/failure.h"
+#include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/operators.h"
 
 namespace stator::chat_template::detail {
+
+void charge_text(Interpreter& interpreter, size_t bytes) {
+  constexpr size_t kBytesPerStep = 64;
+  interpreter.charge(bytes / kBytesPerStep);
+}
 
 const Value* CallArguments::get(size_t index, std::string_view name) const {
   if (index < positional.size()) {

@@ -402,6 +402,17 @@ bool compare(Interpreter& interpreter, CompareOperator op, const Value& left, co
   return false;
 }
 
+void charge_comparison(Interpreter& interpreter, const Value& left, const Value& right) {
+  if (left.is_string() && right.is_string()) {
+    const size_t bytes = std::min(left.text().size(), right.text().size());
+    if (bytes > kFreeTextBytes) {
+      charge_text(interpreter, bytes);
+    }
+  } else if (left.is_list() && right.is_list()) {
+    interpreter.charge(std::min(left.as_list().size, right.as_list().size) / 8);
+  }
+}
+
 }  // namespace
 
 bool Interpreter::evaluate_compare(const CompareExpr& expr) {
@@ -411,6 +422,7 @@ bool Interpreter::evaluate_compare(const CompareExpr& expr) {
   }
   for (size_t i = 0; i < expr.operators.size(); ++i) {
     const Value right = evaluate(*expr.operands[i]);
+    charge_comparison(*this, left, right);
     if (!compare(*this, expr.operators[i], left, right)) {
       return false;
     }

@@ -43,7 +43,11 @@ Value follow_path(Interpreter& interpreter, Value value, const Value& path,
 }
 
 Value ignore_case(Interpreter& interpreter, const Value& value) {
-  return value.is_string() ? interpreter.make_string(to_lower(value.text())) : value;
+  if (!value.is_string()) {
+    return value;
+  }
+  charge_text(interpreter, value.text().size());
+  return interpreter.make_string(to_lower(value.text()));
 }
 
 /// What an element is sorted, grouped or compared by.
@@ -416,7 +420,9 @@ Value filter_sum(Interpreter& interpreter, Value input, Args arguments) {
   const Value* attribute = arguments.get(0, "attribute");
   const Value* start = arguments.get(1, "start");
   Value total = start == nullptr ? Value::integer(0) : *start;
-  for (const Value& item : interpreter.iterate(input)->values()) {
+  const ListData& items = *interpreter.iterate(input);
+  interpreter.charge(items.size / 4);
+  for (const Value& item : items.values()) {
     const bool whole = attribute == nullptr || attribute->is_none();
     total = add(interpreter, total, whole ? item : follow_path(interpreter, item, *attribute));
   }

@@ -24,7 +24,7 @@ inline bool same_text(std::string_view left, std::string_view right) {
     return false;
   }
   if (size > 16) {
-    return std::memcmp(left.data(), right.data(), size) == 0;
+    return left.data() == right.data() || std::memcmp(left.data(), right.data(), size) == 0;
   }
   const auto differ = [&]<typename Word>(Word, size_t at) {
     Word a;

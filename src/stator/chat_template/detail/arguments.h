@@ -83,6 +83,10 @@ class Signature {
   bool any_names_ = false;
 };
 
+/// Texts below this are free. Any use of a longer one counts by its size.
+inline constexpr size_t kFreeTextBytes = 1024;
+void charge_text(Interpreter& interpreter, size_t bytes);
+
 /// A filter, test or method as a template sees it.
 template <typename Function>
 struct Callable {
@@ -93,6 +97,9 @@ struct Callable {
   auto operator()(Interpreter& interpreter, const Value& self,
                   const CallArguments& arguments) const {
     signature.check(name, arguments);
+    if (self.is_string() && self.text().size() > kFreeTextBytes) [[unlikely]] {
+      charge_text(interpreter, self.text().size());
+    }
     return function(interpreter, self, arguments);
   }
 };

@@ -116,6 +116,27 @@ TEST(ChatTemplateLimits, LongWordsAreWrappedInOnePass) {
   EXPECT_EQ(render("{{ ('a' ~ '-' * 2000000) | wordwrap(2) | length }}").value_or("?"), "3000001");
 }
 
+TEST(ChatTemplateLimits, UsesOfLongValuesCountByTheirSize) {
+  const auto repeat = [](std::string_view use) {
+    return render(
+        "{% set text = 'a' * 1000000 %}{% set other = text ~ 'b' %}"
+        "{% set list = range(100000) | list %}{% set same = range(100000) | list %}"
+        "{% for i in range(100) %}{% set x = " +
+            std::string(use) + " %}{% endfor %}",
+        {.steps_max = 500'000});
+  };
+  EXPECT_TRUE(repeat("1"));
+  for (const std::string_view use :
+       {"text.upper()", "text | capitalize", "text is lower", "text | int", "text.partition('b')",
+        "text == other", "text < other", "[text] | unique | list", "list | sum", "list < same"}) {
+    const auto prompt = repeat(use);
+    ASSERT_FALSE(prompt) << use;
+    EXPECT_EQ(prompt.error().message(),
+              "rendering the chat template: line 1: the template runs longer than 500000 steps")
+        << use;
+  }
+}
+
 TEST(ChatTemplateLimits, OutputBeyondItsLimitIsTooLarge) {
   const auto prompt = render("{% for i in range(100) %}0123456789{% endfor %}",
                              RenderLimits{.output_bytes_max = 100});
