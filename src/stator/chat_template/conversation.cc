@@ -154,10 +154,16 @@ void drop_empty_members(DictData& message, Arena& arena) {
   }
 }
 
+/// Calls come without content, and tools may return nothing; what people say is never null.
+bool may_lack_content(const DictData& message) {
+  const Value* role = message.find("role");
+  return role != nullptr && (role->is_text("assistant") || role->is_text("tool"));
+}
+
 /// A message without content says so in the way that the template copes with.
 void adapt_missing_content(DictData& message, const TemplateTraits& traits, Arena& arena) {
   const Value* content = message.find("content");
-  if (content == nullptr || content->is_none()) {
+  if (may_lack_content(message) && (content == nullptr || content->is_none())) {
     message.set(arena, Value::string("content"), traits.null_content ? Value() : Value::string(""));
   }
 }

@@ -106,14 +106,16 @@ TEST(Conversation, ContentThatIsNotThereIsEmptyText) {
   const std::string parts =
       "{% for m in messages %}[{{ m.role }}{% for p in m.content %}{{ p.text }}{% endfor %}]"
       "{% endfor %}";
-  for (const std::string_view json : {R"([{"role":"a","content":null},{"role":"b","content":"c"}])",
-                                      R"([{"role":"a"},{"role":"b","content":"c"}])"}) {
-    EXPECT_EQ(render(adding, messages(json)).value_or("?"), "[a][bc]") << json;
+  for (const std::string_view json :
+       {R"([{"role":"tool","content":null},{"role":"b","content":"c"}])",
+        R"([{"role":"tool"},{"role":"b","content":"c"}])"}) {
+    EXPECT_EQ(render(adding, messages(json)).value_or("?"), "[tool][bc]") << json;
     EXPECT_EQ(render(std::string(kPlain), messages(json)).value_or("?"),
-              "[a]</s>[b]c</s>[assistant]")
+              "[tool]</s>[b]c</s>[assistant]")
         << json;
-    EXPECT_EQ(render(parts, messages(json)).value_or("?"), "[a][bc]") << json;
+    EXPECT_EQ(render(parts, messages(json)).value_or("?"), "[tool][bc]") << json;
   }
+  EXPECT_FALSE(render(adding, messages(R"([{"role":"user"}])")).has_value());
 }
 
 TEST(Conversation, ContentThatIsNotThereIsNullForTemplatesThatKnowIt) {
