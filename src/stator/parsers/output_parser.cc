@@ -210,11 +210,27 @@ void advance(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter&
   }
 }
 
-/// Most deltas are text in which nothing begins, in the middle of an answer.
-bool is_only_text(const ParserPlan& plan, const ChoiceState& state, std::string_view text) {
-  const bool starts = state.at_start && (plan.starts_with_name || !plan.start_markers.empty());
-  return state.mode == Mode::kText && state.peeked && !starts && !state.trims_newline &&
-         !plan.text_markers.may_begin_in(text);
+/// Most deltas are text or reasoning in which nothing begins, in the middle of an answer: these go
+/// on as they are. False: it is none of them.
+bool pass_on(const ParserPlan& plan, const ChoiceState& state, std::string_view text,
+             CallWriter& out) {
+  if (!state.peeked || state.trims_newline) {
+    return false;
+  }
+  if (state.mode == Mode::kText) {
+    const bool starts = state.at_start && (plan.starts_with_name || !plan.start_markers.empty());
+    if (starts || plan.text_markers.may_begin_in(text)) {
+      return false;
+    }
+    out.text(text);
+    return true;
+  }
+  if (state.mode != Mode::kReasoning || !state.span_written || text.ends_with('\n') ||
+      plan.reasoning_markers.may_begin_in(text)) {
+    return false;
+  }
+  out.reasoning(text);
+  return true;
 }
 
 /// The stream has ended inside a body that wants more.
@@ -288,8 +304,7 @@ void OutputParser::feed(State& state, std::span<const Piece> pieces, EventList& 
       continue;
     }
     if (choice.held.empty() && !piece.special) {  // the common case: nothing to join, no copy
-      if (is_only_text(*plan_, choice, piece.text)) {
-        writer.text(piece.text);
+      if (pass_on(*plan_, choice, piece.text, writer)) {
         continue;
       }
       Window window(piece.text, {}, Window::Ending::kNo);

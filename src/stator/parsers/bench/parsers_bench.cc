@@ -131,6 +131,68 @@ void add_family(const std::shared_ptr<const FamilySpec>& spec) {
   }
 }
 
+/// The recorded streams of real engines, one after the other, as deltas and each in one piece.
+struct RecordedStream {
+  ParserOptions options;
+  std::vector<std::string> pieces;
+};
+
+std::vector<RecordedStream> read_recorded(bool whole) {
+  std::ifstream file(
+      fmt::format("{}/src/stator/parsers/testdata/goldens/recorded.json", STATOR_SOURCE_DIR));
+  std::ostringstream text;
+  text << file.rdbuf();
+  std::vector<RecordedStream> streams;
+  for (const auto& golden : boost::json::parse(text.str()).at("cases").as_array()) {
+    RecordedStream& stream = streams.emplace_back();
+    const auto& registry = FamilyRegistry::builtin();
+    stream.options.tools_family = *registry.find_tools(golden.at("family").as_string());
+    stream.options.reasoning_family = *registry.find_reasoning(golden.at("reasoning").as_string());
+    stream.options.tool_mode = ToolMode::kNative;
+    stream.options.reasoning = golden.at("start").as_string() == "inside"
+                                   ? ReasoningMode::kStartsInside
+                                   : ReasoningMode::kOn;
+    for (const auto& piece : golden.at("pieces").as_array()) {
+      const auto* special = piece.if_object();
+      const std::string_view bytes =
+          special == nullptr ? piece.as_string() : special->at("special").as_string();
+      if (whole && !stream.pieces.empty()) {
+        stream.pieces.back() += bytes;
+      } else {
+        stream.pieces.emplace_back(bytes);
+      }
+    }
+  }
+  return streams;
+}
+
+void recorded(benchmark::State& state, bool whole) {
+  const auto streams = read_recorded(whole);
+  std::vector<std::shared_ptr<const OutputParser>> parsers;
+  size_t bytes = 0;
+  for (const RecordedStream& stream : streams) {
+    parsers.push_back(OutputParser::create(stream.options));
+    for (const std::string& piece : stream.pieces) {
+      bytes += piece.size();
+    }
+  }
+  EventList events;
+  for (auto _ : state) {
+    for (size_t i = 0; i < streams.size(); ++i) {
+      auto choice = parsers[i]->make_state();
+      for (const std::string& piece : streams[i].pieces) {
+        events.clear();
+        parsers[i]->feed(choice, piece, events);
+        benchmark::DoNotOptimize(events.all().data());
+      }
+      parsers[i]->finish(choice, StreamEnd::kStop, events);
+    }
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes));
+}
+BENCHMARK_CAPTURE(recorded, deltas, false);
+BENCHMARK_CAPTURE(recorded, whole, true);
+
 const bool kRegistered = [] {
   for (const auto& spec : FamilyRegistry::builtin().tools()) {
     add_family(spec);
