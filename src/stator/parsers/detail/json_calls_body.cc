@@ -617,8 +617,11 @@ JsonCallsBody::Go JsonCallsBody::after(Window& in) {
     return Go::kDone;
   }
   const bool is_surplus = in.rest()[call] == '}' || in.rest()[call] == ']';
-  if (is_surplus ||
-      (call > space && machine_.after.match_at(in, call, hit) != MarkerSet::Match::kNo)) {
+  const auto closer = call > space ? machine_.after.match_at(in, call, hit) : MarkerSet::Match::kNo;
+  if (closer == MarkerSet::Match::kMaybe) {
+    return Go::kMore;
+  }
+  if (is_surplus || closer == MarkerSet::Match::kYes) {
     in.consume(call + (is_surplus ? 1 : 0));
     return Go::kOn;
   }
