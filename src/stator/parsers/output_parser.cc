@@ -49,7 +49,7 @@ void give_back(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
   }
   if (state.opener_bytes > 0 || state.at_start) {  // a bracket in prose is nothing to count
     out.recovered(Recovery::kNotACall);
-  } else if (raw.size() > 1) {  // more than the bracket: it looked like a call for a while
+  } else if (raw.size() != 1) {  // more than the bracket: it looked like a call for a while
     ++state.false_starts;
   }
   state.at_start = false;
@@ -81,9 +81,12 @@ bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
     case Progress::kMore:
       return false;
     case Progress::kDone:
-      if (state.may_be_text && state.raw.empty() && state.opener_bytes > 0) {
-        give_back(plan, state, in, out);
-        return true;
+      if (state.may_be_text && state.raw.empty()) {
+        if (state.opener_bytes > 0) {
+          give_back(plan, state, in, out);
+          return true;
+        }
+        ++state.false_starts;  // the body does not know the marker that its spec begins it with
       }
       state.at_start = false;
       close_body(state);

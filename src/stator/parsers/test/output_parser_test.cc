@@ -98,6 +98,17 @@ constexpr std::string_view kTwoCalls =
     "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"
     "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
 
+TEST(OutputParser, MarkerThatTheBodyOfASpecDoesNotKnowIsText) {
+  const auto registry = *FamilyRegistry::with_specs(
+      R"({"kind":"tools","name":"odd","body":"tag_params","markers":{"section_begin":["<s>"],)"
+      R"("call_begin":["<f="],"name_end":[">"],"key_begin":["<p="],"in_text":["!"]}})");
+  ParserOptions options;
+  options.tools_family = *registry.find_tools("odd");
+  options.tool_mode = ToolMode::kNative;
+
+  EXPECT_EQ(parse(options, "Well! So!").content, "Well! So!");
+}
+
 TEST(OutputParser, MarkerOfAnotherFamilyEndsReasoningAndIsText) {
   ParserOptions options = options_for("functionary_v3_2");  // any first word may begin a call
   options.reasoning_family = *FamilyRegistry::builtin().find_reasoning("kimi_k25");
