@@ -8,6 +8,45 @@
 # DEPS are other Stator modules, LIBS third-party targets. cmake/layers.txt holds the layer of each module. LTO modules are
 # optimized once more, together, when the program is linked (STATOR_LTO, docs/adr/0032); tests link their plain code.
 
+# The headers that most sources include are compiled once for the modules and once for the tests, whose code is compiled as that of
+# programs. A source still names what it uses: the test tidy.headers compiles without. Fuzz targets, benches and generated code do
+# without, too. Not by target_precompile_headers(), whose files hold the paths of one checkout: these are the same bytes in each, so
+# that the compiler cache serves all of them (the main file must be a real one at the same place everywhere: a small one of the C
+# library).
+function(stator_precompile name)
+  cmake_parse_arguments(ARG "" "" "OPTIONS;LIBS" ${ARGN})
+  set(target stator_${name}_headers)
+  add_library(${target} INTERFACE)
+  target_link_libraries(${target} INTERFACE stator_build_flags fmt::fmt stator_abseil ${ARG_LIBS})
+  set(includes)
+  foreach(header absl/container/flat_hash_map.h absl/container/flat_hash_set.h fmt/format.h
+      algorithm array atomic charconv chrono cmath cstddef cstdint cstring deque expected functional limits map memory mutex
+      optional set span string string_view tuple utility variant vector ${ARG_UNPARSED_ARGUMENTS})
+    list(APPEND includes -include ${header})
+  endforeach()
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}")
+  set(file ${CMAKE_BINARY_DIR}/${name}.precompiled)
+  add_custom_command(OUTPUT ${file}
+    COMMAND ${CMAKE_CXX_COMPILER} ${flags} ${ARG_OPTIONS} "$<TARGET_PROPERTY:${target},INTERFACE_COMPILE_OPTIONS>"
+      "-D$<JOIN:$<TARGET_PROPERTY:${target},INTERFACE_COMPILE_DEFINITIONS>,;-D>" -std=c++2b -fpch-instantiate-templates
+      -Xclang -fno-pch-timestamp -Xclang -emit-pch -x c++-header ${includes} -o ${file} -c /usr/include/stdc-predef.h
+    COMMAND_EXPAND_LISTS VERBATIM COMMENT "Precompiling the headers of ${name}")
+  add_custom_target(${target}_file DEPENDS ${file})
+endfunction()
+
+stator_precompile(library OPTIONS -fPIC)
+if(STATOR_TESTS)
+  stator_precompile(test gmock/gmock.h gtest/gtest.h OPTIONS -fPIE LIBS GTest::gmock GTest::gtest)
+endif()
+
+function(stator_use_precompiled target name)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-include-pch> $<$<COMPILE_LANGUAGE:CXX>:${name}.precompiled>)
+  add_dependencies(${target} stator_${name}_headers_file)
+  get_target_property(sources ${target} SOURCES)
+  set_property(SOURCE ${sources} APPEND PROPERTY OBJECT_DEPENDS ${CMAKE_BINARY_DIR}/${name}.precompiled)
+endfunction()
+
 function(stator_module name)
   cmake_parse_arguments(ARG "LTO" "LAYER" "SOURCES;DEPS;LIBS" ${ARGN})
   if(NOT ARG_SOURCES)
@@ -17,6 +56,7 @@ function(stator_module name)
   add_library(stator::${name} ALIAS stator_${name})
   target_include_directories(stator_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(stator_${name} PUBLIC stator_build_flags ${ARG_LIBS})
+  stator_use_precompiled(stator_${name} library)
   if(ARG_LTO AND STATOR_LTO)
     target_compile_options(stator_${name} PRIVATE -flto=thin -ffat-lto-objects)
   endif()
@@ -100,16 +140,17 @@ function(stator_test module)
   add_executable(${target} ${ARG_SOURCES})
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE stator_build_flags GTest::gmock GTest::gtest_main ${ARG_LIBS})
+  stator_use_precompiled(${target} test)
   if(TARGET stator_${module})
     target_link_libraries(${target} PRIVATE stator_${module})
   endif()
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${target} PRIVATE stator_${dep})
   endforeach()
-  # Tests find testdata/ from the source tree, and the optional shared data folder beside it.
-  target_compile_definitions(${target} PRIVATE
-    STATOR_SOURCE_DIR="${CMAKE_SOURCE_DIR}" STATOR_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared")
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300
+  # Tests run in the source tree and find testdata/ there, and the optional shared data folder beside it. Relative paths, so that
+  # the compiler cache serves every checkout.
+  target_compile_definitions(${target} PRIVATE STATOR_SOURCE_DIR="." STATOR_SHARED_DIR="../shared")
+  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
     TEST_PREFIX "${ARG_NAME}." PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
 
