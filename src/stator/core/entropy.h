@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -18,5 +19,9 @@ class FixedEntropy {
   /// The next seed of this thread; nothing outside of a scope.
   static std::optional<uint64_t> next();
 };
+
+/// 128 bits of the operating system's, also within a scope of FixedEntropy: secrets do not follow
+/// from seeds, and what depends on them may not depend on their value.
+std::array<uint64_t, 2> draw_hash_key();
 
 }  // namespace stator

@@ -30,6 +30,15 @@ std::optional<uint64_t> FixedEntropy::next() {
   return t_fixed_entropy;
 }
 
+std::array<uint64_t, 2> draw_hash_key() {
+  std::random_device device;
+  std::array<uint64_t, 2> key{};
+  for (uint64_t& word : key) {
+    word = (static_cast<uint64_t>(device()) << 32) | device();
+  }
+  return key;
+}
+
 Random::Random(uint64_t seed) : seed_(seed), state_{} {
   for (uint64_t& word : state_) {
     word = mix64(seed);
