@@ -13,6 +13,8 @@
 
 namespace stator::chat_template {
 
+class Meter;
+
 /// Bump allocator behind one compiled template or one render: everything in it is trivially
 /// destructible and dies with it, so values are plain 16-byte words without reference counts.
 ///
@@ -20,7 +22,9 @@ namespace stator::chat_template {
 /// module turn into a kTooLarge error. Single-threaded use; a finished arena may be read by many.
 class Arena {
  public:
-  explicit Arena(size_t bytes_max) : bytes_max_(bytes_max) {}
+  /// `meter`, if any, is charged by what is read into the arena and by the dicts in it; it outlives
+  /// the arena. Arenas that many threads read have none.
+  explicit Arena(size_t bytes_max, Meter* meter = nullptr) : bytes_max_(bytes_max), meter_(meter) {}
   Arena(Arena&&) noexcept = default;
   Arena& operator=(Arena&&) noexcept = default;
   Arena(const Arena&) = delete;
@@ -74,11 +78,13 @@ class Arena {
 
   /// Bytes taken from the heap so far, at most `bytes_max`.
   size_t bytes_reserved() const { return bytes_reserved_; }
+  Meter* meter() const { return meter_; }
 
  private:
   void* allocate_chunk(size_t bytes);
 
   size_t bytes_max_;
+  Meter* meter_;
   size_t bytes_reserved_ = 0;
   std::byte* next_ = nullptr;
   std::byte* end_ = nullptr;

@@ -67,14 +67,24 @@ std::optional<BigInteger> BigInteger::parse(std::string_view text, unsigned base
   if (text.empty() || text.size() > kTextMax) {
     return std::nullopt;
   }
+  // As many digits at a time as fit a limb.
   Limbs limbs;
+  uint32_t factor = 1;
+  uint32_t group = 0;
   for (const char c : text) {
     const auto digit = digit_of(c, base);
     if (!digit) {
       return std::nullopt;
     }
-    multiply_add(limbs, base, *digit);
+    if (factor > kBase / base) {
+      multiply_add(limbs, factor, group);
+      factor = 1;
+      group = 0;
+    }
+    factor *= base;
+    group = group * base + *digit;
   }
+  multiply_add(limbs, factor, group);
   return make(std::move(limbs), negative);
 }
 
@@ -82,7 +92,22 @@ std::optional<BigInteger> BigInteger::from(const Value& value) {
   if (value.is_int() || value.is_bool()) {
     return BigInteger(value.as_int());
   }
-  return value.kind() == Kind::kBigInt ? parse(value.text()) : std::nullopt;
+  if (value.kind() != Kind::kBigInt) {
+    return std::nullopt;
+  }
+  // Our own spelling: the limbs stand in it.
+  std::string_view digits = value.text();
+  const bool negative = digits.starts_with('-');
+  digits.remove_prefix(negative ? 1 : 0);
+  Limbs limbs;
+  while (!digits.empty()) {
+    const size_t begin = digits.size() - std::min(digits.size(), kDigitsPerLimb);
+    uint32_t limb = 0;
+    std::from_chars(digits.data() + begin, digits.data() + digits.size(), limb);
+    limbs.push_back(limb);
+    digits = digits.substr(0, begin);
+  }
+  return make(std::move(limbs), negative);
 }
 
 std::string BigInteger::to_text() const {

@@ -12,6 +12,7 @@
 #include "stator/chat_template/detail/failure.h"
 #include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/lexer.h"
+#include "stator/chat_template/detail/meter.h"
 #include "stator/chat_template/detail/native.h"
 #include "stator/chat_template/detail/object.h"
 #include "stator/chat_template/detail/parser.h"
@@ -148,10 +149,11 @@ std::string conversation(std::initializer_list<std::string_view> messages) {
 
 std::string Probe::render(const std::string& messages) const {
   constexpr size_t kProbeBytes = size_t{8} << 20U;
-  Arena arena(kProbeBytes);
   RenderInput input;
   input.limits = {
       .steps_max = 200'000, .output_bytes_max = 1U << 20U, .memory_bytes_max = kProbeBytes};
+  Meter meter(input.limits.steps_max, nullptr);
+  Arena arena(kProbeBytes, &meter);
   Context context(unit_, arena);
   for (const auto& [name, text] : tokens_) {
     context.set(name, Value::string(text));
@@ -322,7 +324,8 @@ Result<std::string> ChatTemplate::render(const RenderInput& input) const {
 }
 
 Result<RenderedPrompt> ChatTemplate::render_parts(const RenderInput& input) const {
-  Arena arena(input.limits.memory_bytes_max);
+  Meter meter(input.limits.steps_max, input.cancel);
+  Arena arena(input.limits.memory_bytes_max, &meter);
   try {
     STATOR_TRY(const Request request, read_request(input, arena));
     RenderInput timed = input;
@@ -354,7 +357,7 @@ RenderedPrompt ChatTemplate::render_native(const Request& request, const RenderI
   const detail::NativeInput native{request.messages, request.tools,
                                    request.extra,    input.add_generation_prompt,
                                    input.now,        arena};
-  detail::PromptWriter out(input.limits.output_bytes_max);
+  detail::PromptWriter out(input.limits.output_bytes_max, arena.meter());
   switch (*compiled_->native) {
     case NativeFormat::kDeepseekV32:
       detail::render_deepseek_v32(native, out);
@@ -388,7 +391,8 @@ Result<std::string> ChatTemplate::render_jinja(const Request& request, const Ren
 
 Result<std::string> ChatTemplate::render_context(std::string_view context_json,
                                                  const RenderInput& input) const {
-  Arena arena(input.limits.memory_bytes_max);
+  Meter meter(input.limits.steps_max, input.cancel);
+  Arena arena(input.limits.memory_bytes_max, &meter);
   try {
     STATOR_TRY(const Value members, parse_object(context_json, "the context", arena));
     if (compiled_->native) {

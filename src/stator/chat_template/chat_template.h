@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "stator/core/cancel_token.h"
 #include "stator/core/clock.h"
 #include "stator/core/result.h"
 
@@ -64,7 +65,8 @@ Result<SpecialTokens> load_special_tokens(const std::filesystem::path& path);
 
 /// Bounds on one render, against hostile templates and hostile conversations.
 struct RenderLimits {
-  uint64_t steps_max = 10'000'000;  ///< statements and expressions; bulk work counts by its size
+  /// Statements and expressions; bulk work, such as reading the conversation, counts by its size.
+  uint64_t steps_max = 10'000'000;
   size_t output_bytes_max = size_t{16} << 20U;
   size_t memory_bytes_max = size_t{256} << 20U;  ///< all values made during the render
   uint32_t depth_max = 1000;                     ///< nested expressions and calls
@@ -81,6 +83,7 @@ struct RenderInput {
   bool continue_final_message = false;  ///< excludes add_generation_prompt
   WallTime now{};                       ///< for strftime_now; UTC
   RenderLimits limits;
+  const CancelToken* cancel = nullptr;  ///< outlives the call; null: nothing ends it early
 };
 
 /// A prompt and, for native formats, which of its bytes came with the request: text in there that
@@ -123,6 +126,7 @@ class ChatTemplate {
   /// - it failed otherwise: kInvalidArgument "rendering the chat template: line 7: …";
   /// - steps or depth beyond the limits: kInvalidArgument; output or memory: kTooLarge;
   /// - JSON that does not parse or has the wrong shape: kInvalidArgument naming the part;
+  /// - input.cancel was set meanwhile: kCancelled, within a millisecond;
   /// - both add_generation_prompt and continue_final_message, or a final message that the prompt
   ///   does not contain: kInvalidArgument.
   Result<std::string> render(const RenderInput& input) const;

@@ -146,12 +146,7 @@ void drop_empty_members(DictData& message, Arena& arena) {
            (member.value.is_list() && member.value.as_list().size == 0 &&
             member.key.is_text("tool_calls"));
   };
-  for (size_t i = message.size; i-- > 0;) {
-    const DictData::Entry& member = message.items()[i];
-    if (is_empty(member)) {
-      message.erase(arena, member.key);
-    }
-  }
+  message.erase_if(arena, is_empty);
 }
 
 /// Calls come without content, and tools may return nothing; what people say is never null.

@@ -89,7 +89,7 @@ Value Interpreter::evaluate_compound(const Expr& expr) {
       return compute(*this, binary.op, left, evaluate(*binary.right));
     }
     case ExprKind::kNegate:
-      return negate(arena_, evaluate(*static_cast<const UnaryExpr&>(expr).operand));
+      return negate(*this, evaluate(*static_cast<const UnaryExpr&>(expr).operand));
     case ExprKind::kPlus:
       return plus(evaluate(*static_cast<const UnaryExpr&>(expr).operand));
     case ExprKind::kConditional: {
@@ -408,8 +408,10 @@ void charge_comparison(Interpreter& interpreter, const Value& left, const Value&
     if (bytes > kFreeTextBytes) {
       charge_text(interpreter, bytes);
     }
-  } else if (left.is_list() && right.is_list()) {
-    interpreter.charge(std::min(left.as_list().size, right.as_list().size) / 8);
+  } else if (left.kind() == Kind::kBigInt || right.kind() == Kind::kBigInt) {
+    interpreter.charge(steps_of(left) + steps_of(right));
+  } else {
+    interpreter.charge(std::min(steps_of(left), steps_of(right)));
   }
 }
 

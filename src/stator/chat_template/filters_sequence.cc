@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <span>
 #include <vector>
@@ -76,6 +77,7 @@ std::vector<Keyed> with_keys(Interpreter& interpreter, const Value& input, const
   interpreter.charge(list.size);
   for (const Value& item : list.values()) {
     keyed.push_back({rule.key_of(interpreter, item), item});
+    interpreter.charge(steps_of(keyed.back().key));
   }
   return keyed;
 }
@@ -87,7 +89,11 @@ enum class EqualKeys : uint8_t { kCompare, kSkip };
 /// Stable merge sort: `less` may throw, and NaN keys must not lead a library sort out of bounds.
 void sort_keyed(Interpreter& interpreter, std::vector<Keyed>& keyed, bool reverse,
                 EqualKeys equal_keys = EqualKeys::kCompare) {
-  interpreter.charge(keyed.size() * 4);
+  uint64_t steps = 4 * keyed.size();
+  for (const Keyed& entry : keyed) {
+    steps += steps_of(entry.key) * static_cast<uint64_t>(std::bit_width(keyed.size()));
+  }
+  interpreter.charge(steps);
   const auto precedes = [reverse, equal_keys](const Keyed& left, const Keyed& right) {
     if (equal_keys == EqualKeys::kSkip && equals(left.key, right.key)) {
       return false;

@@ -92,7 +92,7 @@ std::string plain_number(std::string_view text, bool letters) {
 }
 
 /// int(text, base): missing when the text is no integer.
-Value parse_integer(Arena& arena, std::string_view text, unsigned base) {
+Value parse_integer(Interpreter& interpreter, std::string_view text, unsigned base) {
   std::string digits = plain_number(text, true);
   const size_t sign = digits.starts_with('+') || digits.starts_with('-') ? 1 : 0;
   static constexpr std::pair<unsigned, char> kPrefixes[] = {{16, 'x'}, {8, 'o'}, {2, 'b'}};
@@ -102,8 +102,10 @@ Value parse_integer(Arena& arena, std::string_view text, unsigned base) {
       digits.erase(sign, 2);
     }
   }
+  const uint64_t long_part = std::min(digits.size(), 4 * BigInteger::kDigitsMax) / 32;
+  interpreter.charge(long_part * long_part / 8);
   const auto value = BigInteger::parse(digits, base);
-  return value ? value->to_value(arena) : Value::missing();
+  return value ? value->to_value(interpreter.arena()) : Value::missing();
 }
 
 std::optional<double> parse_real(std::string_view text) {
@@ -151,9 +153,9 @@ Value filter_int(Interpreter& interpreter, Value input, Args arguments) {
       return truncate_real(arena, input.as_double(), otherwise);
     case Kind::kString: {
       const bool has_digits = base >= 2 && base <= 36;
-      const Value parsed = has_digits
-                               ? parse_integer(arena, input.text(), static_cast<unsigned>(base))
-                               : Value::missing();
+      const Value parsed =
+          has_digits ? parse_integer(interpreter, input.text(), static_cast<unsigned>(base))
+                     : Value::missing();
       if (!parsed.is_missing()) {
         return parsed;
       }
@@ -222,6 +224,12 @@ Value round_integer(Arena& arena, const BigInteger& value, int64_t digits) {
   return ((up ? whole + BigInteger(1) : whole) * unit).to_value(arena);
 }
 
+/// As for the division that rounding to tens and hundreds is.
+void charge_rounding(Interpreter& interpreter, const Value& integer, int64_t digits) {
+  const uint64_t places = digits < 0 ? static_cast<uint64_t>(-digits) : 0;
+  interpreter.charge(steps_of(integer) * (1 + places / 4));
+}
+
 Value filter_round(Interpreter& interpreter, Value input, Args arguments) {
   const int64_t digits = arguments.get_int(0, "precision", 0);
   const std::string_view method = arguments.get_text(1, "method", "common");
@@ -234,6 +242,7 @@ Value filter_round(Interpreter& interpreter, Value input, Args arguments) {
   }
   if (method == "common") {
     if (const auto integer = BigInteger::from(input)) {  // stays an integer in Python
+      charge_rounding(interpreter, input, digits);
       return round_integer(interpreter.arena(), *integer, digits);
     }
     return Value::number(round_common(*number, digits));

@@ -21,10 +21,6 @@ std::string Interpreter::run(std::span<const Value> context, size_t expected_byt
   return std::move(out_);
 }
 
-void Interpreter::fail_steps() const {
-  fail("the template runs longer than " + std::to_string(limits_.steps_max) + " steps");
-}
-
 void Interpreter::fail_depth() {
   --depth_;  // this level's guard is not there yet to count it off
   fail("recursion deeper than " + std::to_string(limits_.depth_max) + " levels");

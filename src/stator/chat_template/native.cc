@@ -7,8 +7,14 @@
 
 #include "stator/chat_template/detail/failure.h"
 #include "stator/chat_template/detail/format.h"
+#include "stator/chat_template/detail/meter.h"
 
 namespace stator::chat_template {
+namespace {
+
+constexpr size_t kBytesPerStep = 64;
+
+}  // namespace
 
 std::optional<NativeFormat> find_native_format(std::string_view name) {
   static constexpr std::pair<std::string_view, NativeFormat> kNames[] = {
@@ -36,6 +42,9 @@ std::string_view NativeInput::text_option(std::string_view name, std::string_vie
 void PromptWriter::mark(std::string_view text) {
   if (text.size() > bytes_max_ - std::min(bytes_max_, prompt_.text.size())) {
     fail("the prompt is longer than " + std::to_string(bytes_max_) + " bytes", Code::kTooLarge);
+  }
+  if (meter_ != nullptr) {
+    meter_->charge(1 + text.size() / kBytesPerStep);
   }
   prompt_.text += text;
 }

@@ -162,6 +162,39 @@ Value compute_whole(Arena& arena, BinaryOperator op, const Value& left, const Va
   return compute_big(arena, op, *BigInteger::from(left), *BigInteger::from(right));
 }
 
+/// Limbs of nine digits: 1 for every integer that is not long.
+uint64_t limbs_of(const Value& value) {
+  constexpr size_t kDigitsPerLimb = 9;
+  return value.kind() == Kind::kBigInt ? value.text().size() / kDigitsPerLimb + 1 : 1;
+}
+
+/// Schoolbook arithmetic: products, and quotients by bisection, take the product of the sizes. One
+/// step stands for about 50 ns.
+void charge_whole(Interpreter& interpreter, BinaryOperator op, const Value& left,
+                  const Value& right) {
+  constexpr uint64_t kProductsPerStep = 16;
+  constexpr uint64_t kStepsPerQuotient = 2;
+  constexpr uint64_t kLimbsMax = BigInteger::kDigitsMax / 9 + 1;
+  const uint64_t left_limbs = limbs_of(left);
+  const uint64_t right_limbs = limbs_of(right);
+  uint64_t steps = left_limbs + right_limbs - 1;
+  if (op == BinaryOperator::kFloorDivide || op == BinaryOperator::kModulo) {
+    const bool long_ones = left_limbs > 1 || right_limbs > 1;
+    steps += long_ones ? kStepsPerQuotient * left_limbs * right_limbs : 0;
+  } else if (op == BinaryOperator::kMultiply) {
+    steps += left_limbs * right_limbs / kProductsPerStep;
+  } else if (op == BinaryOperator::kPower) {
+    const double digits = left.kind() == Kind::kBigInt
+                              ? static_cast<double>(left.text().size())
+                              : std::log10(std::fabs(static_cast<double>(left.as_int())) + 1);
+    const double times = right.is_int() ? std::max(static_cast<double>(right.as_int()), 0.0) : 1e9;
+    const auto limbs =
+        static_cast<uint64_t>(std::min(digits * times / 9, static_cast<double>(kLimbsMax)));
+    steps += limbs * limbs / kProductsPerStep * 2;
+  }
+  interpreter.charge(steps);
+}
+
 Value compute_reals(BinaryOperator op, double left, double right) {
   switch (op) {
     case BinaryOperator::kSubtract:
@@ -279,6 +312,18 @@ void fail_operand(std::string_view what, const Value& value) {
   fail(std::string(what) + " '" + std::string(type_name(value)) + "'");
 }
 
+uint64_t steps_of(const Value& value) {
+  constexpr size_t kBytesPerStep = 64;
+  constexpr size_t kPartsPerStep = 8;
+  if (value.is_string()) {
+    return value.text().size() / kBytesPerStep;
+  }
+  if (value.kind() == Kind::kBigInt) {
+    return value.text().size() / kPartsPerStep;
+  }
+  return value.has_list() ? value.as_list().size / kPartsPerStep : 0;
+}
+
 std::optional<double> as_number(const Value& value) {
   switch (value.kind()) {
     case Kind::kBool:
@@ -328,6 +373,7 @@ Value add(Interpreter& interpreter, const Value& left, const Value& right) {
     }
   }
   if (is_whole(left) && is_whole(right)) {
+    interpreter.charge(steps_of(left) + steps_of(right));
     return (*BigInteger::from(left) + *BigInteger::from(right)).to_value(interpreter.arena());
   }
   const auto left_number = as_number(left);
@@ -354,7 +400,7 @@ Value add(Interpreter& interpreter, const Value& left, const Value& right) {
 Value compute(Interpreter& interpreter, BinaryOperator op, const Value& left, const Value& right) {
   static constexpr std::string_view kNames[] = {"-", "*", "/", "//", "%", "**"};
   if (is_whole(left) && is_whole(right)) {
-    interpreter.charge(1 + (left.kind() == Kind::kBigInt ? left.text().size() : 0));
+    charge_whole(interpreter, op, left, right);
     return compute_whole(interpreter.arena(), op, left, right);
   }
   const auto left_integer = as_integer(left);
@@ -381,9 +427,10 @@ Value compute(Interpreter& interpreter, BinaryOperator op, const Value& left, co
   fail_operands(kNames[static_cast<size_t>(op)], left, right);
 }
 
-Value negate(Arena& arena, const Value& value) {
+Value negate(Interpreter& interpreter, const Value& value) {
   if (is_whole(value)) {
-    return compute_whole(arena, BinaryOperator::kSubtract, Value::integer(0), value);
+    interpreter.charge(steps_of(value));
+    return compute_whole(interpreter.arena(), BinaryOperator::kSubtract, Value::integer(0), value);
   }
   if (value.kind() == Kind::kDouble) {
     return Value::number(-value.as_double());

@@ -5,12 +5,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 
 #include "stator/chat_template/detail/failure.h"
 #include "stator/chat_template/detail/format.h"
+#include "stator/chat_template/detail/meter.h"
 #include "stator/chat_template/detail/object.h"
 #include "stator/chat_template/detail/operators.h"
+#include "stator/core/keyed_hash.h"
 
 namespace stator::chat_template {
 namespace {
@@ -118,11 +119,19 @@ bool Comparison::equal(const Value& left, const Value& right, int depth) {
   }
 }
 
-uint64_t mix(uint64_t value) {
-  value ^= value >> 32U;
-  value *= 0xd6e8feb86659fd93ULL;
-  value ^= value >> 32U;
-  return value;
+uint64_t hash_word(uint64_t value) {
+  return keyed_hash({reinterpret_cast<const char*>(&value), sizeof(value)});
+}
+
+/// What equals() tells two ranges apart by.
+uint64_t hash_range(const detail::RangeObject& range) {
+  const uint64_t start = range.size > 0 ? static_cast<uint64_t>(range.start) : 0;
+  const uint64_t step = range.size > 1 ? static_cast<uint64_t>(range.step) : 0;
+  return hash_word(static_cast<uint64_t>(range.size) ^ hash_word(start ^ hash_word(step)));
+}
+
+uint32_t tag_of(uint64_t hash) {
+  return static_cast<uint32_t>(hash >> 32U);
 }
 
 }  // namespace
@@ -197,31 +206,31 @@ bool hashable(const Value& value) {
 uint64_t hash_of(const Value& value) {
   switch (value.kind()) {
     case Kind::kString:
-      return std::hash<std::string_view>{}(value.text());
+      return keyed_hash(value.text());
     case Kind::kBool:
     case Kind::kInt:
-      return mix(static_cast<uint64_t>(value.as_int()));
+      return hash_word(static_cast<uint64_t>(value.as_int()));
     case Kind::kDouble: {
       const double real = value.as_double();
       if (real == std::floor(real) && std::fabs(real) < 9e18) {
-        return mix(static_cast<uint64_t>(static_cast<int64_t>(real)));
+        return hash_word(static_cast<uint64_t>(static_cast<int64_t>(real)));
       }
-      return mix(std::bit_cast<uint64_t>(real));
+      return hash_word(std::bit_cast<uint64_t>(real));
     }
     case Kind::kBigInt:
-      return std::hash<std::string_view>{}(value.text());
+      return keyed_hash(value.text());
     case Kind::kTuple: {
       uint64_t hash = value.as_list().size;
       for (const Value& item : value.as_list().values()) {
-        hash = mix(hash * 31 + hash_of(item));
+        hash = hash_word(hash + hash_of(item));
       }
       return hash;
     }
     case Kind::kObject:
       if (value.as_object().type == Object::Type::kRange) {
-        return static_cast<const detail::RangeObject&>(value.as_object()).size;
+        return hash_range(static_cast<const detail::RangeObject&>(value.as_object()));
       }
-      return mix(reinterpret_cast<uintptr_t>(&value.as_object()));
+      return hash_word(reinterpret_cast<uintptr_t>(&value.as_object()));
     default:
       return static_cast<uint64_t>(value.kind());
   }
@@ -267,13 +276,39 @@ DictData* DictData::make(Arena& arena, size_t capacity) {
   return dict;
 }
 
-uint32_t DictData::find_entry(Value key, uint64_t hash) const {
-  for (uint64_t slot = hash & index_mask; index[slot] != 0; slot = (slot + 1) & index_mask) {
-    if (equals(entries[index[slot] - 1].key, key)) {
-      return index[slot];
-    }
+void DictData::charge(uint64_t steps) const {
+  if (meter != nullptr) {
+    meter->charge(steps);
   }
-  return 0;
+}
+
+uint32_t DictData::find_entry(Value key, uint64_t hash) const {
+  const uint32_t tag = tag_of(hash);
+  uint64_t vain = 0;
+  uint64_t slot = hash & index_mask;
+  while (index[slot].entry != 0 &&
+         (index[slot].tag != tag || !equals(entries[index[slot].entry - 1].key, key))) {
+    slot = (slot + 1) & index_mask;
+    ++vain;
+  }
+  if (vain > 0) {
+    charge(vain);
+  }
+  return index[slot].entry;
+}
+
+/// The entry is new.
+void DictData::place(uint64_t hash, uint32_t entry) {
+  uint64_t vain = 0;
+  uint64_t slot = hash & index_mask;
+  while (index[slot].entry != 0) {
+    slot = (slot + 1) & index_mask;
+    ++vain;
+  }
+  index[slot] = {.entry = entry, .tag = tag_of(hash)};
+  if (vain > 0) {
+    charge(vain);
+  }
 }
 
 Value* DictData::find(Value key) const {
@@ -300,15 +335,44 @@ Value* DictData::find_indexed(std::string_view key) const {
   return found == 0 ? nullptr : &entries[found - 1].value;
 }
 
-void DictData::set(Arena& arena, Value key, Value value) {
-  if (Value* present = find(key)) {
-    *present = value;
-    return;
+void DictData::set_indexed(Arena& arena, Value key, Value value) {
+  const uint64_t hash = hash_of(key);
+  if (const uint32_t found = find_entry(key, hash); found != 0) {
+    entries[found - 1].value = value;
+  } else {
+    append_indexed(arena, key, value, hash);
   }
-  append(arena, key, value);
+}
+
+void DictData::set(Arena& arena, Value key, Value value) {
+  if (index != nullptr && hashable(key)) {
+    set_indexed(arena, key, value);
+  } else if (Value* present = find(key)) {
+    *present = value;
+  } else {
+    append(arena, key, value);
+  }
 }
 
 void DictData::append(Arena& arena, Value key, Value value) {
+  if (index != nullptr) {
+    append_indexed(arena, key, value, hash_of(key));
+    return;
+  }
+  append_entry(arena, key, value);
+  reindex(arena);
+}
+
+void DictData::append_indexed(Arena& arena, Value key, Value value, uint64_t hash) {
+  append_entry(arena, key, value);
+  if (size * 2 > index_mask) {
+    reindex(arena);
+  } else {
+    place(hash, size);
+  }
+}
+
+void DictData::append_entry(Arena& arena, Value key, Value value) {
   if (size == capacity) [[unlikely]] {
     const uint32_t grown = capacity < 4 ? 4 : capacity * 2;
     auto* target = arena.array<Entry>(grown);
@@ -317,18 +381,6 @@ void DictData::append(Arena& arena, Value key, Value value) {
     capacity = grown;
   }
   entries[size++] = Entry{key, value};
-  if (size <= kLinearMax) {
-    return;
-  }
-  if (index == nullptr || size * 2 > index_mask) {
-    reindex(arena);
-    return;
-  }
-  uint64_t slot = hash_of(key) & index_mask;
-  while (index[slot] != 0) {
-    slot = (slot + 1) & index_mask;
-  }
-  index[slot] = size;
 }
 
 void DictData::reindex(Arena& arena) {
@@ -338,16 +390,13 @@ void DictData::reindex(Arena& arena) {
   }
   const uint32_t slots = std::bit_ceil(size * 4);
   if (index == nullptr || slots > index_mask + 1) {
-    index = arena.array<uint32_t>(slots);
+    index = arena.array<Slot>(slots);
     index_mask = slots - 1;
+    meter = arena.meter();
   }
-  std::fill_n(index, size_t{index_mask} + 1, 0U);
+  std::fill_n(index, size_t{index_mask} + 1, Slot{});
   for (uint32_t i = 0; i < size; ++i) {
-    uint64_t slot = hash_of(entries[i].key) & index_mask;
-    while (index[slot] != 0) {
-      slot = (slot + 1) & index_mask;
-    }
-    index[slot] = i + 1;
+    place(hash_of(entries[i].key), i + 1);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -235,14 +236,21 @@ struct ListData {
   std::span<Value> values() const { return {items, size}; }
 };
 
-/// Insertion-ordered map. Linear search while small, an open-addressing index beyond that.
+/// Insertion-ordered map. Linear search while small, an open-addressing index beyond that. Clients
+/// choose the keys: the hash is keyed per process, entries are compared only where 32 more bits of
+/// it agree, and every place looked at in vain is charged to the arena's meter.
 struct DictData {
   struct Entry {
     Value key;
     Value value;
   };
+  struct Slot {
+    uint32_t entry;  // number + 1; 0 = free
+    uint32_t tag;    // the hash's upper half; the lower one says where the slot is
+  };
   Entry* entries = nullptr;
-  uint32_t* index = nullptr;  // entry number + 1; 0 = free; null while size <= kLinearMax
+  Slot* index = nullptr;   // null while size <= kLinearMax
+  Meter* meter = nullptr;  // of the arena that the index is in
   uint32_t size = 0;
   uint32_t capacity = 0;
   uint32_t index_mask = 0;
@@ -266,7 +274,9 @@ struct DictData {
   void set(Arena& arena, Value key, Value value);
   /// The same for a plain text key.
   void set_text(Arena& arena, std::string_view key, Value value) {
-    if (Value* present = find(key)) {
+    if (index != nullptr) {
+      set_indexed(arena, Value::string(key), value);
+    } else if (Value* present = find(key)) {
       *present = value;
     } else if (size < capacity && size < kLinearMax) {
       entries[size++] = Entry{Value::string(key), value};
@@ -276,18 +286,33 @@ struct DictData {
   }
   /// False when absent. Linear time.
   bool erase(Arena& arena, Value key);
+  /// All entries for which `unwanted(entry)`, in linear time.
+  template <typename Unwanted>
+  void erase_if(Arena& arena, Unwanted unwanted) {
+    const auto* kept = std::remove_if(entries, entries + size, unwanted);
+    if (kept != entries + size) {
+      size = static_cast<uint32_t>(kept - entries);
+      reindex(arena);
+    }
+  }
   std::span<Entry> items() const { return {entries, size}; }
 
  private:
   Value* find_indexed(std::string_view key) const;
+  void set_indexed(Arena& arena, Value key, Value value);
   void append(Arena& arena, Value key, Value value);
+  void append_entry(Arena& arena, Value key, Value value);
+  void append_indexed(Arena& arena, Value key, Value value, uint64_t hash);
   uint32_t find_entry(Value key, uint64_t hash) const;
+  void place(uint64_t hash, uint32_t entry);
+  void charge(uint64_t steps) const;
   void reindex(Arena& arena);
 };
 
 /// Python's == (1 == 1.0 == true; containers by content). Recursion stops at 200 levels as unequal.
 bool equals(const Value& left, const Value& right);
-/// Equal values hash equal. Containers other than tuples have no hash: `hashable` tells.
+/// Equal values hash equal, in this process only. Containers other than tuples have no hash:
+/// `hashable` tells.
 uint64_t hash_of(const Value& value);
 bool hashable(const Value& value);
 

@@ -97,8 +97,9 @@ struct Callable {
   auto operator()(Interpreter& interpreter, const Value& self,
                   const CallArguments& arguments) const {
     signature.check(name, arguments);
-    if (self.is_string() && self.text().size() > kFreeTextBytes) [[unlikely]] {
-      charge_text(interpreter, self.text().size());
+    const bool wide = self.kind() == Kind::kBigInt;  // reading its digits takes longer
+    if ((wide || self.is_string()) && self.text().size() > kFreeTextBytes) [[unlikely]] {
+      charge_text(interpreter, self.text().size() * (wide ? 8 : 1));
     }
     return function(interpreter, self, arguments);
   }

@@ -10,6 +10,7 @@
 #include "stator/chat_template/chat_template.h"
 #include "stator/chat_template/detail/ast.h"
 #include "stator/chat_template/detail/failure.h"
+#include "stator/chat_template/detail/meter.h"
 #include "stator/chat_template/value.h"
 #include "stator/core/clock.h"
 
@@ -25,8 +26,9 @@ struct Frame {
 /// may throw Failure.
 class Interpreter {
  public:
+  /// `arena` has a meter: it counts the steps.
   Interpreter(const Program& program, Arena& arena, const RenderLimits& limits, WallTime now)
-      : program_(program), arena_(arena), limits_(limits), now_(now) {}
+      : program_(program), arena_(arena), meter_(*arena.meter()), limits_(limits), now_(now) {}
 
   /// `context` has one value per program.names, missing where there is no such variable.
   /// `expected_bytes` of output are made room for at the start.
@@ -38,12 +40,7 @@ class Interpreter {
   Arena& arena() { return arena_; }
   WallTime now() const { return now_; }
   /// Counts work that one step does in bulk.
-  void charge(uint64_t steps) {
-    steps_ += steps;
-    if (steps_ > limits_.steps_max) [[unlikely]] {
-      fail_steps();
-    }
-  }
+  void charge(uint64_t steps) { meter_.charge(steps); }
   Value make_string(std::string_view text) { return Value::string(arena_.copy(text)); }
   /// str(value), in the arena unless it is a string already.
   std::string_view text_of(const Value& value);
@@ -83,7 +80,6 @@ class Interpreter {
     }
     out_ += text;
   }
-  [[noreturn]] void fail_steps() const;
   [[noreturn]] void fail_output() const;
   [[noreturn]] void fail_depth();
   bool emit_json(const FilterExpr& filter);
@@ -132,12 +128,12 @@ class Interpreter {
 
   const Program& program_;
   Arena& arena_;
+  Meter& meter_;
   const RenderLimits& limits_;
   WallTime now_;
   std::span<const Value> context_;
   Frame* frame_ = nullptr;
   std::string out_;
-  uint64_t steps_ = 0;
   uint32_t depth_ = 0;
   uint32_t line_ = 1;
 };

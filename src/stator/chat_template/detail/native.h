@@ -30,7 +30,8 @@ struct NativeInput {
 /// Builds a prompt and remembers which bytes are the client's.
 class PromptWriter {
  public:
-  explicit PromptWriter(size_t bytes_max) : bytes_max_(bytes_max) {}
+  /// `meter` may be null.
+  PromptWriter(size_t bytes_max, Meter* meter) : bytes_max_(bytes_max), meter_(meter) {}
 
   /// Text of the format itself.
   void mark(std::string_view text);
@@ -42,6 +43,7 @@ class PromptWriter {
  private:
   RenderedPrompt prompt_;
   size_t bytes_max_;
+  Meter* meter_;
 };
 
 /// The text of a message member; empty when absent or none. Throws Failure for other kinds.

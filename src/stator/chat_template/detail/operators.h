@@ -17,13 +17,17 @@ class Interpreter;
 
 Value add(Interpreter& interpreter, const Value& left, const Value& right);
 Value compute(Interpreter& interpreter, BinaryOperator op, const Value& left, const Value& right);
-Value negate(Arena& arena, const Value& value);
+Value negate(Interpreter& interpreter, const Value& value);
 Value plus(const Value& value);
 /// left < right.
 bool less(const Value& left, const Value& right);
 /// left <= right.
 bool less_equal(const Value& left, const Value& right);
 bool contains(Interpreter& interpreter, const Value& container, const Value& item);
+
+/// Steps that walking once over a value takes, as comparing, negating or printing it does: one per
+/// 64 bytes of text, eight digits of a long integer, eight elements. Nothing for short ones.
+uint64_t steps_of(const Value& value);
 
 /// bool, int and float as double; nothing for other kinds. Throws for integers beyond a float.
 std::optional<double> as_number(const Value& value);

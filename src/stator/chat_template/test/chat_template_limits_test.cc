@@ -137,6 +137,30 @@ TEST(ChatTemplateLimits, UsesOfLongValuesCountByTheirSize) {
   }
 }
 
+// Schoolbook arithmetic takes the product of the sizes: a use of integers of 4,000 digits takes up
+// to milliseconds, so it may not count like a step.
+TEST(ChatTemplateLimits, UsesOfLongIntegersCountByTheirSizes) {
+  const auto repeat = [](std::string_view use) {
+    return render(
+        "{% set x = 10 ** 4000 %}{% set text = x | string %}{% for i in range(1000) %}"
+        "{% set y = " +
+            std::string(use) + " %}{% endfor %}",
+        {.steps_max = 100'000});
+  };
+  for (const std::string_view use : {"1", "2 ** 62", "12345678901234567890 % 7"}) {
+    const auto prompt = repeat(use);
+    EXPECT_TRUE(prompt) << use << ": " << prompt.error().message();
+  }
+  for (const std::string_view use :
+       {"x % 7 ** 1000", "x // 3", "x * 7 ** 300", "7 ** 4000", "x + 1", "x - 1", "-x", "x < 1",
+        "x | abs", "x is even", "(10 ** 300) | round(-200)", "text | int"}) {
+    const auto prompt = repeat(use);
+    ASSERT_FALSE(prompt) << use;
+    EXPECT_NE(prompt.error().message().find("longer than 100000 steps"), std::string::npos)
+        << use << ": " << prompt.error().message();
+  }
+}
+
 TEST(ChatTemplateLimits, OutputBeyondItsLimitIsTooLarge) {
   const auto prompt = render("{% for i in range(100) %}0123456789{% endfor %}",
                              RenderLimits{.output_bytes_max = 100});
