@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "stator/blocks/block_hash.h"
 #include "stator/kv/block_id.h"
+#include "stator/kv/block_identity.h"
 
 namespace stator::kv {
 
@@ -39,13 +39,6 @@ class [[nodiscard]] BlockHandle {
 
   BlockPool* pool_ = nullptr;
   BlockId id_;
-};
-
-/// What makes a full block findable: the hash of it and of everything before it, and the content
-/// hash that routers compare. Both come from blocks::BlockHasher.
-struct BlockIdentity {
-  blocks::SequenceHash sequence;
-  blocks::LocalHash local;
 };
 
 /// The blocks of one sequence in token order: position p lives in ids()[p / block_size]. Holds one

@@ -39,7 +39,6 @@ BlockHandle BlockPool::allocate() {
     }
     unlink(inactive_, index);
     offer_to_host(index);
-    record_removed(blocks_[index].hash);
     unregister(index);
   }
   Block& block = blocks_[index];
@@ -52,37 +51,44 @@ void BlockPool::offer_to_host(uint32_t index) {
   if (host_ == nullptr) {
     return;
   }
-  const Block& block = blocks_[index];
-  host_->store(BlockId(index), {.sequence = block.hash, .local = block.local},
-               block.parent == kNone ? std::nullopt : std::optional(blocks_[block.parent].hash));
+  const uint32_t parent = blocks_[index].parent;
+  host_->store(
+      {.block = BlockId(index),
+       .content = registry_.content(index),
+       .parent = registry_.parent(index),
+       .identity = registry_.identity(index),
+       .parent_name = parent == kNone ? std::nullopt : std::optional(registry_.name(parent))});
 }
 
-BlockChain BlockPool::match_prefix(std::span<const blocks::SequenceHash> hashes) {
+ContentId BlockPool::content_of(uint32_t index) const {
+  return index == kNone ? ContentId(0) : registry_.content(index);
+}
+
+BlockChain BlockPool::match_prefix(const SequenceBlocks& sequence) {
   BlockChain chain(*this);
   uint32_t parent = kNone;
-  for (const blocks::SequenceHash hash : hashes) {
-    const auto found = registry_.find(hash);
-    if (found == registry_.end() || blocks_[found->second].parent != parent) {
+  for (size_t i = 0; i < sequence.size(); ++i) {
+    const auto found = registry_.find(content_of(parent), sequence[i]);
+    if (!found) {
       break;
     }
-    parent = found->second;
+    parent = *found;
     add_reference(parent);
     chain.ids_.push_back(BlockId(parent));
   }
   return chain;
 }
 
-BlockPool::PrefixPeek BlockPool::peek_prefix(std::span<const blocks::SequenceHash> hashes) const {
+BlockPool::PrefixPeek BlockPool::peek_prefix(const SequenceBlocks& sequence) const {
   PrefixPeek peek;
-  uint32_t parent = kNone;
-  for (const blocks::SequenceHash hash : hashes) {
-    const auto found = registry_.find(hash);
-    if (found == registry_.end() || blocks_[found->second].parent != parent) {
+  for (size_t i = 0; i < sequence.size(); ++i) {
+    const auto found = registry_.find(peek.last, sequence[i]);
+    if (!found) {
       break;
     }
-    parent = found->second;
+    peek.last = registry_.content(*found);
     ++peek.blocks;
-    peek.idle_blocks += blocks_[parent].state == State::kInactive ? 1 : 0;
+    peek.idle_blocks += blocks_[*found].state == State::kInactive ? 1 : 0;
   }
   return peek;
 }
@@ -122,24 +128,29 @@ BlockId BlockPool::register_block(BlockId id, std::optional<BlockId> parent,
   if (parent && blocks_[parent_index].state != State::kRegistered) {
     return id;
   }
-  const auto [entry, inserted] = registry_.try_emplace(identity.sequence, index);
-  if (!inserted) {
-    const uint32_t earlier = entry->second;
-    if (blocks_[earlier].parent != parent_index) {
-      return id;
-    }
-    add_reference(earlier);
+  const ContentId behind = content_of(parent_index);
+  if (const auto earlier = registry_.find(behind, identity)) {
+    add_reference(*earlier);
     release(id);
-    return BlockId(earlier);
+    return BlockId(*earlier);
+  }
+  // A copy in host memory knows what was computed behind it under the content's old id.
+  const auto known = host_ == nullptr ? std::nullopt : host_->find_content(behind, identity);
+  const ContentId content = known ? *known : ContentId(++last_content_);
+  const ContentIndex::Inserted inserted = registry_.insert(index, content, behind, identity);
+  if (inserted == ContentIndex::Inserted::kRefused) {
+    return id;
   }
   block.state = State::kRegistered;
-  block.hash = identity.sequence;
-  block.local = identity.local;
   block.parent = parent_index;
   if (parent) {
     ++blocks_[parent_index].children;
   }
-  record_stored(parent ? std::optional(blocks_[parent_index].hash) : std::nullopt, identity);
+  if (inserted == ContentIndex::Inserted::kNewName) {
+    record_stored(parent ? std::optional(registry_.name(parent_index)) : std::nullopt, identity);
+  } else {
+    ++collisions_total_;
+  }
   return id;
 }
 
@@ -175,7 +186,10 @@ void BlockPool::make_reset(uint32_t index) {
 void BlockPool::unregister(uint32_t index) {
   Block& block = blocks_[index];
   STATOR_ASSERT(block.children == 0, "P4: a block is evicted after its children");
-  registry_.erase(block.hash);
+  const blocks::SequenceHash name = registry_.name(index);
+  if (registry_.erase(index)) {
+    record_removed(name);
+  }
   if (block.parent != kNone) {
     --blocks_[block.parent].children;
     block.parent = kNone;
@@ -246,9 +260,9 @@ void BlockPool::check_invariants() const {
     if (!is_findable) {
       continue;
     }
-    const auto entry = registry_.find(block.hash);
-    STATOR_ASSERT(entry != registry_.end() && entry->second == index,
-                  "P3: a findable block is in the registry");
+    STATOR_ASSERT(registry_.holds(index), "P3: a findable block is in the registry");
+    const auto entry = registry_.find(content_of(block.parent), registry_.identity(index));
+    STATOR_ASSERT(entry == index, "P3: a findable block is found by its content");
     if (block.parent != kNone) {
       const State parent = blocks_[block.parent].state;
       STATOR_ASSERT(parent == State::kRegistered || parent == State::kInactive,

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "stator/blocks/block_hash.h"
-#include "stator/core/flat_map.h"
 #include "stator/kv/block_handle.h"
 #include "stator/kv/block_id.h"
+#include "stator/kv/block_identity.h"
+#include "stator/kv/content_index.h"
 #include "stator/kv/event.h"
 #include "stator/kv/host_tier.h"
 
@@ -34,12 +35,16 @@ namespace stator::kv {
 ///
 /// P1  Every block is in exactly one state; used + cached + free = total.
 /// P2  A block has references iff it is Partial (exactly one), Complete or Registered.
-/// P3  The registry maps each hash to one findable block; every findable block is in it.
+/// P3  The registry has each findable block under its content: the block in front of it, its tokens
+///     and, for a first block, whose they are. Blocks are found by comparing these, never by their
+///     64-bit hashes, of which anybody finds two alike.
 /// P4  The parent of a findable block is findable. (Chains hold all ancestors and give back in
 ///     reverse order, so children become idle, and are evicted, first.)
-/// P5  The events taken so far, applied in order, give exactly the registry, parents always first.
+/// P5  The events taken so far, applied in order, give exactly the names of the registered blocks,
+///     each behind a parent that was announced. Two contents of one name are one to routers, who
+///     may so choose a worker that has less than they think; collisions_total() counts them.
 ///
-/// Cost: O(1) per block touched, amortised; 40 bytes per block plus the registry's 12-byte entries.
+/// Cost: O(1) per block touched, amortised; 24 bytes per block, and what ContentIndex needs.
 class BlockPool {
  public:
   /// Whether anybody will call take_events(). Off: nothing is recorded.
@@ -66,15 +71,15 @@ class BlockPool {
   /// block is free. Empty handle when every block is in use: the caller preempts or waits.
   BlockHandle allocate();
 
-  /// The longest known chain: blocks of hashes[0], hashes[1], … up to the first one nobody has.
-  /// Stops also where a known block does not follow the block matched before it (a hash collision).
-  BlockChain match_prefix(std::span<const blocks::SequenceHash> hashes);
+  /// The longest known chain: the first blocks of the sequence, up to the first one nobody has.
+  BlockChain match_prefix(const SequenceBlocks& sequence);
   /// How long that chain is and how many of its blocks are idle now, without taking references.
   struct PrefixPeek {
     uint32_t blocks = 0;
     uint32_t idle_blocks = 0;
+    ContentId last;  ///< of its last block
   };
-  PrefixPeek peek_prefix(std::span<const blocks::SequenceHash> hashes) const;
+  PrefixPeek peek_prefix(const SequenceBlocks& sequence) const;
 
   /// Forgets every registered block: idle ones become free, used ones go back to private
   /// (Complete). Records AllCleared.
@@ -84,6 +89,13 @@ class BlockPool {
   /// at most one block entry per allocate() and register_block(), so the owner takes them every
   /// step.
   std::vector<KvEventData> take_events();
+
+  /// Blocks registered although another content had their name. More than a few in the life of the
+  /// universe are forged.
+  uint64_t collisions_total() const { return collisions_total_; }
+
+  /// Names that events have announced and not taken back.
+  size_t registered_names() const { return registry_.names(); }
 
   /// Checks P1-P4 over all blocks and aborts if one is broken. O(total_blocks); for tests.
   void check_invariants() const;
@@ -96,8 +108,6 @@ class BlockPool {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   struct Block {
-    blocks::SequenceHash hash;  // Registered and Inactive only
-    blocks::LocalHash local;    // the same
     uint32_t references = 0;
     uint32_t parent = kNone;  // block in front, Registered and Inactive only; kNone = first
     uint32_t children = 0;    // registered blocks whose parent this is
@@ -111,14 +121,14 @@ class BlockPool {
     uint32_t length = 0;
   };
 
-  /// Partial → Registered, or, if `hash` is already registered behind the same parent, gives
-  /// `block` back and returns a reference to that block instead. The block stays Complete (private,
-  /// never matched) when its parent is not registered, or when the hash belongs to another block
-  /// with another parent. Returns the block that the chain holds from now on.
+  /// Partial → Registered, or, if the same content is registered already, gives `block` back and
+  /// returns a reference to that block instead. The block stays Complete (private, never matched)
+  /// when its parent is not registered. Returns the block that the chain holds from now on.
   BlockId register_block(BlockId block, std::optional<BlockId> parent,
                          const BlockIdentity& identity);
   void release(BlockId block) noexcept;
 
+  ContentId content_of(uint32_t index) const;
   void add_reference(uint32_t index);
   void make_reset(uint32_t index);
   void offer_to_host(uint32_t index);
@@ -129,7 +139,9 @@ class BlockPool {
   void record_removed(blocks::SequenceHash hash);
 
   std::vector<Block> blocks_;
-  FlatMap<blocks::SequenceHash, uint32_t> registry_;
+  ContentIndex registry_;
+  uint64_t last_content_ = 0;
+  uint64_t collisions_total_ = 0;
   List free_;
   List inactive_;
   Events record_;

@@ -20,7 +20,7 @@ HostTier::HostTier(uint32_t total_blocks, Events events) : slots_(total_blocks),
 }
 
 void HostTier::clear() {
-  by_hash_.clear();
+  contents_.clear();
   free_.resize(slots_.size());
   std::iota(free_.rbegin(), free_.rend(), 0U);
   oldest_ = kNone;
@@ -29,24 +29,29 @@ void HostTier::clear() {
   events_.clear();
 }
 
-void HostTier::store(BlockId block, const BlockIdentity& identity,
-                     std::optional<blocks::SequenceHash> parent) {
-  if (const auto found = by_hash_.find(identity.sequence); found != by_hash_.end()) {
-    unlink(found->second);
-    push_newest(found->second);
+void HostTier::store(const DeviceBlock& block) {
+  if (const auto found = contents_.find(block.parent, block.identity)) {
+    unlink(*found);
+    push_newest(*found);
     return;
   }
   const std::optional<uint32_t> slot = take_slot();
-  if (!slot) {
+  const ContentIndex::Inserted inserted =
+      slot ? contents_.insert(*slot, block.content, block.parent, block.identity)
+           : ContentIndex::Inserted::kRefused;
+  if (inserted == ContentIndex::Inserted::kRefused) {
     ++dropped_total_;
+    if (slot) {
+      free_.push_back(*slot);
+    }
     return;
   }
-  slots_[*slot].hash = identity.sequence;
-  by_hash_.emplace(identity.sequence, *slot);
   push_newest(*slot);
-  copies_.push_back({BlockCopy::Direction::kToHost, block, *slot});
+  copies_.push_back({BlockCopy::Direction::kToHost, block.block, *slot});
   ++stored_total_;
-  record_stored(identity, parent);
+  if (inserted == ContentIndex::Inserted::kNewName) {
+    record_stored(block.identity, block.parent_name);
+  }
 }
 
 std::optional<uint32_t> HostTier::take_slot() {
@@ -60,30 +65,46 @@ std::optional<uint32_t> HostTier::take_slot() {
     return std::nullopt;
   }
   unlink(slot);
-  by_hash_.erase(slots_[slot].hash);
-  record_removed(slots_[slot].hash);
+  const blocks::SequenceHash name = contents_.name(slot);
+  if (contents_.erase(slot)) {
+    record_removed(name);
+  }
   ++dropped_total_;
   return slot;
 }
 
-uint32_t HostTier::match(std::span<const blocks::SequenceHash> hashes) const {
+uint32_t HostTier::match(const Tail& tail) const {
   uint32_t count = 0;
-  while (count < hashes.size() && by_hash_.contains(hashes[count])) {
+  ContentId parent = tail.parent;
+  while (tail.begin + count < tail.sequence.size()) {
+    const auto found = contents_.find(parent, tail.sequence[tail.begin + count]);
+    if (!found) {
+      break;
+    }
+    parent = contents_.content(*found);
     ++count;
   }
   return count;
 }
 
-std::vector<uint32_t> HostTier::hold(std::span<const blocks::SequenceHash> hashes) {
+std::vector<uint32_t> HostTier::hold(const Tail& tail, uint32_t count) {
   std::vector<uint32_t> slots;
-  slots.reserve(hashes.size());
-  for (const blocks::SequenceHash hash : hashes) {
-    const auto found = by_hash_.find(hash);
-    STATOR_ASSERT(found != by_hash_.end(), "H2: only copies that exist are held");
-    unlink(found->second);
-    slots.push_back(found->second);
+  slots.reserve(count);
+  ContentId parent = tail.parent;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto found = contents_.find(parent, tail.sequence[tail.begin + i]);
+    STATOR_ASSERT(found.has_value(), "H2: only copies that exist are held");
+    parent = contents_.content(*found);
+    unlink(*found);
+    slots.push_back(*found);
   }
   return slots;
+}
+
+std::optional<ContentId> HostTier::find_content(ContentId parent,
+                                                const BlockIdentity& identity) const {
+  const auto found = contents_.find(parent, identity);
+  return found ? std::optional(contents_.content(*found)) : std::nullopt;
 }
 
 void HostTier::load(uint32_t slot, BlockId block) {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "stator/blocks/block_hash.h"
-#include "stator/core/flat_map.h"
-#include "stator/kv/block_handle.h"
 #include "stator/kv/block_id.h"
+#include "stator/kv/block_identity.h"
+#include "stator/kv/content_index.h"
 #include "stator/kv/event.h"
 
 namespace stator::kv {
@@ -27,14 +27,18 @@ struct BlockCopy {
 /// only: it says what to copy, the model runner does. Pure; one thread.
 ///
 ///   BlockPool pool(blocks, events, &host);        // offers every block it evicts
-///   const auto slots = host.hold(host.match(hashes behind the device's));
+///   const auto slots = host.hold(host.match(last content of the device's, blocks behind it));
 ///   … for each: host.load(slot, pool.allocate().id()) …
 ///   runner.copy_blocks(host.take_copies());       // in order, before anything is computed
 ///
 /// H1  A slot is free, or holds one block; a block has at most one slot.
 /// H2  Held slots (between hold() and load()) are never given to another block.
 /// H3  The copies, done in order, leave in every slot the bytes of the block it is said to hold.
-/// H4  The events taken so far, applied in order, give exactly the blocks with a slot.
+/// H4  The events taken so far, applied in order, give exactly the names of blocks with a slot.
+/// H5  The content in front of a copy is on the device or has a copy, too, so what the events name
+///     can be found: a device evicts tails first, so a copy is older than that of what is in front
+///     of it, unless that is on the device; and nothing is dropped for want of room while a copy is
+///     not held.
 class HostTier {
  public:
   /// Whether anybody will call take_events(). Off: nothing is recorded.
@@ -43,18 +47,33 @@ class HostTier {
   explicit HostTier(uint32_t total_blocks, Events events = Events::kRecord);
 
   uint32_t total_blocks() const { return static_cast<uint32_t>(slots_.size()); }
-  uint32_t stored_blocks() const { return static_cast<uint32_t>(by_hash_.size()); }
+  uint32_t stored_blocks() const { return static_cast<uint32_t>(contents_.size()); }
 
-  /// The device is about to reuse `block`. Drops the oldest copy when all slots are taken; nothing
-  /// is copied when all are held, or when there is a copy already.
-  void store(BlockId block, const BlockIdentity& identity,
-             std::optional<blocks::SequenceHash> parent);
-  /// How many of the first hashes have a copy.
-  uint32_t match(std::span<const blocks::SequenceHash> hashes) const;
-  /// The slots of these, which have copies; they stay until load().
-  std::vector<uint32_t> hold(std::span<const blocks::SequenceHash> hashes);
+  /// A block of the device, as its pool knows it.
+  struct DeviceBlock {
+    BlockId block;
+    ContentId content;
+    ContentId parent;  ///< 0: the first of its sequence
+    BlockIdentity identity;
+    std::optional<blocks::SequenceHash> parent_name;
+  };
+  /// The device is about to reuse the block. Drops the oldest copy when all slots are taken;
+  /// nothing is copied when all are held, or when there is a copy already.
+  void store(const DeviceBlock& block);
+  /// Blocks `begin` and later of a sequence, which stand behind content `parent`.
+  struct Tail {
+    const SequenceBlocks& sequence;
+    size_t begin = 0;
+    ContentId parent;
+  };
+  /// How many of the first blocks there have a copy.
+  uint32_t match(const Tail& tail) const;
+  /// The slots of the first `count` of them, which have copies; they stay until load().
+  std::vector<uint32_t> hold(const Tail& tail, uint32_t count);
   /// Copies a held slot to the device; it is the most recently used one from now on.
   void load(uint32_t slot, BlockId block);
+  /// The content id of a copy, for a block that has the same content on the device.
+  std::optional<ContentId> find_content(ContentId parent, const BlockIdentity& identity) const;
   /// Forgets everything, without an event: AllCleared speaks for all tiers. No slot is held.
   void clear();
 
@@ -69,7 +88,6 @@ class HostTier {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   struct Slot {
-    blocks::SequenceHash hash;
     uint32_t older = kNone;
     uint32_t newer = kNone;
   };
@@ -82,7 +100,7 @@ class HostTier {
 
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
-  FlatMap<blocks::SequenceHash, uint32_t> by_hash_;
+  ContentIndex contents_;
   uint32_t oldest_ = kNone;
   uint32_t newest_ = kNone;
   Events record_;

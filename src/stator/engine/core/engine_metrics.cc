@@ -33,6 +33,11 @@ EngineMetrics::EngineMetrics(Metrics& metrics, std::string_view engine_name) {
                                  "KV blocks copied back for a prompt", labels);
   host_dropped_ = metrics.counter("stator_engine_kv_host_dropped_blocks_total",
                                   "copies dropped from host memory for others", labels);
+  hash_collisions_ =
+      metrics.counter("stator_engine_kv_hash_collisions_total",
+                      "KV blocks cached although the 64-bit hash that names them was another "
+                      "block's: kept apart by their tokens; several are forged",
+                      labels);
   preemptions_ =
       metrics.counter("stator_engine_preemptions_total",
                       "requests put back into the queue because KV blocks ran out", labels);
@@ -61,8 +66,9 @@ void EngineMetrics::observe_step(uint32_t tokens, Duration took) {
   step_tokens_.observe(tokens);
 }
 
-void EngineMetrics::update(const LoadReport& load, const SchedulerTotals& totals,
-                           const kv::HostTier& host) {
+void EngineMetrics::update(const LoadReport& load, const Scheduler& scheduler) {
+  const SchedulerTotals& totals = scheduler.totals();
+  const kv::HostTier& host = scheduler.host_tier();
   running_.set(load.running);
   waiting_.set(load.waiting);
   kv_used_.set(load.kv_used_blocks);
@@ -93,6 +99,9 @@ void EngineMetrics::update(const LoadReport& load, const SchedulerTotals& totals
   count(host_loaded_, now.loaded, host_counted_.loaded);
   count(host_dropped_, now.dropped, host_counted_.dropped);
   host_counted_ = now;
+  const uint64_t collisions = scheduler.pool().collisions_total();
+  count(hash_collisions_, collisions, collisions_counted_);
+  collisions_counted_ = collisions;
 }
 
 }  // namespace stator::engine

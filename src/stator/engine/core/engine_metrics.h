@@ -17,7 +17,7 @@ class EngineMetrics {
   /// After a step that computed `tokens` in `took`.
   void observe_step(uint32_t tokens, Duration took);
   /// Brings gauges and counters up to the scheduler's state.
-  void update(const LoadReport& load, const SchedulerTotals& totals, const kv::HostTier& host);
+  void update(const LoadReport& load, const Scheduler& scheduler);
 
  private:
   Gauge running_;
@@ -30,6 +30,7 @@ class EngineMetrics {
   Counter host_offloaded_;
   Counter host_loaded_;
   Counter host_dropped_;
+  Counter hash_collisions_;
   Counter preemptions_;
   Counter prefix_hit_tokens_;
   Counter prefix_query_tokens_;
@@ -46,6 +47,7 @@ class EngineMetrics {
     uint64_t loaded = 0;
     uint64_t dropped = 0;
   } host_counted_;
+  uint64_t collisions_counted_ = 0;
 };
 
 }  // namespace stator::engine

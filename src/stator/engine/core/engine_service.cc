@@ -419,8 +419,7 @@ void EngineService::tell_events() {
 
 void EngineService::publish() {
   for (const auto& rank : ranks_) {
-    rank->metrics.update(rank->scheduler.load(), rank->scheduler.totals(),
-                         rank->scheduler.host_tier());
+    rank->metrics.update(rank->scheduler.load(), rank->scheduler);
   }
   const LoadReport load = sum(ranks_);
   const MutexLock lock(mutex_);

@@ -80,6 +80,7 @@ Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now,
   const uint64_t seed = blocks::hash_seed(request.lora_name, request.cache_salt);
   entry->second = std::make_unique<Sequence>(key, pool_, SequenceHashes(config_.block_size, seed));
   Sequence& sequence = *entry->second;
+  sequence.owner = kv::block_owner(request.lora_name, request.cache_salt);
   sequence.id = next_sequence_++;
   sequence.priority = request.priority;
   sequence.session_slot = take_slot(session);
@@ -193,12 +194,12 @@ void Scheduler::plan_waiting(TimePoint now) {
 /// What of its tokens the cache has. At least one must be computed to get logits for the next.
 Scheduler::PrefixHit Scheduler::find_prefix(const Sequence& sequence) const {
   const size_t matchable = (sequence.tokens.size() - 1) / config_.block_size;
-  const auto hashes = sequence.hasher.sequences();
-  PrefixHit hit{.wanted = hashes.first(std::min(matchable, hashes.size()))};
+  const size_t hashed = sequence.hasher.sequences().size();
+  PrefixHit hit{.wanted = sequence.full_blocks(std::min(matchable, hashed))};
   hit.peek = pool_.peek_prefix(hit.wanted);
   hit.computed = hit.peek.blocks * config_.block_size;
   if (!sequence.known_computed) {
-    hit.host_blocks = host_.match(hit.wanted.subspan(hit.peek.blocks));
+    hit.host_blocks = host_.match({hit.wanted, hit.peek.blocks, hit.peek.last});
     hit.computed += hit.host_blocks * config_.block_size;
   } else {
     hit.computed = std::min(static_cast<uint32_t>(sequence.tokens.size()) - 1,
@@ -255,7 +256,7 @@ void Scheduler::take_blocks(Sequence& sequence, const PrefixHit& hit) {
   sequence.chain = pool_.match_prefix(hit.wanted);
   // Held, because allocate() may send other blocks to host memory.
   const std::vector<uint32_t> slots =
-      host_.hold(hit.wanted.subspan(hit.peek.blocks, hit.host_blocks));
+      host_.hold({hit.wanted, hit.peek.blocks, hit.peek.last}, hit.host_blocks);
   for (uint32_t i = 0; i < missing; ++i) {
     sequence.chain.append(pool_.allocate());
   }
@@ -488,10 +489,9 @@ void Scheduler::register_full_blocks(Sequence& sequence) {
     return;
   }
   const uint32_t end = sequence.computed / config_.block_size;
+  const kv::SequenceBlocks blocks = sequence.full_blocks(std::max(end, sequence.registered));
   for (; sequence.registered < end; ++sequence.registered) {
-    const uint32_t i = sequence.registered;
-    sequence.chain.register_block(
-        i, {.sequence = sequence.hasher.sequences()[i], .local = sequence.hasher.locals()[i]});
+    sequence.chain.register_block(sequence.registered, blocks[sequence.registered]);
   }
 }
 

@@ -176,7 +176,7 @@ class Scheduler {
   bool retract(uint32_t missing_blocks);
 
   struct PrefixHit {
-    std::span<const blocks::SequenceHash> wanted;
+    kv::SequenceBlocks wanted;
     kv::BlockPool::PrefixPeek peek;
     uint32_t host_blocks = 0;  // behind those of the device
     uint32_t computed = 0;     // tokens that need no computing

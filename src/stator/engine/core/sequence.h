@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "stator/core/ids.h"
 #include "stator/engine/api/engine.h"
 #include "stator/kv/block_handle.h"
+#include "stator/kv/block_identity.h"
 
 namespace stator::engine {
 
@@ -33,6 +35,9 @@ struct SequenceKey {
 class SequenceHashes {
  public:
   SequenceHashes(uint32_t block_size, uint64_t seed) : hasher_(block_size, seed) {}
+
+  uint32_t block_size() const { return hasher_.block_size(); }
+  size_t known() const { return known_; }
 
   /// Before any append(): the first blocks are these.
   void adopt(std::span<const blocks::SequenceHash> sequences,
@@ -87,9 +92,19 @@ struct Sequence {
   std::vector<TokenId> tokens;  ///< prompt, then output of all attempts
   kv::BlockChain chain;
   SequenceHashes hasher;  ///< over `tokens`; unused without prefix caching
+  std::string owner;      ///< kv::block_owner() of its adapter and cache salt
   api::SamplingParams sampling;
   api::StopConditions stop;
 
+  /// The full blocks that have been hashed, the first `count` of them. A view.
+  kv::SequenceBlocks full_blocks(size_t count) const {
+    return {.sequences = hasher.sequences().first(count),
+            .locals = hasher.locals().first(count),
+            .tokens = tokens,
+            .block_size = hasher.block_size(),
+            .unknown = hasher.known(),
+            .owner = owner};
+  }
   uint32_t remaining() const { return static_cast<uint32_t>(tokens.size()) - computed; }
   uint32_t output_tokens() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
 };

@@ -13,7 +13,8 @@ namespace stator::engine {
 /// The KV blocks of one simulated engine: which are in use, which idle ones can serve a prefix
 /// again, and which is evicted next. It behaves block by block like vLLM's pool (least recently
 /// used first, tails of a sequence before its head) at the price of a few *runs* per request:
-/// consecutive blocks with the same holders are one record. A pure core; one thread at a time.
+/// consecutive blocks with the same holders are one record. Blocks are compared by their hashes,
+/// for there are no tokens: it counts hits and serves nobody. A pure core; one thread at a time.
 ///
 ///   auto match = cache.match(chain);                         // what is cached
 ///   if (cache.can_take(match, needed)) { leaf = cache.acquire(chain, match.blocks); … }

@@ -11,6 +11,7 @@
 
 #include "stator/core/random.h"
 #include "stator/kv/block_pool.h"
+#include "stator/kv/test/sequence_fixture.h"
 
 namespace stator::kv {
 namespace {
@@ -19,16 +20,43 @@ using blocks::SequenceHash;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-BlockIdentity identity(uint64_t hash) {
-  return {.sequence = SequenceHash(hash), .local = blocks::LocalHash(hash + 1000)};
+// Blocks 1, 2, 3, … stand behind one another; their numbers are their names and contents.
+BlockIdentity identity(uint64_t number) {
+  return {.sequence = SequenceHash(number), .local = blocks::LocalHash(number + 1000)};
 }
 
-std::vector<SequenceHash> hashes(std::initializer_list<uint64_t> values) {
-  std::vector<SequenceHash> out;
-  for (const uint64_t value : values) {
-    out.emplace_back(value);
+HostTier::DeviceBlock on_device(uint32_t block, uint64_t number) {
+  return {.block = BlockId(block),
+          .content = ContentId(number),
+          .parent = ContentId(number - 1),
+          .identity = identity(number),
+          .parent_name = number == 1 ? std::nullopt : std::optional(SequenceHash(number - 1))};
+}
+
+/// Consecutive blocks, whose tokens nobody knows.
+class Stretch {
+ public:
+  Stretch(std::initializer_list<uint64_t> numbers) : before_(*numbers.begin() - 1) {
+    for (const uint64_t number : numbers) {
+      names_.emplace_back(number);
+    }
+    blocks_ = {.sequences = names_, .unknown = names_.size()};
   }
-  return out;
+  HostTier::Tail tail() const { return {blocks_, 0, ContentId(before_)}; }
+  uint32_t size() const { return static_cast<uint32_t>(names_.size()); }
+
+ private:
+  uint64_t before_;
+  std::vector<SequenceHash> names_;
+  SequenceBlocks blocks_;
+};
+
+uint32_t match(const HostTier& host, const Stretch& stretch) {
+  return host.match(stretch.tail());
+}
+
+std::vector<uint32_t> hold(HostTier& host, const Stretch& stretch) {
+  return host.hold(stretch.tail(), stretch.size());
 }
 
 /// Blocks with a copy, as the events tell.
@@ -65,8 +93,8 @@ TEST(HostTier, KeepsWhatTheDeviceEvictsAndTellsWithItsParent) {
   }
   const BlockHandle other = pool.allocate();  // the tail goes first
 
-  EXPECT_EQ(host.match(hashes({1})), 0U);
-  EXPECT_EQ(host.match(hashes({2, 3})), 1U);
+  EXPECT_EQ(match(host, {1}), 0U);
+  EXPECT_EQ(match(host, {2, 3}), 1U);
   const auto copies = host.take_copies();
   ASSERT_EQ(copies.size(), 1U);
   EXPECT_EQ(copies[0].direction, BlockCopy::Direction::kToHost);
@@ -81,14 +109,14 @@ TEST(HostTier, KeepsWhatTheDeviceEvictsAndTellsWithItsParent) {
 
 TEST(HostTier, DropsTheLeastRecentlyUsedCopy) {
   HostTier host(2);
-  host.store(BlockId(0), identity(1), {});
-  host.store(BlockId(1), identity(2), {});
-  host.store(BlockId(0), identity(1), {});  // again: newest, no second copy
-  host.store(BlockId(2), identity(3), {});
+  host.store(on_device(0, 1));
+  host.store(on_device(1, 2));
+  host.store(on_device(0, 1));  // again: newest, no second copy
+  host.store(on_device(2, 3));
 
-  EXPECT_EQ(host.match(hashes({1})), 1U);
-  EXPECT_EQ(host.match(hashes({2})), 0U);
-  EXPECT_EQ(host.match(hashes({3})), 1U);
+  EXPECT_EQ(match(host, {1}), 1U);
+  EXPECT_EQ(match(host, {2}), 0U);
+  EXPECT_EQ(match(host, {3}), 1U);
   EXPECT_EQ(host.take_copies().size(), 3U);
   EXPECT_EQ(host.stored_blocks(), 2U);
   EXPECT_EQ(host.dropped_total(), 1U);
@@ -96,37 +124,96 @@ TEST(HostTier, DropsTheLeastRecentlyUsedCopy) {
 
 TEST(HostTier, HeldSlotsAreGivenToNobodyElse) {
   HostTier host(2);
-  host.store(BlockId(0), identity(1), {});
-  host.store(BlockId(1), identity(2), {});
-  const auto slots = host.hold(hashes({1, 2}));
-  host.store(BlockId(2), identity(3), {});
+  host.store(on_device(0, 1));
+  host.store(on_device(1, 2));
+  const auto slots = hold(host, {1, 2});
+  host.store(on_device(2, 3));
 
-  EXPECT_EQ(host.match(hashes({3})), 0U) << "there was no room";
+  EXPECT_EQ(match(host, {3}), 0U) << "there was no room";
   EXPECT_EQ(host.dropped_total(), 1U);
   host.load(slots[0], BlockId(5));
   host.load(slots[1], BlockId(6));
-  EXPECT_EQ(host.match(hashes({1, 2})), 2U);
+  EXPECT_EQ(match(host, {1, 2}), 2U);
   EXPECT_EQ(host.loaded_total(), 2U);
 }
 
 TEST(HostTier, ResetOfThePoolEmptiesIt) {
   HostTier host(2);
   BlockPool pool(1, BlockPool::Events::kRecord, &host);
-  host.store(BlockId(0), identity(1), {});
+  host.store(on_device(0, 1));
   pool.reset();
-  EXPECT_EQ(host.match(hashes({1})), 0U);
+  EXPECT_EQ(match(host, {1}), 0U);
   EXPECT_THAT(host.take_events(), IsEmpty());
   EXPECT_THAT(host.take_copies(), IsEmpty());
-  host.store(BlockId(0), identity(2), {});
-  host.store(BlockId(0), identity(3), {});
-  EXPECT_EQ(host.match(hashes({2, 3})), 2U) << "both slots are free again";
+  host.store(on_device(0, 2));
+  host.store(on_device(0, 3));
+  EXPECT_EQ(match(host, {2, 3}), 2U) << "both slots are free again";
 }
 
 TEST(HostTier, WithoutSlotsNothingIsKept) {
   HostTier host(0);
-  host.store(BlockId(0), identity(1), {});
-  EXPECT_EQ(host.match(hashes({1})), 0U);
+  host.store(on_device(0, 1));
+  EXPECT_EQ(match(host, {1}), 0U);
   EXPECT_THAT(host.take_copies(), IsEmpty());
+}
+
+TEST(HostTier, ACopyIsFoundByItsTokensAndWhatIsInFrontOfIt) {
+  const TestSequence victim(4, {1, 1, 1, 1, 2, 2, 2, 2});
+  TestSequence attack(4, {7, 7, 7, 7, 2, 2, 2, 2});
+  attack.forge_names(victim);
+  HostTier host(4);
+  BlockPool pool(2, BlockPool::Events::kRecord, &host);
+  const auto compute_and_evict = [&](const TestSequence& sequence) {
+    {
+      BlockChain chain(pool);
+      chain.append(pool.allocate());
+      chain.append(pool.allocate());
+      chain.register_block(0, sequence[0]);
+      chain.register_block(1, sequence[1]);
+    }
+    const BlockHandle first = pool.allocate();
+    const BlockHandle second = pool.allocate();
+  };
+  const auto found = [&](const TestSequence& sequence) {
+    return host.match({sequence.blocks(), 0, ContentId(0)});
+  };
+
+  compute_and_evict(attack);
+  EXPECT_EQ(found(attack), 2U);
+  EXPECT_EQ(found(victim), 0U);
+  compute_and_evict(victim);
+
+  EXPECT_EQ(found(victim), 2U);
+  EXPECT_EQ(found(attack), 2U);
+  EXPECT_EQ(host.stored_blocks(), 4U);
+  size_t announced = 0;
+  for (const KvEventData& event : host.take_events()) {
+    announced += std::get<BlocksStored>(event).blocks.size();
+  }
+  EXPECT_EQ(announced, 2U) << "each name once";
+}
+
+TEST(HostTier, ComputedAgainItStillLeadsToTheCopiesBehindIt) {
+  const TestSequence sequence(4, {1, 1, 1, 1, 2, 2, 2, 2});
+  HostTier host(4);
+  BlockPool pool(2, BlockPool::Events::kRecord, &host);
+  for (int round = 0; round < 2; ++round) {
+    {
+      BlockChain chain(pool);
+      chain.append(pool.allocate());
+      chain.register_block(0, sequence[0]);
+      if (round == 0) {
+        chain.append(pool.allocate());
+        chain.register_block(1, sequence[1]);
+      } else {
+        const BlockPool::PrefixPeek peek = pool.peek_prefix(sequence.blocks());
+        EXPECT_EQ(peek.blocks, 1U);
+        EXPECT_EQ(host.match({sequence.blocks(), 1, peek.last}), 1U);
+      }
+    }
+    const BlockHandle first = pool.allocate();
+    const BlockHandle second = pool.allocate();
+  }
 }
 
 TEST(HostTier, CopiesAndEventsSayWhereEverythingIs) {
@@ -138,12 +225,12 @@ TEST(HostTier, CopiesAndEventsSayWhereEverythingIs) {
   for (int i = 0; i < 2'000; ++i) {
     const uint64_t hash = 1 + random.below(20);
     const auto block = static_cast<uint32_t>(random.below(4));
-    const auto wanted = hashes({hash});
-    if (random.below(3) > 0 || host.match(wanted) == 0) {
+    const Stretch wanted{hash};
+    if (random.below(3) > 0 || match(host, wanted) == 0) {
       device[block] = hash;
-      host.store(BlockId(block), identity(hash), {});
+      host.store(on_device(block, hash));
     } else {
-      host.load(host.hold(wanted)[0], BlockId(block));
+      host.load(hold(host, wanted)[0], BlockId(block));
     }
     for (const BlockCopy& copy : host.take_copies()) {
       if (copy.direction == BlockCopy::Direction::kToHost) {
@@ -156,7 +243,7 @@ TEST(HostTier, CopiesAndEventsSayWhereEverythingIs) {
     told.apply(host.take_events());
     ASSERT_EQ(told.blocks().size(), host.stored_blocks());
     for (const uint64_t block_told : told.blocks()) {
-      ASSERT_EQ(host.match(hashes({block_told})), 1U);
+      ASSERT_EQ(match(host, {block_told}), 1U);
     }
   }
   EXPECT_GT(host.loaded_total(), 200U);

@@ -135,6 +135,8 @@ class Harness {
     }
   }
 
+  const EngineConfig& config() const { return config_; }
+
   const Answer& answer(uint64_t id, SessionId session = kSession) {
     return answers[{session, key(id)}];
   }
