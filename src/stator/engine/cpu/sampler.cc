@@ -17,8 +17,26 @@ constexpr float kLogprobFloor = -9999.0F;
 // The smallest distance of a 53-bit uniform from 1 is 2^-54, so no Gumbel draw exceeds −ln(2^-54).
 constexpr double kGumbelMax = 37.5;
 
+constexpr float kHighest = std::numeric_limits<float>::max();
+
+/// −∞ if there is none; a NaN is none.
 float highest(std::span<const float> logits) {
-  return std::ranges::max(logits);
+  float best = kBanned;
+  for (const float logit : logits) {
+    best = logit > best ? logit : best;
+  }
+  return best;
+}
+
+/// NaN counts as −∞, and nothing is beyond the highest float: differences of logits are numbers.
+float tame(float logit) {
+  return logit > kBanned ? std::min(logit, kHighest) : kBanned;
+}
+
+void tame(std::span<float> logits) {
+  for (float& logit : logits) {
+    logit = tame(logit);
+  }
 }
 
 /// Uniform in (0, 1), the same for the same three numbers on every machine.
@@ -34,7 +52,7 @@ bool has_penalties(const api::SamplingParams& params) {
 
 void filter(const EffectiveSampling& effective, std::span<float> logits) {
   for (float& logit : logits) {
-    logit /= effective.temperature;
+    logit = tame(logit / effective.temperature);
   }
   if (effective.min_p > 0.0F) {
     apply_min_p(effective.min_p, logits);
@@ -70,7 +88,7 @@ api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, u
   const double maximum = highest(raw);
   double sum = 0;
   for (const float logit : raw) {
-    sum += std::exp(logit - maximum);
+    sum += std::isnan(logit) ? 0 : std::exp(logit - maximum);
   }
   const double log_sum = maximum + std::log(sum);
   const auto entry = [&](TokenId id, uint32_t rank) {
@@ -79,8 +97,11 @@ api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, u
     return api::TokenLogprob{
         .token = id, .logprob = logprob > kLogprobFloor ? logprob : kLogprobFloor, .rank = rank};
   };
+  // Orders NaN, too.
+  const auto value_of = [&](TokenId id) { return std::isnan(raw[id]) ? kBanned : raw[id]; };
   const auto rank_of = [&](TokenId id) {
-    const auto likelier = std::ranges::count_if(raw, [&](float other) { return other > raw[id]; });
+    const float own = value_of(id);
+    const auto likelier = std::ranges::count_if(raw, [&](float other) { return other > own; });
     return static_cast<uint32_t>(likelier) + 1;
   };
   api::TokenLogprobs result;
@@ -93,11 +114,11 @@ api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, u
   std::iota(order.begin(), order.end(), TokenId{0});
   const auto end = order.begin() + static_cast<ptrdiff_t>(count);
   std::partial_sort(order.begin(), end, order.end(), [&](TokenId a, TokenId b) {
-    return raw[a] != raw[b] ? raw[a] > raw[b] : a < b;
+    return value_of(a) != value_of(b) ? value_of(a) > value_of(b) : a < b;
   });
   for (size_t i = 0; i < count; ++i) {
     // Equal logits share the rank of the first of them.
-    const bool tie = i > 0 && raw[order[i]] == raw[order[i - 1]];
+    const bool tie = i > 0 && value_of(order[i]) == value_of(order[i - 1]);
     result.top.push_back(
         entry(order[i], tie ? result.top.back().rank : static_cast<uint32_t>(i) + 1));
   }
@@ -129,7 +150,7 @@ void apply_min_p(float min_p, std::span<float> logits) {
   // p < min_p · max p, in logits: no softmax needed.
   const float threshold = highest(logits) + std::log(min_p);
   for (float& logit : logits) {
-    logit = logit < threshold ? kBanned : logit;
+    logit = logit >= threshold ? logit : kBanned;
   }
 }
 
@@ -137,6 +158,7 @@ void apply_top_k(uint32_t top_k, std::span<float> logits) {
   if (top_k >= logits.size()) {
     return;
   }
+  tame(logits);  // a NaN has no place in an order
   std::vector<float> sorted(logits.begin(), logits.end());
   const auto kth = sorted.begin() + static_cast<ptrdiff_t>(top_k) - 1;
   std::nth_element(sorted.begin(), kth, sorted.end(), std::greater<>());
@@ -147,6 +169,7 @@ void apply_top_k(uint32_t top_k, std::span<float> logits) {
 }
 
 void apply_top_p(float top_p, std::span<float> logits) {
+  tame(logits);
   const double maximum = highest(logits);
   double total = 0;
   for (const float logit : logits) {
@@ -180,7 +203,15 @@ void apply_top_p(float top_p, std::span<float> logits) {
 }
 
 TokenId pick_best(std::span<const float> logits) {
-  return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
+  TokenId best = 0;
+  float most = kBanned;
+  for (TokenId id = 0; id < logits.size(); ++id) {
+    if (logits[id] > most) {
+      most = logits[id];
+      best = id;
+    }
+  }
+  return best;
 }
 
 TokenId draw(std::span<const float> logits, uint64_t key, uint64_t index) {
@@ -239,9 +270,7 @@ void Sampler::apply_penalties(const SampleRequest& request) {
 SampleResult Sampler::sample(const SampleRequest& request) {
   const api::SamplingParams& params = *request.params;
   const std::span<float> logits = request.logits;
-  for (float& logit : logits) {
-    logit = std::isnan(logit) ? kBanned : logit;
-  }
+  tame(logits);
   if (params.logprobs) {
     raw_.assign(logits.begin(), logits.end());
   }
@@ -251,6 +280,7 @@ SampleResult Sampler::sample(const SampleRequest& request) {
   add_logit_bias(params, logits);
   if (has_penalties(params)) {
     apply_penalties(request);
+    tame(logits);  // they multiply and divide by what a client chose
   }
   const EffectiveSampling effective = normalize_sampling(params);
   SampleResult result;

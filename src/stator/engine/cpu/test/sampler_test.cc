@@ -233,6 +233,61 @@ TEST(Sampler, NanIsNeverSampled) {
   EXPECT_EQ(sample({nan, nan, nan}, {.logprobs = 1}).token, 0U);
 }
 
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST(Filters, DropNan) {
+  const std::vector<float> logits = {kNan, 1.0F, kNan, 3.0F, 2.0F, kNan};
+  const auto after = [&](auto&& filter) {
+    std::vector<float> copy = logits;
+    filter(std::span<float>(copy));
+    return kept(copy);
+  };
+
+  EXPECT_THAT(after([](auto l) { apply_top_p(0.999F, l); }), ElementsAre(1, 3, 4));
+  EXPECT_THAT(after([](auto l) { apply_top_p(0.1F, l); }), ElementsAre(3));
+  EXPECT_THAT(after([](auto l) { apply_top_k(2, l); }), ElementsAre(3, 4));
+  EXPECT_THAT(after([](auto l) { apply_min_p(0.3F, l); }), ElementsAre(3, 4));
+  EXPECT_EQ(pick_best(logits), 3U);
+}
+
+TEST(Filters, KeepOneOfManyThatAreBeyondAllNumbers) {
+  std::vector<float> logits = {kInfinity, 1.0F, kInfinity, kNan, kBanned};
+
+  apply_top_p(0.4F, logits);
+
+  EXPECT_THAT(kept(logits), ElementsAre(0));
+}
+
+TEST(ComputeLogprobs, RanksNanLast) {
+  const std::vector<float> raw = {kNan, 1.0F, kNan, 3.0F};
+
+  const auto logprobs = compute_logprobs(raw, 0, 4);
+
+  EXPECT_EQ(logprobs.sampled.logprob, -9999.0F);
+  EXPECT_EQ(logprobs.sampled.rank, 3U);
+  ASSERT_EQ(logprobs.top.size(), 4U);
+  EXPECT_EQ(logprobs.top[0].token, 3U);
+  EXPECT_EQ(logprobs.top[1].token, 1U);
+  EXPECT_EQ(logprobs.top[2].token, 0U);
+}
+
+TEST(Sampler, APenaltyThatLeavesTheNumbersStillSamples) {
+  // The smallest float above 0 makes the logits of what was said infinite.
+  const api::SamplingParams params{.top_p = 0.9F,
+                                   .repetition_penalty = std::numeric_limits<float>::denorm_min(),
+                                   .seed = 1,
+                                   .logprobs = 2};
+
+  const auto result = sample({1.0F, 2.0F, kInfinity, kNan, -3.0F}, params, {1, 4}, nullptr, {0});
+
+  EXPECT_LE(result.token, 2U);
+  ASSERT_TRUE(result.logprobs.has_value());
+  for (const api::TokenLogprob& top : result.logprobs->top) {
+    EXPECT_TRUE(std::isfinite(top.logprob));
+  }
+}
+
 TEST(Sampler, LogprobsAreRawWhateverIsDoneToTheLogits) {
   const api::SamplingParams params{.temperature = 0.0F, .logit_bias = {{0, 100.0F}}, .logprobs = 1};
 
