@@ -26,9 +26,11 @@ Result<std::unique_ptr<HttpPort>> HttpPort::open(ShardSet& shards, const HttpSer
                                         .join = join == PortJoin::kYes},
                                        metrics));
   auto port = std::unique_ptr<HttpPort>(new HttpPort(shards, std::move(line)));
+  HttpServerConfig shared = config;
+  shared.budgets = std::make_shared<HttpBudgets>(config, metrics);
   for (uint32_t i = 0; i < shards.count(); ++i) {
     STATOR_TRY(auto sockets, port->line_->sockets_of(i, shards.count()));
-    STATOR_TRY(auto server, detail::make_shared_server(shards.shard(i), config, *handlers[i],
+    STATOR_TRY(auto server, detail::make_shared_server(shards.shard(i), shared, *handlers[i],
                                                        metrics, std::move(sockets)));
     port->servers_.push_back(std::move(server));
   }

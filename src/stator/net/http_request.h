@@ -68,6 +68,13 @@ class HttpRequest {
   std::string body_;
 };
 
+/// How much of a body a request may have: decided when its head is there, before any of it is read.
+struct BodyRule {
+  size_t bytes_max = SIZE_MAX;
+  int status = 413;     ///< of the refusal of a longer one
+  std::string message;  ///< empty: one that names the limit
+};
+
 /// "Not Found" for 404; "Unknown" for a status without a phrase.
 std::string_view reason_phrase(int status);
 

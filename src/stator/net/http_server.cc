@@ -41,7 +41,11 @@ class Server final : public detail::SharedServer, private TurnHook {
          std::unique_ptr<detail::TlsContext> tls, detail::CorsPolicy cors)
       : shard_(shard),
         context_(shard, std::move(config), handler, metrics, std::move(cors)),
-        tls_(std::move(tls)) {}
+        tls_(std::move(tls)) {
+    context_.make_room = [this](const HttpConnection& asker) {
+      shed_bodies(asker.held_body().bytes + 1);
+    };
+  }
 
   ~Server() override {
     close_all();
@@ -83,6 +87,9 @@ class Server final : public detail::SharedServer, private TurnHook {
   void add_connection(detail::FileDescriptor fd);
   void reject_connection(const detail::FileDescriptor& fd);
   void sweep();
+  void shed_bodies(size_t share_bytes);
+  void shed_bodies_for_others();
+  void shed_output();
   void flush_delayed();
   void on_turn_end() override;
   void reap();
@@ -95,6 +102,7 @@ class Server final : public detail::SharedServer, private TurnHook {
   std::vector<std::shared_ptr<HttpConnection>> connections_;
   std::vector<HttpConnection*> flushing_;  // scratch, kept for its capacity
   std::atomic<size_t> connection_count_{0};
+  size_t refusals_seen_ = 0;  // of the budget for bodies, at the last sweep
   Timer sweep_timer_;
   Timer flush_timer_;
 };
@@ -181,7 +189,51 @@ void Server::sweep() {
   for (size_t i = 0; i < connections_.size(); ++i) {
     connections_[i]->check_deadlines(now);
   }
+  shed_bodies_for_others();
+  shed_output();
   sweep_timer_ = shard_.after(sweep_period(context_.config), [this] { sweep(); });
+}
+
+/// Refuses the largest body, if it has at least the fair share and `share_bytes`.
+void Server::shed_bodies(size_t share_bytes) {
+  std::vector<Holding> holdings(connections_.size());
+  std::ranges::transform(connections_, holdings.begin(),
+                         [](const auto& connection) { return connection->held_body(); });
+  const size_t share = std::max(share_bytes, context_.budgets->bodies.fair_share());
+  for (const size_t i : choose_to_shed(holdings, 1, share)) {
+    connections_[i]->refuse_for_room();
+  }
+}
+
+/// Shards cannot take room from each other: each looks whether requests were refused, by whichever,
+/// and gives up its largest body for the next ones.
+void Server::shed_bodies_for_others() {
+  ByteBudget& bodies = context_.budgets->bodies;
+  const size_t refusals = bodies.refusals();
+  if (refusals != refusals_seen_ && bodies.full()) {
+    shed_bodies(0);
+  }
+  refusals_seen_ = bodies.refusals();
+}
+
+/// Drops the clients with the most output until the budget holds again. Those of other shards with
+/// more than the fair share go at their next sweep.
+void Server::shed_output() {
+  ByteBudget& output = context_.budgets->output;
+  const size_t excess = output.excess();
+  if (excess == 0) {
+    return;
+  }
+  std::vector<Holding> holdings(connections_.size());
+  std::ranges::transform(connections_, holdings.begin(), [](const auto& connection) {
+    return connection->is_closed() ? Holding{} : connection->held_output();
+  });
+  for (const size_t i : choose_to_shed(holdings, excess, output.fair_share())) {
+    if (!connections_[i]->is_closed()) {
+      output.count_refusal();
+      connections_[i]->drop_slow_client();
+    }
+  }
 }
 
 void Server::on_turn_end() {
@@ -191,6 +243,7 @@ void Server::on_turn_end() {
       connection->flush_turn();
     }
     flushing_.clear();
+    shed_output();
   }
   if (!context_.delayed.empty() && !flush_timer_.pending()) {
     flush_timer_ = shard_.after(context_.config.stream_flush_interval, [this] { flush_delayed(); });
@@ -262,6 +315,7 @@ Result<std::vector<std::unique_ptr<HttpServer>>> HttpServer::listen_on_all(
     ShardSet& shards, HttpServerConfig config, std::span<HttpHandler* const> handlers,
     Metrics& metrics) {
   STATOR_ASSERT(handlers.size() == shards.count(), "one handler per shard");
+  config.budgets = std::make_shared<HttpBudgets>(config, metrics);
   std::vector<std::unique_ptr<HttpServer>> servers;
   for (uint32_t i = 0; i < shards.count(); ++i) {
     STATOR_TRY(auto server, listen(shards.shard(i), config, *handlers[i], metrics));

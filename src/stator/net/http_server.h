@@ -13,12 +13,15 @@
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
+#include "stator/net/byte_budget.h"
 #include "stator/net/http_request.h"
 
 namespace stator::net {
 
 class Shard;
 class ShardSet;
+
+struct HttpBudgets;
 
 /// Limits and addresses of an HTTP/1.1 listener. Timeouts are checked four times per shortest
 /// timeout (at least once a second), so they fire up to a quarter late.
@@ -27,10 +30,19 @@ struct HttpServerConfig {
   uint16_t port = 8000;                                ///< 0: the system picks one, see port()
   size_t header_bytes_max = 32 * 1024;                 ///< request line and headers; beyond: 431
   size_t headers_max = 100;                            ///< header lines; beyond: 431
-  size_t body_bytes_max = 192UL * 1024 * 1024;         ///< beyond: 413, connection closed
+  size_t body_bytes_max = 64UL * 1024 * 1024;          ///< beyond: 413, connection closed
   Duration header_timeout = std::chrono::seconds(10);  ///< first byte to end of headers; then 408
-  /// Headers to end of body, longer by one second per 16 KiB received; then 408.
+  /// Headers to end of body, longer by one second per 16 KiB received, but never longer than
+  /// body_time_max; then 408.
   Duration body_timeout = std::chrono::seconds(60);
+  Duration body_time_max = std::chrono::seconds(300);
+  /// A body of which more than 1 MiB has come, and an answer of which more than 1 MiB is to go,
+  /// must move at least so many bytes per second; then 408, or dropped. 1 Mbit/s; 0: any rate will
+  /// do.
+  size_t transfer_bytes_per_second_min = 128UL * 1024;
+  /// Of HttpBudgets: beyond, the largest bodies are refused (503), the largest outputs dropped.
+  size_t bodies_bytes_max = 1UL << 30;
+  size_t output_bytes_max = 1UL << 30;
   Duration idle_timeout = std::chrono::seconds(75);     ///< between requests; then closed silently
   size_t connections_max = 65536;                       ///< per shard; beyond: 503 and closed
   size_t stream_high_water_bytes = 1024 * 1024;         ///< see HttpExchange::above_high_water
@@ -43,9 +55,24 @@ struct HttpServerConfig {
   /// Origins whose pages may use the server from a browser (CORS): a list with commas, "*" for all,
   /// empty for none. Their preflights are answered without asking the handler.
   std::string cors_origins;
+  /// Names of the server beside localhost and addresses, with commas: its own pages may change
+  /// things only under these (see check_may_change).
+  std::string allowed_hosts;
   /// kFirst checks that nobody else listens on the port; kJoin shares it with our other shards.
   enum class PortUse : uint8_t { kFirst, kJoin };
   PortUse port_use = PortUse::kFirst;
+  /// Shared by the servers of a port, as listen_on_all() and HttpPort do; null: an own one.
+  std::shared_ptr<HttpBudgets> budgets;
+  std::string budget_prefix;  ///< of their names in metrics, where a process has several servers
+};
+
+/// What the servers of one port may keep for all their clients together.
+struct HttpBudgets {
+  HttpBudgets(const HttpServerConfig& config, Metrics& metrics)
+      : bodies(config.budget_prefix + "request_bodies", config.bodies_bytes_max, metrics),
+        output(config.budget_prefix + "output", config.output_bytes_max, metrics) {}
+  ByteBudget bodies;  ///< of requests, until their handler has done with them
+  ByteBudget output;  ///< answers and streams that clients have not taken
 };
 
 /// Why an exchange ended before it was answered.
@@ -75,7 +102,7 @@ class ExchangeObserver {
 ///     connection is reported through the observer, and what is written meanwhile is dropped.
 /// E2  What one loop turn writes leaves in one piece at the end of the turn. A stream flushed less
 ///     than `stream_flush_interval` ago waits for the next flush tick; finish() does not wait.
-/// E3  A stream holds at most `stream_buffer_bytes_max` (plus one turn's writes) of unsent bytes.
+/// E3  A stream holds at most `stream_buffer_bytes_max` (plus one write) of unsent bytes.
 class HttpExchange {
  public:
   HttpExchange() = default;
@@ -84,6 +111,9 @@ class HttpExchange {
 
   /// Lives as long as the exchange. Mutable so that the body can be moved out.
   virtual HttpRequest& request() = 0;
+  /// Gives away the place that the body has in the server's budget: whoever takes the body keeps it
+  /// as long as the body. Else it is free when the exchange ends. The server outlives it.
+  virtual ByteLease take_body_lease() { return {}; }
   virtual Shard& shard() = 0;
 
   /// At most one; null to remove. The observer outlives the exchange or removes itself.
@@ -93,6 +123,12 @@ class HttpExchange {
   /// Connection are added. Control characters in header values become spaces. HEAD sends no body.
   virtual void respond(int status, std::string_view content_type, std::string_view body,
                        std::span<const HttpHeader> headers = {}) = 0;
+
+  /// The same without a copy of a large body.
+  virtual void respond_with(int status, std::string_view content_type, std::string body,
+                            std::span<const HttpHeader> headers = {}) {
+    respond(status, content_type, body, headers);
+  }
 
   /// Sends status and headers (at the end of this turn, so the client sees the 200 before the first
   /// token), then chunks. HTTP/1.0 clients get the bytes unframed, ended by close.
@@ -122,13 +158,15 @@ class HttpHandler {
   /// A complete request, on the shard's loop. May answer at once or keep the exchange and answer
   /// later. Must not block. Must end every exchange that does not end by on_client_gone.
   virtual void on_request(HttpExchange& exchange) = 0;
+  /// How large a body `head` may have, before the first byte of it is read. On the shard's loop.
+  virtual BodyRule body_rule(const HttpRequest& /*head*/) const { return {}; }
 };
 
 /// Accepts and serves HTTP/1.1 connections on one shard.
 ///
-/// Keep-alive; one pipelined request is kept while another is answered. Malformed requests (400,
-/// 408, 413, 417, 431, 501, 505) are answered with error_body() and closed without asking the
-/// handler.
+/// Keep-alive; pipelined requests of up to half a mebibyte are kept while another is answered,
+/// beyond that the connection is closed. Malformed requests (400, 408, 413, 417, 431, 501, 503,
+/// 505) are answered with error_body() and closed without asking the handler.
 ///
 /// Made and destroyed on the shard's loop, or while the loop is not running; destroying closes all
 /// connections as close_all() does. `handler` and `metrics` outlive it.

@@ -18,11 +18,18 @@ using boost::asio::posix::descriptor_base;
 
 // Reads of one connection in one turn (1 MiB with the 64 KiB buffer); then the others have theirs.
 constexpr int kReadsPerTurn = 16;
-// Pipelined input kept while a request is answered. Beyond, reading stops until the answer is sent,
-// and only a failing write tells that the client has gone.
-constexpr size_t kStashMax = 64 * 1024;
+// Written for one connection in one turn, to a client that takes as much; then the others have
+// theirs.
+constexpr size_t kSentPerTurn = 1024 * 1024;
+// Pipelined input kept while a request is answered. Beyond, the connection is closed: reading must
+// go on, or nobody would notice that the client has gone. Half of it is read while an answer is
+// sent, where a failing write tells, too.
+constexpr size_t kStashMax = 512 * 1024;
 // A slower body than this, after body_timeout, is not an upload.
 constexpr size_t kBodyBytesPerSecond = 16 * 1024;
+// What holds less may come and go at any rate (transfer_bytes_per_second_min).
+constexpr size_t kRateFromBytes = 1024 * 1024;
+constexpr std::string_view kRetryAfterSeconds = "1";
 // After a refusal unread input is read and dropped, because closing with input unread would reset
 // the connection and destroy the answer on its way. So much of it, and twice the largest body that
 // is taken: many clients send all of a body that is a little too large before they read.
@@ -37,7 +44,12 @@ constexpr size_t kFlushWithoutDelayBytes = 64 * 1024;
 
 HttpConnection::HttpConnection(ServerContext& context, FileDescriptor fd,
                                std::unique_ptr<Transport> transport)
-    : context_(context), socket_(context.shard.io()), transport_(std::move(transport)) {
+    : context_(context),
+      socket_(context.shard.io()),
+      transport_(std::move(transport)),
+      body_lease_(context.budgets->bodies),
+      stash_lease_(context.budgets->bodies),
+      output_lease_(context.budgets->output) {
   ErrorCode ec;
   socket_.assign(fd.get(), ec);
   if (!ec) {
@@ -57,7 +69,7 @@ bool HttpConnection::start(Duration first_byte_timeout) {
 // ---- reading
 
 void HttpConnection::wait_readable() {
-  if (read_waiting_ || read_ended_ || stash_.size() >= kStashMax) {
+  if (read_waiting_ || read_ended_ || stash_full()) {
     return;
   }
   read_waiting_ = true;
@@ -89,7 +101,7 @@ void HttpConnection::on_readable() {
     if (is_closed()) {
       return;
     }
-    if (transport_->drained(buffer.size(), got.bytes) || stash_.size() >= kStashMax) {
+    if (transport_->drained(buffer.size(), got.bytes) || stash_full()) {
       return wait_readable();
     }
   }
@@ -114,8 +126,7 @@ void HttpConnection::resume_reading() {
       return;
     }
     if (self->state_ == State::kIdle && !self->stash_.empty()) {
-      const std::string bytes = std::exchange(self->stash_, {});
-      self->take_bytes(bytes);
+      self->parse_stash();
     }
     self->read_again();
   });
@@ -131,7 +142,7 @@ void HttpConnection::take_bytes(std::string_view bytes) {
   switch (state_) {
     case State::kIdle:
     case State::kReceiving:
-      return parse(bytes);
+      return take_request_bytes(bytes);
     case State::kLingering:
       lingered_bytes_ += bytes.size();
       if (lingered_bytes_ > kLingerBytes + 2 * context_.config.body_bytes_max) {
@@ -141,7 +152,11 @@ void HttpConnection::take_bytes(std::string_view bytes) {
     case State::kAnswering:
     case State::kSending:
       if (!linger_) {  // of a refused request nothing is worth keeping
-        stash_.append(bytes);
+        stash(bytes);
+      }
+      if (state_ == State::kAnswering && stash_.size() - stash_read_ > kStashMax) {
+        context_.metrics.rejected_pipelined.add();
+        close_now(ClientGone::kDisconnected);
       }
       return;
     case State::kClosed:
@@ -149,19 +164,86 @@ void HttpConnection::take_bytes(std::string_view bytes) {
   }
 }
 
-void HttpConnection::parse(std::string_view bytes) {
+void HttpConnection::take_request_bytes(std::string_view bytes) {
+  const size_t consumed = parse(bytes);
+  if (parser_ != nullptr && parser_->complete()) {
+    stash(bytes.substr(consumed));
+    start_exchange();
+  }
+}
+
+void HttpConnection::parse_stash() {
+  const size_t consumed = parse(std::string_view(stash_).substr(stash_read_));
+  stash_read_ += consumed;
+  if (parser_ == nullptr || stash_read_ == stash_.size()) {
+    clear_stash();
+  }
+  if (parser_ != nullptr && parser_->complete()) {
+    start_exchange();
+  }
+}
+
+// Returns how much of `bytes` belongs to the request. Without a parser afterwards it is refused.
+size_t HttpConnection::parse(std::string_view bytes) {
   if (parser_ == nullptr) {
     parser_ = std::make_unique<RequestParser>(context_.limits);
   }
   const size_t consumed = parser_->feed(bytes);
   if (parser_->refusal()) {
-    return refuse(*parser_->refusal());
+    const Refusal refusal = *parser_->refusal();
+    refuse(refusal);
+  } else if (hold_body()) {
+    on_parsing_progress();
   }
-  on_parsing_progress();
-  if (parser_->complete()) {
-    stash_.append(bytes.substr(consumed));
-    start_exchange();
+  return consumed;
+}
+
+// False: there was no room, and the request is refused.
+bool HttpConnection::hold_body() {
+  const size_t bytes = parser_->body_bytes_received();
+  if (body_lease_.try_resize(bytes)) {
+    return true;
   }
+  context_.make_room(*this);
+  if (body_lease_.try_resize(bytes)) {
+    return true;
+  }
+  refuse_for_room();
+  return false;
+}
+
+Holding HttpConnection::held_body() const {
+  return {state_ == State::kReceiving ? body_lease_.charged() : 0, headers_at_};
+}
+
+void HttpConnection::refuse_for_room() {
+  context_.budgets->bodies.count_refusal();
+  refuse({503,
+          "too many bytes of request bodies are here at the moment (http.bodies_bytes_max), retry "
+          "shortly"});
+}
+
+ByteLease HttpConnection::take_body_lease() {
+  return std::exchange(body_lease_, ByteLease(context_.budgets->bodies));
+}
+
+void HttpConnection::stash(std::string_view bytes) {
+  if (stash_read_ * 2 >= stash_.size()) {
+    stash_.erase(0, stash_read_);
+    stash_read_ = 0;
+  }
+  stash_.append(bytes);
+  stash_lease_.resize(stash_.size());
+}
+
+void HttpConnection::clear_stash() {
+  stash_ = std::string();
+  stash_read_ = 0;
+  stash_lease_.release();
+}
+
+bool HttpConnection::stash_full() const {
+  return state_ == State::kSending && stash_.size() - stash_read_ >= kStashMax / 2;
 }
 
 // Moves the deadline: headers have a fixed time, bodies earn time by arriving.
@@ -178,14 +260,16 @@ void HttpConnection::on_parsing_progress() {
   if (!body_clock_started_) {
     body_clock_started_ = true;
     headers_at_ = now;
+    rate_.start(now);
     if (parser_->expects_continue() && !parser_->complete() &&
         parser_->body_bytes_received() == 0) {
       output_.append_raw("HTTP/1.1 100 Continue\r\n\r\n");
       mark_dirty();
     }
   }
-  deadline_ = headers_at_ + context_.config.body_timeout +
-              seconds(parser_->body_bytes_received() / kBodyBytesPerSecond);
+  const Duration earned =
+      context_.config.body_timeout + seconds(parser_->body_bytes_received() / kBodyBytesPerSecond);
+  deadline_ = headers_at_ + std::min(earned, context_.config.body_time_max);
 }
 
 void HttpConnection::start_exchange() {
@@ -211,7 +295,10 @@ void HttpConnection::end_exchange() {
   observer_ = nullptr;
   state_ = State::kSending;
   pressed_since_.reset();
+  rate_.start(context_.shard.now());
+  sent_bytes_ = 0;
   request_ = HttpRequest();
+  body_lease_.release();
   context_.open_exchanges.fetch_sub(1, std::memory_order_relaxed);
   mark_dirty();
 }
@@ -222,11 +309,13 @@ void HttpConnection::refuse(Refusal refusal) {
   keep_alive_ = false;
   linger_ = true;
   const std::string body = error_body(refusal.status, refusal.message);
+  const HttpHeader retry_after{"retry-after", kRetryAfterSeconds};
   append_response_head(
       {.status = refusal.status, .content_type = "application/json", .content_bytes = body.size()},
-      {});
+      std::span(&retry_after, refusal.status == 503 ? 1 : 0));
   output_.append_raw(body);
   parser_.reset();
+  body_lease_.release();
   mark_dirty();
 }
 
@@ -252,18 +341,31 @@ void HttpConnection::append_response_head(ResponseHead head, std::span<const Htt
   output_.append_raw(text);
 }
 
-void HttpConnection::respond(int status, std::string_view content_type, std::string_view body,
-                             std::span<const HttpHeader> headers) {
+// Whether the body is to follow.
+bool HttpConnection::begin_response(ResponseHead head, size_t body_bytes,
+                                    std::span<const HttpHeader> headers) {
   STATOR_ASSERT(state_ == State::kAnswering && framing_ == Framing::kNone,
                 "E1: one answer per exchange");
-  const bool bodiless = is_bodiless(status);
-  ResponseHead head{.status = status, .content_type = content_type};
+  const bool bodiless = is_bodiless(head.status);
   if (!bodiless) {
-    head.content_bytes = body.size();
+    head.content_bytes = body_bytes;
   }
   append_response_head(head, headers);
-  if (!bodiless && !head_request_) {
+  return !bodiless && !head_request_;
+}
+
+void HttpConnection::respond(int status, std::string_view content_type, std::string_view body,
+                             std::span<const HttpHeader> headers) {
+  if (begin_response({.status = status, .content_type = content_type}, body.size(), headers)) {
     output_.append_raw(body);
+  }
+  end_exchange();
+}
+
+void HttpConnection::respond_with(int status, std::string_view content_type, std::string body,
+                                  std::span<const HttpHeader> headers) {
+  if (begin_response({.status = status, .content_type = content_type}, body.size(), headers)) {
+    output_.append_body(std::move(body));
   }
   end_exchange();
 }
@@ -286,12 +388,29 @@ void HttpConnection::start_stream(int status, std::string_view content_type,
 void HttpConnection::write(std::string_view bytes) {
   STATOR_ASSERT(state_ == State::kAnswering && framing_ != Framing::kNone,
                 "E1: write comes between start_stream and finish");
+  if (overflowed_) {
+    return;  // the client is dropped at the end of the turn
+  }
   if (framing_ == Framing::kChunked) {
     output_.append_chunk_data(bytes);
   } else if (framing_ == Framing::kUntilClose) {
     output_.append_raw(bytes);
   }
+  check_overflow();
   mark_dirty();
+}
+
+// One turn may bring any number of writes, from an engine that is fast or a loop that was late.
+void HttpConnection::check_overflow() {
+  output_lease_.resize(output_.held_bytes());
+  ByteBudget& budget = context_.budgets->output;
+  if (output_.size() > context_.config.stream_buffer_bytes_max) {
+    overflowed_ = true;
+  } else if (output_lease_.charged() > ByteBudget::kSmallBytes && budget.excess() > 0 &&
+             output_lease_.charged() >= budget.fair_share()) {
+    budget.count_refusal();
+    overflowed_ = true;
+  }
 }
 
 void HttpConnection::finish() {
@@ -343,6 +462,7 @@ void HttpConnection::flush() {
   if (is_closed()) {
     return;
   }
+  output_lease_.resize(output_.held_bytes());
   check_pressure(context_.shard.now());
   if (!is_closed() && state_ == State::kSending && output_.empty()) {
     on_answer_sent();
@@ -351,11 +471,16 @@ void HttpConnection::flush() {
 
 void HttpConnection::send_all() {
   output_.seal();
-  while (!output_.empty()) {
+  for (size_t sent = 0; !output_.empty();) {
+    if (sent >= kSentPerTurn) {
+      return wait_writable();
+    }
     const IoResult put = transport_->write(output_.front());
     switch (put.state) {
       case IoState::kDone:
         output_.consume(put.bytes);
+        sent += put.bytes;
+        sent_bytes_ += put.bytes;
         context_.metrics.bytes_written.add(put.bytes);
         blocked_at_ = context_.shard.now();
         flushed_at_ = blocked_at_;
@@ -387,10 +512,10 @@ void HttpConnection::wait_writable() {
 }
 
 void HttpConnection::check_pressure(TimePoint now) {
-  if (state_ != State::kAnswering) {
+  if (state_ != State::kAnswering && !overflowed_) {
     return;
   }
-  if (output_.size() > context_.config.stream_buffer_bytes_max) {
+  if (overflowed_ || output_.size() > context_.config.stream_buffer_bytes_max) {
     return drop_slow_client();
   }
   if (!above_high_water()) {
@@ -429,23 +554,35 @@ void HttpConnection::check_deadlines(TimePoint now) {
       }
       return;
     case State::kReceiving:
-      if (now >= deadline_) {
-        refuse({408, parser_->headers_complete() ? "the request body took too long to arrive"
-                                                 : "the request headers took too long to arrive"});
-      }
-      return;
+      return check_body(now);
     case State::kAnswering:
     case State::kSending: {
       const Duration limit = context_.config.slow_client_timeout;
       const bool stuck = write_waiting_ && !output_.empty() && now - blocked_at_ >= limit;
       const bool pressed = pressed_since_ && now - *pressed_since_ >= limit;
-      if (stuck || pressed) {
+      const bool slow =
+          state_ == State::kSending && output_.size() > kRateFromBytes &&
+          rate_.too_slow(now, sent_bytes_, context_.config.transfer_bytes_per_second_min);
+      if (stuck || pressed || slow) {
         drop_slow_client();
       }
       return;
     }
     case State::kClosed:
       return;
+  }
+}
+
+void HttpConnection::check_body(TimePoint now) {
+  if (now >= deadline_) {
+    return refuse({408, parser_->headers_complete()
+                            ? "the request body took too long to arrive"
+                            : "the request headers took too long to arrive"});
+  }
+  const size_t bytes = parser_->body_bytes_received();
+  if (bytes > kRateFromBytes &&
+      rate_.too_slow(now, bytes, context_.config.transfer_bytes_per_second_min)) {
+    refuse({408, "the request body arrives too slowly (http.transfer_bytes_per_second_min)"});
   }
 }
 
@@ -491,8 +628,10 @@ void HttpConnection::close() {
   ErrorCode ignored;
   socket_.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
   parser_.reset();
-  stash_ = std::string();
+  clear_stash();
+  body_lease_.release();
   output_.clear();
+  output_lease_.release();
   context_.closed.push_back(this);
 }
 

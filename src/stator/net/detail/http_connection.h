@@ -10,7 +10,9 @@
 #include <string>
 #include <string_view>
 
+#include "stator/net/byte_budget.h"
 #include "stator/net/detail/output_buffer.h"
+#include "stator/net/detail/rate_watch.h"
 #include "stator/net/detail/request_parser.h"
 #include "stator/net/detail/response_head.h"
 #include "stator/net/detail/server_context.h"
@@ -33,10 +35,14 @@ namespace stator::net::detail {
 ///
 /// C1  kAnswering if and only if the handler owns the exchange; the observer is set only then.
 /// C2  A read wait is pending in every state but kClosed, so that a lost client is noticed, except
-///     while `stash_` is full. At most one read and one write wait are pending.
+///     while it sends with much in `stash_`: then a failing write tells. At most one read and one
+///     write wait are pending.
 /// C3  After kClosed nothing but the destructor runs; `context_` may be gone.
+/// C4  What it keeps for its client is in the server's budgets: body and stash in one, output in
+/// the
+///     other, as far as it exceeds ByteBudget::kFreeBytes each.
 ///
-/// Memory while idle or streaming: this object (about 400 bytes), Asio's descriptor state, the head
+/// Memory while idle or streaming: this object (about 500 bytes), Asio's descriptor state, the head
 /// of the request being answered, and at most 512 bytes of output buffer.
 /// shared_ptr because a cancelled wait completes after its connection was closed.
 class HttpConnection final : public HttpExchange,
@@ -56,15 +62,25 @@ class HttpConnection final : public HttpExchange,
   /// Closes unless a request is under way, or the first one may be, which must come soon.
   void close_if_idle();
   void close_now(ClientGone reason);
+  /// Body bytes that have come, of a request that is not complete; since when.
+  Holding held_body() const;
+  /// Gives the room of its body to others; while it receives one.
+  void refuse_for_room();
+  /// Output that the client has not taken; since when it takes none.
+  Holding held_output() const { return {output_lease_.charged(), blocked_at_}; }
+  void drop_slow_client();
   bool is_closed() const { return state_ == State::kClosed; }
   size_t position = 0;  ///< in the server's list
 
   // HttpExchange
   HttpRequest& request() override { return request_; }
+  ByteLease take_body_lease() override;
   Shard& shard() override { return context_.shard; }
   void set_observer(ExchangeObserver* observer) override;
   void respond(int status, std::string_view content_type, std::string_view body,
                std::span<const HttpHeader> headers) override;
+  void respond_with(int status, std::string_view content_type, std::string body,
+                    std::span<const HttpHeader> headers) override;
   void start_stream(int status, std::string_view content_type,
                     std::span<const HttpHeader> headers) override;
   void write(std::string_view bytes) override;
@@ -85,19 +101,27 @@ class HttpConnection final : public HttpExchange,
   void resume_reading();
   void read_again();
   void take_bytes(std::string_view bytes);
-  void parse(std::string_view bytes);
+  void take_request_bytes(std::string_view bytes);
+  void parse_stash();
+  size_t parse(std::string_view bytes);
+  bool hold_body();
+  void stash(std::string_view bytes);
+  void clear_stash();
+  bool stash_full() const;
   void on_parsing_progress();
   void start_exchange();
   void end_exchange();
   void refuse(Refusal refusal);
   void on_end_of_input();
+  bool begin_response(ResponseHead head, size_t body_bytes, std::span<const HttpHeader> headers);
   void append_response_head(ResponseHead head, std::span<const HttpHeader> headers);
   void mark_dirty();
   void send_all();
+  void check_overflow();
   void check_pressure(TimePoint now);
   void on_answer_sent();
   void start_lingering();
-  void drop_slow_client();
+  void check_body(TimePoint now);
   void close();
 
   ServerContext& context_;
@@ -105,7 +129,13 @@ class HttpConnection final : public HttpExchange,
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<RequestParser> parser_;  // kReceiving only
   HttpRequest request_;                    // kAnswering only
-  std::string stash_;                      // bytes of the next request, or body bytes to discard
+  std::string stash_;                      // bytes of the next requests
+  size_t stash_read_ = 0;                  // of them already parsed
+  ByteLease body_lease_;
+  ByteLease stash_lease_;
+  ByteLease output_lease_;
+  RateWatch rate_;         // of the body, or of the answer
+  size_t sent_bytes_ = 0;  // of the answer, since rate_ started
   OutputBuffer output_;
   ExchangeObserver* observer_ = nullptr;
   TimePoint deadline_;                      // kIdle, kReceiving, kLingering
@@ -123,6 +153,7 @@ class HttpConnection final : public HttpExchange,
   bool close_after_ = false;  // close when the output is sent
   bool linger_ = false;       // unread input: say goodbye before closing
   bool body_clock_started_ = false;
+  bool overflowed_ = false;  // it has more output than it may: to be dropped
   bool dirty_ = false;
   bool delayed_ = false;
   bool read_ended_ = false;  // the client sends nothing more

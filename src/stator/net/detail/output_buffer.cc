@@ -5,6 +5,7 @@
 #include <charconv>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "stator/core/assert.h"
 
@@ -12,6 +13,8 @@ namespace stator::net::detail {
 namespace {
 
 constexpr std::string_view kLineEnd = "\r\n";
+// A smaller body is copied behind its head, to leave with it.
+constexpr size_t kMovedFrom = 64 * 1024;
 // Of a chunk: its size in hexadecimal and two line ends.
 constexpr size_t kFrameBytesMax = 2 * sizeof(size_t) + 2 * kLineEnd.size();
 
@@ -19,13 +22,29 @@ constexpr size_t kFrameBytesMax = 2 * sizeof(size_t) + 2 * kLineEnd.size();
 
 void OutputBuffer::append_raw(std::string_view bytes) {
   seal();
-  bytes_ += bytes;
+  compact();
+  (body_.empty() ? bytes_ : body_) += bytes;
+}
+
+void OutputBuffer::append_body(std::string body) {
+  if (body.size() < kMovedFrom || !body_.empty()) {
+    return append_raw(body);
+  }
+  seal();
+  if (sent_ == bytes_.size()) {
+    bytes_ = std::move(body);
+    sent_ = 0;
+  } else {
+    body_ = std::move(body);
+  }
 }
 
 void OutputBuffer::append_chunk_data(std::string_view bytes) {
   if (bytes.empty()) {
     return;  // an empty chunk would end the body
   }
+  STATOR_ASSERT(body_.empty(), "a whole body is the last of its answer");
+  compact();
   if (chunk_start_ == kNoChunk) {
     chunk_start_ = bytes_.size();
     // With room for the frame, or a stream of single tokens would keep twice its event for ever.
@@ -56,19 +75,33 @@ void OutputBuffer::append_last_chunk() {
 }
 
 void OutputBuffer::consume(size_t count) {
-  STATOR_ASSERT(chunk_start_ == kNoChunk && count <= size(), "O1: only sealed bytes are sent");
+  STATOR_ASSERT(chunk_start_ == kNoChunk && count <= bytes_.size() - sent_,
+                "O1: only sealed bytes are sent");
   sent_ += count;
   if (empty()) {
     clear();
-  } else if (sent_ >= kCompactFrom && sent_ * 2 >= bytes_.size()) {
-    bytes_.erase(0, sent_);
+  } else if (sent_ == bytes_.size()) {
+    bytes_ = std::exchange(body_, {});
     sent_ = 0;
   }
+}
+
+// Only where more is appended: a whole answer is never moved.
+void OutputBuffer::compact() {
+  if (sent_ < kCompactFrom || sent_ * 2 < bytes_.size()) {
+    return;
+  }
+  bytes_.erase(0, sent_);
+  if (chunk_start_ != kNoChunk) {
+    chunk_start_ -= sent_;
+  }
+  sent_ = 0;
 }
 
 void OutputBuffer::clear() {
   sent_ = 0;
   chunk_start_ = kNoChunk;
+  body_ = std::string();
   if (bytes_.capacity() > capacity_kept_) {
     std::string().swap(bytes_);  // an assigned empty string would leave the memory where it is
   } else {

@@ -19,6 +19,8 @@ class OutputBuffer {
 
   /// Bytes that are already framed: heads, whole bodies. Seals an open chunk first.
   void append_raw(std::string_view bytes);
+  /// The same for a whole body, kept as it is rather than copied. What follows it is raw.
+  void append_body(std::string body);
   /// Data of a chunked body; opens a chunk when none is open.
   void append_chunk_data(std::string_view bytes);
   /// Frames the open chunk, if any.
@@ -31,18 +33,23 @@ class OutputBuffer {
   /// The first `count` bytes of front() are gone. Gives memory back when everything is.
   void consume(size_t count);
 
-  size_t size() const { return bytes_.size() - sent_; }
+  size_t size() const { return bytes_.size() - sent_ + body_.size(); }
   bool empty() const { return size() == 0; }
-  size_t memory_bytes() const { return bytes_.capacity(); }
+  size_t memory_bytes() const { return bytes_.capacity() + body_.size(); }
+  /// What it keeps in memory: what is to be sent, and what was and could not be given back yet.
+  size_t held_bytes() const { return bytes_.size() + body_.size(); }
   void clear();
 
  private:
   static constexpr size_t kNoChunk = static_cast<size_t>(-1);
-  // A partly sent buffer is moved to the front of its memory once this much is gone.
+  void compact();
+  // A partly sent buffer is moved to the front of its memory, when more comes, once this much is
+  // gone.
   static constexpr size_t kCompactFrom = 64 * 1024;
 
   size_t capacity_kept_;
   std::string bytes_;
+  std::string body_;  // after bytes_
   size_t sent_ = 0;
   size_t chunk_start_ = kNoChunk;
 };

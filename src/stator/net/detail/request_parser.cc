@@ -11,6 +11,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/net/detail/chunk_decoder.h"
+#include "stator/net/http_server.h"
 
 namespace stator::net::detail {
 namespace {
@@ -25,6 +26,18 @@ constexpr int kHttp11 = 11;
 
 std::string_view to_view(BeastView text) {
   return {text.data(), text.size()};
+}
+
+/// Header lines that go on in the next line, which begins with white space. Beast joins them;
+/// others on the way may not, so that they would see another request than we do (RFC 9112, 5.2).
+bool has_folded_line(std::string_view head) {
+  for (size_t at = head.find("\r\n"); at != std::string_view::npos;
+       at = head.find("\r\n", at + 2)) {
+    if (head.substr(at + 2).starts_with(' ') || head.substr(at + 2).starts_with('\t')) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -70,7 +83,9 @@ class RequestParser::Core final : private http::basic_parser<true> {
                     " bytes");
   }
   void refuse_large_body() {
-    refuse(413, "request body is larger than " + std::to_string(limits_.body_bytes_max) + " bytes");
+    refuse(rule_.status, rule_.message.empty() ? "request body is larger than " +
+                                                     std::to_string(rule_.bytes_max) + " bytes"
+                                               : rule_.message);
   }
   void refuse_beast_error(const ErrorCode& ec, std::string_view rest);
   void check_transfer_field(http::field name, std::string_view value, ErrorCode& ec);
@@ -92,7 +107,8 @@ class RequestParser::Core final : private http::basic_parser<true> {
   size_t on_chunk_body_impl(uint64_t, BeastView body, ErrorCode&) override { return body.size(); }
   void on_finish_impl(ErrorCode&) override {}
 
-  const ParserLimits limits_;
+  const ParserLimits& limits_;
+  BodyRule rule_;        // once the head is there
   std::string pending_;  // an incomplete line of the head: Beast wants it whole
   std::optional<ChunkDecoder> chunks_;
   uint64_t body_left_ = 0;  // of a body with a length
@@ -149,6 +165,7 @@ size_t RequestParser::Core::parse_head(std::string_view input) {
     }
   }
   ErrorCode ec;
+  const size_t start = used;
   used += put(boost::asio::buffer(input.data() + used, input.size() - used), ec);
   if (ec == http::error::need_more) {
     if (header_bytes_ + (input.size() - used) > limits_.header_bytes_max) {
@@ -156,6 +173,8 @@ size_t RequestParser::Core::parse_head(std::string_view input) {
     }
   } else if (ec) {
     refuse_beast_error(ec, input.substr(used));
+  } else if (has_folded_line(input.substr(start, used - start))) {
+    refuse(400, "a header goes on in the next line: send every header in one line");
   } else {
     start_body();
   }
@@ -163,13 +182,17 @@ size_t RequestParser::Core::parse_head(std::string_view input) {
 }
 
 void RequestParser::Core::start_body() {
+  if (limits_.handler != nullptr) {
+    rule_ = limits_.handler->body_rule(request);
+  }
+  rule_.bytes_max = std::min(rule_.bytes_max, limits_.body_bytes_max);
   if (chunked()) {
-    chunks_.emplace(limits_.body_bytes_max);
+    chunks_.emplace(rule_.bytes_max);
     return;
   }
   body_left_ = content_length().value_or(0);
   complete_ = body_left_ == 0;
-  if (body_left_ > limits_.body_bytes_max) {
+  if (body_left_ > rule_.bytes_max) {
     return refuse_large_body();
   }
   request.mutable_body().reserve(std::min<size_t>(body_left_, kBodyReservedMax));

@@ -10,12 +10,18 @@
 
 #include "stator/net/http_request.h"
 
+namespace stator::net {
+class HttpHandler;
+}
+
 namespace stator::net::detail {
 
 struct ParserLimits {
   size_t header_bytes_max;
   size_t headers_max;
   size_t body_bytes_max;
+  /// Asked for the BodyRule of every request; body_bytes_max holds beside it. Null: no more rules.
+  const HttpHandler* handler = nullptr;
 };
 
 /// Why a request is refused before the handler sees it: what to answer.
@@ -27,13 +33,14 @@ struct Refusal {
 /// Parses one HTTP/1.x request from any split of its bytes into the same result. Beast does the
 /// grammar of heads, ChunkDecoder that of chunked bodies; what Beast lets pass and a server behind
 /// proxies must not is refused here: both or repeated lengths, transfer codings other than chunked,
-/// no or two Host fields, bare line feeds, unbounded chunk extensions and trailers. Memory:
-/// limits.header_bytes_max plus the body so far.
+/// no or two Host fields, folded header lines, bare line feeds, unbounded chunk extensions and
+/// trailers. Memory: limits.header_bytes_max plus the body so far.
 ///
 ///   feed* → complete() → take_request()     one request per object
 ///   feed* → refusal()                       final; nothing more is consumed
 class RequestParser {
  public:
+  /// `limits` outlives it.
   explicit RequestParser(const ParserLimits& limits);
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;

@@ -36,14 +36,20 @@ ServerMetrics::ServerMetrics(Metrics& metrics)
       rejected_headers(rejected(metrics, "headers_too_large")),
       rejected_body(rejected(metrics, "body_too_large")),
       rejected_timeout(rejected(metrics, "timeout")),
-      rejected_connections(rejected(metrics, "connections")) {}
+      rejected_connections(rejected(metrics, "connections")),
+      rejected_budget(rejected(metrics, "budget")),
+      rejected_pipelined(rejected(metrics, "pipelined")) {}
 
 void ServerMetrics::count_refusal(int status) const {
   switch (status) {
     case 408:
       return rejected_timeout.add();
+    case 404:  // by the rule for bodies
+    case 405:
     case 413:
       return rejected_body.add();
+    case 503:
+      return rejected_budget.add();
     case 431:
       return rejected_headers.add();
     default:
@@ -57,8 +63,10 @@ ServerContext::ServerContext(Shard& shard_in, HttpServerConfig config_in, HttpHa
       config(std::move(config_in)),
       handler(handler_in),
       metrics(metrics_in),
-      limits{config.header_bytes_max, config.headers_max, config.body_bytes_max},
+      limits{config.header_bytes_max, config.headers_max, config.body_bytes_max, &handler_in},
       cors(std::move(cors_in)),
+      budgets(config.budgets != nullptr ? config.budgets
+                                        : std::make_shared<HttpBudgets>(config, metrics_in)),
       read_buffer(kReadBufferBytes) {}
 
 std::string_view ServerContext::date_line() {

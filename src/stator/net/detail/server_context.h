@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +33,8 @@ struct ServerMetrics {
   Counter rejected_body;
   Counter rejected_timeout;
   Counter rejected_connections;
+  Counter rejected_budget;
+  Counter rejected_pipelined;
 
   /// Counts a request refused with `status`.
   void count_refusal(int status) const;
@@ -52,6 +56,10 @@ struct ServerContext {
   const ServerMetrics metrics;
   const ParserLimits limits;
   const CorsPolicy cors;
+  const std::shared_ptr<HttpBudgets> budgets;  // shared: by the servers of all shards
+  /// Makes room for a body's next bytes at the cost of larger ones of this server, if there are
+  /// any.
+  std::function<void(const HttpConnection& asker)> make_room;
   bool send_away = false;  ///< answers say Connection: close
   bool draining = false;   ///< and connections close once idle
   std::atomic<size_t> open_exchanges{0};

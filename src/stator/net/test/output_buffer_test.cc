@@ -67,6 +67,38 @@ TEST(OutputBuffer, AnySequenceOfPartialSendsGivesTheSameBytes) {
   EXPECT_EQ(sent, expected);
 }
 
+TEST(OutputBuffer, AWholeBodyIsKeptAsItIsAndLeavesBehindItsHead) {
+  OutputBuffer output;
+  std::string body(1'000'000, 'b');
+  body.reserve(1'100'000);
+  const char* const place = body.data();
+  output.append_raw("head");
+  output.append_body(std::move(body));
+  output.append_raw("next");
+  EXPECT_EQ(output.size(), 1'000'008U);
+  EXPECT_EQ(output.held_bytes(), output.size());
+
+  EXPECT_EQ(output.front(), "head");
+  output.consume(4);
+  EXPECT_EQ(output.front().data(), place);
+  EXPECT_EQ(output.front(), std::string(1'000'000, 'b') + "next");
+  output.consume(900'000);
+  EXPECT_EQ(output.held_bytes(), 1'000'004U) << "what is sent cannot be given back alone";
+  output.consume(100'004);
+  EXPECT_TRUE(output.empty());
+  EXPECT_LT(output.memory_bytes(), 1000U);
+}
+
+TEST(OutputBuffer, ABodyWithoutAHeadAndASmallOneLeaveToo) {
+  OutputBuffer output;
+  output.append_body(std::string(100'000, 'b'));
+  EXPECT_EQ(output.front().size(), 100'000U);
+  output.consume(100'000);
+  output.append_raw("head ");
+  output.append_body("small");
+  EXPECT_EQ(output.front(), "head small");
+}
+
 TEST(OutputBuffer, KeepsATokensEventOfMemoryWhenDrained) {
   constexpr size_t kKept = 512;
   OutputBuffer output(kKept);
