@@ -363,7 +363,10 @@ Status ConfigSchema::load(const Sources& sources) {
     if (const auto value = sources.env(field.env)) {
       STATOR_CHECK(set(field, *value, "environment variable " + field.env));
     } else if (!field.env_peer.empty()) {
-      if (const auto peer_value = sources.env(field.env_peer)) {
+      if (auto peer_value = sources.env(field.env_peer)) {
+        if (field.kind == "bytes" && field.env_peer.ends_with("_MB")) {
+          *peer_value += "MiB";  // the peer's variable has its unit in its name
+        }
         STATOR_CHECK(set(field, *peer_value, "environment variable " + field.env_peer));
       }
     }

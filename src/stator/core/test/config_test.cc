@@ -28,7 +28,8 @@ ConfigSchema make_schema(Settings& settings) {
   schema.integer("http.port", settings.port, 0, 65535, "port",
                  {.flag = "port", .env_peer = "DYN_HTTP_PORT"});
   schema.duration("http.timeout", settings.timeout, "timeout");
-  schema.bytes("http.body_bytes_max", settings.body_bytes, "largest body");
+  schema.bytes("http.body_bytes_max", settings.body_bytes, "largest body",
+               {.env_peer = "DYN_HTTP_BODY_LIMIT_MB"});
   schema.choice("router.mode", settings.mode, {"kv", "random"}, "mode", {.flag = "router"});
   schema.boolean("log.verbose", settings.verbose, "more");
   schema.number("router.temperature", settings.temperature, 0, 10, "softmax temperature");
@@ -76,6 +77,13 @@ TEST(Config, APeersVariableCountsWhenOursIsUnset) {
   ConfigSchema schema = make_schema(settings);
   ASSERT_EQ(error_of(schema.load(with_env({{"DYN_HTTP_PORT", "9"}}))), "");
   EXPECT_EQ(settings.port, 9);
+}
+
+TEST(Config, APeersVariableMayHaveItsUnitInItsName) {
+  Settings settings;
+  ConfigSchema schema = make_schema(settings);
+  ASSERT_EQ(error_of(schema.load(with_env({{"DYN_HTTP_BODY_LIMIT_MB", "45"}}))), "");
+  EXPECT_EQ(settings.body_bytes, 45UL << 20);
 }
 
 TEST(Config, AnUnknownKeyNamesTheNearestOne) {
