@@ -110,6 +110,22 @@ class Adapters(AdapterCases, Served):
         eventually(lambda: "poet" not in self.listed(), "the new process has none")
         self.ask("m")
 
+    def test_pages_of_others_change_nothing_and_see_nothing(self):
+        port = self.system.port
+        json_type, evil = {"Content-Type": "application/json"}, "evil.example:" + str(port)
+        for method, path, headers, status in (
+                ("POST", "/engine/reset_prefix_cache", json_type | {"Origin": "https://evil.example"}, 403),
+                ("POST", "/engine/reset_prefix_cache", json_type | {"Origin": "null"}, 403),
+                ("POST", "/v1/loras", json_type | {"Origin": f"http://{evil}", "Host": evil}, 403),
+                ("DELETE", "/v1/loras/poet", {"Origin": "https://evil.example"}, 403),
+                ("GET", "/metrics", {"Host": evil}, 403),
+                ("GET", "/health", {"Host": "127.0.0.1.evil.example"}, 403),
+                ("POST", "/engine/sleep", {"Content-Type": "text/plain"}, 415),
+                ("GET", "/health", {"Host": f"localhost:{port}"}, 200)):
+            with self.subTest(method=method, path=path, headers=headers):
+                body = "{}" if method == "POST" else None
+                self.assertEqual(self.system.request(method, path, body, headers)[0], status)
+
     def test_what_a_person_can_get_wrong(self):
         self.assertEqual(self.load("poet")[0], 200)
         for asked, status, named in (

@@ -68,6 +68,9 @@ void describe_system(ConfigSchema& schema, SystemSettings& settings) {
               {.flag = "system-host", .env_peer = "DYN_SYSTEM_HOST"});
   schema.secret("system.token", settings.token,
                 "bearer token it wants from whoever changes something");
+  schema.text("system.allowed_hosts", settings.allowed_hosts,
+              "names it may be asked by on loopback, beside localhost and addresses: a list with "
+              "commas");
 }
 
 void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {

@@ -62,6 +62,7 @@ struct SystemSettings {
   std::string host = "127.0.0.1";
   std::string
       token;  ///< bearer token of everything that changes something; empty: nobody needs one
+  std::string allowed_hosts;  ///< its names beside localhost and addresses, with commas
 };
 
 /// Everything about the workers of a process.

@@ -14,6 +14,8 @@
 #include "stator/api/json_writer.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/log.h"
+#include "stator/frontend/endpoints.h"
+#include "stator/net/browser_guard.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
 #include "stator/services/service_api.h"
@@ -134,6 +136,10 @@ void refuse(net::HttpExchange& exchange, const Error& error) {
   exchange.respond(error.info().http_status, kJson, body);
 }
 
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 /// S1  Everything but post_outcome() happens on the shard's loop, or while it does not run.
 /// S2  A wish in wishes_ has an exchange that is not answered yet; at most one per connection.
 class SystemService final : public SystemServer, private net::HttpHandler {
@@ -155,6 +161,7 @@ class SystemService final : public SystemServer, private net::HttpHandler {
     http.port = static_cast<uint16_t>(settings_.port);
     http.body_bytes_max = kBodyBytesMax;
     http.connections_max = kConnectionsMax;
+    http.budget_prefix = "system_";
     STATOR_TRY(http_, net::HttpServer::listen(shards_.shard(0), http, *this, metrics_),
                "system.port");
     shards_.start();
@@ -182,6 +189,7 @@ class SystemService final : public SystemServer, private net::HttpHandler {
   void on_request(net::HttpExchange& exchange) override;
   bool answer_question(net::HttpExchange& exchange) const;
   Status check_token(const net::HttpRequest& request) const;
+  Status check_change(const net::HttpRequest& request) const;
   Result<std::vector<Target>> targets_of(const net::HttpRequest& request) const;
   void carry_out(net::HttpExchange& exchange, const Control& control,
                  const std::vector<Target>& targets);
@@ -201,17 +209,23 @@ class SystemService final : public SystemServer, private net::HttpHandler {
 };
 
 void SystemService::on_request(net::HttpExchange& exchange) {
+  const net::HttpRequest& request = exchange.request();
+  if (is_loopback(settings_.host)) {
+    if (Status named = net::check_host(request, settings_.allowed_hosts); !named) {
+      refuse(exchange, named.error());
+      return;
+    }
+  }
   if (answer_question(exchange)) {
     return;
   }
-  const net::HttpRequest& request = exchange.request();
   auto control = read_control(request);
   if (!control) {
     refuse(exchange, Error(Code::kNotFound, fmt::format("nothing answers {} {} here",
                                                         request.method(), request.path())));
     return;
   }
-  if (Status allowed = check_token(request); !allowed) {
+  if (Status allowed = check_change(request); !allowed) {
     refuse(exchange, allowed.error());
     return;
   }
@@ -255,6 +269,16 @@ Status SystemService::check_token(const net::HttpRequest& request) const {
     return Error(Code::kUnauthenticated, "send Authorization: Bearer with the system.token");
   }
   return {};
+}
+
+/// Pages in browsers of this machine reach loopback, too.
+Status SystemService::check_change(const net::HttpRequest& request) const {
+  if (!request.body().empty() && !frontend::is_json_content_type(request)) {
+    return Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json");
+  }
+  STATOR_CHECK(net::check_may_change(
+      request, {.cors_origins = {}, .allowed_hosts = settings_.allowed_hosts}));
+  return check_token(request);
 }
 
 Result<std::vector<Target>> SystemService::targets_of(const net::HttpRequest& request) const {
@@ -376,10 +400,6 @@ std::string SystemService::adapters() const {
   }
   json.end_array().key("count").value(holders.size()).end_object();
   return body;
-}
-
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/frontend/endpoints.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -10,6 +12,7 @@
 #include "stator/api/response_body.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/busy_threshold.h"
+#include "stator/net/browser_guard.h"
 
 namespace stator::frontend {
 namespace {
@@ -17,6 +20,9 @@ namespace {
 constexpr std::string_view kJson = "application/json";
 constexpr std::string_view kModelsPrefix = "/v1/models/";
 constexpr std::string_view kReceiptsPrefix = "/receipts/";
+// For the largest JSON of an endpoint that does not generate, and for bodies that clients send
+// along where none is wanted.
+constexpr size_t kSmallBodyBytesMax = size_t{16} << 10;
 
 api::ErrorStyle style_of(const EndpointContext& context) {
   return {.overload_status = context.config.overload_status};
@@ -144,7 +150,21 @@ void answer_get_thresholds(net::HttpExchange& exchange, const EndpointContext& c
   exchange.respond(200, kJson, render_busy_thresholds(context.catalog));
 }
 
+/// Whether a request may change something: it says that it is JSON, which no form of a page can,
+/// and comes from no page that is not allowed to.
+Status check_change(const net::HttpRequest& request, const FrontendConfig& config) {
+  if (!is_json_content_type(request)) {
+    return Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json");
+  }
+  return net::check_may_change(request, {.cors_origins = config.http.cors_origins,
+                                         .allowed_hosts = config.http.allowed_hosts});
+}
+
 void answer_set_thresholds(net::HttpExchange& exchange, const EndpointContext& context) {
+  if (Status may = check_change(exchange.request(), context.config); !may) {
+    refuse(exchange, context, std::move(may.error()));
+    return;
+  }
   auto body = set_busy_thresholds(context.catalog, exchange.request().body());
   if (!body) {
     refuse(exchange, context, std::move(body.error()));
@@ -158,6 +178,7 @@ struct Route {
   std::string_view path;
   bool is_prefix;
   void (*answer)(net::HttpExchange&, const EndpointContext&);
+  enum class Body : uint8_t { kSmall, kText, kGeneration } body = Body::kSmall;
 };
 
 constexpr std::string_view kBusyThreshold = "/busy_threshold";
@@ -172,10 +193,10 @@ constexpr std::array<Route, 12> kRoutes = {{
     {"GET", kBusyThreshold, false, answer_get_thresholds},
     {"POST", kBusyThreshold, false, answer_set_thresholds},
     // These work on text and are the shard's; listed so that another method on them is a 405.
-    {"POST", "/tokenize", false, nullptr},
-    {"POST", "/detokenize", false, nullptr},
-    {"POST", "/v1/chat/completions", false, nullptr},
-    {"POST", "/v1/completions", false, nullptr},
+    {"POST", "/tokenize", false, nullptr, Route::Body::kText},
+    {"POST", "/detokenize", false, nullptr, Route::Body::kText},
+    {"POST", "/v1/chat/completions", false, nullptr, Route::Body::kGeneration},
+    {"POST", "/v1/completions", false, nullptr, Route::Body::kGeneration},
 }};
 
 bool path_matches(const Route& route, std::string_view path) {
@@ -213,6 +234,27 @@ bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context
     }
   }
   return false;
+}
+
+net::BodyRule body_rule(const net::HttpRequest& head, const FrontendConfig& config) {
+  const std::string_view method = head.method() == "HEAD" ? "GET" : head.method();
+  for (const Route& route : kRoutes) {
+    if (route.method != method || !path_matches(route, head.path())) {
+      continue;
+    }
+    switch (route.body) {
+      case Route::Body::kGeneration:
+        return {};
+      case Route::Body::kText:
+        return {.bytes_max = config.text_body_bytes_max};
+      case Route::Body::kSmall:
+        return {.bytes_max = kSmallBodyBytesMax};
+    }
+  }
+  const bool known = !allowed_methods(head.path()).empty();
+  return {.bytes_max = kSmallBodyBytesMax,
+          .status = known ? 405 : 404,
+          .message = fmt::format("{} {} is not served here", head.method(), head.path())};
 }
 
 void answer_unknown_route(net::HttpExchange& exchange, const api::ErrorStyle& style) {

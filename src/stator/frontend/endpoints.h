@@ -36,6 +36,10 @@ struct EndpointContext {
 /// Answers the exchange and returns true, or returns false for a path that is not one of them.
 bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context);
 
+/// What a request may bring: bodies of http.body_bytes_max to generate from, less to tokenize, and
+/// a few KiB to everything else, known or not, so that nothing large is read there.
+net::BodyRule body_rule(const net::HttpRequest& head, const FrontendConfig& config);
+
 /// 404, or 405 with the header Allow for a known path with another method.
 void answer_unknown_route(net::HttpExchange& exchange, const api::ErrorStyle& style);
 

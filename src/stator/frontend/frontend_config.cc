@@ -18,18 +18,37 @@ void describe_http(ConfigSchema& schema, net::HttpServerConfig& http) {
               "origins whose pages may ask from a browser (CORS): a list such as "
               "https://chat.example,http://localhost:3000, or * for every page; empty = none",
               {.flag = "cors-origins"});
-  schema.bytes("http.body_bytes_max", http.body_bytes_max, "largest request body, beyond: 413");
+  schema.text("http.allowed_hosts", http.allowed_hosts,
+              "names under which pages of this server itself may change something (POST "
+              "/busy_threshold), beside localhost and addresses: a list with commas");
+  schema.bytes("http.body_bytes_max", http.body_bytes_max,
+               "largest body of a request that generates, beyond: 413",
+               {.env_peer = "DYN_HTTP_BODY_LIMIT_MB"});
+  schema.bytes(
+      "http.bodies_bytes_max", http.bodies_bytes_max,
+      "memory for all request bodies together, on their way in and being prepared, beyond: "
+      "the largest are refused with 503");
   schema.bytes("http.header_bytes_max", http.header_bytes_max, "largest request head, beyond: 431");
   schema.integer("http.headers_max", http.headers_max, 1, 10000, "most header lines, beyond: 431");
   schema.integer("http.connections_max", http.connections_max, 1, 1 << 24,
                  "connections per shard, beyond: 503");
   schema.duration("http.header_timeout", http.header_timeout,
                   "first byte to end of the request head, then 408");
-  schema.duration("http.body_timeout", http.body_timeout, "end of head to end of body, then 408");
+  schema.duration("http.body_timeout", http.body_timeout,
+                  "end of head to end of body, a second more for every 16 KiB, then 408");
+  schema.duration("http.body_time_max", http.body_time_max,
+                  "the same for a body of any size, then 408");
+  schema.bytes("http.transfer_bytes_per_second_min", http.transfer_bytes_per_second_min,
+               "a body or an answer with more than 1 MiB that moves more slowly for 20 s is given "
+               "up, 0 = never");
   schema.duration("http.idle_timeout", http.idle_timeout,
                   "kept-alive connection without a request");
   schema.bytes("http.stream_high_water_bytes", http.stream_high_water_bytes,
                "unsent bytes of a stream from which its client counts as slow");
+  schema.bytes(
+      "http.output_bytes_max", http.output_bytes_max,
+      "memory for what all clients together have not taken yet, beyond: those with the most "
+      "are dropped");
   schema.duration("http.slow_client_timeout", http.slow_client_timeout,
                   "how long a slow client is tolerated");
   schema.duration("http.stream_flush_interval", http.stream_flush_interval,
@@ -107,6 +126,12 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
               "JSON file with further tool-call and reasoning families", {.flag = "parser-spec"});
   schema.choice("frontend.unknown_tools", config.unknown_tools, {"keep", "drop"},
                 "calls of tools that the request did not declare", {.flag = "unknown-tools"});
+  schema.bytes(
+      "frontend.answers_bytes_max", config.answers_bytes_max,
+      "memory for answers without \"stream\" while they are collected, beyond: the largest "
+      "end with 413");
+  schema.bytes("frontend.text_body_bytes_max", config.text_body_bytes_max,
+               "largest body of /tokenize and /detokenize, beyond: 413");
   schema.bytes("frontend.inline_body_bytes_max", config.inline_body_bytes_max,
                "request bodies up to this are prepared on the event loop, larger ones on the pool");
   schema.integer("frontend.compute_threads", config.compute_threads, 0, 1024,

@@ -38,6 +38,8 @@ struct FrontendConfig {
   bool strict_fields = false;      ///< unknown request fields are a 400 instead of being ignored
   bool disable_admin_api = false;  ///< no /busy_threshold
   std::string metrics_prefix = "dynamo_frontend";
+  uint64_t answers_bytes_max = 1ULL << 30;    ///< of answers being collected, all shards together
+  uint64_t text_body_bytes_max = 8ULL << 20;  ///< of /tokenize and /detokenize; beyond: 413
   /// Larger bodies are parsed, rendered and tokenized by the compute pool, not on the loop.
   uint64_t inline_body_bytes_max = 4096;
   uint32_t compute_threads = 0;  ///< 0: usable cores less the shards, at least 1

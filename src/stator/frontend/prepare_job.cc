@@ -85,6 +85,7 @@ void run_job(PrepareJob& job, const PrepareEnvironment& environment) {
   }
   // Freed here rather than on the loop: bodies are large.
   job.body = std::string();
+  job.body_lease.release();
   job.done.store(true, std::memory_order_release);
 }
 

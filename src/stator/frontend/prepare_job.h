@@ -14,6 +14,7 @@
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/stream_gate.h"
+#include "stator/net/byte_budget.h"
 #include "stator/net/http_request.h"
 #include "stator/runtime/stream_journal.h"
 
@@ -44,6 +45,7 @@ struct PrepareJob {
   TextRequest kind = TextRequest::kChat;
   net::HttpRequest http;  ///< without its body
   std::string body;
+  net::ByteLease body_lease;  ///< its place in the server's budget
   std::string request_id;
   WallTime wall_now;
   TimePoint received;

@@ -130,6 +130,10 @@ void ShardService::on_request(net::HttpExchange& exchange) {
   }
 }
 
+net::BodyRule ShardService::body_rule(const net::HttpRequest& head) const {
+  return frontend::body_rule(head, environment_.config);
+}
+
 std::string ShardService::make_request_id(const net::HttpRequest& request) {
   const auto given = request.header("x-request-id");
   if (given && is_uuid(*given)) {
@@ -170,6 +174,7 @@ void ShardService::handle_text(net::HttpExchange& exchange, TextRequest kind) {
   auto job = std::make_shared<PrepareJob>();
   job->kind = kind;
   job->body = request.take_body();
+  job->body_lease = exchange.take_body_lease();
   job->http = request;
   job->request_id = make_request_id(request);
   job->wall_now = shard_.clock().wall_now();

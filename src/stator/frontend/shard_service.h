@@ -86,6 +86,7 @@ class ShardService final : public net::HttpHandler,
 
   void on_request(net::HttpExchange& exchange) override;
 
+  net::BodyRule body_rule(const net::HttpRequest& head) const override;
   void on_prepared(net::HttpExchange& exchange, PrepareJob& job) override;
   void on_client_left(const PrepareJob& job) override;
 

@@ -213,6 +213,7 @@ TEST_F(EndpointsTest, BusyThresholdsAreShownAndSetPerModel) {
               HasSubstr(R"({"model":"demo","active_decode_blocks_threshold":null,)"));
   const auto post = [this](std::string_view body) {
     net::HttpRequest request("POST", "/busy_threshold");
+    request.add_header("content-type", "application/json");
     request.mutable_body() = body;
     FakeExchange exchange(std::move(request));
     EXPECT_TRUE(ask(exchange));
@@ -239,6 +240,58 @@ TEST_F(EndpointsTest, BusyThresholdsAreShownAndSetPerModel) {
   }
   config_.disable_admin_api = true;
   EXPECT_EQ(get("/busy_threshold").first, 404);
+}
+
+TEST_F(EndpointsTest, PagesOfOthersSetNoBusyThresholds) {
+  add_worker();
+  const auto post = [this](std::string_view type, std::string_view host, std::string_view origin) {
+    net::HttpRequest request("POST", "/busy_threshold");
+    request.add_header("host", host);
+    request.add_header("content-type", type);
+    if (!origin.empty()) {
+      request.add_header("origin", origin);
+    }
+    request.mutable_body() = R"({"model":"demo","active_decode_blocks_threshold":0})";
+    FakeExchange exchange(std::move(request));
+    EXPECT_TRUE(ask(exchange));
+    return exchange.status;
+  };
+  constexpr std::string_view kType = "application/json";
+
+  EXPECT_EQ(post("text/plain", "localhost:8000", ""), 415);
+  EXPECT_EQ(post("", "localhost:8000", ""), 415);
+  EXPECT_EQ(post(kType, "localhost:8000", "https://evil.example"), 403);
+  EXPECT_EQ(post(kType, "evil.example:8000", "http://evil.example:8000"), 403);
+  EXPECT_LT(catalog_.find("demo")->router->reject_thresholds().kv_fraction, 0);
+  config_.http.allowed_hosts = "stator.example";
+  EXPECT_EQ(post(kType, "stator.example", "https://stator.example"), 200);
+  config_.http.cors_origins = "https://chat.example";
+  EXPECT_EQ(post(kType, "localhost:8000", "https://chat.example"), 200);
+  EXPECT_EQ(post(kType, "localhost:8000", ""), 200);
+}
+
+TEST_F(EndpointsTest, OnlyRoutesThatGenerateReadLargeBodies) {
+  config_.text_body_bytes_max = 1 << 20;
+  const auto rule = [this](std::string_view method, std::string_view path) {
+    return body_rule(net::HttpRequest(method, path), config_);
+  };
+  for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
+    EXPECT_EQ(rule("POST", path).bytes_max, SIZE_MAX) << path;
+    EXPECT_LE(rule("GET", path).bytes_max, 65536) << path;
+    EXPECT_EQ(rule("PUT", path).status, 405) << path;
+  }
+  EXPECT_EQ(rule("POST", "/tokenize").bytes_max, 1 << 20);
+  EXPECT_EQ(rule("POST", "/detokenize").bytes_max, 1 << 20);
+  for (const char* path : {"/v1/models", "/v1/models/a", "/health", "/live", "/metrics",
+                           "/receipts/1", "/busy_threshold"}) {
+    for (const char* method : {"GET", "HEAD", "POST", "DELETE"}) {
+      EXPECT_LE(rule(method, path).bytes_max, 65536) << method << path;
+    }
+  }
+  const net::BodyRule unknown = rule("POST", "/v1/embeddings");
+  EXPECT_LE(unknown.bytes_max, 65536);
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_THAT(unknown.message, HasSubstr("/v1/embeddings"));
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ class CorsPolicy {
   /// "*" for every one. Empty: nobody's, and not a word about it. kInvalidArgument for other text.
   static Result<CorsPolicy> parse(std::string_view origins);
 
+  /// Whether `request` comes from a page of an allowed origin.
+  bool allows(const HttpRequest& request) const { return find(request) != nullptr; }
   /// Header lines that every answer to `request` carries.
   std::string_view lines_for(const HttpRequest& request) const;
   /// Whether `request` is a browser's question, on behalf of an allowed origin, if it may send
