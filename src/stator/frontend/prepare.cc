@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "stator/api/chunk_encoder.h"
 #include "stator/api/json_writer.h"
@@ -37,15 +38,23 @@ std::optional<std::string_view> find_header(const net::HttpRequest& http, std::s
   return std::nullopt;
 }
 
+/// Nothing without the header. A value that is no number is refused: `17abc` is not 17.
 template <typename T>
-std::optional<T> parse_header(const net::HttpRequest& http, std::string_view suffix) {
+ApiResult<std::optional<T>> parse_header(const net::HttpRequest& http, std::string_view suffix) {
   const auto text = find_header(http, suffix);
-  T value{};
-  if (!text ||
-      std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc()) {
-    return std::nullopt;
+  if (!text) {
+    return std::optional<T>();
   }
-  return value;
+  T value{};
+  const char* const end = text->data() + text->size();
+  const auto parsed = std::from_chars(text->data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end) {
+    return api::validation_error(
+        fmt::format("x-stator-{}", suffix),
+        fmt::format("must be a whole number from {} to {}", std::numeric_limits<T>::min(),
+                    std::numeric_limits<T>::max()));
+  }
+  return std::optional<T>(value);
 }
 
 parsers::UnknownTools unknown_tools(const FrontendConfig& config) {
@@ -83,13 +92,13 @@ router::CostOverride override_of(const api::RouterOverrides& given) {
 
 ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const net::HttpRequest& http) {
   RoutingWish wish;
-  auto pinned = parse_header<uint64_t>(http, "worker-instance-id");
+  STATOR_TRY(auto pinned, parse_header<uint64_t>(http, "worker-instance-id"));
   if (!pinned) {
     pinned = nvext.backend_instance_id ? nvext.backend_instance_id : nvext.decode_worker_id;
   }
   if (pinned) {
     wish.pinned = WorkerId(*pinned);
-    const auto rank = parse_header<uint32_t>(http, "dp-rank");
+    STATOR_TRY(const auto rank, parse_header<uint32_t>(http, "dp-rank"));
     wish.pinned_rank = rank ? rank : nvext.dp_rank;
   }
   if (nvext.prefill_worker_id) {
@@ -100,8 +109,8 @@ ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const net::HttpRequ
   wish.preferred_taints = nvext.routing_constraints.preferred_taints;
   wish.override = override_of(nvext.router_overrides);
   wish.expected_output_tokens = nvext.agent_hints.expected_output_tokens;
-  wish.strict_priority = parse_header<uint32_t>(http, "request-strict-priority")
-                             .value_or(nvext.agent_hints.strict_priority.value_or(0));
+  STATOR_TRY(const auto strict, parse_header<uint32_t>(http, "request-strict-priority"));
+  wish.strict_priority = strict.value_or(nvext.agent_hints.strict_priority.value_or(0));
   wish.tenant = http.header("x-tenant-id").value_or("");
   wish.session = find_header(http, "session-id").value_or("");
   return wish;
@@ -114,11 +123,11 @@ ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& option
   if (!plan.adapter.empty()) {
     plan.routing.required_taints.push_back(adapter_taint(plan.adapter));
   }
-  plan.priority = parse_header<int32_t>(http, "request-priority")
-                      .value_or(nvext.agent_hints.priority.value_or(0));
-  const uint32_t timeout_ms = parse_header<uint32_t>(http, "request-timeout-ms").value_or(0);
-  if (timeout_ms > 0) {
-    plan.timeout = std::chrono::milliseconds(timeout_ms);
+  STATOR_TRY(const auto priority, parse_header<int32_t>(http, "request-priority"));
+  plan.priority = priority.value_or(nvext.agent_hints.priority.value_or(0));
+  STATOR_TRY(const auto timeout_ms, parse_header<uint32_t>(http, "request-timeout-ms"));
+  if (timeout_ms.value_or(0) > 0) {
+    plan.timeout = std::chrono::milliseconds(*timeout_ms);
   }
   plan.want_worker_id = nvext.wants_extra_field("worker_id");
   plan.want_timing = nvext.wants_extra_field("timing");

@@ -177,6 +177,26 @@ TEST_F(PrepareTest, RoutingHeadersWinOverTheBody) {
   EXPECT_EQ(by_header->cache_salt, "blue");
 }
 
+TEST_F(PrepareTest, HeadersThatAreNoWholeNumbersAreRefused) {
+  for (const char* header :
+       {"x-stator-worker-instance-id", "x-dynamo-worker-instance-id", "x-stator-request-priority",
+        "x-stator-request-strict-priority", "x-request-timeout-ms"}) {
+    for (const char* value : {"17abc", "0x1a", "", "1.5", "99999999999999999999999", "1 2"}) {
+      http_ = net::HttpRequest("POST", "/");
+      http_.add_header(header, value);
+      const auto plan = chat(chat_body());
+      ASSERT_FALSE(plan.has_value()) << header << ": " << value;
+      EXPECT_EQ(plan.error().code(), Code::kInvalidArgument);
+    }
+  }
+  http_ = net::HttpRequest("POST", "/");
+  http_.add_header("x-stator-worker-instance-id", "17");
+  http_.add_header("x-stator-dp-rank", "1x");
+  const auto plan = chat(chat_body());
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_THAT(plan.error().message(), HasSubstr("whole number"));
+}
+
 TEST_F(PrepareTest, RoutingWishesComeFromHeadersAndHints) {
   http_.add_header("x-dynamo-allowed-worker-ids", "3, 5");
   http_.add_header("x-stator-request-strict-priority", "2");
