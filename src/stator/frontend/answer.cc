@@ -206,61 +206,72 @@ class StreamAnswer final : public Answer {
   bool started_ = false;
 };
 
-class UnaryAnswer final : public Answer {
+/// Everything that a body is written from. Shared by the answer and whoever writes it, and touched
+/// by one of them at a time.
+class CollectedAnswer {
  public:
-  UnaryAnswer(AnswerSpec spec, net::HttpExchange& exchange, const tokenizer::Tokenizer& tokenizer)
+  CollectedAnswer(AnswerSpec spec, const tokenizer::Tokenizer& tokenizer, net::ByteBudget* budget)
       : spec_(std::move(spec)),
-        exchange_(exchange),
         tokenizer_(tokenizer),
+        lease_(budget == nullptr ? net::ByteLease() : net::ByteLease(*budget)),
         choices_(spec_.choices) {}
 
-  bool add(const AnswerPiece& piece) override {
+  void add(const AnswerPiece& piece) {
     ChoiceState& state = choices_[piece.choice];
     state.text += piece.text;
     state.reasoning += piece.reasoning;
+    bytes_ += piece.text.size() + piece.reasoning.size();
     if (piece.call != nullptr) {
       add_call(state, *piece.call);
+      bytes_ += piece.call->arguments.size();
     }
     if (spec_.logprobs) {
       state.logprobs.insert(state.logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
+      for (const api::TokenLogprobs& entry : piece.logprobs) {
+        bytes_ += (1 + entry.top.size()) * kLogprobBytes;
+      }
     }
     if (piece.finish != api::ChoiceFinish::kNone) {
       state.finish = piece.finish;
     }
-    return false;
+    lease_.resize(bytes_);
   }
 
-  void finish(const api::Usage& usage, std::string_view nvext_json) override {
+  const AnswerSpec& spec() const { return spec_; }
+  size_t bytes() const { return bytes_; }
+
+  /// Once: what it was written from is gone then.
+  std::string write(const api::Usage& usage, std::string_view nvext_json) {
     const api::BodyFrame frame{.identity = {spec_.id, spec_.model, spec_.created_s},
                                .usage = usage,
                                .options = spec_.options,
                                .nvext_json = nvext_json};
-    for (ChoiceState& state : choices_) {
+    std::vector<ChoiceState> choices = std::exchange(choices_, {});
+    std::vector<LogprobViews> views;
+    views.reserve(choices.size());
+    for (ChoiceState& state : choices) {
       for (const Call& call : state.calls) {
         state.call_views.push_back({call.id, call.name, call.arguments});
       }
-    }
-    std::vector<LogprobViews> views;
-    views.reserve(choices_.size());
-    for (const ChoiceState& state : choices_) {
       uint32_t offset = 0;
       views.emplace_back(tokenizer_, state.logprobs, offset);
     }
     std::string body;
+    body.reserve(bytes_ + kFrameBytes);
     if (spec_.endpoint == Endpoint::kChat) {
-      append_chat_completion(body, frame, make_choices<api::ChatChoice>(views));
+      append_chat_completion(body, frame, make_choices<api::ChatChoice>(choices, views));
     } else {
-      append_text_completion(body, frame, make_choices<api::CompletionChoice>(views));
+      append_text_completion(body, frame, make_choices<api::CompletionChoice>(choices, views));
     }
-    const ExtraHeaders headers(spec_);
-    exchange_.respond(200, kJson, body, headers.list);
-  }
-
-  void fail(const api::ApiError& error) override {
-    respond_error(exchange_, error, spec_.error_style, spec_.retry_after);
+    return body;
   }
 
  private:
+  // A log-probability in a chat's body, {"token":"…","logprob":-1.2345678,"bytes":[…]}, and the
+  // view that it is written from.
+  static constexpr size_t kLogprobBytes = 96;
+  static constexpr size_t kFrameBytes = 1024;
+
   struct Call {
     std::string id;
     std::string name;
@@ -286,18 +297,19 @@ class UnaryAnswer final : public Answer {
   }
 
   template <typename Choice>
-  std::vector<Choice> make_choices(const std::vector<LogprobViews>& views) const {
-    std::vector<Choice> out(choices_.size());
-    for (uint32_t i = 0; i < choices_.size(); ++i) {
+  std::vector<Choice> make_choices(const std::vector<ChoiceState>& choices,
+                                   const std::vector<LogprobViews>& views) const {
+    std::vector<Choice> out(choices.size());
+    for (uint32_t i = 0; i < choices.size(); ++i) {
       out[i].index = i;
       if constexpr (requires { out[i].content; }) {
-        out[i].content = choices_[i].text;
-        out[i].reasoning = choices_[i].reasoning;
-        out[i].tool_calls = choices_[i].call_views;
+        out[i].content = choices[i].text;
+        out[i].reasoning = choices[i].reasoning;
+        out[i].tool_calls = choices[i].call_views;
       } else {
-        out[i].text = choices_[i].text;
+        out[i].text = choices[i].text;
       }
-      out[i].finish = choices_[i].finish;
+      out[i].finish = choices[i].finish;
       if (spec_.logprobs) {
         out[i].logprobs = views[i].entries();
       }
@@ -305,20 +317,65 @@ class UnaryAnswer final : public Answer {
     return out;
   }
 
-  AnswerSpec spec_;
-  net::HttpExchange& exchange_;
+  const AnswerSpec spec_;
   const tokenizer::Tokenizer& tokenizer_;
+  net::ByteLease lease_;
+  size_t bytes_ = 0;
   std::vector<ChoiceState> choices_;
+};
+
+class UnaryAnswer final : public Answer {
+ public:
+  UnaryAnswer(std::shared_ptr<CollectedAnswer> collected, net::HttpExchange& exchange)
+      : collected_(std::move(collected)), exchange_(exchange) {}
+
+  bool add(const AnswerPiece& piece) override {
+    collected_->add(piece);
+    return false;
+  }
+
+  void finish(const api::Usage& usage, std::string_view nvext_json) override {
+    send_body(collected_->write(usage, nvext_json));
+  }
+
+  BodyWriter take_writer(const api::Usage& usage, std::string nvext_json) override {
+    if (collected_->bytes() < kQuickBytesMax) {
+      return {};
+    }
+    return [collected = collected_, usage, nvext = std::move(nvext_json)] {
+      return collected->write(usage, nvext);
+    };
+  }
+
+  void send_body(std::string body) override {
+    const ExtraHeaders headers(collected_->spec());
+    exchange_.respond_with(200, kJson, std::move(body), headers.list);
+  }
+
+  size_t collected_bytes() const override { return collected_->bytes(); }
+
+  void fail(const api::ApiError& error) override {
+    respond_error(exchange_, error, collected_->spec().error_style, collected_->spec().retry_after);
+  }
+
+ private:
+  // Written in about a millisecond: handing it over would cost more than it saves others.
+  static constexpr size_t kQuickBytesMax = size_t{256} << 10;
+
+  const std::shared_ptr<CollectedAnswer> collected_;  // shared with its writer
+  net::HttpExchange& exchange_;
 };
 
 }  // namespace
 
 std::unique_ptr<Answer> Answer::make(AnswerSpec spec, net::HttpExchange& exchange,
-                                     const tokenizer::Tokenizer& tokenizer) {
+                                     const tokenizer::Tokenizer& tokenizer,
+                                     net::ByteBudget* budget) {
   if (spec.stream) {
     return std::make_unique<StreamAnswer>(std::move(spec), exchange, tokenizer);
   }
-  return std::make_unique<UnaryAnswer>(std::move(spec), exchange, tokenizer);
+  return std::make_unique<UnaryAnswer>(
+      std::make_shared<CollectedAnswer>(std::move(spec), tokenizer, budget), exchange);
 }
 
 void respond_error(net::HttpExchange& exchange, const api::ApiError& error,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "stator/api/response.h"
 #include "stator/core/clock.h"
 #include "stator/frontend/frontend_metrics.h"
+#include "stator/net/byte_budget.h"
 #include "stator/net/http_server.h"
 #include "stator/tokenizer/tokenizer.h"
 
@@ -54,8 +56,10 @@ struct AnswerPiece {
 /// event. On the shard's loop; the exchange and the tokenizer outlive it.
 class Answer {
  public:
+  /// What a body collects is held in `budget`, which outlives it; null: in none.
   static std::unique_ptr<Answer> make(AnswerSpec spec, net::HttpExchange& exchange,
-                                      const tokenizer::Tokenizer& tokenizer);
+                                      const tokenizer::Tokenizer& tokenizer,
+                                      net::ByteBudget* budget = nullptr);
   virtual ~Answer() = default;
 
   /// Whether something left for the client. A piece in which there is nothing to see sends
@@ -65,6 +69,15 @@ class Answer {
   virtual void annotate(std::string_view /*name*/, std::string_view /*json*/) {}
   /// Ends the exchange.
   virtual void finish(const api::Usage& usage, std::string_view nvext_json) = 0;
+  /// Of a large body, instead of finish(): what writes it, on any thread and once. Whoever called
+  /// it ends the exchange with send_body(). Empty: finish() takes no time worth mentioning.
+  using BodyWriter = std::function<std::string()>;
+  virtual BodyWriter take_writer(const api::Usage& /*usage*/, std::string /*nvext_json*/) {
+    return {};
+  }
+  virtual void send_body(std::string /*body*/) {}
+  /// What a body has collected, as bytes of that body; 0 for streams.
+  virtual size_t collected_bytes() const { return 0; }
   /// Ends the exchange.
   virtual void fail(const api::ApiError& error) = 0;
   /// Keeps a quiet stream's proxies awake; nothing for bodies and unstarted streams.

@@ -28,6 +28,7 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
       shards_(shards),
       environment_(environment),
       fleet_(environment.metrics, Random::from_entropy()),
+      answers_("answers", config.answers_bytes_max, environment.metrics),
       compute_({.threads = resolve_compute_threads(config.compute_threads, shards.count()),
                 .tasks_max = config.compute_queue_max,
                 .bytes_max = config.compute_queue_bytes_max},
@@ -43,7 +44,8 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
                                           .compute = compute_,
                                           .stage = stage_,
                                           .fleet = fleet_,
-                                          .journals = environment_.journals}));
+                                          .journals = environment_.journals,
+                                          .answers = &answers_}));
   }
 }
 

@@ -72,6 +72,7 @@ class Frontend {
   net::ShardSet& shards_;
   Environment environment_;
   FleetService fleet_;
+  net::ByteBudget answers_;
   net::ComputePool compute_;
   PromptEncoder encoder_;
   std::atomic<Stage> stage_{Stage::kServing};

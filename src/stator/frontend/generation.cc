@@ -28,9 +28,10 @@ runtime::Replay GenerationPlan::replay() const {
              : runtime::Replay::kBeforeFirstToken;
 }
 
-Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received)
+Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received,
+                       net::ByteBudget* answers)
     : plan_(std::move(plan)),
-      answer_(Answer::make(plan_.answer, exchange, *plan_.model->assets->tokenizer)),
+      answer_(Answer::make(plan_.answer, exchange, *plan_.model->assets->tokenizer, answers)),
       received_(received),
       last_activity_(received),
       last_sent_(received) {
@@ -297,6 +298,15 @@ std::string Generation::nvext_json(TimePoint now) const {
 
 void Generation::finish(TimePoint now) {
   answer_->finish(usage_, nvext_json(now));
+}
+
+Answer::BodyWriter Generation::take_writer(TimePoint now) {
+  Answer::BodyWriter writer = answer_->take_writer(usage_, nvext_json(now));
+  if (!writer) {
+    return {};
+  }
+  // The tokenizer is the model's, and the generation may go before its body is written.
+  return [model = plan_.model, writer = std::move(writer)] { return writer(); };
 }
 
 void Generation::fail(const api::ApiError& error) {

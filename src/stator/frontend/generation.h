@@ -134,7 +134,9 @@ enum class Progress : uint8_t { kRunning, kChoiceDone, kChoiceDoneCancelEngine, 
 /// the shard's.
 class Generation {
  public:
-  Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received);
+  /// An answer that is collected is held in `answers`; null: in no budget.
+  Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received,
+             net::ByteBudget* answers = nullptr);
 
   const GenerationPlan& plan() const { return plan_; }
   std::vector<Choice>& choices() { return choices_; }
@@ -156,6 +158,10 @@ class Generation {
   Progress finish_choice(Choice& choice, api::FinishReason finish, TimePoint now);
   /// After the last choice finished: ends the answer.
   void finish(TimePoint now);
+  /// Instead of finish(), of a large body: see Answer::take_writer.
+  Answer::BodyWriter take_writer(TimePoint now);
+  void send_body(std::string body) { answer_->send_body(std::move(body)); }
+  size_t collected_bytes() const { return answer_->collected_bytes(); }
   /// Ends the answer with an error, as a status or as an event.
   void fail(const api::ApiError& error);
   /// Sends a comment if the stream has been quiet for `interval`.

@@ -226,8 +226,8 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
   std::optional<Active::Copy> copy;
   auto gate = open_gate(exchange, plan, job, copy);
   net::HttpExchange& out = gate == nullptr ? exchange : *gate;
-  auto owned = std::make_unique<Active>(*this, std::move(gate),
-                                        Generation(std::move(plan), out, job.received));
+  auto owned = std::make_unique<Active>(
+      *this, std::move(gate), Generation(std::move(plan), out, job.received, environment_.answers));
   Active& active = *owned;
   active_.emplace(&active, std::move(owned));
   exchange.set_observer(&active);
@@ -419,6 +419,7 @@ void ShardService::on_step(WorkerId worker, engine::StepOutput output) {
   if (copies_ != nullptr) {
     copies_->flush();
   }
+  shed_answers();
 }
 
 /// The choice's output grows, what it wrote leaves when it may.
@@ -574,6 +575,9 @@ void ShardService::fail(Active& active, Error error) {
 }
 
 void ShardService::complete(Active& active) {
+  if (hand_to_writer(active)) {
+    return;
+  }
   active.generation.finish(shard_.now());
   if (active.gate != nullptr && !active.gate->done()) {
     return;  // until its copy is complete, or lost
@@ -615,6 +619,7 @@ void ShardService::release(Active& active, std::string_view error_type) {
   if (active.copy) {
     copied_.erase(active.copy->serial);
   }
+  writing_.erase(active.writing);
   active_.erase(&active);
 }
 
@@ -669,6 +674,8 @@ TimePoint ShardService::last_sign(Active& active) {
 
 void ShardService::sweep() {
   desk_.sweep();
+  collect_written();
+  shed_answers();
   const FrontendConfig& config = environment_.config;
   const TimePoint now = shard_.now();
   lose_stalled(now);

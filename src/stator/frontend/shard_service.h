@@ -43,6 +43,7 @@ struct ShardEnvironment {
   const std::atomic<Stage>& stage;
   FleetService& fleet;
   runtime::JournalHub* journals = nullptr;  ///< null: streams end with this process
+  net::ByteBudget* answers = nullptr;       ///< of answers being collected; null: unbounded
 };
 
 /// The frontend of one shard: answers HTTP requests by running them on workers.
@@ -85,8 +86,8 @@ class ShardService final : public net::HttpHandler,
   }
 
   void on_request(net::HttpExchange& exchange) override;
-
   net::BodyRule body_rule(const net::HttpRequest& head) const override;
+
   void on_prepared(net::HttpExchange& exchange, PrepareJob& job) override;
   void on_client_left(const PrepareJob& job) override;
 
@@ -126,6 +127,7 @@ class ShardService final : public net::HttpHandler,
       runtime::JournalHub::HolderId holder = 0;
     };
     std::optional<Copy> copy;  // of its journal, elsewhere
+    uint64_t writing = 0;      // its entry in writing_; 0: none
     net::Timer deadline;       // of requests that brought one
   };
   struct ChoiceRef {
@@ -150,6 +152,16 @@ class ShardService final : public net::HttpHandler,
     router::LoadLease lease;
     TimePoint asked;
     bool spoke = false;  // before its last word
+  };
+
+  /// A complete answer whose body the compute pool writes.
+  struct Writing {
+    struct Body {
+      std::string text;
+      std::atomic<bool> done{false};
+    };
+    Active* active = nullptr;
+    std::shared_ptr<Body> body;  // shared with the pool's task
   };
 
   /// A client that came back, while its stream's journal is fetched.
@@ -228,6 +240,12 @@ class ShardService final : public net::HttpHandler,
   bool replay(Active& active, const runtime::StreamJournal& journal);
   void go_on(Active& active);
 
+  // shard_answers.cc: bodies that are collected, and written by the compute pool.
+  void shed_answers();
+  bool hand_to_writer(Active& active);
+  void on_written(uint64_t id);
+  void collect_written();
+
   // shard_health.cc: what is known of workers.
   void heard_from(WorkerId worker);
   void report(WorkerId worker, WorkOutcome outcome);
@@ -263,7 +281,9 @@ class ShardService final : public net::HttpHandler,
   FlatMap<RequestId, Probe> probes_;                     // at most one or two per worker
   FlatMap<WorkerId, TimePoint> heard_;                   // last sign of life, of connected workers
   FlatMap<Resuming*, std::unique_ptr<Resuming>> resuming_;  // bounded by config.inflight_max
-  FlatMap<StreamCopies::Serial, Active*> copied_;           // those with a copy
+  FlatMap<uint64_t, Writing> writing_;                      // at most one per active generation
+  uint64_t last_writing_ = 0;
+  FlatMap<StreamCopies::Serial, Active*> copied_;  // those with a copy
   StreamCopies::Serial last_copy_ = 0;
   std::shared_ptr<StreamCopies> copies_;  // shared with its calls; null: nobody keeps copies
   std::unique_ptr<runtime::WorkerPool> pool_;

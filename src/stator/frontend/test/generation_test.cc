@@ -73,6 +73,87 @@ TEST_F(GenerationTest, AUnaryAnswerIsSentWhenItIsComplete) {
   EXPECT_EQ(exchange_.header("x-request-id"), "11111111-2222-4333-8444-555555555555");
 }
 
+TEST_F(GenerationTest, WhatAnAnswerCollectsIsHeldInItsBudget) {
+  net::ByteBudget budget("answers", size_t{1} << 20, metrics_);
+  auto plan = chat(
+      R"({"model":"demo","messages":[{"role":"user","content":"Hi"}],"logprobs":true,"top_logprobs":3})");
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  {
+    Generation generation(std::move(*plan), exchange_, TimePoint{}, &budget);
+    engine::StepOutput output;
+    output.tokens = tokens_of("Hello");
+    const api::TokenLogprob one{.token = output.tokens.front(), .logprob = -0.5F};
+    output.logprobs.assign(output.tokens.size(), {.sampled = one, .top = {one, one, one}});
+    Choice& choice = generation.choices()[0];
+    size_t before = 0;
+    for (int step = 0; step < 300; ++step) {
+      const engine::Delta delta{.key = choice.key(),
+                                .offset = choice.journal.generated(),
+                                .token_count = static_cast<uint32_t>(output.tokens.size())};
+      ASSERT_EQ(generation.on_delta(choice, delta, output, TimePoint{}), Progress::kRunning);
+      ASSERT_GT(generation.collected_bytes(), before);
+      before = generation.collected_bytes();
+    }
+    EXPECT_GE(budget.used(), before);
+    generation.fail(Error(Code::kTooLarge, "too large"));
+    EXPECT_EQ(exchange_.status, 413);
+  }
+  EXPECT_EQ(budget.used(), 0U);
+}
+
+TEST_F(GenerationTest, ALargeBodyIsWrittenBySomebodyElseAndIsTheSame) {
+  net::ByteBudget budget("answers", size_t{1} << 30, metrics_);
+  const std::string text = [] {
+    std::string words;
+    for (int i = 0; i < 1500; ++i) {
+      words += " token";
+    }
+    return words;
+  }();
+  const auto make = [&](FakeExchange& exchange) {
+    auto plan = completion(R"({"model":"demo","prompt":"Hi","max_tokens":2000,"n":40})");
+    EXPECT_TRUE(plan.has_value()) << plan.error().message();
+    auto generation =
+        std::make_unique<Generation>(std::move(*plan), exchange, TimePoint{}, &budget);
+    for (uint32_t choice = 0; choice < 40; ++choice) {
+      feed(*generation, choice, text, FinishReason::kLength);
+    }
+    EXPECT_TRUE(generation->all_finished());
+    return generation;
+  };
+  FakeExchange written;
+  FakeExchange finished;
+  auto generation = make(written);
+  Answer::BodyWriter writer = generation->take_writer(TimePoint{});
+  ASSERT_TRUE(writer);
+  EXPECT_FALSE(written.ended);
+  EXPECT_GT(budget.used(), 40 * text.size() - 1);
+  std::string body = writer();
+  generation->send_body(std::move(body));
+  make(finished)->finish(TimePoint{});
+
+  EXPECT_TRUE(written.ended);
+  EXPECT_EQ(written.status, 200);
+  EXPECT_EQ(written.text, finished.text);
+  EXPECT_EQ(written.headers, finished.headers);
+  writer = {};
+  generation.reset();
+  EXPECT_EQ(budget.used(), 0U);
+}
+
+TEST_F(GenerationTest, ASmallBodyAndAStreamHaveNoWriter) {
+  auto generation = start_chat();
+  feed(*generation, 0, "Hello", FinishReason::kStop);
+  EXPECT_FALSE(generation->take_writer(TimePoint{}));
+  FakeExchange exchange;
+  auto plan = chat(R"({"model":"demo","messages":[{"role":"user","content":"Hi"}],"stream":true})");
+  ASSERT_TRUE(plan.has_value());
+  Generation stream(std::move(*plan), exchange, TimePoint{});
+  feed(stream, 0, std::string(300'000, 'x'));
+  EXPECT_EQ(stream.collected_bytes(), 0U);
+  EXPECT_FALSE(stream.take_writer(TimePoint{}));
+}
+
 TEST_F(GenerationTest, AStreamSendsNothingBeforeItsFirstToken) {
   auto generation = start_chat(R"(,"stream":true)");
   generation->keep_alive(TimePoint{} + std::chrono::hours(1), std::chrono::seconds(1));
