@@ -25,6 +25,7 @@ for part in "${@:-kills cpu etcd chaos sim}"; do
         run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/partition_test.py
         run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/limits_test.py
         run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/exhaustion_test.py
+        run STATOR_CHAOS="${CHAOS:-10}" "$python" tests/chaos/memory_test.py
         run "$python" tests/chaos/full_disk_test.py ;;
       soak) run STATOR_SOAK_S="${SOAK_S:-86400}" "$python" tests/chaos/soak_test.py ;;
       sim) run "$STATOR_BINARY" sim models/demo --fault all --seed "$RANDOM" --seeds "${SEEDS:-20000}" ;;
