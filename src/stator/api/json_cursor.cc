@@ -2,7 +2,8 @@
 #include "stator/api/detail/json_cursor.h"
 
 #include "stator/api/detail/byte_scan.h"
-#include "stator/api/detail/utf8.h"
+#include "stator/text/hex.h"
+#include "stator/text/utf8.h"
 
 namespace stator::api {
 namespace {
@@ -11,42 +12,26 @@ bool is_digit(char byte) {
   return byte >= '0' && byte <= '9';
 }
 
-// Value of a hexadecimal digit, or -1.
-int hex_value(char byte) {
-  if (is_digit(byte)) {
-    return byte - '0';
-  }
-  const char lower = static_cast<char>(byte | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 uint32_t decode_hex4(std::string_view body, size_t at) {
   uint32_t value = 0;
   for (size_t i = 0; i < 4; ++i) {
-    value = (value << 4) | static_cast<uint32_t>(hex_value(body[at + i]));
+    value = (value << 4) | text::hex_value(body[at + i]);
   }
   return value;
-}
-
-bool is_high_surrogate(uint32_t unit) {
-  return unit >= 0xD800 && unit <= 0xDBFF;
-}
-bool is_low_surrogate(uint32_t unit) {
-  return unit >= 0xDC00 && unit <= 0xDFFF;
 }
 
 // Decodes the \uXXXX (or pair) whose 'u' stands at `at`; returns the index after it.
 size_t decode_unicode_escape(std::string_view body, size_t at, std::string& out) {
   uint32_t unit = decode_hex4(body, at + 1);
   at += 5;
-  if (is_high_surrogate(unit) && body.substr(at).starts_with("\\u")) {
+  if (text::is_high_surrogate(unit) && body.substr(at).starts_with("\\u")) {
     const uint32_t low = decode_hex4(body, at + 2);
-    if (is_low_surrogate(low)) {
-      unit = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
+    if (text::is_low_surrogate(low)) {
+      unit = text::join_surrogates(unit, low);
       at += 6;
     }
   }
-  append_utf8(out, unit);
+  text::append_utf8(out, unit);
   return at;
 }
 
@@ -268,7 +253,7 @@ bool JsonCursor::scan_escape() {
   const char letter = current();
   if (letter == 'u') {
     for (size_t i = 1; i <= 4; ++i) {
-      if (at_ + i >= text_.size() || hex_value(text_[at_ + i]) < 0) {
+      if (at_ + i >= text_.size() || text::hex_value(text_[at_ + i]) == text::kNoHexDigit) {
         return fail("\\u without four hexadecimal digits");
       }
     }

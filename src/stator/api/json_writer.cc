@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "stator/api/detail/byte_scan.h"
-#include "stator/api/detail/utf8.h"
+#include "stator/text/utf8.h"
 
 namespace stator::api {
 namespace {
@@ -53,10 +53,10 @@ void append_ascii_special(std::string& out, char byte) {
 
 // One character from 0x80 up, or a broken unit. Returns its length in the input.
 size_t append_non_ascii(std::string& out, std::string_view text, size_t at) {
-  const Utf8Unit unit = utf8_unit(text, at);
+  const text::Utf8Prefix unit = text::classify_utf8(text.substr(at));
   const std::string_view bytes = text.substr(at, unit.bytes);
-  if (!unit.valid) {
-    out.append(kReplacementCharacter);
+  if (!unit.is_character()) {
+    out.append(text::kReplacementCharacter);
   } else if (bytes == "\xE2\x80\xA8") {
     append_unicode_escape(out, 0x2028);
   } else if (bytes == "\xE2\x80\xA9") {

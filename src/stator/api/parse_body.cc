@@ -2,8 +2,8 @@
 #include "stator/api/detail/parse_body.h"
 
 #include "stator/api/detail/json_repair.h"
-#include "stator/api/detail/utf8.h"
 #include "stator/core/byte_order_mark.h"
+#include "stator/text/utf8.h"
 
 namespace stator::api {
 
@@ -11,10 +11,13 @@ JsonRepair mend_utf8(std::string& body) {
   if (body.starts_with(kByteOrderMark)) {
     body.erase(0, kByteOrderMark.size());  // allowed by RFC 8259, section 8.1
   }
-  if (is_valid_utf8(body)) {
+  if (text::is_valid_utf8(body)) {
     return JsonRepair::kNone;
   }
-  body = replace_invalid_utf8(body);
+  std::string mended;
+  mended.reserve(body.size() + text::kReplacementCharacter.size());
+  text::append_lossy(mended, body);
+  body = std::move(mended);
   return JsonRepair::kInvalidUtf8;
 }
 

@@ -13,6 +13,7 @@
 #include "stator/chat_template/detail/strings.h"
 #include "stator/chat_template/detail/text.h"
 #include "stator/chat_template/detail/urlize.h"
+#include "stator/text/utf8.h"
 
 namespace stator::chat_template::detail {
 namespace {
@@ -88,7 +89,7 @@ std::string unescape_html(std::string_view text) {
       out += text[at++];
       continue;
     }
-    append_code_point(out, point);
+    text::append_utf8(out, point);
     at = end + 1;
   }
   return out;

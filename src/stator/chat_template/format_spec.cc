@@ -9,6 +9,7 @@
 #include "stator/chat_template/detail/format.h"
 #include "stator/chat_template/detail/operators.h"
 #include "stator/chat_template/detail/text.h"
+#include "stator/text/utf8.h"
 
 namespace stator::chat_template::detail {
 namespace {
@@ -170,7 +171,7 @@ std::string format_character(const Value& value, const FormatSpec& spec) {
     fail("%c arg not in range(0x110000)");
   }
   std::string text;
-  append_code_point(text, static_cast<char32_t>(*integer));
+  text::append_utf8(text, static_cast<char32_t>(*integer));
   return pad(text, spec, spec.align == 0 ? '<' : spec.align);
 }
 

@@ -13,6 +13,7 @@
 #include "stator/chat_template/detail/operators.h"
 #include "stator/chat_template/detail/strings.h"
 #include "stator/chat_template/detail/text.h"
+#include "stator/text/utf8.h"
 
 namespace stator::chat_template::detail {
 namespace {
@@ -78,7 +79,7 @@ std::string format_character(const Value& value, const FormatSpec& spec) {
   std::string text;
   const auto integer = as_integer(value);
   if (integer && *integer >= 0 && *integer < 0x110000) {
-    append_code_point(text, static_cast<char32_t>(*integer));
+    text::append_utf8(text, static_cast<char32_t>(*integer));
   } else if (value.is_string() && count_code_points(value.text()) == 1) {
     text = value.text();
   } else {

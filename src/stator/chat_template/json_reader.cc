@@ -11,6 +11,7 @@
 #include "stator/chat_template/detail/meter.h"
 #include "stator/chat_template/detail/text.h"
 #include "stator/chat_template/value.h"
+#include "stator/text/utf8.h"
 
 namespace stator::chat_template {
 namespace {
@@ -183,17 +184,17 @@ void Reader::read_escape(std::string& text) {
   }
   ++at_;
   char32_t point = read_hex4();
-  if (point >= 0xD800 && point < 0xDC00 && json_.substr(at_, 2) == "\\u") {
+  if (text::is_high_surrogate(point) && json_.substr(at_, 2) == "\\u") {
     const size_t before = at_;
     at_ += 2;
     const char32_t low = read_hex4();
-    if (low >= 0xDC00 && low < 0xE000) {
-      point = 0x10000 + ((point - 0xD800) << 10U) + (low - 0xDC00);
+    if (text::is_low_surrogate(low)) {
+      point = text::join_surrogates(point, low);
     } else {
       at_ = before;
     }
   }
-  detail::append_code_point(text, point >= 0xD800 && point < 0xE000 ? char32_t{0xFFFD} : point);
+  text::append_utf8(text, point);
 }
 
 Value Reader::read_list(int depth) {

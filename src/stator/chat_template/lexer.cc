@@ -7,6 +7,7 @@
 
 #include "stator/chat_template/detail/failure.h"
 #include "stator/chat_template/detail/text.h"
+#include "stator/text/utf8.h"
 
 namespace stator::chat_template::detail {
 namespace {
@@ -364,7 +365,7 @@ size_t decode_numeric_escape(std::string_view rest, std::string& out, uint32_t l
     while (used < 3 && used < rest.size() && rest[used] >= '0' && rest[used] <= '7') {
       value = value * 8 + static_cast<uint32_t>(rest[used++] - '0');
     }
-    append_code_point(out, value);
+    text::append_utf8(out, value);
     return used;
   }
   const std::string_view hex = rest.substr(1, digits);
@@ -373,7 +374,7 @@ size_t decode_numeric_escape(std::string_view rest, std::string& out, uint32_t l
       value > 0x10FFFF) {
     fail_at(line, "a truncated escape in a string");
   }
-  append_code_point(out, value >= 0xD800 && value < 0xE000 ? char32_t{0xFFFD} : value);
+  text::append_utf8(out, value);
   return digits + 1;
 }
 

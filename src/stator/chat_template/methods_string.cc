@@ -8,6 +8,7 @@
 #include "stator/chat_template/detail/library.h"
 #include "stator/chat_template/detail/operators.h"
 #include "stator/chat_template/detail/text.h"
+#include "stator/text/utf8.h"
 
 namespace stator::chat_template::detail {
 namespace {
@@ -314,7 +315,7 @@ Value method_translate(Interpreter& interpreter, Value self, Args arguments) {
     } else if (found->is_string()) {
       out += found->text();
     } else if (found->is_int() && found->as_int() >= 0 && found->as_int() <= 0x10FFFF) {
-      append_code_point(out, static_cast<char32_t>(found->as_int()));
+      text::append_utf8(out, static_cast<char32_t>(found->as_int()));
     } else if (!found->is_none()) {
       fail("character mapping must return integer, None or str");
     }

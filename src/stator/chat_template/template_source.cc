@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <system_error>
 
 #include "stator/chat_template/arena.h"
 #include "stator/chat_template/chat_template.h"
 #include "stator/chat_template/value.h"
+#include "stator/io/read_file.h"
 
 namespace stator::chat_template {
 namespace {
@@ -20,24 +20,11 @@ constexpr size_t kJsonBytesMax = size_t{512} << 20U;
 
 /// The file's text; nothing when there is no such file.
 Result<std::optional<std::string>> read_optional(const fs::path& path) {
-  std::error_code error;
-  const uintmax_t bytes = fs::file_size(path, error);
-  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
-    return std::optional<std::string>();
+  auto text = io::read_file_if_present(path, kFileBytesMax);
+  if (!text && text.error().code() == Code::kTooLarge) {
+    return std::move(text.error()).with_code(Code::kCorrupt);
   }
-  if (error) {
-    return Error(Code::kIo, "reading " + path.string() + ": " + error.message());
-  }
-  if (bytes > kFileBytesMax) {
-    return Error(Code::kCorrupt, path.string() + " is larger than 64 MiB");
-  }
-  std::string text(static_cast<size_t>(bytes), '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(text.data(), static_cast<std::streamsize>(bytes));
-  if (!file) {
-    return Error(Code::kIo, "reading " + path.string() + " failed");
-  }
-  return std::optional<std::string>(std::move(text));
+  return text;
 }
 
 Result<Value> parse_file(const fs::path& path, std::string_view text, Arena& arena) {

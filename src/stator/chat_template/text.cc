@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/chat_template/detail/text.h"
+#include "stator/text/utf8.h"
 
 #include <utf8proc.h>
 
@@ -139,15 +140,15 @@ char32_t upper_vowel_above_iota(char32_t point) {
 void append_upper(std::string& out, char32_t point) {
   constexpr char32_t kUpperIota = 0x0399;
   if (const char32_t vowel = upper_vowel_above_iota(point)) {
-    append_code_point(out, vowel);
-    append_code_point(out, kUpperIota);
+    text::append_utf8(out, vowel);
+    text::append_utf8(out, kUpperIota);
     return;
   }
   if (const SpecialCase* special = find_special_case(point)) {
     out += special->upper;
     return;
   }
-  append_code_point(out,
+  text::append_utf8(out,
                     static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(point))));
 }
 
@@ -156,7 +157,7 @@ void append_title(std::string& out, char32_t point) {
     out += special->title;
     return;
   }
-  append_code_point(out,
+  text::append_utf8(out,
                     static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(point))));
 }
 
@@ -182,7 +183,7 @@ void append_lower(std::string& out, std::string_view text, size_t& at) {
     out += "\u03C2";
     return;
   }
-  append_code_point(out,
+  text::append_utf8(out,
                     static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point))));
 }
 
@@ -245,24 +246,6 @@ char32_t next_code_point(std::string_view text, size_t& at) {
   }
   at += length;
   return point;
-}
-
-void append_code_point(std::string& out, char32_t point) {
-  if (point < 0x80) {
-    out += static_cast<char>(point);
-  } else if (point < 0x800) {
-    out += static_cast<char>(0xC0U | (point >> 6U));
-    out += static_cast<char>(0x80U | (point & 0x3FU));
-  } else if (point < 0x10000) {
-    out += static_cast<char>(0xE0U | (point >> 12U));
-    out += static_cast<char>(0x80U | ((point >> 6U) & 0x3FU));
-    out += static_cast<char>(0x80U | (point & 0x3FU));
-  } else {
-    out += static_cast<char>(0xF0U | (point >> 18U));
-    out += static_cast<char>(0x80U | ((point >> 12U) & 0x3FU));
-    out += static_cast<char>(0x80U | ((point >> 6U) & 0x3FU));
-    out += static_cast<char>(0x80U | (point & 0x3FU));
-  }
 }
 
 size_t count_code_points(std::string_view text) {
@@ -451,7 +434,7 @@ std::string to_swapped_case(std::string_view text) {
     if (is_lower(point)) {
       append_upper(out, point);
     } else {
-      append_code_point(out, point);
+      text::append_utf8(out, point);
     }
     at = end;
   }
@@ -466,10 +449,10 @@ std::string to_folded_case(std::string_view text) {
     int boundary = 0;
     const auto count = utf8proc_decompose_char(point, folded, 8, UTF8PROC_CASEFOLD, &boundary);
     for (utf8proc_ssize_t i = 0; i < std::min<utf8proc_ssize_t>(count, 8); ++i) {
-      append_code_point(out, static_cast<char32_t>(folded[i]));
+      text::append_utf8(out, static_cast<char32_t>(folded[i]));
     }
     if (count < 0) {
-      append_code_point(out, static_cast<char32_t>(point));
+      text::append_utf8(out, static_cast<char32_t>(point));
     }
   }
   return out;

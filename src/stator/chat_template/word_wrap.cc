@@ -6,6 +6,7 @@
 
 #include "stator/chat_template/detail/strings.h"
 #include "stator/chat_template/detail/text.h"
+#include "stator/text/utf8.h"
 
 namespace stator::chat_template::detail {
 namespace {
@@ -114,7 +115,7 @@ std::string to_text(const std::vector<Points>& chunks) {
   std::string text;
   for (const Points chunk : chunks) {
     for (const char32_t point : chunk) {
-      append_code_point(text, point);
+      text::append_utf8(text, point);
     }
   }
   return text;

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <charconv>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <string_view>
 
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
+#include "stator/io/read_file.h"
 #include "stator/parsers/final_message.h"
 #include "stator/parsers/output_parser.h"
 
@@ -37,12 +36,8 @@ std::string_view option(const Invocation& invocation, std::string_view flag,
 }
 
 Result<std::string> read_file(std::string_view flag, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    return Error(Code::kNotFound, fmt::format("{}: cannot read '{}'", flag, path));
-  }
-  return std::move(text).str();
+  STATOR_TRY(std::string text, io::read_file(path), flag);
+  return text;
 }
 
 Result<FamilyRegistry> load_registry(const Invocation& invocation) {

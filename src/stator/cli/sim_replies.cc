@@ -5,9 +5,10 @@
 
 #include <boost/json.hpp>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string_view>
+
+#include "stator/io/read_file.h"
 
 namespace stator::cli {
 namespace {
@@ -15,19 +16,8 @@ namespace {
 namespace json = boost::json;
 
 Result<std::string> read_file(const std::string& path) {
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) {
-    return Error(Code::kNotFound, "sim.reply: cannot read '" + path + "': " + error.message());
-  }
-  if (size > kMaxSimReplyFileBytes) {
-    return Error(Code::kTooLarge, fmt::format("sim.reply: '{}' has {} bytes, at most {} are read",
-                                              path, size, kMaxSimReplyFileBytes));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
+  STATOR_TRY(std::string text, io::read_file(path, kMaxSimReplyFileBytes), "sim.reply");
+  return text;
 }
 
 Result<engine::ScriptedReply> make_reply(std::string_view when, std::string_view text,

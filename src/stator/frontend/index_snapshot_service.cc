@@ -1,109 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/frontend/index_snapshot_service.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "stator/core/log.h"
+#include "stator/io/read_file.h"
+#include "stator/io/replace_file.h"
 #include "stator/router/index/index_service.h"
 
 namespace stator::frontend {
 namespace {
 
 constexpr Duration kTick = std::chrono::seconds(1);
-
-Error io_error(std::string_view what, const std::string& path) {
-  return {Code::kIo,
-          fmt::format("cannot {} '{}': {}", what, path, std::generic_category().message(errno))};
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) {
-      ::close(fd_);
-    }
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-Status write_all(int fd, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno != EINTR) {
-      return io_error("write", path);
-    }
-    bytes.remove_prefix(static_cast<size_t>(std::max<ssize_t>(count, 0)));
-  }
-  return ::fsync(fd) == 0 ? Status() : io_error("sync", path);
-}
+constexpr uint64_t kSnapshotBytesMax = 64ULL << 30;  // far beyond an index that fits in memory
 
 /// Whose parts a file has, in this order.
 std::array<router::RouterService*, 2> routers_of(const ServedModel& model) {
   return {model.router.get(), &model.prefill->prefill()};
 }
 
-/// Nothing when there is no such file.
-Result<std::optional<std::string>> read_file(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) {
-    return errno == ENOENT ? Result<std::optional<std::string>>(std::nullopt)
-                           : io_error("open", path);
-  }
-  struct stat info{};
-  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return Error(Code::kInvalidArgument, fmt::format("'{}' is not a regular file", path));
-  }
-  std::string bytes(static_cast<size_t>(info.st_size), '\0');
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t count = ::read(file.get(), bytes.data() + at, bytes.size() - at);
-    if (count < 0 && errno != EINTR) {
-      return io_error("read", path);
-    }
-    if (count == 0) {
-      bytes.resize(at);  // became shorter meanwhile: the checksum will tell
-    }
-    at += static_cast<size_t>(std::max<ssize_t>(count, 0));
-  }
-  return std::optional(std::move(bytes));
-}
-
 }  // namespace
-
-Status write_file_atomically(const std::string& path, std::string_view bytes) {
-  const std::string partial = fmt::format("{}.{}.partial", path, ::getpid());
-  Status written;
-  {
-    const Descriptor file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (file.get() < 0) {
-      return io_error("create", partial);
-    }
-    written = write_all(file.get(), bytes, partial);
-  }
-  if (written && std::rename(partial.c_str(), path.c_str()) != 0) {
-    written = io_error("put in place", path);
-  }
-  if (!written) {
-    (void)::unlink(partial.c_str());
-  }
-  return written;
-}
 
 Result<std::unique_ptr<IndexSnapshotService>> IndexSnapshotService::open(
     const router::IndexConfig& config, const Clock& clock, Metrics& metrics) {
@@ -131,8 +52,8 @@ IndexSnapshotService::~IndexSnapshotService() {
 }
 
 Status IndexSnapshotService::read() {
-  STATOR_TRY(const auto file, read_file(config_.snapshot_path));
-  if (!file) {
+  STATOR_TRY(const auto file, io::read_file_if_present(config_.snapshot_path, kSnapshotBytesMax));
+  if (!file || file->empty()) {  // an empty one was made for us, or a disk was full
     return {};
   }
   auto snapshots = router::decode_snapshots(*file);
@@ -237,7 +158,7 @@ void IndexSnapshotService::save() {
     parts.insert(parts.end(), waiting_.begin(), waiting_.end());
   }
   const std::string file = router::encode_snapshots(parts);
-  if (const Status written = write_file_atomically(config_.snapshot_path, file); !written) {
+  if (const Status written = io::replace_file(config_.snapshot_path, file); !written) {
     write_failures_.add();
     log::warn("router", written.error().message());
     return;

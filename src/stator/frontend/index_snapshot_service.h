@@ -19,9 +19,6 @@
 
 namespace stator::frontend {
 
-/// Writes a file whole or not at all: under another name beside it, synced, then renamed. kIo.
-Status write_file_atomically(const std::string& path, std::string_view bytes);
-
 /// Keeps what the routers know of their workers' caches in one file over a restart of the process:
 /// reads it at start, hands each model its part when the model appears, writes all of them from
 /// time to time and once more at the end. A file that cannot be used costs a warning and the

@@ -5,11 +5,10 @@
 
 #include <boost/json.hpp>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "stator/core/hash.h"
+#include "stator/io/read_file.h"
 #include "stator/tokenizer/gguf_chat.h"
 #include "stator/tokenizer/pre_token_cache.h"
 
@@ -22,15 +21,8 @@ namespace fs = std::filesystem;
 constexpr uintmax_t kSmallFileBytesMax = 16 << 20;
 
 std::optional<std::string> read_small_file(const fs::path& path) {
-  std::error_code error;
-  const uintmax_t size = fs::file_size(path, error);
-  if (error || size > kSmallFileBytesMax) {
-    return std::nullopt;
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
+  auto text = io::read_file(path, kSmallFileBytesMax);
+  return text ? std::optional(std::move(*text)) : std::nullopt;
 }
 
 /// The root object of a JSON file; empty when the file does not exist.

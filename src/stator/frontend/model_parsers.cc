@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <sstream>
+
+#include "stator/io/read_file.h"
 
 namespace stator::frontend {
 namespace {
@@ -127,20 +127,9 @@ Result<std::shared_ptr<const parsers::FamilyRegistry>> load_families(const std::
   if (spec_path.empty()) {
     return std::make_shared<const parsers::FamilyRegistry>(parsers::FamilyRegistry::builtin());
   }
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(spec_path, error);
-  if (error) {
-    return Error(Code::kNotFound,
-                 "frontend.parser_spec: cannot read '" + spec_path + "': " + error.message());
-  }
-  if (size > kSpecFileBytesMax) {
-    return Error(Code::kTooLarge, fmt::format("frontend.parser_spec: '{}' has {} bytes, at most {}",
-                                              spec_path, size, kSpecFileBytesMax));
-  }
-  std::ifstream file(spec_path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  STATOR_TRY(auto families, parsers::FamilyRegistry::with_specs(text.view()),
+  STATOR_TRY(const std::string text, io::read_file(spec_path, kSpecFileBytesMax),
+             "frontend.parser_spec");
+  STATOR_TRY(auto families, parsers::FamilyRegistry::with_specs(text),
              "frontend.parser_spec '" + spec_path + "'");
   return std::make_shared<const parsers::FamilyRegistry>(std::move(families));
 }

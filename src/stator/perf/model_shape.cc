@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+
+#include "stator/io/read_file.h"
 
 namespace stator::perf {
 namespace {
@@ -81,13 +81,8 @@ Result<ModelShape> read_model_shape(const std::string& path) {
   if (std::filesystem::is_directory(file)) {
     file /= "config.json";
   }
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
-    return Error(Code::kNotFound, fmt::format("cannot open '{}'", file.string()));
-  }
-  std::stringstream text;
-  text << stream.rdbuf();
-  return parse_model_shape(text.str(), file.string());
+  STATOR_TRY(const std::string text, io::read_file(file));
+  return parse_model_shape(text, file.string());
 }
 
 }  // namespace stator::perf

@@ -8,11 +8,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <optional>
-#include <sstream>
 
+#include "stator/io/read_file.h"
 #include "stator/perf/detail/thrift_reader.h"
 
 namespace stator::perf {
@@ -457,20 +456,7 @@ bool is_readable(Physical type) {
 }  // namespace
 
 Result<ParquetFile> ParquetFile::read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) {
-    return Error(Code::kNotFound, "cannot open '" + path + "'");
-  }
-  const auto size = static_cast<uint64_t>(file.tellg());
-  if (size > kParquetBytesMax) {
-    return Error(Code::kTooLarge, fmt::format("'{}' has {} bytes, at most {} are read", path, size,
-                                              kParquetBytesMax));
-  }
-  file.seekg(0);
-  std::string bytes(size, '\0');
-  if (!file.read(bytes.data(), static_cast<std::streamsize>(size))) {
-    return Error(Code::kIo, "cannot read '" + path + "'");
-  }
+  STATOR_TRY(const std::string bytes, io::read_file(path, kParquetBytesMax));
   return parse(bytes, path);
 }
 

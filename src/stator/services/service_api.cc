@@ -6,6 +6,7 @@
 
 #include "stator/api/json_writer.h"
 #include "stator/core/log.h"
+#include "stator/text/percent.h"
 
 namespace stator::services {
 namespace {
@@ -20,26 +21,10 @@ ServiceReply error_reply(int status, std::string_view message) {
   return reply;
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') {
-    return c - '0';
-  }
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
-std::string percent_decode(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 &&
-        hex_digit(text[i + 2]) >= 0) {
-      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return out;
+/// A value of a query string, where a plus stands for a space.
+std::string query_decode(std::string value) {
+  std::ranges::replace(value, '+', ' ');
+  return text::percent_decode(value);
 }
 
 }  // namespace
@@ -55,7 +40,7 @@ std::optional<std::string> query_value(std::string_view query, std::string_view 
     query.remove_prefix(std::min(end + 1, query.size()));
     const size_t equals = std::min(pair.find('='), pair.size());
     if (pair.substr(0, equals) == name) {
-      return percent_decode(pair.substr(std::min(equals + 1, pair.size())));
+      return query_decode(std::string(pair.substr(std::min(equals + 1, pair.size()))));
     }
   }
   return std::nullopt;
@@ -112,7 +97,7 @@ ServiceReply ServiceApi::answer(const ServiceRequest& request) const {
       continue;
     }
     ServiceRequest with_id = request;
-    const std::string decoded = percent_decode(*id);
+    const std::string decoded = text::percent_decode(*id);
     with_id.id = decoded;
     auto reply = route.handler(with_id);
     route.requests.add();

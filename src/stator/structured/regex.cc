@@ -5,6 +5,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/structured/detail/regex_tree.h"
+#include "stator/text/utf8.h"
 
 namespace stator::structured {
 namespace {
@@ -26,7 +27,7 @@ void append_gbnf(std::string& out, uint32_t code, bool in_class) {
   } else if (in_class && code > 0x7F) {
     out += code > 0xFFFF ? fmt::format("\\U{:08X}", code) : fmt::format("\\u{:04X}", code);
   } else {
-    append_utf8(out, code);
+    text::append_utf8(out, code);
   }
 }
 

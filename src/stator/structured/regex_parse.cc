@@ -9,20 +9,14 @@
 #include "stator/structured/detail/regex_tree.h"
 #include "stator/structured/regex.h"
 #include "stator/structured/structured_output.h"
+#include "stator/text/hex.h"
+#include "stator/text/utf8.h"
 
 namespace stator::structured {
 namespace {
 
 constexpr uint32_t kHighSurrogate = 0xD800;
 constexpr uint32_t kAfterSurrogates = 0xE000;
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') {
-    return c - '0';
-  }
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
 
 /// Recursive descent over the groups, depth bounded. After the first refusal every call returns
 /// false.
@@ -425,8 +419,8 @@ bool RegexParser::parse_hex(size_t digits, uint32_t& code) {
   const bool braces = skip("{");
   const size_t limit = braces ? 6 : digits;
   size_t read = 0;
-  for (code = 0; read < limit && hex_digit(peek()) >= 0; ++read) {
-    code = code * 16 + static_cast<uint32_t>(hex_digit(peek()));
+  for (code = 0; read < limit && text::hex_value(peek()) != text::kNoHexDigit; ++read) {
+    code = code * 16 + text::hex_value(peek());
     ++at_;
   }
   const bool complete = braces ? read > 0 && skip("}") : read == digits;
@@ -572,40 +566,11 @@ std::vector<CodeRange> normalize_ranges(std::vector<CodeRange> ranges, bool nega
 }
 
 Character decode_utf8(std::string_view text) {
-  if (text.empty()) {
+  if (text.empty() || !text::classify_utf8(text).is_character()) {
     return {};
   }
-  const auto lead = static_cast<unsigned char>(text.front());
-  const uint32_t bytes = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  const bool valid = text.size() >= bytes && simdjson::validate_utf8(text.data(), bytes);
-  if (!valid) {
-    return {};
-  }
-  uint32_t code = bytes == 1 ? lead : lead & (0x7FU >> bytes);
-  for (uint32_t i = 1; i < bytes; ++i) {
-    code = (code << 6U) | (static_cast<unsigned char>(text[i]) & 0x3FU);
-  }
-  return {code, bytes};
-}
-
-void append_utf8(std::string& out, uint32_t code) {
-  const auto push = [&out](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) {
-    push(code);
-    return;
-  }
-  if (code < 0x800) {
-    push(0xC0U | (code >> 6U));
-  } else {
-    if (code < 0x10000) {
-      push(0xE0U | (code >> 12U));
-    } else {
-      push(0xF0U | (code >> 18U));
-      push(0x80U | ((code >> 12U) & 0x3FU));
-    }
-    push(0x80U | ((code >> 6U) & 0x3FU));
-  }
-  push(0x80U | (code & 0x3FU));
+  const text::CodePoint point = text::decode_at(text, 0);
+  return {point.value, point.bytes};
 }
 
 }  // namespace stator::structured

@@ -22,7 +22,7 @@ ByteAlphabet::ByteAlphabet() {
   char32_t next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
     const char32_t character = stands_for_itself(byte) ? static_cast<char32_t>(byte) : next++;
-    append_utf8(character, characters_[static_cast<size_t>(byte)]);
+    append_utf8(characters_[static_cast<size_t>(byte)], character);
     byte_of_[character] = static_cast<int16_t>(byte);
   }
 }

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
+#include "stator/io/read_file.h"
 #include "stator/tokenizer/detail/gguf_metadata.h"
 #include "stator/tokenizer/tokenizer.h"
 
@@ -29,17 +29,6 @@ constexpr NamedToken kNamedTokens[] = {
     {.key = "tokenizer.ggml.unknown_token_id", .name = "unk_token"},
     {.key = "tokenizer.ggml.padding_token_id", .name = "pad_token"},
 };
-
-Result<std::string> read_start(const fs::path& path, size_t bytes_max) {
-  std::error_code error;
-  const uintmax_t size = fs::file_size(path, error);
-  std::string bytes(error ? 0 : static_cast<size_t>(std::min<uintmax_t>(size, bytes_max)), '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
-    return Error(Code::kIo, fmt::format("cannot read {}", path.string()));
-  }
-  return bytes;
-}
 
 /// The first GGUF file of a folder by name; empty if there is none.
 fs::path choose_file(const fs::path& folder) {
@@ -86,10 +75,10 @@ Result<std::optional<GgufChat>> load_gguf_chat(const fs::path& path) {
   if (file.empty()) {
     return std::optional<GgufChat>();
   }
-  STATOR_TRY(std::string start, read_start(file, kFirstReadBytes));
+  STATOR_TRY(std::string start, io::read_start(file, kFirstReadBytes));
   auto chat = read_gguf_chat(start);
   if (!chat && chat.error().code() == Code::kTooLarge && start.size() == kFirstReadBytes) {
-    STATOR_TRY(start, read_start(file, kMaxTokenizerJsonBytes));
+    STATOR_TRY(start, io::read_start(file, kMaxTokenizerJsonBytes));
     chat = read_gguf_chat(start);
   }
   if (!chat) {

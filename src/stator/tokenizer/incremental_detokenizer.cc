@@ -126,7 +126,7 @@ void IncrementalDetokenizer::append(std::string_view bytes, std::string& out) {
 /// Complete characters, or bytes that never become one.
 void IncrementalDetokenizer::append_text(std::string_view text, std::string& out) {
   if (strip_end_max_ == 0) {
-    append_lossy(text, out);
+    append_lossy(out, text);
     return;
   }
   size_t end = text.size();
@@ -135,7 +135,7 @@ void IncrementalDetokenizer::append_text(std::string_view text, std::string& out
   }
   if (end > 0) {
     out.append(std::exchange(strip_end_held_, uint8_t{0}), strip_char_);
-    append_lossy(text.substr(0, end), out);
+    append_lossy(out, text.substr(0, end));
   }
   const size_t at_end = strip_end_held_ + (text.size() - end);
   strip_end_held_ = static_cast<uint8_t>(std::min<size_t>(at_end, strip_end_max_));

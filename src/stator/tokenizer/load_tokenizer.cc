@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stator/io/read_file.h"
 #include "stator/tokenizer/detail/file_formats.h"
 #include "stator/tokenizer/detail/json_fields.h"
 #include "stator/tokenizer/pipeline.h"
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <initializer_list>
 #include <vector>
 
@@ -22,29 +22,10 @@ constexpr size_t kFirstReadBytes = size_t{16} << 20;
 
 constexpr std::string_view kGgufMagic = "GGUF";
 
-/// The first `bytes_max` bytes of a file; empty text if there is no such file.
-Result<std::string> read_start(const fs::path& path, size_t bytes_max) {
-  std::error_code ignored;
-  const uint64_t size = fs::file_size(path, ignored);
-  if (ignored) {
-    return std::string();
-  }
-  std::string text(std::min<uint64_t>(size, bytes_max), '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(text.data(), static_cast<std::streamsize>(text.size()))) {
-    return Error(Code::kIo, fmt::format("cannot read {}", path.string()));
-  }
-  return text;
-}
-
 /// The whole file; empty text if there is none.
 Result<std::string> read_if_present(const fs::path& path) {
-  STATOR_TRY(std::string text, read_start(path, kMaxTokenizerJsonBytes + 1));
-  if (text.size() > kMaxTokenizerJsonBytes) {
-    return Error(Code::kTooLarge, fmt::format("{} has more than the {} bytes that are accepted",
-                                              path.string(), kMaxTokenizerJsonBytes));
-  }
-  return text;
+  STATOR_TRY(auto text, io::read_file_if_present(path, kMaxTokenizerJsonBytes));
+  return std::move(text).value_or("");
 }
 
 /// Files of `folder` whose name ends with `ending`, by name.
@@ -119,12 +100,15 @@ Result<std::unique_ptr<const Pipeline>> load_any(std::string_view file,
 
 /// The start of a GGUF file up to the end of its metadata, or all of another file.
 Result<std::string> read_vocabulary(const fs::path& path) {
-  STATOR_TRY(std::string start, read_start(path, kFirstReadBytes));
-  if (start.size() < kFirstReadBytes) {
+  auto start = io::read_start(path, kFirstReadBytes);
+  if (!start && start.error().code() == Code::kNotFound) {
+    return std::string();
+  }
+  if (!start || start->size() < kFirstReadBytes) {
     return start;
   }
-  return start.starts_with(kGgufMagic) ? read_start(path, kMaxTokenizerJsonBytes)
-                                       : read_if_present(path);
+  return start->starts_with(kGgufMagic) ? io::read_start(path, kMaxTokenizerJsonBytes)
+                                        : read_if_present(path);
 }
 
 }  // namespace

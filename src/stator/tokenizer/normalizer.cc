@@ -45,7 +45,7 @@ Result<std::string_view> run(const Normalizer::Lowercase&, std::string_view text
     if (code_point.value == 0x130) {
       out += "i\xCC\x87";  // the one letter whose lower case is two code points
     } else {
-      append_utf8(to_lower(code_point.value), out);
+      append_utf8(out, to_lower(code_point.value));
     }
     at += code_point.bytes;
   }
@@ -145,7 +145,7 @@ std::string_view map_characters(std::string_view text, Run& run, std::string& ou
     const CodePoint code_point = decode_at(text, at);
     const char32_t mapped = map(code_point.value);
     if (mapped != kDrop) {
-      append_utf8(mapped, out);
+      append_utf8(out, mapped);
     } else if (at == 0) {
       run.keeps_start = false;
     }

@@ -131,7 +131,7 @@ Status encode_all(const Pipeline& pipeline, std::string_view text, EncodeOptions
   thread_local EncodeScratch scratch;
   if (!is_valid_utf8(text)) {
     scratch.repaired.clear();
-    append_lossy(text, scratch.repaired);
+    append_lossy(scratch.repaired, text);
     text = scratch.repaired;
   }
   const bool add_special = options.add_special == AddSpecial::kYes;
@@ -218,7 +218,7 @@ std::string_view Tokenizer::token_bytes(TokenId id, TokenPlace place) const {
 
 std::string Tokenizer::token_text(TokenId id) const {
   std::string text;
-  append_lossy(token_bytes(id), text);
+  append_lossy(text, token_bytes(id));
   return text;
 }
 

@@ -8,7 +8,19 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/text/utf8.h"
+
 namespace stator::tokenizer {
+
+using text::append_lossy;
+using text::append_utf8;
+using text::classify_utf8;
+using text::CodePoint;
+using text::decode_at;
+using text::is_valid_utf8;
+using text::kReplacementCharacter;
+using text::previous_boundary;
+using text::Utf8Prefix;
 
 /// Bits of a code point. The members come from the reference library itself (see
 /// testdata/make_unicode_data.py), because its parts follow different Unicode versions.
@@ -56,40 +68,6 @@ class UnicodeTable {
   std::array<uint32_t, 128> ascii_{};
 };
 
-struct CodePoint {
-  char32_t value;
-  uint32_t bytes;  ///< 1 to 4
-};
-
-/// The code point at `text[at]`; the text must be valid UTF-8 and `at` a character boundary inside
-/// it.
-[[gnu::always_inline]] constexpr CodePoint decode_at(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) {
-    return {lead, 1};
-  }
-  if (lead < 0xE0) {
-    return {static_cast<char32_t>(((lead & 0x1F) << 6) | (byte(1) & 0x3F)), 2};
-  }
-  if (lead < 0xF0) {
-    return {
-        static_cast<char32_t>(((lead & 0x0F) << 12) | ((byte(1) & 0x3F) << 6) | (byte(2) & 0x3F)),
-        3};
-  }
-  return {static_cast<char32_t>(((lead & 0x07) << 18) | ((byte(1) & 0x3F) << 12) |
-                                ((byte(2) & 0x3F) << 6) | (byte(3) & 0x3F)),
-          4};
-}
-
-/// Start of the character that ends before `at`; `at` > 0, valid UTF-8.
-inline size_t previous_boundary(std::string_view text, size_t at) {
-  do {
-    --at;
-  } while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
-  return at;
-}
-
 /// Lower case of the code point as Rust's standard library has it, where that is one code point.
 char32_t to_lower(char32_t code_point);
 
@@ -97,23 +75,5 @@ char32_t to_lower(char32_t code_point);
 /// other, such as the space.
 inline constexpr uint8_t kAnyScript = 0;
 uint8_t script_of(char32_t code_point);
-
-void append_utf8(char32_t code_point, std::string& out);
-
-bool is_valid_utf8(std::string_view text);
-
-inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
-
-/// How the bytes at the start of a string go on as UTF-8.
-struct Utf8Prefix {
-  enum class Kind : uint8_t { kCharacter, kInvalid, kIncomplete } kind;
-  uint32_t bytes;  ///< of the character, or of the maximal subpart that one U+FFFD stands for
-};
-
-/// Classifies the start of non-empty `bytes` (WHATWG decoding, Unicode 15 §3.9 table 3-7).
-Utf8Prefix classify_utf8(std::string_view bytes);
-
-/// Appends `bytes` as UTF-8, one U+FFFD per maximal subpart that is not.
-void append_lossy(std::string_view bytes, std::string& out);
 
 }  // namespace stator::tokenizer

@@ -101,7 +101,7 @@ void append_stretch(Form form, std::string_view text, std::vector<int32_t>& scra
         scratch.data(), count, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
   }
   for (utf8proc_ssize_t i = 0; i < count; ++i) {
-    append_utf8(static_cast<char32_t>(scratch[static_cast<size_t>(i)]), out);
+    append_utf8(out, static_cast<char32_t>(scratch[static_cast<size_t>(i)]));
   }
 }
 

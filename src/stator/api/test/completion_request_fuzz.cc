@@ -4,9 +4,9 @@
 #include <string>
 
 #include "stator/api/chunk_encoder.h"
-#include "stator/api/detail/utf8.h"
 #include "stator/api/request_parser.h"
 #include "stator/core/assert.h"
+#include "stator/text/utf8.h"
 
 // Any bytes parse or are refused; what parsed keeps the limits, and its text survives encoding.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -25,6 +25,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       encoder.append_delta(out, {.text = *text});
     }
   }
-  STATOR_ASSERT(is_valid_utf8(out), "frames are UTF-8");
+  STATOR_ASSERT(text::is_valid_utf8(out), "frames are UTF-8");
   return 0;
 }

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 #include <boost/json.hpp>
 
-#include "stator/api/detail/utf8.h"
 #include "stator/core/random.h"
+#include "stator/text/utf8.h"
 
 namespace stator::api {
 namespace {
@@ -72,7 +72,7 @@ TEST(JsonString, ReadsBackToTheSameTextForRandomUtf8) {
     const uint64_t length = random.below(80);
     for (uint64_t i = 0; i < length; ++i) {
       const uint64_t limits[] = {0x20, 0x80, 0x800, 0x10000, 0x110000};
-      append_utf8(text, static_cast<uint32_t>(random.below(limits[random.below(5)])));
+      text::append_utf8(text, static_cast<uint32_t>(random.below(limits[random.below(5)])));
     }
 
     EXPECT_EQ(parse_back(escaped(text)), text);
@@ -89,30 +89,10 @@ TEST(JsonString, IsValidUtf8ForRandomBytes) {
 
     const std::string json = escaped(bytes);
 
-    EXPECT_TRUE(is_valid_utf8(json));
-    EXPECT_EQ(parse_back(json), replace_invalid_utf8(bytes));
-  }
-}
-
-TEST(Utf8, AgreesWithTheVectorisedValidatorOnRandomBytes) {
-  Random random(13);
-  for (int round = 0; round < 20000; ++round) {
-    std::string bytes(1 + random.below(6), '\0');
-    for (char& byte : bytes) {
-      // Mostly bytes from the interesting upper half.
-      byte = static_cast<char>(random.below(4) == 0 ? random.below(256) : 0x80 + random.below(128));
-    }
-
-    EXPECT_EQ(replace_invalid_utf8(bytes) == bytes, is_valid_utf8(bytes));
-    EXPECT_TRUE(is_valid_utf8(replace_invalid_utf8(bytes)));
-  }
-}
-
-TEST(Utf8, EncodesSurrogatesAndTooLargeValuesAsReplacement) {
-  for (const uint32_t code_point : {0xD800U, 0xDFFFU, 0x110000U}) {
-    std::string out;
-    append_utf8(out, code_point);
-    EXPECT_EQ(out, kReplacementCharacter);
+    std::string replaced;
+    text::append_lossy(replaced, bytes);
+    EXPECT_TRUE(text::is_valid_utf8(json));
+    EXPECT_EQ(parse_back(json), replaced);
   }
 }
 

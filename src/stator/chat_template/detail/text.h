@@ -13,7 +13,6 @@ namespace stator::chat_template::detail {
 
 /// Decodes the code point at byte `at` and moves `at` past it.
 char32_t next_code_point(std::string_view text, size_t& at);
-void append_code_point(std::string& out, char32_t point);
 
 /// len(text).
 size_t count_code_points(std::string_view text);

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "stator/core/assert.h"
-#include "stator/memory/mapped_file.h"
+#include "stator/io/mapped_file.h"
 
 namespace stator::engine::cpu {
 namespace {
@@ -174,7 +174,7 @@ Result<ModelWeights> build_weights(const ModelConfig& config, const TensorMap& t
 }
 
 Result<std::string> read_text(const std::string& path) {
-  STATOR_TRY(const memory::MappedFile file, memory::MappedFile::open(path));
+  STATOR_TRY(const io::MappedFile file, io::MappedFile::open(path));
   if (file.bytes().size() > kConfigBytesMax) {
     return Error(Code::kCorrupt, fmt::format("{} is larger than {} bytes", path, kConfigBytesMax));
   }

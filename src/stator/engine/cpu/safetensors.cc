@@ -241,7 +241,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& folder) {
 }
 
 Status Checkpoint::add_file(const std::string& path) {
-  STATOR_TRY(memory::MappedFile file, memory::MappedFile::open(path));
+  STATOR_TRY(io::MappedFile file, io::MappedFile::open(path));
   STATOR_TRY(std::vector<TensorInfo> tensors, parse_safetensors_header(file.bytes(), path));
   for (TensorInfo& tensor : tensors) {
     const auto bytes = file.bytes().subspan(tensor.begin, tensor.end - tensor.begin);
@@ -255,7 +255,7 @@ Status Checkpoint::add_file(const std::string& path) {
 }
 
 Status Checkpoint::open_shards(const std::string& folder, const std::string& index_path) {
-  STATOR_TRY(const memory::MappedFile index, memory::MappedFile::open(index_path));
+  STATOR_TRY(const io::MappedFile index, io::MappedFile::open(index_path));
   if (index.bytes().size() > kIndexBytesMax) {
     return corrupt(index_path, fmt::format("larger than {} bytes", kIndexBytesMax));
   }

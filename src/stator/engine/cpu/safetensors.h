@@ -10,7 +10,7 @@
 
 #include "stator/core/flat_map.h"
 #include "stator/core/result.h"
-#include "stator/memory/mapped_file.h"
+#include "stator/io/mapped_file.h"
 
 namespace stator::engine::cpu {
 
@@ -85,7 +85,7 @@ class Checkpoint {
   Status add_file(const std::string& path);
   Status open_shards(const std::string& folder, const std::string& index_path);
 
-  std::vector<memory::MappedFile> files_;
+  std::vector<io::MappedFile> files_;
   TensorMap tensors_;
 };
 

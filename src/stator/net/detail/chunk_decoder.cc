@@ -3,20 +3,14 @@
 
 #include <algorithm>
 
+#include "stator/text/hex.h"
+
 namespace stator::net::detail {
 namespace {
 
 constexpr size_t kSkippedMax = 4096;
 // Leading zeros are allowed, a number that could overflow is not.
 constexpr int kDigitsMax = 15;
-
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') {
-    return c - '0';
-  }
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
 
 }  // namespace
 
@@ -71,9 +65,9 @@ void ChunkDecoder::step(char c, size_t body_bytes) {
 }
 
 void ChunkDecoder::step_size(char c, size_t body_bytes) {
-  const int value = hex_value(c);
-  if (value >= 0) {
-    chunk_left_ = (digits_ == 0 ? 0 : chunk_left_ * 16) + static_cast<size_t>(value);
+  const uint32_t value = text::hex_value(c);
+  if (value != text::kNoHexDigit) {
+    chunk_left_ = (digits_ == 0 ? 0 : chunk_left_ * 16) + value;
     if (++digits_ > kDigitsMax) {
       state_ = State::kMalformed;
     }

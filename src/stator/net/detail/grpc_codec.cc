@@ -23,14 +23,6 @@ uint32_t read_length(const char* bytes) {
   return uint32_t{raw[0]} << 24 | uint32_t{raw[1]} << 16 | uint32_t{raw[2]} << 8 | raw[3];
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') {
-    return c - '0';
-  }
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 }  // namespace
 
 nghttp2_nv http2_field(std::string_view name, std::string_view value) {
@@ -71,20 +63,6 @@ void append_grpc_message(OutputBuffer& out, std::string_view message) {
                           static_cast<char>(size >> 8), static_cast<char>(size)};
   out.append_raw({prefix.data(), prefix.size()});
   out.append_raw(message);
-}
-
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 &&
-        hex_digit(text[i + 2]) >= 0) {
-      out.push_back(static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2])));
-      i += 2;
-    } else {
-      out.push_back(text[i]);
-    }
-  }
-  return out;
 }
 
 std::string percent_encoded(std::string_view text) {

@@ -53,7 +53,6 @@ ssize_t hand_out(OutputBuffer& from, uint8_t* to, size_t size);
 void append_grpc_message(OutputBuffer& out, std::string_view message);
 
 /// grpc-message is percent-encoded; what is not stays as it is.
-std::string percent_decoded(std::string_view text);
 std::string percent_encoded(std::string_view text);
 
 /// −1 for what is no decimal number.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "stator/core/assert.h"
+#include "stator/text/percent.h"
 
 namespace stator::net::detail {
 namespace {
@@ -128,7 +129,7 @@ void GrpcStream::take_header(std::string_view name, std::string_view value) {
     grpc_status_ = parse_grpc_number(value);
     grpc_status_ = grpc_status_ < 0 ? kGrpcUnknown : grpc_status_;
   } else if (name == "grpc-message") {
-    grpc_message_ = percent_decoded(value.substr(0, kGrpcTextBytesMax));
+    grpc_message_ = text::percent_decode(value.substr(0, kGrpcTextBytesMax));
   }
 }
 

@@ -96,21 +96,6 @@ std::string error_text(int error) {
   return text != nullptr ? text : "error " + std::to_string(error);
 }
 
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-void FileDescriptor::reset() {
-  if (fd_ >= 0) {
-    ::close(fd_);
-    fd_ = -1;
-  }
-}
-
 Result<ListenSocket> listen_tcp(const std::string& host, uint16_t port, Sharing sharing) {
   STATOR_TRY(const Address address, parse_address(host, port));
   if (sharing == Sharing::kExclusive && port != 0) {

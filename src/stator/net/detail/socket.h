@@ -3,34 +3,16 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "stator/core/result.h"
+#include "stator/io/file_descriptor.h"
 
 namespace stator::net::detail {
 
 /// What the system calls this errno: "Address already in use".
 std::string error_text(int error);
 
-/// An open file descriptor, closed by its owner's destructor.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() { reset(); }
-
-  int get() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
+using io::FileDescriptor;
 
 /// Whether a listener refuses a port that somebody listens on, or joins our own other shards.
 enum class Sharing : uint8_t { kExclusive, kJoin };

@@ -7,6 +7,8 @@
 
 #include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/window.h"
+#include "stator/text/hex.h"
+#include "stator/text/utf8.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -408,24 +410,6 @@ void append_json_string_body(std::string& out, std::string_view text) {
 
 namespace {
 
-void append_utf8(std::string& out, uint32_t code) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += static_cast<char>(0xC0 | (code >> 6));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    out += static_cast<char>(0xE0 | (code >> 12));
-    out += static_cast<char>(0x80 | ((code >> 6) & 0x3F));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  } else {
-    out += static_cast<char>(0xF0 | (code >> 18));
-    out += static_cast<char>(0x80 | ((code >> 12) & 0x3F));
-    out += static_cast<char>(0x80 | ((code >> 6) & 0x3F));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  }
-}
-
 /// The four hex digits of \uXXXX at `at` (the backslash), or nothing there: UINT32_MAX.
 uint32_t read_unicode_escape(std::string_view body, size_t at) {
   if (at + 6 > body.size() || body[at] != '\\' || body[at + 1] != 'u') {
@@ -433,22 +417,13 @@ uint32_t read_unicode_escape(std::string_view body, size_t at) {
   }
   uint32_t code = 0;
   for (const char c : body.substr(at + 2, 4)) {
-    if (!is_hex(c)) {
+    const uint32_t digit = text::hex_value(c);
+    if (digit == text::kNoHexDigit) {
       return UINT32_MAX;
     }
-    const auto digit =
-        static_cast<uint32_t>(is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10);  // to lower case
     code = code * 16 + digit;
   }
   return code;
-}
-
-constexpr uint32_t kReplacement = 0xFFFD;
-constexpr bool is_high_surrogate(uint32_t code) {
-  return code >= 0xD800 && code < 0xDC00;
-}
-constexpr bool is_low_surrogate(uint32_t code) {
-  return code >= 0xDC00 && code < 0xE000;
 }
 
 /// Decodes the escape at `at`; returns its length, 0 if it is broken.
@@ -466,16 +441,16 @@ size_t append_escape(std::string& out, std::string_view body, size_t at) {
   if (code == UINT32_MAX) {
     return 0;
   }
-  if (!is_high_surrogate(code)) {
-    append_utf8(out, is_low_surrogate(code) ? kReplacement : code);
+  if (!text::is_high_surrogate(code)) {
+    text::append_utf8(out, code);
     return 6;
   }
   const uint32_t low = read_unicode_escape(body, at + 6);
-  if (low == UINT32_MAX || !is_low_surrogate(low)) {
-    append_utf8(out, kReplacement);
+  if (low == UINT32_MAX || !text::is_low_surrogate(low)) {
+    out += text::kReplacementCharacter;
     return 6;
   }
-  append_utf8(out, 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00));
+  text::append_utf8(out, text::join_surrogates(code, low));
   return 12;
 }
 
@@ -496,7 +471,7 @@ size_t escape_length(std::string_view body) {
   if (digits.size() < 4) {
     return 0;
   }
-  if (!is_high_surrogate(read_unicode_escape(body, 0))) {
+  if (!text::is_high_surrogate(read_unicode_escape(body, 0))) {
     return kUnicodeBytes;
   }
   const std::string_view low = body.substr(kUnicodeBytes, kUnicodeBytes);
@@ -506,7 +481,7 @@ size_t escape_length(std::string_view body) {
     return may_be_low ? 0 : kUnicodeBytes;
   }
   const uint32_t code = read_unicode_escape(low, 0);
-  return may_be_low && is_low_surrogate(code) ? 2 * kUnicodeBytes : kUnicodeBytes;
+  return may_be_low && text::is_low_surrogate(code) ? 2 * kUnicodeBytes : kUnicodeBytes;
 }
 
 bool append_unescaped(std::string& out, std::string_view body) {

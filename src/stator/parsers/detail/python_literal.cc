@@ -7,6 +7,7 @@
 #include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/few_bytes.h"
 #include "stator/parsers/detail/json_stream.h"
+#include "stator/text/utf8.h"
 
 namespace stator::parsers {
 namespace {
@@ -30,24 +31,12 @@ constexpr ByteSet kQuotesAndBrackets("'\"()[]{}");
 
 /// One character inside a JSON string; what is none becomes U+FFFD.
 void append_json_character(std::string& out, uint32_t code) {
-  const bool is_character = code < 0xD800 || (code > 0xDFFF && code <= 0x10FFFF);
-  code = is_character ? code : 0xFFFD;
   if (code < 0x80) {
     const char c = static_cast<char>(code);
     append_json_string_body(out, {&c, 1});
-    return;
-  }
-  if (code < 0x800) {
-    out += static_cast<char>(0xC0 | (code >> 6));
-  } else if (code < 0x10000) {
-    out += static_cast<char>(0xE0 | (code >> 12));
-    out += static_cast<char>(0x80 | ((code >> 6) & 0x3F));
   } else {
-    out += static_cast<char>(0xF0 | (code >> 18));
-    out += static_cast<char>(0x80 | ((code >> 12) & 0x3F));
-    out += static_cast<char>(0x80 | ((code >> 6) & 0x3F));
+    text::append_utf8(out, code);
   }
-  out += static_cast<char>(0x80 | (code & 0x3F));
 }
 
 /// `,"name":`, the comma unless it is the first. Names have no byte that needs an escape.

@@ -7,10 +7,10 @@
 #include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
+
+#include "stator/io/read_file.h"
 
 namespace stator::runtime::detail {
 namespace {
@@ -21,10 +21,8 @@ namespace tls = grpc::experimental;
 constexpr unsigned kRefreshSeconds = 2;
 
 Status check_pem(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (!file || content.str().find("-----BEGIN") == std::string::npos) {
+  const auto content = io::read_file(path);
+  if (!content || content->find("-----BEGIN") == std::string::npos) {
     return Error(Code::kIo, fmt::format("TLS file {} is missing or not PEM", path.string()));
   }
   return {};

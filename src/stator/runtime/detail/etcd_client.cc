@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <utility>
+
+#include "stator/io/read_file.h"
 
 namespace stator::runtime::detail {
 namespace {
@@ -24,10 +24,9 @@ Result<std::string> read_pem(const std::string& path) {
   if (path.empty()) {
     return std::string();
   }
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in.good() || text.empty()) {
-    return Error(Code::kIo, fmt::format("etcd: cannot read '{}'", path));
+  STATOR_TRY(std::string text, io::read_file(path), "etcd");
+  if (text.empty()) {
+    return Error(Code::kIo, fmt::format("etcd: {} is empty", path));
   }
   return text;
 }

@@ -58,6 +58,5 @@ struct Character {
   uint32_t bytes = 0;  ///< 0: broken UTF-8, or the end
 };
 Character decode_utf8(std::string_view text);
-void append_utf8(std::string& out, uint32_t code);
 
 }  // namespace stator::structured

@@ -42,7 +42,7 @@ std::vector<CategoryRun> ask_pcre2() {
   std::string text;
   for (char32_t c = 0; c < kCodePoints; ++c) {
     if (!is_surrogate(c)) {
-      append_utf8(c, text);
+      append_utf8(text, c);
     }
   }
   std::vector<CategoryRun> runs;

@@ -85,7 +85,7 @@ std::vector<Golden> read_goldens(const std::string& name) {
     Golden golden;
     golden.bytes = text_of(item);
     std::string text;
-    append_lossy(golden.bytes, text);
+    append_lossy(text, golden.bytes);
     golden.ids = ids_or(*entry, "ids", {});
     golden.special = ids_or(*entry, "special", golden.ids);
     golden.plain = ids_or(*entry, "plain", golden.ids);

@@ -83,7 +83,7 @@ std::string text_of_one_block(Random& random) {
     if (random.below(4) == 0 || (c >= 0xD800 && c < 0xE000) || is_newer) {
       text += kAlphabet[random.below(std::size(kAlphabet))];
     } else {
-      append_utf8(c, text);
+      append_utf8(text, c);
     }
   }
   return text;
@@ -193,7 +193,7 @@ TEST(Regex, ClassesHoldWhatTheTableSays) {
     const char32_t end = i + 1 < runs.size() ? runs[i + 1].first : 0x110000;
     for (char32_t c = runs[i].first; c < end && runs[i].first != 0xD800; ++c) {
       if (c < runs[i].first + 10 || c + 1 == end) {
-        append_utf8(c, text);
+        append_utf8(text, c);
         ++counts[static_cast<size_t>(runs[i].category)];
       }
     }

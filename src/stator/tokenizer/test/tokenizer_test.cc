@@ -65,7 +65,7 @@ TEST(Tokenizer, BytesThatAreNotUtf8CountAsReplacementCharacters) {
   const auto tokenizer = *Tokenizer::from_json(model_json("qwen2"));
   for (const std::string text : {"a\xFF", "\xE4\xBD", "x\xED\xA0\x80y", "\xF0\x9F\x98<|end|>"}) {
     std::string repaired;
-    append_lossy(text, repaired);
+    append_lossy(repaired, text);
 
     EXPECT_EQ(encode(*tokenizer, text), encode(*tokenizer, repaired));
   }

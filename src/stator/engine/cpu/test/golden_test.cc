@@ -29,7 +29,7 @@ class Golden : public testing::TestWithParam<std::tuple<std::string, Isa>> {
       GTEST_SKIP() << "this machine cannot run " << to_string(isa) << " code";
     }
     const std::string path = testdata(name + "/golden.safetensors");
-    auto file = memory::MappedFile::open(path);
+    auto file = io::MappedFile::open(path);
     ASSERT_TRUE(file.has_value());
     file_ = std::move(*file);
     auto infos = parse_safetensors_header(file_.bytes(), path);
@@ -57,7 +57,7 @@ class Golden : public testing::TestWithParam<std::tuple<std::string, Isa>> {
     return TestSequence(1, {ids.begin(), ids.end()}, block_range(0, kBlocks));
   }
 
-  memory::MappedFile file_;
+  io::MappedFile file_;
   std::vector<TensorInfo> infos_;
   std::shared_ptr<const Model> model_;
   std::unique_ptr<CpuModelRunner> runner_;

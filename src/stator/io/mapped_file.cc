@@ -1,53 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/memory/mapped_file.h"
+#include "stator/io/mapped_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
-namespace stator::memory {
-namespace {
+#include "stator/io/file_descriptor.h"
+#include "stator/io/io_error.h"
 
-Error system_error(std::string_view what, const std::string& path, int error) {
-  const Code code = error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kIo;
-  return Error(code,
-               fmt::format("cannot {} {}: {}", what, path, std::generic_category().message(error)));
-}
-
-/// Closes on every way out: a mapping does not need its descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int value) noexcept : value_(value) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (value_ >= 0) {
-      close(value_);
-    }
-  }
-  int value() const { return value_; }
-
- private:
-  int value_;
-};
-
-}  // namespace
+namespace stator::io {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   // O_NONBLOCK: opening a FIFO by mistake must fail below, not hang here.
-  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (descriptor.value() < 0) {
-    return system_error("open", path, errno);
+  const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!descriptor.open()) {
+    return io_error("open", path, errno);
   }
   struct stat status{};
-  if (fstat(descriptor.value(), &status) != 0) {
-    return system_error("inspect", path, errno);
+  if (fstat(descriptor.get(), &status) != 0) {
+    return io_error("inspect", path, errno);
   }
   if (!S_ISREG(status.st_mode)) {
     return Error(Code::kInvalidArgument, fmt::format("{} is not a regular file", path));
@@ -58,9 +33,9 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
     return file;  // mmap refuses zero bytes
   }
   const auto bytes = static_cast<size_t>(status.st_size);
-  void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, descriptor.value(), 0);
+  void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
   if (data == MAP_FAILED) {
-    return system_error("map", path, errno);
+    return io_error("map", path, errno);
   }
   file.data_ = static_cast<std::byte*>(data);
   file.bytes_ = bytes;
@@ -94,4 +69,4 @@ void MappedFile::release() noexcept {
   bytes_ = 0;
 }
 
-}  // namespace stator::memory
+}  // namespace stator::io

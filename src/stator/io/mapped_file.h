@@ -7,7 +7,7 @@
 
 #include "stator/core/result.h"
 
-namespace stator::memory {
+namespace stator::io {
 
 /// A whole file, mapped read-only. Pages come from the page cache on first touch.
 ///
@@ -41,4 +41,4 @@ class MappedFile {
   std::string path_;
 };
 
-}  // namespace stator::memory
+}  // namespace stator::io

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/memory/mapped_file.h"
+#include "stator/io/mapped_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <type_traits>
 
-namespace stator::memory {
+namespace stator::io {
 namespace {
 
 static_assert(std::is_nothrow_move_constructible_v<MappedFile>);
@@ -85,4 +85,4 @@ TEST_F(MappedFileTest, RefusesFoldersAndFifos) {
 }
 
 }  // namespace
-}  // namespace stator::memory
+}  // namespace stator::io
