@@ -66,17 +66,29 @@ bool ContentIndex::is(uint32_t slot, ContentId parent, const BlockIdentity& iden
 }
 
 std::optional<uint32_t> ContentIndex::find(ContentId parent, const BlockIdentity& identity) const {
-  const auto found = by_key_.find(key_of(parent, identity));
-  return found != by_key_.end() && is(found->second, parent, identity)
-             ? std::optional(found->second)
-             : std::nullopt;
+  const auto name = names_.find(identity.sequence);
+  if (name == names_.end()) {
+    return std::nullopt;
+  }
+  const auto [first, contents] = name->second;
+  if (first != kNone && is(first, parent, identity)) {
+    return first;
+  }
+  if (contents == (first == kNone ? 0 : 1)) {
+    return std::nullopt;
+  }
+  const auto twin = twins_.find(key_of(parent, identity));
+  return twin != twins_.end() && is(twin->second, parent, identity) ? std::optional(twin->second)
+                                                                    : std::nullopt;
 }
 
 ContentIndex::Inserted ContentIndex::insert(uint32_t slot, ContentId content, ContentId parent,
                                             const BlockIdentity& identity) {
   STATOR_ASSERT(!holds(slot), "N1: a slot holds one content");
-  const auto [entry, fresh] = by_key_.try_emplace(key_of(parent, identity), slot);
-  if (!fresh) {
+  Name& name = names_[identity.sequence];
+  if (name.slot == kNone) {
+    name.slot = slot;
+  } else if (!twins_.try_emplace(key_of(parent, identity), slot).second) {
     return Inserted::kRefused;
   }
   if (slot >= entries_.size()) {
@@ -97,19 +109,25 @@ ContentIndex::Inserted ContentIndex::insert(uint32_t slot, ContentId content, Co
                     .sequence = identity.sequence,
                     .local = identity.local,
                     .length = static_cast<uint32_t>(tokens.size()) + 1};
-  return ++names_[identity.sequence] == 1 ? Inserted::kNewName : Inserted::kKnownName;
+  ++size_;
+  return ++name.contents == 1 ? Inserted::kNewName : Inserted::kKnownName;
 }
 
 bool ContentIndex::erase(uint32_t slot) {
   STATOR_ASSERT(holds(slot), "N1: what is erased is there");
   Entry& entry = entries_[slot];
-  by_key_.erase(key_of(entry.parent, identity(slot)));
+  const auto name = names_.find(entry.sequence);
+  if (name->second.slot == slot) {
+    name->second.slot = kNone;
+  } else {
+    twins_.erase(key_of(entry.parent, identity(slot)));
+  }
   if (entry.parent == kRoot) {
     owners_.erase(slot);
   }
   entry.length = 0;
-  const auto name = names_.find(entry.sequence);
-  if (--name->second > 0) {
+  --size_;
+  if (--name->second.contents > 0) {
     return false;
   }
   names_.erase(name);
@@ -117,8 +135,9 @@ bool ContentIndex::erase(uint32_t slot) {
 }
 
 void ContentIndex::clear() {
-  by_key_.clear();
   names_.clear();
+  twins_.clear();
+  size_ = 0;
   owners_.clear();
   for (Entry& entry : entries_) {
     entry.length = 0;

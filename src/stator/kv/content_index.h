@@ -31,12 +31,12 @@ using ContentId = StrongId<struct ContentTag, uint64_t>;
 /// N1  A content has at most one slot, and a slot at most one content.
 /// N2  A name (sequence hash) is known while a slot has it. Contents of one name are told apart;
 ///     events announce the name once.
-/// N3  The table's own hash is keyed by a secret of the process: nobody can crowd it, and when two
-///     contents meet in it by chance, the second one stays out.
+/// N3  The first content of a name is found by the name. Further ones are twins, found by a hash of
+///     their tokens that a secret of the process keys: nobody makes a list of them long. A twin
+///     that meets another in that table by chance stays out.
 ///
-/// Cost: a keyed hash and a comparison of `block_size` tokens per look-up. Per slot 40 bytes,
-/// its tokens (64 bytes for 16), and about 30 bytes of the two tables; owners only for first
-/// blocks.
+/// Cost: a look-up by name and a comparison of `block_size` tokens. Per slot 40 bytes, its tokens
+/// (64 bytes for 16), and about 30 bytes of the table; owners only for first blocks.
 class ContentIndex {
  public:
   /// The slot with this content.
@@ -61,7 +61,7 @@ class ContentIndex {
   blocks::SequenceHash name(uint32_t slot) const { return entries_[slot].sequence; }
   bool holds(uint32_t slot) const { return slot < entries_.size() && entries_[slot].length > 0; }
 
-  size_t size() const { return by_key_.size(); }
+  size_t size() const { return size_; }
   size_t names() const { return names_.size(); }
 
  private:
@@ -74,6 +74,12 @@ class ContentIndex {
     uint32_t length = 0;
   };
 
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Name {
+    uint32_t slot = kNone;  // of its first content; kNone once that is gone
+    uint32_t contents = 0;
+  };
+
   static uint64_t key_of(ContentId parent, const BlockIdentity& identity);
   std::span<const TokenId> tokens_of(uint32_t slot) const;
   std::string_view owner_of(uint32_t slot) const;
@@ -83,8 +89,9 @@ class ContentIndex {
   std::vector<TokenId> tokens_;            // `stride_` per slot
   size_t stride_ = 0;                      // the longest block's tokens
   FlatMap<uint32_t, std::string> owners_;  // by slot, of first blocks with one
-  FlatMap<uint64_t, uint32_t> by_key_;
-  FlatMap<blocks::SequenceHash, uint32_t> names_;  // how many slots
+  FlatMap<blocks::SequenceHash, Name> names_;
+  FlatMap<uint64_t, uint32_t> twins_;  // by key_of()
+  size_t size_ = 0;
 };
 
 }  // namespace stator::kv
