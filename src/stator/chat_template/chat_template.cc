@@ -110,6 +110,8 @@ class Probe {
 
   /// Empty when it fails.
   std::string render(const std::string& messages) const;
+  /// Whether what a user says in `content` of this form comes out as the text that it is.
+  bool shows_content(std::string_view content) const;
   /// Whether a conversation with a tool call renders sensibly with arguments of this form.
   bool takes_arguments(std::string_view arguments) const;
   /// Whether the template tells null content from empty text, and knows what to do with it.
@@ -119,6 +121,10 @@ class Probe {
   const Unit& unit_;
   const SpecialTokens& tokens_;
 };
+
+// What a user says, in both forms.
+constexpr std::string_view kTextContent = R"("probe_text")";
+constexpr std::string_view kPartsContent = R"([{"type":"text","text":"probe_text"}])";
 
 // Arguments of a call, in both forms.
 constexpr std::string_view kObjectArguments = R"({"probe_key":"v"})";
@@ -164,6 +170,14 @@ std::string Probe::render(const std::string& messages) const {
   return run(unit_, context, arena, input).value_or("");
 }
 
+bool Probe::shows_content(std::string_view content) const {
+  const std::string prompt =
+      render(conversation({R"({"role":"user","content":)" + std::string(content) + "}"}));
+  // Parts printed as the data they are come from a template that expected text.
+  return prompt.find("probe_text") != prompt.npos && prompt.find("'text'") == prompt.npos &&
+         prompt.find("\"text\"") == prompt.npos;
+}
+
 bool Probe::takes_arguments(std::string_view arguments) const {
   const std::string prompt =
       render(conversation({kQuestion, assistant_call(R"("")", arguments), kResult}));
@@ -204,12 +218,16 @@ bool Probe::takes_null_content(std::string_view arguments) const {
 TemplateTraits find_traits(const Unit& unit, std::string_view source, const SpecialTokens& tokens) {
   TemplateTraits traits;
   const detail::ContentUse content = detail::find_content_use(unit.program);
-  traits.content_parts = content.walks_parts;
-  traits.text_content = !content.walks_parts || content.tests_string;
+  const Probe probe(unit, tokens);
+  if (content.walks_parts) {
+    // What is walked may be the content of other roles, or a branch that chats do not take.
+    const bool shows_text = probe.shows_content(kTextContent);
+    traits.content_parts = !shows_text || probe.shows_content(kPartsContent);
+    traits.text_content = shows_text || content.tests_string;
+  }
   traits.mentions_developer = source.find("developer") != std::string_view::npos;
   traits.uses_tools = names_variable(unit, "tools");
   traits.null_tools = content.tools_none && !content.tools_defined;
-  const Probe probe(unit, tokens);
   traits.object_arguments =
       probe.takes_arguments(kObjectArguments) || !probe.takes_arguments(kTextArguments);
   traits.null_content =
@@ -306,7 +324,7 @@ Result<ChatTemplate::Request> ChatTemplate::read_request(const RenderInput& inpu
   const bool reads_tools = compiled_->chat.traits.uses_tools || compiled_->tool_use.has_value();
   if (reads_tools && !input.tools_json.empty()) {
     STATOR_TRY(request.tools, parse(input.tools_json, "tools", arena));
-    detail::adapt_tools(request.tools, arena);
+    detail::check_tools(request.tools);
     request.tools = request.tools.truthy() ? request.tools : Value::missing();
   }
   if (!input.documents_json.empty()) {
@@ -325,9 +343,25 @@ Result<std::string> ChatTemplate::render(const RenderInput& input) const {
 
 Result<RenderedPrompt> ChatTemplate::render_parts(const RenderInput& input) const {
   Meter meter(input.limits.steps_max, input.cancel);
+  bool lacks_schemas = false;
+  auto prompt = render_once(input, detail::ToolSchemas::kAsSent, meter, lacks_schemas);
+  if (!prompt && lacks_schemas) {
+    // The template reads a schema that the client left out. Both attempts share the steps.
+    auto with_schemas = render_once(input, detail::ToolSchemas::kAdded, meter, lacks_schemas);
+    return with_schemas ? std::move(with_schemas) : std::move(prompt);
+  }
+  return prompt;
+}
+
+Result<RenderedPrompt> ChatTemplate::render_once(const RenderInput& input,
+                                                 detail::ToolSchemas schemas, Meter& meter,
+                                                 bool& lacks_schemas) const {
   Arena arena(input.limits.memory_bytes_max, &meter);
   try {
     STATOR_TRY(const Request request, read_request(input, arena));
+    if (!request.tools.is_missing()) {
+      lacks_schemas = detail::adapt_tools(request.tools, schemas, arena);
+    }
     RenderInput timed = input;
     if (!request.extra.is_missing()) {
       timed.now = detail::overridden_time(request.extra, input.now);

@@ -18,6 +18,10 @@
 namespace stator::chat_template {
 
 class Arena;
+class Meter;
+namespace detail {
+enum class ToolSchemas : uint8_t;
+}
 
 // Chat templates: from an OpenAI-style conversation to the prompt text a model was trained on. The
 // language is Jinja2 as Hugging Face's apply_chat_template sets it up, and output is byte-equal to
@@ -143,6 +147,9 @@ class ChatTemplate {
   struct Compiled;
   struct Request;
   Result<Request> read_request(const RenderInput& input, Arena& arena) const;
+  /// `lacks_schemas`: whether the request has a tool without parameters.
+  Result<RenderedPrompt> render_once(const RenderInput& input, detail::ToolSchemas schemas,
+                                     Meter& meter, bool& lacks_schemas) const;
   RenderedPrompt render_native(const Request& request, const RenderInput& input,
                                Arena& arena) const;
   Result<std::string> render_jinja(const Request& request, const RenderInput& input, Arena& arena,

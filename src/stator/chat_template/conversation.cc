@@ -190,7 +190,7 @@ void adapt_messages(const Value& messages, const TemplateTraits& traits, Arena& 
   }
 }
 
-void adapt_tools(const Value& tools, Arena& arena) {
+void check_tools(const Value& tools) {
   if (!tools.is_list()) {
     fail("tools must be an array");
   }
@@ -198,6 +198,12 @@ void adapt_tools(const Value& tools, Arena& arena) {
     if (!tool.is_dict()) {
       fail("every tool must be an object");
     }
+  }
+}
+
+bool adapt_tools(const Value& tools, ToolSchemas schemas, Arena& arena) {
+  bool any_lacks = false;
+  for (const Value& tool : tools.as_list().values()) {
     const Value* function = tool.find("function");
     if (function == nullptr || !function->is_dict()) {
       continue;
@@ -206,11 +212,15 @@ void adapt_tools(const Value& tools, Arena& arena) {
     if (parameters != nullptr && !parameters->is_none()) {
       continue;
     }
-    auto* schema = DictData::make(arena, 2);
-    schema->set(arena, Value::string("type"), Value::string("object"));
-    schema->set(arena, Value::string("properties"), Value::dict(DictData::make(arena, 0)));
-    function->as_dict().set(arena, Value::string("parameters"), Value::dict(schema));
+    any_lacks = true;
+    if (schemas == ToolSchemas::kAdded) {
+      auto* schema = DictData::make(arena, 2);
+      schema->set(arena, Value::string("type"), Value::string("object"));
+      schema->set(arena, Value::string("properties"), Value::dict(DictData::make(arena, 0)));
+      function->as_dict().set(arena, Value::string("parameters"), Value::dict(schema));
+    }
   }
+  return any_lacks;
 }
 
 std::string_view mark_final_message(const Value& messages, Arena& arena) {

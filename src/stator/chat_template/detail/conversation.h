@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -15,8 +16,12 @@ namespace stator::chat_template::detail {
 
 /// Roles, content, reasoning and tool-call arguments of every message, as `traits` asks.
 void adapt_messages(const Value& messages, const TemplateTraits& traits, Arena& arena);
-/// Gives functions without parameters an empty object schema.
-void adapt_tools(const Value& tools, Arena& arena);
+enum class ToolSchemas : uint8_t { kAsSent, kAdded };
+
+/// An array of objects, that is all.
+void check_tools(const Value& tools);
+/// Whether a function has no parameters; kAdded gives those an empty object schema.
+bool adapt_tools(const Value& tools, ToolSchemas schemas, Arena& arena);
 
 /// continue_final_message as Hugging Face does it: a mark behind the last message's content shows
 /// where to cut the prompt.

@@ -77,6 +77,21 @@ TEST(Conversation, PlainTextStaysForTemplatesThatAskForIt) {
   EXPECT_EQ(render(source, messages(R"([{"role":"user","content":"a"}])")).value_or("?"), "a");
 }
 
+TEST(Conversation, PlainTextStaysForTemplatesThatOnlyWalkWhatIsNotText) {
+  // As published: where a message is calls, its content may be a list of them.
+  const std::string source =
+      "{% for m in messages %}{% if m.role == 'tool_calls' %}{% set calls = m.content %}"
+      "{% for c in calls %}{{ c.function | tojson }}{% endfor %}"
+      "{% else %}{{ '[INST]' + m.content + '[/INST]' }}{% endif %}{% endfor %}";
+
+  EXPECT_EQ(render(source, messages(R"([{"role":"user","content":"a"}])")).value_or("?"),
+            "[INST]a[/INST]");
+  EXPECT_EQ(render(source, messages(R"([{"role":"user","content":[{"type":"text","text":"a"},)"
+                                    R"({"type":"text","text":"b"}]}])"))
+                .value_or("?"),
+            "[INST]a\nb[/INST]");
+}
+
 TEST(Conversation, DeveloperIsSystemUnlessTheTemplateKnowsIt) {
   const auto input = messages(R"([{"role":"developer","content":"x"}])");
 
@@ -149,17 +164,36 @@ TEST(Conversation, CallsWithoutArgumentsHaveEmptyOnes) {
   EXPECT_EQ(render(head + "{{ '' + c.function.arguments }}" + tail, input).value_or("?"), "{}{}");
 }
 
-TEST(Conversation, ToolsWithoutParametersGetAnEmptySchemaAndNoToolsAreUndefined) {
+TEST(Conversation, ToolsStayAsTheClientSentThemAndNoToolsAreUndefined) {
   const std::string source =
       "{% if tools is defined %}{{ tools | tojson }}{% else %}none{% endif %}";
   RenderInput input = messages("[]");
-  input.tools_json = R"([{"type":"function","function":{"name":"f"}}])";
-  EXPECT_EQ(
-      render(source, input).value_or("?"),
-      R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}])");
+  for (const std::string_view sent :
+       {R"([{"type": "function", "function": {"name": "f"}}])",
+        R"([{"type": "function", "function": {"name": "f", "parameters": null}}])"}) {
+    input.tools_json = sent;
+    EXPECT_EQ(render(source, input).value_or("?"), sent);
+  }
 
   input.tools_json = "[]";
   EXPECT_EQ(render(source, input).value_or("?"), "none");
+}
+
+TEST(Conversation, ToolsWithoutParametersGetAnEmptySchemaWhereTheTemplateFailsWithoutOne) {
+  const std::string source =
+      "{{ messages.append({'role': 'x', 'content': ''}) or '' }}{{ messages | length }}"
+      "{% for t in tools %}{{ t.function.parameters | tojson }}"
+      "{{ t.function.parameters.properties.items() | list }}{% endfor %}";
+  RenderInput input = messages("[]");
+  for (const std::string_view sent :
+       {R"([{"function":{"name":"f"}}])", R"([{"function":{"name":"f","parameters":null}}])"}) {
+    input.tools_json = sent;
+    EXPECT_EQ(render(source, input).value_or("?"), R"(1{"type": "object", "properties": {}}[])");
+  }
+  // What fails with a schema as well is told as it failed first.
+  const auto failed = render("{{ t.x }}{{ tools[0].function.parameters.a.b.c }}", input);
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().message().find("line 1"), std::string_view::npos);
 }
 
 TEST(Conversation, NoToolsAreNoneForTemplatesThatOnlyAskForThat) {
