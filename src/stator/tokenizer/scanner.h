@@ -38,14 +38,18 @@ struct KnownSplit {
   size_t expressions;  ///< one after the other, each isolates its matches in what the last left
 };
 
-/// The longest sequence at the front of `expressions` that a scanner is written for, letter by
-/// letter. A single expression that has a scanner matches every text without gaps, but for BLOOM's.
+/// The longest sequence at the front of `expressions` that a scanner is written for, by what they
+/// match and not by how they are spelled (detail/regex_form.h). A single expression that has a
+/// scanner matches every text without gaps, but for BLOOM's.
 std::optional<KnownSplit> find_scanner(std::span<const std::string_view> expressions);
 
 /// What the scanner of `family` stands for, as published; nothing if that is more than expressions.
 std::span<const std::string_view> expressions_of(ScannerFamily family);
 
-/// All that have different published spellings, for tests: sequences of expressions.
+/// Whether both expressions surely match the same in every text.
+bool match_alike(std::string_view one, std::string_view other);
+
+/// All that have scanners, for tests: sequences of expressions.
 std::span<const std::span<const std::string_view>> known_sequences();
 
 /// End of the piece that starts at `at` < text.size(). Valid UTF-8; `at` is where a piece starts.

@@ -224,7 +224,7 @@ bool maps_bytes(const PreTokenizer::Step& step) {
 bool isolates_three_digits(const PreTokenizer::Step& step) {
   const auto* split = std::get_if<PreTokenizer::Split>(&step);
   const auto* regex = split ? std::get_if<Regex>(&split->pattern) : nullptr;
-  return regex != nullptr && regex->pattern() == "[0-9][0-9][0-9]" && !split->invert &&
+  return regex != nullptr && match_alike(regex->pattern(), "[0-9][0-9][0-9]") && !split->invert &&
          split->behavior == Behavior::kIsolated;
 }
 

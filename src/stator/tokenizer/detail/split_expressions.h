@@ -5,8 +5,8 @@
 
 namespace stator::tokenizer {
 
-// The split expressions of published models whose vocabulary files do not carry them, letter for
-// letter as the models' own files spell them, so that find_scanner() knows them.
+// The split expressions of published models: vocabulary files without them name them, and
+// find_scanner() knows them, however a file spells them.
 
 inline constexpr std::string_view kGpt2Split =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
