@@ -20,6 +20,9 @@ void open_body(const ParserPlan& plan, ChoiceState& state, size_t opener_bytes) 
   state.may_be_text = true;
   state.opener_bytes = opener_bytes;
   state.raw.clear();
+  if (state.handed_over) {
+    state.body->doubt();
+  }
 }
 
 void close_body(ChoiceState& state) {
@@ -55,15 +58,37 @@ void give_back(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
   state.at_start = false;
   close_body(state);
   if (state.handed_over) {
-    resume_reasoning(plan, state, text, out);
+    resume_reasoning(state, text, out);
   } else {
     out.text(text);
   }
 }
 
+/// In reasoning: what has not become a call when the reasoning ends is none. The body does not see
+/// the closer, nor what is behind it.
+Progress step_doubtful(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
+  const auto closer = plan.reasoning_closers.find(in);
+  Window part = in.shortened(closer.offset);
+  const Progress progress = state.body->step(part, out);
+  const size_t taken = part.consumed() - in.consumed();
+  if (state.body->committed()) {
+    in.consume(taken);
+    return progress == Progress::kMore ? state.body->step(in, out) : progress;
+  }
+  const bool is_over = closer || in.ending();
+  if (progress == Progress::kMore && is_over) {
+    in.consume(closer ? closer.offset : in.rest().size());
+    return Progress::kNotACall;
+  }
+  in.consume(taken);
+  return progress == Progress::kMore ? Progress::kMore : Progress::kNotACall;
+}
+
 bool step_body(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out) {
   const size_t from = in.consumed();
-  const Progress progress = state.body->step(in, out);
+  const Progress progress = state.handed_over && state.may_be_text
+                                ? step_doubtful(plan, state, in, out)
+                                : state.body->step(in, out);
   if (state.may_be_text && state.body->committed()) {
     state.may_be_text = false;
     state.handed_over = false;
@@ -149,6 +174,11 @@ bool step_text(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
   if (!trim_after_reasoning(state, in)) {
     return false;
   }
+  MarkerSet::Hit handed;
+  if (state.handed_over && plan.call_openers.match_at(in, 0, handed) == MarkerSet::Match::kYes) {
+    open_body(plan, state, handed.length_bytes);
+    return true;
+  }
   if (state.at_start && (plan.starts_with_name || !plan.start_markers.empty())) {
     return step_start(plan, state, in);
   }
@@ -217,7 +247,7 @@ void advance(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter&
 /// on as they are. False: it is none of them.
 bool pass_on(const ParserPlan& plan, const ChoiceState& state, std::string_view text,
              CallWriter& out) {
-  if (!state.peeked || state.trims_newline) {
+  if (!state.peeked || state.trims_newline || state.held_newline) {
     return false;
   }
   if (state.mode == Mode::kText) {
@@ -338,7 +368,9 @@ Outcome OutputParser::finish(State& state, StreamEnd end, EventList& out) const 
   writer.finish();
   choice.held.clear();
   choice.tokens.clear();
-  return {.has_calls = choice.writer.next_index > 0, .truncated_call = choice.writer.truncated};
+  return {.has_calls = choice.writer.next_index > 0,
+          .truncated_call =
+              choice.writer.truncated || (choice.writer.broken && !choice.writer.completed)};
 }
 
 }  // namespace stator::parsers

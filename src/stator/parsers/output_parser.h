@@ -73,7 +73,8 @@ enum class StreamEnd : uint8_t { kStop, kLength, kCancelled };
 /// What the finish reason depends on.
 struct Outcome {
   bool has_calls = false;
-  /// The stream ended inside a call of which something had been sent: finish reason `length`.
+  /// The stream ended inside a call of which something had been sent, or its arguments broke and no
+  /// other call is complete: finish reason `length`.
   bool truncated_call = false;
 };
 

@@ -33,6 +33,9 @@ class Body {
   virtual bool between_calls() const = 0;
   /// This is a stretch of calls for sure: kNotACall will not be said any more.
   virtual bool committed() const = 0;
+  /// The opener stands in reasoning, which may be about it and nothing more: until a call has begun
+  /// beyond doubt, nothing is written, and what would elsewhere be a broken call is kNotACall.
+  virtual void doubt() {}
   /// Makes it as new for the next stretch, but keeps its memory; false: it cannot.
   virtual bool restart() { return false; }
 

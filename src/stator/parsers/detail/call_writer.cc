@@ -98,6 +98,7 @@ void CallWriter::end_call() {
   STATOR_ASSERT(state_.open, "W1: only an open call ends");
   state_.open = false;
   if (!state_.muted) {
+    state_.completed = true;
     out_.end_call(state_.next_index - 1, true);
   }
 }
@@ -107,7 +108,7 @@ void CallWriter::break_call(Recovery why) {
   state_.open = false;
   recovered(why);
   if (!state_.muted) {
-    state_.truncated = state_.truncated || why == Recovery::kTruncatedCall;
+    (why == Recovery::kTruncatedCall ? state_.truncated : state_.broken) = true;
     out_.end_call(state_.next_index - 1, false);
   }
 }

@@ -23,6 +23,8 @@ struct WriterState {
   bool open = false;          ///< a call has begun and not ended
   bool muted = false;         ///< it is one of those that are dropped
   bool truncated = false;     ///< some call was cut off
+  bool broken = false;        ///< the arguments of some call turned out to be no JSON
+  bool completed = false;     ///< some call is complete
   bool text_started = false;  ///< content other than white space has been sent
   bool holds_space = true;    ///< at the start, after reasoning and after calls
   std::string pending_space;

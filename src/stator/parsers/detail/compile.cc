@@ -46,6 +46,7 @@ void add_reasoning(const ReasoningSpec& spec, ParserPlan& plan) {
   plan.peeks = plan.options.answers_json || plan.options.tool_mode == ToolMode::kGuidedCalls ||
                plan.options.tool_mode == ToolMode::kGuidedArguments;
   plan.reasoning_markers.add(spec.close, static_cast<int>(Role::kReasoningClose));
+  plan.reasoning_closers.add(spec.close, static_cast<int>(Role::kReasoningClose));
   plan.reasoning_markers.add(spec.open, static_cast<int>(Role::kReasoningOpen));
   plan.text_markers.add(spec.open, static_cast<int>(Role::kReasoningOpen));
   plan.text_markers.add(spec.close, static_cast<int>(Role::kReasoningClose));
@@ -54,6 +55,11 @@ void add_reasoning(const ReasoningSpec& spec, ParserPlan& plan) {
     return;
   }
   plan.reasoning_markers.add(spec.hand_over, static_cast<int>(Role::kCalls));
+  if (!spec.hand_over.empty()) {
+    for (const std::string_view key : {"section_begin", "call_begin"}) {
+      plan.call_openers.add(plan.calls_family->find_markers(key), static_cast<int>(Role::kCalls));
+    }
+  }
   if (spec.has_flag("hand_over_calls")) {
     plan.reasoning_markers.add(opening_markers(*plan.calls_family), static_cast<int>(Role::kCalls));
   }
@@ -65,6 +71,7 @@ std::shared_ptr<const FamilySpec> guided_family(std::string_view first) {
   spec->name = "guided_json";
   spec->body = BodyKind::kJsonCalls;
   spec->markers["at_start"] = {{.text = std::string(first)}};
+  spec->flags = {"empty_arguments"};
   return spec;
 }
 
@@ -92,6 +99,8 @@ std::unique_ptr<const ParserPlan> compile_plan(ParserOptions options) {
   plan->start_markers = MarkerSet(plan->options.special_markers);
   plan->text_markers = MarkerSet(plan->options.special_markers);
   plan->reasoning_markers = MarkerSet(plan->options.special_markers);
+  plan->reasoning_closers = MarkerSet(plan->options.special_markers);
+  plan->call_openers = MarkerSet(plan->options.special_markers);
   plan->calls_family = choose_calls_family(plan->options);
   if (plan->calls_family != nullptr) {
     const bool named = plan->options.tool_mode == ToolMode::kGuidedArguments;

@@ -7,6 +7,7 @@
 #include "stator/parsers/detail/body.h"
 #include "stator/parsers/detail/byte_set.h"
 #include "stator/parsers/detail/json_stream.h"
+#include "stator/parsers/detail/names.h"
 #include "stator/parsers/detail/python_literal.h"
 
 // Gemma 4's calls: bare keys, strings between quote tokens, so nothing in them needs an escape.
@@ -75,7 +76,8 @@ class Gemma4Body final : public Body {
   explicit Gemma4Body(const Gemma4Machine& machine) : machine_(machine) {}
   Progress step(Window& in, CallWriter& out) override;
   bool between_calls() const override { return at_ == At::kClosed; }
-  bool committed() const override { return true; }
+  bool committed() const override { return !in_doubt_; }
+  void doubt() override { in_doubt_ = true; }
 
  private:
   enum class At : uint8_t {
@@ -89,7 +91,7 @@ class Gemma4Body final : public Body {
     kClosed,   // behind the arguments
     kGarbage,  // something else: skip to the closing marker
   };
-  enum class Go : uint8_t { kOn, kMore, kDone };
+  enum class Go : uint8_t { kOn, kMore, kDone, kNotACall };
 
   Go opening(Window& in, StepWriter& out);
   Go inside(Window& in, StepWriter& out);
@@ -105,8 +107,13 @@ class Gemma4Body final : public Body {
   void open(char c, StepWriter& out);
   void separate(StepWriter& out);
 
+  void begin(StepWriter& out);
+
   const Gemma4Machine& machine_;
   At at_ = At::kOpening;
+  bool in_doubt_ = false;  // only a call that is written is one
+  bool begun_ = false;     // the call is announced: its arguments have a first key, or an end
+  std::string name_;
   std::string stack_;     // open brackets
   bool is_key_ = false;   // the string or bare word is a key
   bool is_empty_ = true;  // nothing is in the innermost bracket yet
@@ -205,23 +212,24 @@ Progress Gemma4Body::step(Window& in, CallWriter& writer) {
     }
   }
   out.flush();
+  if (go == Go::kNotACall) {
+    return Progress::kNotACall;
+  }
   return go == Go::kMore ? Progress::kMore : Progress::kDone;
 }
 
 Gemma4Body::Go Gemma4Body::malformed(StepWriter& out) {
-  CallWriter& writer = out.flush();
-  if (writer.call_open()) {
-    writer.break_call(Recovery::kMalformedBody);
-  } else {
-    writer.recovered(Recovery::kMalformedBody);
+  if (in_doubt_) {
+    return Go::kNotACall;
   }
+  out.flush().give_up(Recovery::kMalformedBody);
   at_ = At::kGarbage;
   return Go::kOn;
 }
 
 /// `<|tool_call>call:NAME{`
 Gemma4Body::Go Gemma4Body::opening(Window& in, StepWriter& out) {
-  constexpr std::string_view kPrefix = "call:";
+  constexpr std::string_view kPrefixes[] = {"call:", ":"};  // of the first one's, half may be lost
   MarkerSet::Hit hit;
   const auto match = machine_.framing.match_at(in, 0, hit);
   if (match == MarkerSet::Match::kMaybe) {
@@ -243,13 +251,33 @@ Gemma4Body::Go Gemma4Body::opening(Window& in, StepWriter& out) {
     return malformed(out);  // names have no byte that begins a marker
   }
   std::string_view name = trim(head.substr(0, brace));
-  if (name.starts_with(kPrefix)) {
-    name.remove_prefix(kPrefix.size());
+  for (const std::string_view prefix : kPrefixes) {
+    if (name.starts_with(prefix)) {
+      name.remove_prefix(prefix.size());
+      break;
+    }
   }
-  out.flush().begin_call(name);
-  open('{', out);
+  name_ = trim(name);
+  if (in_doubt_ && !is_plausible_name(name_)) {
+    return malformed(out);
+  }
+  begun_ = false;
+  stack_ = '{';
+  at_ = At::kKey;
+  is_empty_ = true;
+  comma_ = false;
   in.consume(brace + 1);
   return Go::kOn;
+}
+
+/// Not before it is known that there are arguments.
+void Gemma4Body::begin(StepWriter& out) {
+  if (!begun_) {
+    out.flush().begin_call(name_);
+    out.json() += '{';
+    begun_ = true;
+    in_doubt_ = false;
+  }
 }
 
 void Gemma4Body::open(char c, StepWriter& out) {
@@ -262,6 +290,7 @@ void Gemma4Body::open(char c, StepWriter& out) {
 
 /// A key, or the value of an array, follows.
 void Gemma4Body::separate(StepWriter& out) {
+  begin(out);
   if (comma_) {
     out.json() += ',';
   }
@@ -377,6 +406,7 @@ Gemma4Body::Go Gemma4Body::close_bracket(char c, StepWriter& out) {
   if ((c != '}' && c != ']') || stack_.back() != (c == '}' ? '{' : '[')) {
     return malformed(out);
   }
+  begin(out);
   out.json() += c;
   stack_.pop_back();
   is_empty_ = comma_ = false;
@@ -450,9 +480,10 @@ Gemma4Body::Go Gemma4Body::bare(Window& in, StepWriter& out) {
 
 /// The closing marker came with brackets open: they are closed for the model.
 Gemma4Body::Go Gemma4Body::cut_off(StepWriter& out) {
-  if (at_ == At::kColon) {
+  if (at_ == At::kColon || (in_doubt_ && !begun_)) {
     return malformed(out);
   }
+  begin(out);
   if (at_ == At::kValue && stack_.back() == '{') {
     out.json() += "\"\"";
   }

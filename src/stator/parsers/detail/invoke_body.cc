@@ -7,6 +7,7 @@
 #include "stator/parsers/detail/coerce.h"
 #include "stator/parsers/detail/entities.h"
 #include "stator/parsers/detail/json_stream.h"
+#include "stator/parsers/detail/names.h"
 
 // Calls as elements with attributes, which say whether a value is text or JSON.
 //
@@ -95,22 +96,26 @@ class InvokeBody final : public Body {
   explicit InvokeBody(const InvokeMachine& machine) : machine_(machine) {}
   Progress step(Window& in, CallWriter& out) override;
   bool between_calls() const override { return at_ == At::kSection; }
-  bool committed() const override { return true; }
+  bool committed() const override { return !in_doubt_; }
+  void doubt() override { in_doubt_ = true; }
 
  private:
   enum class At : uint8_t {
     kSection,    // between invokes
     kInvokeTag,  // in the attributes of an invoke
+    kDoubt,      // behind them, where that may be prose
     kInvoke,     // between parameters
     kJson,       // in a bare object of arguments
     kTag,        // in the attributes of a parameter
     kText,       // in a text value, which is written as it arrives
     kValue,      // in a value that is held to its end
   };
-  enum class Go : uint8_t { kOn, kMore, kDone };
+  enum class Go : uint8_t { kOn, kMore, kDone, kNotACall };
 
   Go section(Window& in, CallWriter& out);
   Go invoke_tag(Window& in, CallWriter& out);
+  Go doubtful(Window& in, CallWriter& out);
+  Go begin(CallWriter& out);
   Go invoke(Window& in, CallWriter& out);
   Go json(Window& in, CallWriter& out);
   Go parameter_tag(Window& in, CallWriter& out);
@@ -123,6 +128,7 @@ class InvokeBody final : public Body {
 
   const InvokeMachine& machine_;
   At at_ = At::kSection;
+  bool in_doubt_ = false;    // no call yet: the opener may have been talked about
   bool in_section_ = false;  // an outer marker is open, so text is not the user's
   std::string name_;         // of the invoke
   std::string key_;          // of the parameter
@@ -149,6 +155,9 @@ Progress InvokeBody::step(Window& in, CallWriter& out) {
       case At::kInvokeTag:
         go = invoke_tag(in, out);
         break;
+      case At::kDoubt:
+        go = doubtful(in, out);
+        break;
       case At::kInvoke:
         go = invoke(in, out);
         break;
@@ -166,6 +175,9 @@ Progress InvokeBody::step(Window& in, CallWriter& out) {
         break;
     }
   }
+  if (go == Go::kNotACall) {
+    return Progress::kNotACall;
+  }
   return go == Go::kMore ? Progress::kMore : Progress::kDone;
 }
 
@@ -174,7 +186,11 @@ InvokeBody::Go InvokeBody::section(Window& in, CallWriter& out) {
   if (in_section_ || in_header_) {
     hit = machine_.between.find(in);
     const std::string_view before = in.rest().substr(0, hit.offset);
-    if (!in_header_ && !is_noisy_ && leading_space(before) < before.size()) {
+    const bool is_noise = !in_header_ && leading_space(before) < before.size();
+    if (in_doubt_ && (is_noise || before.size() > kMaxTagBytes)) {
+      return Go::kNotACall;
+    }
+    if (is_noise && !is_noisy_) {
       out.recovered(Recovery::kMalformedBody);
       is_noisy_ = true;
     }
@@ -267,6 +283,9 @@ std::string InvokeBody::read_attribute(std::string_view tag, std::string_view na
 
 /// The call cannot be read any further.
 InvokeBody::Go InvokeBody::broken(CallWriter& out) {
+  if (in_doubt_) {
+    return Go::kNotACall;
+  }
   out.give_up(Recovery::kMalformedBody);
   is_noisy_ = true;  // the rest of it is counted already
   at_ = At::kSection;
@@ -280,6 +299,34 @@ InvokeBody::Go InvokeBody::invoke_tag(Window& in, CallWriter& out) {
   }
   name_ = read_attribute(in.rest().substr(0, end.offset), machine_.call_name);
   in.consume(end.offset + end.length_bytes);
+  if (in_doubt_) {
+    at_ = At::kDoubt;
+    return Go::kOn;
+  }
+  return begin(out);
+}
+
+/// In reasoning: a call goes on with a parameter, an object, or its end.
+InvokeBody::Go InvokeBody::doubtful(Window& in, CallWriter& out) {
+  const size_t space = leading_space(in.rest());
+  if (space == in.rest().size() && space <= kMaxHeldSpaceBytes) {
+    return Go::kMore;
+  }
+  MarkerSet::Hit hit;
+  const auto match = machine_.markers.match_at(in, space, hit);
+  if (match == MarkerSet::Match::kMaybe) {
+    return Go::kMore;
+  }
+  const bool is_marked =
+      match == MarkerSet::Match::kYes && (hit.role == kParameter || hit.role == kInvokeEnd);
+  if (!is_plausible_name(trim(name_)) || (!is_marked && in.rest().substr(space, 1) != "{")) {
+    return Go::kNotACall;
+  }
+  in_doubt_ = false;
+  return begin(out);
+}
+
+InvokeBody::Go InvokeBody::begin(CallWriter& out) {
   out.begin_call(name_);
   parameters_ = 0;
   is_json_done_ = is_noisy_ = in_header_ = false;

@@ -16,8 +16,8 @@
 // Spec keys. Markers: section_begin, call_begin (both may stand before the JSON), section_end,
 // call_end (both end it), skip (fences around the JSON). Words: name_keys, argument_keys, no_calls
 // (names by which a model says that it calls nothing). Flags:
-// closer_optional (text may follow without a closer), empty_arguments (a call without arguments is
-// one with {}; else it is dropped), name_is_key ({"f": {"a": 1}}).
+// closer_optional (text may follow without a closer), empty_arguments (a name without arguments is
+// a call behind no marker, too), name_is_key ({"f": {"a": 1}}).
 
 namespace stator::parsers {
 namespace {
@@ -43,6 +43,7 @@ struct JsonCallsMachine final : BodyMachine {
   bool has_closer = false;               // calls end with a marker, always
   bool empty_arguments = false;
   bool name_is_key = false;
+  bool whole = false;  // one element that is no call, and none is
 };
 
 /// The member of a call that is being read.
@@ -52,13 +53,17 @@ class JsonCallsBody final : public Body {
  public:
   explicit JsonCallsBody(const JsonCallsMachine& machine) : machine_(machine) {}
   Progress step(Window& in, CallWriter& out) override;
-  bool between_calls() const override { return at_ == At::kItem || at_ == At::kAfter; }
+  bool between_calls() const override {
+    return at_ == At::kItem || at_ == At::kJunk || at_ == At::kAfter;
+  }
   bool committed() const override { return committed_; }
+  void doubt() override { in_doubt_ = true; }
 
  private:
   enum class At : uint8_t {
     kOpening,    // before the JSON
     kItem,       // in the array, before a call or its end
+    kJunk,       // in an element of the array that is no call
     kKey,        // in a call, before a key or its end
     kColon,      // after a key
     kValue,      // before a value
@@ -74,6 +79,7 @@ class JsonCallsBody final : public Body {
 
   Go opening(Window& in, CallWriter& out);
   Go item(Window& in, CallWriter& out);
+  Go junk(Window& in, CallWriter& out);
   Go key(Window& in, CallWriter& out);
   Go value(Window& in, CallWriter& out);
   Go string_value(Window& in, CallWriter& out);
@@ -87,6 +93,7 @@ class JsonCallsBody final : public Body {
 
   Go malformed(CallWriter& out);
   bool skip_space(Window& in);
+  bool skips_junk() const;
   bool is_declared() const;
   void begin_object();
   Member member_of(std::string_view key) const;
@@ -97,7 +104,8 @@ class JsonCallsBody final : public Body {
   const JsonCallsMachine& machine_;
   At at_ = At::kOpening;
   Member member_ = Member::kOther;
-  bool marked_ = false;  // an opening marker stood before the JSON
+  bool in_doubt_ = false;  // only a call that is written is one
+  bool marked_ = false;    // an opening marker stood before the JSON
   bool in_array_ = false;
   bool committed_ = false;  // some call has been written, so this cannot be text any more
   uint32_t wrappers_ = 0;   // open "function" objects around the call
@@ -119,7 +127,8 @@ JsonCallsMachine::JsonCallsMachine(const BodyContext& context)
       no_calls(context.spec.find_words("no_calls")),
       schemas(context.options.schemas.get()),
       empty_arguments(context.spec.has_flag("empty_arguments")),
-      name_is_key(context.spec.has_flag("name_is_key")) {
+      name_is_key(context.spec.has_flag("name_is_key")),
+      whole(context.spec.body == BodyKind::kWholeJson) {
   const FamilySpec& spec = context.spec;
   for (MarkerSet* set : {&before, &after}) {
     set->add(spec.find_markers("section_begin"), kOpen);
@@ -154,6 +163,9 @@ Progress JsonCallsBody::step(Window& in, CallWriter& out) {
         break;
       case At::kItem:
         go = item(in, out);
+        break;
+      case At::kJunk:
+        go = junk(in, out);
         break;
       case At::kKey:
       case At::kColon:
@@ -196,6 +208,9 @@ bool JsonCallsBody::skip_space(Window& in) {
 
 /// What was read cannot be a call. Without a marker around it, it is text; else it is removed.
 JsonCallsBody::Go JsonCallsBody::malformed(CallWriter& out) {
+  if (in_doubt_ && !committed_) {
+    return Go::kNotACall;
+  }
   if ((marked_ && machine_.has_closer) || committed_) {  // so is one that is open
     out.give_up(Recovery::kMalformedBody);
   }
@@ -269,14 +284,38 @@ JsonCallsBody::Go JsonCallsBody::item(Window& in, CallWriter& out) {
   }
   MarkerSet::Hit hit;
   const auto match = machine_.after.match_at(in, 0, hit);
-  if (match == MarkerSet::Match::kNo) {
-    return malformed(out);
-  }
   if (match == MarkerSet::Match::kMaybe) {
     return Go::kMore;
   }
-  at_ = At::kAfter;
+  if (match == MarkerSet::Match::kYes) {
+    at_ = At::kAfter;
+    return Go::kOn;
+  }
+  if (!in_array_ || !skips_junk()) {
+    return malformed(out);
+  }
+  json_ = JsonStream();
+  at_ = At::kJunk;
   return Go::kOn;
+}
+
+/// What stands between calls in an array costs its neighbours nothing.
+JsonCallsBody::Go JsonCallsBody::junk(Window& in, CallWriter& out) {
+  in.consume(json_.skip(in.rest()));
+  if (json_.status() == JsonStream::Status::kMalformed) {
+    return malformed(out);
+  }
+  if (json_.status() == JsonStream::Status::kMore) {
+    return Go::kMore;
+  }
+  out.recovered(Recovery::kMalformedBody);
+  at_ = At::kItem;
+  return Go::kOn;
+}
+
+/// This is an array of calls, whatever else is in it.
+bool JsonCallsBody::skips_junk() const {
+  return !machine_.whole && (committed_ || (marked_ && machine_.has_closer && !in_doubt_));
 }
 
 Member JsonCallsBody::member_of(std::string_view key) const {
@@ -419,7 +458,8 @@ JsonCallsBody::Go JsonCallsBody::string_value(Window& in, CallWriter& out) {
 
 /// Writes the arguments read so far, if the name is known.
 void JsonCallsBody::forward(CallWriter& out) {
-  if (!has_name_ || (!begun_ && pending_.empty())) {
+  // With its first key or its end arguments are JSON: before, there is no call to announce.
+  if (!has_name_ || (!begun_ && pending_.find_first_not_of("{ \t\r\n") == std::string::npos)) {
     return;
   }
   if (!begun_) {
@@ -570,15 +610,16 @@ JsonCallsBody::Go JsonCallsBody::object_done(CallWriter& out) {
     return Go::kNotACall;  // an answer in JSON may have a name, too
   }
   if (!has_name_) {
+    if (in_doubt_ && !committed_) {
+      return Go::kNotACall;
+    }
     out.recovered(Recovery::kMissingName);
     return Go::kOn;
   }
   out.recovered(Recovery::kMissingArguments);
-  if (machine_.empty_arguments) {
-    pending_ = "{}";
-    forward(out);
-    out.end_call();
-  }
+  pending_ = "{}";
+  forward(out);
+  out.end_call();
   return Go::kOn;
 }
 

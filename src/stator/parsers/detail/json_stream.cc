@@ -365,6 +365,15 @@ std::string_view JsonStream::finish_word() {
   return {};
 }
 
+ObjectStart object_start(std::string_view text) {
+  const size_t first = 1 + leading_space(text.substr(1));
+  if (first == text.size() && first <= kMaxHeldSpaceBytes) {
+    return ObjectStart::kUndecided;
+  }
+  const bool is_object = first < text.size() && (text[first] == '"' || text[first] == '}');
+  return is_object ? ObjectStart::kObject : ObjectStart::kOther;
+}
+
 bool is_json(std::string_view text) {
   text = trim(text);
   JsonStream stream;

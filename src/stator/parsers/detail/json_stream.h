@@ -102,6 +102,11 @@ class JsonStream {
   std::array<uint64_t, kMaxJsonDepth / 64> stack_{};  // bit set: object
 };
 
+/// What stands at the front of `text`, which begins with a brace: an object as far as its first key
+/// or its end shows, or something else.
+enum class ObjectStart : uint8_t { kObject, kOther, kUndecided };
+ObjectStart object_start(std::string_view text);
+
 /// Whether `text`, without surrounding white space, is exactly one JSON value.
 bool is_json(std::string_view text);
 

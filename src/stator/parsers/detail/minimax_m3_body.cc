@@ -96,6 +96,7 @@ class ElementReader {
                                      uint32_t depth);
   bool child(const Tag& tag, const ValueSchema* schema, uint32_t depth,
              std::vector<Member>& members);
+  static void add_member(std::vector<Member>& members, std::string_view key, std::string value);
   std::optional<Tag> take_tag();
 
   std::string_view text_;
@@ -119,7 +120,7 @@ std::optional<ElementReader::Tag> ElementReader::take_tag() {
   return Tag{.name = name, .closes = closes};
 }
 
-std::string object_of(std::string_view text, const auto& members) {
+std::string object_of(const auto& members) {
   std::string json = "{";
   const auto add_key = [&](std::string_view key) {
     json += json.size() > 1 ? "," : "";
@@ -134,10 +135,6 @@ std::string object_of(std::string_view text, const auto& members) {
       json += member.values[i];
     }
     json += member.values.size() > 1 ? "]" : "";
-  }
-  if (!trim(text).empty()) {
-    add_key(kTextKey);
-    append_json_string(json, text);
   }
   json += '}';
   return json;
@@ -172,7 +169,14 @@ std::optional<std::string> ElementReader::element(std::string_view name, const V
   }
   if (members.empty() && depth > 0) {
     std::string json;
-    append_coerced(json, content, schema);
+    const bool is_empty = trim(content).empty() && schema != nullptr && schema->kinds.size() == 1;
+    if (is_empty && schema->kinds[0] == ValueKind::kArray) {
+      json = "[]";
+    } else if (is_empty && schema->kinds[0] == ValueKind::kObject) {
+      json = "{}";
+    } else {
+      append_coerced(json, content, schema);
+    }
     return json;
   }
   const bool item_is_a_name = schema != nullptr && schema->find_property(kItem) != nullptr;
@@ -184,7 +188,22 @@ std::optional<std::string> ElementReader::element(std::string_view name, const V
     }
     return json + "]";
   }
-  return object_of(content, members);
+  if (!trim(content).empty()) {
+    std::string json;
+    append_json_string(json, content);
+    add_member(members, kTextKey, std::move(json));
+  }
+  return object_of(members);
+}
+
+/// An element of that name may have been there before.
+void ElementReader::add_member(std::vector<Member>& members, std::string_view key,
+                               std::string value) {
+  auto member = std::ranges::find(members, key, &Member::key);
+  if (member == members.end()) {
+    member = members.insert(members.end(), {.key = std::string(key), .values = {}});
+  }
+  member->values.push_back(std::move(value));
 }
 
 bool ElementReader::child(const Tag& tag, const ValueSchema* schema, uint32_t depth,
@@ -197,11 +216,7 @@ bool ElementReader::child(const Tag& tag, const ValueSchema* schema, uint32_t de
   if (!value.has_value()) {
     return false;
   }
-  auto member = std::ranges::find(members, tag.name, &Member::key);
-  if (member == members.end()) {
-    member = members.insert(members.end(), {.key = std::string(tag.name), .values = {}});
-  }
-  member->values.push_back(std::move(*value));
+  add_member(members, tag.name, std::move(*value));
   return true;
 }
 
@@ -210,10 +225,11 @@ class MinimaxM3Body final : public Body {
   explicit MinimaxM3Body(const MinimaxM3Machine& machine) : machine_(machine) {}
   Progress step(Window& in, CallWriter& out) override;
   bool between_calls() const override { return !in_call_; }
-  bool committed() const override { return true; }
+  bool committed() const override { return !in_doubt_; }
+  void doubt() override { in_doubt_ = true; }
 
  private:
-  enum class Go : uint8_t { kOn, kMore, kDone };
+  enum class Go : uint8_t { kOn, kMore, kDone, kNotACall };
   struct Call {
     std::string name;
     std::string arguments;
@@ -225,7 +241,9 @@ class MinimaxM3Body final : public Body {
   std::expected<Call, Recovery> read_call(std::string_view block, const CallWriter& out) const;
 
   const MinimaxM3Machine& machine_;
+  bool in_doubt_ = false;  // only a call that is complete is one
   bool in_call_ = false;
+  uint32_t inner_ = 0;        // elements of the call that have the section's name
   size_t scanned_bytes_ = 0;  // of the call, without a marker
 };
 
@@ -238,11 +256,17 @@ Progress MinimaxM3Body::step(Window& in, CallWriter& out) {
   while (go == Go::kOn) {
     go = in_call_ ? call(in, out) : section(in, out);
   }
+  if (go == Go::kNotACall) {
+    return Progress::kNotACall;
+  }
   return go == Go::kMore ? Progress::kMore : Progress::kDone;
 }
 
 MinimaxM3Body::Go MinimaxM3Body::section(Window& in, CallWriter& out) {
   const MarkerSet::Hit hit = machine_.markers.find(in);
+  if (in_doubt_ && leading_space(in.rest()) < hit.offset) {
+    return Go::kNotACall;
+  }
   in.consume(hit.offset);
   if (!hit) {
     return in.ending() ? Go::kDone : Go::kMore;
@@ -253,6 +277,7 @@ MinimaxM3Body::Go MinimaxM3Body::section(Window& in, CallWriter& out) {
   }
   in_call_ = hit.role == kCall;
   scanned_bytes_ = 0;
+  inner_ = 0;
   return hit.role == kClose ? Go::kDone : Go::kOn;
 }
 
@@ -260,6 +285,11 @@ MinimaxM3Body::Go MinimaxM3Body::call(Window& in, CallWriter& out) {
   const size_t certain_bytes = scanned_bytes_;  // what is behind them is half a marker
   const MarkerSet::Hit hit = machine_.markers.find(in, scanned_bytes_);
   scanned_bytes_ = hit.offset;
+  if (hit.role == kOpen || (hit.role == kClose && inner_ > 0)) {
+    inner_ = hit.role == kOpen ? inner_ + 1 : inner_ - 1;
+    scanned_bytes_ += hit.length_bytes;
+    return Go::kOn;
+  }
   if (hit.offset > kMaxHeldBytes) {
     out.recovered(Recovery::kTooLarge);
     in.consume(hit.offset);
@@ -270,11 +300,18 @@ MinimaxM3Body::Go MinimaxM3Body::call(Window& in, CallWriter& out) {
   if (!hit && !ends_here) {
     return Go::kMore;
   }
+  if (in_doubt_ && !ends_here && hit.role != kCallEnd) {
+    return Go::kNotACall;
+  }
   if (ends_here || hit.role == kCallEnd) {
     const auto call = read_call(in.rest().substr(0, ends_here ? certain_bytes : hit.offset), out);
     if (ends_here && !call) {
       return Go::kMore;  // cut off
     }
+    if (in_doubt_ && !call) {
+      return Go::kNotACall;
+    }
+    in_doubt_ = false;
     if (ends_here || !call) {
       out.recovered(ends_here ? Recovery::kRepairedArguments : call.error());
     }

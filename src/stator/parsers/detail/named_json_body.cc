@@ -60,6 +60,7 @@ class NamedJsonBody final : public Body {
   bool committed() const override {
     return json_calls_ != nullptr ? json_calls_->committed() : committed_;
   }
+  void doubt() override { in_doubt_ = true; }
   bool restart() override;
 
  private:
@@ -90,6 +91,7 @@ class NamedJsonBody final : public Body {
   std::unique_ptr<Body> json_calls_;  // set: it reads everything
   At at_ = At::kBetween;
   bool in_section_ = false;
+  bool in_doubt_ = false;   // only a call that is written is one
   bool started_ = false;    // some marker, or a name at the start, was read
   bool committed_ = false;  // some call has been written, or its name is certain
   std::string name_;
@@ -137,6 +139,7 @@ bool NamedJsonBody::restart() {
   json_calls_ = nullptr;
   at_ = At::kBetween;
   in_section_ = false;
+  in_doubt_ = false;
   started_ = false;
   committed_ = false;
   name_.clear();
@@ -181,6 +184,9 @@ NamedJsonBody::Go NamedJsonBody::dispatch(Window& in, CallWriter& out) {
 
 /// The call cannot be read. Where calls have closers it is removed, else it is text, or over.
 NamedJsonBody::Go NamedJsonBody::malformed(CallWriter& out) {
+  if (in_doubt_ && !committed_) {
+    return Go::kNotACall;
+  }
   if (out.call_open() || machine_.has_closer || committed_) {
     out.give_up(Recovery::kMalformedBody);
   }
@@ -221,6 +227,9 @@ NamedJsonBody::Go NamedJsonBody::between(Window& in, CallWriter& out) {
       }
       if (!in_section_) {
         return Go::kDone;
+      }
+      if (in_doubt_ && !committed_) {
+        return Go::kNotACall;
       }
       out.recovered(Recovery::kMalformedBody);
       at_ = At::kGarbage;
@@ -305,7 +314,7 @@ NamedJsonBody::Go NamedJsonBody::name(Window& in, CallWriter& out) {
   set_name(text);
   const bool ends_well = hit.role == kNameEnd || hit.role == kNameStop || hit.role == kIdBegin;
   if (!ends_well || !is_plausible_name(name_)) {
-    if (!ends_well || !text.empty() || !machine_.has_closer) {
+    if (!ends_well || !text.empty() || !machine_.has_closer || (in_doubt_ && !committed_)) {
       return malformed(out);
     }
     out.recovered(Recovery::kMissingName);
@@ -313,7 +322,7 @@ NamedJsonBody::Go NamedJsonBody::name(Window& in, CallWriter& out) {
     return Go::kOn;
   }
   in.consume(hit.offset + (hit.role == kNameStop ? 0 : hit.length_bytes));
-  committed_ = committed_ || (machine_.marks_name_end && hit.role != kNameStop);
+  committed_ = committed_ || (machine_.marks_name_end && hit.role != kNameStop && !in_doubt_);
   at_ = hit.role == kIdBegin ? At::kId : At::kBeforeArguments;
   return Go::kOn;
 }
@@ -352,6 +361,12 @@ NamedJsonBody::Go NamedJsonBody::before_arguments(Window& in, CallWriter& out) {
   const bool absent = match == MarkerSet::Match::kYes && hit.role == kCallEnd;
   if (!absent && in.rest()[0] != '{') {
     return malformed(out);
+  }
+  if (!absent) {
+    const auto start = object_start(in.rest());
+    if (start != ObjectStart::kObject) {  // a call is announced when its arguments may be JSON
+      return start == ObjectStart::kOther ? malformed(out) : Go::kMore;
+    }
   }
   out.begin_call(name_, id_);
   committed_ = true;

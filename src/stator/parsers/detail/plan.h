@@ -31,6 +31,8 @@ struct ParserPlan {
   MarkerSet start_markers;                         ///< begin calls at the start of the output only
   MarkerSet text_markers;                          ///< in content
   MarkerSet reasoning_markers;                     ///< in reasoning
+  MarkerSet reasoning_closers;                     ///< those of them that end it
+  MarkerSet call_openers;         ///< of all kinds, if some count in reasoning only
   bool peeks = false;             ///< the output may be bare JSON although reasoning is expected
   std::string prefix;             ///< text that is put before the output
   bool starts_in_body = false;    ///< channel formats: the machine reads everything
@@ -74,6 +76,7 @@ struct ChoiceState {
   bool reasoned_before = false;  ///< a span of reasoning has ended: the next one is set apart
   bool handed_over = false;      ///< calls were seen in reasoning; it goes on if they are none
   bool handed_newline = false;   ///< with handed_over: a newline stood before their opener
+  bool held_newline = false;     ///< of reasoning: it may belong to a closer right behind it
 };
 
 /// Whether the output begins with JSON instead of reasoning: false if more text is needed. In
@@ -83,10 +86,9 @@ bool peek(const ParserPlan& plan, ChoiceState& state, Window& in);
 /// One step in reasoning: false if more text is needed. Same place.
 bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter& out);
 
-/// What looked like calls in reasoning was none: `text` is reasoning, up to a closer in it. Same
+/// What looked like calls in reasoning was none: `text`, without a closer in it, is reasoning. Same
 /// place.
-void resume_reasoning(const ParserPlan& plan, ChoiceState& state, std::string_view text,
-                      CallWriter& out);
+void resume_reasoning(ChoiceState& state, std::string_view text, CallWriter& out);
 
 /// After reasoning, before content: false if more text is needed. Same place.
 bool trim_after_reasoning(ChoiceState& state, Window& in);

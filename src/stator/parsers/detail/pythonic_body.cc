@@ -44,8 +44,9 @@ class PythonicBody final : public Body {
                                   : (at_ == At::kCall && !in_name_) || at_ == At::kAfter;
   }
   bool committed() const override {
-    return json_calls_ != nullptr ? json_calls_->committed() : marked_ || committed_;
+    return json_calls_ != nullptr ? json_calls_->committed() : is_sure();
   }
+  void doubt() override { in_doubt_ = true; }
 
  private:
   enum class At : uint8_t {
@@ -62,10 +63,15 @@ class PythonicBody final : public Body {
   Go call(Window& in, CallWriter& out);
   Go arguments(Window& in, CallWriter& out);
   Go malformed(CallWriter& out);
+  enum class CallEnd : uint8_t { kSound, kInText, kUndecided };
+  CallEnd call_end(const Window& in, size_t behind) const;
+  /// What follows is a call, or a broken one.
+  bool is_sure() const { return committed_ || (marked_ && !in_doubt_); }
 
   const PythonicMachine& machine_;
   std::unique_ptr<Body> json_calls_;  // set: it reads everything
   At at_ = At::kOpening;
+  bool in_doubt_ = false;   // only a call that is written is one
   bool marked_ = false;     // an opening marker stood before the list
   bool bracketed_ = false;  // the list's bracket is open
   bool committed_ = false;  // some call has been written
@@ -102,14 +108,14 @@ Progress PythonicBody::step(Window& in, CallWriter& out) {
         break;
     }
   }
-  if (go == Go::kMore && (!in.ending() || marked_ || committed_)) {
+  if (go == Go::kMore && (!in.ending() || is_sure())) {
     return Progress::kMore;
   }
   return go == Go::kDone ? Progress::kDone : Progress::kNotACall;
 }
 
 PythonicBody::Go PythonicBody::malformed(CallWriter& out) {
-  if (!marked_ && !committed_) {
+  if (!is_sure()) {
     return Go::kNotACall;
   }
   out.recovered(Recovery::kMalformedBody);
@@ -179,7 +185,7 @@ PythonicBody::Go PythonicBody::call(Window& in, CallWriter& out) {
   if (in.rest()[0] == ']' && bracketed_) {
     in.consume(1);
     at_ = At::kAfter;
-    return marked_ || committed_ ? Go::kOn : Go::kNotACall;  // an empty list is text
+    return is_sure() ? Go::kOn : Go::kNotACall;  // an empty list is text
   }
   MarkerSet::Hit hit;
   const auto match = machine_.markers.match_at(in, 0, hit);
@@ -213,6 +219,31 @@ PythonicBody::Go PythonicBody::call(Window& in, CallWriter& out) {
   return Go::kOn;
 }
 
+/// Behind the parenthesis at the end of a call stands something of the list. Else a quote inside a
+/// text was taken for its end, and what was read is a part of a call: `f(a="g("b")")`.
+PythonicBody::CallEnd PythonicBody::call_end(const Window& in, size_t behind) const {
+  const size_t space = leading_space(in.rest().substr(behind));
+  const size_t next = behind + space;
+  if (next == in.rest().size()) {
+    return in.ending() || space > kMaxHeldSpaceBytes ? CallEnd::kSound : CallEnd::kUndecided;
+  }
+  const char c = in.rest()[next];
+  MarkerSet::Hit hit;
+  const bool is_list = c == ']' || kSeparators.contains(c) || (space > 0 && kNameBytes.contains(c));
+  if (is_list || machine_.markers.is_cut_off(in, next)) {
+    return CallEnd::kSound;
+  }
+  switch (machine_.markers.match_at(in, next, hit)) {
+    case MarkerSet::Match::kMaybe:
+      return CallEnd::kUndecided;
+    case MarkerSet::Match::kYes:
+      return CallEnd::kSound;
+    case MarkerSet::Match::kNo:
+      break;
+  }
+  return CallEnd::kInText;
+}
+
 PythonicBody::Go PythonicBody::arguments(Window& in, CallWriter& out) {
   const size_t end =
       scanner_.find_end(in.rest(), in.ending() ? Window::Ending::kYes : Window::Ending::kNo);
@@ -223,9 +254,16 @@ PythonicBody::Go PythonicBody::arguments(Window& in, CallWriter& out) {
     out.recovered(Recovery::kTooLarge);
     return malformed(out);
   }
+  const CallEnd after = bracketed_ ? call_end(in, end + 1) : CallEnd::kSound;
+  if (after == CallEnd::kUndecided) {
+    return Go::kMore;
+  }
+  if (after == CallEnd::kInText) {
+    return malformed(out);
+  }
   std::string& json = out.scratch();
   const bool sound = append_python_arguments(json, in.rest().substr(0, end));
-  if (!sound && !marked_ && !committed_) {
+  if (!sound && !is_sure()) {
     return Go::kNotACall;
   }
   in.consume(end + 1);

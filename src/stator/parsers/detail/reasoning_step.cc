@@ -64,6 +64,15 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
   const auto hit = plan.reasoning_markers.find(in);
   const std::string_view text = in.rest().substr(0, hit.offset);
   const bool newline_last = text.ends_with('\n');
+  if (state.held_newline) {
+    if (!hit && text.empty() && !in.ending()) {
+      return false;
+    }
+    if (hit.offset > 0 || static_cast<Role>(hit.role) != Role::kReasoningClose) {
+      write(state, "\n", out);
+    }
+    state.held_newline = false;
+  }
   // White space in front of an opener that repeats the prompt's is none of the reasoning.
   const bool is_blank = !state.span_written && text.size() <= kMaxLeadingSpaceBytes &&
                         leading_space(text) == text.size();
@@ -119,33 +128,16 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
   return true;
 }
 
-void resume_reasoning(const ParserPlan& plan, ChoiceState& state, std::string_view text,
-                      CallWriter& out) {
-  const Window all(text, {}, Window::Ending::kYes);
-  size_t end = 0;
-  auto hit = plan.reasoning_markers.find(all);
-  while (hit && static_cast<Role>(hit.role) != Role::kReasoningClose) {
-    end += hit.offset + hit.length_bytes;
-    hit = plan.reasoning_markers.find(Window(text.substr(end), {}, Window::Ending::kYes));
-  }
-  end += hit.offset;
-  state.reasoned_before = false;  // still the same span
+void resume_reasoning(ChoiceState& state, std::string_view text, CallWriter& out) {
+  state.reasoned_before = false;                   // still the same span
+  const bool newline_last = text.ends_with('\n');  // it may belong to a closer behind it
   if (state.handed_newline) {
     write(state, "\n", out);
   }
-  write(state, text.substr(0, end), out);
+  write(state, text.substr(0, text.size() - (newline_last ? 1 : 0)), out);
+  state.held_newline = newline_last;
   state.handed_over = false;
   state.mode = ChoiceState::Mode::kReasoning;
-  if (!hit) {
-    return;
-  }
-  state.mode = ChoiceState::Mode::kText;
-  state.reasoned_before = state.reasoning_written;
-  state.span_written = false;
-  out.end_reasoning();
-  text.remove_prefix(end + hit.length_bytes);
-  text.remove_prefix(text.starts_with('\n') ? 1 : 0);
-  out.text(text);
 }
 
 bool trim_after_reasoning(ChoiceState& state, Window& in) {

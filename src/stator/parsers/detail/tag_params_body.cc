@@ -76,6 +76,7 @@ class TagParamsBody final : public Body {
   bool committed() const override {
     return committed_ || (json_calls_ != nullptr && json_calls_->committed());
   }
+  void doubt() override { in_doubt_ = true; }
 
  private:
   enum class At : uint8_t {
@@ -104,13 +105,16 @@ class TagParamsBody final : public Body {
   Go after_text(Window& in, CallWriter& out);
   Go garbage(Window& in);
   Go malformed(CallWriter& out);
+  Go cut_off(Window& in, CallWriter& out);
   void write_parameter(CallWriter& out);
   void write_call(CallWriter& out);
 
   const TagParamsMachine& machine_;
   At at_ = At::kBetween;
   bool in_section_ = false;
-  bool committed_ = false;  // the grammar has started: this is a call, or a broken one
+  bool committed_ = false;   // the grammar has started: this is a call, or a broken one
+  bool is_counted_ = false;  // as malformed
+  bool in_doubt_ = false;    // only a call that is written is one
   bool begun_ = false;
   bool is_noisy_ = false;  // text stands between the parameters
   std::string name_;
@@ -227,12 +231,22 @@ TagParamsBody::Go TagParamsBody::dispatch(Window& in, CallWriter& out) {
 }
 
 TagParamsBody::Go TagParamsBody::malformed(CallWriter& out) {
-  if (!committed_ && machine_.keep_opener) {
+  if (!committed_ && (machine_.keep_opener || in_doubt_)) {
     return Go::kNotACall;
   }
   out.give_up(Recovery::kMalformedBody);
+  is_counted_ = true;
   at_ = At::kGarbage;
   return Go::kOn;
+}
+
+/// The stream ended where a call may have been about to begin.
+TagParamsBody::Go TagParamsBody::cut_off(Window& in, CallWriter& out) {
+  in.consume(in.rest().size());
+  if (!committed_) {
+    out.recovered(Recovery::kTruncatedCall);
+  }
+  return Go::kDone;
 }
 
 TagParamsBody::Go TagParamsBody::between(Window& in, CallWriter& out) {
@@ -242,7 +256,13 @@ TagParamsBody::Go TagParamsBody::between(Window& in, CallWriter& out) {
   }
   if (space == in.rest().size()) {
     const bool was_call = committed_ || !machine_.keep_opener;
-    return !in.ending() ? Go::kMore : (was_call ? Go::kDone : Go::kNotACall);
+    if (!in.ending()) {
+      return Go::kMore;
+    }
+    return was_call || !in.ending_by_itself() ? cut_off(in, out) : Go::kNotACall;
+  }
+  if (in_section_ && machine_.framing.is_cut_off(in, space)) {
+    return cut_off(in, out);
   }
   MarkerSet::Hit hit;
   switch (machine_.framing.match_at(in, space, hit)) {
@@ -253,8 +273,8 @@ TagParamsBody::Go TagParamsBody::between(Window& in, CallWriter& out) {
     case MarkerSet::Match::kYes:
       break;
   }
-  if (!committed_ && machine_.keep_opener && hit.role == kSectionEnd) {
-    return Go::kNotACall;
+  if (!committed_ && !in_doubt_ && !is_counted_ && in_section_ && hit.role == kSectionEnd) {
+    out.recovered(Recovery::kMalformedBody);  // nothing is called
   }
   if (machine_.json_calls != nullptr && hit.role != kSectionEnd && hit.role != kCallEnd) {
     const size_t next = space + hit.length_bytes;
@@ -277,7 +297,7 @@ TagParamsBody::Go TagParamsBody::between(Window& in, CallWriter& out) {
     at_ = At::kName;
     begun_ = is_noisy_ = false;
     arguments_.clear();
-    committed_ = committed_ || (in_section_ && hit.role == kCallBegin);
+    committed_ = committed_ || (in_section_ && hit.role == kCallBegin && !in_doubt_);
   }
   return Go::kOn;
 }
@@ -318,7 +338,7 @@ TagParamsBody::Go TagParamsBody::name(Window& in, CallWriter& out) {
     name_.erase(0, dot + 1);
   }
   in.consume(hit.offset + (hit.role == kNameEnd ? hit.length_bytes : 0));
-  committed_ = true;
+  committed_ = committed_ || !in_doubt_;
   at_ = At::kParameters;
   return Go::kOn;
 }
@@ -341,7 +361,7 @@ TagParamsBody::Go TagParamsBody::parameters(Window& in, CallWriter& out) {
       if (in.empty()) {
         return Go::kMore;
       }
-      if (machine_.strict) {
+      if (machine_.strict || !committed_) {
         return malformed(out);
       }
       if (!is_noisy_) {
@@ -470,6 +490,7 @@ TagParamsBody::Go TagParamsBody::after_text(Window& in, CallWriter& out) {
 }
 
 void TagParamsBody::write_parameter(CallWriter& out) {
+  committed_ = true;
   std::string_view text = value_;
   if (machine_.trim_newline && text.starts_with('\n')) {
     text.remove_prefix(1);
@@ -496,6 +517,7 @@ void TagParamsBody::write_parameter(CallWriter& out) {
 
 /// The call's end tag, or whatever shows that it is over.
 void TagParamsBody::write_call(CallWriter& out) {
+  committed_ = true;
   if (!begun_) {
     out.begin_call(name_);
   }

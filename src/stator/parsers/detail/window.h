@@ -36,6 +36,12 @@ class Window {
   size_t consumed() const { return at_; }
 
   void consume(size_t bytes) { at_ += bytes; }
+  /// The same, as if only `bytes` of the rest had arrived.
+  Window shortened(size_t bytes) const {
+    Window window(text_.substr(0, at_ + bytes), tokens_, Ending::kNo);
+    window.at_ = at_;
+    return window;
+  }
   /// What has been consumed since `consumed()` was `from`.
   std::string_view consumed_since(size_t from) const { return text_.substr(from, at_ - from); }
 
