@@ -106,8 +106,20 @@ std::optional<double> FieldReader::number(const Path& path, Range range) {
   // A number too small for a double is as good as zero; one too large is out of any range.
   const bool tiny = spelling.contains("e-") || spelling.contains("E-");
   const bool huge = outcome == std::errc::result_out_of_range && !tiny;
-  const bool low = range.open_low ? value <= range.low : value < range.low;
-  if (huge || !std::isfinite(value) || low || value > range.high) {
+  if (huge || !range.contains(value)) {
+    violation(path, range_text(range));
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<float> FieldReader::number_f32(const Path& path, Range range) {
+  const std::optional<double> wide = number(path, range);
+  if (!wide) {
+    return std::nullopt;
+  }
+  const auto value = static_cast<float>(*wide);
+  if (!range.contains(value)) {
     violation(path, range_text(range));
     return std::nullopt;
   }

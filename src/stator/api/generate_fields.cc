@@ -15,10 +15,6 @@ namespace {
 
 using Reader = GenerateReader;
 
-std::optional<float> as_float(std::optional<double> value) {
-  return value ? std::optional(static_cast<float>(*value)) : std::nullopt;
-}
-
 // ---- accepted for compatibility, without effect
 // ----------------------------------------------------
 
@@ -118,25 +114,25 @@ void read_ignore_eos(Reader& r, const Path& path) {
 // --------------------------------------------------------------------------------------
 
 void read_temperature(Reader& r, const Path& path) {
-  r.options.sampling.temperature = as_float(r.in.number(path, {0, 2}));
+  r.options.sampling.temperature = r.in.number_f32(path, {0, 2});
 }
 void read_top_p(Reader& r, const Path& path) {
-  r.options.sampling.top_p = as_float(r.in.number(path, {0, 1, true}));
+  r.options.sampling.top_p = r.in.number_f32(path, {0, 1, true});
 }
 void read_top_k(Reader& r, const Path& path) {
   r.options.sampling.top_k = r.in.integer<int32_t>(path, -1, INT32_MAX);
 }
 void read_min_p(Reader& r, const Path& path) {
-  r.options.sampling.min_p = as_float(r.in.number(path, {0, 1}));
+  r.options.sampling.min_p = r.in.number_f32(path, {0, 1});
 }
 void read_presence_penalty(Reader& r, const Path& path) {
-  r.options.sampling.presence_penalty = as_float(r.in.number(path, {-2, 2}));
+  r.options.sampling.presence_penalty = r.in.number_f32(path, {-2, 2});
 }
 void read_frequency_penalty(Reader& r, const Path& path) {
-  r.options.sampling.frequency_penalty = as_float(r.in.number(path, {-2, 2}));
+  r.options.sampling.frequency_penalty = r.in.number_f32(path, {-2, 2});
 }
 void read_repetition_penalty(Reader& r, const Path& path) {
-  r.options.sampling.repetition_penalty = as_float(r.in.number(path, {0, 2, true}));
+  r.options.sampling.repetition_penalty = r.in.number_f32(path, {0, 2, true});
 }
 void read_seed(Reader& r, const Path& path) {
   r.options.sampling.seed = r.in.integer<int64_t>(path, INT64_MIN, INT64_MAX);
@@ -150,10 +146,13 @@ void read_logit_bias(Reader& r, const Path& path) {
     if (outcome != std::errc() || end != key.data() + key.size()) {
       r.in.violation(member, "must be named by a token id");
     }
-    if (const auto bias = r.in.number(member, {-100, 100})) {
-      biases.insert_or_assign(token, static_cast<float>(*bias));
+    if (const auto bias = r.in.number_f32(member, {-100, 100})) {
+      biases.insert_or_assign(token, *bias);
     }
   });
+  if (biases.size() > kMaxLogitBiases) {
+    r.in.violation(path, fmt::format("must have at most {} entries", kMaxLogitBiases));
+  }
   r.options.sampling.logit_bias.assign(biases.begin(), biases.end());
 }
 
@@ -230,7 +229,7 @@ void read_user(Reader& r, const Path& path) {
   r.options.user = r.in.string(path, Blank::kRefused).value_or("");
 }
 void read_cache_salt(Reader& r, const Path& path) {
-  r.root_cache_salt = r.in.string(path).value_or("");
+  r.root_cache_salt = read_salt(r.in, path);
 }
 void read_nvext_field(Reader& r, const Path& path) {
   r.options.nvext = {};
@@ -321,6 +320,15 @@ void require_guided_decoding(GenerateReader& reader, const Path& path) {
   if (!reader.limits.guided_decoding) {
     reader.in.unsupported(path, "needs guided decoding, which is not available");
   }
+}
+
+std::string read_salt(FieldReader& in, const Path& path) {
+  const std::string_view salt = in.string(path).value_or("");
+  if (salt.size() > kMaxCacheSaltBytes) {
+    in.violation(path, fmt::format("must have at most {} bytes", kMaxCacheSaltBytes));
+    return {};
+  }
+  return std::string(salt);
 }
 
 void ignore_field(FieldReader& in, std::vector<std::string>& ignored, std::string_view key) {

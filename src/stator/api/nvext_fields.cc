@@ -129,7 +129,7 @@ void read_backend_instance_id(Reader& r, const Path& path) {
   r.options.nvext.backend_instance_id = read_instance(r, path);
 }
 void read_nvext_cache_salt(Reader& r, const Path& path) {
-  r.nvext_cache_salt = r.in.string(path).value_or("");
+  r.nvext_cache_salt = read_salt(r.in, path);
 }
 void read_decode_worker_id(Reader& r, const Path& path) {
   r.options.nvext.decode_worker_id = read_instance(r, path);
@@ -191,8 +191,8 @@ void read_routing_constraints(Reader& r, const Path& path) {
       constraints.preferred_taints.clear();
       r.in.object(member, [&](std::string_view taint, const Path& weight_path) {
         std::string name(taint);
-        if (const auto weight = r.in.number(weight_path, {-1e6, 1e6})) {
-          constraints.preferred_taints.emplace_back(std::move(name), static_cast<float>(*weight));
+        if (const auto weight = r.in.number_f32(weight_path, {-1e6, 1e6})) {
+          constraints.preferred_taints.emplace_back(std::move(name), *weight);
         }
       });
     } else {

@@ -23,6 +23,11 @@ namespace stator::api {
 // fields reject fractions, exponents and anything out of range. Pure and thread-safe; time and
 // memory are linear in the body, whose size the caller has limited.
 
+inline constexpr uint32_t kMaxLogitBiases = 4096;
+/// Of a cache salt, and of a tenant's name, which serves as one. Workers in other processes take no
+/// longer ones, so none does.
+inline constexpr uint32_t kMaxCacheSaltBytes = 1024;
+
 struct ParseLimits {
   uint32_t json_depth_max = 128;  ///< nesting of arrays and objects; the root is 1
   bool strict_fields = false;     ///< unknown root keys are a 400 instead of being ignored

@@ -142,9 +142,14 @@ GenerationPlan plan_for(NamedModel named) {
 }
 
 /// Tenants are told apart by header, conversations by field.
-std::string cache_salt_of(const api::GenerateOptions& options, const net::HttpRequest& http) {
-  const auto tenant = http.header("x-tenant-id");
-  return tenant && !tenant->empty() ? std::string(*tenant) : options.cache_salt;
+ApiResult<std::string> cache_salt_of(const api::GenerateOptions& options,
+                                     const net::HttpRequest& http) {
+  const std::string_view tenant = http.header("x-tenant-id").value_or("");
+  if (tenant.size() > api::kMaxCacheSaltBytes) {
+    return api::validation_error(
+        "x-tenant-id", fmt::format("must have at most {} bytes", api::kMaxCacheSaltBytes));
+  }
+  return tenant.empty() ? options.cache_salt : std::string(tenant);
 }
 
 /// What nvext.annotations asked for and is known by now, for streams only. Unknown names are none
@@ -320,7 +325,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
                                        const PrepareContext& context) {
   GenerationPlan plan = plan_for(std::move(named));
   plan.answer.endpoint = Endpoint::kChat;
-  plan.cache_salt = cache_salt_of(request.options, context.http);
+  STATOR_TRY(plan.cache_salt, cache_salt_of(request.options, context.http));
   STATOR_TRY(plan.structured_outputs,
              make_structured_outputs(request.options.structured_output, &request,
                                      plan.model->structured_output));
@@ -350,7 +355,7 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, Nam
   STATOR_CHECK(api::check_token_ids(request, named.model->vocab_size));
   GenerationPlan plan = plan_for(std::move(named));
   plan.answer.endpoint = Endpoint::kCompletions;
-  plan.cache_salt = cache_salt_of(request.options, context.http);
+  STATOR_TRY(plan.cache_salt, cache_salt_of(request.options, context.http));
   STATOR_TRY(plan.structured_outputs,
              make_structured_outputs(request.options.structured_output, nullptr,
                                      plan.model->structured_output));

@@ -11,12 +11,18 @@
 #include <string>
 #include <utility>
 
+#include "stator/api/request_parser.h"
 #include "stator/proto/worker/v1/worker.pb.h"
 
 namespace stator::runtime::wire {
 namespace {
 
 namespace pb = worker::v1;
+
+// What `api` accepts fits onto the wire, so that a request means the same in process and remotely.
+static_assert(api::kMaxCacheSaltBytes <= kNameBytesMax);
+static_assert(api::kMaxLogitBiases <= kListEntriesMax && api::kMaxStops <= kListEntriesMax);
+static_assert(api::kMaxTopLogprobs <= kLogprobsMax && api::kMaxCompletionLogprobs <= kLogprobsMax);
 
 Error corrupt(std::string_view what) {
   return {Code::kCorrupt, fmt::format("worker protocol: {}", what)};
@@ -94,12 +100,30 @@ void encode_sampling(const api::SamplingParams& sampling, pb::Sampling& out) {
 }
 
 Status check_sampling(const pb::Sampling& in) {
-  const std::array values = {
-      in.temperature(),       in.top_p(), in.min_p(), in.presence_penalty(), in.frequency_penalty(),
-      in.repetition_penalty()};
-  const auto finite = [](float value) { return std::isfinite(value); };
-  if (!std::ranges::all_of(values, finite) || !std::ranges::all_of(in.bias_values(), finite)) {
-    return corrupt("sampling has a value that is not a finite number");
+  // Written so that NaN is in no range.
+  const auto within = [](float value, float low, float high) {
+    return value >= low && value <= high;
+  };
+  constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
+  constexpr float kAny = std::numeric_limits<float>::max();
+  struct {
+    std::string_view field;
+    bool good;
+  } const fields[] = {
+      {"temperature (0 or more)", within(in.temperature(), 0, kAny)},
+      {"top_p (above 0, at most 1)", within(in.top_p(), kSmallest, 1)},
+      {"min_p (from 0 to 1)", within(in.min_p(), 0, 1)},
+      {"presence_penalty (finite)", within(in.presence_penalty(), -kAny, kAny)},
+      {"frequency_penalty (finite)", within(in.frequency_penalty(), -kAny, kAny)},
+      {"repetition_penalty (above 0)", within(in.repetition_penalty(), kSmallest, kAny)},
+      {"bias_values (finite)",
+       std::ranges::all_of(in.bias_values(),
+                           [&](float value) { return within(value, -kAny, kAny); })},
+  };
+  for (const auto& [field, good] : fields) {
+    if (!good) {
+      return corrupt(fmt::format("sampling.{} is out of its range", field));
+    }
   }
   STATOR_CHECK(check_count("sampling.bias_tokens", in.bias_tokens_size(), kListEntriesMax));
   if (in.bias_tokens_size() != in.bias_values_size()) {

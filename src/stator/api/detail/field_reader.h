@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <limits>
@@ -38,6 +39,11 @@ struct Range {
   double low = 0;
   double high = 0;
   bool open_low = false;
+
+  /// Not for NaN and infinities, whatever the ends.
+  bool contains(double value) const {
+    return std::isfinite(value) && (open_low ? value > low : value >= low) && value <= high;
+  }
 };
 
 enum class Blank : uint8_t { kAllowed, kRefused };
@@ -57,6 +63,8 @@ class FieldReader {
 
   std::optional<bool> boolean(const Path& path);
   std::optional<double> number(const Path& path, Range range);
+  /// The same as a float, whose value is in the range, too: 1e-50 is above 0 and becomes 0.
+  std::optional<float> number_f32(const Path& path, Range range);
   /// A whole number without fraction or exponent.
   template <std::integral Integer>
   std::optional<Integer> integer(const Path& path, Integer low, Integer high) {

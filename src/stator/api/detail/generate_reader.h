@@ -34,6 +34,9 @@ struct GenerateReader {
 /// Reads the value of a shared root key, or answers false for an unknown one.
 bool read_generate_field(GenerateReader& reader, std::string_view key, const Path& path);
 
+/// A cache salt of at most kMaxCacheSaltBytes; empty for null.
+std::string read_salt(FieldReader& in, const Path& path);
+
 /// Remembers a root key nobody knows and passes over its value.
 void ignore_field(FieldReader& in, std::vector<std::string>& ignored, std::string_view key);
 

@@ -269,6 +269,9 @@ constexpr RuleCase kOutOfRange[] = {
     {R"("frequency_penalty":-2.5)", "frequency_penalty", "must be from -2 to 2"},
     {R"("repetition_penalty":0)", "repetition_penalty", "must be above 0 and at most 2"},
     {R"("repetition_penalty":2.5)", "repetition_penalty", "must be above 0 and at most 2"},
+    // Above 0, but not as a float.
+    {R"("repetition_penalty":1e-50)", "repetition_penalty", "must be above 0 and at most 2"},
+    {R"("top_p":1e-50)", "top_p", "must be above 0 and at most 1"},
     {R"("length_penalty":3)", "length_penalty", "must be from -2 to 2"},
     {R"("n":0)", "n", "must be from 1 to 128"},
     {R"("n":129)", "n", "must be from 1 to 128"},

@@ -138,6 +138,24 @@ TEST(CompletionRequest, ChecksPromptIdsAgainstTheVocabulary) {
                  {.vocab_size = 50});
 }
 
+TEST(Limits, SaltsAndBiasesAreNoLongerThanWorkersTake) {
+  const std::string longest(kMaxCacheSaltBytes, 's');
+  EXPECT_EQ(parsed(with("\"cache_salt\":\"" + longest + '"')).options.cache_salt, longest);
+  const Refusal salt{Code::kInvalidArgument, "cache_salt", "must have at most 1024 bytes"};
+  expect_refused(with("\"cache_salt\":\"s" + longest + '"'), salt);
+  expect_refused(with("\"nvext\":{\"cache_salt\":\"s" + longest + "\"}"),
+                 {Code::kInvalidArgument, "nvext.cache_salt", "must have at most 1024 bytes"});
+
+  std::string biases = "\"0\":1";
+  for (uint32_t id = 1; id < kMaxLogitBiases; ++id) {
+    biases += ",\"" + std::to_string(id) + "\":1";
+  }
+  EXPECT_EQ(parsed(with("\"logit_bias\":{" + biases + '}')).options.sampling.logit_bias.size(),
+            kMaxLogitBiases);
+  expect_refused(with("\"logit_bias\":{" + biases + ",\"9999\":1}"),
+                 {Code::kInvalidArgument, "logit_bias", "must have at most 4096 entries"});
+}
+
 // ---- nvext
 // -----------------------------------------------------------------------------------------
 

@@ -197,6 +197,17 @@ TEST_F(PrepareTest, HeadersThatAreNoWholeNumbersAreRefused) {
   EXPECT_THAT(plan.error().message(), HasSubstr("whole number"));
 }
 
+TEST_F(PrepareTest, ATenantsNameIsNoLongerThanWorkersTake) {
+  http_.add_header("x-tenant-id", std::string(api::kMaxCacheSaltBytes + 1, 't'));
+
+  const auto made = chat(chat_body());
+
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(made.error().message().contains("x-tenant-id must have at most 1024 bytes"))
+      << made.error().message();
+}
+
 TEST_F(PrepareTest, RoutingWishesComeFromHeadersAndHints) {
   http_.add_header("x-dynamo-allowed-worker-ids", "3, 5");
   http_.add_header("x-stator-request-strict-priority", "2");

@@ -321,6 +321,15 @@ TEST(Wire, RefusesRequestsThatAreWrong) {
        [](pb::Submit& m) {
          m.mutable_sampling()->set_top_p(std::numeric_limits<float>::quiet_NaN());
        }},
+      {"temperature", [](pb::Submit& m) { m.mutable_sampling()->set_temperature(-1); }},
+      {"top_p", [](pb::Submit& m) { m.mutable_sampling()->set_top_p(0); }},
+      {"min_p", [](pb::Submit& m) { m.mutable_sampling()->set_min_p(1.5F); }},
+      {"presence_penalty",
+       [](pb::Submit& m) {
+         m.mutable_sampling()->set_presence_penalty(std::numeric_limits<float>::infinity());
+       }},
+      {"repetition_penalty",
+       [](pb::Submit& m) { m.mutable_sampling()->set_repetition_penalty(0); }},
       {"lone bias", [](pb::Submit& m) { m.mutable_sampling()->add_bias_tokens(1); }},
       {"logprobs", [](pb::Submit& m) { m.mutable_sampling()->set_logprobs(129); }},
       {"long salt", [](pb::Submit& m) { m.set_cache_salt(std::string(2000, 's')); }},
