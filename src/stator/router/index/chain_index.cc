@@ -258,9 +258,9 @@ void ChainIndex::prepare(Slot slot, const kv::BlocksStored& run, uint64_t above)
 }
 
 /// Once per event, and only if somebody looks.
-void ChainIndex::hash_names(Storing& storing) {
+void ChainIndex::hash_names(Storing& storing) const {
   for (size_t i = storing.names.size(); i < storing.blocks.size(); ++i) {
-    storing.names.push_back(PositionTable::hash_of(storing.blocks[i].external.value()));
+    storing.names.push_back(positions_.hash_of(storing.blocks[i].external.value()));
   }
 }
 
@@ -445,7 +445,7 @@ std::optional<uint32_t> ChainIndex::find_shared(uint64_t name, uint64_t hash) co
 std::optional<uint32_t> ChainIndex::resolve(Slot slot, uint64_t name) const {
   const SlotEntry& entry = slots_[slot];
   if (!entry.has_own_names) {
-    return find_shared(name, PositionTable::hash_of(name));
+    return find_shared(name, positions_.hash_of(name));
   }
   const auto found = entry.own_names.find(name);
   if (found == entry.own_names.end()) {

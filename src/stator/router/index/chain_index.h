@@ -174,7 +174,7 @@ class ChainIndex final : public KvIndex {
   void drop_renamed(const Storing& storing);
   uint32_t bind_run(Storing& storing, size_t at, uint32_t row, uint32_t count);
   bool names_are_content(const Storing& storing) const;
-  static void hash_names(Storing& storing);
+  void hash_names(Storing& storing) const;
   void prefetch_names(const Storing& storing, size_t from) const;
   std::optional<uint32_t> find_shared(uint64_t name, uint64_t hash) const;
   std::optional<uint32_t> resolve(Slot slot, uint64_t name) const;

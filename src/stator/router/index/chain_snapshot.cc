@@ -260,7 +260,7 @@ class ChainIndex::Loader {
     const auto name_of = [&](uint32_t i) { return names_[i] != 0 ? names_[i] : sequences_[i]; };
     for (uint32_t i = 0; i < count + kPrefetch; ++i) {
       if (i < count) {
-        index_.positions_.prefetch(PositionTable::hash_of(name_of(i)));
+        index_.positions_.prefetch(index_.positions_.hash_of(name_of(i)));
       }
       if (i < kPrefetch) {
         continue;
@@ -275,7 +275,7 @@ class ChainIndex::Loader {
         continue;
       }
       if (PositionTable::is_reserved(name) ||
-          index_.positions_.find_or_insert(name, PositionTable::hash_of(name), base + at)) {
+          index_.positions_.find_or_insert(name, index_.positions_.hash_of(name), base + at)) {
         return corrupt("two blocks have the same name");
       }
     }

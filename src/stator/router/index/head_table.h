@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "stator/router/index/secret_mix.h"
+
 namespace stator::router {
 
 /// Sequence hash of a chain's first block → chain id. One writer, any number of readers without a
@@ -90,6 +92,10 @@ class HeadTable {
     __builtin_prefetch(&table.slots[tag_of(sequence) & table.mask]);
   }
 
+  /// What stands beside the id, and says where. A first block's sequence hash is its local hash:
+  /// mixed again, in case a publisher's are weak or a client's are chosen.
+  uint64_t tag_of(uint64_t sequence) const { return mix_(sequence) >> 32; }
+
   size_t bytes() const { return current_->bytes() + filter_.size() * sizeof(uint64_t); }
   /// By which the next insertion may enlarge the table.
   size_t growth_bytes() const { return is_full() && grows() ? bytes() : 0; }
@@ -100,9 +106,7 @@ class HeadTable {
   static constexpr uint64_t kEmpty = 0;
   static constexpr uint64_t kTombstone = 1;
 
-  // A first block's sequence hash is its local hash: mixed again, in case a publisher's are weak.
-  static uint64_t tag_of(uint64_t sequence) { return (sequence * 0x9E3779B97F4A7C15ULL) >> 32; }
-  static uint64_t value_of(uint64_t sequence, uint32_t chain) {
+  uint64_t value_of(uint64_t sequence, uint32_t chain) const {
     return tag_of(sequence) << 32 | (uint64_t{chain} + 2);
   }
   static uint32_t chain_of(uint64_t slot) { return static_cast<uint32_t>(slot) - 2; }
@@ -150,6 +154,7 @@ class HeadTable {
     return grown;
   }
 
+  const SecretMix mix_;
   // On a cache line of its own: readers look here every time, the writer writes the rest.
   alignas(64) std::atomic<const Slots*> published_{nullptr};
   alignas(64) std::unique_ptr<Slots> current_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stator/router/index/block_arena.h"
+#include "stator/router/index/secret_mix.h"
 
 namespace stator::router {
 
@@ -22,15 +23,9 @@ class PositionTable {
   /// `keys_max`: as many as the arena may hold; more segments for more.
   PositionTable(const BlockArena& arena, uint64_t keys_max);
 
-  /// Where a key stands: computed once for all that is done with it. Keys are hashes of others,
-  /// maybe weak ones (an engine may count its blocks).
-  static uint64_t hash_of(uint64_t key) {
-    key ^= key >> 32;
-    key *= 0x9E3779B97F4A7C15ULL;
-    key ^= key >> 29;
-    key *= 0xBF58476D1CE4E5B9ULL;
-    return key ^ (key >> 32);
-  }
+  /// Where a key stands in this table: computed once for all that is done with it. Keys are hashes
+  /// of others, maybe weak ones (an engine may count its blocks) or chosen ones.
+  uint64_t hash_of(uint64_t key) const { return mix_(key); }
 
   std::optional<uint32_t> find(uint64_t key) const { return find(key, hash_of(key)); }
   std::optional<uint32_t> find(uint64_t key, uint64_t hash) const;
@@ -112,6 +107,7 @@ class PositionTable {
   static uint32_t limit_of(size_t groups);
 
   const BlockArena& arena_;
+  const SecretMix mix_;
   uint32_t segment_shift_ = 0;  ///< of a hash: its other bits are the segment
   std::vector<Segment> segments_;
   size_t groups_most_ = 1;  ///< of a segment, ever

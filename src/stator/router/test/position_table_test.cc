@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "stator/core/random.h"
+#include "stator/router/index/head_table.h"
 
 namespace stator::router {
 namespace {
@@ -44,7 +45,7 @@ TEST(PositionTable, FindsWhatIsInItAndNothingElseWhileItGrowsAndShrinks) {
       const auto row = static_cast<uint32_t>(random.below(kRows));
       const uint64_t key = rows.key(row);
       if (random.below(10) < (fills ? 9U : 1U)) {
-        const auto before = table.find_or_insert(key, PositionTable::hash_of(key), row);
+        const auto before = table.find_or_insert(key, table.hash_of(key), row);
         ASSERT_EQ(before.has_value(), held[row]);
         held[row] = true;
       } else {
@@ -92,11 +93,60 @@ TEST(PositionTable, RunsAreWhatTheirKeysAreOneByOne) {
   EXPECT_EQ(table.size(), static_cast<size_t>(std::ranges::count(held, true)));
 }
 
+/// Of `keys`, how many share the fullest of 256 places.
+template <typename Place>
+size_t fullest(const std::vector<uint64_t>& keys, Place&& place_of) {
+  std::vector<size_t> places(256);
+  for (const uint64_t key : keys) {
+    ++places[place_of(key)];
+  }
+  return *std::ranges::max_element(places);
+}
+
+TEST(PositionTable, WhatCrowdsOneTableIsSpreadInAnother) {
+  const Rows rows([](uint32_t row) { return mix64(row + 1); });
+  const PositionTable known(rows.arena(), kRows);
+  const PositionTable other(rows.arena(), kRows);
+  std::vector<uint64_t> crowd;  // of one segment and one sixteenth of its groups
+  for (uint64_t i = 0; crowd.size() < 4096; ++i) {
+    const uint64_t hash = known.hash_of(mix64(i));
+    if (hash >> 60 == 7 && (hash >> 16 & 15) == 3) {
+      crowd.push_back(mix64(i));
+    }
+  }
+  const auto place_in = [](const PositionTable& table) {
+    return [&table](uint64_t key) {
+      const uint64_t hash = table.hash_of(key);
+      return hash >> 60 << 4 | (hash >> 16 & 15);
+    };
+  };
+
+  EXPECT_EQ(fullest(crowd, place_in(known)), crowd.size());
+  EXPECT_LT(fullest(crowd, place_in(other)), 64U);  // 16 are expected
+}
+
+TEST(HeadTable, WhatCrowdsOneTableIsSpreadInAnother) {
+  const HeadTable known;
+  const HeadTable other;
+  const auto place_in = [](const HeadTable& table) {
+    return [&table](uint64_t key) { return table.tag_of(key) & 255; };
+  };
+  std::vector<uint64_t> crowd;
+  for (uint64_t i = 0; crowd.size() < 4096; ++i) {
+    if (place_in(known)(mix64(i)) == 5) {
+      crowd.push_back(mix64(i));
+    }
+  }
+
+  EXPECT_EQ(fullest(crowd, place_in(known)), crowd.size());
+  EXPECT_LT(fullest(crowd, place_in(other)), 64U);  // 16 are expected
+}
+
 TEST(PositionTable, TakesAboutTenBytesForAKey) {
   const Rows rows([](uint32_t row) { return mix64(row + 1); });
   PositionTable table(rows.arena(), kRows);
   for (uint32_t row = 0; row < kRows; ++row) {
-    table.find_or_insert(rows.key(row), PositionTable::hash_of(rows.key(row)), row);
+    table.find_or_insert(rows.key(row), table.hash_of(rows.key(row)), row);
   }
   EXPECT_EQ(table.size(), kRows);
   EXPECT_LT(table.bytes(), kRows * 11U);
@@ -105,12 +155,12 @@ TEST(PositionTable, TakesAboutTenBytesForAKey) {
 TEST(PositionTable, ErasesOnlyThePositionThatWasMeant) {
   const Rows rows([](uint32_t) { return uint64_t{42}; });
   PositionTable table(rows.arena(), kRows);
-  table.find_or_insert(42, PositionTable::hash_of(42), 5);
+  table.find_or_insert(42, table.hash_of(42), 5);
 
   table.erase(42, 6);
 
   EXPECT_EQ(table.find(42), 5U);
-  EXPECT_EQ(table.find_or_insert(42, PositionTable::hash_of(42), 7), 5U);
+  EXPECT_EQ(table.find_or_insert(42, table.hash_of(42), 7), 5U);
 }
 
 }  // namespace
