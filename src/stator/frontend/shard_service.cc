@@ -270,11 +270,15 @@ router::RouteRequest ShardService::make_route(const Active& active, const Choice
                                               std::string_view receipt_id) const {
   const GenerationPlan& plan = active.generation.plan();
   const RoutingWish& wish = plan.routing;
+  // Whatever an engine has cached, it computes the last token, and so the block that token is in.
+  const std::span<const blocks::SequenceHash> all = prompt.sequences;
+  const size_t useful = (std::max<size_t>(prompt.tokens.size(), 1) - 1) / plan.model->block_size;
   router::RouteRequest request{.request_id = receipt_id,
                                .model = plan.model->name,
                                .prompt_tokens = static_cast<uint32_t>(prompt.tokens.size()),
                                .block_size = plan.model->block_size,
-                               .sequences = prompt.sequences,
+                               .sequences = all.first(std::min(useful, all.size())),
+                               .tracked = all,
                                .constraints = {.pinned = wish.pinned,
                                                .pinned_rank = wish.pinned_rank,
                                                .allowed = wish.allowed,

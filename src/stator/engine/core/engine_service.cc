@@ -357,6 +357,7 @@ void EngineService::step() {
     pass = std::max(pass, plan.empty() ? Duration() : rank->runner->pass_time(plan.shape));
     plans_.push_back(&plan);
   }
+  tell_events();  // what the plan evicted is gone now, not when the pass is over
   publish();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!plans_[i]->empty()) {
