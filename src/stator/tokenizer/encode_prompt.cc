@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/encode_prompt.h"
 
-#include "stator/core/hash.h"
+#include "stator/core/keyed_hash.h"
 #include "stator/tokenizer/pipeline.h"
 #include "stator/tokenizer/split_text.h"
 
@@ -54,7 +54,8 @@ uint64_t scope_of(const Tokenizer& tokenizer, EncodeOptions options, const Block
                                          uint64_t{blocks.block_size} << 2U |
                                              static_cast<uint64_t>(options.special_tokens) << 1U |
                                              static_cast<uint64_t>(options.add_special)};
-  return xxh3_64(std::as_bytes(std::span(words)));
+  // Keyed: a client chooses the salt behind the seed, and with it could choose another's scope.
+  return keyed_hash({reinterpret_cast<const char*>(words.data()), sizeof(words)});
 }
 
 void take_known(Work& work, std::span<const PrefixCache::Segment> path) {
