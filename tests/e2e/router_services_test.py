@@ -187,6 +187,14 @@ class Indexer(ServiceTest):
         eventually(lambda: http.post("/query", query)[1]["scores"] == {"7": {"0": 4}}, "the first one is followed")
         self.assertIsNone(other.subscriber)
 
+    def test_pages_of_others_change_nothing(self):
+        http = Http(self.start("--indexer").port)
+        for origin in ("https://evil.example", "null"):
+            self.assertEqual(http.request("POST", "/register", self.WORKER, {"Origin": origin})[0], 403)
+        host = f"evil.example:{http.port}"
+        self.assertEqual(http.request("POST", "/register", self.WORKER, {"Origin": f"http://{host}", "Host": host})[0], 403)
+        self.check(201, http.post("/register", self.WORKER))
+
     def test_bodies_methods_and_paths_are_checked(self):
         http = Http(self.start("--indexer", "--access-log").port)
         self.assertEqual(http.request("POST", "/register", b"{")[0], 400)

@@ -6,6 +6,7 @@
 
 #include "stator/api/json_writer.h"
 #include "stator/core/log.h"
+#include "stator/net/browser_guard.h"
 #include "stator/text/percent.h"
 
 namespace stator::services {
@@ -116,14 +117,21 @@ ServiceReply ServiceApi::answer(const ServiceRequest& request) const {
                     : error_reply(404, "no endpoint " + std::string(request.path));
 }
 
+ServiceReply ServiceApi::answer_http(const net::HttpRequest& request) const {
+  const std::string_view method = request.method() == "HEAD" ? "GET" : request.method();
+  if (method != "GET") {
+    if (const Status may = net::check_may_change(request, {}); !may) {
+      return error_reply(may.error().info().http_status, may.error().message());
+    }
+  }
+  return answer(
+      {.method = method, .path = request.path(), .query = request.query(), .body = request.body()});
+}
+
 void ServiceApi::on_request(net::HttpExchange& exchange) {
   const TimePoint start = clock_.now();
   const net::HttpRequest& request = exchange.request();
-  const ServiceReply reply =
-      answer({.method = request.method() == "HEAD" ? "GET" : request.method(),
-              .path = request.path(),
-              .query = request.query(),
-              .body = request.body()});
+  const ServiceReply reply = answer_http(request);
   log_access(request, reply.status, clock_.now() - start);
   const auto trace = request.header(options_.trace_id_header);
   const net::HttpHeader echo{options_.trace_id_header, trace.value_or("")};

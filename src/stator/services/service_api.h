@@ -46,7 +46,7 @@ struct ServiceOptions {
 /// request and returns its answer or an error. One object serves all shards: the functions must be
 /// thread-safe and must not block. GET /health and GET /metrics are built in. An error becomes
 /// {"error":"…"} with the status of its code (429 for kOverloaded); an unknown path 404, another
-/// method on a known one 405.
+/// method on a known one 405. Pages of other origins may only GET (403).
 class ServiceApi final : public net::HttpHandler {
  public:
   using Handler = std::function<Result<ServiceReply>(const ServiceRequest&)>;
@@ -72,6 +72,7 @@ class ServiceApi final : public net::HttpHandler {
 
     std::optional<std::string_view> match(std::string_view path) const;
   };
+  ServiceReply answer_http(const net::HttpRequest& request) const;
   void log_access(const net::HttpRequest& request, int status, Duration took) const;
 
   const ServiceOptions options_;
