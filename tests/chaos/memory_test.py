@@ -77,7 +77,7 @@ class Memory(ChaosTest):
 
     def test_bodies_whose_last_byte_never_comes_stay_within_the_budget(self):
         body_mib = 190 if LONG > 1 else 12
-        served = self.serve("--http-bodies-bytes-max", f"{BUDGET_MIB}MiB", "--http-body-bytes-max", "192MiB")
+        served = self.serve("--shards", "2", "--http-bodies-bytes-max", f"{BUDGET_MIB}MiB", "--http-body-bytes-max", "192MiB")
         before = self.memory(served, "VmRSS")
         connections = []
         for number in range(128 if LONG > 1 else 24):
@@ -90,10 +90,9 @@ class Memory(ChaosTest):
         self.assertLess(self.grown(served, before), BUDGET_MIB * MIB + SLACK)
         self.assertGreater(served.http.metric("stator_budget_refused_total", budget="request_bodies"), 0)
         self.assertLessEqual(served.http.metric("stator_budget_bytes", budget="request_bodies"), BUDGET_MIB * MIB)
-        # A larger one than a chat's finds its place, too.
-        text = "word " * (MIB // 5)
-        status, answer = served.http.post("/tokenize", {"model": MODEL, "prompt": text, "add_special_tokens": False})
-        self.assertEqual(status, 200, str(answer)[:300])
+        # A larger one than a chat's finds its place, too: at its own shard at once, at another's when it comes back.
+        body = {"model": MODEL, "prompt": "word " * (MIB // 5), "add_special_tokens": False}
+        eventually(lambda: served.http.request("POST", "/tokenize", body)[0] == 200, "a larger body is served")
         for connection in connections:
             connection.close()
         eventually(lambda: served.http.metric("stator_budget_bytes", budget="request_bodies") == 0, "nothing is kept")
@@ -153,17 +152,18 @@ class Memory(ChaosTest):
 
     def test_streams_that_nobody_reads_stay_within_the_budget(self):
         # Paced: what waits between an engine without limits and the loop is not output yet.
-        served = self.serve("--http-output-bytes-max", f"{BUDGET_MIB}MiB", "--sim-speedup", "10")
+        served = self.serve("--shards", "2", "--http-output-bytes-max", f"{BUDGET_MIB}MiB", "--sim-speedup", "10")
         before = self.memory(served, "VmRSS")
         body = json.dumps({"model": MODEL, "messages": MESSAGES, "max_tokens": 1500, "ignore_eos": True, "stream": True, "n": 8,
                            "logprobs": True, "top_logprobs": 20}).encode()
-        for number in range(1500 if LONG > 1 else 16):
+        for number in range(400 if LONG > 1 else 32):
             self.connect(served, receive_buffer=4096).sendall(self.head("POST", CHAT, len(body)) + body)
             if number % 8 == 7:
                 self.assertEqual(self.small_chat(served)[0], 200, f"others are served beside {number + 1}")
         eventually(lambda: served.http.metric("stator_budget_refused_total", budget="output") > 0, "the largest are dropped", HANG_S)
-        eventually(served.idle, "all are over", HANG_S)
-        self.assertLess(self.grown(served, before), BUDGET_MIB * MIB + SLACK)
+        eventually(served.idle, "all are over", HANG_S * LONG)
+        # Without the budget it is 24 MiB for each of them, memory that grows by doubling included.
+        self.assertLess(self.grown(served, before), BUDGET_MIB * MIB + 3 * SLACK)
 
     def test_answers_that_are_collected_stay_within_their_budget(self):
         served = self.serve("--frontend-answers-bytes-max", f"{BUDGET_MIB}MiB", "--sim-speedup", "0")
