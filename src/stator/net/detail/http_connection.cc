@@ -152,11 +152,7 @@ void HttpConnection::take_bytes(std::string_view bytes) {
     case State::kAnswering:
     case State::kSending:
       if (!linger_) {  // of a refused request nothing is worth keeping
-        stash(bytes);
-      }
-      if (state_ == State::kAnswering && stash_.size() - stash_read_ > kStashMax) {
-        context_.metrics.rejected_pipelined.add();
-        close_now(ClientGone::kDisconnected);
+        stash_pipelined(bytes);
       }
       return;
     case State::kClosed:
@@ -234,6 +230,19 @@ void HttpConnection::stash(std::string_view bytes) {
   }
   stash_.append(bytes);
   stash_lease_.resize(stash_.size());
+}
+
+void HttpConnection::stash_pipelined(std::string_view bytes) {
+  const bool fits = stash_lease_.try_resize(stash_.size() + bytes.size());
+  stash(bytes);
+  if (fits && (state_ != State::kAnswering || stash_.size() - stash_read_ <= kStashMax)) {
+    return;
+  }
+  if (!fits) {
+    context_.budgets->bodies.count_refusal();
+  }
+  context_.metrics.rejected_pipelined.add();
+  close_now(ClientGone::kDisconnected);
 }
 
 void HttpConnection::clear_stash() {

@@ -106,6 +106,7 @@ class HttpConnection final : public HttpExchange,
   size_t parse(std::string_view bytes);
   bool hold_body();
   void stash(std::string_view bytes);
+  void stash_pipelined(std::string_view bytes);
   void clear_stash();
   bool stash_full() const;
   void on_parsing_progress();

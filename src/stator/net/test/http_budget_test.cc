@@ -187,6 +187,27 @@ TEST_F(HttpBudgetTest, WhoPipelinesTooMuchIsDisconnectedAndItsWorkEnds) {
   EXPECT_TRUE(metric_is("stator_http_rejected_total{reason=\"pipelined\"} 1"));
 }
 
+TEST_F(HttpBudgetTest, PipelinedBytesNeedRoomInTheBudget) {
+  config.bodies_bytes_max = 128 * 1024;
+  std::atomic<HttpExchange*> open = nullptr;
+  GoneObserver observer;
+  start([&](HttpExchange& exchange) {
+    exchange.set_observer(&observer);
+    open = &exchange;
+  });
+  RawClient client = connect();
+  ASSERT_TRUE(client.send(get("/")));
+  ASSERT_TRUE(eventually([&] { return open != nullptr; }));
+
+  ASSERT_TRUE(client.send(std::string(60'000, 'x')));
+  ASSERT_TRUE(held("request_bodies", 64 * 1024));
+  EXPECT_EQ(observer.count, 0);
+  static_cast<void>(client.send(std::string(140'000, 'x')));
+
+  EXPECT_TRUE(eventually([&] { return observer.count == 1; }));
+  EXPECT_TRUE(held("request_bodies", 0));
+}
+
 TEST_F(HttpBudgetTest, AClientThatLeavesBehindPipelinedBytesIsNoticed) {
   std::atomic<HttpExchange*> open = nullptr;
   GoneObserver observer;
