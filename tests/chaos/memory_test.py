@@ -104,6 +104,30 @@ class Memory(ChaosTest):
         self.send_all(connection, 2 * MIB)
         self.assertEqual(self.read_status(connection), 408)
 
+    def test_a_client_that_takes_a_large_answer_too_slowly_is_dropped(self):
+        served = self.serve("--http-slow-client-timeout", "1h", "--sim-speedup", "0")
+        body = json.dumps({"model": MODEL, "messages": MESSAGES, "max_tokens": 1500, "ignore_eos": True, "n": 16, "logprobs": True,
+                           "top_logprobs": 20}).encode()
+        connection = self.connect(served, receive_buffer=4096)
+        connection.sendall(self.head("POST", CHAT, len(body)) + body)
+        dropped = threading.Event()
+
+        def read_slowly():
+            try:
+                while not dropped.wait(0.2) and connection.recv(4096):
+                    pass
+            except OSError:
+                pass
+
+        reader = threading.Thread(target=read_slowly)
+        reader.start()
+        try:
+            eventually(lambda: served.http.metric("stator_http_slow_client_disconnects_total") == 1, "dropped", HANG_S)
+        finally:
+            dropped.set()
+            reader.join()
+        self.assertEqual(served.http.metric("stator_budget_bytes", budget="output"), 0)
+
     def test_routes_that_do_not_generate_read_no_large_body(self):
         served = self.serve()
         before = self.memory(served, "VmRSS")
