@@ -54,6 +54,12 @@ void LoadBook::read_held(std::span<const blocks::SequenceHash> prompt,
   core_.find_held(prompt, depths);
 }
 
+void LoadBook::age_rates() {
+  const TimePoint now = clock_.now();
+  const MutexLock lock(mutex_);
+  core_.age_rates(now);
+}
+
 void LoadBook::read_rates(std::span<const LoadSlot> slots,
                           std::span<WorkerRates::Rates> rates) const {
   const MutexLock lock(mutex_);

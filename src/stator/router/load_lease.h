@@ -63,6 +63,8 @@ class LoadBook : public std::enable_shared_from_this<LoadBook> {
   void read(std::span<const LoadSlot> slots, std::span<LoadRow> rows) const;
   /// Leading blocks of the prompt that requests on each slot hold already.
   void read_held(std::span<const blocks::SequenceHash> prompt, std::vector<uint32_t>& depths) const;
+  /// See ActiveSequences::age_rates.
+  void age_rates();
   void read_rates(std::span<const LoadSlot> slots, std::span<WorkerRates::Rates> rates) const;
   WorkerRates::Rates rates_of(LoadSlot slot) const;
   TimePoint now() const { return clock_.now(); }

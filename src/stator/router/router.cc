@@ -221,6 +221,7 @@ Result<Router::Readiness> Router::consider(const RouteRequest& request) {
         Refusal::kPinMissing, Code::kInvalidArgument,
         "router mode 'direct' needs the worker: set the header x-stator-worker-instance-id");
   }
+  book_->age_rates();
   rows_ = &table_.ready();
   if (!request.constraints.none()) {
     table_.filter(request.constraints, own_rows_);

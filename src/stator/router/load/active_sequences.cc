@@ -101,7 +101,7 @@ std::optional<Duration> ActiveSequences::first_token(Ticket ticket, TimePoint no
   std::optional<Duration> waited;
   if (!request.started) {
     waited = now - request.last_news;
-    rates_.first_token(request.slot, request.tokens_ahead, milliseconds(*waited));
+    rates_.first_token(request.slot, request.tokens_ahead, milliseconds(*waited), now);
     request.started = true;
     request.output_tokens = std::max(1U, request.output_tokens);
     request.last_news = now;
@@ -151,7 +151,7 @@ std::optional<Duration> ActiveSequences::output_grew(Ticket ticket, uint32_t out
   if (request.started && output_tokens > request.output_tokens) {
     per_token = (now - request.last_news) / (output_tokens - request.output_tokens);
     rates_.next_tokens(request.slot, static_cast<double>(workers_[request.slot].requests),
-                       milliseconds(*per_token));
+                       milliseconds(*per_token), now);
   }
   request.output_tokens = std::max(request.output_tokens, output_tokens);
   request.last_news = request.started ? now : request.last_news;
@@ -215,6 +215,12 @@ void ActiveSequences::read(std::span<const LoadSlot> slots, TimePoint now,
   }
   for (size_t i = 0; i < slots.size(); ++i) {
     rows[i] = rows_[slots[i]];
+  }
+}
+
+void ActiveSequences::age_rates(TimePoint now) {
+  for (const LoadSlot slot : rates_.age(now)) {
+    refresh(slot);
   }
 }
 

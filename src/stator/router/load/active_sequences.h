@@ -77,6 +77,8 @@ class ActiveSequences {
   void read(std::span<const LoadSlot> slots, TimePoint now, std::span<LoadRow> rows) const;
   LoadRow row(LoadSlot slot, TimePoint now) const;
   const WorkerRates& rates() const { return rates_; }
+  /// To be called before rates() are read: what was learned of workers that had no requests fades.
+  void age_rates(TimePoint now);
   /// Leading blocks of the prompt that running requests of each slot hold already; `depths` is
   /// resized to slot_count().
   void find_held(std::span<const blocks::SequenceHash> prompt, std::vector<uint32_t>& depths) const;

@@ -18,6 +18,13 @@ constexpr double kCovarianceMax = 1e4;
 constexpr double kClearly = 1.25;
 constexpr double kFactorMax = 100;
 constexpr double kObservationsMin = 20;
+// The last ten or so.
+constexpr double kRecentForgetting = 0.9;
+// Short against the minutes that a worker without requests costs its fleet, long against the
+// seconds between two requests of a fleet with little to do.
+constexpr double kRecentHalfLifeSeconds = 3;
+// One observation of just now is believed in full, less evidence in part.
+constexpr double kRecentEnough = 1;
 
 }  // namespace
 
@@ -40,17 +47,39 @@ bool LineFit::observe(double x, double y) {
   return true;
 }
 
-void Pace::observe(double actual, double expected) {
-  actual_ = kForgetting * actual_ + actual;
-  expected_ = kForgetting * expected_ + expected;
-  observations_ = kForgetting * observations_ + 1;
+void Pace::Sums::observe(double forgetting, double actual_now, double expected_now) {
+  actual = forgetting * actual + actual_now;
+  expected = forgetting * expected + expected_now;
+  observations = forgetting * observations + 1;
 }
 
-double Pace::factor() const {
-  if (observations_ < kObservationsMin || !(expected_ > 0)) {
+double Pace::Sums::ratio() const {
+  return expected > 0 ? std::clamp(actual / expected, 1 / kFactorMax, kFactorMax) : 1;
+}
+
+double Pace::recent_left(TimePoint now) const {
+  const double idle = std::chrono::duration<double>(now - last_).count();
+  return std::exp2(-std::max(0.0, idle) / kRecentHalfLifeSeconds);
+}
+
+void Pace::observe(double actual, double expected, TimePoint now) {
+  habit_.observe(kForgetting, actual, expected);
+  recent_.observe(kRecentForgetting * recent_left(now), actual, expected);
+  last_ = std::max(last_, now);
+}
+
+double Pace::factor(TimePoint now) const {
+  if (habit_.observations < kObservationsMin) {
     return 1;
   }
-  const double factor = std::clamp(actual_ / expected_, 1 / kFactorMax, kFactorMax);
+  const double habit = habit_.ratio();
+  const double recent = recent_.ratio();
+  if (habit < kClearly && habit > 1 / kClearly) {
+    return 1;
+  }
+  const double agreed = habit > 1 ? std::clamp(recent, 1.0, habit) : std::clamp(recent, habit, 1.0);
+  const double believed = std::min(1.0, recent_.observations * recent_left(now) / kRecentEnough);
+  const double factor = std::pow(agreed, believed);
   return factor > kClearly || factor < 1 / kClearly ? factor : 1;
 }
 
@@ -102,22 +131,47 @@ void WorkerRates::scale(std::span<const Factors> factors, std::span<Rates> rates
   }
 }
 
-void WorkerRates::observe(LineFit& line, Pace& pace, double x, double y) {
+void WorkerRates::observe(LineFit& line, Pace& pace, double x, double y, TimePoint now) {
   const double expected = line.at(x);  // as the line is: coefficients made positive would be biased
   if (line.observe(x, y)) {
-    pace.observe(y, std::max(0.0, expected));
+    pace.observe(y, std::max(0.0, expected), now);
   }
 }
 
-void WorkerRates::first_token(LoadSlot slot, double prefill_tokens, double milliseconds) {
-  observe(ttft_, paces_[slot].ttft, prefill_tokens / kTokensPerUnit, milliseconds);
-  factors_[slot].ttft = static_cast<float>(paces_[slot].ttft.factor());
+WorkerRates::Factors WorkerRates::factors_at(LoadSlot slot, TimePoint now) const {
+  return {.ttft = static_cast<float>(paces_[slot].ttft.factor(now)),
+          .itl = static_cast<float>(paces_[slot].itl.factor(now))};
 }
 
-void WorkerRates::next_tokens(LoadSlot slot, double active_requests,
-                              double milliseconds_per_token) {
-  observe(itl_, paces_[slot].itl, active_requests / kRequestsPerUnit, milliseconds_per_token);
-  factors_[slot].itl = static_cast<float>(paces_[slot].itl.factor());
+void WorkerRates::first_token(LoadSlot slot, double prefill_tokens, double milliseconds,
+                              TimePoint now) {
+  observe(ttft_, paces_[slot].ttft, prefill_tokens / kTokensPerUnit, milliseconds, now);
+  factors_[slot].ttft = static_cast<float>(paces_[slot].ttft.factor(now));
+}
+
+void WorkerRates::next_tokens(LoadSlot slot, double active_requests, double milliseconds_per_token,
+                              TimePoint now) {
+  observe(itl_, paces_[slot].itl, active_requests / kRequestsPerUnit, milliseconds_per_token, now);
+  factors_[slot].itl = static_cast<float>(paces_[slot].itl.factor(now));
+}
+
+std::span<const LoadSlot> WorkerRates::age(TimePoint now) {
+  aged_.clear();
+  if (now < next_aging_) {
+    return aged_;
+  }
+  next_aging_ = now + kAgingInterval;
+  for (LoadSlot slot = 0; slot < factors_.size(); ++slot) {
+    if (factors_[slot] == Factors()) {
+      continue;
+    }
+    const Factors faded = factors_at(slot, now);
+    if (faded != factors_[slot]) {
+      factors_[slot] = faded;
+      aged_.push_back(slot);
+    }
+  }
+  return aged_;
 }
 
 }  // namespace stator::router

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "stator/core/clock.h"
 #include "stator/router/load/prompt_trie.h"
 
 namespace stator::router {
@@ -31,23 +32,40 @@ class LineFit {
 };
 
 /// How much longer one worker takes than others would for the same: the ratio of two sums that
-/// forget. A pure value.
+/// forget. Two such ratios are kept, and a worker counts as different only as far as both say so:
+///
+///   habit    the last 200 observations or so, so that chance does not tell equal workers apart
+///   recent   the last ten, which also fade with time: a half every 3 s
+///
+/// A worker that was slow for a while and then gets no work has no recent evidence left after some
+/// seconds, counts as any other, gets requests again, and their times say what it is now. One that
+/// is slow by nature gets a request every few seconds and is recognised by it. A pure value.
 class Pace {
  public:
-  void observe(double actual, double expected);
+  void observe(double actual, double expected, TimePoint now);
   /// 1 unless it is clearly another: what equal workers happen to do must not tell them apart.
-  double factor() const;
+  double factor(TimePoint now) const;
 
  private:
-  double actual_ = 0;
-  double expected_ = 0;
-  double observations_ = 0;  // those not forgotten
+  struct Sums {
+    double actual = 0;
+    double expected = 0;
+    double observations = 0;  // those not forgotten
+    void observe(double forgetting, double actual_now, double expected_now);
+    double ratio() const;
+  };
+  double recent_left(TimePoint now) const;  // part of the recent evidence that has not faded
+
+  Sums habit_;
+  Sums recent_;
+  TimePoint last_{};  // observation
 };
 
 /// How fast each worker is, as learned from what its requests saw: milliseconds to the first token
 /// over prompt tokens to compute (its own and those ahead of it), and milliseconds between tokens
 /// over requests running. The lines are those of the whole fleet, of which there is much to learn
-/// from; each worker has its own factor where it is clearly slower or faster.
+/// from; each worker has its own factor where it is clearly slower or faster, as long as there is
+/// recent evidence of it (see Pace).
 /// Coefficients are kept non-negative. A pure core; dense by slot.
 class WorkerRates {
  public:
@@ -62,8 +80,13 @@ class WorkerRates {
 
   WorkerRates();
   void add_slot(LoadSlot slot);
-  void first_token(LoadSlot slot, double prefill_tokens, double milliseconds);
-  void next_tokens(LoadSlot slot, double active_requests, double milliseconds_per_token);
+  void first_token(LoadSlot slot, double prefill_tokens, double milliseconds, TimePoint now);
+  void next_tokens(LoadSlot slot, double active_requests, double milliseconds_per_token,
+                   TimePoint now);
+  /// Factors of workers that were not heard of fade. Looks at all workers at most once in
+  /// kAgingInterval; returns those whose factors changed, valid until the next call.
+  std::span<const LoadSlot> age(TimePoint now);
+  static constexpr Duration kAgingInterval = std::chrono::milliseconds(500);
   Rates of(LoadSlot slot) const;
   /// Those of `slots`, in that order.
   void read(std::span<const LoadSlot> slots, std::span<Rates> rates) const;
@@ -83,7 +106,8 @@ class WorkerRates {
     Pace ttft;
     Pace itl;
   };
-  static void observe(LineFit& line, Pace& pace, double x, double y);
+  static void observe(LineFit& line, Pace& pace, double x, double y, TimePoint now);
+  Factors factors_at(LoadSlot slot, TimePoint now) const;
   Rates fleet_rates() const;
   static Rates scaled(const Rates& fleet, const Factors& factors);
 
@@ -91,6 +115,8 @@ class WorkerRates {
   LineFit itl_;
   std::vector<Paces> paces_;
   std::vector<Factors> factors_;
+  std::vector<LoadSlot> aged_;  // by the last call of age
+  TimePoint next_aging_{};
 };
 
 }  // namespace stator::router

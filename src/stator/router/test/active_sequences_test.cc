@@ -62,6 +62,16 @@ class ActiveSequencesTest : public ::testing::Test {
     }
   }
 
+  void run_slow_and_fast(uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+      run_requests(a_, 2, 3);
+      run_requests(b_, 2, 1);
+    }
+  }
+  double times_slower() const {
+    return loads_.rates().of(a_).ttft_ms_per_token / loads_.rates().of(b_).ttft_ms_per_token;
+  }
+
   double active_blocks(LoadSlot slot) const { return loads_.row(slot, now_).active_blocks; }
 
   ActiveSequences loads_;
@@ -178,6 +188,40 @@ TEST_F(ActiveSequencesTest, AWorkerOfHalfTheSpeedIsFoundOut) {
     run_requests(b_, 2, 1);
   }
   EXPECT_EQ(loads_.rates().of(a_), loads_.rates().of(b_)) << "what was long ago is forgotten";
+}
+
+TEST_F(ActiveSequencesTest, AWorkerThatGetsNoRequestsIsNotSlowForGood) {
+  loads_.keep_grid();
+  run_slow_and_fast(100);
+  ASSERT_GT(times_slower(), 2.5);
+  EXPECT_EQ(loads_.grid()->floors().size(), 2U);
+
+  for (int second = 0; second < 30; ++second) {
+    now_ += 1s;
+    loads_.age_rates(now_);
+  }
+  EXPECT_EQ(times_slower(), 1);
+  EXPECT_EQ(loads_.grid()->floors().size(), 1U) << "the grid hears of it, too";
+}
+
+TEST_F(ActiveSequencesTest, OneRequestTellsAWorkerThatIsSlowByNature) {
+  run_slow_and_fast(100);
+  now_ += 60s;
+  loads_.age_rates(now_);
+  ASSERT_EQ(times_slower(), 1);
+
+  run_requests(b_, 1, 1);
+  run_requests(a_, 1, 3);
+  EXPECT_GT(times_slower(), 2);
+}
+
+TEST_F(ActiveSequencesTest, AFewRequestsTellAWorkerThatHasRecovered) {
+  run_slow_and_fast(100);
+  for (int i = 0; i < 60; ++i) {
+    run_requests(a_, 1, 1);
+    run_requests(b_, 1, 1);
+  }
+  EXPECT_LT(times_slower(), 1.5);
 }
 
 TEST_F(ActiveSequencesTest, AnotherRoutersBookingIsLoadButTeachesNothing) {
