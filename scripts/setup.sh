@@ -11,11 +11,11 @@ build_packages=(
   libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libssl-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libsimdjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libabsl-dev
-  libyaml-cpp-dev libcli11-dev libfmt-dev libdnnl-dev libcurl4-openssl-dev
+  libyaml-cpp-dev libcli11-dev libfmt-dev libcurl4-openssl-dev
   libzmq3-dev cppzmq-dev libnats-dev libnghttp2-dev libzstd-dev zlib1g-dev
 )
 test_packages=(
-  libclang-rt-19-dev llvm-19 clang-format-19 libgtest-dev libgmock-dev libbenchmark-dev
+  libclang-rt-19-dev llvm-19 clang-format-19 libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
   python3 python3-venv nodejs npm curl procps nats-server etcd-server etcd-client openssl nftables
 )
 # Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
