@@ -118,6 +118,7 @@ AdapterConfig EngineServers::config_of(size_t index) const {
           .connect_timeout = server.connect_timeout,
           .stall_timeout = server.stall_timeout,
           .poll_interval = server.poll_interval,
+          .silence_timeout = server.silence_timeout,
           .vllm_generate = server.vllm_route == "generate",
           .handoff_lease = server.handoff_lease};
 }

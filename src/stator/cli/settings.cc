@@ -44,6 +44,9 @@ void describe_server(ConfigSchema& schema, EngineServerSettings& server) {
                   "to wait at start for an engine server to answer");
   schema.duration("engine.poll_interval", server.poll_interval,
                   "between two looks at the engine server's health and metrics");
+  schema.duration("engine.silence_timeout", server.silence_timeout,
+                  "an engine server that sends nothing at all for so long, its health included, "
+                  "stands still: its requests go on elsewhere; 0 = never");
   schema.duration("engine.stop_timeout", server.stop_timeout,
                   "a launched engine server has to end after SIGTERM before it is killed");
 }

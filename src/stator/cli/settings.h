@@ -46,6 +46,7 @@ struct EngineServerSettings {
   Duration stall_timeout = std::chrono::seconds(120);
   Duration ready_timeout = std::chrono::minutes(10);
   Duration poll_interval = std::chrono::seconds(1);
+  Duration silence_timeout = std::chrono::seconds(8);
   Duration stop_timeout = std::chrono::seconds(30);
 };
 

@@ -18,6 +18,8 @@ AdapterMetrics::AdapterMetrics(Metrics& metrics, std::string_view engine)
                             "requests the engine could not honour, never sent", labels);
   poll_failures = metrics.counter("stator_adapter_poll_failures_total",
                                   "health or metrics requests the engine did not answer", labels);
+  stalls = metrics.counter("stator_adapter_stalls_total",
+                           "times the engine stood still and lost its requests", labels);
   bytes = metrics.counter("stator_adapter_received_bytes_total", "bytes of the engine's answers",
                           labels);
   running_ = metrics.gauge("stator_engine_running_requests", "requests in the batch", labels);

@@ -27,6 +27,7 @@ class AdapterMetrics {
   Counter cancelled;
   Counter refused;        ///< by check_request() or lower(): never sent
   Counter poll_failures;  ///< metrics or health not answered
+  Counter stalls;         ///< the server stood still, and its requests failed
   Counter bytes;          ///< of answers
 
  private:

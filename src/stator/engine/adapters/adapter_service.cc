@@ -111,6 +111,7 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   void drop(SessionId session, RequestKey key);
   void end_forsaken();
   void drop_session(SessionId session);
+  void give_up();
   void on_head(net::HttpStreamId stream, int status, std::string_view content_type) override;
   void on_bytes(net::HttpStreamId stream, std::string_view bytes) override;
   void on_end(net::HttpStreamId stream, Status status) override;
@@ -332,6 +333,9 @@ void AdapterService::run_loop() {
     last_turn_begin_ = std::exchange(turn_begin_, clock_.now());
     const Duration until_look = std::max(next_look - turn_begin_, Duration::zero());
     streams_->turn(steps_.empty() ? until_look : Duration::zero());
+    if (upkeep_.stands_still(turn_begin_, *streams_)) {
+      give_up();
+    }
     deliver();
     end_forsaken();
   }
@@ -436,6 +440,24 @@ void AdapterService::drop_session(SessionId session) {
   }
 }
 
+/// The server stands still: what it has must go on elsewhere.
+void AdapterService::give_up() {
+  std::vector<net::HttpStreamId> lost;
+  for (const auto& [stream, live] : live_) {
+    lost.push_back(stream);
+  }
+  std::ranges::sort(lost);
+  log::warn(kLogTarget, "the engine stands still: its requests go on elsewhere",
+            {{"url", config_.url}, {"requests", lost.size()}});
+  for (const net::HttpStreamId stream : lost) {
+    fail(*live_.at(stream), Error(Code::kDisconnected, fmt::format("the engine at {} sent nothing "
+                                                                   "for engine.silence_timeout",
+                                                                   config_.url)));
+    streams_->cancel(stream);
+    end_stream(stream);
+  }
+}
+
 void AdapterService::end_stream(net::HttpStreamId stream) {
   if (const auto found = live_.find(stream); found != live_.end()) {
     if (found->second->forsaken) {
@@ -448,6 +470,7 @@ void AdapterService::end_stream(net::HttpStreamId stream) {
 }
 
 void AdapterService::on_head(net::HttpStreamId stream, int status, std::string_view content_type) {
+  upkeep_.heard();
   if (upkeep_.on_head(stream, status)) {
     return;
   }
@@ -459,6 +482,7 @@ void AdapterService::on_head(net::HttpStreamId stream, int status, std::string_v
 }
 
 void AdapterService::on_bytes(net::HttpStreamId stream, std::string_view bytes) {
+  upkeep_.heard();
   const auto found = live_.find(stream);
   if (found == live_.end()) {
     upkeep_.on_bytes(stream, bytes);

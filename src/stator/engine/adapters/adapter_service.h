@@ -31,7 +31,10 @@ struct AdapterConfig {
   Duration connect_timeout = std::chrono::seconds(5);
   /// An engine that sends nothing for so long, queueing included, has lost the request.
   Duration stall_timeout = std::chrono::seconds(120);
-  Duration poll_interval = std::chrono::seconds(1);   ///< of metrics and health
+  Duration poll_interval = std::chrono::seconds(1);  ///< of metrics and health
+  /// A server that sends nothing at all for so long, though its health was asked for, stands still:
+  /// its requests fail, so that they go on elsewhere. Zero: never.
+  Duration silence_timeout = std::chrono::seconds(8);
   bool vllm_generate = false;                         ///< DialectOptions::vllm_generate
   Duration handoff_lease = std::chrono::seconds(30);  ///< how long a prefill server keeps blocks
 };
@@ -42,7 +45,8 @@ struct AdapterConfig {
 /// A1  An accepted request ends once: by the engine's own end, by a failure, or by cancel().
 /// A2  cancel() and close_session() close the connection, which is how every engine aborts.
 /// A3  Nothing reaches the engine that check_request() or lower() refuses.
-/// A4  While the engine does not answer its health check, submit() says kUnavailable at once.
+/// A4  While the engine does not answer its health check, submit() says kUnavailable at once. One
+///     that stands still (silence_timeout) fails what it has, too.
 /// A5  At most `inflight_max` requests run; as many more, cancelled before their first token, may
 ///     still fetch their prompt.
 /// A6  A hand-off reaches the engine within seconds of submit(), or never.

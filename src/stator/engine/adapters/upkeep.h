@@ -13,6 +13,7 @@
 #include "stator/engine/adapters/adapter_metrics.h"
 #include "stator/engine/adapters/adapter_service.h"
 #include "stator/engine/adapters/engine_watch.h"
+#include "stator/engine/adapters/silence.h"
 #include "stator/kv/event_log.h"
 #include "stator/net/http_streams.h"
 
@@ -31,8 +32,8 @@ net::HttpHeaderList headers_of(const AdapterConfig& config);
 /// Its arguments outlive it.
 class Upkeep {
  public:
-  /// Streams it has at once: its wishes and the poll.
-  static constexpr size_t kStreamsMax = 17;
+  /// Streams it has at once: its wishes, the poll and the ping.
+  static constexpr size_t kStreamsMax = 18;
 
   struct Parts {
     const AdapterConfig& config;
@@ -59,6 +60,11 @@ class Upkeep {
 
   /// Begins what is due. When it wants to be called again at the latest.
   TimePoint turn(net::HttpStreams& streams);
+  /// Bytes came, on whatever stream.
+  void heard() { silence_.heard(); }
+  /// After each turn of the streams, with the time at which it began: true when the server stands
+  /// still, once. It counts as unhealthy from then on.
+  bool stands_still(TimePoint turn_begin, net::HttpStreams& streams);
   /// Is it the server, or only a connection that broke?
   void look_now() { next_poll_ = {}; }
   /// A prompt is kept for its taker, at most for `lease`.
@@ -82,6 +88,8 @@ class Upkeep {
   };
   void start_poll(net::HttpStreams& streams);
   void end_poll(net::HttpStreams& streams);
+  void end_ping(net::HttpStreams& streams);
+  TimePoint ping_if_due(net::HttpStreams& streams, TimePoint now);
   void finish_poll(const Status& reached, size_t inflight);
   void start(Ask ask, net::HttpStreams& streams);
   void finish(std::unique_ptr<Ask> ask, Status reached, net::HttpStreams& streams);
@@ -96,6 +104,9 @@ class Upkeep {
 
   EngineWatch watch_;
   net::HttpStreamId poll_stream_ = 0;  // 0 = no poll under way
+  net::HttpStreamId ping_stream_ = 0;  // 0 = no ping under way
+  TimePoint ping_begin_{};
+  Silence silence_;
   std::string poll_body_;
   int poll_status_ = 0;
   TimePoint next_poll_{};

@@ -15,7 +15,9 @@ using namespace std::chrono_literals;
 constexpr std::string_view kLogTarget = "engine::adapter";
 constexpr size_t kPollBytesMax = size_t{16} << 20;
 constexpr Duration kPollTimeout = 5s;
-constexpr size_t kControlsMax = Upkeep::kStreamsMax - 1;
+// A poll without an answer for so long makes the server suspect, at the latest.
+constexpr Duration kPollPatience = 2s;
+constexpr size_t kControlsMax = Upkeep::kStreamsMax - 2;
 // Loading an adapter from a slow disk, or letting running requests end before sleep.
 constexpr Duration kControlTimeout = 120s;
 
@@ -112,12 +114,15 @@ TimePoint Upkeep::turn(net::HttpStreams& streams) {
     next_poll_ = now + parts_.config.poll_interval;
     start_poll(streams);
   }
-  return next_poll_;
+  return std::min(next_poll_, ping_if_due(streams, parts_.clock.now()));
 }
 
 bool Upkeep::on_head(net::HttpStreamId stream, int status) {
   if (stream == poll_stream_) {
     poll_status_ = status;
+    return true;
+  }
+  if (stream == ping_stream_) {
     return true;
   }
   const auto found = asks_.find(stream);
@@ -130,6 +135,9 @@ bool Upkeep::on_head(net::HttpStreamId stream, int status) {
 bool Upkeep::on_bytes(net::HttpStreamId stream, std::string_view bytes) {
   if (stream == poll_stream_) {
     append(poll_body_, bytes, kPollBytesMax);
+    return true;
+  }
+  if (stream == ping_stream_) {
     return true;
   }
   const auto found = asks_.find(stream);
@@ -146,6 +154,10 @@ bool Upkeep::on_end(net::HttpStreamId stream, Status& reached, net::HttpStreams&
     finish_poll(reached, inflight);
     return true;
   }
+  if (stream == ping_stream_) {
+    ping_stream_ = 0;
+    return true;
+  }
   const auto found = asks_.find(stream);
   if (found == asks_.end()) {
     return false;
@@ -158,6 +170,7 @@ bool Upkeep::on_end(net::HttpStreamId stream, Status& reached, net::HttpStreams&
 
 void Upkeep::stop(net::HttpStreams& streams) {
   end_poll(streams);
+  end_ping(streams);
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
@@ -269,6 +282,51 @@ void Upkeep::end_poll(net::HttpStreams& streams) {
   if (poll_stream_ != 0) {
     streams.cancel(std::exchange(poll_stream_, 0));
   }
+}
+
+void Upkeep::end_ping(net::HttpStreams& streams) {
+  if (ping_stream_ != 0) {
+    streams.cancel(std::exchange(ping_stream_, 0));
+  }
+}
+
+/// Metrics may wait for a long step of the engine (llama.cpp); health is what the server's own
+/// thread answers. Returns when there is something to do again.
+TimePoint Upkeep::ping_if_due(net::HttpStreams& streams, TimePoint now) {
+  const Duration limit = parts_.config.silence_timeout;
+  if (limit <= Duration::zero() || !healthy_ || (poll_stream_ == 0 && ping_stream_ == 0)) {
+    return TimePoint::max();
+  }
+  const Duration patience = std::min(kPollPatience, limit / 4);
+  if (ping_stream_ != 0) {
+    return now + patience / 2;
+  }
+  const TimePoint due = std::max(poll_begin_, ping_begin_) + patience;
+  if (now < due) {
+    return due;
+  }
+  ping_begin_ = now;
+  auto stream = streams.start(
+      {.method = "GET",
+       .url = parts_.config.url + std::string(parts_.dialect.traits().health_path),
+       .headers = headers_of(parts_.config)},
+      {.connect_timeout = limit, .timeout = limit + kPollTimeout, .stall_timeout = {}});
+  if (stream) {
+    ping_stream_ = *stream;
+  }
+  return now + patience / 2;
+}
+
+bool Upkeep::stands_still(TimePoint turn_begin, net::HttpStreams& streams) {
+  const Duration limit = parts_.config.silence_timeout;
+  if (!silence_.lasts(ping_stream_ != 0, turn_begin, limit - std::min(kPollPatience, limit / 4))) {
+    return false;
+  }
+  end_ping(streams);
+  end_poll(streams);  // it may take seconds to fail; the next one asks whether it is back
+  parts_.metrics.stalls.add();
+  set_healthy(false, "it sent nothing for engine.silence_timeout");
+  return true;
 }
 
 void Upkeep::finish_poll(const Status& reached, size_t inflight) {

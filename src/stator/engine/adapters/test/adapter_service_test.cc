@@ -11,6 +11,7 @@
 #include <string>
 
 #include "stator/core/mutex.h"
+#include "stator/engine/adapters/silence.h"
 #include "stator/engine/adapters/test/recorded.h"
 #include "stator/net/test/http_server_fixture.h"
 
@@ -107,6 +108,11 @@ class AdapterServiceTest : public net::HttpServerTest {
 
   void answer(net::HttpExchange& exchange) {
     const std::string path(exchange.request().target());
+    if (frozen || (metrics_frozen && path == "/metrics")) {
+      exchange.set_observer(&ignored);  // no answer, ever
+      return;
+    }
+    health_calls += path == "/health" ? 1 : 0;
     if (path == "/v1/completions") {
       last_body = exchange.request().body();
       ++calls;
@@ -143,11 +149,15 @@ class AdapterServiceTest : public net::HttpServerTest {
   Sink sink;
   SessionId session;
   net::GoneObserver observer;
+  net::GoneObserver ignored;
   std::string last_body;
   std::atomic<int> calls = 0;
+  std::atomic<int> health_calls = 0;
   std::atomic<int> status = 200;
   std::atomic<bool> hold = false;
   std::atomic<bool> broken = false;
+  std::atomic<bool> frozen = false;          // nothing new is answered
+  std::atomic<bool> metrics_frozen = false;  // as llama.cpp's while it computes a long prompt
 };
 
 TEST_F(AdapterServiceTest, ARequestGoesOutAndItsTokensComeBack) {
@@ -308,6 +318,75 @@ TEST_F(AdapterServiceTest, ASilentEngineIsGivenUp) {
 
   EXPECT_EQ(sink.wait_for_end(), std::nullopt);
   EXPECT_EQ(sink.failure(), Code::kDisconnected);
+}
+
+TEST_F(AdapterServiceTest, AnEngineThatStandsStillLosesItsRequestsUntilItAnswersAgain) {
+  hold = true;
+  serve();
+  config.silence_timeout = milliseconds(800);
+  connect_engine();
+  ASSERT_TRUE(engine->submit(session, make_request()));
+  sink.wait_for_tokens(1);
+
+  frozen = true;
+
+  EXPECT_EQ(sink.wait_for_end(), std::nullopt);
+  EXPECT_EQ(sink.failure(), Code::kDisconnected) << "another worker may go on";
+  EXPECT_FALSE(engine->healthy());
+  EXPECT_TRUE(metric_is("stator_adapter_stalls_total{engine=\"engine\"} 1"));
+  frozen = false;
+  EXPECT_TRUE(net::eventually([&] { return engine->healthy(); }));
+}
+
+TEST_F(AdapterServiceTest, ABusyEngineThatAnswersItsHealthKeepsItsRequests) {
+  hold = true;
+  serve();
+  config.silence_timeout = milliseconds(400);
+  connect_engine();
+  ASSERT_TRUE(engine->submit(session, make_request()));
+  sink.wait_for_tokens(1);
+
+  metrics_frozen = true;
+
+  EXPECT_TRUE(net::eventually([&] { return health_calls >= 12; })) << "each 100 ms after another";
+  EXPECT_FALSE(sink.ended());
+  EXPECT_TRUE(engine->healthy());
+}
+
+TEST(Silence, LastsOnlyWhileAQuestionIsOpenAndNothingComes) {
+  using std::chrono::seconds;
+  Silence silence;
+  TimePoint now{};
+  const auto look = [&](bool open) {
+    now += seconds(1);
+    return silence.lasts(open, now, seconds(6));
+  };
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_FALSE(look(false));
+  }
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_FALSE(look(true));
+    if (i % 5 == 0) {
+      silence.heard();
+    }
+  }
+  silence.heard();
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_FALSE(look(true)) << i;
+  }
+  EXPECT_TRUE(look(true));
+  EXPECT_FALSE(look(true)) << "it starts over";
+}
+
+TEST(Silence, TimeInWhichNobodyLookedIsNoProof) {
+  using std::chrono::seconds;
+  Silence silence;
+  TimePoint now{};
+  EXPECT_FALSE(silence.lasts(true, now, seconds(6)));
+  now += seconds(3600);
+  EXPECT_FALSE(silence.lasts(true, now, seconds(6)));
+  now += seconds(1);
+  EXPECT_FALSE(silence.lasts(true, now, seconds(6)));
 }
 
 TEST_F(AdapterServiceTest, StopFailsWhatRuns) {
