@@ -49,10 +49,11 @@ ApiResult<std::optional<T>> parse_header(const net::HttpRequest& http, std::stri
   const char* const end = text->data() + text->size();
   const auto parsed = std::from_chars(text->data(), end, value);
   if (parsed.ec != std::errc() || parsed.ptr != end) {
-    return api::validation_error(
-        fmt::format("x-stator-{}", suffix),
-        fmt::format("must be a whole number from {} to {}", std::numeric_limits<T>::min(),
-                    std::numeric_limits<T>::max()));
+    std::string name = fmt::format("x-stator-{}", suffix);
+    const std::string message =
+        fmt::format("{} must be a whole number from {} to {}", name, std::numeric_limits<T>::min(),
+                    std::numeric_limits<T>::max());
+    return api::validation_error(std::move(name), message);
   }
   return std::optional<T>(value);
 }
@@ -72,7 +73,8 @@ ApiResult<std::vector<WorkerId>> parse_worker_list(std::string_view text) {
     const size_t next = std::min(text.find_first_not_of(", "), text.size());
     if (error != std::errc() || (next == 0 && !text.empty())) {
       return api::validation_error("x-stator-allowed-worker-ids",
-                                   "must be worker ids with commas between them");
+                                   "x-stator-allowed-worker-ids must be worker ids with commas "
+                                   "between them");
     }
     workers.emplace_back(value);
     text.remove_prefix(next);
@@ -147,7 +149,8 @@ ApiResult<std::string> cache_salt_of(const api::GenerateOptions& options,
   const std::string_view tenant = http.header("x-tenant-id").value_or("");
   if (tenant.size() > api::kMaxCacheSaltBytes) {
     return api::validation_error(
-        "x-tenant-id", fmt::format("must have at most {} bytes", api::kMaxCacheSaltBytes));
+        "x-tenant-id",
+        fmt::format("x-tenant-id must have at most {} bytes", api::kMaxCacheSaltBytes));
   }
   return tenant.empty() ? options.cache_salt : std::string(tenant);
 }

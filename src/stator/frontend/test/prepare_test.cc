@@ -194,7 +194,7 @@ TEST_F(PrepareTest, HeadersThatAreNoWholeNumbersAreRefused) {
   http_.add_header("x-stator-dp-rank", "1x");
   const auto plan = chat(chat_body());
   ASSERT_FALSE(plan.has_value());
-  EXPECT_THAT(plan.error().message(), HasSubstr("whole number"));
+  EXPECT_THAT(plan.error().message(), HasSubstr("x-stator-dp-rank must be a whole number"));
 }
 
 TEST_F(PrepareTest, ATenantsNameIsNoLongerThanWorkersTake) {
