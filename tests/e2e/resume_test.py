@@ -206,6 +206,29 @@ class ResumeTest(unittest.TestCase):
             self.assertEqual(other.status, status, odd)
             self.assertTrue(json.loads(other.error)["error"]["message"])
 
+    def test_clients_that_come_back_count_as_requests_in_flight(self):
+        deployment = Frontends("--frontend-inflight-max", "1", "--shards", "1")
+        self.addCleanup(deployment.close)
+        path, body = bodies(8)[0]
+        unary = {name: value for name, value in body.items() if not name.startswith("stream")}
+        line = Line(path, body)
+        line.read(deployment.frontend.port)
+        self.assertTrue(line.ids, line.error)
+
+        def refused():
+            status, _, answer = deployment.http.request("POST", path, unary)
+            return answer if status == 503 else None
+
+        deployment.second.freeze()  # it keeps the copy: the client's return waits for it
+        back = threading.Thread(target=line.read, args=(deployment.frontend.port,))
+        back.start()
+        try:
+            self.assertIn(b"frontend.inflight_max", eventually(refused, "refused"))
+        finally:
+            deployment.second.thaw()
+            back.join()
+        eventually(lambda: deployment.http.request("POST", path, unary)[0] == 200, "there is room again")
+
     def test_a_stream_whose_copy_is_lost_goes_on_without(self):
         deployment = self.deploy(worker_arguments=("--sim-speedup", "1"))
         path, body = bodies(400)[1]
