@@ -17,6 +17,7 @@
 #include "stator/frontend/endpoints.h"
 #include "stator/net/browser_guard.h"
 #include "stator/net/http_server.h"
+#include "stator/net/loopback.h"
 #include "stator/net/shard.h"
 #include "stator/services/service_api.h"
 
@@ -410,7 +411,7 @@ Result<std::unique_ptr<SystemServer>> start_system_server(
   if (settings.port < 0) {
     return std::unique_ptr<SystemServer>();
   }
-  if (!is_loopback(settings.host) && settings.token.empty()) {
+  if (!net::is_loopback_host(settings.host) && settings.token.empty()) {
     return wrong(
         fmt::format("system.host {} is reached by others: set system.token, too (environment "
                     "STATOR_SYSTEM_TOKEN)",

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
-#include <string_view>
+
+#include "stator/net/loopback.h"
 
 namespace stator::net::detail {
 namespace {
@@ -13,18 +14,6 @@ constexpr long kRedirectsMax = 10;
 
 long milliseconds(Duration time) {
   return static_cast<long>(std::chrono::ceil<std::chrono::milliseconds>(time).count());
-}
-
-bool is_loopback(const std::string& url) {
-  const std::unique_ptr<CURLU, CurlDeleter> parsed(curl_url());
-  char* host = nullptr;
-  if (parsed == nullptr || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK ||
-      curl_url_get(parsed.get(), CURLUPART_HOST, &host, 0) != CURLUE_OK) {
-    return false;
-  }
-  const std::unique_ptr<char, CurlDeleter> owned(host);
-  const std::string_view name(host);
-  return name == "localhost" || name == "[::1]" || name.starts_with("127.");
 }
 
 void set_method_and_body(CURL* handle, const HttpClientRequest& request) {
@@ -108,7 +97,7 @@ Result<CurlRequest> make_curl_request(const HttpClientRequest& request,
   CURL* handle = made.handle.get();
   set_options(handle, options);
   set_method_and_body(handle, request);
-  if (is_loopback(request.url)) {
+  if (is_loopback_url(request.url)) {
     set(handle, CURLOPT_PROXY, "");
   }
   set(handle, CURLOPT_URL, request.url.c_str());
