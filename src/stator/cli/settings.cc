@@ -144,8 +144,9 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
 void describe_etcd(ConfigSchema& schema, runtime::EtcdOptions& etcd) {
   schema.text("discovery.etcd_username", etcd.username, "user of the etcd store, empty = no login",
               {.env_peer = "ETCD_AUTH_USERNAME"});
-  schema.text("discovery.etcd_password", etcd.password,
-              "its password; better given by the environment", {.env_peer = "ETCD_AUTH_PASSWORD"});
+  schema.secret("discovery.etcd_password", etcd.password,
+                "its password; better given by the environment",
+                {.env_peer = "ETCD_AUTH_PASSWORD"});
   schema.text("discovery.etcd_ca", etcd.ca_path, "PEM file that etcds:// servers are checked with",
               {.env_peer = "ETCD_AUTH_CA"});
   schema.text("discovery.etcd_cert", etcd.certificate_path, "PEM certificate to show to them",

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <utility>
 
+#include "stator/core/credentials.h"
+
 namespace stator::cli {
 namespace {
 
@@ -28,7 +30,7 @@ void print(std::string_view text) {
 }
 
 void print_error(std::string_view text) {
-  write_all(STDERR_FILENO, "stator: " + std::string(text) + "\n");
+  write_all(STDERR_FILENO, "stator: " + hide_credentials(text) + "\n");
 }
 
 void print_status(std::string_view text) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "stator/core/assert.h"
+#include "stator/core/credentials.h"
 
 namespace stator {
 namespace {
@@ -192,7 +193,7 @@ void ConfigSchema::text(std::string_view key, std::string& field, std::string_vi
     field = value;
     return {};
   };
-  added.get = [&field] { return field; };
+  added.get = [&field] { return hide_credentials(field); };
 }
 
 void ConfigSchema::secret(std::string_view key, std::string& field, std::string_view help,

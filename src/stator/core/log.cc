@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "stator/core/clock.h"
+#include "stator/core/credentials.h"
 
 namespace stator::log {
 namespace {
@@ -178,7 +179,7 @@ std::string format_line(Format format, LogLevel level, std::string_view target,
     line += '}';
   }
   line += '\n';
-  return line;
+  return hide_credentials(line);
 }
 
 void write(LogLevel level, std::string_view target, std::string_view message,

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdlib>
 
+#include "stator/core/credentials.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/events/detail/nats_library.h"
@@ -222,21 +223,11 @@ Status Service::publish(std::string_view subject, std::string_view payload,
   return status == NATS_OK ? Status() : Status(nats_error(status, "publishing to " + to));
 }
 
-/// As given, but for what stands between "//" and "@".
-std::string without_credentials(const std::string& url) {
-  const size_t at = url.rfind('@');
-  const size_t scheme = url.find("//");
-  if (at == std::string::npos || scheme == std::string::npos || at < scheme) {
-    return url;
-  }
-  return url.substr(0, scheme + 2) + "***" + url.substr(at);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<NatsConnection>> NatsConnection::open(const NatsConfig& config,
                                                              Metrics& metrics) {
-  auto service = std::make_unique<Service>(without_credentials(config.url), metrics);
+  auto service = std::make_unique<Service>(hide_credentials(config.url), metrics);
   STATOR_CHECK(service->open(config));
   return service;
 }

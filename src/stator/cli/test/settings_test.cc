@@ -46,6 +46,51 @@ TEST_F(SettingsTest, EverySettingHasHelpAndItsOwnFlag) {
   }
 }
 
+/// Whether a setting's name says that its value is nobody's business.
+bool is_secret_name(std::string_view key) {
+  // Counts of tokens, and where a key is.
+  for (const std::string_view harmless :
+       {"tokens", "_key_path", "etcd_key", "token_budget", "per_token", "token_ids"}) {
+    if (key.find(harmless) != std::string_view::npos) {
+      return false;
+    }
+  }
+  for (const std::string_view word : {"password", "token", "secret", "key", "credential"}) {
+    if (key.find(word) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+TEST_F(SettingsTest, WhatIsCalledASecretIsNeverShown) {
+  size_t secrets = 0;
+  for (const ConfigField& field : schema_.fields()) {
+    if (!is_secret_name(field.key)) {
+      continue;
+    }
+    if (field.kind == "text") {
+      ADD_FAILURE() << field.key << " is shown: declare it with secret()";
+    }
+    if (field.kind == "secret") {
+      ++secrets;
+      ASSERT_TRUE(field.set("hunter2"));
+      EXPECT_EQ(field.get(), "***") << field.key;
+    }
+  }
+  EXPECT_GE(secrets, 4U);
+  EXPECT_EQ(schema_.render_yaml().find("hunter2"), std::string::npos);
+}
+
+TEST_F(SettingsTest, NoTextSettingShowsAUrlsPassword) {
+  for (const ConfigField& field : schema_.fields()) {
+    if (field.kind == "text") {
+      ASSERT_TRUE(field.set("nats://user:hunter2@host:1,http://hunter2@host")) << field.key;
+    }
+  }
+  EXPECT_EQ(schema_.render_yaml().find("hunter2"), std::string::npos);
+}
+
 TEST_F(SettingsTest, AFlagWinsOverTheEnvironmentAndThatOverItsPeersName) {
   ASSERT_TRUE(load({}, {{"DYN_HTTP_PORT", "1"}}).has_value());
   EXPECT_EQ(settings_.frontend.http.port, 1);
