@@ -113,7 +113,7 @@ class Worker(rpc.WorkerServicer):
 class FileStore:
     def __init__(self, folder, key, _):
         self.path = pathlib.Path(folder) / "instances" / key.replace("/", "%2F")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # frontends trust no folder that others may write to
 
     def publish(self, record):
         temporary = self.path.with_name(f".tmp_{record['instance_id']:016x}")

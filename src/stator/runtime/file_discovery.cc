@@ -29,14 +29,18 @@ using detail::InstanceChange;
 using detail::RecordFolder;
 
 constexpr int kRegisterLockAttempts = 100;
+constexpr std::string_view kFolder = "instances";
 constexpr std::string_view kLogTarget = "runtime::discovery";
 
 struct FileMetrics : detail::DiscoveryMetrics {
   explicit FileMetrics(Metrics& metrics)
       : DiscoveryMetrics(metrics),
         stale_removed(metrics.counter("stator_runtime_discovery_stale_removed_total",
-                                      "records of dead owners removed")) {}
+                                      "records of dead owners removed")),
+        foreign_records(metrics.counter("stator_runtime_discovery_foreign_records_total",
+                                        "records ignored because another user wrote them")) {}
   Counter stale_removed;
+  Counter foreign_records;
 };
 
 /// The folder is the truth. Notices of inotify say which files to look at again; every third of the
@@ -116,8 +120,9 @@ class FileDiscovery final : public Discovery, public detail::RecordKeeper {
   /// What a file held when last looked at; `record` is null until it has parsed once, `told` while
   /// the view lacks it.
   struct Cached {
-    uint64_t inode = 0;  // of the file that was read
-    uint64_t scan = 0;   // that found it last
+    uint64_t inode = 0;    // of the file that was read
+    uint64_t scan = 0;     // that found it last
+    bool foreign = false;  // another user's, and the log says so
     std::string content;
     std::shared_ptr<const InstanceRecord> record;
     std::shared_ptr<const InstanceRecord> told;
@@ -134,6 +139,8 @@ class FileDiscovery final : public Discovery, public detail::RecordKeeper {
   void look_at(const RecordFolder::File& file, Contents contents,
                std::vector<InstanceChange>& changes) STATOR_REQUIRES(mutex_);
   void load(const RecordFolder::File& file, Cached& cached) STATOR_REQUIRES(mutex_);
+  void ignore(const RecordFolder::File& file, Cached& cached, std::vector<InstanceChange>& changes)
+      STATOR_REQUIRES(mutex_);
   void tell(Cached& cached, std::shared_ptr<const InstanceRecord> record,
             std::vector<InstanceChange>& changes) STATOR_REQUIRES(mutex_);
   void publish(std::vector<InstanceChange> changes) STATOR_REQUIRES(mutex_);
@@ -308,12 +315,30 @@ void FileDiscovery::look_at(const RecordFolder::File& file, Contents contents,
                             std::vector<InstanceChange>& changes) {
   Cached& cached = cached_[file.name];
   cached.scan = scan_;
+  if (!folder_.trusts(file)) {
+    ignore(file, cached, changes);
+    return;
+  }
+  cached.foreign = false;
   if (contents == Contents::kAll || cached.inode != file.inode) {
     load(file, cached);
   }
   const detail::LeaseTable::Times times{clock_.now(), clock_.wall_now()};
   const bool live = leases_.observe(file.name, file.modified, times) || owned_.contains(file.name);
   tell(cached, live ? cached.record : nullptr, changes);
+}
+
+void FileDiscovery::ignore(const RecordFolder::File& file, Cached& cached,
+                           std::vector<InstanceChange>& changes) {
+  if (!std::exchange(cached.foreign, true)) {
+    metrics_.foreign_records.add();
+    log::warn(kLogTarget,
+              "a discovery record of another user is ignored: run all processes that share the "
+              "folder as one user",
+              {{"uid", file.owner}, {"file", (options_.root / kFolder / file.name).string()}});
+  }
+  leases_.forget(file.name);
+  tell(cached, nullptr, changes);
 }
 
 void FileDiscovery::tell(Cached& cached, std::shared_ptr<const InstanceRecord> record,
@@ -357,7 +382,7 @@ void FileDiscovery::load(const RecordFolder::File& file, Cached& cached) {
 
 Result<std::unique_ptr<Discovery>> open_file_discovery(FileDiscoveryOptions options,
                                                        const Clock& clock, Metrics& metrics) {
-  STATOR_TRY(RecordFolder folder, RecordFolder::open(options.root / "instances"));
+  STATOR_TRY(RecordFolder folder, RecordFolder::open(options.root, std::string(kFolder)));
   const int stop_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (stop_fd < 0) {
     return Error(Code::kIo, "file discovery: no descriptor left, raise the limit on open files");

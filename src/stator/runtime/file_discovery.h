@@ -13,8 +13,8 @@
 namespace stator::runtime {
 
 struct FileDiscoveryOptions {
-  /// Shared by all processes of a deployment on this host; made if absent. Records are files below
-  /// `root`/instances.
+  /// Shared by all processes of a deployment on this host; made if absent, for this user alone.
+  /// Records are files below `root`/instances.
   std::filesystem::path root;
   /// A record whose owner has not touched it for this long is stale and is removed by whoever
   /// notices. Owners touch every third of it.
@@ -28,7 +28,11 @@ struct FileDiscoveryOptions {
 /// Staleness is judged by this process's monotonic clock: a file whose time has not moved for the
 /// TTL. So a stepped wall clock removes nobody. A file already old when first seen is not listed
 /// until it moves, so the records of a killed former life are not routed to. kIo names the folder
-/// when it cannot be made or watched. `clock` and `metrics` outlive the result.
+/// when it cannot be made or watched.
+///
+/// Whoever writes a record becomes a worker, so only this user and root may: a folder that is not
+/// theirs alone is refused (kInvalidArgument), a record of another user is ignored, logged and
+/// counted. `clock` and `metrics` outlive the result.
 Result<std::unique_ptr<Discovery>> open_file_discovery(FileDiscoveryOptions options,
                                                        const Clock& clock, Metrics& metrics);
 

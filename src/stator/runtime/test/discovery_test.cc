@@ -198,8 +198,17 @@ class FileDiscoveryTest : public testing::Test {
     return folder_.path() / "instances" /
            ("default%2Fbackend%2Fgenerate%2F" + to_string(record.key.worker));
   }
+  /// Whatever the umask is.
+  static void make_private(const std::filesystem::path& folder) {
+    std::filesystem::create_directories(folder);
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  }
+  std::string refusal(const std::filesystem::path& root) {
+    const auto opened = open_file_discovery({root}, clock_, metrics_);
+    return opened.has_value() ? "" : opened.error().to_string();
+  }
   void write_file(const std::filesystem::path& path, const std::string& content) {
-    std::filesystem::create_directories(path.parent_path());
+    make_private(path.parent_path());
     std::ofstream(path) << content;
   }
   /// Of an owner that is gone. However late it is seen, it counts as fresh then.
@@ -208,7 +217,7 @@ class FileDiscoveryTest : public testing::Test {
     write_file(draft, to_json(record));
     const timespec late[2] = {{.tv_sec = 4'000'000'000}, {.tv_sec = 4'000'000'000}};
     ASSERT_EQ(::utimensat(AT_FDCWD, draft.c_str(), late, 0), 0);
-    std::filesystem::create_directories(file_of(record).parent_path());
+    make_private(file_of(record).parent_path());
     std::filesystem::rename(draft, file_of(record));
   }
   double count(std::string_view name) const {
@@ -296,6 +305,108 @@ TEST_F(FileDiscoveryTest, AnOwnRecordDeletedByHandComesBack) {
   ASSERT_TRUE(recorder_.wait_for("removed 1.1 ready"));
   EXPECT_TRUE(recorder_.wait_for("added 1.1 ready", 2));
   EXPECT_GE(count("stator_runtime_discovery_leases_lost_total"), 1);
+}
+
+TEST_F(FileDiscoveryTest, MakesItsFoldersForThisUserAlone) {
+  const auto discovery =
+      open_file_discovery({folder_.path() / "new" / "shared/"}, clock_, metrics_);
+
+  ASSERT_TRUE(discovery.has_value()) << discovery.error().message();
+  for (const char* name : {"new/shared", "new/shared/instances"}) {
+    struct stat info{};
+    ASSERT_EQ(::stat((folder_.path() / name).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0700U) << name;
+  }
+}
+
+TEST_F(FileDiscoveryTest, RefusesAFolderThatOthersMayWriteTo) {
+  using std::filesystem::perms;
+  const std::filesystem::path root = folder_.path() / "shared";
+  make_private(root / "instances");
+  EXPECT_EQ(refusal(root), "");
+
+  for (const auto& [path, mode] : {std::pair(root, perms::owner_all | perms::group_write),
+                                   std::pair(root, perms::owner_all | perms::others_write),
+                                   std::pair(root / "instances", perms::all | perms::sticky_bit)}) {
+    std::filesystem::permissions(path, mode);
+    EXPECT_THAT(refusal(root), testing::AllOf(testing::HasSubstr("invalid_argument"),
+                                              testing::HasSubstr(path.string() + " belongs"),
+                                              testing::HasSubstr("chmod 0700")));
+    std::filesystem::permissions(path, perms::owner_all);
+  }
+  std::filesystem::permissions(root, perms::all | perms::sticky_bit);
+  EXPECT_EQ(refusal(root), "") << "a sticky folder (/tmp) may be the one above";
+}
+
+TEST_F(FileDiscoveryTest, RefusesALinkInPlaceOfAFolder) {
+  make_private(folder_.path() / "real" / "instances");
+  std::filesystem::create_symlink(folder_.path() / "real", folder_.path() / "link");
+  make_private(folder_.path() / "other");
+  std::filesystem::create_symlink(folder_.path() / "real" / "instances",
+                                  folder_.path() / "other" / "instances");
+
+  for (const char* name : {"link", "link/", "other"}) {
+    EXPECT_THAT(refusal(folder_.path() / name), testing::HasSubstr("no link")) << name;
+  }
+}
+
+/// With another user's files, which only root can make.
+class ForeignFilesTest : public FileDiscoveryTest {
+ protected:
+  static constexpr uid_t kOther = 65534;
+};
+
+TEST_F(ForeignFilesTest, AFolderOfAnotherUserIsRefusedWhateverItsMode) {
+  const std::filesystem::path root = folder_.path() / "shared";
+  make_private(root / "instances");
+  if (::chown(root.c_str(), kOther, kOther) != 0) {
+    // Not root: what this user cannot open is refused just as well.
+    std::filesystem::permissions(root, std::filesystem::perms::none);
+    EXPECT_NE(refusal(root), "");
+    return;
+  }
+
+  EXPECT_THAT(refusal(root), testing::HasSubstr("belongs to uid 65534"));
+  ASSERT_EQ(::chown(root.c_str(), ::geteuid(), ::getegid()), 0);
+  ASSERT_EQ(::chown((root / "instances").c_str(), kOther, kOther), 0);
+  EXPECT_THAT(refusal(root), testing::HasSubstr("instances belongs to uid 65534"));
+}
+
+TEST_F(ForeignFilesTest, ARecordOfAnotherUserIsIgnoredAndNamedOnce) {
+  auto discovery = open(std::chrono::milliseconds(300));
+  const std::filesystem::path foreign = file_of(make_record(6));
+  testing::internal::CaptureStderr();
+  write_file(folder_.path() / "draft", to_json(make_record(6)));
+  const bool root = ::chown((folder_.path() / "draft").c_str(), kOther, kOther) == 0;
+  if (root) {
+    std::filesystem::rename(folder_.path() / "draft", foreign);
+  } else {
+    std::filesystem::create_symlink("/dev/null", foreign);  // no record of this user's either
+  }
+  auto registration = std::move(discovery->register_instance(make_record(5)).value());
+  // Several looks at the folder: this one comes and goes by its lease alone.
+  write_ownerless(make_record(9));
+  watch_ = discovery->watch({}, shards_.shard(0), recorder_);
+  ASSERT_TRUE(recorder_.wait_for("removed 9.1 ready"));
+
+  EXPECT_THAT(discovery->list({}), ElementsAre(make_record(5)));
+  EXPECT_TRUE(std::filesystem::exists(std::filesystem::symlink_status(foreign)));
+  const std::string log = testing::internal::GetCapturedStderr();
+  if (root) {
+    EXPECT_EQ(count("stator_runtime_discovery_foreign_records_total"), 1);
+    EXPECT_THAT(log, testing::HasSubstr("65534"));
+    EXPECT_EQ(log.find(foreign.filename().string()), log.rfind(foreign.filename().string()));
+  }
+}
+
+TEST_F(FileDiscoveryTest, ALinkOrAPipeInPlaceOfARecordIsIgnored) {
+  write_file(folder_.path() / "elsewhere", to_json(make_record(6)));
+  auto discovery = open();
+  std::filesystem::create_symlink(folder_.path() / "elsewhere", file_of(make_record(6)));
+  ASSERT_EQ(::mkfifo(file_of(make_record(7)).c_str(), 0600), 0);
+  auto registration = std::move(discovery->register_instance(make_record(5)).value());
+
+  EXPECT_THAT(discovery->list({}), ElementsAre(make_record(5)));
 }
 
 TEST_F(FileDiscoveryTest, NamesAFolderItCannotMake) {
