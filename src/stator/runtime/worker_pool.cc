@@ -133,6 +133,7 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
     Entry& entry = workers_.at(worker);
     entry.backoff.reset();
     entry.up = true;
+    entry.loss_logged = false;
     count(entry);
     if (options_.kv_events != nullptr && entry.follower == nullptr) {
       entry.follower =
@@ -145,8 +146,13 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
   void on_closed(WorkerId worker, Error error) override {
     const auto found = workers_.find(worker);
     Entry& entry = found->second;
-    log::info(kLogTarget, "worker lost",
-              {{"worker", entry.record.key.to_string()}, {"reason", error.message()}});
+    // Once per loss: attempts to reach it again fail every few seconds.
+    const bool news = entry.up || !entry.loss_logged;
+    (news ? log::info : log::debug)(kLogTarget, entry.up ? "worker lost" : "worker not reached",
+                                    {{"worker", entry.record.key.to_string()},
+                                     {"address", entry.record.address},
+                                     {"reason", error.message()}});
+    entry.loss_logged = true;
     park(std::move(entry.session));
     if (entry.up) {
       take_down(entry, std::move(error));
@@ -181,7 +187,8 @@ class WorkerPool::Impl final : public DiscoveryListener, public SessionEvents {
         : record(record_in), backoff(options.reconnect_min, options.reconnect_max) {}
     InstanceRecord record;
     bool listed = true;
-    bool up = false;  // added at the listener
+    bool up = false;           // added at the listener
+    bool loss_logged = false;  // since it was up last
     std::optional<Standing> counted;
     std::unique_ptr<WorkerSession> session;
     std::unique_ptr<EventFollower> follower;
