@@ -27,6 +27,9 @@ class Hub:
         self.sent_bytes: dict[str, int] = {}
         self.break_after: dict[str, int] = {}  # name → bytes after which its next answer breaks off, once
         self.wrong_checksum: set[str] = set()
+        self.commit = COMMIT
+        self.etags: dict[str, str] = {}  # name → what it claims instead of the checksum
+        self.listed: list[str] = []  # names beside those of the files
         self.status = 200
         self.tokens: list[str | None] = []
         hub = self
@@ -63,13 +66,13 @@ class Hub:
         if self.status != 200:
             self.respond(handler, self.status, b'{"error":"no"}')
         elif handler.path == f"/api/models/{NAME}/revision/main":
-            listing = {"sha": COMMIT, "siblings": [{"rfilename": name} for name in self.files]}
+            listing = {"sha": self.commit, "siblings": [{"rfilename": name} for name in (*self.listed, *self.files)]}
             self.respond(handler, 200, json.dumps(listing).encode())
         else:
             self.resolve(handler)
 
     def resolve(self, handler):
-        prefix = f"/{NAME}/resolve/{COMMIT}/"
+        prefix = f"/{NAME}/resolve/{self.commit}/"
         name = handler.path.removeprefix(prefix)
         if not handler.path.startswith(prefix) or name not in self.files:
             self.respond(handler, 404, b"")
@@ -79,6 +82,7 @@ class Hub:
         if byte_range := handler.headers.get("Range"):
             start, status = int(byte_range.removeprefix("bytes=").split("-")[0]), 206
         checksum = hashlib.sha256(b"other" if name in self.wrong_checksum else data).hexdigest()
+        checksum = self.etags.get(name, checksum)
         headers = {"ETag": f'"{checksum}"', "X-Linked-Etag": f'"{checksum}"', "X-Linked-Size": str(len(data)),
                    "Accept-Ranges": "bytes"}
         if status == 206:
@@ -187,6 +191,41 @@ class HubTest(unittest.TestCase):
         self.answer_of(self.serve("--hub-offline"))
         self.answer_of(self.serve(HF_HUB_OFFLINE="1"))
         self.assertEqual(len(self.hub.requests), requests)
+
+    def test_a_hostile_commit_touches_nothing(self):
+        victim = self.cache.parent / "victim"
+        victim.mkdir()
+        (victim / "config.json").write_text("mine")
+        for commit in ("../../../victim", "..", "", "5b1a6f3/../../../../victim", "/tmp", "main"):
+            with self.subTest(commit=commit):
+                self.hub.commit = commit
+                self.assert_refused(names=["commit"], status=1)
+                self.assertEqual((victim / "config.json").read_text(), "mine")
+                self.assertFalse((victim / "config.json").is_symlink())
+                self.assertEqual([p.name for p in victim.iterdir()], ["config.json"])
+
+    def test_what_a_hub_names_stays_in_its_folders(self):
+        self.hub.etags = {"config.json": "..", WEIGHTS: "../../escaped", "tokenizer.json": "an opaque etag"}
+        self.hub.listed = ["../outside.json", "..json", "sub/../../outside.json", "a\x00b.json", "a?b.json", "/outside.json"]
+        self.answer_of(self.serve())
+        root = self.cache / "models--stator--demo"
+        self.assertEqual(sorted(p.name for p in self.cache.iterdir()), [root.name])
+        self.assertEqual(sorted(p.name for p in root.iterdir()), ["blobs", "refs", "snapshots"])
+        for link in (root / "snapshots" / COMMIT).iterdir():
+            self.assertIn(link.name, self.hub.files)
+            self.assertEqual(link.resolve().parent, (root / "blobs").resolve())
+        asked = [path for _, path in self.hub.requests]
+        self.assertFalse([path for path in asked if "outside" in path], "names of no file are not asked for")
+
+    def test_a_token_goes_nowhere_in_clear(self):
+        # The name is not looked up: 127.* names that are no addresses belong to others.
+        for endpoint in ("http://127.0.0.1.example:1", "http://hub.example"):
+            with self.subTest(endpoint=endpoint):
+                self.assert_refused("--hub-endpoint", endpoint, names=["HF_TOKEN", "https://", endpoint], env={"HF_TOKEN": "hf_secret"})
+
+    def test_a_revision_is_no_path(self):
+        self.assert_refused("--hub-revision", "../../../victim", names=["hub.revision"])
+        self.assertEqual(self.hub.requests, [])
 
     def test_a_token_is_sent_and_never_logged(self):
         server = self.serve("--log", "trace", HF_TOKEN="hf_secret")

@@ -13,6 +13,7 @@
 
 #include "stator/core/log.h"
 #include "stator/net/http_client.h"
+#include "stator/net/loopback.h"
 #include "stator/weights/hub_cache.h"
 
 namespace stator::weights {
@@ -27,7 +28,7 @@ constexpr int kAttemptsMax = 5;  // of one file; each resumes where the last one
 class PartialFile {
  public:
   explicit PartialFile(const fs::path& path)
-      : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+      : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)) {
     if (descriptor_ >= 0) {
       ::flock(descriptor_, LOCK_EX);
     }
@@ -86,6 +87,11 @@ class Download {
                    config_.endpoint + " describes '" + name_ + "' in an unknown way");
     }
     commit_ = std::string(sha->as_string());
+    if (!is_commit(commit_)) {
+      return Error(Code::kCorrupt,
+                   fmt::format("{} describes '{}' with a commit that is none: nothing was written",
+                               config_.endpoint, name_));
+    }
     STATOR_CHECK(cache_.prepare(commit_));
     for (const json::value& sibling : siblings->as_array()) {
       const json::value* file =
@@ -151,9 +157,10 @@ class Download {
     if (etag.starts_with("W/")) {
       etag.erase(0, 2);
     }
-    if (etag.empty() || etag.find('/') != std::string::npos) {
-      return Error(Code::kCorrupt, file_url(file) + " has no usable ETag");
+    if (etag.empty()) {
+      return Error(Code::kCorrupt, file_url(file) + " has no ETag");
     }
+    etag = blob_name(etag);
     const auto bytes = response.header("x-linked-size");
     const std::string size(bytes ? *bytes : response.header("content-length").value_or("0"));
     return RemoteFile{file, std::move(etag), std::strtoull(size.c_str(), nullptr, 10)};
@@ -243,6 +250,18 @@ class Download {
   std::string commit_;
 };
 
+/// kInvalidArgument if asking the hub would show the token to whoever listens.
+Status check_token_stays_secret(const HubConfig& config) {
+  if (config.token.empty() || config.endpoint.starts_with("https://") ||
+      net::is_loopback_url(config.endpoint)) {
+    return {};
+  }
+  return Error(Code::kInvalidArgument,
+               fmt::format("hub.endpoint (HF_ENDPOINT) {} is not encrypted, and hub.token "
+                           "(HF_TOKEN) would be sent in clear: use https://, or unset the token",
+                           config.endpoint));
+}
+
 }  // namespace
 
 void describe(ConfigSchema& schema, HubConfig& config) {
@@ -277,6 +296,10 @@ Result<std::string> resolve_model(const std::string& model, const HubConfig& con
   if (config.cache_dir.empty()) {
     return Error(Code::kInvalidArgument, "hub.cache_dir is empty: set it, HF_HUB_CACHE or HOME");
   }
+  if (!is_revision(config.revision)) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("hub.revision: '{}' is no branch, tag or commit", config.revision));
+  }
   const HubCache cache(config.cache_dir, model);
   if (const auto snapshot = cache.find_snapshot(config.revision)) {
     return snapshot->string();
@@ -287,6 +310,7 @@ Result<std::string> resolve_model(const std::string& model, const HubConfig& con
         fmt::format("MODEL '{}' is not a folder, and not in the cache {} (hub.offline is on)",
                     model, config.cache_dir));
   }
+  STATOR_CHECK(check_token_stays_secret(config));
   STATOR_TRY(const fs::path snapshot, Download(config, model, cache, progress).run());
   return snapshot.string();
 }

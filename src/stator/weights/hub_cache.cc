@@ -17,12 +17,36 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kNameBytesMax = 96;
+constexpr size_t kPathPartBytesMax = 200;
 
 bool is_name_part(std::string_view part) {
   return !part.empty() && part.size() <= kNameBytesMax && part.front() != '.' &&
          std::ranges::all_of(part, [](unsigned char c) {
            return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
          });
+}
+
+/// What a hub may name a file or a branch's part, for us: plain in a URL as in a path.
+bool is_path_part(std::string_view part) {
+  return !part.empty() && part.size() <= kPathPartBytesMax && part.front() != '.' &&
+         std::ranges::all_of(part, [](unsigned char c) {
+           return std::isalnum(c) != 0 || std::string_view("-_.+=@").contains(static_cast<char>(c));
+         });
+}
+
+bool is_hex(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+std::string hex_digest(EVP_MD_CTX* context) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned length = 0;
+  EVP_DigestFinal_ex(context, digest.data(), &length);
+  std::string text;
+  for (unsigned i = 0; i < length; ++i) {
+    text += fmt::format("{:02x}", digest[i]);
+  }
+  return text;
 }
 
 std::string folder_name(std::string_view name) {
@@ -55,8 +79,34 @@ bool is_hub_name(std::string_view name) {
          is_name_part(name.substr(slash + 1));
 }
 
+bool is_commit(std::string_view text) {
+  return text.size() >= 7 && text.size() <= 64 && std::ranges::all_of(text, is_hex);
+}
+
+bool is_revision(std::string_view text) {
+  size_t parts = 0;
+  for (size_t at = 0; at <= text.size(); ++parts) {
+    const size_t slash = std::min(text.find('/', at), text.size());
+    if (!is_path_part(text.substr(at, slash - at))) {
+      return false;
+    }
+    at = slash + 1;
+  }
+  return parts > 0;
+}
+
+std::string blob_name(std::string_view etag) {
+  if (is_commit(etag)) {
+    return std::string(etag);
+  }
+  const std::unique_ptr<EVP_MD_CTX, DigestFree> context(EVP_MD_CTX_new());
+  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  EVP_DigestUpdate(context.get(), etag.data(), etag.size());
+  return "etag-" + hex_digest(context.get());
+}
+
 bool is_wanted_file(std::string_view name) {
-  if (name.find('/') != std::string_view::npos) {
+  if (!is_path_part(name)) {
     return false;  // alternative formats live in subfolders
   }
   return name.ends_with(".json") || name.ends_with(".safetensors") || name.ends_with(".jinja");
@@ -70,6 +120,9 @@ std::optional<fs::path> HubCache::find_snapshot(const std::string& revision) con
   std::ifstream ref(root_ / "refs" / revision);
   if (!(ref >> commit)) {
     commit = revision;  // a commit was asked for directly
+  }
+  if (!is_commit(commit)) {
+    return std::nullopt;  // no snapshot has such a name
   }
   const fs::path folder = snapshot(commit);
   std::error_code ignored;
@@ -102,10 +155,12 @@ Status HubCache::link(const std::string& commit, const std::string& file,
 }
 
 Status HubCache::write_ref(const std::string& revision, const std::string& commit) const {
-  std::ofstream ref(root_ / "refs" / revision, std::ios::trunc);
-  ref << commit;
-  if (!ref.flush()) {
-    return Error(Code::kIo, "cannot write " + (root_ / "refs" / revision).string());
+  const fs::path ref = root_ / "refs" / revision;
+  STATOR_CHECK(make_folder(ref.parent_path()));  // a branch may be called a/b
+  std::ofstream file(ref, std::ios::trunc);
+  file << commit;
+  if (!file.flush()) {
+    return Error(Code::kIo, "cannot write " + ref.string());
   }
   return {};
 }
@@ -131,14 +186,7 @@ Result<bool> verify_blob(const fs::path& file, std::string_view etag) {
   while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
     EVP_DigestUpdate(context.get(), buffer.data(), static_cast<size_t>(in.gcount()));
   }
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned length = 0;
-  EVP_DigestFinal_ex(context.get(), digest.data(), &length);
-  std::string text;
-  for (unsigned i = 0; i < length; ++i) {
-    text += fmt::format("{:02x}", digest[i]);
-  }
-  return text == etag;
+  return hex_digest(context.get()) == etag;
 }
 
 }  // namespace stator::weights

@@ -13,10 +13,20 @@ namespace stator::weights {
 /// "ORG/NAME" as the hub allows it; anything else is not a hub name.
 bool is_hub_name(std::string_view name);
 
+// What a hub answers becomes part of paths, so none of it is taken as it is.
+
+/// A commit as git writes it: 7 to 64 lower-case hex digits.
+bool is_commit(std::string_view text);
+/// A branch, tag or commit: parts between slashes, none of which is empty or begins with a dot.
+bool is_revision(std::string_view text);
+/// What the content with this ETag is called in the cache: a checksum itself, of anything else
+/// "etag-" and its SHA-256.
+std::string blob_name(std::string_view etag);
+
 /// One model in the Hugging Face cache layout:
 ///
 ///   <cache>/models--ORG--NAME/refs/main                 the commit "main" stood at
-///   <cache>/models--ORG--NAME/blobs/<etag>              contents, named by checksum
+///   <cache>/models--ORG--NAME/blobs/<blob_name>         contents, named by checksum
 ///   <cache>/models--ORG--NAME/snapshots/<commit>/<file> links to blobs
 class HubCache {
  public:
@@ -47,7 +57,7 @@ class HubCache {
 /// are git's SHA-1 of "blob <size>\0<content>"; other etags say nothing and pass.
 Result<bool> verify_blob(const std::filesystem::path& file, std::string_view etag);
 
-/// Whether the hub's file of that name is needed to serve the model.
+/// Whether the hub's file of that name is needed to serve the model, and its name is a plain one.
 bool is_wanted_file(std::string_view name);
 
 }  // namespace stator::weights

@@ -18,7 +18,7 @@ class HubCacheTest : public testing::Test {
 
   void put(const HubCache& cache, const std::string& file) {
     std::ofstream(cache.blob(file)) << "content of " << file;
-    ASSERT_TRUE(cache.link("abc", file, file).has_value());
+    ASSERT_TRUE(cache.link("abc1234", file, file).has_value());
   }
 
   fs::path dir_ =
@@ -41,20 +41,57 @@ TEST(HubFiles, OnlyWhatServingNeeds) {
   EXPECT_TRUE(is_wanted_file("chat_template.jinja"));
   EXPECT_FALSE(is_wanted_file("pytorch_model.bin"));
   EXPECT_FALSE(is_wanted_file("onnx/model.safetensors"));
+  for (const char* name : {"../config.json", "..json", ".hidden.json", "a\\b.json", "a?b.json",
+                           "a%2fb.json", "a\nb.json", "a b.json", ""}) {
+    EXPECT_FALSE(is_wanted_file(name)) << name;
+  }
+  EXPECT_FALSE(is_wanted_file(std::string(300, 'a') + ".json"));
+}
+
+TEST(HubCommit, IsHexAndNothingElse) {
+  EXPECT_TRUE(is_commit("5b1a6f3"));
+  EXPECT_TRUE(is_commit(std::string(64, 'a')));
+  for (const std::string& text :
+       {std::string(), std::string("abc123"), std::string(65, 'a'), std::string("5B1A6F3"),
+        std::string("../../../victim"), std::string("5b1a6f3/.."), std::string("5b1a6f3\0", 8)}) {
+    EXPECT_FALSE(is_commit(text)) << text;
+  }
+}
+
+TEST(HubRevision, IsABranchATagOrACommit) {
+  for (const char* text : {"main", "v1.0", "refs/pr/3", "feature/a_b"}) {
+    EXPECT_TRUE(is_revision(text)) << text;
+  }
+  for (const char* text :
+       {"", "..", "../main", "a/../b", "/main", "a//b", "main/", "a?b", ".git"}) {
+    EXPECT_FALSE(is_revision(text)) << text;
+  }
+}
+
+TEST(HubBlob, OnlyAChecksumIsANameByItself) {
+  const std::string sha1(40, 'a');
+  EXPECT_EQ(blob_name(sha1), sha1);
+  for (const char* etag : {"..", "../../x", "abc-123", "ABCDEF0", "x y"}) {
+    const std::string name = blob_name(etag);
+    EXPECT_EQ(name.size(), 5 + 64) << etag;
+    EXPECT_TRUE(name.starts_with("etag-")) << etag;
+    EXPECT_EQ(name.find_first_not_of("etag-0123456789bcdf"), std::string::npos) << name;
+  }
+  EXPECT_NE(blob_name(".."), blob_name("..."));
 }
 
 TEST_F(HubCacheTest, ASnapshotCountsOnceItsFilesAreThere) {
   const HubCache cache(dir_, "org/name");
-  ASSERT_TRUE(cache.prepare("abc").has_value());
-  ASSERT_TRUE(cache.write_ref("main", "abc").has_value());
+  ASSERT_TRUE(cache.prepare("abc1234").has_value());
+  ASSERT_TRUE(cache.write_ref("main", "abc1234").has_value());
   EXPECT_FALSE(cache.find_snapshot("main").has_value());
   put(cache, "config.json");
   put(cache, "tokenizer.json");
   EXPECT_FALSE(cache.find_snapshot("main").has_value());
   put(cache, "model.safetensors");
   ASSERT_TRUE(cache.find_snapshot("main").has_value());
-  EXPECT_EQ(cache.find_snapshot("main")->filename(), "abc");
-  EXPECT_TRUE(cache.find_snapshot("abc").has_value()) << "a commit names itself";
+  EXPECT_EQ(cache.find_snapshot("main")->filename(), "abc1234");
+  EXPECT_TRUE(cache.find_snapshot("abc1234").has_value()) << "a commit names itself";
   EXPECT_FALSE(cache.find_snapshot("dev").has_value());
   fs::remove(cache.blob("model.safetensors"));
   EXPECT_FALSE(cache.find_snapshot("main").has_value()) << "a dangling link is a missing file";
