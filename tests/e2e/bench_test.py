@@ -137,7 +137,7 @@ class AgainstAFake(BenchTest):
         self.assertEqual(done.returncode, 1)
         self.assertIn("--request-timeout", done.stderr)
 
-    def test_a_generator_that_was_held_up_does_not_publish(self):
+    def test_a_generator_that_was_held_up_fails_with_marked_figures(self):
         process = subprocess.Popen(
             bench_command(self.fake.url, "--rate", "50", "--arrivals", "constant", "--requests", "250", "--output-tokens", "2",
                           "--json", str(self.folder / "r.json")),
@@ -152,10 +152,12 @@ class AgainstAFake(BenchTest):
         out, err = process.communicate(timeout=300)
         self.assertGreater(stopped_at, 0)
         self.assertEqual(process.returncode, 1, out)
-        self.assertIn("not published", err)
+        self.assertIn("not valid", err)
         self.assertIn("late", err)
-        self.assertEqual(out, "")
-        self.assertFalse((self.folder / "r.json").exists())
+        self.assertIn("Time to First Token (ms)", out)
+        report = json.loads((self.folder / "r.json").read_text())
+        self.assertFalse(report["stator"]["valid"])
+        self.assertGreater(report["request_count"]["avg"], 100)
 
     def test_the_same_is_printed_and_marked_when_allowed(self):
         process = subprocess.Popen(
@@ -169,6 +171,18 @@ class AgainstAFake(BenchTest):
         report = json.loads(out)
         self.assertFalse(report["stator"]["valid"])
         self.assertTrue(report["stator"]["runs"][0]["client"]["is_bottleneck"])
+
+    def test_reports_hold_no_secret(self):
+        for header, shown in (("X-Api-Key: hunter2", "X-Api-Key: ***"), ("Authorization: Bearer hunter2", "Authorization: ***"),
+                              ("User-Agent: probe", "User-Agent: probe")):
+            files = [self.folder / f"report.{kind}" for kind in ("json", "csv", "html")]
+            flags = [part for path in files for part in (f"--{path.suffix[1:]}", str(path))]
+            done = self.run_bench(self.fake.url, "--requests", "1", "--output-tokens", "1", ALLOWED, "--header", header, "--api-key",
+                                  "hunter2", *flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for text in (done.stdout, done.stderr, *(path.read_text() for path in files)):
+                self.assertNotIn("hunter2", text)
+            self.assertIn(shown, files[0].read_text())
 
     def test_a_trace_is_replayed_with_its_times_lengths_and_prefixes(self):
         rows = [{"timestamp": 0, "input_length": 40, "output_length": 2, "hash_ids": [1, 2, 3]},

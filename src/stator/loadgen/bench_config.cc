@@ -20,7 +20,7 @@ void describe_server(ConfigSchema& schema, BenchConfig& c) {
   schema.choice("endpoint_type", c.endpoint_type, {"chat", "completions"}, "what to ask");
   schema.text("endpoint", c.endpoint, "path of the requests, default: that of the type");
   schema.secret("api_key", c.api_key, "sent as a bearer token");
-  schema.text("header", c.header, "one more header, 'Name: value'");
+  schema.text("header", c.header, "one more header, 'Name: value'; reports keep its name alone");
   schema.text("extra_body", c.extra_body, "JSON object of further fields of each request");
   schema.boolean("no_stream", c.no_stream, "ask for whole answers instead of streams");
   schema.boolean("no_usage", c.no_usage, "do not ask a stream for its token counts");
@@ -97,8 +97,9 @@ void describe_report(ConfigSchema& schema, BenchConfig& c) {
                  "end a run at so many requests (72 bytes each)");
   schema.integer("failures_max", c.failures_max, 0, INT64_MAX,
                  "end a run after so many failures in a row, 0 = never");
-  schema.boolean("allow_client_bound", c.allow_client_bound,
-                 "print figures although the generator was the bottleneck, marked as such");
+  schema.boolean(
+      "allow_client_bound", c.allow_client_bound,
+      "no failure although the generator was the bottleneck; the figures are marked as such");
   schema.text("json", c.json, "file for the report as JSON (AIPerf's names), - = standard output");
   schema.text("csv", c.csv, "file for the report as CSV");
   schema.text("html", c.html, "file for the report as a page with plots");

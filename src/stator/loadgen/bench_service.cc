@@ -5,6 +5,8 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "stator/loadgen/saturation.h"
 #include "stator/loadgen/target.h"
@@ -23,7 +25,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_header(const std:
   }
   const size_t colon = text.find(':');
   if (colon == std::string::npos || colon == 0) {
-    return Error(Code::kInvalidArgument, "--header takes 'Name: value', not '" + text + "'");
+    return Error(Code::kInvalidArgument, "--header takes 'Name: value', and this has no colon");
   }
   const size_t value = text.find_first_not_of(' ', colon + 1);
   headers.emplace_back(text.substr(0, colon), value == std::string::npos ? "" : text.substr(value));
@@ -189,6 +191,21 @@ class Bench {
   PromptText text_;
 };
 
+/// What a report says of --header. A value is a secret unless its name says that it is none.
+std::string shown_header(const std::string& header) {
+  static constexpr std::array<std::string_view, 7> kHarmless = {
+      "accept",       "accept-encoding", "accept-language", "cache-control",
+      "content-type", "user-agent",      "x-request-id"};
+  const size_t colon = header.find(':');
+  if (colon == std::string::npos) {
+    return header.empty() ? "" : "***";
+  }
+  std::string name = header.substr(0, colon);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::find(kHarmless, name) != kHarmless.end() ? header
+                                                               : header.substr(0, colon) + ": ***";
+}
+
 /// There are no figures: nothing was answered, or nothing after the warm-up.
 Error nothing_answered(const RunResult& run) {
   if (run.figures.errors.empty() && run.figures.warm_up_requests > 0) {
@@ -266,7 +283,7 @@ Result<Report> run_bench(const BenchConfig& config, const Clock& clock,
   Report report;
   BenchConfig shown = config;
   shown.model = bench.model();
-  shown.api_key = config.api_key.empty() ? "" : "***";
+  shown.header = shown_header(config.header);
   ConfigSchema schema;
   describe(schema, shown);
   for (const ConfigField& field : schema.fields()) {
