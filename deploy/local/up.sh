@@ -3,6 +3,10 @@
 # A small cluster on this machine: etcd, nats-server, two workers, a frontend. Ctrl-C ends it; with --detach, down.sh does.
 set -euo pipefail
 
+umask 077
+root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$root/deploy/local/run_folder.sh"
+
 usage() {
   cat <<'TEXT'
 usage: deploy/local/up.sh [options] [-- options for `stator frontend`]
@@ -12,15 +16,14 @@ usage: deploy/local/up.sh [options] [-- options for `stator frontend`]
   --port PORT           of the frontend, 0 = any free one (default 8000)
   --etcd-port PORT      (default 2379, peers one above; 0 = any free ones)
   --nats-port PORT      (default 4222; 0 = any free one)
-  --dir DIR             logs, data and process ids (default /tmp/stator-local)
+  --dir DIR             logs, data and process ids (default $XDG_RUNTIME_DIR/stator-local, else ~/.stator/stator-local)
   --stator BINARY       (default build/release/bin/stator)
   --detach              return when all is ready; deploy/local/down.sh ends it
 TEXT
 }
 
-root=$(cd "$(dirname "$0")/../.." && pwd)
 model=$root/models/demo engine=cpu workers=2 port=8000 etcd_port=2379 nats_port=4222
-dir=/tmp/stator-local stator=$root/build/release/bin/stator detach=
+dir=$default_folder stator=$root/build/release/bin/stator detach=
 frontend_options=()
 fail() { printf 'up: %s\n' "$*" >&2; exit 1; }
 say() { printf 'up: %s\n' "$*"; }
@@ -40,10 +43,14 @@ done
 nats_server=$(PATH=$PATH:/usr/sbin:/usr/local/sbin command -v nats-server) || fail "nats-server is missing: apt-get install nats-server"
 command -v etcd >/dev/null || fail "etcd is missing: apt-get install etcd-server"
 mkdir -p "$dir"
-if [ -s "$dir/pids" ] && xargs kill -0 <"$dir/pids" 2>/dev/null; then
-  fail "a cluster runs already in $dir; end it with deploy/local/down.sh --dir $dir"
+wrong=$(check_folder "$dir")
+[ -z "$wrong" ] || fail "$wrong"
+if [ -s "$dir/pids" ]; then
+  while read -r pid start; do
+    if still_runs "$pid" "$start"; then fail "a cluster runs already in $dir; end it with deploy/local/down.sh --dir $dir"; fi
+  done <"$dir/pids"
 fi
-rm -rf "$dir/etcd" "$dir"/*.log "$dir"/*.ready "$dir/url" && : >"$dir/pids"
+rm -rf "$dir/etcd" "$dir"/*.log "$dir"/*.ready "$dir/url" "$dir/pids" && : >"$dir/pids"
 
 free_port() {  # one that was free a moment ago
   local try
@@ -61,7 +68,7 @@ start() {  # NAME COMMAND…: logs go to NAME.log, what it announces to NAME.rea
   shift
   "$@" >"$dir/$name.ready" 2>"$dir/$name.log" </dev/null &
   last=$!
-  echo "$last" >>"$dir/pids"
+  echo "$last $(started_at "$last")" >>"$dir/pids"
   declare -g "pid_${name//-/_}=$last"
 }
 wait_for() {  # NAME SECONDS CONDITION…

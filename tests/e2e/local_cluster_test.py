@@ -30,7 +30,7 @@ class LocalCluster(unittest.TestCase):
         return subprocess.run([str(DOWN), "--dir", str(self.dir)], capture_output=True, text=True, timeout=300, check=True).stdout
 
     def pids(self) -> list[int]:
-        return [int(line) for line in (self.dir / "pids").read_text().split()]
+        return [int(line.split()[0]) for line in (self.dir / "pids").read_text().splitlines()]
 
     @staticmethod
     def running(pid: int) -> bool:
@@ -58,6 +58,39 @@ class LocalCluster(unittest.TestCase):
         self.down()
         self.assertFalse(any(self.running(pid) for pid in pids))
         self.assertIn("nothing runs", self.down())
+
+    def test_only_processes_that_up_started_are_ended(self):
+        bystander = subprocess.Popen(["sleep", "600"], preexec_fn=_die_with_parent)
+        self.addCleanup(bystander.wait)
+        self.addCleanup(bystander.kill)
+        # A process id that was used again, and a file of the form before.
+        (self.dir / "pids").write_text(f"{bystander.pid} 1\n{bystander.pid}\n")
+        self.down()
+        self.assertTrue(self.running(bystander.pid))
+
+    def test_a_folder_that_others_can_change_is_refused(self):
+        victim = self.dir / "victim"
+        victim.write_text("mine")
+        shared = self.dir / "shared"
+        shared.mkdir()
+        (shared / "pids").symlink_to(victim)
+        (self.dir / "link").symlink_to(self.dir)
+        for folder, mode in ((shared, 0o777), (shared, 0o770), (self.dir / "link", None)):
+            if mode:
+                shared.chmod(mode)
+            done = subprocess.run([*self.command(), "--dir", str(folder)], env=clean_environment(), stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=300)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(str(folder), done.stderr)
+            self.assertEqual(victim.read_text(), "mine")
+        done = subprocess.run([str(DOWN), "--dir", str(shared)], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 1, "what a stranger may have written ends nothing")
+        shared.chmod(0o700)
+        if os.geteuid() == 0:
+            os.chown(shared, 65534, 65534)
+            done = subprocess.run([*self.command(), "--dir", str(shared)], env=clean_environment(), stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=300)
+            self.assertIn("must belong to", done.stderr)
 
     def test_a_signal_ends_all_of_it(self):
         process = subprocess.Popen(self.command(), env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
