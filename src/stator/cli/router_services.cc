@@ -18,6 +18,7 @@
 #include "stator/core/log.h"
 #include "stator/net/http_client.h"
 #include "stator/net/http_server.h"
+#include "stator/net/loopback.h"
 #include "stator/net/shard.h"
 #include "stator/runtime/replica_hub.h"
 #include "stator/services/indexer_api.h"
@@ -148,7 +149,7 @@ Result<ServiceSettings> read_settings(const Invocation& invocation) {
   if (threads == 0 || block_size == 0) {
     return Error(Code::kInvalidArgument, "--threads and --block-size must be at least 1");
   }
-  settings.host = option(invocation, "--host", "0.0.0.0");
+  settings.host = option(invocation, "--host", "127.0.0.1");
   settings.port = static_cast<uint16_t>(port);
   settings.threads = static_cast<uint32_t>(threads);
   settings.block_size = static_cast<uint32_t>(block_size);
@@ -266,6 +267,12 @@ class RouterServiceProcess {
     constexpr std::array<std::string_view, 3> kRoles = {"indexer", "slots", "select"};
     const std::string_view role = kRoles[static_cast<size_t>(service_.service)];
     log::info(role, "ready", {{"host", service_.host}, {"port", port}});
+    if (!net::is_loopback_host(service_.host)) {
+      log::warn(role,
+                "this service asks nobody who they are: whoever reaches its port may register "
+                "workers and book on them; let only gateways and engines reach it",
+                {{"host", service_.host}});
+    }
     announce(settings_, role,
              fmt::format(R"("url":"http://127.0.0.1:{}","port":{},"replica_sync":"{}")", port, port,
                          hub_ == nullptr ? "" : "tcp://" + hub_->address()));

@@ -40,7 +40,12 @@ class EventFeeds {
   virtual Result<std::unique_ptr<EventFeed>> open(const FeedSpec& spec, Deliver deliver) = 0;
 };
 
-/// kInvalidArgument unless it looks like tcp://host:port, ipc://path or inproc://name.
+/// kInvalidArgument for a URL whose host is a link-local address, as clouds' metadata services
+/// have: whoever may register something must not make us talk to those. Names are not looked up.
+Status check_reachable(std::string_view url);
+
+/// kInvalidArgument unless it looks like tcp://host:port, ipc://path or inproc://name, and may be
+/// talked to.
 Status check_endpoint(std::string_view endpoint);
 
 }  // namespace stator::services

@@ -199,6 +199,7 @@ Result<PeerList::Added> PeerList::add(std::string url) {
     return Error(Code::kInvalidArgument,
                  fmt::format("a peer's address must begin with {}", fmt::join(schemes_, " or ")));
   }
+  STATOR_CHECK(check_reachable(url));
   const MutexLock lock(mutex_);
   if (std::ranges::find(urls_, url) != urls_.end()) {
     return Added::kBefore;

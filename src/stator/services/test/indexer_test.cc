@@ -156,6 +156,25 @@ TEST_F(IndexerTest, PeersAreAList) {
   EXPECT_EQ(post("/reopen_logs", "").status, 200);
 }
 
+TEST_F(IndexerTest, NobodyMakesUsTalkToAMetadataService) {
+  for (const char* url :
+       {"http://169.254.169.254/latest", "http://169.254.169.254", "https://u@0xA9FEA9FE:80/",
+        "http://[fe80::1]:80", "http://[fe80::1%25eth0]/"}) {
+    EXPECT_EQ(peers_.add(url).error().code(), Code::kInvalidArgument) << url;
+  }
+  for (const char* url : {"gopher://10.0.0.1", "file:///etc/passwd", "ftp://x"}) {
+    EXPECT_EQ(peers_.add(url).error().code(), Code::kInvalidArgument) << url;
+  }
+  for (const char* endpoint :
+       {"tcp://169.254.169.254:80", "tcp://2852039166:80", "tcp://[fe80::1]:80"}) {
+    EXPECT_FALSE(check_endpoint(endpoint)) << endpoint;
+  }
+  for (const char* endpoint :
+       {"tcp://10.0.0.7:5557", "tcp://[fd00::1]:5557", "tcp://engine-7:5557", "ipc:///run/x"}) {
+    EXPECT_TRUE(check_endpoint(endpoint)) << endpoint;
+  }
+}
+
 TEST_F(IndexerTest, BlocksHaveTokens) {
   const auto event = R"({"worker_id":1,"event":{"event_id":1,"data":"cleared"}})";
   const auto dump = fmt::format(R"({{"m:default":{{"block_size":0,"events":[{}]}}}})", event);
