@@ -55,6 +55,7 @@ class CliErrors(unittest.TestCase):
     def test_unknown_flags_commands_and_missing_arguments(self):
         self.assert_refused("serve", str(MODEL_DIR), "--no-such-flag", names=["--no-such-flag"])
         self.assert_refused("no-such-command", names=["no-such-command"])
+        self.assert_refused("srve", names=["srve", "did you mean 'serve'?"])
         self.assert_refused("serve", names=["MODEL"])
         self.assert_refused(names=["stator --help"])
 
@@ -193,6 +194,12 @@ class CliErrors(unittest.TestCase):
         self.edit_config(model, hidden_size=320)
         self.assert_model_refused(model, "shape")
 
+    def test_a_model_that_is_not_there_is_told_before_an_engine_is_waited_for(self):
+        for command in ("serve", "worker"):  # the engine would be waited for ten minutes
+            more = ["--port", "0"] if command == "serve" else ["--discovery", f"file:{self.folder}"]
+            self.assert_refused(command, "/nowhere/model", "--engine", "vllm", "--url", "http://127.0.0.1:1", *more,
+                                names=["/nowhere/model"])
+
     def test_impossible_sizes_in_the_config_are_refused(self):
         for fields in ({"num_attention_heads": 0}, {"num_hidden_layers": -1}, {"hidden_size": 1 << 40}, {"vocab_size": "many"}):
             with self.subTest(fields=fields):
@@ -209,6 +216,27 @@ class CliErrors(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("http://127.0.0.1:1", done.stderr)
             self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+    # Variables and secrets
+
+    def test_a_variable_that_is_no_setting_is_named_with_the_nearest(self):
+        done = self.run_stator("config", env={"STATOR_HTTP_PROT": "1", "STATOR_HTTP_HOST": "127.0.0.1"})
+        self.assertEqual(done.returncode, 0)
+        lines = [line for line in done.stderr.splitlines() if "STATOR_HTTP_PROT" in line]
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertIn("STATOR_HTTP_PORT", lines[0])
+        self.assertNotIn("STATOR_HTTP_HOST", done.stderr)
+
+    def test_secrets_are_not_printed(self):
+        done = self.run_stator("config", env={"STATOR_DISCOVERY_ETCD_PASSWORD": "hunter2", "STATOR_ENGINE_API_KEY": "hunter2",
+                                              "STATOR_SYSTEM_TOKEN": "hunter2", "HF_TOKEN": "hunter2",
+                                              "STATOR_EVENTS_CARRIER": "nats://me:hunter2@host:4222"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("hunter2", done.stdout + done.stderr)
+        self.assertIn("nats://***@host:4222", done.stdout)
+        refused = self.run_stator("frontend", "--discovery", "ftp://me:hunter2@host")
+        self.assertEqual(refused.returncode, 2)
+        self.assertNotIn("hunter2", refused.stderr)
 
     # What is right stays right
 

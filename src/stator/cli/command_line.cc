@@ -61,10 +61,20 @@ std::string_view value_of(const ConfigField& field) {
   return known == kNames.end() ? "TEXT" : known->second;
 }
 
+/// Of those that mean the same everywhere; others stand in their command's description.
+std::string help_of_positional(std::string_view positional) {
+  if (positional == "MODEL") {
+    return "the model: its folder (config.json, tokenizer and weights), a .gguf file, or ORG/NAME "
+           "in the Hugging Face cache or hub; with --url its tokenizer is enough, and without it "
+           "the one the engine loaded is taken";
+  }
+  return "";
+}
+
 void add_flags(CLI::App& app, const Command& command, const ConfigSchema& schema, Typed& typed) {
   if (!command.positional.empty()) {
-    // What it is stands in the command's description.
-    auto* option = app.add_option(std::string(command.positional), typed.positionals);
+    auto* option = app.add_option(std::string(command.positional), typed.positionals,
+                                  help_of_positional(command.positional));
     option->expected(command.positional_required ? 1 : 0, 1);
     option->option_text(command.positional_required ? "(required)" : "(optional)");
     if (command.positional_required) {
@@ -177,6 +187,56 @@ std::optional<std::string> find_unknown_flag(const CLI::App& command, Words word
   return std::nullopt;
 }
 
+/// Read by this program or its tests, and no setting; or what Kubernetes tells of a service of that
+/// name.
+bool is_variable_of_ours(std::string_view name) {
+  for (const std::string_view part : {"_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP"}) {
+    if (name.find(part) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return name == "STATOR_CONFIG" || name == "STATOR_BINARY" || name.starts_with("STATOR_TEST_");
+}
+
+/// ", did you mean 'serve'?", or nothing.
+std::string nearest_command(std::string_view typed) {
+  std::string_view nearest;
+  size_t distance = std::max<size_t>(2, typed.size() / 2);
+  for (const Command& command : commands()) {
+    if (const size_t d = edit_distance(typed, command.name); d < distance) {
+      distance = d;
+      nearest = command.name;
+    }
+  }
+  return nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest);
+}
+
+/// A variable that looks like a setting and is none has no effect: most often a typing error.
+void warn_of_unknown_variables() {
+  Settings defaults;
+  ConfigSchema schema;
+  describe(schema, defaults);
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    const auto known = [&](const ConfigField& field) { return field.env == name; };
+    if (!name.starts_with("STATOR_") || is_variable_of_ours(name) ||
+        std::ranges::any_of(schema.fields(), known)) {
+      continue;
+    }
+    std::string_view nearest;
+    size_t distance = name.size() / 3;
+    for (const ConfigField& field : schema.fields()) {
+      if (const size_t d = edit_distance(name, field.env); d < distance) {
+        distance = d;
+        nearest = field.env;
+      }
+    }
+    log::warn("config", "an environment variable has no effect: no setting has this name",
+              {{"variable", name}, {"did_you_mean", nearest}});
+  }
+}
+
 int run_command(const Command& command, const CLI::App& app, Typed& typed) {
   auto invocation = load(command, app, typed);
   if (!invocation) {
@@ -191,6 +251,9 @@ int run_command(const Command& command, const CLI::App& app, Typed& typed) {
                     "info, warn, error, off",
                     settings.log_filter));
     return kExitUsage;
+  }
+  if (!command.setting_prefixes.empty()) {
+    warn_of_unknown_variables();
   }
   const Status status = command.run(*invocation);
   if (status) {
@@ -226,7 +289,8 @@ int run_command_line(int argc, const char* const* argv) {
       static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
   const auto [command, words] = find_command(Words(argv, own_argc).subspan(own_argc > 0 ? 1 : 0));
   if (own_argc > 1 && argv[1][0] != '-' && (command == nullptr || command->name != argv[1])) {
-    print_error(fmt::format("unknown command '{}' (see `stator --help`)", argv[1]));
+    print_error(fmt::format("unknown command '{}'{} (see `stator --help`)", argv[1],
+                            nearest_command(argv[1])));
     return kExitUsage;
   }
   Typed typed;

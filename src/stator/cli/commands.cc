@@ -22,7 +22,7 @@ const std::vector<Command> kCommands = {
      .run = run_serve},
     {.name = "frontend",
      .summary = "HTTP front door and router; workers join through discovery",
-     .description = "  stator frontend --port 8000 --discovery file:/tmp/stator",
+     .description = "  stator frontend --port 8000 --discovery file:$HOME/.stator",
      .positional = "",
      .setting_prefixes = "http,frontend,router,discovery,events,rpc,hub,log,announce",
      .options = {},
@@ -33,11 +33,11 @@ const std::vector<Command> kCommands = {
          "MODEL is a folder with a Hugging Face checkpoint, or ORG/NAME.\n"
          "The engine is part of this process (cpu, sim) or a server beside it, unmodified; with\n"
          "several URLs, one worker for each.\n\n"
-         "  stator worker models/demo --engine cpu --discovery file:/tmp/stator\n"
+         "  stator worker models/demo --engine cpu --discovery file:$HOME/.stator\n"
          "  stator worker /models/qwen --engine vllm --url http://127.0.0.1:8000 "
-         "--discovery file:/tmp/stator\n"
+         "--discovery file:$HOME/.stator\n"
          "  stator worker /models/qwen --engine vllm --url http://127.0.0.1:8000 "
-         "--discovery file:/tmp/stator \\\n"
+         "--discovery file:$HOME/.stator \\\n"
          "    --launch -- vllm serve /models/qwen --port 8000",
      .positional = "MODEL",
      .setting_prefixes = "worker,engine,sim,sim_fault,discovery,events,rpc,system,hub,log,announce",
@@ -52,7 +52,7 @@ const std::vector<Command> kCommands = {
          "--select   chooses workers and books their load (port 8092)\n\n"
          "  stator router --indexer --workers 7=tcp://10.0.0.7:5557 --model-name m\n"
          "  stator router --select --router-index ttl\n"
-         "  stator router --select --discovery file:/tmp/stator   # and: stator frontend "
+         "  stator router --select --discovery file:$HOME/.stator   # and: stator frontend "
          "--router-url\n\n"
          "docs/reference/router_services.md lists the endpoints. There is no authentication.",
      .positional = "",
@@ -61,7 +61,7 @@ const std::vector<Command> kCommands = {
                  {"--indexer", "the index of KV blocks", true},
                  {"--slots", "the load of workers", true},
                  {"--select", "selection of workers", true},
-                 {"--host", "address to listen on [0.0.0.0]"},
+                 {"--host", "address to listen on [127.0.0.1]"},
                  {"--port", "port, 0 = any free one [8090, 8091, 8092]"},
                  {"--threads", "event loops [4]"},
                  {"--workers", "--indexer: engines to follow, ID[:RANK]=tcp://HOST:PORT,…"},
@@ -95,7 +95,7 @@ const std::vector<Command> kCommands = {
     {.name = "bench",
      .summary = "Measure an OpenAI-compatible server: latencies, throughput, goodput, saturation",
      .description =
-         "Refuses to report, with exit status 1, when the generator itself was the bottleneck.\n\n"
+         "Marks the figures and exits 1 when the generator itself was the bottleneck.\n\n"
          "  stator bench --url http://host:8000 --concurrency 16 --requests 500\n"
          "  stator bench --url http://host:8000 --rate 5 --duration 60s --warmup auto --html "
          "r.html\n"
@@ -115,10 +115,11 @@ const std::vector<Command> kCommands = {
                  {"--json", "print the receipt as JSON", true}},
      .run = run_explain},
     {.name = "doctor",
-     .summary = "Check this machine: cores, instruction sets, memory, limits, ports, libraries",
-     .description = "Exits 1 if something must be fixed.\n\n  stator doctor --port 8000",
+     .summary = "Check this machine: cores, memory, limits, ports, libraries, engine servers",
+     .description = "Exits 1 if something must be fixed.\n\n  stator doctor --port 8000\n"
+                    "  stator doctor --engine vllm --url http://10.0.0.7:8100",
      .positional = "",
-     .setting_prefixes = "http.port,http.host",
+     .setting_prefixes = "http.port,http.host,worker.engine,engine.url,engine.api_key",
      .options = {},
      .run = run_doctor},
     {.name = "parse",

@@ -7,7 +7,9 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include <curl/curl.h>
 #include <grpcpp/version_info.h>
+#include <nghttp2/nghttp2.h>
 #include <openssl/crypto.h>
 #include <boost/version.hpp>
 #include <string>
@@ -15,7 +17,11 @@
 #include <vector>
 
 #include "stator/cli/command.h"
+#include "stator/cli/engine_servers.h"
 #include "stator/cli/terminal.h"
+#include "stator/core/credentials.h"
+#include "stator/engine/adapters/dialect.h"
+#include "stator/engine/adapters/upkeep.h"
 #include "stator/engine/cpu/kernels.h"
 
 namespace stator::cli {
@@ -98,21 +104,53 @@ Check check_disk() {
 
 Check check_libraries() {
   return {Verdict::kOk, "libraries",
-          fmt::format("{}, Boost {}.{}, gRPC {}", OpenSSL_version(OPENSSL_VERSION_STRING),
+          fmt::format("OpenSSL {}, libcurl {}, nghttp2 {}, Boost {}.{}, gRPC {}",
+                      OpenSSL_version(OPENSSL_VERSION_STRING),
+                      curl_version_info(CURLVERSION_NOW)->version, nghttp2_version(0)->version_str,
                       BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, GRPC_CPP_VERSION_STRING),
           ""};
+}
+
+/// Whether the server at `url` answers as the engine that was named.
+Check check_engine(const WorkerSettings& worker, const std::string& url) {
+  Check check{Verdict::kFix, "engine", hide_credentials(url), ""};
+  if (!is_engine_server(worker.engine)) {
+    check.advice = "say what it is: --engine vllm, sglang, trtllm, llamacpp or openai";
+    return check;
+  }
+  const engine::adapters::AdapterConfig config{.kind = worker.engine,
+                                               .url = url,
+                                               .api_key = worker.server.api_key,
+                                               .upstream_model = worker.server.upstream_model};
+  auto facts = [&]() -> Result<engine::adapters::EngineFacts> {
+    STATOR_TRY(const std::string host, engine::adapters::host_of(url));
+    STATOR_TRY(const auto dialect, engine::adapters::make_dialect(worker.engine, {.host = host}));
+    return engine::adapters::ask_engine(config, *dialect);
+  }();
+  if (!facts) {
+    check.advice = hide_credentials(facts.error().message());
+    return check;
+  }
+  check.verdict = Verdict::kOk;
+  check.found += fmt::format(": {} {}, model {}, context {}", worker.engine, facts->version,
+                             facts->model, facts->max_model_len);
+  return check;
 }
 
 }  // namespace
 
 Status run_doctor(Invocation& invocation) {
-  const std::vector<Check> checks = {check_cores(),
-                                     check_isa(),
-                                     check_memory(),
-                                     check_files(),
-                                     check_port(invocation.settings.frontend),
-                                     check_disk(),
-                                     check_libraries()};
+  std::vector<Check> checks = {check_cores(),
+                               check_isa(),
+                               check_memory(),
+                               check_files(),
+                               check_port(invocation.settings.frontend),
+                               check_disk(),
+                               check_libraries()};
+  const WorkerSettings& worker = invocation.settings.worker;
+  for (const std::string& url : engine_urls(worker.server)) {
+    checks.push_back(check_engine(worker, url));
+  }
   size_t to_fix = 0;
   for (const Check& check : checks) {
     static constexpr const char* kMarks[] = {"ok  ", "note", "FIX "};

@@ -9,7 +9,9 @@
 #include <string_view>
 #include <utility>
 
+#include "stator/core/credentials.h"
 #include "stator/core/log.h"
+#include "stator/engine/adapters/check_tokenizer.h"
 #include "stator/engine/adapters/event_sources.h"
 #include "stator/engine/adapters/handoff.h"
 
@@ -75,6 +77,16 @@ class RankListener final : public events::EngineBatchListener {
 
 }  // namespace
 
+std::vector<std::string> engine_urls(const EngineServerSettings& server) {
+  std::vector<std::string> urls = split_list(server.url);
+  for (std::string& url : urls) {
+    while (url.ends_with('/')) {
+      url.pop_back();
+    }
+  }
+  return urls;
+}
+
 bool is_engine_server(const std::string& engine) {
   return std::ranges::find(kKinds, engine) != kKinds.end();
 }
@@ -123,6 +135,10 @@ AdapterConfig EngineServers::config_of(size_t index) const {
           .handoff_lease = server.handoff_lease};
 }
 
+std::string EngineServers::shown_url(size_t index) const {
+  return hide_credentials(servers_[index].url);
+}
+
 Result<EngineFacts> EngineServers::wait_for(size_t index, Signals& signals) const {
   const AdapterConfig config = config_of(index);
   STATOR_TRY(const auto dialect,
@@ -158,10 +174,7 @@ Result<std::unique_ptr<EngineServers>> EngineServers::connect(const Settings& se
                                                               Metrics& metrics) {
   auto out = std::unique_ptr<EngineServers>(new EngineServers(settings, clock, metrics));
   const EngineServerSettings& server = settings.worker.server;
-  for (std::string& url : split_list(server.url)) {
-    while (url.ends_with('/')) {
-      url.pop_back();
-    }
+  for (std::string& url : engine_urls(server)) {
     STATOR_TRY(std::string host, engine::adapters::host_of(url));
     out->servers_.push_back({.url = std::move(url), .host = std::move(host), .facts = {}});
   }
@@ -214,6 +227,16 @@ Result<std::unique_ptr<AdapterEngine>> EngineServers::make_engine(
   config.vocab_size = vocab_size;
   if (config.max_model_len == 0) {
     config.max_model_len = assets.architectural_context;
+  }
+  if (const Status same =
+          engine::adapters::check_tokenizer(config, servers_[index].facts, *assets.tokenizer);
+      !same) {
+    log::error(kLogTarget,
+               "MODEL is another model than the engine's: answers will be garbage; give the folder "
+               "or hub name that the engine loaded, or leave MODEL out",
+               {{"url", config.url},
+                {"engine_loaded", servers_[index].facts.model_root},
+                {"why", same.error().message()}});
   }
   STATOR_TRY(auto dialect,
              engine::adapters::make_dialect(config.kind, {.tokenizer = assets.tokenizer.get(),

@@ -19,6 +19,9 @@
 
 namespace stator::cli {
 
+/// The servers of engine.url, without slashes at their ends.
+std::vector<std::string> engine_urls(const EngineServerSettings& server);
+
 /// Whether `--engine` names a server that somebody else runs, rather than an engine of this binary.
 bool is_engine_server(const std::string& engine);
 
@@ -47,6 +50,8 @@ class EngineServers {
                                                         Clock& clock, Metrics& metrics);
 
   size_t count() const { return servers_.size(); }
+  /// For people: without a password.
+  std::string shown_url(size_t index) const;
   /// The model folder or hub name that the first server says it loaded; empty if it does not.
   const std::string& model_root() const { return servers_.front().facts.model_root; }
   const std::string& model_name() const { return servers_.front().facts.model; }

@@ -54,6 +54,7 @@ Status run_serve(Invocation& invocation) {
   Signals signals;
   // The port first: a taken one should be told before seconds of loading.
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));
+  STATOR_CHECK(check_model(model_of(invocation), settings));
   // Outlives everything that talks to it.
   STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));

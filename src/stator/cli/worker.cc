@@ -187,6 +187,7 @@ Status run_worker(Invocation& invocation) {
   add_process_metrics(metrics);
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
+  STATOR_CHECK(check_model(model_of(invocation), settings));
   // Outlives everything that talks to it.
   STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));

@@ -100,6 +100,14 @@ Result<std::string> resolve_model_dir(const std::string& model, const weights::H
   return dir;
 }
 
+Status check_model(const std::string& model, const Settings& settings) {
+  if (model.empty()) {
+    return {};
+  }
+  const auto dir = resolve_model_dir(model, settings.hub);
+  return dir ? Status() : Status(dir.error().clone());
+}
+
 WorkerHost::WorkerHost(const Settings& settings, Clock& clock, Metrics& metrics)
     : settings_(settings), clock_(clock), metrics_(metrics), random_(Random::from_entropy()) {}
 

@@ -86,6 +86,9 @@ void wait_and_report(Signals& signals, const Clock& clock, std::vector<WorkerHos
 
 /// Resolves MODEL to a folder, showing download progress on a terminal.
 Result<std::string> resolve_model_dir(const std::string& model, const weights::HubConfig& config);
+/// The same for a MODEL that may be left out, before anything is waited for: a typing error is told
+/// at once, not when an engine server has answered.
+Status check_model(const std::string& model, const Settings& settings);
 
 /// First and last id of the longest run of ordinary tokens: simulated output decodes to text
 /// instead of markers.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <algorithm>
+#include <array>
 #include <boost/url/parse.hpp>
 
 #include "stator/engine/adapters/upkeep.h"
@@ -17,6 +19,24 @@ Result<std::string> host_of(const std::string& url) {
   }
   return std::string(parsed->encoded_host());
 }
+
+namespace {
+
+/// What servers write into "owned_by" of their models, by the kind they are.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOwners = {
+    {{"vllm", "vllm"}, {"sglang", "sglang"}, {"llamacpp", "llamacpp"}, {"tensorrt_llm", "trtllm"}}};
+
+Status check_kind(const EngineFacts& facts, std::string_view kind, const std::string& url) {
+  const auto known = std::ranges::find(kOwners, facts.owner, &decltype(kOwners)::value_type::first);
+  if (kind == "openai" || known == kOwners.end() || known->second == kind) {
+    return {};  // a server of somebody else's may well speak like one of these
+  }
+  return Error(Code::kInvalidArgument,
+               fmt::format("{} is a server of engine '{}', not '{}': use --engine {}", url,
+                           known->second, kind, known->second));
+}
+
+}  // namespace
 
 Result<EngineFacts> ask_engine(const AdapterConfig& config, const Dialect& dialect) {
   EngineFacts facts;
@@ -41,6 +61,7 @@ Result<EngineFacts> ask_engine(const AdapterConfig& config, const Dialect& diale
                  fmt::format("{}{} answered {} instead of 200: is it a server of engine '{}'?",
                              config.url, path, answer.status, dialect.traits().kind));
   }
+  STATOR_CHECK(check_kind(facts, dialect.traits().kind, config.url));
   return facts;
 }
 

@@ -62,6 +62,7 @@ Status learn_models(std::string_view body, EngineFacts& facts) {
       found = true;
       facts.model = id;
       facts.model_root = text_or(model, "root", "");
+      facts.owner = text_or(model, "owned_by", "");
       facts.max_model_len =
           static_cast<uint32_t>(unsigned_or(model, "max_model_len", facts.max_model_len));
     }
