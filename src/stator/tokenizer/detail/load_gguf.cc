@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace stator::tokenizer {
@@ -151,6 +152,35 @@ PipelineResult load_byte_level(const GgufMetadata& metadata, std::vector<Piece> 
   return assemble_pipeline(std::move(parts));
 }
 
+/// Gemma 4: merges of characters, not of bytes, within lines; spaces are marks, and what the
+/// vocabulary lacks is spelled in bytes. Of texts that are there twice the later id counts.
+PipelineResult load_gemma4(const GgufMetadata& metadata, const std::vector<Piece>& pieces,
+                           uint64_t fingerprint) {
+  PipelineParts parts;
+  BpeSpec spec;
+  spec.byte_fallback = true;
+  spec.fuse_unk = true;
+  spec.ignore_merges = true;  // line breaks in a row are one token
+  std::map<std::string_view, TokenId> ids;
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    ids.insert_or_assign(pieces[id].text, static_cast<TokenId>(id));
+    if (pieces[id].type == Type::kUnknown) {
+      spec.unk_token = pieces[id].text;
+    }
+  }
+  spec.vocab.assign(ids.begin(), ids.end());
+  STATOR_CHECK(read_merges(metadata, spec));
+  parts.normalizer.steps.emplace_back(Normalizer::ReplaceText{" ", std::string(kSpaceMark)});
+  STATOR_TRY(Regex lines, Regex::compile(R"([^\n]+|[\n]+)"));
+  parts.pre_tokenizer.steps.emplace_back(PreTokenizer::Split{std::move(lines)});
+  parts.decoder.steps = {Decoder::Replace{std::string(kSpaceMark), " "}, Decoder::ByteFallback{}};
+  STATOR_TRY(parts.post_processor, read_bos_and_eos(metadata, pieces.size(), true, false));
+  add_special_pieces(pieces, parts);
+  parts.model = std::move(spec);
+  parts.fingerprint = fingerprint;
+  return assemble_pipeline(std::move(parts));
+}
+
 PipelineResult load_sentencepiece_kind(const GgufMetadata& metadata, std::vector<Piece> pieces,
                                        bool is_bpe, uint64_t fingerprint) {
   SentencePieceVocabulary vocabulary;
@@ -252,6 +282,9 @@ PipelineResult load_gguf(std::string_view file) {
   }
   if (*kind == "llama" || *kind == "t5") {
     return load_sentencepiece_kind(metadata, std::move(pieces), *kind == "llama", fingerprint);
+  }
+  if (*kind == "gemma4") {
+    return load_gemma4(metadata, pieces, fingerprint);
   }
   if (*kind == "bert") {
     return load_word_piece(metadata, pieces, fingerprint);

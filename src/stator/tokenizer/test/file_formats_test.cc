@@ -252,6 +252,35 @@ TEST(GgufFile, SentencePieceAddsNoSpaceIfTheFileSaysSo) {
   EXPECT_THAT(ids_of(*tokenizer, "aa a"), ElementsAre(264, 263));
 }
 
+TEST(GgufFile, Gemma4MergesCharactersWithinLines) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+  std::vector<int32_t> types = {2, 3, 3};
+  for (int byte = 0; byte < 256; ++byte) {
+    tokens.push_back(fmt::format("<0x{:02X}>", byte));
+    types.push_back(6);
+  }
+  for (const std::string_view text :
+       {"a", "b", "\u2581", "\n", "\n\n", "ab", "\u2581a", "#", "#"}) {
+    tokens.emplace_back(text);
+    types.push_back(1);
+  }
+  GgufWriter writer;
+  writer.text("tokenizer.ggml.model", "gemma4")
+      .texts("tokenizer.ggml.tokens", tokens)
+      .ints("tokenizer.ggml.token_type", types)
+      .texts("tokenizer.ggml.merges", {"a b", "\u2581 a"})
+      .number("tokenizer.ggml.bos_token_id", 1);
+  const auto tokenizer = load(writer.bytes());
+
+  // a=259 b=260 ▁=261 \n=262 \n\n=263 ab=264 ▁a=265 #=267, the later one
+  EXPECT_THAT(ids_of(*tokenizer, "ab a"), ElementsAre(264, 265));
+  EXPECT_THAT(ids_of(*tokenizer, "a\n\nb\n"), ElementsAre(259, 263, 260, 262));
+  EXPECT_THAT(ids_of(*tokenizer, "#é"), ElementsAre(267, 3 + 0xC3, 3 + 0xA9));
+  EXPECT_THAT(ids_of(*tokenizer, "a", {.add_special = AddSpecial::kYes}), ElementsAre(1, 259));
+  EXPECT_THAT(ids_of(*tokenizer, "a</s>b"), ElementsAre(259, 2, 260));
+  EXPECT_EQ(tokenizer->decode(ids_of(*tokenizer, "a  aé\n\n"), SkipSpecial::kNo), "a  aé\n\n");
+}
+
 TEST(GgufFile, UnigramTakesTheBestTotal) {
   const auto tokenizer = load(sentencepiece_gguf("t5").bytes());
 
