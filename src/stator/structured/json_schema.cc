@@ -82,6 +82,7 @@ class SchemaReader {
   }
 
   bool read_keyword(const SchemaKeyword& keyword, JsonIndex schema, JsonIndex value);
+  bool takes_every_key(JsonIndex schema) const;
   bool read_type(JsonIndex value);
   bool read_schema_at(JsonIndex value, bool may_be_false);
   bool read_members(const SchemaKeyword& keyword, JsonIndex value);
@@ -161,10 +162,33 @@ bool SchemaReader::read_keyword(const SchemaKeyword& keyword, JsonIndex schema, 
         return true;
       }
       break;
+    case SchemaRule::kNamesOfMembers:
+      if (takes_every_key(value)) {
+        return true;
+      }
+      break;
     case SchemaRule::kRefused:
       break;
   }
   return fail(value, fmt::format("{} is not supported: {}", keyword.name, keyword.advice));
+}
+
+/// `true`, or nothing but that keys are strings: what zod's z.record writes.
+bool SchemaReader::takes_every_key(JsonIndex schema) const {
+  const JsonNode& node = tree_[schema];
+  if (node.type == JsonType::kBool) {
+    return node.boolean;
+  }
+  if (node.type != JsonType::kObject) {
+    return false;
+  }
+  for (const JsonIndex value : tree_.children(schema)) {
+    const JsonNode& member = tree_[value];
+    if (member.key != "type" || member.type != JsonType::kString || member.text != "string") {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool SchemaReader::read_type(JsonIndex value) {

@@ -59,7 +59,7 @@ constexpr auto kKeywords = std::to_array<SchemaKeyword>({
     {"prefixItems", kList, kArray},
     {"properties", kMembers, kObject},
     {"propertyNames",
-     kRefused,
+     kNamesOfMembers,
      kNone,
      {},
      "use patternProperties with additionalProperties: false"},

@@ -28,6 +28,7 @@ enum class SchemaRule : uint8_t {
   kReference,
   kRefusedIfTrue,      ///< `false` says nothing
   kRefusedUnlessTrue,  ///< `true` says nothing
+  kNamesOfMembers,     ///< schema of keys: says nothing if every key fits
   kRefused,
 };
 
