@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "stator/parsers/detail/body.h"
 #include "stator/parsers/detail/coerce.h"
@@ -21,8 +22,9 @@
 // Spec keys. Markers: section_begin, section_end, call_begin and call_end (around one invoke; may
 // be absent), invoke_begin and parameter_begin (up to the attributes), tag_end (behind them),
 // invoke_end, parameter_end. Words: call_name, parameter_name (attributes), text_if
-// (attribute=value of a text; with another value it is JSON, without the attribute the tool's
-// schema decides). Flags: escaped_attributes (they have the entities of XML).
+// (attribute=value of a text; with another value it is JSON; without the attribute, or where its
+// type cannot be what it says, the tool's schema decides). Flags: escaped_attributes (they have the
+// entities of XML).
 //
 // Text values are written as they arrive. An invoke may also hold one bare JSON object.
 
@@ -107,6 +109,7 @@ class InvokeBody final : public Body {
     kInvoke,     // between parameters
     kJson,       // in a bare object of arguments
     kTag,        // in the attributes of a parameter
+    kWrapper,    // before the value of a parameter that may hold all arguments
     kText,       // in a text value, which is written as it arrives
     kValue,      // in a value that is held to its end
   };
@@ -119,6 +122,8 @@ class InvokeBody final : public Body {
   Go invoke(Window& in, CallWriter& out);
   Go json(Window& in, CallWriter& out);
   Go parameter_tag(Window& in, CallWriter& out);
+  Go wrapper(Window& in, CallWriter& out);
+  Go begin_parameter(CallWriter& out);
   Go text(Window& in, CallWriter& out);
   Go value(Window& in, CallWriter& out);
   Go value_ended(const MarkerSet::Hit& hit, Window& in, CallWriter& out);
@@ -132,7 +137,9 @@ class InvokeBody final : public Body {
   bool in_section_ = false;  // an outer marker is open, so text is not the user's
   std::string name_;         // of the invoke
   std::string key_;          // of the parameter
+  bool is_text_value_ = false;
   bool is_json_value_ = false;
+  bool is_wrapped_ = false;  // the bare object stands in a parameter
   size_t parameters_ = 0;
   size_t scanned_bytes_ = 0;   // of the held value, without a marker
   bool in_header_ = false;     // between call_begin and its invoke stands the kind of call
@@ -166,6 +173,9 @@ Progress InvokeBody::step(Window& in, CallWriter& out) {
         break;
       case At::kTag:
         go = parameter_tag(in, out);
+        break;
+      case At::kWrapper:
+        go = wrapper(in, out);
         break;
       case At::kText:
         go = text(in, out);
@@ -329,7 +339,7 @@ InvokeBody::Go InvokeBody::doubtful(Window& in, CallWriter& out) {
 InvokeBody::Go InvokeBody::begin(CallWriter& out) {
   out.begin_call(name_);
   parameters_ = 0;
-  is_json_done_ = is_noisy_ = in_header_ = false;
+  is_json_done_ = is_noisy_ = in_header_ = is_wrapped_ = false;
   json_ = JsonStream();
   at_ = At::kInvoke;
   return Go::kOn;
@@ -374,7 +384,9 @@ InvokeBody::Go InvokeBody::invoke(Window& in, CallWriter& out) {
   }
   if (hit.role == kParameterEnd || hit.role == kOpen || hit.role == kCallOpen) {
     in.consume(hit.length_bytes);
-    out.recovered(Recovery::kStrayMarker);
+    if (hit.role != kParameterEnd || !std::exchange(is_wrapped_, false)) {
+      out.recovered(Recovery::kStrayMarker);
+    }
     return Go::kOn;
   }
   if (hit.role == kInvokeEnd) {
@@ -408,15 +420,44 @@ InvokeBody::Go InvokeBody::parameter_tag(Window& in, CallWriter& out) {
   const std::string_view tag = in.rest().substr(0, end.offset);
   key_ = read_attribute(tag, machine_.parameter_name);
   const std::string type = read_attribute(tag, machine_.type_name);
-  const bool is_text = !type.empty() && type == machine_.text_value;
-  is_json_value_ = !type.empty() && !is_text;
+  is_text_value_ = !type.empty() && type == machine_.text_value;
+  is_json_value_ = !type.empty() && !is_text_value_;
   in.consume(end.offset + end.length_bytes);
+  const ToolSchemas* schemas = out.options().schemas.get();
+  const ValueSchema* schema = schemas == nullptr ? nullptr : schemas->find_parameter(name_, key_);
+  if (schema != nullptr && !schema->kinds.empty()) {  // the tool knows better than the attribute
+    is_text_value_ = is_text_value_ && schema->allows(ValueKind::kString);
+  }
+  if (schema == nullptr && schemas != nullptr && schemas->contains(name_) && parameters_ == 0 &&
+      key_ == "arguments" && !is_text_value_) {
+    at_ = At::kWrapper;
+    return Go::kOn;
+  }
+  return begin_parameter(out);
+}
+
+/// All arguments as one object in a parameter that the tool does not have.
+InvokeBody::Go InvokeBody::wrapper(Window& in, CallWriter& out) {
+  const size_t space = leading_space(in.rest());
+  if (space == in.rest().size() && space <= kMaxHeldSpaceBytes) {
+    return Go::kMore;
+  }
+  if (in.rest().substr(space, 1) != "{") {
+    return begin_parameter(out);
+  }
+  out.recovered(Recovery::kRepairedArguments);
+  is_wrapped_ = true;
+  at_ = At::kJson;
+  return Go::kOn;
+}
+
+InvokeBody::Go InvokeBody::begin_parameter(CallWriter& out) {
   std::string& prefix = out.scratch();
   prefix += parameters_ == 0 ? '{' : ',';
   append_json_string(prefix, key_);
   prefix += ':';
   ++parameters_;
-  if (is_text) {
+  if (is_text_value_) {
     prefix += '"';
     at_ = At::kText;
   } else {
@@ -455,13 +496,16 @@ InvokeBody::Go InvokeBody::value(Window& in, CallWriter& out) {
   }
   const std::string_view text = in.rest().substr(0, hit.offset);
   std::string& json = out.scratch();
-  if (is_json_value_ && is_json(text)) {
+  const auto& schemas = out.options().schemas;
+  const ValueSchema* schema = schemas == nullptr ? nullptr : schemas->find_parameter(name_, key_);
+  const bool is_text = schema != nullptr && schema->kinds.size() == 1 &&
+                       schema->allows(ValueKind::kString) && !trim(text).starts_with('"');
+  if (is_json_value_ && !is_text && is_json(text)) {
     json = trim(text);
   } else if (is_json_value_) {
     append_json_string(json, text);
   } else {
-    const auto& schemas = out.options().schemas;
-    append_coerced(json, text, schemas == nullptr ? nullptr : schemas->find_parameter(name_, key_));
+    append_coerced(json, text, schema);
   }
   out.arguments(json);
   in.consume(hit.offset);
