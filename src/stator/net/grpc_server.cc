@@ -35,8 +35,18 @@ Result<std::string> resolve(const std::string& host, Shard& shard) {
 class Server final : public GrpcServer {
  public:
   Server(GrpcServerOptions options, Methods methods, Shard& shard, Metrics& metrics)
-      : context_{shard, std::move(options), std::move(methods), detail::GrpcServerMetrics(metrics),
-                 [this](GrpcServerConnection& connection) { forget(connection); }} {}
+      : context_{shard,
+                 std::move(options),
+                 std::move(methods),
+                 detail::GrpcServerMetrics(metrics),
+                 [this](GrpcServerConnection& connection) { forget(connection); },
+                 nullptr,
+                 {}} {
+    context_.budget = context_.options.message_budget;
+    if (context_.budget == nullptr) {
+      context_.budget = std::make_shared<MessageBudget>(GrpcServerOptions::kServerBytesMax);
+    }
+  }
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   ~Server() override { stop(Duration::zero()); }

@@ -16,6 +16,7 @@
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
 #include "stator/net/grpc_call.h"
+#include "stator/net/message_budget.h"
 
 namespace stator::net {
 
@@ -87,8 +88,21 @@ struct GrpcServerOptions {
   uint16_t port = 0;                               ///< 0: any free one
   std::shared_ptr<const ServerTls> tls = nullptr;  ///< null: plain
   size_t message_bytes_max = size_t{16} * 1024 * 1024;
-  uint32_t calls_max = 1024;      ///< per connection; further ones wait at the client
+  uint32_t calls_max = 128;       ///< per connection; further ones wait at the client
   size_t connections_max = 4096;  ///< a further one is closed at once
+  /// What is held of messages whose end has not come, and of those for calls that hold(). A call
+  /// that would exceed one of the bounds ends with RESOURCE_EXHAUSTED.
+  size_t unfinished_bytes_max = 2 * message_bytes_max;  ///< per connection
+  std::shared_ptr<MessageBudget> message_budget =
+      nullptr;  ///< of the process; null: kServerBytesMax for this server alone
+  static constexpr size_t kServerBytesMax = size_t{256} * 1024 * 1024;
+  /// A message that was begun must end within this time and twice this time, or its call ends.
+  Duration message_timeout = std::chrono::seconds(15);
+  /// A call whose first message does not come so soon ends.
+  Duration first_message_timeout = std::chrono::seconds(2);
+  /// Calls whose first message has not come. One more ends the oldest, so that many who say nothing
+  /// keep nobody out who speaks.
+  size_t silent_calls_max = 256;
   /// A client that has been silent for so long is asked for a sign of life …
   Duration keepalive_interval = std::chrono::seconds(5);
   /// … and given up when none comes for so long.

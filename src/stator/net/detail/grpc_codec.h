@@ -72,6 +72,10 @@ class GrpcMessageReader {
   std::optional<std::string_view> next(std::string_view& bytes);
   /// Set for good by a message that is compressed or longer than the bound.
   const std::optional<GrpcOutcome>& trouble() const { return trouble_; }
+  /// Of a message whose end has not come.
+  size_t unfinished_bytes() const { return handed_out_ ? 0 : incoming_.size(); }
+  /// Forgets the beginning of a message: nothing follows.
+  void drop() { std::string().swap(incoming_); }
 
  private:
   bool check(const char* prefix);

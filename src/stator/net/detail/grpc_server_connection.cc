@@ -50,6 +50,16 @@ class GrpcServerConnection::Call final : public GrpcServerCall {
   // The loop's.
   std::shared_ptr<GrpcCallHandler> handler;  // null: refused
   Timer deadline;
+  Timer first_message;
+  std::optional<SilentCalls::Key> silent;  // until its first message
+
+  /// It has said something, or is gone.
+  void no_longer_silent(SilentCalls& calls) {
+    if (silent) {
+      calls.remove(*std::exchange(silent, std::nullopt));
+    }
+    first_message.cancel();
+  }
 
  private:
   const std::shared_ptr<GrpcServerConnection> connection_;  // shared: calls outlive it in users
@@ -77,7 +87,9 @@ GrpcServerConnection::GrpcServerConnection(GrpcServerContext& context, FileDescr
       caller_{std::move(address), {}},
       transport_(std::move(transport)),
       streams_({.message_bytes_max = context.options.message_bytes_max,
-                .streams_max = context.options.calls_max}),
+                .streams_max = context.options.calls_max,
+                .unfinished_bytes_max = context.options.unfinished_bytes_max,
+                .budget = context.budget}),
       socket_(context.shard.io()) {
   ErrorCode ignored;
   // The protocol matters to asio's own socket calls only, of which we use none.
@@ -117,6 +129,7 @@ void GrpcServerConnection::read() {
       if (got.state == IoState::kDone) {
         drained = transport_->drained(buffer.size(), got.bytes);
         understood = streams_.receive({buffer.data(), got.bytes});
+        count_unfinished();
       }
     }
     switch (got.state) {
@@ -195,15 +208,22 @@ void GrpcServerConnection::attend() {
   }
   bool blocked = false;
   bool given_up = false;
+  bool unfinished = false;
   {
     const MutexLock lock(mutex_);
     blocked = blocked_;
+    unfinished = streams_.unfinished_bytes() > 0;
     given_up = output_.empty() && streams_.given_up();
   }
   if (given_up) {
     close();
-  } else if (blocked) {
+    return;
+  }
+  if (blocked) {
     wait_writable();
+  }
+  if (unfinished && !watching_messages_) {
+    watch_messages();
   }
 }
 
@@ -216,6 +236,7 @@ void GrpcServerConnection::deliver(GrpcArrival& arrival) {
     return;
   }
   const std::shared_ptr<Call> call = found->second;
+  call->no_longer_silent(context_.silent_calls);
   if (arrival.kind == GrpcArrival::Kind::kGone) {
     call->deadline.cancel();
     calls_.erase(found);
@@ -255,6 +276,62 @@ void GrpcServerConnection::begin_call(const GrpcArrival& arrival) {
     });
   }
   call->handler = method->second(call);
+  if (call->handler != nullptr) {
+    await_first_message(*call, arrival.stream);
+  }
+}
+
+void GrpcServerConnection::await_first_message(Call& call, int32_t stream) {
+  SilentCalls& silent = context_.silent_calls;
+  if (silent.size() >= context_.options.silent_calls_max) {
+    const SilentCalls::Call oldest = silent.oldest();
+    oldest.connection->calls_.at(oldest.stream)->no_longer_silent(silent);
+    oldest.connection->end_silent(oldest.stream, "too many calls without a message");
+  }
+  call.silent = silent.add({this, stream});
+  call.first_message = context_.shard.after(context_.options.first_message_timeout, [this, stream] {
+    const auto found = calls_.find(stream);
+    if (found != calls_.end()) {
+      found->second->no_longer_silent(context_.silent_calls);
+      end_silent(stream, "the call's first message did not come in time");
+    }
+  });
+}
+
+void GrpcServerConnection::end_silent(int32_t stream, std::string reason) {
+  context_.metrics.silent_calls.add();
+  const auto self = shared_from_this();
+  finish(stream, {kGrpcDeadlineExceeded, std::move(reason)});
+}
+
+/// Ends calls whose messages do not come to their end.
+void GrpcServerConnection::watch_messages() {
+  watching_messages_ = false;
+  {
+    const MutexLock lock(mutex_);
+    watching_messages_ = streams_.end_stale();
+    count_unfinished();
+  }
+  flush_now();
+  if (watching_messages_) {
+    message_watch_ =
+        context_.shard.after(context_.options.message_timeout, [this] { watch_messages(); });
+  }
+}
+
+void GrpcServerConnection::count_unfinished() {
+  if (shut_) {
+    return;
+  }
+  if (const size_t bytes = streams_.unfinished_bytes(); bytes != counted_bytes_) {
+    context_.metrics.unfinished_bytes.add(static_cast<double>(bytes) -
+                                          static_cast<double>(counted_bytes_));
+    counted_bytes_ = bytes;
+  }
+  if (const uint64_t calls = streams_.ended_calls(); calls != counted_calls_) {
+    context_.metrics.unfinished_calls.add(calls - counted_calls_);
+    counted_calls_ = calls;
+  }
 }
 
 // ---- writing
@@ -289,6 +366,7 @@ void GrpcServerConnection::hold(int32_t stream) {
 void GrpcServerConnection::go_on(int32_t stream) {
   const MutexLock lock(mutex_);
   streams_.go_on(stream);
+  count_unfinished();
   wake_loop_if_needed();
 }
 
@@ -418,9 +496,12 @@ void GrpcServerConnection::close() {
   }
   const auto self = shared_from_this();
   watchdog_.cancel();
+  message_watch_.cancel();
   {
     const MutexLock lock(mutex_);
     shut_ = true;
+    context_.metrics.unfinished_bytes.add(-static_cast<double>(counted_bytes_));
+    counted_bytes_ = 0;
     transport_->shutdown_write();
     ErrorCode ignored;
     socket_.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
@@ -428,6 +509,7 @@ void GrpcServerConnection::close() {
   const auto calls = std::exchange(calls_, {});
   for (const auto& [stream, call] : calls) {
     call->deadline.cancel();
+    call->no_longer_silent(context_.silent_calls);
     if (const auto handler = std::exchange(call->handler, nullptr)) {
       handler->on_gone();
     }

@@ -35,6 +35,14 @@ struct GrpcServerMetrics {
         silent_connections(metrics.counter("stator_grpc_silent_connections_total",
                                            "Connections closed because the client gave no sign of "
                                            "life.")),
+        silent_calls(metrics.counter("stator_grpc_silent_calls_total",
+                                     "Calls ended because their first message did not come in "
+                                     "time, or for newer ones while too many were silent.")),
+        unfinished_bytes(metrics.gauge("stator_grpc_unfinished_bytes",
+                                       "Held of gRPC messages whose end has not come.")),
+        unfinished_calls(metrics.counter("stator_grpc_unfinished_calls_total",
+                                         "Calls ended because too much was held of unfinished "
+                                         "messages, or because a message did not end in time.")),
         accept_backoffs(
             metrics.counter("stator_grpc_accept_backoff_total",
                             "Pauses in accepting after an error, such as too many open files.")) {}
@@ -42,7 +50,31 @@ struct GrpcServerMetrics {
   Counter refused_connections;
   Counter broken_connections;
   Counter silent_connections;
+  Counter silent_calls;
+  Gauge unfinished_bytes;
+  Counter unfinished_calls;
   Counter accept_backoffs;
+};
+
+/// Calls whose first message has not come, oldest first. On the loop.
+class SilentCalls {
+ public:
+  using Key = uint64_t;
+  struct Call {
+    GrpcServerConnection* connection = nullptr;  // removes its calls before it goes
+    int32_t stream = 0;
+  };
+  Key add(const Call& call) {
+    calls_.emplace(++last_, call);
+    return last_;
+  }
+  void remove(Key key) { calls_.erase(key); }
+  size_t size() const { return calls_.size(); }
+  const Call& oldest() const { return calls_.begin()->second; }
+
+ private:
+  std::map<Key, Call> calls_;
+  Key last_ = 0;
 };
 
 /// What the connections of a server share. Outlives them.
@@ -53,6 +85,8 @@ struct GrpcServerContext {
   const GrpcServerMetrics metrics;
   /// On the loop, last of all.
   std::function<void(GrpcServerConnection&)> on_closed;
+  std::shared_ptr<MessageBudget> budget;  // shared by connections, which may outlive the server
+  SilentCalls silent_calls;               // the loop's
 };
 
 /// A client's connection. The loop reads; whoever has something to say writes.
@@ -92,6 +126,9 @@ class GrpcServerConnection final : public std::enable_shared_from_this<GrpcServe
   void attend();
   void deliver(GrpcArrival& arrival);
   void begin_call(const GrpcArrival& arrival);
+  void await_first_message(Call& call, int32_t stream);
+  void end_silent(int32_t stream, std::string reason);
+  void watch_messages();
   void watch();
   void broken();
 
@@ -106,6 +143,7 @@ class GrpcServerConnection final : public std::enable_shared_from_this<GrpcServe
   void flush() STATOR_REQUIRES(mutex_);
   size_t waiting_bytes(int32_t stream) const STATOR_REQUIRES(mutex_);
   std::vector<int32_t> take_roomy() STATOR_REQUIRES(mutex_);
+  void count_unfinished() STATOR_REQUIRES(mutex_);
   bool loop_is_needed() const STATOR_REQUIRES(mutex_);
   void wake_loop_if_needed() STATOR_REQUIRES(mutex_);
 
@@ -120,11 +158,15 @@ class GrpcServerConnection final : public std::enable_shared_from_this<GrpcServe
   bool blocked_ STATOR_GUARDED_BY(mutex_) = false;           // the socket is full
   bool woken_ STATOR_GUARDED_BY(mutex_) = false;             // attend() is on its way
   bool shut_ STATOR_GUARDED_BY(mutex_) = false;              // C3
+  size_t counted_bytes_ STATOR_GUARDED_BY(mutex_) = 0;       // in the metrics, as the next
+  uint64_t counted_calls_ STATOR_GUARDED_BY(mutex_) = 0;
 
   // The loop's.
   boost::asio::ip::tcp::socket socket_;
   std::map<int32_t, std::shared_ptr<Call>> calls_;
   Timer watchdog_;
+  Timer message_watch_;
+  bool watching_messages_ = false;
   SilenceWatch silence_;
   bool read_waiting_ = false;
   bool write_waiting_ = false;

@@ -82,7 +82,10 @@ struct GrpcServerStreams::Callbacks {
   }
 };
 
-GrpcServerStreams::GrpcServerStreams(const Limits& limits) : limits_(limits) {
+GrpcServerStreams::GrpcServerStreams(const Limits& limits)
+    : limits_(limits),
+      share_(limits.budget != nullptr ? limits.budget : std::make_shared<MessageBudget>(SIZE_MAX),
+             limits.unfinished_bytes_max) {
   nghttp2_session_callbacks* raw_callbacks = nullptr;
   nghttp2_option* raw_option = nullptr;
   STATOR_ASSERT(
@@ -156,15 +159,16 @@ void GrpcServerStreams::take_data(int32_t id, std::string_view bytes) {
   // Nobody else's calls wait for a held one.
   nghttp2_session_consume_connection(session_.get(), bytes.size());
   Stream* const stream = find(id);
-  if (stream == nullptr) {
-    return;
+  if (stream == nullptr || !stream->called || stream->outcome) {
+    return;  // it has its answer, and its window stays as it is
   }
   if (stream->holding) {
     stream->held.append(bytes);
-    return;
+  } else {
+    nghttp2_session_consume_stream(session_.get(), id, bytes.size());
+    feed(id, *stream, bytes);
   }
-  nghttp2_session_consume_stream(session_.get(), id, bytes.size());
-  feed(id, *stream, bytes);
+  count_bytes(id, *stream);
 }
 
 void GrpcServerStreams::feed(int32_t id, Stream& stream, std::string_view bytes) {
@@ -172,11 +176,47 @@ void GrpcServerStreams::feed(int32_t id, Stream& stream, std::string_view bytes)
     return;  // it has its answer
   }
   while (const auto message = stream.incoming.next(bytes)) {
+    stream.stale = false;
     arrivals_.push_back({GrpcArrival::Kind::kMessage, id, std::string(*message), std::nullopt});
   }
   if (stream.incoming.trouble()) {
     finish(id, *stream.incoming.trouble());
   }
+}
+
+/// R4.
+void GrpcServerStreams::count_bytes(int32_t id, Stream& stream) {
+  size_t bytes = stream.incoming.unfinished_bytes() + stream.held.size();
+  if (bytes > 0 && !stream.outcome && !share_.resize(stream.counted_bytes, bytes)) {
+    ++ended_calls_;
+    finish(id, {kGrpcResourceExhausted, "too much of unfinished messages is held for clients"});
+  }
+  if (stream.outcome) {
+    stream.incoming.drop();
+    std::string().swap(stream.held);
+    bytes = 0;
+  }
+  if (bytes == 0) {
+    share_.resize(stream.counted_bytes, 0);
+  }
+  stream.counted_bytes = bytes;
+}
+
+bool GrpcServerStreams::end_stale() {
+  bool any = false;
+  for (auto& [id, stream] : streams_) {
+    if (stream.incoming.unfinished_bytes() == 0 || stream.holding || stream.outcome) {
+      continue;
+    }
+    if (std::exchange(stream.stale, true)) {
+      ++ended_calls_;
+      finish(id, {kGrpcDeadlineExceeded, "a message was begun and not ended in time"});
+      count_bytes(id, stream);
+    } else {
+      any = true;
+    }
+  }
+  return any;
 }
 
 void GrpcServerStreams::on_half_closed(int32_t id, Stream& stream) {
@@ -200,6 +240,7 @@ void GrpcServerStreams::go_on(int32_t stream) {
   const std::string held = std::exchange(found->held, {});
   nghttp2_session_consume_stream(session_.get(), stream, held.size());
   feed(stream, *found, held);
+  count_bytes(stream, *found);
   if (found->half_closed) {
     on_half_closed(stream, *found);
   }
@@ -284,6 +325,7 @@ void GrpcServerStreams::on_closed(int32_t id) {
   if (found->second.called) {
     arrivals_.push_back({GrpcArrival::Kind::kGone, id, {}, std::nullopt});
   }
+  share_.resize(found->second.counted_bytes, 0);
   streams_.erase(found);
 }
 

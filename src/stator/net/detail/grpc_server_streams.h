@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "stator/net/detail/grpc_codec.h"
 #include "stator/net/detail/output_buffer.h"
 #include "stator/net/grpc_call.h"
+#include "stator/net/message_budget.h"
 
 namespace stator::net::detail {
 
@@ -38,6 +40,8 @@ struct GrpcArrival {
 /// bounds
 ///     them.
 /// R3  An answer's status goes out after its messages, and nothing after the status.
+/// R4  What is held of unfinished messages and for held calls is counted in a share of the budget.
+///     A call that would exceed it ends with RESOURCE_EXHAUSTED, and what was held of it is freed.
 ///
 /// One thread at a time. Functions on a stream that is gone do nothing.
 class GrpcServerStreams {
@@ -45,8 +49,10 @@ class GrpcServerStreams {
   static constexpr int32_t kStreamWindowBytes = 1024 * 1024;
 
   struct Limits {
-    size_t message_bytes_max = 0;  ///< a longer one ends its call with RESOURCE_EXHAUSTED
-    uint32_t streams_max = 0;      ///< calls at once; further ones wait at the client
+    size_t message_bytes_max = 0;            ///< a longer one ends its call with RESOURCE_EXHAUSTED
+    uint32_t streams_max = 0;                ///< calls at once; further ones wait at the client
+    size_t unfinished_bytes_max = SIZE_MAX;  ///< R4, of this connection
+    std::shared_ptr<MessageBudget> budget = nullptr;  ///< R4, shared by connections; null: none
   };
   explicit GrpcServerStreams(const Limits& limits);
   GrpcServerStreams(const GrpcServerStreams&) = delete;
@@ -62,6 +68,12 @@ class GrpcServerStreams {
   void send(int32_t stream, std::string_view message);
   /// Queues the call's status. Later send() and finish() do nothing.
   void finish(int32_t stream, const GrpcOutcome& outcome);
+  /// Ends calls whose message was unfinished when this was called last, and still is. False if no
+  /// message is unfinished.
+  bool end_stale();
+  /// R4: bytes held now, and calls ended for it or by end_stale().
+  size_t unfinished_bytes() const { return share_.held_bytes(); }
+  uint64_t ended_calls() const { return ended_calls_; }
   /// Bytes of messages that have not been handed out.
   size_t unsent_bytes(int32_t stream) const;
   /// No messages of this call arrive until go_on(); after that those that have come meanwhile do.
@@ -83,6 +95,8 @@ class GrpcServerStreams {
     std::optional<Duration> timeout;
     GrpcMessageReader incoming;
     std::string held;
+    size_t counted_bytes = 0;  // in share_
+    bool stale = false;        // its message was unfinished at the last look
     bool holding = false;
     bool called = false;       // kCall has arrived, so kGone will
     bool half_closed = false;  // by the client
@@ -99,6 +113,7 @@ class GrpcServerStreams {
   void on_head(int32_t id, Stream& stream);
   void take_data(int32_t id, std::string_view bytes);
   void feed(int32_t id, Stream& stream, std::string_view bytes);
+  void count_bytes(int32_t id, Stream& stream);
   void on_half_closed(int32_t id, Stream& stream);
   void on_sent_status(int32_t id);
   void on_closed(int32_t id);
@@ -107,6 +122,8 @@ class GrpcServerStreams {
   ssize_t read_answer(int32_t id, uint8_t* to, size_t size, uint32_t* flags);
 
   const Limits limits_;
+  MessageBudget::Share share_;
+  uint64_t ended_calls_ = 0;
   Http2Session session_;
   std::map<int32_t, Stream> streams_;
   std::vector<GrpcArrival> arrivals_;

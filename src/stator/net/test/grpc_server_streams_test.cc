@@ -297,6 +297,70 @@ TEST(GrpcServerStreams, HearsTheEndOfWhatAClientHasToSayAndHowLongItWaits) {
   EXPECT_THAT(words(server.take_arrivals()), ElementsAre("gone"));
 }
 
+/// The beginning of a message of 80 bytes.
+std::string begun(size_t bytes) {
+  return std::string("\0\0\0\0\x50", 5) + std::string(bytes, 'b');
+}
+
+TEST(GrpcServerStreams, UnfinishedMessagesBeyondTheBudgetEndTheirCall) {
+  const auto budget = std::make_shared<MessageBudget>(1000);
+  {
+    GrpcServerStreams server({.message_bytes_max = 100,
+                              .streams_max = 4,
+                              .unfinished_bytes_max = 120,
+                              .budget = budget});
+    BareClient client;
+    client.ask("/p", begun(70), "application/grpc");
+    client.tell(server);
+    EXPECT_EQ(server.unfinished_bytes(), 75U);
+    const int32_t second = client.ask("/p", begun(60), "application/grpc");
+    client.tell(server);
+    client.hear(server);
+
+    EXPECT_EQ(client.headers[second]["grpc-status"], "8");
+    EXPECT_EQ(server.unfinished_bytes(), 75U);
+    EXPECT_EQ(server.ended_calls(), 1U);
+    EXPECT_EQ(budget->held_bytes(), 75U);
+  }
+  EXPECT_EQ(budget->held_bytes(), 0U);
+}
+
+TEST(GrpcServerStreams, AWholeMessageGivesItsBytesBack) {
+  GrpcServerStreams server({.message_bytes_max = 100, .streams_max = 4});
+  BareClient client;
+  client.ask("/p", begun(80) + begun(10), "application/grpc");
+
+  EXPECT_THAT(words(client.tell(server)),
+              ElementsAre("call /p", "message " + std::string(80, 'b'), "half closed"));
+  EXPECT_EQ(server.unfinished_bytes(), 15U);
+}
+
+TEST(GrpcServerStreams, AMessageThatIsStillUnfinishedAtTheSecondLookEndsItsCall) {
+  GrpcServerStreams server({.message_bytes_max = 100, .streams_max = 4});
+  BareClient client;
+  const int32_t stream = client.ask("/p", begun(10), "application/grpc");
+  client.tell(server);
+
+  EXPECT_TRUE(server.end_stale());
+  client.hear(server);
+  EXPECT_TRUE(client.headers[stream].empty());
+  EXPECT_FALSE(server.end_stale());
+  client.hear(server);
+  EXPECT_EQ(client.headers[stream]["grpc-status"], "4");
+  EXPECT_EQ(server.unfinished_bytes(), 0U);
+}
+
+TEST(GrpcServerStreams, WhatAHeldCallsClientSendsIsCountedToo) {
+  GrpcServerStreams server(
+      {.message_bytes_max = 100, .streams_max = 4, .unfinished_bytes_max = 50});
+  BareClient client;
+  const int32_t first = client.ask("/p", begun(10), "application/grpc");
+  client.tell(server);
+  server.hold(first);
+  EXPECT_EQ(server.unfinished_bytes(), 15U);
+  EXPECT_FALSE(server.end_stale()) << "it is we who wait";
+}
+
 TEST(GrpcServerStreams, ACompressedMessageIsNotImplemented) {
   GrpcServerStreams server({.message_bytes_max = 100, .streams_max = 4});
   BareClient client;

@@ -90,7 +90,13 @@ class GrpcServerTest : public testing::Test {
     shards_.stop();
   }
 
-  void serve(GrpcServerOptions options = {}) {
+  /// Tests may say nothing for as long as the machine likes.
+  static GrpcServerOptions patient() {
+    GrpcServerOptions options;
+    options.first_message_timeout = std::chrono::hours(1);
+    return options;
+  }
+  void serve(GrpcServerOptions options = patient()) {
     GrpcServer::Methods methods;
     methods["/pkg.Service/Echo"] = [this](std::shared_ptr<GrpcServerCall> call) {
       call_at_server_ = call;
@@ -236,7 +242,7 @@ TEST_F(GrpcServerTest, StoppingLetsStatusesArrive) {
 }
 
 TEST_F(GrpcServerTest, RefusesConnectionsBeyondItsBound) {
-  GrpcServerOptions options;
+  GrpcServerOptions options = patient();
   options.connections_max = 1;
   serve(std::move(options));
   call();
@@ -270,8 +276,8 @@ TEST_F(GrpcServerTest, ClosesConnectionsThatAreNotHttp2) {
       eventually([&] { return metrics_.gauge("stator_grpc_connections_open", "").value() == 0; }));
 }
 
-/// The first bytes of a client that calls with a deadline and then says nothing.
-std::string call_with_timeout(const char* timeout) {
+/// The first bytes of a client that calls with a deadline, says `data` and then nothing more.
+std::string call_with_timeout(const char* timeout, std::string data = {}) {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_session* session = nullptr;
   nghttp2_session_callbacks_new(&callbacks);
@@ -286,9 +292,14 @@ std::string call_with_timeout(const char* timeout) {
                            detail::http2_field("content-type", "application/grpc"),
                            detail::http2_field("grpc-timeout", timeout)};
   nghttp2_data_provider provider{};
-  provider.read_callback = [](nghttp2_session*, int32_t, uint8_t*, size_t, uint32_t*,
-                              nghttp2_data_source*,
-                              void*) -> ssize_t { return NGHTTP2_ERR_DEFERRED; };
+  provider.source.ptr = &data;
+  provider.read_callback = [](nghttp2_session*, int32_t, uint8_t* to, size_t size, uint32_t*,
+                              nghttp2_data_source* source, void*) -> ssize_t {
+    auto& rest = *static_cast<std::string*>(source->ptr);
+    const size_t count = rest.copy(reinterpret_cast<char*>(to), size);
+    rest.erase(0, count);
+    return count == 0 ? NGHTTP2_ERR_DEFERRED : static_cast<ssize_t>(count);
+  };
   nghttp2_submit_request(session, nullptr, fields.data(), fields.size(), &provider, nullptr);
   detail::OutputBuffer out;
   detail::append_http2_output(session, out);
@@ -301,6 +312,64 @@ TEST_F(GrpcServerTest, ACallPastItsDeadlineIsEnded) {
   ASSERT_TRUE(client.send(call_with_timeout("5m")));
 
   EXPECT_TRUE(eventually([&] { return heard_.has("gone"); }));
+}
+
+TEST_F(GrpcServerTest, ACallWhoseFirstMessageDoesNotComeIsEnded) {
+  GrpcServerOptions options;
+  options.first_message_timeout = milliseconds(5);
+  serve(std::move(options));
+  call();
+
+  ASSERT_TRUE(eventually([&] { return !client_.heard.lines().empty(); }));
+  EXPECT_THAT(client_.heard.lines()[0], HasSubstr("end 4 the call's first message"));
+  EXPECT_TRUE(eventually([&] { return heard_.has("gone"); }));
+  EXPECT_EQ(count("stator_grpc_silent_calls_total"), 1U);
+}
+
+TEST_F(GrpcServerTest, ACallThatHasSpokenMayBeSilent) {
+  GrpcServerOptions options = patient();
+  options.silent_calls_max = 1;
+  serve(std::move(options));
+  call();
+  say("one");
+  ASSERT_TRUE(eventually([&] { return client_.heard.has("one"); }));
+  RawClient silent(server_->port());
+  ASSERT_TRUE(silent.send(call_with_timeout("1H")));
+  RawClient newer(server_->port());
+  ASSERT_TRUE(newer.send(call_with_timeout("1H")));
+
+  EXPECT_TRUE(eventually([&] { return heard_.has("gone"); })) << "the older silent one";
+  EXPECT_EQ(count("stator_grpc_silent_calls_total"), 1U);
+  say("end");
+  EXPECT_TRUE(eventually([&] { return client_.heard.has("end 7 as you wish"); }));
+}
+
+TEST_F(GrpcServerTest, AMessageThatDoesNotEndInTimeEndsItsCall) {
+  GrpcServerOptions options = patient();
+  options.message_timeout = milliseconds(5);
+  serve(std::move(options));
+  RawClient client(server_->port());
+  ASSERT_TRUE(client.send(call_with_timeout("1H", std::string("\0\0\0\0\x50 begun", 11))));
+
+  EXPECT_TRUE(eventually([&] { return heard_.has("gone"); }));
+  EXPECT_EQ(count("stator_grpc_unfinished_calls_total"), 1U);
+  EXPECT_EQ(metrics_.gauge("stator_grpc_unfinished_bytes", "").value(), 0);
+}
+
+TEST_F(GrpcServerTest, ServersShareABudgetForUnfinishedMessages) {
+  GrpcServerOptions options = patient();
+  options.message_budget = std::make_shared<MessageBudget>(30);
+  const auto budget = options.message_budget;
+  serve(std::move(options));
+  RawClient first(server_->port());
+  ASSERT_TRUE(first.send(call_with_timeout("1H", std::string("\0\0\0\0\x50 begun", 11))));
+  ASSERT_TRUE(eventually([&] { return budget->held_bytes() == 11; }));
+  RawClient second(server_->port());
+  ASSERT_TRUE(
+      second.send(call_with_timeout("1H", std::string("\0\0\0\0\x50 begun, and much more", 26))));
+
+  EXPECT_TRUE(eventually([&] { return count("stator_grpc_unfinished_calls_total") == 1; }));
+  EXPECT_EQ(budget->held_bytes(), 11U);
 }
 
 TEST_F(GrpcServerTest, ANameOfThisMachineIsAnAddressAndAnotherIsNone) {
