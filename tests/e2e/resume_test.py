@@ -177,6 +177,22 @@ class ResumeTest(unittest.TestCase):
                 self.assertTrue(rest.read(deployment.second.port))
                 self.assertEqual(rest.events, whole.events[known:], f"{body} from {known}")
 
+    def test_a_journal_of_several_mebibytes_is_gone_on_with(self):
+        deployment = self.deploy(worker_arguments=("--kv-blocks", "8192"))
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "Count."}], "n": 16, "logprobs": True, "top_logprobs": 20,
+                "max_tokens": 1500, "ignore_eos": True, "seed": 7}
+        whole = Line("/v1/chat/completions", body)
+        self.assertTrue(whole.read(deployment.frontend.port))
+        self.assertEqual(whole.status, 200, whole.error)  # its error is of no use here: "error" is a token of the vocabulary
+        held = Http(deployment.second.port)
+        eventually(lambda: held.metric(f"{HELD}_bytes") > 7e6, "the other frontend holds more than 7 MB")
+        known = len(whole.ids) - 100
+        rest = Line("/v1/chat/completions", body)
+        rest.ids = [whole.ids[known - 1]]
+        self.assertTrue(rest.read(deployment.frontend.port))  # which has to fetch it
+        self.assertEqual(rest.status, 200, rest.error)
+        self.assertEqual(rest.events, whole.events[known:])
+
     def test_a_client_whose_connection_broke_comes_back_to_the_same_frontend(self):
         deployment = self.deploy(worker_arguments=("--sim-speedup", "1"))
         path, body = bodies(60)[1]

@@ -16,6 +16,7 @@
 #include "stator/proto/frontend/v1/journal.grpc.pb.h"
 #include "stator/runtime/detail/call_reaper.h"
 #include "stator/runtime/detail/credentials.h"
+#include "stator/runtime/detail/fetch_error.h"
 #include "stator/runtime/detail/shard_post.h"
 #include "stator/runtime/journal_hub.h"
 
@@ -28,8 +29,8 @@ using Place = JournalStore::Place;
 using HolderId = JournalHub::HolderId;
 
 constexpr std::string_view kLogTarget = "runtime::journals";
-constexpr int kMessageBytesMax = 256 << 20;
-constexpr Duration kPeersInterval = 1s;  // how often discovery is asked, and old copies go
+constexpr int kMessageBytesMax = 256 << 20;  // of both sides: a journal is fetched in one message
+constexpr Duration kPeersInterval = 1s;      // how often discovery is asked, and old copies go
 constexpr Duration kFetchDeadline = 2s;
 constexpr size_t kPeersMax = 256;
 constexpr size_t kStreamIdBytes = 16;
@@ -156,12 +157,6 @@ struct Call {
 using AppendCall = Call<pb::AppendRequest, pb::AppendResponse>;
 using FetchCall = Call<pb::FetchRequest, pb::FetchResponse>;
 
-Error to_error(const grpc::Status& status) {
-  return status.error_code() == grpc::StatusCode::NOT_FOUND
-             ? Error(Code::kNotFound, status.error_message())
-             : Error(Code::kUnavailable, status.error_message());
-}
-
 class GrpcJournalHub final : public JournalHub {
  public:
   GrpcJournalHub(const JournalHubConfig& config, std::optional<TlsFiles> tls, const Clock& clock,
@@ -179,6 +174,9 @@ class GrpcJournalHub final : public JournalHub {
                                     "other frontends' streams whose journals are kept here")),
         holders_(metrics.gauge("stator_runtime_journal_holders",
                                "other frontends that may keep our streams' journals")),
+        too_long_(metrics.counter("stator_runtime_journals_too_long_total",
+                                  "streams that could not be gone on with because their journal "
+                                  "is longer than a message may be")),
         call_failures_(metrics.counter("stator_runtime_journal_call_failures_total",
                                        "calls that another frontend did not answer in time")) {}
   ~GrpcJournalHub() override { stop(); }
@@ -280,13 +278,14 @@ class GrpcJournalHub final : public JournalHub {
     reaper_->begin();
     peer->stub->async()->Fetch(
         &call->context, &call->request, &call->response,
-        [call, &shard, reaper = reaper_.get(),
+        [call, &shard, reaper = reaper_.get(), too_long = too_long_,
          done = std::move(done)](const grpc::Status& status) mutable {
           Result<std::vector<std::string>> parts = std::vector<std::string>();
           if (status.ok()) {
             parts->assign(call->response.parts().begin(), call->response.parts().end());
           } else {
-            parts = to_error(status);
+            parts = detail::to_fetch_error(status);
+            too_long.add(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0);
           }
           answer(shard, std::move(done), std::move(parts));
           reaper->end(std::move(call));
@@ -355,6 +354,7 @@ class GrpcJournalHub final : public JournalHub {
 
   std::shared_ptr<grpc::Channel> connect(const std::string& address) const {
     grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
     if (tls_ && !config_.tls_name.empty()) {
       arguments.SetSslTargetNameOverride(config_.tls_name);
     }
@@ -373,7 +373,7 @@ class GrpcJournalHub final : public JournalHub {
               {{"address", peer.address}, {"error", status.error_message()}});
     const MutexLock lock(mutex_);
     peer.well = false;
-    return to_error(status);
+    return detail::to_fetch_error(status);
   }
 
   template <typename Done, typename Outcome>
@@ -389,7 +389,7 @@ class GrpcJournalHub final : public JournalHub {
   SharedStore shared_;
   HolderService service_;
   const Gauge held_bytes_, held_streams_, holders_;
-  const Counter call_failures_;
+  const Counter too_long_, call_failures_;
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials_;  // from listen() on
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
