@@ -15,6 +15,7 @@
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
 #include "stator/events/lossy_connection.h"
+#include "stator/net/grpc_server.h"
 #include "stator/runtime/discovery.h"
 #include "stator/runtime/event_publisher.h"
 #include "stator/runtime/forward_pass_publisher.h"
@@ -32,6 +33,8 @@ constexpr Duration kHandOffLimit = std::chrono::seconds(5);
 /// The workers of one process, each behind a gRPC service of its own.
 struct ServedWorkers {
   std::vector<WorkerHost::Worker> hosted;
+  std::shared_ptr<net::MessageBudget> message_budget =  // of all servers of the process
+      std::make_shared<net::MessageBudget>(net::GrpcServerOptions::kServerBytesMax);
   std::vector<std::unique_ptr<runtime::WorkerServer>> servers;
   std::unique_ptr<events::NatsConnection> broker;  ///< null: events go over gRPC
   std::unique_ptr<events::NatsConnection> faulty;  ///< the broker, if its link shall be bad
@@ -114,7 +117,8 @@ Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& di
                               worker.record, *worker.engine,
                               {.listen_host = settings.worker.listen_host,
                                .port = port == 0 ? port : static_cast<uint16_t>(port + index),
-                               .tls = std::move(tls)},
+                               .tls = std::move(tls),
+                               .message_budget = out.message_budget},
                               clock, metrics));
   worker.record.address = server->address();
   if (out.broker != nullptr) {

@@ -83,7 +83,7 @@ class WorkerService {
       };
     };
     serve("Session", [this](std::shared_ptr<GrpcServerCall> call) {
-      return detail::ServerSession::start(context_, std::move(call));
+      return std::make_shared<detail::ServerSession>(context_, std::move(call));
     });
     serve("Events", [this](std::shared_ptr<GrpcServerCall> call) {
       return std::make_shared<detail::ServerEvents>(context_, std::move(call));
@@ -162,7 +162,8 @@ class WorkerServer::Impl {
         .port = options.port,
         .message_bytes_max = wire::kMessageBytesMax,
         .connections_max =
-            size_t{options.sessions_max} + options.event_streams_max + kOtherConnectionsMax};
+            size_t{options.sessions_max} + options.event_streams_max + kOtherConnectionsMax,
+        .message_budget = options.message_budget};
     if (options.tls) {
       STATOR_TRY(wanted.tls,
                  net::ServerTls::load(options.tls->certificate, options.tls->key, options.tls->ca));

@@ -11,6 +11,7 @@
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/engine.h"
+#include "stator/net/message_budget.h"
 #include "stator/runtime/instance_record.h"
 #include "stator/runtime/tls_files.h"
 
@@ -23,8 +24,12 @@ struct WorkerServerOptions {
   /// Output waiting for one slow session, in bytes of tokens and log-probabilities. Beyond it the
   /// session's requests are cancelled with kOverloaded failures.
   size_t session_queue_bytes_max = size_t{8} * 1024 * 1024;
-  uint32_t sessions_max = 1024;      ///< a further one is refused with RESOURCE_EXHAUSTED
+  /// A further one takes the place of a client that has several (detail/crowder.h), or is refused
+  /// with RESOURCE_EXHAUSTED. Counted from the Hello on.
+  uint32_t sessions_max = 1024;
   uint32_t event_streams_max = 256;  ///< the same for Events
+  /// Of the process, for what is held of messages that have not come whole; null: of this server.
+  std::shared_ptr<net::MessageBudget> message_budget = nullptr;
   Duration load_interval = std::chrono::milliseconds(100);  ///< between two load reports at least
 };
 

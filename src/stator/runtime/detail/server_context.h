@@ -9,7 +9,9 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/api/engine.h"
+#include "stator/net/grpc_call.h"
 #include "stator/net/shard.h"
+#include "stator/runtime/detail/crowder.h"
 #include "stator/runtime/detail/pump.h"
 #include "stator/runtime/detail/write_pace.h"
 #include "stator/runtime/instance_record.h"
@@ -35,6 +37,9 @@ struct ServerMetrics {
         slow_session_cancels(
             metrics.counter("stator_runtime_server_slow_session_cancels_total",
                             "requests cancelled because their frontend reads too slowly")),
+        crowded_out(metrics.counter("stator_runtime_server_crowded_out_total",
+                                    "sessions and event streams that ended because their client "
+                                    "held many while all places were taken")),
         refused_callers(metrics.counter("stator_runtime_server_refused_callers_total",
                                         "calls of certified processes that are not allowed")),
         expired(metrics.counter("stator_runtime_server_expired_total",
@@ -46,12 +51,40 @@ struct ServerMetrics {
   Counter tokens;
   Counter rejected_messages;
   Counter slow_session_cancels;
+  Counter crowded_out;
   Counter refused_callers;
   Counter expired;
 };
 
 class ServerSession;
 class ServerEvents;
+
+/// What a stream whose place goes to another client is told.
+inline net::GrpcOutcome gave_way() {
+  return {8, "all places are taken, and this client has many: one went to another client"};
+}
+/// What a stream is told for which there is no place.
+inline net::GrpcOutcome no_place(std::string what) {
+  return {8, "too many " + std::move(what)};
+}
+
+/// Makes place among `streams`, which are all there may be: takes out the one that gives way to a
+/// newcomer from `address`. Null: none does.
+template <typename Stream>
+std::shared_ptr<Stream> make_place(std::vector<std::shared_ptr<Stream>>& streams,
+                                   const std::string& address) {
+  std::vector<std::string> holders;
+  for (const auto& stream : streams) {
+    holders.push_back(stream->client_address());
+  }
+  const auto crowder = find_crowder(holders, address);
+  if (!crowder) {
+    return nullptr;
+  }
+  auto out = std::move(streams[*crowder]);
+  streams.erase(streams.begin() + static_cast<ptrdiff_t>(*crowder));
+  return out;
+}
 
 /// What the streams of one WorkerServer share. Outlives them all.
 struct ServerContext {

@@ -33,17 +33,29 @@ void ServerEvents::begin(const pb::EventsRequest& request) {
   cursor_.emplace(events, incarnation,
                   request.incarnation() == incarnation.value() ? request.from_id() : 0);
   net::GrpcOutcome refusal;
+  std::shared_ptr<ServerEvents> gives_way;
   {
     const MutexLock lock(context_.mutex);
+    auto& streams = context_.event_streams;
+    if (streams.size() >= context_.options.event_streams_max) {
+      gives_way = make_place(streams, client_address());
+      if (gives_way != nullptr) {
+        events.unsubscribe(gives_way.get());
+      }
+    }
     if (context_.stopping) {
       refusal = {grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
-    } else if (context_.event_streams.size() >= context_.options.event_streams_max ||
+    } else if (streams.size() >= context_.options.event_streams_max ||
                !events.subscribe(request.from_id(), this).has_value()) {
-      refusal = {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many event streams"};
+      refusal = no_place("event streams");
     } else {
-      context_.event_streams.push_back(shared_from_this());
-      context_.metrics.event_streams_open.set(static_cast<double>(context_.event_streams.size()));
+      streams.push_back(shared_from_this());
+      context_.metrics.event_streams_open.set(static_cast<double>(streams.size()));
     }
+  }
+  if (gives_way != nullptr) {
+    context_.metrics.crowded_out.add();
+    gives_way->end(gave_way());
   }
   if (!refusal.ok()) {
     end(std::move(refusal));

@@ -28,6 +28,8 @@ class ServerEvents final : public net::GrpcCallHandler,
   ServerEvents(ServerContext& context, std::shared_ptr<net::GrpcServerCall> call)
       : context_(context), call_(std::move(call)) {}
 
+  const std::string& client_address() const { return call_->caller().address; }
+
   // The loop.
   void on_message(std::string_view message) override;
   void on_half_closed() override;

@@ -13,26 +13,6 @@ namespace stator::runtime::detail {
 
 namespace pb = worker::v1;
 
-std::shared_ptr<ServerSession> ServerSession::start(ServerContext& context,
-                                                    std::shared_ptr<net::GrpcServerCall> call) {
-  net::GrpcOutcome refusal;
-  {
-    const MutexLock lock(context.mutex);
-    if (context.stopping) {
-      refusal = {grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
-    } else if (context.sessions.size() >= context.options.sessions_max) {
-      refusal = {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many sessions"};
-    } else {
-      auto session = std::make_shared<ServerSession>(context, std::move(call));
-      context.sessions.push_back(session);
-      context.metrics.sessions_open.set(static_cast<double>(context.sessions.size()));
-      return session;
-    }
-  }
-  call->finish(std::move(refusal));
-  return nullptr;
-}
-
 ServerSession::ServerSession(ServerContext& context, std::shared_ptr<net::GrpcServerCall> call)
     : context_(context), call_(std::move(call)), talk_(context, *this) {}
 
@@ -41,10 +21,15 @@ void ServerSession::on_message(std::string_view message) {
   pb::ClientMessage incoming;
   net::GrpcOutcome outcome{grpc::StatusCode::INTERNAL, "a message does not parse"};
   if (incoming.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
+    if (net::GrpcOutcome refusal = enter(); !refusal.ok()) {
+      end(std::move(refusal));
+      return;
+    }
     outcome = talk_.receive(incoming);
   }
   if (!outcome.ok()) {
     context_.metrics.rejected_messages.add();
+    leave();
     end(std::move(outcome));
     return;
   }
@@ -54,6 +39,40 @@ void ServerSession::on_message(std::string_view message) {
     held_ = true;
     read_on();  // unless they have just gone
   }
+}
+
+/// V4: before the greeting is answered, so that no engine session is opened for who is refused.
+net::GrpcOutcome ServerSession::enter() {
+  if (std::exchange(entered_, true)) {
+    return {};
+  }
+  std::shared_ptr<ServerSession> gives_way;
+  {
+    const MutexLock lock(context_.mutex);
+    if (context_.stopping) {
+      return {grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
+    }
+    auto& sessions = context_.sessions;
+    if (sessions.size() >= context_.options.sessions_max) {
+      gives_way = make_place(sessions, client_address());
+      if (gives_way == nullptr) {
+        return no_place("sessions");
+      }
+    }
+    sessions.push_back(shared_from_this());
+    context_.metrics.sessions_open.set(static_cast<double>(sessions.size()));
+  }
+  if (gives_way != nullptr) {
+    context_.metrics.crowded_out.add();
+    gives_way->end(gave_way());
+  }
+  return {};
+}
+
+void ServerSession::leave() {
+  const MutexLock lock(context_.mutex);
+  std::erase_if(context_.sessions, [this](const auto& session) { return session.get() == this; });
+  context_.metrics.sessions_open.set(static_cast<double>(context_.sessions.size()));
 }
 
 void ServerSession::read_on() {
@@ -141,9 +160,7 @@ void ServerSession::end(net::GrpcOutcome outcome) {
 
 void ServerSession::on_gone() {
   end({grpc::StatusCode::CANCELLED, "the client is gone"});
-  const MutexLock lock(context_.mutex);
-  std::erase_if(context_.sessions, [this](const auto& session) { return session.get() == this; });
-  context_.metrics.sessions_open.set(static_cast<double>(context_.sessions.size()));
+  leave();
 }
 
 }  // namespace stator::runtime::detail

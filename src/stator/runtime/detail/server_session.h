@@ -24,14 +24,12 @@ namespace stator::runtime::detail {
 /// V2  Messages go out in the order in which they are popped: one thread at a time does both.
 /// V3  The talk is closed before the stream is finished, so a lost client frees its sequences at
 ///     once.
+/// V4  It is one of the context's sessions from its Hello until on_gone: who does not greet takes
+///     nobody's place.
 class ServerSession final : public net::GrpcCallHandler,
                             public ServerTalk::Listener,
                             public std::enable_shared_from_this<ServerSession> {
  public:
-  /// Registers with `context` until on_gone. Null if it is refused, which the caller is told.
-  static std::shared_ptr<ServerSession> start(ServerContext& context,
-                                              std::shared_ptr<net::GrpcServerCall> call);
-
   ServerSession(ServerContext& context, std::shared_ptr<net::GrpcServerCall> call);
 
   // The loop.
@@ -50,9 +48,12 @@ class ServerSession final : public net::GrpcCallHandler,
   /// Cancels everything in the engine and ends the stream. Idempotent.
   void end(net::GrpcOutcome outcome);
   size_t in_flight() const { return talk_.in_flight(); }
+  const std::string& client_address() const { return call_->caller().address; }
   size_t unsent() const { return talk_.waiting() + (call_->unsent_bytes() > 0 ? 1 : 0); }
 
  private:
+  net::GrpcOutcome enter();
+  void leave();
   void write() STATOR_EXCLUDES(mutex_);
   bool send_what_fits() STATOR_EXCLUDES(mutex_);
   void leave_to_loop();
@@ -61,6 +62,7 @@ class ServerSession final : public net::GrpcCallHandler,
   ServerContext& context_;
   const std::shared_ptr<net::GrpcServerCall> call_;
   ServerTalk talk_;
+  bool entered_ = false;           // V4; the loop's
   std::atomic<bool> left_{false};  // to the loop, which has not begun
   std::atomic<bool> held_{false};  // nothing is read: the client does not read either
 
