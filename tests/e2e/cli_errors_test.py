@@ -36,6 +36,16 @@ class CliErrors(unittest.TestCase):
             self.assertIn(name, lines[0])
         self.assertEqual(done.stdout, "")
 
+    def test_an_address_that_others_reach_needs_tls_or_an_explicit_word(self):
+        discovery = ("--discovery", f"file:{self.folder}/cluster")
+        for host in ("0.0.0.0", "::", "192.0.2.7", "some.host"):
+            self.assert_refused("worker", str(MODEL_DIR), "--engine", "sim", *discovery, "--worker-listen-host", host,
+                                names=["worker.listen_host", host, "rpc.tls_cert_path", "--rpc-insecure"])
+        self.assert_refused("frontend", "--port", "0", *discovery, "--frontend-resumable-streams", "true",
+                            "--frontend-journal-host", "0.0.0.0", names=["frontend.journal_host", "rpc.tls_cert_path"])
+        self.assert_refused("frontend", "--port", "0", *discovery, "--router-replica-sync", "true",
+                            "--router-replica-sync-host", "0.0.0.0", names=["router.replica_sync_host", "rpc.tls_cert_path"])
+
     @staticmethod
     def is_log_line(line: str) -> bool:
         return any(f" {level} " in line[:60] for level in ("DEBUG", "INFO", "WARN", "ERROR", "debug", "info", "warn", "error")) \

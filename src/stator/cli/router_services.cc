@@ -308,6 +308,9 @@ class RouterServiceProcess {
     if (hub_ == nullptr) {
       return {};
     }
+    if (const Status reach = settings_.rpc.check_reach("--host", service_.host); !reach) {
+      log::warn("router", "replicas are asked without TLS", {{"reason", reach.error().message()}});
+    }
     STATOR_CHECK(hub_->listen(), "--replica-sync-port");
     const bool is_slots = service_.service == Service::kSlots;
     hub_->start({.book =

@@ -54,11 +54,14 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
   auto process = std::unique_ptr<FrontendProcess>(new FrontendProcess(settings));
   STATOR_TRY(auto families, frontend::load_families(settings.frontend.parser_spec));
   if (settings.router.replicas.enabled) {
+    STATOR_CHECK(
+        settings.rpc.check_reach("router.replica_sync_host", settings.router.replicas.host));
     STATOR_TRY(auto tls, settings.rpc.tls());
     process->replicas_ = std::make_unique<frontend::ReplicaSync>(settings.router.replicas,
                                                                  std::move(tls), clock, metrics);
   }
   if (settings.frontend.journals.enabled) {
+    STATOR_CHECK(settings.rpc.check_reach("frontend.journal_host", settings.frontend.journals.host));
     STATOR_TRY(auto tls, settings.rpc.tls());
     process->journals_ =
         runtime::JournalHub::create(settings.frontend.journals, std::move(tls), clock, metrics);

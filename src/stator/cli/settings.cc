@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/cli/settings.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "stator/engine/sim/sim_core.h"
+#include "stator/net/loopback.h"
 #include "stator/router/router_service.h"
 
 namespace stator::cli {
@@ -187,6 +190,10 @@ void describe_rpc(ConfigSchema& schema, RpcSettings& rpc) {
   schema.text("rpc.tls_server_name", rpc.server_name,
               "name that workers' certificates have, empty = their address",
               {.env_peer = "DYN_TCP_TLS_SERVER_NAME"});
+  schema.boolean("rpc.insecure", rpc.insecure,
+                 "let worker.listen_host, frontend.journal_host and router.replica_sync_host be "
+                 "addresses that other machines reach without TLS: whoever reaches them may use "
+                 "them, so the network must keep strangers out");
 }
 
 }  // namespace
@@ -215,6 +222,18 @@ Result<std::optional<runtime::TlsFiles>> RpcSettings::tls() const {
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   return std::optional(std::move(files));
+}
+
+Status RpcSettings::check_reach(std::string_view setting, std::string_view host) const {
+  if (insecure || net::is_loopback_host(host) || !certificate.empty()) {
+    return {};
+  }
+  return Error(
+      Code::kInvalidArgument,
+      fmt::format("{} '{}' is reached by other machines, and without TLS anybody there may use the "
+                  "service: give rpc.tls_cert_path, rpc.tls_key_path and rpc.tls_ca_cert_path, or "
+                  "--rpc-insecure (rpc.insecure) if the network keeps strangers out",
+                  setting, host));
 }
 
 void describe(ConfigSchema& schema, Settings& settings) {

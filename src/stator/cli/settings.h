@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "stator/cli/event_carrier.h"
 #include "stator/core/config.h"
@@ -26,9 +27,13 @@ struct RpcSettings {
   std::string ca;
   std::string allowed_callers;  ///< list with commas
   std::string server_name;
+  bool insecure = false;  ///< plain connections from other machines are meant
 
   /// None: plain. kInvalidArgument unless all three files are named, or none of all this.
   Result<std::optional<runtime::TlsFiles>> tls() const;
+  /// kInvalidArgument if other machines reach `host`, the address in `setting` of a service for our
+  /// own processes, without TLS and without that being meant.
+  Status check_reach(std::string_view setting, std::string_view host) const;
 };
 
 /// How to reach engine servers that somebody else runs.

@@ -137,10 +137,6 @@ void refuse(net::HttpExchange& exchange, const Error& error) {
   exchange.respond(error.info().http_status, kJson, body);
 }
 
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 /// S1  Everything but post_outcome() happens on the shard's loop, or while it does not run.
 /// S2  A wish in wishes_ has an exchange that is not answered yet; at most one per connection.
 class SystemService final : public SystemServer, private net::HttpHandler {
@@ -211,7 +207,7 @@ class SystemService final : public SystemServer, private net::HttpHandler {
 
 void SystemService::on_request(net::HttpExchange& exchange) {
   const net::HttpRequest& request = exchange.request();
-  if (is_loopback(settings_.host)) {
+  if (net::is_loopback_host(settings_.host)) {
     if (Status named = net::check_host(request, settings_.allowed_hosts); !named) {
       refuse(exchange, named.error());
       return;

@@ -186,6 +186,7 @@ Status run_worker(Invocation& invocation) {
                  "a worker process needs --discovery file:DIR or etcd://host:port, the same as its "
                  "frontend's");
   }
+  STATOR_CHECK(settings.rpc.check_reach("worker.listen_host", settings.worker.listen_host));
   SystemClock clock;
   Metrics metrics;
   add_process_metrics(metrics);
