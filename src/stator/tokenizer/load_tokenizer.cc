@@ -2,14 +2,17 @@
 #include "stator/io/read_file.h"
 #include "stator/tokenizer/detail/file_formats.h"
 #include "stator/tokenizer/detail/json_fields.h"
+#include "stator/tokenizer/detail/load_steps.h"
 #include "stator/tokenizer/pipeline.h"
 #include "stator/tokenizer/tokenizer.h"
+#include "stator/tokenizer/vocabulary_facts.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 namespace stator::tokenizer {
@@ -65,10 +68,8 @@ fs::path choose_file(const fs::path& folder) {
 }
 
 /// tekken.json has the fields "config" and "vocab", tokenizer.json has "model".
-bool is_tekken(std::string_view json) {
-  simdjson::dom::parser parser;
-  const auto root = parse_json(parser, json, "the vocabulary file");
-  return root.has_value() && !find_field(*root, "model") && find_field(*root, "config").has_value();
+bool is_tekken(Json root) {
+  return !find_field(root, "model") && find_field(root, "config").has_value();
 }
 
 /// Every line of a tiktoken file is base64, a space and a number.
@@ -80,22 +81,29 @@ bool looks_like_tiktoken(std::string_view file) {
 }
 
 Result<std::unique_ptr<const Pipeline>> load_any(std::string_view file,
-                                                 const Tokenizer::TokenDeclarations& beside) {
+                                                 const Tokenizer::TokenDeclarations& beside,
+                                                 Tables tables) {
   if (file.starts_with(kGgufMagic)) {
-    return load_gguf(file);
+    return load_gguf(file, tables);
   }
   const size_t first = file.find_first_not_of(" \t\r\n");
   const bool is_json = first != file.npos && file[first] == '{';
-  if (is_json && is_tekken(file)) {
-    return load_tekken(file);
-  }
   if (!is_json && !looks_like_tiktoken(file)) {
     return load_sentencepiece(file);
   }
+  simdjson::dom::parser parser;  // once: 10 to 20 ms for a large vocabulary
+  std::optional<Json> root;
+  if (is_json) {
+    STATOR_CHECK(check_size(file));
+    STATOR_TRY(root, parse_json(parser, file, "tokenizer.json"));
+    if (is_tekken(*root)) {
+      return load_tekken(file, tables);
+    }
+  }
   STATOR_TRY(const auto declared, parse_token_declarations(beside.tokenizer_config_json,
                                                            beside.special_tokens_map_json));
-  return is_json ? load_pipeline(file, declared)
-                 : load_tiktoken(file, beside.config_json, declared);
+  return root ? load_pipeline(*root, file, declared, tables)
+              : load_tiktoken(file, beside.config_json, declared, tables);
 }
 
 /// The start of a GGUF file up to the end of its metadata, or all of another file.
@@ -111,16 +119,8 @@ Result<std::string> read_vocabulary(const fs::path& path) {
                                         : read_if_present(path);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Tokenizer>> Tokenizer::from_bytes(std::string_view file,
-                                                         const TokenDeclarations& declarations) {
-  STATOR_TRY(auto pipeline, load_any(file, declarations));
-  return std::unique_ptr<Tokenizer>(
-      new Tokenizer(std::move(pipeline)));  // NOLINT: private constructor
-}
-
-Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& path) {
+/// What Tokenizer::load says.
+Result<std::unique_ptr<const Pipeline>> load_path(const std::string& path, Tables tables) {
   std::error_code ignored;
   const bool is_folder = fs::is_directory(path, ignored);
   const fs::path file = is_folder ? choose_file(path) : fs::path(path);
@@ -141,12 +141,57 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& path) {
   for (size_t i = 0; i < std::size(beside) && !alone; ++i) {
     STATOR_TRY(beside[i], read_if_present(folder / kBeside[i]));
   }
-  auto tokenizer = from_bytes(vocabulary, {beside[0], beside[1], beside[2]});
-  if (!tokenizer.has_value()) {
-    return std::move(tokenizer.error())
-        .with_context(fmt::format("loading the tokenizer in {}", file.string()));
+  STATOR_TRY(auto pipeline, load_any(vocabulary, {beside[0], beside[1], beside[2]}, tables),
+             fmt::format("loading the tokenizer in {}", file.string()));
+  return pipeline;
+}
+
+VocabularyFacts facts_of(const Pipeline& pipeline) {
+  // Byte-level vocabularies start with the 256 single bytes, which are no text by themselves.
+  constexpr TokenId kSingleBytes = 256;
+  const TokenTable& tokens = pipeline.tokens.middle();
+  const TokenId end = tokens.size();
+  VocabularyFacts facts{.vocab_size = end,
+                        .fingerprint = pipeline.fingerprint,
+                        .first_printable = 0,
+                        .last_printable = std::max(end, 1U) - 1};
+  TokenId longest = 0;
+  TokenId begin = std::min(kSingleBytes, end - 1);
+  for (TokenId id = begin; id <= end; ++id) {
+    if (id == end || tokens.is_special(id) || tokens.bytes(id).empty()) {
+      if (id - begin > longest) {
+        longest = id - begin;
+        facts.first_printable = begin;
+        facts.last_printable = id - 1;
+      }
+      begin = id + 1;
+    }
   }
-  return tokenizer;
+  return facts;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_bytes(std::string_view file,
+                                                         const TokenDeclarations& declarations) {
+  STATOR_TRY(auto pipeline, load_any(file, declarations, Tables::kAll));
+  return std::unique_ptr<Tokenizer>(
+      new Tokenizer(std::move(pipeline)));  // NOLINT: private constructor
+}
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& path) {
+  STATOR_TRY(auto pipeline, load_path(path, Tables::kAll));
+  return std::unique_ptr<Tokenizer>(
+      new Tokenizer(std::move(pipeline)));  // NOLINT: private constructor
+}
+
+VocabularyFacts facts_of(const Tokenizer& tokenizer) {
+  return facts_of(tokenizer.pipeline());
+}
+
+Result<VocabularyFacts> load_vocabulary_facts(const std::string& path) {
+  STATOR_TRY(const auto pipeline, load_path(path, Tables::kDecoding));
+  return facts_of(*pipeline);
 }
 
 }  // namespace stator::tokenizer

@@ -27,7 +27,7 @@ Status ByteVocabulary::add(std::string_view base64, uint64_t id) {
   return {};
 }
 
-Status ByteVocabulary::fill(PipelineParts& parts) {
+Status ByteVocabulary::fill(PipelineParts& parts, Tables tables) {
   std::ranges::sort(entries_, {}, &Entry::id);
   const auto twice = std::ranges::adjacent_find(entries_, {}, &Entry::id);
   if (twice != entries_.end()) {
@@ -43,8 +43,12 @@ Status ByteVocabulary::fill(PipelineParts& parts) {
   if (!BpeModel::supports_bytes(spec)) {
     return Error(Code::kCorrupt, "the vocabulary lacks a token for some single byte");
   }
-  add_merges_by_rank(ranks, spec);
-  parts.model = std::move(spec);
+  if (tables == Tables::kAll) {
+    add_merges_by_rank(ranks, spec);
+    parts.model = std::move(spec);
+  } else {
+    parts.model = WordLevelSpec{std::move(spec.vocab), {}};
+  }
   parts.decoder.steps.emplace_back(Decoder::ByteLevel{});
   return {};
 }

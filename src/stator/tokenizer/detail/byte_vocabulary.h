@@ -8,6 +8,7 @@
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/tokenizer/detail/assemble_pipeline.h"
+#include "stator/tokenizer/detail/tables.h"
 
 namespace stator::tokenizer {
 
@@ -23,7 +24,7 @@ class ByteVocabulary {
 
   /// The model and the decoder; a piece that is a token is that token. The views in it live as long
   /// as this object. kCorrupt: a single byte has no token.
-  Status fill(PipelineParts& parts);
+  Status fill(PipelineParts& parts, Tables tables);
 
  private:
   struct Entry {

@@ -121,8 +121,8 @@ Status read_merges(const GgufMetadata& metadata, BpeSpec& spec) {
   return {};
 }
 
-PipelineResult load_byte_level(const GgufMetadata& metadata, std::vector<Piece> pieces,
-                               uint64_t fingerprint) {
+PipelineResult load_byte_level(const GgufMetadata& metadata, const std::vector<Piece>& pieces,
+                               uint64_t fingerprint, Tables tables) {
   STATOR_TRY(const auto name, metadata.find_string(key_of("pre")));
   const GgufSplit* split = find_gguf_split(name.value_or("default"));
   if (split == nullptr) {
@@ -137,7 +137,9 @@ PipelineResult load_byte_level(const GgufMetadata& metadata, std::vector<Piece> 
   for (size_t id = 0; id < pieces.size(); ++id) {
     spec.vocab.emplace_back(pieces[id].text, static_cast<TokenId>(id));
   }
-  STATOR_CHECK(read_merges(metadata, spec));
+  if (tables == Tables::kAll) {
+    STATOR_CHECK(read_merges(metadata, spec));
+  }
   SplitCollector splits(parts.pre_tokenizer);
   for (const std::string_view expression : split->expressions) {
     splits.isolate(expression);
@@ -147,7 +149,11 @@ PipelineResult load_byte_level(const GgufMetadata& metadata, std::vector<Piece> 
   STATOR_TRY(parts.post_processor,
              read_bos_and_eos(metadata, pieces.size(), split->adds_bos, false));
   add_special_pieces(pieces, parts);
-  parts.model = std::move(spec);
+  if (tables == Tables::kAll) {
+    parts.model = std::move(spec);
+  } else {
+    parts.model = WordLevelSpec{std::move(spec.vocab), {}};
+  }
   parts.fingerprint = fingerprint;
   return assemble_pipeline(std::move(parts));
 }
@@ -268,7 +274,7 @@ uint64_t compute_fingerprint(std::string_view kind, const std::vector<Piece>& pi
 
 }  // namespace
 
-PipelineResult load_gguf(std::string_view file) {
+PipelineResult load_gguf(std::string_view file, Tables tables) {
   STATOR_TRY(const GgufMetadata metadata, GgufMetadata::parse(file));
   STATOR_TRY(const auto kind, metadata.find_string(key_of("model")));
   if (!kind) {
@@ -278,7 +284,7 @@ PipelineResult load_gguf(std::string_view file) {
   STATOR_TRY(const auto split, metadata.find_string(key_of("pre")));
   const uint64_t fingerprint = compute_fingerprint(*kind, pieces, split.value_or(""));
   if (*kind == "gpt2") {
-    return load_byte_level(metadata, std::move(pieces), fingerprint);
+    return load_byte_level(metadata, pieces, fingerprint, tables);
   }
   if (*kind == "llama" || *kind == "t5") {
     return load_sentencepiece_kind(metadata, std::move(pieces), *kind == "llama", fingerprint);

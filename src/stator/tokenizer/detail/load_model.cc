@@ -82,7 +82,7 @@ Status check_dropout(Json model) {
   return {};
 }
 
-Result<ModelSpec> load_bpe(Json model) {
+Result<ModelSpec> load_bpe(Json model, Tables tables) {
   STATOR_CHECK(check_dropout(model));
   BpeSpec spec;
   STATOR_TRY(spec.unk_token, find_string(model, "unk_token"));
@@ -94,6 +94,9 @@ Result<ModelSpec> load_bpe(Json model) {
   STATOR_TRY(spec.byte_fallback, get_bool(model, "byte_fallback", false));
   STATOR_TRY(spec.ignore_merges, get_bool(model, "ignore_merges", false));
   STATOR_TRY(spec.vocab, load_vocab(model));
+  if (tables == Tables::kDecoding) {
+    return ModelSpec(WordLevelSpec{std::move(spec.vocab), {}});
+  }
   STATOR_CHECK(load_merges(model, spec));
   return ModelSpec(std::move(spec));
 }
@@ -201,7 +204,7 @@ std::string_view guess_type(Json model) {
 
 }  // namespace
 
-Result<ModelSpec> load_model(Json root) {
+Result<ModelSpec> load_model(Json root, Tables tables) {
   const auto model = find_field(root, "model");
   if (!model) {
     return Error(Code::kCorrupt, "tokenizer.json has no model");
@@ -209,7 +212,7 @@ Result<ModelSpec> load_model(Json root) {
   STATOR_TRY(const auto named, find_string(*model, "type"));
   const std::string_view type = named ? *named : guess_type(*model);
   if (type == "BPE") {
-    return load_bpe(*model);
+    return load_bpe(*model, tables);
   }
   if (type == "Unigram") {
     return load_unigram(*model);

@@ -119,17 +119,28 @@ Status append_declarations(std::string_view text, std::string_view file_name,
 
 }  // namespace
 
-Result<std::unique_ptr<const Pipeline>> load_pipeline(std::string_view tokenizer_json,
-                                                      const std::vector<AddedToken>& more_tokens) {
+Status check_size(std::string_view tokenizer_json) {
   if (tokenizer_json.size() > kMaxTokenizerJsonBytes) {
     return Error(Code::kTooLarge,
                  fmt::format("tokenizer.json has {} bytes; at most {} are accepted",
                              tokenizer_json.size(), kMaxTokenizerJsonBytes));
   }
+  return {};
+}
+
+Result<std::unique_ptr<const Pipeline>> load_pipeline(std::string_view tokenizer_json,
+                                                      const std::vector<AddedToken>& more_tokens) {
+  STATOR_CHECK(check_size(tokenizer_json));
   simdjson::dom::parser parser;
   STATOR_TRY(const Json root, parse_json(parser, tokenizer_json, "tokenizer.json"));
+  return load_pipeline(root, tokenizer_json, more_tokens, Tables::kAll);
+}
+
+Result<std::unique_ptr<const Pipeline>> load_pipeline(Json root, std::string_view tokenizer_json,
+                                                      const std::vector<AddedToken>& more_tokens,
+                                                      Tables tables) {
   PipelineParts parts;
-  STATOR_TRY(parts.model, load_model(root));
+  STATOR_TRY(parts.model, load_model(root, tables));
   STATOR_TRY(parts.normalizer, load_normalizer(root));
   STATOR_TRY(parts.pre_tokenizer, load_pre_tokenizer(root));
   STATOR_TRY(parts.post_processor, load_post_processor(root));

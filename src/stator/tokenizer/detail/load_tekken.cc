@@ -101,7 +101,7 @@ Result<std::vector<AddedToken>> read_specials(Json root, Sizes sizes) {
 
 }  // namespace
 
-PipelineResult load_tekken(std::string_view file) {
+PipelineResult load_tekken(std::string_view file, Tables tables) {
   simdjson::dom::parser parser;
   STATOR_TRY(const Json root, parse_json(parser, file, "tekken.json"));
   const auto config = find_field(root, "config");
@@ -114,7 +114,7 @@ PipelineResult load_tekken(std::string_view file) {
   ByteVocabulary vocabulary;
   STATOR_CHECK(read_vocabulary(entries, sizes, vocabulary));
   PipelineParts parts;
-  STATOR_CHECK(vocabulary.fill(parts));
+  STATOR_CHECK(vocabulary.fill(parts, tables));
   STATOR_CHECK(add_byte_level_split(pattern, parts.pre_tokenizer), "tekken.json");
   STATOR_TRY(parts.added_tokens, read_specials(root, sizes));
   for (const AddedToken& token : parts.added_tokens) {

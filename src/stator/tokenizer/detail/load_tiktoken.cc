@@ -124,12 +124,12 @@ void add_reserved(const Family& family, size_t vocab_size, const std::vector<Add
 }  // namespace
 
 PipelineResult load_tiktoken(std::string_view file, std::string_view config_json,
-                             const std::vector<AddedToken>& declared) {
+                             const std::vector<AddedToken>& declared, Tables tables) {
   STATOR_TRY(ByteVocabulary vocabulary, read_lines(file));
   STATOR_TRY(const std::string model_type, read_model_type(config_json));
   const Family& family = find_family(model_type, vocabulary.size());
   PipelineParts parts;
-  STATOR_CHECK(vocabulary.fill(parts));
+  STATOR_CHECK(vocabulary.fill(parts, tables));
   if (family.composes) {
     parts.normalizer.steps.emplace_back(Normalizer::ToForm{Normalizer::UnicodeForm::kNfc});
   }
