@@ -72,6 +72,37 @@ class Startup(LifecycleTest):
         eventually(lambda: serve.http.request("POST", CHAT, chat_body())[0] == 200, "an answer")
 
 
+class WorkersOfOneProcess(LifecycleTest):
+    def deploy(self, engine: str) -> Split:
+        split = Split("--router", "round_robin", workers=0, engine=engine, worker_arguments=("--workers", "3"))
+        self.addCleanup(split.close)
+        split.workers.append(split.start_worker())
+        split.wait_for_workers(3)
+        return split
+
+    def test_simulated_and_cpu_workers_share_a_process(self):
+        for engine in ("sim", "cpu"):
+            split = self.deploy(engine)
+            served = set()
+
+            def all_have_served(split=split, served=served):
+                status, answer = split.http.post(CHAT, chat_body(nvext={"extra_fields": ["worker_id"]}, max_tokens=1))
+                self.assertEqual(status, 200, answer)
+                served.add(answer["nvext"]["worker_id"]["decode_worker_id"])
+                return len(served) == 3
+
+            eventually(all_have_served, f"three {engine} workers serve")
+            split.workers[0].terminate()
+            self.assertEqual(split.workers[0].wait(), 0, split.workers[0].log())
+
+    def test_fifty_workers_are_listed(self):
+        split = Split(workers=0, worker_arguments=("--workers", "50"))
+        self.addCleanup(split.close)
+        split.workers.append(split.start_worker())
+        split.wait_for_workers(50)
+        self.assertEqual(split.http.post(CHAT, chat_body())[0], 200)
+
+
 class WorkerLoss(LifecycleTest):
     def deploy(self, *arguments, **fields):
         deployment = Split(*arguments, **fields)

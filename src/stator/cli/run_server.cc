@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "stator/cli/terminal.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
@@ -61,7 +63,8 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
                                                                  std::move(tls), clock, metrics);
   }
   if (settings.frontend.journals.enabled) {
-    STATOR_CHECK(settings.rpc.check_reach("frontend.journal_host", settings.frontend.journals.host));
+    STATOR_CHECK(
+        settings.rpc.check_reach("frontend.journal_host", settings.frontend.journals.host));
     STATOR_TRY(auto tls, settings.rpc.tls());
     process->journals_ =
         runtime::JournalHub::create(settings.frontend.journals, std::move(tls), clock, metrics);
@@ -69,6 +72,7 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
   frontend::ModelSources sources{
       .resolve_path =
           [&settings](const std::string& path) { return resolve_model_dir(path, settings.hub); },
+      .load_assets = [&self = *process](const std::string& dir) { return self.load_assets(dir); },
       .families = std::move(families)};
   if (process->replicas_ != nullptr) {
     sources.announcer = [&hub = *process->replicas_](const std::string& model) {
@@ -99,6 +103,15 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
                                   .journals = process->journals_.get()},
                                  settings.port.share ? net::PortJoin::kYes : net::PortJoin::kNo));
   return process;
+}
+
+Result<std::shared_ptr<const frontend::ModelAssets>> FrontendProcess::load_assets(
+    const std::string& dir) const {
+  std::error_code ignored;
+  if (known_assets_ != nullptr && std::filesystem::equivalent(dir, known_dir_, ignored)) {
+    return known_assets_;
+  }
+  return frontend::load_model_assets(dir);
 }
 
 FrontendProcess::~FrontendProcess() {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "stator/cli/settings.h"
 #include "stator/cli/signals.h"
@@ -11,6 +12,7 @@
 #include "stator/core/metrics.h"
 #include "stator/frontend/frontend.h"
 #include "stator/frontend/index_snapshot_service.h"
+#include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/replica_sync.h"
 #include "stator/net/shard.h"
@@ -41,6 +43,11 @@ class FrontendProcess {
   /// Leaves and drains within the configured times (a second signal ends it at once), then stops.
   void drain_and_stop(Signals& signals);
 
+  /// This process has read the folder already: the catalog need not do it again. Before start().
+  void know_assets(std::string dir, std::shared_ptr<const frontend::ModelAssets> assets) {
+    known_dir_ = std::move(dir);
+    known_assets_ = std::move(assets);
+  }
   frontend::ModelCatalog& catalog() { return *catalog_; }
   net::ShardSet& shards() { return *shards_; }
   uint16_t port() const { return frontend_->port().port(); }
@@ -50,7 +57,11 @@ class FrontendProcess {
  private:
   explicit FrontendProcess(const Settings& settings) : settings_(settings) {}
 
+  Result<std::shared_ptr<const frontend::ModelAssets>> load_assets(const std::string& dir) const;
+
   const Settings& settings_;
+  std::string known_dir_;
+  std::shared_ptr<const frontend::ModelAssets> known_assets_;  // of known_dir_
   router::ReceiptLog receipts_;
   std::unique_ptr<frontend::ReplicaSync> replicas_;            // null unless asked for
   std::unique_ptr<runtime::JournalHub> journals_;              // the same

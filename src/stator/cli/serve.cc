@@ -18,6 +18,8 @@
 namespace stator::cli {
 namespace {
 
+constexpr uint32_t kServeWorkersDefault = 2;
+
 /// The workers of one process, offered to its own frontend.
 struct LocalWorkers {
   std::vector<WorkerHost::Worker> hosted;
@@ -59,10 +61,11 @@ Status run_serve(Invocation& invocation) {
   STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));
   STATOR_TRY(auto host,
-             WorkerHost::open(model_of(invocation), settings, clock, metrics, servers.get()));
+             WorkerHost::open(model_of(invocation), settings, clock, metrics,
+                              {.servers = servers.get(), .texts = WorkerHost::Texts::kKept}));
   std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
-  STATOR_TRY(LocalWorkers workers,
-             make_workers(*host, host->count(settings.worker.count), metrics));
+  STATOR_TRY(LocalWorkers workers, make_workers(*host, host->count(kServeWorkersDefault), metrics));
+  process->know_assets(host->model_dir(), host->assets());
   STATOR_CHECK(process->catalog().preload(workers.hosted.front().record.model));
 
   const auto discovery = runtime::make_memory_discovery(metrics);

@@ -91,7 +91,8 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
               "auto, aggregated, prefill (computes prompts only) or decode (goes on from them, or "
               "does everything); a list as engine.url",
               {.flag = "role"});
-  schema.integer("worker.count", worker.count, 1, 1024, "workers in this process (serve)",
+  schema.integer("worker.count", worker.count, 0, 1024,
+                 "workers in this process (engines sim and cpu), 0 = 2 (serve) or 1 (worker)",
                  {.flag = "workers"});
   schema.text("worker.model_name", worker.model_name,
               "name clients use, default: the last part of MODEL",

@@ -75,7 +75,7 @@ struct SystemSettings {
 struct WorkerSettings {
   std::string engine = "cpu";
   std::string role = "auto";  ///< list with commas, one for each engine server
-  uint32_t count = 2;         ///< `serve` only
+  uint32_t count = 0;         ///< 0: as usual for the command
   std::string model_name;     ///< served name; empty: from the path
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";

@@ -96,7 +96,9 @@ Result<std::shared_ptr<const fake_engine::FakeModel>> read_model(const Options& 
   model->tokenizer = {assets, assets->tokenizer.get()};
   model->chat_template = {assets, assets->chat_template.get()};
   model->vocab_size = assets->tokenizer->vocab_size();
-  std::tie(model->first_token, model->last_token) = printable_tokens(*assets->tokenizer);
+  const tokenizer::VocabularyFacts vocabulary = tokenizer::facts_of(*assets->tokenizer);
+  model->first_token = vocabulary.first_printable;
+  model->last_token = vocabulary.last_printable;
   if (!assets->eos_token_ids.empty()) {
     model->eos_token_ids = assets->eos_token_ids;
   }

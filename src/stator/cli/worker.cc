@@ -196,8 +196,8 @@ Status run_worker(Invocation& invocation) {
   // Outlives everything that talks to it.
   STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));
-  STATOR_TRY(auto host,
-             WorkerHost::open(model_of(invocation), settings, clock, metrics, servers.get()));
+  STATOR_TRY(auto host, WorkerHost::open(model_of(invocation), settings, clock, metrics,
+                                         {.servers = servers.get()}));
   std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
   ServedWorkers workers;
   STATOR_TRY(workers.broker, open_event_carrier(settings.events, "worker", metrics));

@@ -2,12 +2,14 @@
 #include "stator/cli/worker_host.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "stator/cli/sim_replies.h"
@@ -37,14 +39,14 @@ std::string default_model_name(const std::string& model) {
 
 /// Rows of the model's embedding: config.json's vocab_size, which may be more than the tokenizer
 /// fills, or the tokenizer's. Ids beyond it must not reach an engine.
-uint32_t read_vocab_size(const std::string& model_dir, const tokenizer::Tokenizer& tokenizer) {
+uint32_t read_vocab_size(const std::string& model_dir, uint32_t tokenizer_size) {
   std::ifstream file(std::filesystem::path(model_dir) / "config.json", std::ios::binary);
   std::stringstream text;
   text << file.rdbuf();
   boost::system::error_code error;
   const boost::json::value root = boost::json::parse(text.str(), error);
   if (error || !root.is_object()) {
-    return tokenizer.vocab_size();
+    return tokenizer_size;
   }
   const boost::json::object& config = root.get_object();
   const auto* nested = config.if_contains("text_config");
@@ -53,29 +55,10 @@ uint32_t read_vocab_size(const std::string& model_dir, const tokenizer::Tokenize
   const auto* size = fields.if_contains("vocab_size");
   return size != nullptr && size->is_int64() && size->get_int64() > 0
              ? static_cast<uint32_t>(size->get_int64())
-             : tokenizer.vocab_size();
+             : tokenizer_size;
 }
 
 }  // namespace
-
-std::pair<TokenId, TokenId> printable_tokens(const tokenizer::Tokenizer& tokenizer) {
-  // Byte-level vocabularies start with the 256 single bytes, which are no text by themselves.
-  constexpr TokenId kSingleBytes = 256;
-  const TokenId end = tokenizer.vocab_size();
-  std::pair<TokenId, TokenId> best{0, end - 1};
-  TokenId longest = 0;
-  TokenId begin = std::min(kSingleBytes, end - 1);
-  for (TokenId id = begin; id <= end; ++id) {
-    if (id == end || tokenizer.is_special(id) || tokenizer.token_bytes(id).empty()) {
-      if (id - begin > longest) {
-        longest = id - begin;
-        best = {begin, id - 1};
-      }
-      begin = id + 1;
-    }
-  }
-  return best;
-}
 
 struct WorkerHost::Loaded {
   std::shared_ptr<const engine::cpu::Model> cpu;  // shared by the runners, see engine::cpu::Model
@@ -115,7 +98,8 @@ WorkerHost::~WorkerHost() = default;
 
 Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
                                                      const Settings& settings, Clock& clock,
-                                                     Metrics& metrics, EngineServers* servers) {
+                                                     Metrics& metrics, Wanted wanted) {
+  EngineServers* const servers = wanted.servers;
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(settings, clock, metrics));
   host->servers_ = servers;
   const std::string& from = servers != nullptr && model.empty() ? servers->model_root() : model;
@@ -128,9 +112,16 @@ Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
   if (host->model_name_.empty()) {
     host->model_name_ = servers != nullptr ? servers->model_name() : default_model_name(from);
   }
-  STATOR_TRY(host->assets_, frontend::load_model_assets(host->model_dir_));
+  // Engines of our own take and give ids; a tokenizer is a hundred times the rest of such a worker.
+  if (servers != nullptr || wanted.texts == Texts::kKept || !settings.worker.sim_reply.empty()) {
+    STATOR_TRY(host->assets_, frontend::load_model_assets(host->model_dir_));
+    host->facts_ = frontend::facts_of(*host->assets_);
+  } else {
+    STATOR_TRY(host->facts_, frontend::load_model_facts(host->model_dir_));
+    ::malloc_trim(0);  // reading a large vocabulary took ten times what such a worker keeps
+  }
   host->loaded_ = std::make_unique<Loaded>();
-  host->vocab_size_ = read_vocab_size(host->model_dir_, *host->assets_->tokenizer);
+  host->vocab_size_ = read_vocab_size(host->model_dir_, host->facts_.vocabulary.vocab_size);
   if (settings.worker.engine == "cpu") {
     STATOR_TRY(host->loaded_->cpu, engine::cpu::load_model(host->model_dir_));
   }
@@ -153,29 +144,32 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
                                                .max_model_len = config.max_model_len}));
     return runner;
   }
-  const auto [first, last] = printable_tokens(*assets_->tokenizer);
-  const uint32_t context = assets_->architectural_context;
+  const uint32_t context = facts_.architectural_context;
   std::vector<engine::ScriptedReply> replies;
   if (!settings_.worker.sim_reply.empty()) {
     STATOR_TRY(replies, read_sim_replies(settings_.worker.sim_reply, *assets_->tokenizer));
   }
+  std::function<std::string_view(TokenId)> token_bytes;
+  if (assets_ != nullptr) {
+    token_bytes = [assets = assets_](TokenId token) {
+      return assets->tokenizer->token_bytes(token);
+    };
+  }
   STATOR_TRY(auto drafts, engine::read_acceptance(settings_.worker.sim.draft_acceptance));
   STATOR_TRY(auto timing,
              perf::make_timing(settings_.worker.sim.timing, settings_.worker.sim.linear));
-  return engine::make_sim_runner({.vocab_size = assets_->tokenizer->vocab_size(),
+  return engine::make_sim_runner({.vocab_size = facts_.vocabulary.vocab_size,
                                   .max_model_len = context > 0 ? context : kSimContextDefault,
                                   .block_size = config.block_size,
-                                  .first_token = first,
-                                  .last_token = last,
+                                  .first_token = facts_.vocabulary.first_printable,
+                                  .last_token = facts_.vocabulary.last_printable,
                                   .timing = std::move(timing),
                                   .speedup = settings_.worker.sim.speedup,
                                   .decode_speedup = settings_.worker.sim.decode_speedup,
                                   .host_link = settings_.worker.sim.host_link(),
                                   .draft_acceptance = std::move(drafts),
                                   .replies = std::move(replies),
-                                  .token_bytes = [assets = assets_](TokenId token) {
-                                    return assets->tokenizer->token_bytes(token);
-                                  }});
+                                  .token_bytes = std::move(token_bytes)});
 }
 
 Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
@@ -243,6 +237,13 @@ bool WorkerHost::Worker::refresh(TimePoint now) {
   return changed;
 }
 
+uint32_t WorkerHost::count(uint32_t usual) const {
+  if (servers_ != nullptr) {
+    return static_cast<uint32_t>(servers_->count());
+  }
+  return settings_.worker.count == 0 ? usual : settings_.worker.count;
+}
+
 Result<WorkerHost::Worker> WorkerHost::make_worker() {
   STATOR_TRY(Worker worker, servers_ != nullptr ? make_server_engine() : make_own_engine());
   ++made_;
@@ -265,7 +266,7 @@ void WorkerHost::fill_record(Worker& worker) {
       .aliases = {},
       .adapters = worker.server != nullptr ? worker.server->adapters() : std::vector<std::string>(),
       .model_path = std::filesystem::absolute(model_dir_).string(),
-      .architectural_context = assets_->architectural_context,
+      .architectural_context = facts_.architectural_context,
       .context_length = info.max_model_len,
       .block_size = info.block_size,
       .total_kv_blocks = info.total_blocks,
@@ -276,14 +277,14 @@ void WorkerHost::fill_record(Worker& worker) {
       .kv_events = servers_ == nullptr ? info.kv_events : worker.events.feed != nullptr,
       .engine_kind = info.kind,
       .engine_version = info.version,
-      .eos_token_ids = assets_->eos_token_ids,
+      .eos_token_ids = facts_.eos_token_ids,
       .tool_call_parser = settings_.worker.tool_call_parser,
       .reasoning_parser = settings_.worker.reasoning_parser,
       .structured_output = info.structured_output,
       .structured_replay = info.structured_replay,
       .prompt_logprobs = info.prompt_logprobs,
       .handoff = info.handoff,
-      .checksum = assets_->checksum};
+      .checksum = facts_.checksum};
 }
 
 Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings, Signals& signals,

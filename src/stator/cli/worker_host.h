@@ -17,6 +17,7 @@
 #include "stator/engine/api/engine.h"
 #include "stator/engine/api/model_runner.h"
 #include "stator/frontend/model_assets.h"
+#include "stator/frontend/model_facts.h"
 #include "stator/runtime/discovery.h"
 #include "stator/runtime/instance_record.h"
 
@@ -25,12 +26,17 @@ namespace stator::cli {
 /// A model folder opened for serving, shared by the workers of this process.
 class WorkerHost {
  public:
+  /// Whether the model's tokenizer and template are kept though no engine needs them.
+  enum class Texts : uint8_t { kAsNeeded, kKept };
+  struct Wanted {
+    /// The engines are those, and MODEL may be empty: what they say they loaded.
+    EngineServers* servers = nullptr;
+    Texts texts = Texts::kAsNeeded;
+  };
   /// Reads tokenizer, template and, for the cpu engine, the weights. Errors name the file to fix.
-  /// With `servers`, the engines are those and MODEL may be empty: what they say they loaded.
   static Result<std::unique_ptr<WorkerHost>> open(const std::string& model,
                                                   const Settings& settings, Clock& clock,
-                                                  Metrics& metrics,
-                                                  EngineServers* servers = nullptr);
+                                                  Metrics& metrics, Wanted wanted);
   ~WorkerHost();
 
   struct Worker {
@@ -49,10 +55,12 @@ class WorkerHost {
   /// Makes and starts one more engine on the shared weights.
   Result<Worker> make_worker();
 
-  /// How many workers this process is to have, in a process with a frontend or without.
-  uint32_t count(uint32_t wanted) const {
-    return servers_ != nullptr ? static_cast<uint32_t>(servers_->count()) : wanted;
-  }
+  /// How many workers this process is to have: one for each engine server, else as worker.count
+  /// says, or as many as are usual for this kind of process.
+  uint32_t count(uint32_t usual) const;
+  const std::string& model_dir() const { return model_dir_; }
+  /// Null: no engine needs them, and they were not to be kept.
+  std::shared_ptr<const frontend::ModelAssets> assets() const { return assets_; }
   const std::string& model_name() const { return model_name_; }
 
  private:
@@ -69,7 +77,8 @@ class WorkerHost {
   Random random_;
   std::string model_name_;
   std::string model_dir_;
-  std::shared_ptr<const frontend::ModelAssets> assets_;
+  std::shared_ptr<const frontend::ModelAssets> assets_;  // null: only the facts are needed
+  frontend::ModelFacts facts_;
   std::unique_ptr<Loaded> loaded_;
   uint32_t vocab_size_ = 0;
   uint32_t made_ = 0;
@@ -89,9 +98,5 @@ Result<std::string> resolve_model_dir(const std::string& model, const weights::H
 /// The same for a MODEL that may be left out, before anything is waited for: a typing error is told
 /// at once, not when an engine server has answered.
 Status check_model(const std::string& model, const Settings& settings);
-
-/// First and last id of the longest run of ordinary tokens: simulated output decodes to text
-/// instead of markers.
-std::pair<TokenId, TokenId> printable_tokens(const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace stator::cli

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "stator/core/hash.h"
+#include "stator/frontend/model_facts.h"
 #include "stator/io/read_file.h"
 #include "stator/tokenizer/gguf_chat.h"
 #include "stator/tokenizer/pre_token_cache.h"
@@ -96,40 +97,74 @@ Result<std::optional<ModelChat>> find_model_chat(const fs::path& path) {
                                  .eos_token_ids = std::move(gguf->eos_token_ids)});
 }
 
-Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir) {
+namespace {
+
+Status check_folder(const std::string& model_dir) {
+  return fs::exists(model_dir)
+             ? Status()
+             : Error(Code::kNotFound, "model folder '" + model_dir + "' does not exist");
+}
+
+/// Everything but the tokenizer, whose fingerprint is part of the checksum.
+Status read_beside_tokenizer(const std::string& model_dir, uint64_t fingerprint,
+                             ModelAssets& assets) {
   const fs::path dir(model_dir);
-  if (!fs::exists(dir)) {
-    return Error(Code::kNotFound, "model folder '" + model_dir + "' does not exist");
-  }
-  auto assets = std::make_shared<ModelAssets>();
-  STATOR_TRY(assets->tokenizer, tokenizer::Tokenizer::load(model_dir));
   STATOR_TRY(auto chat, find_model_chat(dir));
-  uint64_t hash = assets->tokenizer->fingerprint();
+  uint64_t hash = fingerprint;
   if (chat) {
     chat_template::ChatTemplateSource& source = chat->source;
     hash = xxh3_64(source.text, hash);
-    assets->chat_template_text = source.text + source.tool_use_text.value_or("");
-    STATOR_TRY(assets->chat_template, chat_template::ChatTemplate::compile(std::move(source)),
+    assets.chat_template_text = source.text + source.tool_use_text.value_or("");
+    STATOR_TRY(assets.chat_template, chat_template::ChatTemplate::compile(std::move(source)),
                "chat template of " + model_dir);
   }
   STATOR_TRY(const json::object generation, read_json_object(dir / "generation_config.json"));
   STATOR_TRY(const json::object config, read_json_object(dir / "config.json"));
-  assets->sampling_defaults = read_sampling_defaults(generation);
-  read_token_ids(generation, assets->eos_token_ids);
-  if (assets->eos_token_ids.empty()) {
-    read_token_ids(config, assets->eos_token_ids);
+  assets.sampling_defaults = read_sampling_defaults(generation);
+  read_token_ids(generation, assets.eos_token_ids);
+  if (assets.eos_token_ids.empty()) {
+    read_token_ids(config, assets.eos_token_ids);
   }
-  if (assets->eos_token_ids.empty() && chat) {
-    assets->eos_token_ids = std::move(chat->eos_token_ids);
+  if (assets.eos_token_ids.empty() && chat) {
+    assets.eos_token_ids = std::move(chat->eos_token_ids);
   }
   const json::value* context = config.if_contains("max_position_embeddings");
   if (context != nullptr && context->is_int64() && context->as_int64() > 0) {
-    assets->architectural_context = static_cast<uint32_t>(context->as_int64());
+    assets.architectural_context = static_cast<uint32_t>(context->as_int64());
   }
   hash = xxh3_64(json::serialize(generation), hash);
-  assets->checksum = fmt::format("{:016x}", hash);
+  assets.checksum = fmt::format("{:016x}", hash);
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir) {
+  STATOR_CHECK(check_folder(model_dir));
+  auto assets = std::make_shared<ModelAssets>();
+  STATOR_TRY(assets->tokenizer, tokenizer::Tokenizer::load(model_dir));
+  STATOR_CHECK(read_beside_tokenizer(model_dir, assets->tokenizer->fingerprint(), *assets));
   tokenizer::PreTokenCache::drop_this_thread();  // a few words were encoded, to know the tokenizer
   return assets;
+}
+
+ModelFacts facts_of(const ModelAssets& assets) {
+  return {.vocabulary = tokenizer::facts_of(*assets.tokenizer),
+          .eos_token_ids = assets.eos_token_ids,
+          .architectural_context = assets.architectural_context,
+          .checksum = assets.checksum};
+}
+
+Result<ModelFacts> load_model_facts(const std::string& model_dir) {
+  STATOR_CHECK(check_folder(model_dir));
+  ModelFacts facts;
+  STATOR_TRY(facts.vocabulary, tokenizer::load_vocabulary_facts(model_dir));
+  ModelAssets beside;
+  STATOR_CHECK(read_beside_tokenizer(model_dir, facts.vocabulary.fingerprint, beside));
+  facts.eos_token_ids = std::move(beside.eos_token_ids);
+  facts.architectural_context = beside.architectural_context;
+  facts.checksum = std::move(beside.checksum);
+  return facts;
 }
 
 }  // namespace stator::frontend
