@@ -30,6 +30,7 @@ void print(std::string_view text) {
 }
 
 void print_error(std::string_view text) {
+  // Messages quote what was typed, and that may be a URL with a password.
   write_all(STDERR_FILENO, "stator: " + hide_credentials(text) + "\n");
 }
 

@@ -404,13 +404,16 @@ TEST_F(AdapterServiceTest, StopFailsWhatRuns) {
 
 TEST_F(AdapterServiceTest, ADeadUrlAndAnotherKindOfServerAreTold) {
   serve();
-  auto sglang = make_dialect("llamacpp", {});
-  const auto wrong = ask_engine(config, **sglang);
+  auto llamacpp = make_dialect("llamacpp", {});
+  const auto wrong = ask_engine(config, **llamacpp);
   const std::string url = config.url;
   stop();
-  const auto dead = ask_engine(config, **sglang);
+  const auto dead = ask_engine(config, **llamacpp);
 
-  EXPECT_TRUE(wrong.has_value() || wrong.error().code() == Code::kNotFound);
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_EQ(wrong.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(wrong.error().message().find("use --engine vllm"), std::string::npos)
+      << wrong.error().message();
   ASSERT_FALSE(dead.has_value());
   EXPECT_EQ(dead.error().code(), Code::kUnavailable);
   EXPECT_EQ(host_of("http://h:8000").value_or(""), "h");
