@@ -23,6 +23,7 @@ class ForgedBlocks(unittest.TestCase):
     def serve(self, engine: str, *arguments: str):
         deployment = Serve("--workers", "1", *arguments, engine=engine)
         self.addCleanup(deployment.close)
+        self.deployment = deployment
         self.http = deployment.http
 
     def ask(self, **fields) -> tuple[str, int]:
@@ -46,6 +47,7 @@ class ForgedBlocks(unittest.TestCase):
         self.assertEqual(self.ask(), (clean, shared_tokens))
         self.assertEqual(self.ask(), (clean, prompt_tokens))
         self.assertEqual(self.http.metric("stator_engine_kv_hash_collisions_total"), 1)
+        self.assertIn("somebody forges them", self.deployment.frontend.log())
 
     def test_the_second_block_of_a_prompt(self):
         for engine in ("cpu", "sim"):

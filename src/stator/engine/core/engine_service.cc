@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "stator/core/assert.h"
+#include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/core/engine_metrics.h"
 #include "stator/engine/core/forward_pass_log.h"
@@ -51,7 +53,21 @@ struct Rank {
   std::vector<Sampled> sampled;  // of the pass under way
   uint32_t tokens = 0;           // it computes
   ForwardPass pass;              // under way, or the last one told
+  uint64_t warn_at = 1;          // of so many forged blocks
 };
+
+/// Of the first one and of every doubling: a client may forge as many as it likes.
+void warn_of_forged_blocks(Rank& rank, const std::string& engine) {
+  const uint64_t blocks = rank.scheduler.pool().collisions_total();
+  if (blocks < rank.warn_at) {
+    return;
+  }
+  rank.warn_at = 2 * blocks;
+  log::warn("engine",
+            "prompts have KV blocks with the hash of other blocks: somebody forges them. Answers "
+            "do not depend on it, routing may; find who sends them",
+            {{"engine", engine}, {"blocks", blocks}});
+}
 
 LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
   LoadReport sum;
@@ -421,6 +437,7 @@ void EngineService::tell_events() {
 void EngineService::publish() {
   for (const auto& rank : ranks_) {
     rank->metrics.update(rank->scheduler.load(), rank->scheduler);
+    warn_of_forged_blocks(*rank, config_.name);
   }
   const LoadReport load = sum(ranks_);
   const MutexLock lock(mutex_);
