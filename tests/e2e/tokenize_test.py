@@ -51,6 +51,14 @@ class Tokenize(unittest.TestCase):
         self.assertEqual(self.lines("--decode", text=json.dumps(ids))[0]["text"], "<|begin|>Hello<|end|>")
         self.assertEqual(self.lines("--decode", "--no-special", text=json.dumps(ids))[0]["text"], "Hello")
 
+    def test_decode_as_a_stream(self):
+        for text in ("Hello, world", "\u6771\u4eac \U0001f600!", ""):
+            ids = self.lines("--no-special", text=text)[0]["tokens"]
+            for cut in (ids, ids[:-1]):  # the end may be within a character
+                deltas = self.lines("--decode", "--stream", text=json.dumps(cut))[0]["deltas"]
+                self.assertEqual(len(deltas), len(cut) + 1)
+                self.assertEqual("".join(deltas), self.lines("--decode", text=json.dumps(cut))[0]["text"])
+
     def test_bad_lines_are_named(self):
         cases = [(["--jsonl"], '"a"\n"\\ud800"\n', "line 2"), (["--jsonl"], "5\n", "line 1"), (["--jsonl"], '"a\n', "line 1"),
                  (["--decode"], "[1]\n[-1]\n", "line 2"), (["--decode"], "{}\n", "line 1"), (["--decode"], "[4294967296]\n", "line 1"),

@@ -183,6 +183,11 @@ const std::vector<Command> kCommands = {
           {"--decode",
            "input lines are [ids] or {\"tokens\":[ids]}; prints {\"text\":…}, without special "
            "tokens if --no-special is given",
+           true},
+          {"--stream",
+           "with --decode: prints {\"deltas\":[…]}, what each id adds to a stream, and what its "
+           "end "
+           "adds",
            true}},
      .run = run_tokenize},
     {.name = "config",

@@ -9,6 +9,7 @@
 #include "stator/api/json_writer.h"
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
+#include "stator/tokenizer/incremental_detokenizer.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::cli {
@@ -26,6 +27,7 @@ struct Job {
   const Tokenizer& tokenizer;
   EncodeOptions encode_options;
   SkipSpecial skip_special;
+  bool stream = false;  // decode as a stream is
   simdjson::dom::parser parser{};
   std::vector<TokenId> ids{};
   std::string out{};
@@ -53,6 +55,27 @@ Status encode_line(const std::string& line, Job& job) {
   return encode_text(text, job);
 }
 
+/// What each id completes, and last what the end leaves: together the text of all ids.
+void print_deltas(Job& job) {
+  tokenizer::IncrementalDetokenizer detokenizer(job.tokenizer, job.skip_special,
+                                                tokenizer::StreamStart::kStartOfText);
+  std::string delta;
+  job.out = "{\"deltas\":[";
+  for (size_t i = 0; i <= job.ids.size(); ++i) {
+    delta.clear();
+    if (i < job.ids.size()) {
+      detokenizer.step(job.ids[i], delta);
+    } else {
+      detokenizer.finish(delta);
+    }
+    job.out += i == 0 ? "\"" : ",\"";
+    api::append_json_escaped(job.out, delta);
+    job.out += '"';
+  }
+  job.out += "]}\n";
+  print(job.out);
+}
+
 Status decode_line(const std::string& line, Job& job) {
   Json root;
   if (const auto error = job.parser.parse(line).get(root); error != simdjson::SUCCESS) {
@@ -76,6 +99,10 @@ Status decode_line(const std::string& line, Job& job) {
                                job.ids.size(), id, job.tokenizer.vocab_size()));
     }
     job.ids.push_back(static_cast<TokenId>(id));
+  }
+  if (job.stream) {
+    print_deltas(job);
+    return {};
   }
   job.out = "{\"text\":\"";
   api::append_json_escaped(job.out, job.tokenizer.decode(job.ids, job.skip_special));
@@ -113,7 +140,11 @@ Status run_tokenize(Invocation& invocation) {
   Job job{.tokenizer = *tokenizer,
           .encode_options = {plain ? SpecialTokens::kAsText : SpecialTokens::kParse,
                              plain ? AddSpecial::kNo : AddSpecial::kYes},
-          .skip_special = plain ? SkipSpecial::kYes : SkipSpecial::kNo};
+          .skip_special = plain ? SkipSpecial::kYes : SkipSpecial::kNo,
+          .stream = invocation.options.contains("--stream")};
+  if (job.stream && !invocation.options.contains("--decode")) {
+    return Error(Code::kInvalidArgument, "--stream goes with --decode");
+  }
   if (invocation.options.contains("--decode")) {
     return run_lines(decode_line, job);
   }
