@@ -237,6 +237,7 @@ void read_nvext_field(Reader& r, const Path& path) {
   if (r.limits.nvext_enabled) {
     read_nvext(r, path);
   } else {
+    r.nvext_dropped = true;
     r.in.skip();
   }
 }
@@ -384,6 +385,14 @@ void finish_generate_options(GenerateReader& reader) {
   if (reader.limits.nvext_enabled) {
     options.cache_salt = std::move(reader.nvext_cache_salt.empty() ? reader.root_cache_salt
                                                                    : reader.nvext_cache_salt);
+    return;
+  }
+  // Known, and without effect here: the client must see why.
+  if (reader.nvext_dropped) {
+    options.ignored_fields.emplace_back("nvext");
+  }
+  if (!reader.root_cache_salt.empty()) {
+    options.ignored_fields.emplace_back("cache_salt");
   }
 }
 

@@ -181,12 +181,20 @@ void read_router_targets(Reader& r, const Path& path) {
   });
 }
 
+/// A longer list is refused.
+void check_names(Reader& r, const Path& path, size_t count) {
+  if (count > kRoutingNamesMax) {
+    r.in.violation(path, fmt::format("must have at most {} entries", kRoutingNamesMax));
+  }
+}
+
 void read_routing_constraints(Reader& r, const Path& path) {
   RoutingConstraints& constraints = r.options.nvext.routing_constraints;
   constraints = {};
   r.in.object(path, [&](std::string_view key, const Path& member) {
     if (key == "required_taints") {
       constraints.required_taints = r.in.strings(member).value_or(std::vector<std::string>());
+      check_names(r, member, constraints.required_taints.size());
     } else if (key == "preferred_taints") {
       constraints.preferred_taints.clear();
       r.in.object(member, [&](std::string_view taint, const Path& weight_path) {
@@ -195,6 +203,7 @@ void read_routing_constraints(Reader& r, const Path& path) {
           constraints.preferred_taints.emplace_back(std::move(name), *weight);
         }
       });
+      check_names(r, member, constraints.preferred_taints.size());
     } else {
       unknown_key(r.in, member);
     }

@@ -150,6 +150,11 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
   schema.boolean("frontend.disable_admin_api", config.disable_admin_api,
                  "no /busy_threshold: the thresholds stay as configured",
                  {.env_peer = "DYN_DISABLE_FRONTEND_ADMIN_API"});
+  schema.choice("frontend.trust_hints", config.trust_hints, {"all", "headers", "body", "none"},
+                "where a client's priorities, worker pins, router overrides, tenant and cache salt "
+                "are taken from: request headers, the body's nvext and cache_salt, both or "
+                "neither; what is not trusted is ignored and named in x-stator-ignored-fields",
+                {.flag = "trust-hints"});
   schema.text("frontend.metrics_prefix", config.metrics_prefix, "prefix of the frontend's metrics",
               {.flag = "metrics-prefix", .env_peer = "DYN_METRICS_PREFIX"});
 }

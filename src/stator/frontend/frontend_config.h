@@ -37,6 +37,10 @@ struct FrontendConfig {
   Duration drain_timeout = std::chrono::seconds(30);
   bool strict_fields = false;      ///< unknown request fields are a 400 instead of being ignored
   bool disable_admin_api = false;  ///< no /busy_threshold
+  /// Where clients may say how they are routed: "all", "headers", "body" or "none".
+  std::string trust_hints = "all";
+  bool trusts_header_hints() const { return trust_hints == "all" || trust_hints == "headers"; }
+  bool trusts_body_hints() const { return trust_hints == "all" || trust_hints == "body"; }
   std::string metrics_prefix = "dynamo_frontend";
   uint64_t answers_bytes_max = 1ULL << 30;    ///< of answers being collected, all shards together
   uint64_t text_body_bytes_max = 8ULL << 20;  ///< of /tokenize and /detokenize; beyond: 413

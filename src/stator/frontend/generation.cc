@@ -278,6 +278,8 @@ std::string Generation::nvext_json(TimePoint now) const {
                      .prefill_dp_rank = prompt.dp_rank,
                      .decode_worker_id = worker.worker.value(),
                      .decode_dp_rank = worker.dp_rank};
+  }
+  if (plan_.want_worker_id || plan_.want_stop_reason) {
     if (stop_reason_) {
       nvext.stop_string = *stop_reason_;
     } else if (stop_token_) {

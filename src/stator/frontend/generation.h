@@ -64,7 +64,8 @@ struct GenerationPlan {
   int32_t priority = 0;
   std::optional<Duration> timeout;  ///< from arrival to the end of the answer; the client's wish
   bool want_worker_id = false;
-  bool announce_worker = false;  ///< with the frame `worker_instance_id`
+  bool want_stop_reason = false;  ///< which stop string or token ended it
+  bool announce_worker = false;   ///< with the frame `worker_instance_id`
   bool want_timing = false;
   runtime::JournalLimits migration;
   AnswerSpec answer;
@@ -105,6 +106,8 @@ struct Choice {
   struct LostWorker {
     TimePoint at;
     bool had_tokens;
+    WorkerId worker = {};
+    std::string_view why = {};  ///< static text, for the log
   };
   std::optional<LostWorker> lost;  ///< until another one's first token
   bool retrying = false;           ///< counts against the shard's budget

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 
@@ -29,8 +30,12 @@ constexpr size_t kPromptLogprobsBytesMax = size_t{4} << 20;
 // A longer x-request-id is not echoed.
 constexpr size_t kRequestIdBytesMax = 256;
 
+constexpr std::array<std::string_view, 3> kHeaderPrefixes = {"x-stator-", "x-dynamo-", "x-"};
+// Of x-stator-allowed-worker-ids: every worker of a fleet is compared with it.
+constexpr size_t kAllowedWorkersMax = 1024;
+
 std::optional<std::string_view> find_header(const net::HttpRequest& http, std::string_view suffix) {
-  for (const std::string_view prefix : {"x-stator-", "x-dynamo-", "x-"}) {
+  for (const std::string_view prefix : kHeaderPrefixes) {
     if (const auto value = http.header(std::string(prefix) + std::string(suffix))) {
       return value;
     }
@@ -40,8 +45,8 @@ std::optional<std::string_view> find_header(const net::HttpRequest& http, std::s
 
 /// Nothing without the header. A value that is no number is refused: `17abc` is not 17.
 template <typename T>
-ApiResult<std::optional<T>> parse_header(const net::HttpRequest& http, std::string_view suffix) {
-  const auto text = find_header(http, suffix);
+ApiResult<std::optional<T>> parse_number(std::optional<std::string_view> text,
+                                         std::string_view suffix) {
   if (!text) {
     return std::optional<T>();
   }
@@ -57,6 +62,48 @@ ApiResult<std::optional<T>> parse_header(const net::HttpRequest& http, std::stri
   }
   return std::optional<T>(value);
 }
+
+/// Headers by which a client decides about more than its own request: who serves it, before whom,
+/// and whose cache it shares. Looked at only if the operator trusts clients, or what stands before
+/// them, with it.
+class HintHeaders {
+ public:
+  explicit HintHeaders(const PrepareContext& context)
+      : http_(context.http), trusted_(context.config.trusts_header_hints()) {}
+
+  std::optional<std::string_view> find(std::string_view suffix) const {
+    return trusted_ ? find_header(http_, suffix) : std::nullopt;
+  }
+  template <typename T>
+  ApiResult<std::optional<T>> number(std::string_view suffix) const {
+    return parse_number<T>(find(suffix), suffix);
+  }
+  std::string_view tenant() const {
+    return trusted_ ? http_.header("x-tenant-id").value_or("") : std::string_view();
+  }
+  /// Names of those that came and have no effect.
+  void add_ignored(std::vector<std::string>& names) const {
+    if (trusted_) {
+      return;
+    }
+    for (const std::string_view suffix : kSuffixes) {
+      for (const std::string_view prefix : kHeaderPrefixes) {
+        std::string name = std::string(prefix) + std::string(suffix);
+        if (http_.header(name)) {
+          names.push_back(std::move(name));
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr std::array<std::string_view, 6> kSuffixes = {
+      "worker-instance-id",      "dp-rank",  "allowed-worker-ids", "request-priority",
+      "request-strict-priority", "tenant-id"};
+
+  const net::HttpRequest& http_;
+  const bool trusted_;
+};
 
 parsers::UnknownTools unknown_tools(const FrontendConfig& config) {
   return config.unknown_tools == "drop" ? parsers::UnknownTools::kDrop
@@ -76,6 +123,12 @@ ApiResult<std::vector<WorkerId>> parse_worker_list(std::string_view text) {
                                    "x-stator-allowed-worker-ids must be worker ids with commas "
                                    "between them");
     }
+    if (workers.size() == kAllowedWorkersMax) {
+      return api::validation_error(
+          "x-stator-allowed-worker-ids",
+          fmt::format("x-stator-allowed-worker-ids must have at most {} worker ids",
+                      kAllowedWorkersMax));
+    }
     workers.emplace_back(value);
     text.remove_prefix(next);
   }
@@ -92,46 +145,50 @@ router::CostOverride override_of(const api::RouterOverrides& given) {
           .track_prefill_tokens = given.track_prefill_tokens};
 }
 
-ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const net::HttpRequest& http) {
+ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContext& context) {
+  const HintHeaders hints(context);
   RoutingWish wish;
-  STATOR_TRY(auto pinned, parse_header<uint64_t>(http, "worker-instance-id"));
+  STATOR_TRY(auto pinned, hints.number<uint64_t>("worker-instance-id"));
   if (!pinned) {
     pinned = nvext.backend_instance_id ? nvext.backend_instance_id : nvext.decode_worker_id;
   }
   if (pinned) {
     wish.pinned = WorkerId(*pinned);
-    STATOR_TRY(const auto rank, parse_header<uint32_t>(http, "dp-rank"));
+    STATOR_TRY(const auto rank, hints.number<uint32_t>("dp-rank"));
     wish.pinned_rank = rank ? rank : nvext.dp_rank;
   }
   if (nvext.prefill_worker_id) {
     wish.prefill_pinned = WorkerId(*nvext.prefill_worker_id);
   }
-  STATOR_TRY(wish.allowed, parse_worker_list(find_header(http, "allowed-worker-ids").value_or("")));
+  STATOR_TRY(wish.allowed, parse_worker_list(hints.find("allowed-worker-ids").value_or("")));
   wish.required_taints = nvext.routing_constraints.required_taints;
   wish.preferred_taints = nvext.routing_constraints.preferred_taints;
   wish.override = override_of(nvext.router_overrides);
   wish.expected_output_tokens = nvext.agent_hints.expected_output_tokens;
-  STATOR_TRY(const auto strict, parse_header<uint32_t>(http, "request-strict-priority"));
+  STATOR_TRY(const auto strict, hints.number<uint32_t>("request-strict-priority"));
   wish.strict_priority = strict.value_or(nvext.agent_hints.strict_priority.value_or(0));
-  wish.tenant = http.header("x-tenant-id").value_or("");
-  wish.session = find_header(http, "session-id").value_or("");
+  wish.tenant = hints.tenant();
+  wish.session = find_header(context.http, "session-id").value_or("");
   return wish;
 }
 
 ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
-                        const net::HttpRequest& http) {
+                        const PrepareContext& context) {
   const api::Nvext& nvext = options.nvext;
-  STATOR_TRY(plan.routing, read_routing(nvext, http));
+  STATOR_TRY(plan.routing, read_routing(nvext, context));
   if (!plan.adapter.empty()) {
     plan.routing.required_taints.push_back(adapter_taint(plan.adapter));
   }
-  STATOR_TRY(const auto priority, parse_header<int32_t>(http, "request-priority"));
+  STATOR_TRY(const auto priority, HintHeaders(context).number<int32_t>("request-priority"));
   plan.priority = priority.value_or(nvext.agent_hints.priority.value_or(0));
-  STATOR_TRY(const auto timeout_ms, parse_header<uint32_t>(http, "request-timeout-ms"));
+  constexpr std::string_view kTimeout = "request-timeout-ms";
+  STATOR_TRY(const auto timeout_ms,
+             parse_number<uint32_t>(find_header(context.http, kTimeout), kTimeout));
   if (timeout_ms.value_or(0) > 0) {
     plan.timeout = std::chrono::milliseconds(*timeout_ms);
   }
   plan.want_worker_id = nvext.wants_extra_field("worker_id");
+  plan.want_stop_reason = nvext.wants_extra_field("stop_reason");
   plan.want_timing = nvext.wants_extra_field("timing");
   return {};
 }
@@ -145,8 +202,8 @@ GenerationPlan plan_for(NamedModel named) {
 
 /// Tenants are told apart by header, conversations by field.
 ApiResult<std::string> cache_salt_of(const api::GenerateOptions& options,
-                                     const net::HttpRequest& http) {
-  const std::string_view tenant = http.header("x-tenant-id").value_or("");
+                                     const PrepareContext& context) {
+  const std::string_view tenant = HintHeaders(context).tenant();
   if (tenant.size() > api::kMaxCacheSaltBytes) {
     return api::validation_error(
         "x-tenant-id",
@@ -247,7 +304,8 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
                                  ? tokenizer::SkipSpecial::kYes
                                  : tokenizer::SkipSpecial::kNo;
   plan.decode.min_tokens = options.min_tokens.value_or(0);
-  STATOR_CHECK(apply_routing(plan, options, context.http));
+  STATOR_CHECK(apply_routing(plan, options, context));
+  HintHeaders(context).add_ignored(options.ignored_fields);
 
   AnswerSpec& answer = plan.answer;
   answer.stream = options.stream;
@@ -328,7 +386,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
                                        const PrepareContext& context) {
   GenerationPlan plan = plan_for(std::move(named));
   plan.answer.endpoint = Endpoint::kChat;
-  STATOR_TRY(plan.cache_salt, cache_salt_of(request.options, context.http));
+  STATOR_TRY(plan.cache_salt, cache_salt_of(request.options, context));
   STATOR_TRY(plan.structured_outputs,
              make_structured_outputs(request.options.structured_output, &request,
                                      plan.model->structured_output));
@@ -358,7 +416,7 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, Nam
   STATOR_CHECK(api::check_token_ids(request, named.model->vocab_size));
   GenerationPlan plan = plan_for(std::move(named));
   plan.answer.endpoint = Endpoint::kCompletions;
-  STATOR_TRY(plan.cache_salt, cache_salt_of(request.options, context.http));
+  STATOR_TRY(plan.cache_salt, cache_salt_of(request.options, context));
   STATOR_TRY(plan.structured_outputs,
              make_structured_outputs(request.options.structured_output, nullptr,
                                      plan.model->structured_output));

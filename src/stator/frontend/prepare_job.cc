@@ -20,9 +20,11 @@ Error cancelled() {
 template <typename Parse, typename Prepare>
 ApiResult<GenerationPlan> make_plan(PrepareJob& job, const PrepareEnvironment& environment,
                                     Parse parse, Prepare prepare) {
-  STATOR_TRY(auto request,
-             parse(job.body, api::ParseLimits{.strict_fields = environment.config.strict_fields,
-                                              .guided_decoding = true}));
+  STATOR_TRY(
+      auto request,
+      parse(job.body, api::ParseLimits{.strict_fields = environment.config.strict_fields,
+                                       .nvext_enabled = environment.config.trusts_body_hints(),
+                                       .guided_decoding = true}));
   if (request.options.repair != api::JsonRepair::kNone) {
     log::warn("frontend", "request body was not valid JSON text and was mended");
   }

@@ -24,6 +24,7 @@ struct GenerateReader {
   std::optional<uint32_t> max_tokens;
   std::optional<uint32_t> max_completion_tokens;
   bool stream_options_seen = false;
+  bool nvext_dropped = false;
   /// What asks for a shape of the output, with the values' own texts, in the order of the request.
   std::vector<std::pair<std::string, std::string_view>> structured_fields = {};
   std::string root_cache_salt = {};
@@ -49,6 +50,9 @@ void check_model(FieldReader& in, const std::string& model, const ParseLimits& l
 
 /// After the last field: merges aliases and checks the rules between fields.
 void finish_generate_options(GenerateReader& reader);
+
+/// What a client may name in one list of `nvext`: every worker of a fleet is compared with it.
+inline constexpr size_t kRoutingNamesMax = 1024;
 
 /// The value of `nvext`. Unknown keys are violations.
 void read_nvext(GenerateReader& reader, const Path& path);

@@ -255,6 +255,39 @@ TEST(Nvext, IsDroppedWhenSwitchedOff) {
       with(R"("cache_salt":"s","nvext":{"unknown":1,"dp_rank":3})"), {.nvext_enabled = false});
   EXPECT_FALSE(request.options.nvext.dp_rank.has_value());
   EXPECT_EQ(request.options.cache_salt, "");
+  EXPECT_EQ(request.options.ignored_fields, (std::vector<std::string>{"nvext", "cache_salt"}));
+  const CompletionRequest strict =
+      parsed(with(R"("nvext":{"dp_rank":3})"), {.strict_fields = true, .nvext_enabled = false});
+  EXPECT_EQ(strict.options.ignored_fields, std::vector<std::string>{"nvext"})
+      << "a known field that is not trusted is no unknown one";
+  EXPECT_TRUE(
+      parsed(with(R"("stream":false)"), {.nvext_enabled = false}).options.ignored_fields.empty());
+}
+
+TEST(Nvext, ListsThatAreComparedWithEveryWorkerAreBounded) {
+  const auto names = [](size_t count, std::string_view form) {
+    std::string list;
+    for (size_t i = 0; i < count; ++i) {
+      list += fmt::format(fmt::runtime(form), i == 0 ? "" : ",", i);
+    }
+    return list;
+  };
+  const auto required = [&](size_t count) {
+    return with(R"("nvext":{"routing_constraints":{"required_taints":[)" +
+                names(count, R"({}"t{}")") + "]}}");
+  };
+  const auto preferred = [&](size_t count) {
+    return with(R"("nvext":{"routing_constraints":{"preferred_taints":{)" +
+                names(count, R"({}"t{}":1)") + "}}}");
+  };
+  EXPECT_EQ(parsed(required(1024)).options.nvext.routing_constraints.required_taints.size(), 1024U);
+  EXPECT_EQ(parsed(preferred(1024)).options.nvext.routing_constraints.preferred_taints.size(),
+            1024U);
+  const auto refusal = [](const std::string& field) {
+    return RuleCase{"", "nvext.routing_constraints." + field, "must have at most 1024"};
+  };
+  expect_refused(required(1025), rule(refusal("required_taints")));
+  expect_refused(preferred(1025), rule(refusal("preferred_taints")));
 }
 
 // ---- unknown fields

@@ -546,6 +546,14 @@ TEST_F(GenerationTest, AStopStringEndsTheChoiceAndAsksToCancelTheEngine) {
   EXPECT_THAT(exchange_.text, HasSubstr(R"("finish_reason":"stop")"));
 }
 
+TEST_F(GenerationTest, WhatEndedTheAnswerIsToldToWhoAsksForItAlone) {
+  auto generation = start_chat(R"(,"stop":["worker"],"nvext":{"extra_fields":["stop_reason"]})");
+  feed(*generation, 0, "The worker picks");
+  generation->finish(TimePoint{});
+  EXPECT_THAT(exchange_.text, HasSubstr(R"("stop_reason":"worker")"));
+  EXPECT_EQ(exchange_.text.find("worker_id"), std::string::npos);
+}
+
 // ---- reasoning and tool calls
 
 constexpr const char* kTools =

@@ -225,6 +225,61 @@ TEST_F(PrepareTest, RoutingWishesComeFromHeadersAndHints) {
   EXPECT_EQ(wish.required_taints, std::vector<std::string>{"zone=a"});
 }
 
+TEST_F(PrepareTest, HintsThatAreNotTrustedAreIgnoredAndNamed) {
+  http_.add_header("x-stator-worker-instance-id", "7");
+  http_.add_header("x-dynamo-allowed-worker-ids", "7");
+  http_.add_header("X-Request-Priority", "9");
+  http_.add_header("x-stator-request-strict-priority", "2");
+  http_.add_header("x-tenant-id", "acme");
+  const std::string body =
+      chat_body(R"(,"cache_salt":"blue","nvext":{"agent_hints":{"osl":77,"priority":4}})");
+  struct Case {
+    const char* trust;
+    const char* salt;
+    int priority;
+    std::optional<WorkerId> pinned;
+    const char* ignored;
+  };
+  const char* const headers =
+      "x-stator-worker-instance-id,x-dynamo-allowed-worker-ids,x-request-priority,"
+      "x-stator-request-strict-priority,x-tenant-id";
+  const std::string both = std::string("nvext,cache_salt,") + headers;
+  for (const Case& c : {Case{"all", "acme", 9, WorkerId(7), ""},
+                        Case{"headers", "acme", 9, WorkerId(7), "nvext,cache_salt"},
+                        Case{"body", "blue", 4, std::nullopt, headers},
+                        Case{"none", "", 0, std::nullopt, both.c_str()}}) {
+    config_.trust_hints = c.trust;
+    const auto plan = chat(body);
+    ASSERT_TRUE(plan.has_value()) << plan.error().message();
+    EXPECT_EQ(plan->cache_salt, c.salt) << c.trust;
+    EXPECT_EQ(plan->priority, c.priority) << c.trust;
+    EXPECT_EQ(plan->routing.pinned, c.pinned) << c.trust;
+    EXPECT_EQ(plan->routing.tenant, config_.trusts_header_hints() ? "acme" : "") << c.trust;
+    EXPECT_EQ(plan->routing.allowed.size(), config_.trusts_header_hints() ? 1U : 0U) << c.trust;
+    EXPECT_EQ(plan->routing.strict_priority, config_.trusts_header_hints() ? 2U : 0U) << c.trust;
+    EXPECT_EQ(plan->answer.ignored_fields, c.ignored) << c.trust;
+  }
+}
+
+TEST_F(PrepareTest, AListOfAllowedWorkersIsBounded) {
+  const auto with_ids = [&](size_t count) {
+    std::string list;
+    for (size_t i = 1; i <= count; ++i) {
+      list += (list.empty() ? "" : ",") + std::to_string(i);
+    }
+    http_ = net::HttpRequest("POST", "/v1/chat/completions");
+    http_.add_header("x-stator-allowed-worker-ids", list);
+    return chat(chat_body());
+  };
+  const auto most = with_ids(1024);
+  ASSERT_TRUE(most.has_value()) << most.error().message();
+  EXPECT_EQ(most->routing.allowed.size(), 1024U);
+  const auto refused = with_ids(1025);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.error().message(), HasSubstr("at most 1024"));
+}
+
 TEST_F(PrepareTest, AnAdapterHasItsOwnBlocksNameAndWorkers) {
   const std::string body = completion_body(
       R"("prompt":"one two three four five six seven eight nine ten eleven twelve thirteen fourteen")");
