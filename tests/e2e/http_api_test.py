@@ -130,6 +130,22 @@ class HttpApi:
         self.assertEqual(len(receipt["candidates"]), 2)
         self.assertEqual(self.http.get("/receipts/chatcmpl-unknown")[0], 404)
 
+    def test_the_newest_receipt_is_not_for_strangers(self):
+        _, answer = self.http.post(CHAT, chat_body())
+        forwarded = {"X-Forwarded-For": "198.51.100.7"}
+        status, _, body = self.http.request("GET", "/receipts/last", headers=forwarded)
+        self.assertEqual(status, 403)
+        self.assertNotIn(answer["id"].removeprefix("chatcmpl-"), body.decode())
+        self.assertEqual(self.http.request("GET", f"/receipts/{answer['id']}", headers=forwarded)[0], 200)
+
+    def test_lists_that_every_worker_is_compared_with_are_bounded(self):
+        ids = ",".join(str(i) for i in range(1, 1026))
+        self.assertEqual(self.http.post(CHAT, chat_body(), {"x-stator-allowed-worker-ids": ids})[0], 400)
+        taints = {"required_taints": [f"t{i}" for i in range(1025)]}
+        status, answer = self.http.post(CHAT, chat_body(nvext={"routing_constraints": taints}))
+        self.assertEqual(status, 400)
+        self.assertIn("1024", answer["error"]["message"])
+
     def test_explain_last_prints_the_receipt_for_people_and_for_scripts(self):
         self.http.post(CHAT, chat_body())
         text = self.cli("explain", "last")

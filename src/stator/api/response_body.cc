@@ -106,6 +106,18 @@ void write_model(JsonWriter& json, const ModelEntry& model) {
   json.end_object();
 }
 
+void write_instance(JsonWriter& json, const HealthyInstance& instance) {
+  json.begin_object().key("model").value(instance.model);
+  json.key("instance_id").value(instance.worker.value());
+  if (!instance.url.empty()) {
+    json.key("url").value(instance.url);
+  }
+  if (!instance.reason.empty()) {
+    json.key("reason").value(instance.reason);
+  }
+  json.end_object();
+}
+
 }  // namespace
 
 void append_chat_completion(std::string& out, const BodyFrame& frame,
@@ -226,13 +238,24 @@ void append_healthy_body(std::string& out, std::span<const std::string_view> end
     json.value(endpoint);
   }
   json.end_array().key("instances").begin_array();
+  bool all = true;
   for (const HealthyInstance& instance : instances) {
-    json.begin_object();
-    json.key("model").value(instance.model);
-    json.key("instance_id").value(instance.worker.value());
-    json.end_object();
+    all = all && instance.reason.empty();
+    if (instance.reason.empty()) {
+      write_instance(json, instance);
+    }
   }
-  json.end_array().end_object();
+  json.end_array();
+  if (!all) {
+    json.key("unavailable").begin_array();
+    for (const HealthyInstance& instance : instances) {
+      if (!instance.reason.empty()) {
+        write_instance(json, instance);
+      }
+    }
+    json.end_array();
+  }
+  json.end_object();
 }
 
 void append_not_ready_body(std::string& out, std::string_view stage, std::string_view message) {

@@ -104,8 +104,11 @@ void append_live_body(std::string& out, Liveness liveness);
 struct HealthyInstance {
   std::string_view model;
   WorkerId worker;
+  std::string_view url;     ///< where it, or its engine, is; empty = left out
+  std::string_view reason;  ///< why it gets nothing new; empty: it does
 };
-/// {"status":"healthy","endpoints":[…],"instances":[{"model","instance_id"}]}
+/// {"status":"healthy","endpoints":[…],"instances":[{"model","instance_id","url"}]}; those with a
+/// reason stand in "unavailable" with it, which is left out when there are none.
 void append_healthy_body(std::string& out, std::span<const std::string_view> endpoints,
                          std::span<const HealthyInstance> instances);
 /// {"status":"not_ready","stage","message"}

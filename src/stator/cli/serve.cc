@@ -38,7 +38,8 @@ Result<LocalWorkers> make_workers(WorkerHost& host, uint32_t count, Metrics& met
   LocalWorkers workers;
   for (uint32_t i = 0; i < count; ++i) {
     STATOR_TRY(auto worker, host.make_worker());
-    worker.record.address = "local";
+    // Nobody connects to it; people want to know which engine it stands for.
+    worker.record.address = host.shown_place();
     workers.local.push_back(std::make_unique<runtime::LocalWorker>(
         worker.record.key.worker, worker.record.incarnation, *worker.engine, metrics));
     workers.hosted.push_back(std::move(worker));

@@ -244,6 +244,10 @@ uint32_t WorkerHost::count(uint32_t usual) const {
   return settings_.worker.count == 0 ? usual : settings_.worker.count;
 }
 
+std::string WorkerHost::shown_place() const {
+  return servers_ == nullptr ? "local" : servers_->shown_url(made_ - 1);
+}
+
 Result<WorkerHost::Worker> WorkerHost::make_worker() {
   STATOR_TRY(Worker worker, servers_ != nullptr ? make_server_engine() : make_own_engine());
   ++made_;

@@ -61,6 +61,8 @@ class WorkerHost {
   const std::string& model_dir() const { return model_dir_; }
   /// Null: no engine needs them, and they were not to be kept.
   std::shared_ptr<const frontend::ModelAssets> assets() const { return assets_; }
+  /// Of the worker made last: its engine server's URL without a password, "local" for our own.
+  std::string shown_place() const;
   const std::string& model_name() const { return model_name_; }
 
  private:

@@ -9,6 +9,7 @@
 #include <charconv>
 
 #include "stator/api/error_body.h"
+#include "stator/api/json_writer.h"
 #include "stator/api/response_body.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/busy_threshold.h"
@@ -20,6 +21,7 @@ namespace {
 constexpr std::string_view kJson = "application/json";
 constexpr std::string_view kModelsPrefix = "/v1/models/";
 constexpr std::string_view kReceiptsPrefix = "/receipts/";
+constexpr std::string_view kNewestReceipt = "last";
 // For the largest JSON of an endpoint that does not generate, and for bodies that clients send
 // along where none is wanted.
 constexpr size_t kSmallBodyBytesMax = size_t{16} << 10;
@@ -94,17 +96,53 @@ void answer_model(net::HttpExchange& exchange, const EndpointContext& context) {
   exchange.respond(200, kJson, body);
 }
 
+std::string_view reason_of(const ModelCatalog::Instance& instance) {
+  switch (instance.standing) {
+    case ModelCatalog::Standing::kReady:
+      return "";
+    case ModelCatalog::Standing::kEngineLost:
+      return "its engine does not answer";
+    case ModelCatalog::Standing::kDraining:
+      return "it drains";
+    case ModelCatalog::Standing::kSuspended:
+      return "it keeps failing";
+  }
+  return "";
+}
+
+/// For people who wonder why nothing is served: what is missing, and what to start.
+std::string why_not_ready(std::span<const ModelCatalog::Instance> known) {
+  if (known.empty()) {
+    return "no worker has joined yet; start one with `stator worker`";
+  }
+  const auto ready =
+      std::ranges::count(known, ModelCatalog::Standing::kReady, &ModelCatalog::Instance::standing);
+  const auto prefill =
+      std::ranges::count(known, engine::WorkerRole::kPrefill, &ModelCatalog::Instance::role);
+  if (prefill == std::ssize(known)) {
+    return "all workers only compute prompts (worker.role prefill); start one that answers, with "
+           "--role decode or aggregated";
+  }
+  if (ready > 0 && prefill == 0) {
+    return "no worker computes prompts (worker.role decode); start one with --role prefill or "
+           "aggregated";
+  }
+  const auto& first = *std::ranges::find_if(known, [](const ModelCatalog::Instance& instance) {
+    return instance.role != engine::WorkerRole::kPrefill;
+  });
+  const std::string_view reason = reason_of(first);
+  return fmt::format("none of {} workers takes new work: worker {} ({}): {}", known.size(),
+                     first.worker.value(), first.place,
+                     reason.empty() ? "no prefill worker takes prompts for it" : reason);
+}
+
 void answer_health(net::HttpExchange& exchange, const EndpointContext& context) {
   const auto known = context.catalog.instances();
   std::string body;
   const bool leaving = context.stage != Stage::kServing;
   if (leaving || !context.catalog.takes_work()) {
-    api::append_not_ready_body(
-        body, leaving ? "draining" : "waiting_for_workers",
-        leaving         ? "shutting down"
-        : known.empty() ? "no worker has joined yet; start one with `stator worker`"
-                        : "every known worker is draining, suspended or without its engine; start "
-                          "another one with `stator worker`");
+    api::append_not_ready_body(body, leaving ? "draining" : "waiting_for_workers",
+                               leaving ? "shutting down" : why_not_ready(known));
     exchange.respond(503, kJson, body);
     return;
   }
@@ -112,7 +150,7 @@ void answer_health(net::HttpExchange& exchange, const EndpointContext& context) 
       "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"};
   std::vector<api::HealthyInstance> instances;
   for (const auto& instance : known) {
-    instances.push_back({instance.model, instance.worker});
+    instances.push_back({instance.model, instance.worker, instance.place, reason_of(instance)});
   }
   append_healthy_body(body, kEndpoints, instances);
   exchange.respond(200, kJson, body);
@@ -129,10 +167,74 @@ void answer_metrics(net::HttpExchange& exchange, const EndpointContext& context)
   exchange.respond(200, Metrics::kContentType, context.metrics.render());
 }
 
+constexpr std::string_view kPrefillSuffix = "-prefill";
+
+/// The decision about the same request's prompt, in a fleet where others compute those.
+std::optional<router::Receipt> prefill_of(const router::Receipt& receipt,
+                                          const EndpointContext& context) {
+  return receipt.request_id.ends_with(kPrefillSuffix)
+             ? std::nullopt
+             : context.receipts.find(receipt.request_id + std::string(kPrefillSuffix));
+}
+
+/// What the router wrote down, and where the workers are that it names by number.
+std::string receipt_json(const router::Receipt& receipt, const EndpointContext& context) {
+  std::string out = render_json(receipt);
+  out.pop_back();  // the object goes on
+  out += R"(,"urls":)";
+  api::JsonWriter json(out);
+  json.begin_object();
+  for (const router::ReceiptCandidate& candidate : receipt.candidates) {
+    const WorkerId worker = candidate.worker.worker;
+    if (const std::string place = context.catalog.place_of(worker);
+        candidate.worker.dp_rank == 0 && !place.empty()) {
+      json.key(std::to_string(worker.value())).value(place);
+    }
+  }
+  json.end_object();
+  if (const auto prefill = prefill_of(receipt, context)) {
+    out += R"(,"prefill":)";
+    api::JsonWriter nested(out);
+    nested.begin_object().key("request_id").value(prefill->request_id).key("worker_id");
+    nested.value(std::to_string(prefill->chosen.worker.value())).end_object();
+  }
+  return out + "}";
+}
+
+std::string receipt_text(const router::Receipt& receipt, const EndpointContext& context) {
+  std::string out = render_text(receipt);
+  for (const router::ReceiptCandidate& candidate : receipt.candidates) {
+    const std::string place = context.catalog.place_of(candidate.worker.worker);
+    if (candidate.worker.dp_rank == 0 && !place.empty()) {
+      out += fmt::format("worker {} is {}\n", candidate.worker.worker.value(), place);
+    }
+  }
+  if (receipt.request_id.ends_with(kPrefillSuffix)) {
+    const std::string_view request(receipt.request_id);
+    out += fmt::format(
+        "this is who computed the prompt; `stator explain {}` says who answered from it\n",
+        request.substr(0, request.size() - kPrefillSuffix.size()));
+  } else if (const auto prefill = prefill_of(receipt, context)) {
+    const WorkerId worker = prefill->chosen.worker;
+    out += fmt::format(
+        "the prompt was computed by worker {} ({}); `stator explain {}` says why that one\n",
+        worker.value(), context.catalog.place_of(worker), prefill->request_id);
+  }
+  return out;
+}
+
 void answer_receipt(net::HttpExchange& exchange, const EndpointContext& context) {
   std::string_view id = exchange.request().path().substr(kReceiptsPrefix.size());
   for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {
     id.remove_prefix(id.starts_with(prefix) ? prefix.size() : 0);
+  }
+  if (id == kNewestReceipt && !context.client_is_local) {
+    // Whose request it was nobody knows: strangers need an id, which only its client was given.
+    refuse(exchange, context,
+           Error(Code::kPermissionDenied,
+                 "the newest receipt is for clients on the frontend's own host; elsewhere ask by "
+                 "the request's id"));
+    return;
   }
   const auto receipt = context.receipts.find(id);
   if (!receipt) {
@@ -143,7 +245,7 @@ void answer_receipt(net::HttpExchange& exchange, const EndpointContext& context)
   }
   const bool as_text = exchange.request().query() == "format=text";
   exchange.respond(200, as_text ? "text/plain; charset=utf-8" : kJson,
-                   as_text ? render_text(*receipt) : render_json(*receipt));
+                   as_text ? receipt_text(*receipt, context) : receipt_json(*receipt, context));
 }
 
 void answer_get_thresholds(net::HttpExchange& exchange, const EndpointContext& context) {

@@ -29,6 +29,7 @@ struct EndpointContext {
   const Metrics& metrics;
   WallTime wall_now;
   Stage stage = Stage::kServing;
+  bool client_is_local = false;  ///< of this host: may ask for the newest receipt
 };
 
 /// /v1/models, /v1/models/{id}, /health, /live, /metrics, /receipts/{id}, and, unless

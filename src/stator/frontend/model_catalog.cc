@@ -18,6 +18,9 @@ WorkerKey key_of(WorkerId worker, uint32_t dp_rank = 0) {
 // Blocks that a worker may tell of while its model is loaded (a few seconds); with more it starts
 // from nothing, which under-counts.
 constexpr size_t kEarlyBlocksMax = 4U << 20;
+// Workers whose place is remembered, beside those that are here: for log lines and receipts of
+// those that went.
+constexpr size_t kPlacesMax = 4096;
 // More ranks of one worker are not believed.
 constexpr uint32_t kDpRanksMax = 1024;
 // Stands for all ranks in what a worker says before anybody knows how many it has.
@@ -215,12 +218,27 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
                {{"worker", record.key.worker.value()}, {"model", card.name}});
     return;
   }
+  if (places_.size() >= kPlacesMax + workers_.size()) {
+    absl::erase_if(places_, [&](const auto& entry) STATOR_REQUIRES(mutex_) {
+      return !workers_.contains(entry.first);
+    });
+  }
+  places_[record.key.worker] = record.address;
   Enrolled& enrolled = workers_[record.key.worker];
-  if (enrolled.model != nullptr) {
+  const bool is_new = enrolled.model == nullptr;
+  const Standing before = enrolled.standing;
+  if (!is_new) {
     count(enrolled, -1);
     count_adapters(enrolled, -1);
   }
   enrolled = {model, card.handoff, card.adapters};
+  enrolled.standing =
+      record.state == runtime::InstanceState::kReady ? Standing::kReady : Standing::kEngineLost;
+  if (is_new) {
+    log_change("worker joined", record.key.worker, enrolled);
+  } else if (before != enrolled.standing) {
+    log_change("worker takes work again", record.key.worker, enrolled);
+  }
   count(enrolled, 1);
   count_adapters(enrolled, 1);
   router::WorkerFacts facts{.total_kv_blocks = card.total_kv_blocks,
@@ -243,13 +261,55 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
   }
 }
 
+void ModelCatalog::log_change(std::string_view what, WorkerId worker, const Enrolled& enrolled) {
+  const auto held_back = log_budget_.take(clock_.now());
+  if (!held_back) {
+    return;
+  }
+  log::info("frontend", what,
+            {{"worker", worker.value()},
+             {"url", places_[worker]},
+             {"model", enrolled.model->name},
+             {"role", to_string(enrolled.ability.role)},
+             {"workers", workers_.size()},
+             {"lines_held_back", *held_back}});
+}
+
+std::optional<ModelCatalog::Enrolled> ModelCatalog::set_standing(WorkerId worker, Standing standing,
+                                                                 std::string_view what) {
+  const MutexLock lock(mutex_);
+  const auto known = workers_.find(worker);
+  if (known == workers_.end()) {
+    return std::nullopt;
+  }
+  if (std::exchange(known->second.standing, standing) != standing) {
+    log_change(what, worker, known->second);
+  }
+  return known->second;
+}
+
 void ModelCatalog::set_draining(WorkerId worker) {
-  if (const auto known = find_worker(worker)) {
+  if (const auto known =
+          set_standing(worker, Standing::kDraining, "worker drains: it gets nothing new")) {
+    known->router().set_draining(key_of(worker), true);
+  }
+}
+
+void ModelCatalog::set_engine_lost(WorkerId worker) {
+  if (const auto known = set_standing(worker, Standing::kEngineLost,
+                                      "worker gets nothing new: its engine does not answer")) {
     known->router().set_draining(key_of(worker), true);
   }
 }
 
 void ModelCatalog::set_suspended(WorkerId worker, bool suspended) {
+  {
+    const MutexLock lock(mutex_);
+    const auto found = workers_.find(worker);
+    if (found != workers_.end()) {
+      found->second.suspended = suspended;
+    }
+  }
   if (const auto known = find_worker(worker)) {
     known->router().set_draining(key_of(worker), suspended);
   }
@@ -267,6 +327,7 @@ void ModelCatalog::remove_worker(WorkerId worker) {
     }
     gone = std::move(known->second);
     workers_.erase(known);
+    log_change("worker left", worker, gone);
     count(gone, -1);
     count_adapters(gone, -1);
   }
@@ -331,10 +392,23 @@ std::vector<ModelCatalog::Instance> ModelCatalog::instances() const {
   std::vector<Instance> all;
   const MutexLock lock(mutex_);
   for (const auto& [worker, enrolled] : workers_) {
-    all.push_back({enrolled.model->name, worker});
+    const auto place = places_.find(worker);
+    const bool held = enrolled.suspended && enrolled.standing == Standing::kReady;
+    all.push_back({.model = enrolled.model->name,
+                   .worker = worker,
+                   .place = place == places_.end() ? std::string() : place->second,
+                   .role = enrolled.ability.role,
+                   .runs_whole = enrolled.ability.runs_whole,
+                   .standing = held ? Standing::kSuspended : enrolled.standing});
   }
   std::ranges::sort(all, {}, &Instance::worker);
   return all;
+}
+
+std::string ModelCatalog::place_of(WorkerId worker) const {
+  const MutexLock lock(mutex_);
+  const auto place = places_.find(worker);
+  return place == places_.end() ? std::string() : place->second;
 }
 
 std::optional<router::LoadLease> ModelCatalog::book_for_replica(

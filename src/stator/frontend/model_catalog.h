@@ -14,6 +14,7 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
+#include "stator/frontend/event_lines.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_parsers.h"
 #include "stator/net/thread.h"
@@ -95,6 +96,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
 
   void add_worker(const runtime::InstanceRecord& record);
   void set_draining(WorkerId worker);
+  /// Its engine does not answer: it gets nothing new until add_worker says that it is ready again.
+  void set_engine_lost(WorkerId worker);
   /// It gets nothing new until this is taken back; not for draining ones.
   void set_suspended(WorkerId worker, bool suspended);
   void remove_worker(WorkerId worker);
@@ -113,11 +116,20 @@ class ModelCatalog final : public runtime::KvEventsListener {
   bool takes_work() const;
   /// Whether or not they have workers, sorted by name.
   std::vector<std::shared_ptr<ServedModel>> list_all() const;
+  enum class Standing : uint8_t { kReady, kEngineLost, kDraining, kSuspended };
   struct Instance {
     std::string model;
     WorkerId worker;
+    std::string place;  ///< URL of its engine server, else its own address
+    engine::WorkerRole role = engine::WorkerRole::kAggregated;
+    bool runs_whole = true;  ///< it computes prompts and answers
+    Standing standing = Standing::kReady;
   };
+  /// Sorted by worker.
   std::vector<Instance> instances() const;
+  /// Where a worker is, or was: see Instance::place. Empty for one that was never here, or long
+  /// ago.
+  std::string place_of(WorkerId worker) const;
   /// What another frontend booked at a worker of ours; none while it is not known here.
   std::optional<router::LoadLease> book_for_replica(const router::ReplicaBooking& booking) const;
   /// Gives every model's queue a look at the time; see RouterService::tick.
@@ -138,6 +150,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
     std::shared_ptr<ServedModel> model;
     engine::HandoffAbility ability;
     std::vector<std::string> adapters;
+    Standing standing = Standing::kReady;
+    bool suspended = false;
 
     router::RouterService& router() const;
   };
@@ -146,6 +160,10 @@ class ModelCatalog final : public runtime::KvEventsListener {
       STATOR_REQUIRES(mutex_);
   /// Keeps adapters_ in step with a worker that comes (+1) or goes (-1).
   void count_adapters(const Enrolled& worker, int change) STATOR_REQUIRES(mutex_);
+  void log_change(std::string_view what, WorkerId worker, const Enrolled& enrolled)
+      STATOR_REQUIRES(mutex_);
+  /// Notes it, with a line of log if it is news; the worker's router, unless it is unknown.
+  std::optional<Enrolled> set_standing(WorkerId worker, Standing standing, std::string_view what);
   std::optional<Enrolled> find_worker(WorkerId worker) const;
   /// The worker whose router wants these events; none when they are kept for later or for nobody.
   std::optional<Enrolled> take_in(WorkerId worker, std::vector<kv::KvEvent>& events);
@@ -164,6 +182,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
   FlatMap<std::string, std::shared_ptr<ServedModel>> models_ STATOR_GUARDED_BY(mutex_);
   FlatMap<WorkerId, Enrolled> workers_ STATOR_GUARDED_BY(mutex_);
+  FlatMap<WorkerId, std::string> places_ STATOR_GUARDED_BY(mutex_);  // bounded by kPlacesMax
+  LineBudget log_budget_ STATOR_GUARDED_BY(mutex_);
   struct Adapter {
     NamedModel named;
     uint32_t workers = 0;

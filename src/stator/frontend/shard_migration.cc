@@ -37,6 +37,23 @@ bool refuses_handoff(const Choice& choice, const Error& error) {
          error.info().retry == Retry::kNever;
 }
 
+/// For the log of moves.
+std::string_view why_of(Loss loss) {
+  switch (loss) {
+    case Loss::kRefused:
+      return "it took nothing new";
+    case Loss::kHandedOff:
+      return "it drains";
+    case Loss::kFailed:
+      return "its engine failed";
+    case Loss::kStalled:
+      return "it went silent";
+    case Loss::kVanished:
+      return "its connection broke";
+  }
+  return "";
+}
+
 MigrationKind kind_of(bool had_tokens) {
   return had_tokens ? MigrationKind::kOngoingRequest : MigrationKind::kNewRequest;
 }
@@ -219,7 +236,10 @@ void ShardService::lose_at(ChoiceRef ref, WorkerKey culprit, Loss loss, Error er
   if (loss != Loss::kRefused) {
     metrics_.migrated(active.generation.plan().answer.model, kind_of(has_tokens));
     if (!choice.lost) {
-      choice.lost = {.at = shard_.now(), .had_tokens = has_tokens};
+      choice.lost = {.at = shard_.now(),
+                     .had_tokens = has_tokens,
+                     .worker = choice.worker.worker,
+                     .why = why_of(loss)};
     }
   }
   // A new request asks round quickly; one that has something to lose does not press those who are
@@ -329,7 +349,23 @@ void ShardService::unpark_all() {
 void ShardService::note_recovery(Active& active, Choice& choice, MigrationOutcome outcome) {
   metrics_.migration_ended(active.generation.plan().answer.model, kind_of(choice.lost->had_tokens),
                            outcome, shard_.now() - choice.lost->at);
+  if (outcome == MigrationOutcome::kSuccess) {
+    moves_.moved(choice.lost->worker, choice.worker.worker, choice.lost->why, shard_.now());
+  }
   choice.lost.reset();
+}
+
+void ShardService::log_moves(TimePoint now) {
+  const ModelCatalog& catalog = environment_.catalog;
+  for (const MoveLog::Line& line : moves_.take(now)) {
+    log::info("frontend", "streams moved to another worker",
+              {{"streams", line.streams},
+               {"from", line.from.value()},
+               {"from_url", catalog.place_of(line.from)},
+               {"to", line.to.value()},
+               {"to_url", catalog.place_of(line.to)},
+               {"why", line.why}});
+  }
 }
 
 void ShardService::end_retry(Choice& choice) {

@@ -10,6 +10,7 @@
 #include "stator/core/assert.h"
 #include "stator/core/log.h"
 #include "stator/frontend/endpoints.h"
+#include "stator/net/client_origin.h"
 
 namespace stator::frontend {
 namespace {
@@ -124,7 +125,9 @@ void ShardService::on_request(net::HttpExchange& exchange) {
                                 .receipts = environment_.receipts,
                                 .metrics = environment_.metrics,
                                 .wall_now = shard_.clock().wall_now(),
-                                .stage = environment_.stage.load(std::memory_order_relaxed)};
+                                .stage = environment_.stage.load(std::memory_order_relaxed),
+                                .client_is_local = request.path().starts_with("/receipts/") &&
+                                                   net::client_is_local(exchange)};
   if (!answer_endpoint(exchange, context)) {
     answer_unknown_route(exchange, {.overload_status = environment_.config.overload_status});
   }
@@ -548,7 +551,7 @@ void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
     environment_.fleet.draining(record.key.worker);
     environment_.catalog.set_draining(record.key.worker);
   } else if (record.state == runtime::InstanceState::kStarting) {
-    environment_.catalog.set_draining(record.key.worker);  // its engine does not answer, for now
+    environment_.catalog.set_engine_lost(record.key.worker);  // for now
     lose_giver(record.key.worker, Error(Code::kUnavailable, "the prefill worker's engine is gone"));
   } else {
     environment_.catalog.add_worker(record);
@@ -685,6 +688,7 @@ void ShardService::sweep() {
   lose_stalled(now);
   lose_stalled_prompts(now);
   probe_workers(now);
+  log_moves(now);
   std::vector<Active*> stuck;
   for (const auto& [active, owned] : active_) {
     const Duration quiet = now - last_sign(*active);

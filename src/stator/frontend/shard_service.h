@@ -12,6 +12,7 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/random.h"
 #include "stator/frontend/endpoints.h"
+#include "stator/frontend/event_lines.h"
 #include "stator/frontend/fleet_service.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/frontend_metrics.h"
@@ -223,6 +224,7 @@ class ShardService final : public net::HttpHandler,
   void unpark_all();
   void fail_or_park(Active& active, Choice& choice, Error cause, Error error);
   void note_recovery(Active& active, Choice& choice, MigrationOutcome outcome);
+  void log_moves(TimePoint now);
   /// It streams again, or is over: its place in the retry budget is free.
   void end_retry(Choice& choice);
   bool within_retry_budget(Choice& choice);
@@ -278,6 +280,7 @@ class ShardService final : public net::HttpHandler,
   FlatMap<Active*, std::unique_ptr<Active>> active_;     // bounded by config.inflight_max
   FlatMap<RequestId, std::unique_ptr<Parked>> parked_;   // of choices_
   size_t retrying_ = 0;                                  // choices on their second move or later
+  MoveLog moves_;                                        // not yet logged
   FlatMap<RequestId, Probe> probes_;                     // at most one or two per worker
   FlatMap<WorkerId, TimePoint> heard_;                   // last sign of life, of connected workers
   FlatMap<Resuming*, std::unique_ptr<Resuming>> resuming_;  // bounded by config.inflight_max

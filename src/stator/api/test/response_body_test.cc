@@ -143,6 +143,14 @@ TEST(Health, TellsTheState) {
   EXPECT_EQ(golden(out), golden(R"({"status":"healthy","endpoints":["/v1/models"],
       "instances":[{"model":"m","instance_id":9}]})"));
   out.clear();
+  const HealthyInstance mixed[] = {
+      {.model = "m", .worker = WorkerId(9), .url = "http://a"},
+      {.model = "m", .worker = WorkerId(10), .url = "http://b", .reason = "draining"}};
+  append_healthy_body(out, endpoints, mixed);
+  EXPECT_EQ(golden(out), golden(R"({"status":"healthy","endpoints":["/v1/models"],
+      "instances":[{"model":"m","instance_id":9,"url":"http://a"}],
+      "unavailable":[{"model":"m","instance_id":10,"url":"http://b","reason":"draining"}]})"));
+  out.clear();
   append_not_ready_body(out, "loading", "m");
   EXPECT_EQ(out, R"({"status":"not_ready","stage":"loading","message":"m"})");
 }

@@ -37,7 +37,8 @@ class EndpointsTest : public ::testing::Test {
                                       .receipts = receipts_,
                                       .metrics = metrics_,
                                       .wall_now = clock_.wall_now(),
-                                      .stage = stage_});
+                                      .stage = stage_,
+                                      .client_is_local = client_is_local_});
   }
   std::pair<int, std::string> get(std::string_view target) {
     FakeExchange exchange(net::HttpRequest("GET", target));
@@ -55,6 +56,7 @@ class EndpointsTest : public ::testing::Test {
       metrics_,
       receipts_};
   Stage stage_ = Stage::kServing;
+  bool client_is_local_ = true;
 };
 
 TEST_F(EndpointsTest, HealthFollowsTheWorkers) {
@@ -170,6 +172,19 @@ TEST_F(EndpointsTest, ReceiptsAreFoundByAnswerIdAndAsText) {
   EXPECT_EQ(get("/receipts/cmpl-r1").second, get("/receipts/last").second);
   EXPECT_THAT(get("/receipts/last?format=text").second, HasSubstr("lowest cost"));
   EXPECT_EQ(get("/receipts/r2").first, 404);
+}
+
+TEST_F(EndpointsTest, StrangersNeedTheIdOfAReceipt) {
+  receipts_.add({.request_id = "r1", .model = "demo", .mode = "kv", .reason = "lowest cost"});
+  for (const auto& [target, status] :
+       {std::pair("/receipts/last", 403), std::pair("/receipts/cmpl-last", 403),
+        std::pair("/receipts/last?format=text", 403), std::pair("/receipts/r1", 200)}) {
+    FakeExchange exchange(net::HttpRequest("GET", target));
+    client_is_local_ = false;
+    ASSERT_TRUE(ask(exchange));
+    EXPECT_EQ(exchange.status, status) << target;
+    EXPECT_EQ(exchange.text.find("r1") == std::string::npos, status == 403) << exchange.text;
+  }
 }
 
 TEST_F(EndpointsTest, OtherPathsAreLeftToTheShard) {

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "stator/core/assert.h"
+#include "stator/net/client_origin.h"
+#include "stator/net/loopback.h"
 
 namespace stator::net::detail {
 namespace {
@@ -330,6 +332,16 @@ void HttpConnection::refuse(Refusal refusal) {
 
 // ---- answering
 
+bool HttpConnection::from_this_host() {
+  for (const std::string_view passed_on : {"forwarded", "x-forwarded-for", "via"}) {
+    if (request_.header(passed_on)) {
+      return false;
+    }
+  }
+  const std::string address = peer_address(socket_.native_handle());
+  return is_loopback_host(std::string_view(address).substr(0, address.rfind(':')));
+}
+
 void HttpConnection::set_observer(ExchangeObserver* observer) {
   STATOR_ASSERT(state_ == State::kAnswering, "E1: the exchange is over");
   observer_ = observer;
@@ -645,3 +657,12 @@ void HttpConnection::close() {
 }
 
 }  // namespace stator::net::detail
+
+namespace stator::net {
+
+bool client_is_local(HttpExchange& exchange) {
+  auto* connection = dynamic_cast<detail::HttpConnection*>(&exchange);
+  return connection != nullptr && connection->from_this_host();
+}
+
+}  // namespace stator::net

@@ -77,6 +77,8 @@ class HttpConnection final : public HttpExchange,
   ByteLease take_body_lease() override;
   Shard& shard() override { return context_.shard; }
   void set_observer(ExchangeObserver* observer) override;
+  /// See client_is_local.
+  bool from_this_host();
   void respond(int status, std::string_view content_type, std::string_view body,
                std::span<const HttpHeader> headers) override;
   void respond_with(int status, std::string_view content_type, std::string body,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "stator/net/client_origin.h"
 #include "stator/net/test/http_server_fixture.h"
 
 namespace stator::net {
@@ -28,6 +29,21 @@ TEST_F(HttpServerTest, AnswersAndKeepsTheConnection) {
   EXPECT_TRUE(metric_is("stator_http_requests_total 2"));
   EXPECT_EQ(server->connection_count(), 1U);
   EXPECT_TRUE(eventually([&] { return server->open_exchanges() == 0; }));
+}
+
+TEST_F(HttpServerTest, KnowsClientsOfThisHostUnlessAProxyAsksForOthers) {
+  start([](HttpExchange& exchange) {
+    exchange.respond(200, "text/plain", client_is_local(exchange) ? "here" : "elsewhere");
+  });
+  RawClient client = connect();
+
+  ASSERT_TRUE(client.send(get("/")));
+  EXPECT_EQ(client.read_response().value().body, "here");
+  for (const char* header :
+       {"X-Forwarded-For: 127.0.0.1", "Forwarded: for=10.0.0.1", "Via: 1.1 x"}) {
+    ASSERT_TRUE(client.send("GET / HTTP/1.1\r\nHost: x\r\n" + std::string(header) + "\r\n\r\n"));
+    EXPECT_EQ(client.read_response().value().body, "elsewhere") << header;
+  }
 }
 
 TEST_F(HttpServerTest, ReadsARequestSentByteByByte) {
