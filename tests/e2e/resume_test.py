@@ -223,8 +223,7 @@ class ResumeTest(unittest.TestCase):
             self.assertTrue(json.loads(other.error)["error"]["message"])
 
     def test_clients_that_come_back_count_as_requests_in_flight(self):
-        deployment = Frontends("--frontend-inflight-max", "1", "--shards", "1")
-        self.addCleanup(deployment.close)
+        deployment = self.deploy("--frontend-inflight-max", "1", "--shards", "1", "--frontend-journal-ack-timeout", "60s")
         path, body = bodies(8)[0]
         unary = {name: value for name, value in body.items() if not name.startswith("stream")}
         line = Line(path, body)
@@ -236,7 +235,13 @@ class ResumeTest(unittest.TestCase):
             return answer if status == 503 else None
 
         deployment.second.freeze()  # it keeps the copy: the client's return waits for it
-        back = threading.Thread(target=line.read, args=(deployment.frontend.port,))
+
+        def come_back():  # a request below may be there first
+            line.read(deployment.frontend.port)
+            while line.status == 503:
+                line.read(deployment.frontend.port)
+
+        back = threading.Thread(target=come_back)
         back.start()
         try:
             self.assertIn(b"frontend.inflight_max", eventually(refused, "refused"))
