@@ -283,11 +283,12 @@ TEST(Nvext, ListsThatAreComparedWithEveryWorkerAreBounded) {
   EXPECT_EQ(parsed(required(1024)).options.nvext.routing_constraints.required_taints.size(), 1024U);
   EXPECT_EQ(parsed(preferred(1024)).options.nvext.routing_constraints.preferred_taints.size(),
             1024U);
-  const auto refusal = [](const std::string& field) {
-    return RuleCase{"", "nvext.routing_constraints." + field, "must have at most 1024"};
-  };
-  expect_refused(required(1025), rule(refusal("required_taints")));
-  expect_refused(preferred(1025), rule(refusal("preferred_taints")));
+  const RuleCase too_many_required{"", "nvext.routing_constraints.required_taints",
+                                   "must have at most 1024"};
+  const RuleCase too_many_preferred{"", "nvext.routing_constraints.preferred_taints",
+                                    "must have at most 1024"};
+  expect_refused(required(1025), rule(too_many_required));
+  expect_refused(preferred(1025), rule(too_many_preferred));
 }
 
 // ---- unknown fields

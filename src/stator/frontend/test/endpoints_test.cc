@@ -76,7 +76,7 @@ TEST_F(EndpointsTest, WorkersThatTakeNothingNewDoNotMakeItHealthy) {
   catalog_.set_suspended(WorkerId(7), true);
   const auto [suspended, why] = get("/health");
   EXPECT_EQ(suspended, 503);
-  EXPECT_THAT(why, HasSubstr("draining, suspended or without its engine"));
+  EXPECT_THAT(why, HasSubstr("none of 1 workers takes new work: worker 7"));
   catalog_.set_suspended(WorkerId(7), false);
   EXPECT_EQ(get("/health").first, 200);
   catalog_.set_draining(WorkerId(7));

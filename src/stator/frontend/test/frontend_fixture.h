@@ -126,7 +126,7 @@ class PrepareFixture : public ::testing::Test {
             .wall_now = WallTime(std::chrono::seconds(1'700'000'000))};
   }
   api::ApiResult<GenerationPlan> chat(std::string body) {
-    auto request = api::parse_chat_request(body, {});
+    auto request = api::parse_chat_request(body, {.nvext_enabled = config_.trusts_body_hints()});
     if (!request) {
       return std::move(request.error());
     }
