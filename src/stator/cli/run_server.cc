@@ -7,6 +7,7 @@
 
 #include "stator/cli/terminal.h"
 #include "stator/cli/worker_host.h"
+#include "stator/core/credentials.h"
 #include "stator/core/log.h"
 #include "stator/frontend/remote_router.h"
 #include "stator/runtime/etcd_discovery.h"
@@ -48,7 +49,7 @@ Result<std::unique_ptr<runtime::Discovery>> open_discovery(const Settings& setti
   return Error(Code::kInvalidArgument,
                fmt::format("discovery.backend (flag --discovery): '{}' is neither memory, file:DIR "
                            "nor etcd://host:port",
-                           settings.discovery));
+                           hide_credentials(settings.discovery)));
 }
 
 Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings& settings,
