@@ -52,6 +52,14 @@ class Replicas(unittest.TestCase):
             eventually(lambda http=http: http.metric("stator_router_active_requests") == 0, "all load is given back")
         self.assertEqual(self.other_http.metric("stator_router_replica_divergences_total"), 0)
 
+    def test_two_that_start_hear_of_each_other_at_the_first_question(self):
+        for asked, other in ((self.first_http, self.other_http), (self.other_http, self.first_http)):
+            self.send(asked, "one two three four five six seven eight")
+            eventually(lambda other=other: other.metric("stator_router_replica_events_total") > 0, "the other one hears of it")
+        for http, process in ((self.first_http, self.deployment.frontend), (self.other_http, self.other)):
+            self.assertEqual(http.metric("stator_router_replica_call_failures_total"), 0)
+            self.assertNotIn("no news of another router", process.log())
+
     def test_a_frontend_that_starts_late_gets_what_is_there(self):
         running = self.send(self.first_http, "one two three four five six seven eight nine ten")
         eventually(lambda: self.first_http.metric(PREFILL) > 0, "it runs")

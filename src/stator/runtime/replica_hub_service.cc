@@ -30,6 +30,8 @@ using detail::encode;
 constexpr std::string_view kLogTarget = "runtime::replicas";
 constexpr int kMessageBytesMax = 96 << 20;  // a snapshot of 32 MiB of hashes with long names
 constexpr Duration kPeersInterval = 1s;     // how often discovery is asked
+constexpr Duration kFirstInterval = 100ms;  // while we start, and when somebody unknown asks
+constexpr Duration kStarting = 3s;
 constexpr Duration kHold = 250ms;          // of a question without news; digests are as old at most
 constexpr Duration kCallDeadline = 750ms;  // a peer that is slower is not there
 constexpr Duration kRetryInterval = 1s;    // after a failed call
@@ -62,6 +64,10 @@ struct Shared {
   bool running STATOR_GUARDED_BY(mutex) = false;    // the thread answers what is held
   bool news STATOR_GUARDED_BY(mutex) = false;       // since it last did
   bool answered STATOR_GUARDED_BY(mutex) = false;   // a question of ours
+  // When the thread wakes up by itself; who needs it sooner sets `answered`.
+  TimePoint asleep_until STATOR_GUARDED_BY(mutex){};
+  FlatSet<uint64_t> known STATOR_GUARDED_BY(mutex);      // routers that we ask, too
+  bool stranger_asked STATOR_GUARDED_BY(mutex) = false;  // one that we do not know of yet
 };
 
 class ModelAnnouncer final : public router::LoadAnnouncer {
@@ -121,11 +127,19 @@ class PullService final : public pb::ReplicaSync::CallbackService {
     router::ReplicaUpdate update;
     {
       const MutexLock lock(shared_->mutex);
+      if (!shared_->stranger_asked && !shared_->known.contains(request->router_id())) {
+        shared_->stranger_asked = true;
+        wake_thread();
+      }
       const bool news = shared_->log.sequence() != request->from_sequence();
       if (!news && request->hold_ms() > 0 && shared_->running && shared_->held.size() < kHeldMax) {
         const Duration hold =
             std::min<Duration>(kHold, std::chrono::milliseconds(request->hold_ms()));
-        shared_->held.push_back({request->from_sequence(), response, reactor, clock_.now() + hold});
+        const TimePoint until = clock_.now() + hold;
+        shared_->held.push_back({request->from_sequence(), response, reactor, until});
+        if (until < shared_->asleep_until) {
+          wake_thread();
+        }
         return reactor;
       }
       update = shared_->log.read(request->from_sequence());
@@ -136,6 +150,11 @@ class PullService final : public pb::ReplicaSync::CallbackService {
   }
 
  private:
+  void wake_thread() STATOR_REQUIRES(shared_->mutex) {
+    shared_->answered = true;
+    shared_->wake.notify_all();
+  }
+
   /// One that may not ask comes again every second: it is counted each time and logged once.
   grpc::Status admit(const grpc::CallbackServerContext& call, uint64_t router_id) {
     grpc::Status status = detail::check_caller(*call.auth_context(), allowed_callers_);
@@ -269,12 +288,17 @@ class GrpcReplicaHub final : public ReplicaHub {
 
  private:
   void run() {
+    TimePoint looked{};
     TimePoint look_again{};
+    const TimePoint started = clock_.now();
     do {
       const TimePoint now = clock_.now();
+      // Who is found sooner than discovery tells us asks us.
+      look_again = take_stranger() ? std::min(look_again, looked + kFirstInterval) : look_again;
       if (now >= look_again) {
         find_peers();
-        look_again = now + kPeersInterval;
+        looked = now;
+        look_again = now + (now - started < kStarting ? kFirstInterval : kPeersInterval);
       }
       for (auto& [id, peer] : peers_) {
         if (peer.question != nullptr && is_done(*peer.question)) {
@@ -301,6 +325,11 @@ class GrpcReplicaHub final : public ReplicaHub {
     answer_held(clock_.now(), Which::kAll);
   }
 
+  bool take_stranger() {
+    const MutexLock lock(shared_->mutex);
+    return std::exchange(shared_->stranger_asked, false);
+  }
+
   /// Until there is something to do; false when the hub is to stop.
   bool wait(TimePoint until) {
     for (const auto& [id, peer] : peers_) {
@@ -312,6 +341,7 @@ class GrpcReplicaHub final : public ReplicaHub {
     for (const Held& held : shared_->held) {
       until = std::min(until, held.until);
     }
+    shared_->asleep_until = until;
     const Duration left = std::max<Duration>(Duration(), until - clock_.now());
     shared_->wake.wait_for(lock, left, [this]() STATOR_REQUIRES(shared_->mutex) {
       return stopping_ || shared_->answered || shared_->news;
@@ -357,6 +387,13 @@ class GrpcReplicaHub final : public ReplicaHub {
         peers_.try_emplace(found.key, connect(found.address), wiring_.book, config_.expiry);
         log::info(kLogTarget, "found another router",
                   {{"peer", found.key}, {"address", found.address}});
+      }
+    }
+    {
+      const MutexLock lock(shared_->mutex);
+      shared_->known.clear();
+      for (const auto& [id, peer] : peers_) {
+        shared_->known.insert(id);
       }
     }
     if (wiring_.on_stale) {
