@@ -98,6 +98,13 @@ class Connection final : public std::enable_shared_from_this<Connection>, GrpcCa
     flush_soon();
   }
 
+  void finish_sending() {
+    if (!closed_) {
+      stream_.finish_sending();
+      flush_soon();
+    }
+  }
+
   size_t unsent_bytes() const { return stream_.unsent_bytes() + output_.size(); }
 
   /// Cancels what goes on. Idempotent.
@@ -337,6 +344,7 @@ class CallOfConnection final : public GrpcCall {
   CallOfConnection& operator=(const CallOfConnection&) = delete;
   ~CallOfConnection() override { connection_->close(); }
   void send(std::string_view message) override { connection_->send(message); }
+  void finish_sending() override { connection_->finish_sending(); }
   size_t unsent_bytes() const override { return connection_->unsent_bytes(); }
 
  private:

@@ -65,7 +65,7 @@ struct GrpcCallOptions {
   Duration keepalive_timeout = std::chrono::seconds(10);
 };
 
-/// One bidirectional streaming gRPC call, on a connection of its own and on a shard's loop: what
+/// One streaming gRPC call, on a connection of its own and on a shard's loop: what
 /// the server says is handled by the thread that reads it. Why not grpc++'s client: its messages
 /// arrive on threads of its own, and waking the loop for each costs more than handling it
 /// (docs/adr/0029).
@@ -88,6 +88,8 @@ class GrpcCall {
   /// Queues a message; what the turn queued goes out together. Without a bound of its own:
   /// see unsent_bytes().
   virtual void send(std::string_view message) = 0;
+  /// Nothing more is sent: the server hears so after what is queued. For calls with one request.
+  virtual void finish_sending() = 0;
   /// Bytes that wait because the server or the network is slow.
   virtual size_t unsent_bytes() const = 0;
 

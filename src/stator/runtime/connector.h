@@ -43,8 +43,7 @@ struct GrpcOptions {
 };
 
 /// Over gRPC, to `record.address`. kIo when a TLS file cannot be read. `metrics` outlives the
-/// result and all it made. Destroy it after its sessions and followers, from a thread that is not
-/// gRPC's: it waits for the followers' streams to end.
+/// result and all it made. Destroy it after its sessions and followers.
 Result<std::unique_ptr<Connector>> make_grpc_connector(GrpcOptions options, Metrics& metrics);
 
 /// To workers of this process directly, to all others through `remote` (may be null: then they are

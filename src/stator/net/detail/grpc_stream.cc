@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -38,7 +39,7 @@ struct GrpcStream::Callbacks {
     auto& self = *static_cast<GrpcStream*>(user);
     if (frame->hd.stream_id == self.stream_ && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0 &&
         (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)) {
-      self.on_end_of_stream();  // our half is open still, so the stream does not close
+      self.on_end_of_stream();  // our half may be open still, so the stream may not close
     }
     return 0;
   }
@@ -50,10 +51,15 @@ struct GrpcStream::Callbacks {
     return 0;
   }
   static ssize_t on_read(nghttp2_session* /*session*/, int32_t /*stream*/, uint8_t* to, size_t size,
-                         uint32_t* /*flags*/, nghttp2_data_source* /*source*/, void* user) {
+                         uint32_t* flags, nghttp2_data_source* /*source*/, void* user) {
     auto& self = *static_cast<GrpcStream*>(user);
-    self.starved_ = self.outgoing_.empty();
-    return hand_out(self.outgoing_, to, size);
+    self.starved_ = self.outgoing_.empty() && !self.sent_all_;
+    const ssize_t bytes = hand_out(self.outgoing_, to, size);
+    if (self.sent_all_ && self.outgoing_.empty()) {
+      *flags |= NGHTTP2_DATA_FLAG_EOF;
+      return std::max<ssize_t>(bytes, 0);
+    }
+    return bytes;
   }
 };
 
@@ -93,6 +99,13 @@ GrpcStream::~GrpcStream() = default;
 
 void GrpcStream::send(std::string_view message) {
   append_grpc_message(outgoing_, message);
+  if (std::exchange(starved_, false)) {
+    nghttp2_session_resume_data(session_.get(), stream_);
+  }
+}
+
+void GrpcStream::finish_sending() {
+  sent_all_ = true;
   if (std::exchange(starved_, false)) {
     nghttp2_session_resume_data(session_.get(), stream_);
   }

@@ -36,6 +36,8 @@ class GrpcStream {
 
   /// Queues a message; append_output() sends it as far as the server's window goes.
   void send(std::string_view message);
+  /// The server hears that nothing follows what was queued. No send() after it.
+  void finish_sending();
   /// Bytes of messages that have not been handed out.
   size_t unsent_bytes() const { return outgoing_.size(); }
   void ping();
@@ -68,6 +70,7 @@ class GrpcStream {
   GrpcMessageReader incoming_;
   OutputBuffer outgoing_{kGrpcCapacityKept};  // framed messages
   bool starved_ = false;                      // nghttp2 found nothing to send and waits to be told
+  bool sent_all_ = false;                     // nothing follows what is in outgoing_
 
   int http_status_ = 0;
   bool grpc_answer_ = false;

@@ -66,6 +66,9 @@ class Server {
           if (frame->hd.type == NGHTTP2_RST_STREAM) {
             static_cast<Server*>(user)->reset_with = frame->rst_stream.error_code;
           }
+          if (frame->hd.type == NGHTTP2_DATA && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
+            ++static_cast<Server*>(user)->ends;
+          }
           if (frame->hd.type == NGHTTP2_PING) {
             ++static_cast<Server*>(user)->pings;
           }
@@ -130,6 +133,7 @@ class Server {
   std::string body;
   uint32_t reset_with = 0;
   int pings = 0;
+  int ends = 0;  // of the client's half
 
  private:
   nghttp2_session* session_ = nullptr;
@@ -167,6 +171,29 @@ TEST_F(GrpcStreamTest, AsksAsGrpcDoesAndFramesMessages) {
   EXPECT_EQ(server_.headers["content-type"], "application/grpc");
   EXPECT_EQ(server_.body, framed("first") + framed("") + framed("second"));
   EXPECT_EQ(stream_.unsent_bytes(), 0U);
+}
+
+TEST_F(GrpcStreamTest, TheServerHearsThatTheOnlyRequestIsAll) {
+  stream_.send("request");
+  stream_.finish_sending();
+  client_to_server();
+  EXPECT_EQ(server_.body, framed("request"));
+  EXPECT_EQ(server_.ends, 1);
+
+  server_.answer(framed("one") + framed("two"), {field("grpc-status", "0")});
+  server_to_client();
+  EXPECT_THAT(heard_.messages, ElementsAre("one", "two"));
+  ASSERT_EQ(heard_.ends.size(), 1U);
+  EXPECT_TRUE(heard_.ends[0].ok());
+}
+
+TEST_F(GrpcStreamTest, TheEndOfRequestsMayComeAfterTheyHaveLeft) {
+  stream_.send("request");
+  client_to_server();
+  EXPECT_EQ(server_.ends, 0);
+  stream_.finish_sending();
+  client_to_server();
+  EXPECT_EQ(server_.ends, 1);
 }
 
 TEST_F(GrpcStreamTest, KeepsWhatTheServersWindowDoesNotTake) {

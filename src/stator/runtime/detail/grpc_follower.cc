@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/runtime/detail/grpc_follower.h"
 
-#include <grpcpp/grpcpp.h>
-
-#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "stator/core/log.h"
-#include "stator/core/mutex.h"
-#include "stator/proto/worker/v1/worker.grpc.pb.h"
-#include "stator/runtime/detail/shard_post.h"
+#include "stator/proto/worker/v1/worker.pb.h"
 #include "stator/runtime/detail/stream_follower.h"
 #include "stator/runtime/wire.h"
 
@@ -20,129 +15,62 @@ namespace {
 namespace pb = worker::v1;
 
 constexpr std::string_view kLogTarget = "runtime::events";
+constexpr const char* kPath = "/stator.worker.v1.Worker/Events";
 
-/// One Events call. The next read starts when the loop has taken the previous chunk, so one chunk
-/// is all that is ever buffered here.
-class GrpcEventsStream final : public grpc::ClientReadReactor<pb::EventBatch>,
-                               public std::enable_shared_from_this<GrpcEventsStream> {
+/// One Events call, all of it on the loop: a chunk is taken when it is read, and a loop that is
+/// behind leaves the others to the kernel and to HTTP/2's window.
+class GrpcEventsStream final : public EventsStream, net::GrpcCallListener {
  public:
-  GrpcEventsStream(const GrpcFollowerSetup& setup, net::Shard& shard, EventsStreamOwner& owner)
-      : reaper_(setup.reaper),
-        shard_(shard),
-        owner_(&owner),
-        stub_(pb::Worker::NewStub(setup.connect())) {}
-
-  void start(Incarnation incarnation, uint64_t from_id) {
-    self_ = shared_from_this();
-    reaper_.begin();
-    request_.set_incarnation(incarnation.value());
-    request_.set_from_id(from_id);
-    stub_->async()->Events(&call_, &request_, this);
-    AddHold();
-    StartRead(&incoming_);
-    StartCall();
+  GrpcEventsStream(const GrpcFollowerSetup& setup, net::Shard& shard, Incarnation incarnation,
+                   uint64_t from_id, EventsStreamOwner& owner)
+      : owner_(owner) {
+    const GrpcOptions& options = setup.options;
+    call_ = net::GrpcCall::open({.address = setup.address,
+                                 .path = kPath,
+                                 .tls = setup.tls,
+                                 .server_name = options.tls ? options.tls->server_name : "",
+                                 .message_bytes_max = wire::kMessageBytesMax,
+                                 .keepalive_interval = options.keepalive_interval,
+                                 .keepalive_timeout = options.keepalive_timeout},
+                                shard, *this);
+    pb::EventsRequest request;
+    request.set_incarnation(incarnation.value());
+    request.set_from_id(from_id);
+    call_->send(request.SerializeAsString());
+    call_->finish_sending();
   }
-
-  /// On the loop: the owner is not called after this.
-  void stop() {
-    owner_ = nullptr;
-    {
-      const MutexLock lock(mutex_);
-      stopped_ = true;  // gRPC's threads must not touch the shard any more, which may go now
-    }
-    call_.TryCancel();
-    release_if_waiting();
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      RemoveHold();
-      return;
-    }
-    {
-      const MutexLock lock(mutex_);
-      if (!stopped_) {
-        waiting_for_loop_ = true;
-        post_wakeup(shard_, [self = shared_from_this()] { self->consume(); });
-        return;
-      }
-    }
-    RemoveHold();
-  }
-
-  void OnDone(const grpc::Status& status) override {
-    {
-      const MutexLock lock(mutex_);
-      if (!stopped_) {
-        post_wakeup(shard_, [self = self_, reason = status.error_message()] {
-          if (EventsStreamOwner* owner = std::exchange(self->owner_, nullptr)) {
-            owner->on_ended(reason);
-          }
-        });
-      }
-    }
-    reaper_.end(std::move(self_));
-  }
+  GrpcEventsStream(const GrpcEventsStream&) = delete;
+  GrpcEventsStream& operator=(const GrpcEventsStream&) = delete;
+  ~GrpcEventsStream() override = default;
 
  private:
-  void consume() {
-    if (owner_ == nullptr) {
-      return;  // stop() has let go of the call
-    }
-    auto chunk = wire::decode(incoming_);
+  void on_message(std::string_view bytes) override {
+    auto chunk = incoming_.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))
+                     ? wire::decode(incoming_)
+                     : Result<wire::EventsChunk>(
+                           Error(Code::kCorrupt, "a message of KV events does not parse"));
+    const std::weak_ptr<int> alive = alive_;
     Status taken =
-        chunk.has_value() ? owner_->on_chunk(std::move(*chunk)) : Status(std::move(chunk.error()));
-    if (owner_ == nullptr) {
+        chunk.has_value() ? owner_.on_chunk(std::move(*chunk)) : Status(std::move(chunk.error()));
+    if (alive.expired()) {
       return;  // the listener has ended the follower
     }
     if (!taken.has_value()) {
       log::warn(kLogTarget, "starting the event stream over", {{"error", taken.error().message()}});
-      call_.TryCancel();
-      release_if_waiting();
-      return;
-    }
-    {
-      const MutexLock lock(mutex_);
-      waiting_for_loop_ = false;
-    }
-    StartRead(&incoming_);
-  }
-
-  // Between two reads nothing but the hold keeps the call: let it go, once.
-  void release_if_waiting() {
-    bool waiting = false;
-    {
-      const MutexLock lock(mutex_);
-      waiting = std::exchange(waiting_for_loop_, false);
-    }
-    if (waiting) {
-      RemoveHold();
+      call_.reset();
+      owner_.on_ended(std::string(taken.error().message()));
     }
   }
 
-  CallReaper& reaper_;
-  net::Shard& shard_;
-  EventsStreamOwner* owner_;  // loop only
-  const std::unique_ptr<pb::Worker::Stub> stub_;
-  grpc::ClientContext call_;
-  pb::EventsRequest request_;
-  pb::EventBatch incoming_;
-  std::shared_ptr<GrpcEventsStream> self_;  // until OnDone
-  Mutex mutex_;
-  bool waiting_for_loop_ STATOR_GUARDED_BY(mutex_) = false;
-  bool stopped_ STATOR_GUARDED_BY(mutex_) = false;
-};
+  void on_end(net::GrpcOutcome outcome) override {
+    call_.reset();
+    owner_.on_ended(std::move(outcome.message));
+  }
 
-/// What the follower holds; the call ends later.
-class EventsCall final : public EventsStream {
- public:
-  explicit EventsCall(std::shared_ptr<GrpcEventsStream> stream) : stream_(std::move(stream)) {}
-  EventsCall(const EventsCall&) = delete;
-  EventsCall& operator=(const EventsCall&) = delete;
-  ~EventsCall() override { stream_->stop(); }
-
- private:
-  const std::shared_ptr<GrpcEventsStream> stream_;  // shared with gRPC
+  EventsStreamOwner& owner_;
+  pb::EventBatch incoming_;                               // kept for its memory
+  std::shared_ptr<int> alive_ = std::make_shared<int>();  // weak ones outlive the stream
+  std::unique_ptr<net::GrpcCall> call_;                   // null when it has ended
 };
 
 }  // namespace
@@ -155,9 +83,7 @@ std::unique_ptr<EventFollower> open_grpc_follower(GrpcFollowerSetup setup, net::
                                  .rejected_messages = setup.rejected_messages};
   follower.open = [setup = std::move(setup), &shard](Incarnation incarnation, uint64_t from_id,
                                                      EventsStreamOwner& owner) {
-    auto stream = std::make_shared<GrpcEventsStream>(setup, shard, owner);
-    stream->start(incarnation, from_id);
-    return std::make_unique<EventsCall>(std::move(stream));
+    return std::make_unique<GrpcEventsStream>(setup, shard, incarnation, from_id, owner);
   };
   return std::make_unique<StreamFollower>(std::move(follower), shard, listener);
 }
