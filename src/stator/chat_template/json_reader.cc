@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <limits>
 #include <string>
 
@@ -61,7 +62,12 @@ class Reader {
   Value read_dict(int depth);
   std::string_view read_string();
   std::string_view read_escaped(size_t start);
-  void read_escape(std::string& text);
+  std::string_view read_escape();
+  size_t string_end(size_t at) const;
+  static char* append_run(char* out, std::string_view run) {
+    std::memcpy(out, run.data(), run.size());
+    return out + run.size();
+  }
   char32_t read_hex4();
 
   std::string_view json_;
@@ -69,7 +75,7 @@ class Reader {
   Meter* meter_;
   size_t at_ = 0;
   uint64_t values_ = 0;
-  std::string scratch_;
+  std::string scratch_;  // a character
 };
 
 Value Reader::read_literal(std::string_view word, Value value) {
@@ -135,27 +141,40 @@ std::string_view Reader::read_string() {
   return read_escaped(start);
 }
 
+/// Of the string that byte `at` is in: its quote, or what must not be there.
+size_t Reader::string_end(size_t at) const {
+  while (true) {
+    at = detail::plain_run_end(json_, at);
+    if (at >= json_.size() || json_[at] != '\\') {
+      return at;
+    }
+    at = std::min(at + 2, json_.size());
+  }
+}
+
+/// Into the arena at once: prompts are long.
 std::string_view Reader::read_escaped(size_t start) {
-  scratch_.assign(json_.substr(start, at_ - start));
+  const size_t bytes_max = string_end(at_) - start;  // no escape is shorter than what it stands for
+  char* const text = arena_.array<char>(bytes_max);
+  char* out = append_run(text, json_.substr(start, at_ - start));
   uint32_t escapes = 0;
   while (peek() != '"') {
     charge(++escapes % kEscapesPerStep == 0 ? 1 : 0);
     if (at_ >= json_.size()) {
       fail_here("a string without end");
     }
-    if (peek() == '\\') {
-      ++at_;
-      read_escape(scratch_);
-    } else if (static_cast<unsigned char>(peek()) < 0x20) {
+    if (peek() != '\\') {
       fail_here("a control character in a string");
     }
+    ++at_;
+    out = append_run(out, read_escape());
     const size_t end = detail::plain_run_end(json_, at_);
-    scratch_ += json_.substr(at_, end - at_);
     charge((end - at_) / kBytesPerStep);
+    out = append_run(out, json_.substr(at_, end - at_));
     at_ = end;
   }
   ++at_;
-  return arena_.copy(std::string_view(scratch_));
+  return {text, static_cast<size_t>(out - text)};
 }
 
 char32_t Reader::read_hex4() {
@@ -170,17 +189,18 @@ char32_t Reader::read_hex4() {
   return value;
 }
 
-void Reader::read_escape(std::string& text) {
+/// What the escape stands for; valid until the next one.
+std::string_view Reader::read_escape() {
   static constexpr std::string_view kNames = "\"\\/bfnrt";
+  static constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
   const char name = peek();
   if (name != 'u') {
     const size_t found = name == '\0' ? std::string_view::npos : kNames.find(name);
     if (found == std::string_view::npos) {
       fail_here("an unknown escape");
     }
-    text += "\"\\/\b\f\n\r\t"[found];
     ++at_;
-    return;
+    return kMeanings.substr(found, 1);
   }
   ++at_;
   char32_t point = read_hex4();
@@ -194,7 +214,9 @@ void Reader::read_escape(std::string& text) {
       at_ = before;
     }
   }
-  text::append_utf8(text, point);
+  scratch_.clear();
+  text::append_utf8(scratch_, point);
+  return scratch_;
 }
 
 Value Reader::read_list(int depth) {
