@@ -17,6 +17,9 @@ namespace {
 constexpr size_t kShortWordSymbols = 32;
 
 constexpr uint32_t kEndOfList = UINT32_MAX;
+// Some milliseconds; far more than a word takes that the thread's PreTokenCache would keep, so what
+// a cancelled word gives is never kept.
+constexpr size_t kPopsPerLook = 32'768;
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, the space of SentencePiece
 
@@ -225,6 +228,7 @@ void BpeModel::encode(std::string_view piece, BpeScratch& scratch,
 void BpeModel::encode_divided(std::string_view piece, BpeScratch& scratch,
                               std::vector<TokenId>& out) const {
   if (byte_bpe_) {
+    scratch.byte_bpe.cancel = scratch.stop.cancel;
     byte_bpe_->encode(piece, scratch.byte_bpe, out);
     return;
   }
@@ -366,11 +370,15 @@ void BpeModel::merge_long(BpeScratch& scratch, std::vector<TokenId>& out) const 
     }
   }
   std::ranges::make_heap(queue, std::greater<>());
+  size_t pops = 0;
   while (!queue.empty()) {
     std::ranges::pop_heap(queue, std::greater<>());
     const uint64_t entry = queue.back();
     queue.pop_back();
     ++scratch.queue_pops;
+    if (++pops % kPopsPerLook == 0 && scratch.stop.cancelled()) [[unlikely]] {
+      return;
+    }
     const auto at = static_cast<uint32_t>(entry);
     BpeScratch::Symbol& left = symbols[at];
     if (left.id == kNone || left.next == kEndOfList) {

@@ -16,6 +16,7 @@
 #include "stator/tokenizer/byte_bpe.h"
 #include "stator/tokenizer/merge_table.h"
 #include "stator/tokenizer/piece_table.h"
+#include "stator/tokenizer/tokenizer.h"
 #include "stator/tokenizer/vocabulary_entries.h"
 
 namespace stator::tokenizer {
@@ -50,6 +51,7 @@ struct BpeScratch {
   std::vector<uint64_t> queue;   // heap of (rank << 32 | position of the left symbol)
   uint64_t queue_pops = 0;       // counts work: at most 3 per symbol of a word
   ByteBpeScratch byte_bpe;
+  EncodeStop stop;  // of the call; what a word gives after cancelling does not matter
 };
 
 /// Byte-pair encoding of one piece: merges the adjacent pair of lowest rank, leftmost on ties,

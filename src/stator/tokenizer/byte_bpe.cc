@@ -11,6 +11,9 @@
 namespace stator::tokenizer {
 namespace {
 
+// Under a millisecond; far more than a word takes that the thread's PreTokenCache would keep.
+constexpr size_t kTokensPerLook = 32'768;
+
 uint64_t next_serial() {
   static std::atomic<uint64_t> last = 0;
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -75,8 +78,12 @@ size_t ByteBpe::fill(std::string_view word, Work work, ByteBpeScratch& scratch) 
   size_t count = 0;
   size_t at = 0;
   auto [token, bytes] = trie_.find_longest(word);
-  while (true) {
+  for (size_t tried = 1;; ++tried) {
     ++scratch.steps;
+    if (tried % kTokensPerLook == 0 && scratch.cancel != nullptr && scratch.cancel->cancelled())
+        [[unlikely]] {
+      return count;  // never kept: words this long are not
+    }
     const size_t end = at + bytes;
     const bool is_dead = (dead[end / 64] >> (end % 64) & 1) != 0;
     if (!is_dead && (count == 0 || may_touch(tokens[count - 1], token, scratch))) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "stator/core/cancel_token.h"
 #include "stator/core/ids.h"
 #include "stator/tokenizer/token_pairs.h"
 #include "stator/tokenizer/token_trie.h"
@@ -23,8 +24,9 @@ struct ByteBpeScratch {
   std::vector<uint64_t> answers;  // pair << 1 | may touch
   uint64_t answers_owner = 0;     // whose they are: ByteBpe::serial_
   std::vector<TokenId> tokens;
-  std::vector<uint64_t> dead;  // bit per position
-  uint64_t steps = 0;          // counts work: tokens tried
+  std::vector<uint64_t> dead;           // bit per position
+  uint64_t steps = 0;                   // counts work: tokens tried
+  const CancelToken* cancel = nullptr;  // of the call; may be null
 };
 
 /// Byte-pair encoding of words: short ones by merging (WordMerger), long ones without: takes the

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,8 +70,12 @@ void take_known(Work& work, std::span<const PrefixCache::Segment> path) {
   }
 }
 
+bool is_too_long(const Work& work) {
+  return work.prompt.ids.size() > work.options.stop.ids_max;
+}
+
 Status encode_in_turn(Work& work) {
-  for (size_t i = work.id_ends.size(); i < work.ends.size(); ++i) {
+  for (size_t i = work.id_ends.size(); i < work.ends.size() && !is_too_long(work); ++i) {
     STATOR_CHECK(work.tokenizer.encode(work.segment(i), work.options, work.prompt.ids));
     work.id_ends.push_back(work.prompt.ids.size());
   }
@@ -99,15 +104,25 @@ std::vector<Part> divide(const Work& work) {
 }
 
 Status encode_in_parts(Work& work, const RunParts& run_parts) {
+  const EncodeStop& stop = work.options.stop;
   std::vector<Part> parts = divide(work);
+  std::atomic<size_t> total = work.prompt.ids.size();  // of the segments that are done
   run_parts(parts.size(), [&](size_t index) {
     Part& part = parts[index];
-    for (size_t i = part.first; i < part.last && part.status; ++i) {
+    for (size_t i = part.first;
+         i < part.last && part.status && total.load(std::memory_order_relaxed) <= stop.ids_max;
+         ++i) {
+      const size_t before = part.ids.size();
       part.status = work.tokenizer.encode(work.segment(i), work.options, part.ids);
       part.id_ends.push_back(part.ids.size());
+      total.fetch_add(part.ids.size() - before, std::memory_order_relaxed);
     }
   });
   auto& ids = work.prompt.ids;
+  if (total.load() > stop.ids_max) {
+    ids.resize(total.load());  // only how many there are is of interest
+    return {};
+  }
   for (Part& part : parts) {
     STATOR_CHECK(std::move(part.status));
     const size_t base = ids.size();
@@ -129,7 +144,8 @@ std::span<const size_t> worth_keeping(const Work& work) {
 
 /// Adds what is new in the text to the cache, up to the text's share of it.
 void keep(const Work& work, PrefixCache& cache, PrefixCache::Found found, uint32_t block_size) {
-  const auto& [ids, sequences, cached, hashing] = work.prompt;
+  const std::vector<TokenId>& ids = work.prompt.ids;
+  const std::vector<blocks::SequenceHash>& sequences = work.prompt.sequences;
   std::vector<PrefixCache::Segment>& path = found.path;
   for (size_t i = path.size(); i < found.keys.size(); ++i) {
     if (work.ends[i] > cache.bytes_max() / kCacheShare) {
@@ -169,11 +185,15 @@ Result<PromptIds> encode_prompt(const Tokenizer& tokenizer, std::string_view tex
   const bool in_one_piece = text.size() < kSegmentBytesMin || text.size() > kMaxTextBytes;
   Work work{.tokenizer = tokenizer,
             .text = text,
-            .options = {.special_tokens = options.special_tokens, .add_special = AddSpecial::kNo}};
+            .options = {.special_tokens = options.special_tokens,
+                        .add_special = AddSpecial::kNo,
+                        .stop = tools.stop}};
   work.ends = in_one_piece ? std::vector<size_t>{text.size()}
                            : cut(tokenizer.safe_cuts(), text, options.special_tokens);
   PromptIds& prompt = work.prompt;
-  prompt.ids.reserve(std::min(text.size(), kMaxTextBytes) / kBytesPerToken + kIdsSpare);
+  prompt.ids.reserve(
+      std::min(std::min(text.size(), kMaxTextBytes) / kBytesPerToken, tools.stop.ids_max) +
+      kIdsSpare);
   if (add_special) {
     prompt.ids.assign(post.before.begin(), post.before.end());
   }
@@ -185,9 +205,14 @@ Result<PromptIds> encode_prompt(const Tokenizer& tokenizer, std::string_view tex
     take_known(work, found->path);
   }
   STATOR_CHECK(encode_text(work, tools));
+  if (is_too_long(work)) {
+    prompt.is_cut_short = true;
+    return std::move(prompt);
+  }
   if (add_special) {
     prompt.ids.insert(prompt.ids.end(), post.after.begin(), post.after.end());
   }
+  STATOR_CHECK(CancelToken::check(tools.stop.cancel));
   const TimePoint begin = tools.clock != nullptr ? tools.clock->now() : TimePoint();
   extend_sequences(prompt.ids, blocks.block_size, blocks.seed, prompt.sequences);
   prompt.hashing = tools.clock != nullptr ? tools.clock->now() - begin : Duration::zero();

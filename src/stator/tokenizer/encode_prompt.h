@@ -31,6 +31,7 @@ struct PromptTools {
   PrefixCache* cache = nullptr;
   const RunParts* run_parts = nullptr;  ///< for kParallelBytesMin of new text and more
   const Clock* clock = nullptr;         ///< to time the hashing by
+  EncodeStop stop = {};
 };
 
 /// How the ids are cut into KV blocks and told apart.
@@ -45,10 +46,11 @@ struct PromptIds {
   std::vector<blocks::SequenceHash> sequences;  ///< of all full blocks
   size_t cached_ids = 0;                        ///< how many came from the cache
   Duration hashing{};                           ///< time that the new blocks' hashes took
+  bool is_cut_short = false;  ///< stop.ids_max: more ids than that, not all, and no hashes
 };
 
 /// Tokenizer::encode plus block hashes, at the cost of what is new in the text. Equal to encoding
-/// the whole. Thread-safe. Errors as Tokenizer::encode.
+/// the whole, unless tools.stop ends it early. Thread-safe. Errors as Tokenizer::encode.
 Result<PromptIds> encode_prompt(const Tokenizer& tokenizer, std::string_view text,
                                 EncodeOptions options, const BlockScheme& blocks,
                                 const PromptTools& tools);

@@ -31,6 +31,9 @@ void PieceEncoder::encode_text(ScannerFamily family, std::string_view text,
     add_pieces(text, begin, std::span(ends).first(count), chunk);
     if (chunk.is_full()) {
       finish(chunk, out);
+      if (scratch_.stop.is_due(out.size())) [[unlikely]] {
+        return;
+      }
     }
   }
   finish(chunk, out);

@@ -54,13 +54,20 @@ struct EncodeScratch {
   }
 };
 
+// Pieces between two looks at EncodeStop.
+constexpr size_t kPiecesPerLook = 256;
+
+bool is_time_to_stop(const EncodeScratch& scratch, size_t piece, size_t ids) {
+  return piece % kPiecesPerLook == 0 && scratch.bpe.stop.is_due(ids);
+}
+
 // encode_pieces: all pieces of a section by one kind of model.
 
 Status encode_pieces(const BpeModel& model, uint32_t instance, EncodeScratch& scratch,
                      std::vector<TokenId>& out) {
   const Pieces& pieces = scratch.pieces;
   PieceEncoder encoder(model, instance, scratch.bpe);
-  for (size_t i = 0; i < pieces.ranges.size(); ++i) {
+  for (size_t i = 0; i < pieces.ranges.size() && !is_time_to_stop(scratch, i, out.size()); ++i) {
     const std::string_view piece = pieces[i];
     for (size_t at = 0; at < piece.size();) {
       const size_t end = model.find_part_end(piece, at);
@@ -73,7 +80,9 @@ Status encode_pieces(const BpeModel& model, uint32_t instance, EncodeScratch& sc
 
 Status encode_pieces(const UnigramModel& model, uint32_t, EncodeScratch& scratch,
                      std::vector<TokenId>& out) {
-  for (size_t i = 0; i < scratch.pieces.ranges.size(); ++i) {
+  scratch.unigram.stop = scratch.bpe.stop;
+  for (size_t i = 0; i < scratch.pieces.ranges.size() && !is_time_to_stop(scratch, i, out.size());
+       ++i) {
     STATOR_CHECK(model.encode(scratch.pieces[i], scratch.unigram, out));
   }
   return {};
@@ -83,7 +92,8 @@ Status encode_pieces(const UnigramModel& model, uint32_t, EncodeScratch& scratch
 template <typename WordModel>
 Status encode_pieces(const WordModel& model, uint32_t, EncodeScratch& scratch,
                      std::vector<TokenId>& out) {
-  for (size_t i = 0; i < scratch.pieces.ranges.size(); ++i) {
+  for (size_t i = 0; i < scratch.pieces.ranges.size() && !is_time_to_stop(scratch, i, out.size());
+       ++i) {
     STATOR_CHECK(model.encode(scratch.pieces[i], out));
   }
   return {};
@@ -129,6 +139,7 @@ Status encode_text(const Pipeline& pipeline, const Section& raw, SpecialTokens s
 Status encode_all(const Pipeline& pipeline, std::string_view text, EncodeOptions options,
                   std::vector<TokenId>& out) {
   thread_local EncodeScratch scratch;
+  scratch.bpe.stop = options.stop;
   if (!is_valid_utf8(text)) {
     scratch.repaired.clear();
     append_lossy(scratch.repaired, text);
@@ -141,7 +152,11 @@ Status encode_all(const Pipeline& pipeline, std::string_view text, EncodeOptions
   }
   pipeline.raw_added_tokens.split(text, options.special_tokens, scratch.raw_sections);
   Status status;
-  for (const Section& section : scratch.raw_sections) {
+  for (size_t i = 0; i < scratch.raw_sections.size(); ++i) {
+    const Section& section = scratch.raw_sections[i];
+    if (is_time_to_stop(scratch, i, out.size())) {
+      break;
+    }
     if (section.is_token) {
       out.push_back(section.id);
       continue;
@@ -155,7 +170,8 @@ Status encode_all(const Pipeline& pipeline, std::string_view text, EncodeOptions
     out.insert(out.end(), post.after.begin(), post.after.end());
   }
   scratch.trim();
-  return status;
+  scratch.bpe.stop = {};
+  return status ? CancelToken::check(options.stop.cancel) : std::move(status);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/core/cancel_token.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 
@@ -32,9 +34,20 @@ enum class AddSpecial : uint8_t { kNo, kYes };
 /// Whether special tokens vanish from decoded text. Non-special added tokens are always shown.
 enum class SkipSpecial : uint8_t { kNo, kYes };
 
+/// When encoding ends before the text does; looked at every few hundred pieces and within long
+/// ones.
+struct EncodeStop {
+  const CancelToken* cancel = nullptr;  ///< set meanwhile: the result is kCancelled
+  size_t ids_max = SIZE_MAX;            ///< with more ids than this in `out` the rest is left out
+
+  bool cancelled() const { return cancel != nullptr && cancel->cancelled(); }
+  bool is_due(size_t ids) const { return ids > ids_max || cancelled(); }
+};
+
 struct EncodeOptions {
   SpecialTokens special_tokens = SpecialTokens::kParse;
   AddSpecial add_special = AddSpecial::kNo;
+  EncodeStop stop = {};
 };
 
 /// Bounds. Beyond them: kTooLarge for text, kCorrupt for the file.
@@ -86,7 +99,7 @@ class Tokenizer {
   /// U+FFFD (one per maximal subpart, as WHATWG decoders do). Near-linear in `text` for any input:
   /// at most O(n log n) in the longest word. Needs up to 24 bytes of scratch per byte of the
   /// longest word. Errors: kTooLarge (kMaxTextBytes), kInvalidArgument (a model's own regular
-  /// expression gave up).
+  /// expression gave up), kCancelled (options.stop).
   Status encode(std::string_view text, EncodeOptions options, std::vector<TokenId>& out) const;
 
   /// The text of `ids`; ids outside the vocabulary stand for nothing; bytes that are not UTF-8

@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kUnkPenalty = 10.0;
 constexpr uint32_t kUnreached = UINT32_MAX;
+constexpr size_t kCharactersPerLook = 8192;  // about a millisecond
 
 double to_single_precision(double value) {
   constexpr double kMax = std::numeric_limits<float>::max();
@@ -73,7 +74,11 @@ Status UnigramModel::find_best(std::string_view piece, UnigramScratch& scratch) 
       best = {total, static_cast<uint32_t>(begin), id};
     }
   };
+  size_t characters = 0;
   for (size_t begin = 0; begin < piece.size();) {
+    if (++characters % kCharactersPerLook == 0) {
+      STATOR_CHECK(CancelToken::check(scratch.stop.cancel));
+    }
     const size_t next = begin + decode_at(piece, begin).bytes;
     bool is_known = false;
     uint32_t node = 0;

@@ -11,6 +11,7 @@
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/tokenizer/byte_trie.h"
+#include "stator/tokenizer/tokenizer.h"
 #include "stator/tokenizer/vocabulary_entries.h"
 
 namespace stator::tokenizer {
@@ -37,6 +38,7 @@ struct UnigramScratch {
     TokenId id;
   };
   std::vector<Best> best;
+  EncodeStop stop;  // of the call
 };
 
 /// SentencePiece's unigram language model: the segmentation of greatest total score (Viterbi), the

@@ -132,6 +132,45 @@ TEST_P(EncodePromptTest, ATextBeyondItsShareOfTheCacheLeavesTheRestAlone) {
   EXPECT_GT(expect_equal(known).cached_ids, 0U);
 }
 
+TEST_P(EncodePromptTest, ATextOfTooManyIdsIsCutShortAndNotKept) {
+  const RunParts in_turn = [](size_t count, const std::function<void(size_t)>& part) {
+    for (size_t i = 0; i < count; ++i) {
+      part(i);
+    }
+  };
+  const std::string text = conversation(random_, 1 << 20);
+  std::vector<TokenId> all;
+  ASSERT_TRUE(tokenizer_->encode(text, {}, all).has_value());
+  for (const RunParts* run_parts : {static_cast<const RunParts*>(nullptr), &in_turn}) {
+    tools_.run_parts = run_parts;
+    tools_.stop.ids_max = 1000;
+    const auto prompt = encode_prompt(*tokenizer_, text, {}, {.seed = 1337}, tools_);
+    ASSERT_TRUE(prompt.has_value());
+    EXPECT_TRUE(prompt->is_cut_short);
+    EXPECT_GT(prompt->ids.size(), 1000U);
+    EXPECT_TRUE(!has_cuts() || prompt->ids.size() < all.size() / 10) << prompt->ids.size();
+    EXPECT_TRUE(prompt->sequences.empty());
+    EXPECT_EQ(cache_.bytes(), 0U);
+  }
+  tools_.stop.ids_max = all.size();
+  EXPECT_EQ(encode_prompt(*tokenizer_, text, {}, {.seed = 1337}, tools_)->ids, all);
+}
+
+TEST_P(EncodePromptTest, CancelledWorkEndsWithoutAResult) {
+  CancelToken cancel;
+  cancel.cancel();
+  tools_.stop.cancel = &cancel;
+  for (const std::string& text : {conversation(random_, 100'000), std::string(200'000, 'a')}) {
+    const auto prompt = encode_prompt(*tokenizer_, text, {}, {.seed = 1337}, tools_);
+    ASSERT_FALSE(prompt.has_value());
+    EXPECT_EQ(prompt.error().code(), Code::kCancelled);
+  }
+  EXPECT_EQ(cache_.bytes(), 0U);
+  // Nor does what was begun stay in the threads' caches of pieces.
+  tools_.stop.cancel = nullptr;
+  expect_equal(std::string(200'000, 'a'));
+}
+
 TEST(EncodePrompt, ATextBeyondTheLimitIsTheTokenizersError) {
   const auto tokenizer = load_model("words.json");
   const std::string text(kMaxTextBytes + 1, 'a');
