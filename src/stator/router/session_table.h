@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "stator/core/clock.h"
-#include "stator/core/flat_map.h"
 #include "stator/core/ids.h"
+#include "stator/core/keyed_map.h"
 
 namespace stator::router {
 
@@ -55,7 +55,7 @@ class SessionTable {
   void reap(TimePoint now);
 
   const SessionConfig config_;
-  FlatMap<std::string, std::shared_ptr<SessionBinding>> bindings_;
+  KeyedMap<std::shared_ptr<SessionBinding>> bindings_;
   TimePoint reaped_{};
   uint64_t refused_ = 0;
 };

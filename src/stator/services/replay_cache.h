@@ -11,8 +11,8 @@
 
 #include "stator/blocks/block_hash.h"
 #include "stator/core/clock.h"
-#include "stator/core/flat_map.h"
 #include "stator/core/ids.h"
+#include "stator/core/keyed_map.h"
 #include "stator/services/indexer.h"
 
 namespace stator::services {
@@ -65,7 +65,7 @@ class ReplayCache {
 
   const ReplayCacheConfig config_;
   std::list<Entry> order_;  // oldest first
-  FlatMap<std::string, std::list<Entry>::iterator> by_id_;
+  KeyedMap<std::list<Entry>::iterator> by_id_;
   uint64_t bytes_ = 0;
 };
 

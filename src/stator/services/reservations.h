@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "stator/core/clock.h"
-#include "stator/core/flat_map.h"
+#include "stator/core/keyed_map.h"
 #include "stator/core/result.h"
 #include "stator/router/load_lease.h"
 
@@ -52,7 +52,7 @@ class Reservations {
   Result<Booked*> find(std::string_view id);
 
   const ReservationConfig config_;
-  FlatMap<std::string, Booked> leases_;
+  KeyedMap<Booked> leases_;
   TimePoint expired_at_{};
 };
 

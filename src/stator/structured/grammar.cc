@@ -101,7 +101,7 @@ Check check_grammar(std::string_view text, Grammar::Syntax syntax) {
 
 Outcome<std::string> ebnf_to_gbnf(std::string_view text) {
   STATOR_TRY(const std::vector<GrammarToken> tokens, parse_ebnf(text));
-  FlatMap<std::string, std::string_view> original;  // by new name
+  KeyedMap<std::string_view> original;  // by new name
   std::string out;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const GrammarToken& token = tokens[i];

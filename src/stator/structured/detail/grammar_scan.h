@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/core/flat_map.h"
+#include "stator/core/keyed_map.h"
 #include "stator/structured/refusal.h"
 
 namespace stator::structured {
@@ -91,7 +91,7 @@ class GrammarNames {
   const GrammarToken* find_undefined() const;
 
  private:
-  FlatSet<std::string> defined_;
+  KeyedSet defined_;
   std::vector<GrammarToken> used_;
 };
 
