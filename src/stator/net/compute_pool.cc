@@ -15,9 +15,6 @@
 namespace stator::net {
 namespace {
 
-// P3: the share of background work under load.
-constexpr uint32_t kBackgroundEvery = 8;
-
 constexpr double kWaitBounds[] = {0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01,
                                   0.02,   0.05,   0.1,   0.25,  0.5,   1.0};
 
@@ -57,15 +54,24 @@ ComputePool::ComputePool(Config config, const Clock& clock, Metrics& metrics)
       clock_(clock),
       refused_(metrics.counter("stator_frontend_cpu_pool_refused_total",
                                "tasks refused because the compute pool's queue was full")),
+      client_refused_(
+          metrics.counter("stator_frontend_cpu_pool_client_refused_total",
+                          "tasks refused because their client filled its share of the queue")),
       queue_depth_(metrics.gauge("stator_frontend_cpu_pool_queue_depth",
                                  "tasks waiting for a thread of the compute pool")),
       busy_threads_(metrics.gauge("stator_frontend_cpu_pool_busy_threads",
                                   "threads of the compute pool that run a task")),
       wait_(metrics.histogram("stator_frontend_cpu_pool_wait_seconds",
-                              "time tasks waited for a thread of the compute pool", kWaitBounds)) {
+                              "time tasks waited for a thread of the compute pool", kWaitBounds)),
+      queue_({.tasks_max = config.tasks_max,
+              .bytes_max = config.bytes_max,
+              .short_bytes = config.short_bytes}) {
   STATOR_ASSERT(config.threads > 0, "a pool has at least one thread");
   for (uint32_t i = 0; i < config.threads; ++i) {
-    threads_.emplace_back("compute-" + std::to_string(i), [this] { loop(); });
+    threads_.emplace_back("compute-" + std::to_string(i), [this] { loop(Which::kAny); });
+  }
+  if (config.short_bytes > 0) {
+    threads_.emplace_back("compute-short", [this] { loop(Which::kShort); });
   }
 }
 
@@ -73,72 +79,102 @@ ComputePool::~ComputePool() {
   stop();
 }
 
-size_t ComputePool::waiting() const {
-  return queues_[0].size() + queues_[1].size();
-}
-
-Status ComputePool::submit(Work work) {
-  {
-    const MutexLock lock(mutex_);
-    if (stopping_) {
-      return Error(Code::kUnavailable, "the server is shutting down, retry elsewhere");
-    }
-    const size_t tasks = waiting();
-    if (tasks >= config_.tasks_max || (tasks > 0 && bytes_ + work.bytes > config_.bytes_max)) {
+Status ComputePool::admit(const Work& work) {
+  if (stopping_) {
+    return Error(Code::kUnavailable, "the server is shutting down, retry elsewhere");
+  }
+  switch (queue_.room_for(work)) {
+    case WorkQueue::Room::kYes:
+      return {};
+    case WorkQueue::Room::kFull:
       refused_.add();
       return Error(Code::kOverloaded,
                    "too many requests wait to be prepared (frontend.compute_queue_max, "
                    "frontend.compute_queue_bytes_max, frontend.compute_threads), retry shortly");
-    }
-    bytes_ += work.bytes;
-    auto& queue = queues_[static_cast<size_t>(work.priority)];
-    queue.push_back({std::move(work), clock_.now()});
-    queue_depth_.set(static_cast<double>(tasks + 1));
+    case WorkQueue::Room::kClientFull:
+      client_refused_.add();
+      return Error(Code::kOverloaded,
+                   "too many of this client's requests wait to be prepared (three quarters of "
+                   "frontend.compute_queue_max, frontend.compute_queue_bytes_max), retry shortly");
   }
-  wake_.notify_one();
   return {};
 }
 
-bool ComputePool::take(Waiting& out) {
-  const bool background_first = taken_ % kBackgroundEvery == kBackgroundEvery - 1;
-  auto& preferred = queues_[background_first ? 1 : 0];
-  auto& queue = preferred.empty() ? queues_[background_first ? 0 : 1] : preferred;
-  if (queue.empty()) {
+Status ComputePool::submit(Work work) {
+  bool is_short = false;
+  {
+    const MutexLock lock(mutex_);
+    STATOR_CHECK(admit(work));
+    is_short = config_.short_bytes > 0 && work.bytes <= config_.short_bytes;
+    work.since = clock_.now();
+    queue_.push(std::move(work));
+    queue_depth_.set(static_cast<double>(queue_.size()));
+  }
+  // Who comes first takes it; the other goes back to sleep.
+  wake_.notify_one();
+  if (is_short) {
+    wake_short_.notify_one();
+  }
+  return {};
+}
+
+bool ComputePool::has_work(Which which) const {
+  return queue_.has(which) || (which == Which::kAny && !helpers_.empty());
+}
+
+bool ComputePool::take(Which which, Work& out) {
+  if (which == Which::kAny && !helpers_.empty()) {
+    out = {.run = std::move(helpers_.front()), .since = clock_.now()};
+    helpers_.pop_front();
+    return true;
+  }
+  auto next = queue_.take(which);
+  if (!next) {
     return false;
   }
-  out = std::move(queue.front());
-  queue.pop_front();
-  ++taken_;
-  bytes_ -= out.work.bytes;
-  queue_depth_.set(static_cast<double>(waiting()));
+  out = std::move(*next);
+  queue_depth_.set(static_cast<double>(queue_.size()));
   return true;
 }
 
-void ComputePool::loop() {
+void ComputePool::loop(Which which) {
+  const bool takes_all = which == Which::kAny;
+  std::condition_variable_any& wake = takes_all ? wake_ : wake_short_;
   while (true) {
-    Waiting next;
+    Work next;
     {
       MutexLock lock(mutex_);
-      ++idle_;
-      while (!stopping_ && waiting() == 0) {
-        wake_.wait(lock);
+      idle_ += takes_all ? 1 : 0;
+      while (!stopping_ && !has_work(which)) {
+        wake.wait(lock);
       }
-      --idle_;
-      if (stopping_ || !take(next)) {
+      idle_ -= takes_all ? 1 : 0;
+      if (stopping_ || !take(which, next)) {
         return;
       }
     }
     wait_.observe(seconds(clock_.now() - next.since));
     busy_threads_.add(1);
-    next.work.run();
+    next.run();
     busy_threads_.add(-1);
   }
 }
 
 uint32_t ComputePool::idle_threads() const {
   const MutexLock lock(mutex_);
-  const size_t spoken_for = waiting();
+  const size_t spoken_for = queue_.size() + helpers_.size();
   return stopping_ || idle_ <= spoken_for ? 0 : static_cast<uint32_t>(idle_ - spoken_for);
+}
+
+void ComputePool::help(const std::shared_ptr<PartsRun>& run) {
+  {
+    const MutexLock lock(mutex_);
+    if (stopping_) {
+      return;  // the caller does what nobody helps with
+    }
+    helpers_.emplace_back([run] { run->help(); });
+  }
+  wake_.notify_one();
 }
 
 void ComputePool::run_parts(size_t count, const std::function<void(size_t)>& part) {
@@ -146,22 +182,26 @@ void ComputePool::run_parts(size_t count, const std::function<void(size_t)>& par
   const auto run = std::make_shared<PartsRun>(count, part);
   const size_t helpers = std::min<size_t>(idle_threads(), count > 0 ? count - 1 : 0);
   for (size_t i = 0; i < helpers; ++i) {
-    submit({.run = [run] { run->help(); }}).ignore("the caller does what nobody helps with");
+    help(run);
   }
   run->help();
   run->wait();
 }
 
 void ComputePool::stop() {
-  std::array<std::deque<Waiting>, 2> dropped;  // destroyed without the lock
+  std::vector<Work> dropped;  // destroyed without the lock
+  std::deque<Task> helpers;
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
-    dropped.swap(queues_);
-    bytes_ = 0;
+    while (auto work = queue_.take()) {
+      dropped.push_back(std::move(*work));
+    }
+    helpers.swap(helpers_);
     queue_depth_.set(0);
   }
   wake_.notify_all();
+  wake_short_.notify_all();
   for (Thread& thread : threads_) {
     thread.join();
   }

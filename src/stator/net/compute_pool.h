@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "stator/core/clock.h"
@@ -15,6 +16,7 @@
 #include "stator/core/result.h"
 #include "stator/net/thread.h"
 #include "stator/net/timer_queue.h"
+#include "stator/net/work_queue.h"
 
 namespace stator::net {
 
@@ -22,17 +24,19 @@ namespace stator::net {
 /// tokenizing long requests. The work gets everything it needs and posts its result to the shard
 /// that wants it.
 ///
-///   STATOR_CHECK(pool.submit({.bytes = body.size(), .run = [job, &shard] {
+///   STATOR_CHECK(pool.submit({.bytes = body.size(), .client = client, .run = [job, &shard] {
 ///     job->result = prepare(job->body);
 ///     shard.post([job] { … });
 ///   }}));
 ///
-/// P1  At most `tasks_max` tasks and `bytes_max` bytes wait; beyond, submit() refuses with
-///     kOverloaded. A task over `bytes_max` is taken when nothing else waits.
+/// P1  What waits is bounded, in all and by client (Q4 of WorkQueue); beyond, submit() refuses with
+///     kOverloaded.
 /// P2  A task runs once, or never when stop() came first; then it is destroyed.
-/// P3  Requests go before background work, but every eighth task taken is the oldest background
-///     one, so that none waits for ever.
-/// P4  After stop() no thread runs; run_parts() still works, on the caller's thread alone.
+/// P3  Whose turn it is, WorkQueue decides: nobody waits for all that another has ordered, requests
+///     go before background work, and none waits for ever.
+/// P4  With `short_bytes` one more thread takes only tasks of at most so many bytes. The operating
+///     system divides the cores, so such tasks go on while long ones run, also on one core.
+/// P5  After stop() no thread runs; run_parts() still works, on the caller's thread alone.
 ///
 /// Thread-safe.
 class ComputePool {
@@ -41,13 +45,9 @@ class ComputePool {
     uint32_t threads = 1;  ///< at least 1
     size_t tasks_max = 4096;
     size_t bytes_max = size_t{256} << 20;
+    size_t short_bytes = 0;  ///< 0: no thread for short tasks
   };
-  enum class Priority : uint8_t { kRequest, kBackground };
-  struct Work {
-    Priority priority = Priority::kRequest;
-    size_t bytes = 0;  ///< of memory it keeps while it waits
-    Task run;
-  };
+  using Priority = WorkPriority;
 
   /// Starts the threads. `clock` and `metrics` outlive it.
   ComputePool(Config config, const Clock& clock, Metrics& metrics);
@@ -64,37 +64,38 @@ class ComputePool {
   /// help. `part` must not throw.
   void run_parts(size_t count, const std::function<void(size_t)>& part);
 
-  /// Threads with nothing to do, at this moment.
+  /// Threads with nothing to do, at this moment, but the one for short tasks.
   uint32_t idle_threads() const;
+  /// Without the one for short tasks.
   uint32_t thread_count() const { return config_.threads; }
 
   /// Lets running tasks end, destroys waiting ones, joins the threads. Idempotent.
   void stop();
 
  private:
-  struct Waiting {
-    Work work;
-    TimePoint since;
-  };
+  using Which = WorkQueue::Which;
   struct PartsRun;
 
-  void loop();
-  bool take(Waiting& out) STATOR_REQUIRES(mutex_);
-  size_t waiting() const STATOR_REQUIRES(mutex_);
+  void loop(Which which);
+  bool has_work(Which which) const STATOR_REQUIRES(mutex_);
+  bool take(Which which, Work& out) STATOR_REQUIRES(mutex_);
+  Status admit(const Work& work) STATOR_REQUIRES(mutex_);
+  void help(const std::shared_ptr<PartsRun>& run);
 
   const Config config_;
   const Clock& clock_;
   Counter refused_;
+  Counter client_refused_;
   Gauge queue_depth_;
   Gauge busy_threads_;
   Histogram wait_;
 
   mutable Mutex mutex_;
-  std::condition_variable_any wake_;
-  std::array<std::deque<Waiting>, 2> queues_ STATOR_GUARDED_BY(mutex_);  // by Priority
-  size_t bytes_ STATOR_GUARDED_BY(mutex_) = 0;
+  std::condition_variable_any wake_;        // threads for all tasks
+  std::condition_variable_any wake_short_;  // the one for short tasks
+  WorkQueue queue_ STATOR_GUARDED_BY(mutex_);
+  std::deque<Task> helpers_ STATOR_GUARDED_BY(mutex_);  // at most one per thread that was idle
   uint32_t idle_ STATOR_GUARDED_BY(mutex_) = 0;
-  uint32_t taken_ STATOR_GUARDED_BY(mutex_) = 0;
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
   std::vector<Thread> threads_;
 };

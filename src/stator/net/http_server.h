@@ -115,6 +115,9 @@ class HttpExchange {
   /// as long as the body. Else it is free when the exchange ends. The server outlives it.
   virtual ByteLease take_body_lease() { return {}; }
   virtual Shard& shard() = 0;
+  /// Where the client connects from, without the port; empty where that is not known. One system
+  /// call.
+  virtual std::string client_address() { return {}; }
 
   /// At most one; null to remove. The observer outlives the exchange or removes itself.
   virtual void set_observer(ExchangeObserver* observer) = 0;

@@ -338,8 +338,13 @@ bool HttpConnection::from_this_host() {
       return false;
     }
   }
-  const std::string address = peer_address(socket_.native_handle());
-  return is_loopback_host(std::string_view(address).substr(0, address.rfind(':')));
+  return is_loopback_host(client_address());
+}
+
+std::string HttpConnection::client_address() {
+  std::string address = peer_address(socket_.native_handle());
+  address.resize(std::min(address.rfind(':'), address.size()));  // every connection has its port
+  return address;
 }
 
 void HttpConnection::set_observer(ExchangeObserver* observer) {

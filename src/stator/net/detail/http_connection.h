@@ -76,6 +76,7 @@ class HttpConnection final : public HttpExchange,
   HttpRequest& request() override { return request_; }
   ByteLease take_body_lease() override;
   Shard& shard() override { return context_.shard; }
+  std::string client_address() override;
   void set_observer(ExchangeObserver* observer) override;
   /// See client_is_local.
   bool from_this_host();

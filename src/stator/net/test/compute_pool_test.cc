@@ -34,7 +34,9 @@ class ComputePoolTest : public ::testing::Test {
   /// Waits until every request submitted so far has run.
   void drain() {
     std::latch done(1);
-    ASSERT_TRUE(pool_->submit({.run = [&done] { done.count_down(); }}));
+    // The youngest of the lowest priority is the last.
+    ASSERT_TRUE(
+        pool_->submit({.priority = Priority::kBackground, .run = [&done] { done.count_down(); }}));
     done.wait();
   }
 
@@ -97,6 +99,34 @@ TEST_F(ComputePoolTest, CountsWaitingBytesOnlyWhileTheyWait) {
   EXPECT_TRUE(note("b", Priority::kRequest, 60));
   drain();
   EXPECT_EQ(order_, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST_F(ComputePoolTest, AClientBeyondItsShareIsRefusedAndCounted) {
+  start_blocked({.threads = 1, .tasks_max = 4});
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(pool_->submit({.client = 7, .run = [] {}}));
+  }
+  const Status refused = pool_->submit({.client = 7, .run = [] {}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kOverloaded);
+  EXPECT_NE(refused.error().message().find("this client's"), std::string::npos);
+  EXPECT_NE(metrics_.render().find("stator_frontend_cpu_pool_client_refused_total 1"),
+            std::string::npos);
+  EXPECT_TRUE(pool_->submit({.client = 8, .run = [] {}}));
+  release();
+}
+
+TEST_F(ComputePoolTest, ShortTasksGoOnWhileALongOneRuns) {
+  start_blocked({.threads = 1, .short_bytes = 1000});
+  std::latch done(1);
+  ASSERT_TRUE(note("long", Priority::kRequest, 1001));
+  ASSERT_TRUE(pool_->submit({.bytes = 1000, .run = [&done] { done.count_down(); }}));
+  done.wait();
+  EXPECT_TRUE(order_.empty());
+  EXPECT_EQ(pool_->idle_threads(), 0U);
+  release();
+  drain();
+  EXPECT_EQ(order_, (std::vector<std::string>{"long"}));
 }
 
 TEST_F(ComputePoolTest, StopLetsTheRunningTaskEndAndDestroysTheOthers) {
