@@ -31,7 +31,8 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
       answers_("answers", config.answers_bytes_max, environment.metrics),
       compute_({.threads = resolve_compute_threads(config.compute_threads, shards.count()),
                 .tasks_max = config.compute_queue_max,
-                .bytes_max = config.compute_queue_bytes_max},
+                .bytes_max = config.compute_queue_bytes_max,
+                .short_bytes = config.compute_short_bytes},
                shards.shard(0).clock(), environment.metrics),
       encoder_(config_, shards.shard(0).clock(), environment.metrics, &compute_) {
   for (uint32_t i = 0; i < shards.count(); ++i) {

@@ -141,6 +141,12 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
                  "large requests that wait for those threads, beyond: overload status");
   schema.bytes("frontend.compute_queue_bytes_max", config.compute_queue_bytes_max,
                "bytes of such requests, beyond: overload status");
+  schema.bytes("frontend.compute_short_bytes", config.compute_short_bytes,
+               "one more such thread takes only bodies up to this, so that they need not wait for "
+               "long ones, 0 = none");
+  schema.integer("frontend.tokenize_tokens_max", config.tokenize_tokens_max, 1, 1 << 30,
+                 "tokens of one POST /tokenize or /detokenize, or the model's context if that is "
+                 "more, beyond: 413");
   schema.boolean("frontend.tokenizer_cache", config.tokenizer_cache,
                  "keep the token ids of prompts, so that only what is new in one is tokenized",
                  {.env_peer = "DYN_TOKENIZER_CACHE"});

@@ -49,7 +49,9 @@ struct FrontendConfig {
   uint32_t compute_threads = 0;  ///< 0: usable cores less the shards, at least 1
   uint32_t compute_queue_max = 4096;
   uint64_t compute_queue_bytes_max = 256ULL << 20;
-  bool tokenizer_cache = true;  ///< keep the token ids of prompts' beginnings
+  uint64_t compute_short_bytes = 256 << 10;  ///< bodies up to this have a thread of their own
+  uint32_t tokenize_tokens_max = 1 << 20;    ///< of one POST /tokenize or /detokenize
+  bool tokenizer_cache = true;               ///< keep the token ids of prompts' beginnings
   uint64_t tokenizer_cache_bytes = 64ULL << 20;
   std::string reasoning_field = "reasoning_content";  ///< name of that member in answers
   runtime::JournalHubConfig journals;                 ///< streams that outlive this process

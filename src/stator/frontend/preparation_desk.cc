@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/frontend/preparation_desk.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "stator/core/assert.h"
+#include "stator/core/keyed_hash.h"
 
 namespace stator::frontend {
 namespace {
@@ -12,6 +15,17 @@ namespace {
 net::ComputePool::Priority priority_of(TextRequest kind) {
   const bool generates = kind == TextRequest::kChat || kind == TextRequest::kCompletion;
   return generates ? net::ComputePool::Priority::kRequest : net::ComputePool::Priority::kBackground;
+}
+
+/// Whose turn it is when several wait: the tenant's, else that of whoever connects from there.
+net::WorkClient client_of(net::HttpExchange& exchange, const PrepareJob& job,
+                          const FrontendConfig& config) {
+  const std::string_view tenant = config.trusts_header_hints()
+                                      ? job.http.header("x-tenant-id").value_or("")
+                                      : std::string_view();
+  const std::string name =
+      tenant.empty() ? exchange.client_address() : "tenant " + std::string(tenant);
+  return name.empty() ? 0 : std::max<net::WorkClient>(keyed_hash(name), 1);
 }
 
 }  // namespace
@@ -31,12 +45,14 @@ void PreparationDesk::submit(net::HttpExchange& exchange, std::shared_ptr<Prepar
     return;
   }
   const uint64_t id = ++last_id_;
-  Status taken = pool_.submit(
-      {.priority = priority_of(job->kind), .bytes = job->body.size(), .run = [this, id, job] {
-         run_job(*job, environment_);
-         // A message that a full inbox refuses is made up for by sweep().
-         static_cast<void>(shard_.post([this, id] { collect(id); }));
-       }});
+  Status taken = pool_.submit({.priority = priority_of(job->kind),
+                               .bytes = job->body.size(),
+                               .client = client_of(exchange, *job, environment_.config),
+                               .run = [this, id, job] {
+                                 run_job(*job, environment_);
+                                 // A message that a full inbox refuses is made up for by sweep().
+                                 static_cast<void>(shard_.post([this, id] { collect(id); }));
+                               }});
   if (!taken) {
     job->outcome = api::ApiError(std::move(taken.error()));
     listener_.on_prepared(exchange, *job);
@@ -70,7 +86,7 @@ void PreparationDesk::collect(uint64_t id) {
 
 void PreparationDesk::client_gone(uint64_t id) {
   const auto waiting = take(id);
-  waiting->job->cancelled.store(true, std::memory_order_relaxed);
+  waiting->job->cancel.cancel();
   listener_.on_client_left(*waiting->job);
 }
 
@@ -89,7 +105,7 @@ void PreparationDesk::sweep() {
 void PreparationDesk::fail_all(const Error& error) {
   while (!waiting_.empty()) {
     const auto waiting = take(waiting_.begin()->first);
-    waiting->job->cancelled.store(true, std::memory_order_relaxed);
+    waiting->job->cancel.cancel();
     waiting->exchange->set_observer(nullptr);
     // The job itself may still be with a thread (J1): its place is taken by an answer of ours.
     PrepareJob failed;

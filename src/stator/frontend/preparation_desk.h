@@ -28,7 +28,7 @@ class PreparationListener {
 ///
 /// D1  Every exchange given to submit() comes back by exactly one of on_prepared and
 ///     on_client_left, possibly from inside submit().
-/// D2  What the client no longer waits for is not started, and stops between its steps.
+/// D2  What the client no longer waits for is not started, and stops within milliseconds.
 ///
 /// The pool must be stopped, and its last messages to the shard handled, before this is destroyed.
 class PreparationDesk {

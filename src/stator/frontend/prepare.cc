@@ -247,16 +247,39 @@ void add_prompt(GenerationPlan& plan, tokenizer::PromptIds prompt) {
   plan.sequences.push_back(std::move(prompt.sequences));
 }
 
-void add_prompt(GenerationPlan& plan, std::vector<TokenId> ids, const PrepareContext& context) {
-  add_prompt(plan, context.encoder.hash_ids(std::move(ids), *plan.model, plan.hash_seed()));
+/// `more`: it may have more than so many.
+ApiError too_long(const GenerationPlan& plan, size_t tokens, std::string_view more = {}) {
+  return {Error(Code::kInvalidArgument,
+                fmt::format("This model's maximum context length is {} tokens, but the prompt has "
+                            "{}{}. Shorten the prompt.",
+                            plan.model->context_length, more, tokens)),
+          plan.answer.endpoint == Endpoint::kChat ? "messages" : "prompt"};
 }
 
-/// Encodes text as the plan's next prompt.
+ApiStatus add_prompt(GenerationPlan& plan, std::vector<TokenId> ids,
+                     const PrepareContext& context) {
+  if (ids.size() >= plan.model->context_length) {
+    return too_long(plan, ids.size());
+  }
+  add_prompt(plan, context.encoder.hash_ids(std::move(ids), *plan.model, plan.hash_seed()));
+  return {};
+}
+
+/// Encodes text as the plan's next prompt: no more of it than is needed to see that it is too long.
 ApiStatus add_prompt(GenerationPlan& plan, std::string text, tokenizer::AddSpecial add_special,
                      const PrepareContext& context) {
-  STATOR_TRY(auto prompt, context.encoder.encode_text(
-                              std::move(text), *plan.model,
-                              {.add_special = add_special, .hash_seed = plan.hash_seed()}));
+  STATOR_TRY(auto prompt,
+             context.encoder.encode_text(
+                 std::move(text), *plan.model,
+                 {.add_special = add_special,
+                  .hash_seed = plan.hash_seed(),
+                  .stop = {.cancel = context.cancel, .ids_max = plan.model->context_length}}));
+  if (prompt.is_cut_short) {
+    return too_long(plan, plan.model->context_length, "more than ");
+  }
+  if (prompt.ids.size() >= plan.model->context_length) {
+    return too_long(plan, prompt.ids.size());
+  }
   add_prompt(plan, std::move(prompt));
   return {};
 }
@@ -268,15 +291,6 @@ ApiStatus apply_lengths(GenerationPlan& plan, const api::GenerateOptions& option
   for (const auto& prompt : plan.prompts) {
     if (prompt.empty()) {
       return api::validation_error(std::string(prompt_param), "the prompt is empty");
-    }
-    if (prompt.size() >= model.context_length) {
-      return ApiError(
-          Error(Code::kInvalidArgument,
-                fmt::format(
-                    "This model's maximum context length is {} tokens, but the prompt has {}. "
-                    "Shorten the prompt.",
-                    model.context_length, prompt.size())),
-          std::string(prompt_param));
     }
     const auto room = static_cast<uint32_t>(model.context_length - prompt.size());
     const uint32_t by_default = plan.answer.endpoint == Endpoint::kChat
@@ -392,7 +406,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
                                      plan.model->structured_output));
   api::Nvext& nvext = request.options.nvext;
   if (!nvext.token_data.empty()) {
-    add_prompt(plan, std::move(nvext.token_data), context);
+    STATOR_CHECK(add_prompt(plan, std::move(nvext.token_data), context));
   } else if (nvext.use_raw_prompt) {
     annotate_prompt(plan, nvext, request.chat.last_user_text);
     STATOR_CHECK(add_prompt(plan, std::move(request.chat.last_user_text),
@@ -401,7 +415,8 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
     if (request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
       request.chat.tools_json.clear();
     }
-    STATOR_TRY(auto text, context.encoder.render_chat(request.chat, *plan.model, context.wall_now));
+    STATOR_TRY(auto text, context.encoder.render_chat(request.chat, *plan.model, context.wall_now,
+                                                      context.cancel));
     annotate_prompt(plan, nvext, text);
     STATOR_CHECK(add_prompt(plan, std::move(text), tokenizer::AddSpecial::kNo, context));
   }
@@ -422,11 +437,11 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, Nam
                                      plan.model->structured_output));
   const tokenizer::Tokenizer& tokenizer = *plan.model->assets->tokenizer;
   if (!request.options.nvext.token_data.empty()) {
-    add_prompt(plan, std::move(request.options.nvext.token_data), context);
+    STATOR_CHECK(add_prompt(plan, std::move(request.options.nvext.token_data), context));
   } else {
     for (api::Prompt& prompt : request.prompts) {
       if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
-        add_prompt(plan, std::move(*tokens), context);
+        STATOR_CHECK(add_prompt(plan, std::move(*tokens), context));
         continue;
       }
       annotate_prompt(plan, request.options.nvext, std::get<std::string>(prompt));

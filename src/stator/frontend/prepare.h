@@ -6,6 +6,7 @@
 
 #include "stator/api/api_error.h"
 #include "stator/api/request.h"
+#include "stator/core/cancel_token.h"
 #include "stator/core/clock.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/generation.h"
@@ -22,11 +23,13 @@ struct PrepareContext {
   const FrontendConfig& config;
   const PromptEncoder& encoder;
   const net::HttpRequest& http;
-  std::string request_id;  ///< UUID text
+  const CancelToken* cancel = nullptr;  ///< null: the work is always wanted
+  std::string request_id;               ///< UUID text
   WallTime wall_now;
 };
 
 /// kInvalidArgument for a prompt that does not fit, template errors and the like; `param` names it.
+/// kCancelled within milliseconds after context.cancel was set.
 api::ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel named,
                                             const PrepareContext& context);
 api::ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, NamedModel named,

@@ -13,10 +13,6 @@ namespace {
 
 using api::ApiResult;
 
-Error cancelled() {
-  return Error(Code::kCancelled, "the client left");
-}
-
 template <typename Parse, typename Prepare>
 ApiResult<GenerationPlan> make_plan(PrepareJob& job, const PrepareEnvironment& environment,
                                     Parse parse, Prepare prepare) {
@@ -29,13 +25,12 @@ ApiResult<GenerationPlan> make_plan(PrepareJob& job, const PrepareEnvironment& e
     log::warn("frontend", "request body was not valid JSON text and was mended");
   }
   STATOR_TRY(auto named, find_served_model(environment.catalog, request.options.model));
-  if (job.cancelled.load(std::memory_order_relaxed)) {
-    return cancelled();
-  }
+  STATOR_CHECK(CancelToken::check(&job.cancel));
   return prepare(std::move(request), std::move(named),
                  PrepareContext{.config = environment.config,
                                 .encoder = environment.encoder,
                                 .http = job.http,
+                                .cancel = &job.cancel,
                                 .request_id = job.request_id,
                                 .wall_now = job.wall_now});
 }
@@ -80,8 +75,8 @@ ApiResult<NamedModel> find_served_model(const ModelCatalog& catalog, const std::
 }
 
 void run_job(PrepareJob& job, const PrepareEnvironment& environment) {
-  if (job.cancelled.load(std::memory_order_relaxed)) {
-    job.outcome = api::ApiError(cancelled());
+  if (Status wanted = CancelToken::check(&job.cancel); !wanted) {
+    job.outcome = api::ApiError(std::move(wanted.error()));
   } else {
     run(job, environment);
   }

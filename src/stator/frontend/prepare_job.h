@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "stator/api/api_error.h"
+#include "stator/core/cancel_token.h"
 #include "stator/core/clock.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/generation.h"
@@ -39,8 +40,8 @@ struct PrepareEnvironment {
 /// One request on its way from a body to something to run or to send: everything that is needed, so
 /// that any thread can do it.
 ///
-/// J1  Between submission and `done` only the thread that runs the job touches it, `cancelled`
-///     apart; after `done` only the loop does.
+/// J1  Between submission and `done` only the thread that runs the job touches it, `cancel` apart;
+///     after `done` only the loop does.
 struct PrepareJob {
   TextRequest kind = TextRequest::kChat;
   net::HttpRequest http;  ///< without its body
@@ -52,8 +53,8 @@ struct PrepareJob {
   uint64_t request_hash = 0;                     ///< see StreamJournal; 0 where nobody keeps copies
   std::shared_ptr<const ResumedStream> resumed;  ///< null: it begins here
 
-  /// Set when nobody wants the outcome any more: the rest of the work is skipped.
-  std::atomic<bool> cancelled{false};
+  /// Set when nobody wants the outcome any more: the work ends within milliseconds.
+  CancelToken cancel;
   std::atomic<bool> done{false};
   /// A plan to run, a body to send, or what is wrong with the request.
   std::variant<std::monostate, GenerationPlan, std::string, api::ApiError> outcome;

@@ -49,7 +49,8 @@ PromptEncoder::PromptEncoder(const FrontendConfig& config, const Clock& clock, M
 }
 
 ApiResult<std::string> PromptEncoder::render_chat(const api::ChatInput& chat,
-                                                  const ServedModel& model, WallTime now) const {
+                                                  const ServedModel& model, WallTime now,
+                                                  const CancelToken* cancel) const {
   if (model.assets->chat_template == nullptr) {
     return ApiError(
         Error(Code::kInvalidArgument,
@@ -73,6 +74,7 @@ ApiResult<std::string> PromptEncoder::render_chat(const api::ChatInput& chat,
   input.add_generation_prompt = chat.add_generation_prompt;
   input.continue_final_message = chat.continue_final_message;
   input.now = now;
+  input.cancel = cancel;
   auto prompt = model.assets->chat_template->render(input);
   if (!prompt) {
     return ApiError(std::move(prompt.error()), "messages");
@@ -91,7 +93,11 @@ ApiResult<PromptIds> PromptEncoder::encode_text(std::string text, const ServedMo
                                {.block_size = model.block_size, .seed = options.hash_seed},
                                {.cache = cache_.get(),
                                 .run_parts = run_parts_ ? &run_parts_ : nullptr,
-                                .clock = &clock_}));
+                                .clock = &clock_,
+                                .stop = options.stop}));
+  if (prompt.is_cut_short) {
+    return prompt;
+  }
   hashing_ms_.observe(milliseconds(prompt.hashing));
   if (cache_ != nullptr && text.size() >= tokenizer::kSegmentBytesMin) {
     count(model.name, prompt);

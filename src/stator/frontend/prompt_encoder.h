@@ -28,15 +28,17 @@ class PromptEncoder {
   PromptEncoder(const FrontendConfig& config, const Clock& clock, Metrics& metrics,
                 net::ComputePool* pool);
 
-  /// The prompt text of a conversation, without limits on its length.
+  /// The prompt text of a conversation. `cancel` may be null.
   api::ApiResult<std::string> render_chat(const api::ChatInput& chat, const ServedModel& model,
-                                          WallTime now) const;
+                                          WallTime now, const CancelToken* cancel) const;
 
   struct TextOptions {
     tokenizer::AddSpecial add_special = tokenizer::AddSpecial::kNo;
     uint64_t hash_seed = blocks::hash_seed({}, {});  ///< of the prompt's blocks
+    tokenizer::EncodeStop stop = {};
   };
-  /// Encodes text (NUL bytes are dropped).
+  /// Encodes text (NUL bytes are dropped), all of it or, beyond options.stop.ids_max, so much that
+  /// there are more ids than that.
   api::ApiResult<tokenizer::PromptIds> encode_text(std::string text, const ServedModel& model,
                                                    const TextOptions& options) const;
 

@@ -53,6 +53,7 @@ class StreamGate final : public net::HttpExchange {
   bool done() const { return done_; }
 
   net::HttpRequest& request() override { return exchange_.request(); }
+  std::string client_address() override { return exchange_.client_address(); }
   net::Shard& shard() override { return exchange_.shard(); }
   void set_observer(net::ExchangeObserver* observer) override { exchange_.set_observer(observer); }
   void respond(int status, std::string_view content_type, std::string_view body,

@@ -58,7 +58,8 @@ class PreparationDeskTest : public ::testing::Test, public PreparationListener {
   /// Waits until the pool has done everything so far and the loop has heard of it.
   void settle() {
     std::latch done(1);
-    ASSERT_TRUE(pool_.submit({.run = [&done] { done.count_down(); }}));
+    ASSERT_TRUE(pool_.submit({.priority = net::ComputePool::Priority::kBackground,
+                              .run = [&done] { done.count_down(); }}));
     done.wait();
     on_loop([] {});
   }
@@ -128,6 +129,19 @@ TEST_F(PreparationDeskTest, AClientThatLeavesIsForgotten) {
   release();
   settle();
   EXPECT_TRUE(prepared_.empty());
+}
+
+TEST_F(PreparationDeskTest, WorkOfAClientThatLeftStops) {
+  block_pool();
+  FakeExchange& exchange = exchanges_[0];
+  auto job = std::make_shared<PrepareJob>();
+  job->body = std::string(1000, ' ');
+  on_loop([&] { desk_->submit(exchange, job); });
+  on_loop([&] { exchange.observer->on_client_gone(net::ClientGone::kDisconnected); });
+  EXPECT_TRUE(job->cancel.cancelled());
+  release();
+  settle();
+  EXPECT_EQ(std::get<api::ApiError>(job->outcome).code(), Code::kCancelled);
 }
 
 TEST_F(PreparationDeskTest, AFullQueueIsAnOverload) {

@@ -71,10 +71,42 @@ TEST_F(PrepareJobTest, WhatIsWrongIsTheOutcome) {
 
 TEST_F(PrepareJobTest, ACancelledJobDoesNothing) {
   PrepareJob job;
-  job.cancelled = true;
+  job.cancel.cancel();
   run(job, TextRequest::kTokenize, R"({"model":"demo","prompt":"A block"})");
   ASSERT_TRUE(std::holds_alternative<api::ApiError>(job.outcome));
   EXPECT_EQ(std::get<api::ApiError>(job.outcome).code(), Code::kCancelled);
+}
+
+std::string words(size_t count) {
+  std::string text;
+  for (size_t i = 0; i < count; ++i) {
+    text += "word ";
+  }
+  return text;
+}
+
+TEST_F(PrepareJobTest, TokenEndpointsBoundWhatTheyTakeAndAnswer) {
+  config_.tokenize_tokens_max = 3000;
+  const std::string quoted = '"' + words(20'000) + '"';
+  EXPECT_EQ(code_of(TextRequest::kTokenize, R"({"model":"demo","prompt":)" + quoted + "}"),
+            Code::kTooLarge);
+  EXPECT_EQ(code_of(TextRequest::kTokenize,
+                    R"({"model":"demo","messages":[{"role":"user","content":)" + quoted + "}]}"),
+            Code::kTooLarge);
+  std::string ids = "1";
+  for (int i = 1; i < 3000; ++i) {
+    ids += ",1";
+  }
+  EXPECT_THAT(body_of(TextRequest::kDetokenize, R"({"model":"demo","tokens":[)" + ids + "]}"),
+              HasSubstr("prompt"));
+  EXPECT_EQ(code_of(TextRequest::kDetokenize, R"({"model":"demo","tokens":[)" + ids + ",1]}"),
+            Code::kTooLarge);
+}
+
+TEST_F(PrepareJobTest, WhatFitsTheModelCanBeTokenizedWhateverTheSetting) {
+  config_.tokenize_tokens_max = 1;
+  EXPECT_THAT(body_of(TextRequest::kTokenize, R"({"model":"demo","prompt":"A block of words"})"),
+              HasSubstr("\"count\""));
 }
 
 TEST_F(PrepareJobTest, TokenizeAndDetokenizeAreInverse) {

@@ -126,6 +126,47 @@ TEST_F(PrepareTest, AModelWithoutATemplateRefusesChats) {
   EXPECT_TRUE(completion(completion_body(R"("prompt":"Hi")")).has_value());
 }
 
+TEST_F(PrepareTest, APromptThatIsFarTooLongIsNotTokenizedToItsEnd) {
+  std::string text;
+  while (text.size() < size_t{8} << 20) {
+    text += "word after word ";
+  }
+
+  const auto plan = completion(R"({"model":"demo","prompt":")" + text + "\"}");
+
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(plan.error().param, "prompt");
+  EXPECT_THAT(plan.error().message(), HasSubstr("2048 tokens, but the prompt has more than 2048"));
+  // What there is of it in the cache says how far it came.
+  EXPECT_THAT(metrics_.render(), HasSubstr("stator_frontend_tokenizer_cache_bytes 0"));
+}
+
+TEST_F(PrepareTest, APromptOfTooManyIdsIsRefused) {
+  std::string ids = "1";
+  for (int i = 1; i < 2048; ++i) {
+    ids += ",1";
+  }
+  const auto plan = completion(R"({"model":"demo","prompt":[)" + ids + "]}");
+  ASSERT_FALSE(plan);
+  EXPECT_THAT(plan.error().message(), HasSubstr("but the prompt has 2048. Shorten"));
+}
+
+TEST_F(PrepareTest, CancelledWorkEndsEarly) {
+  CancelToken cancel;
+  cancel.cancel();
+  PrepareContext context = this->context();
+  context.cancel = &cancel;
+  std::string body = R"({"model":"demo","prompt":"Hello"})";
+  auto request = api::parse_completion_request(body, {});
+  ASSERT_TRUE(request);
+
+  const auto plan = prepare_completion(std::move(*request), {model_, {}}, context);
+
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code(), Code::kCancelled);
+}
+
 TEST_F(PrepareTest, NulBytesOfAPromptAreDropped) {
   const auto prompt = encoder_.encode_text(std::string("a\0b", 3), *model_, {});
   ASSERT_TRUE(prompt.has_value());
