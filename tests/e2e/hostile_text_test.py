@@ -20,6 +20,7 @@ INVERSE = pow(MULTIPLIER, -1, 2**64)
 SEED = 0xC70F6907
 BLOCKS = 4
 VARIANTS = 16
+KEYS = 30_000
 
 
 def mixed(word):
@@ -33,7 +34,7 @@ def unmixed(word):
 
 
 def colliding_keys():
-    """65,536 keys of 64 characters with one hash: block by block, 16 ways from each state to the next."""
+    """30,000 keys of 64 characters with one hash: block by block, 16 ways from each state to the next."""
     source = random.Random(7)
     state = SEED ^ (16 * BLOCKS * MULTIPLIER & MASK)
     blocks = []
@@ -48,7 +49,7 @@ def colliding_keys():
                 ways.append(struct.pack("<QQ", first, second).decode())
         blocks.append(ways)
         state = target
-    return ["".join(parts) for parts in itertools.product(*blocks)]
+    return ["".join(parts) for parts in itertools.islice(itertools.product(*blocks), KEYS)]
 
 
 def chat_with_members(keys):
@@ -60,7 +61,7 @@ class HostileText(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = Stator("serve", str(MODEL_DIR), "--port", "0")
-        cls.addClassCleanup(cls.server.stop)
+        cls.addClassCleanup(cls.server.kill)
 
     def post(self, path, body, timeout=300):
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=timeout)
@@ -76,7 +77,8 @@ class HostileText(unittest.TestCase):
         with socket.create_connection(("127.0.0.1", self.server.port)) as client:
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body)
-            time.sleep(0.2)  # so that the work has begun
+            # It leaves when its JSON is read and its template runs; harmless work is over by then.
+            time.sleep(1)
         chat = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "word " * 1024}], "max_tokens": 1})
         start = time.monotonic()
         status, text = self.post("/v1/chat/completions", chat)
@@ -85,7 +87,7 @@ class HostileText(unittest.TestCase):
 
     def test_others_do_not_wait_for_keys_that_collide(self):
         keys = colliding_keys()
-        self.assertEqual(len(set(keys)), VARIANTS**BLOCKS)
+        self.assertEqual(len(set(keys)), KEYS)
         harmless = min(self.seconds_for_others(chat_with_members(f"{i:064}" for i in range(len(keys)))) for _ in range(2))
         hostile = min(self.seconds_for_others(chat_with_members(keys)) for _ in range(2))
         self.assertLess(hostile, 2 + 5 * harmless)
@@ -116,8 +118,11 @@ class HostileText(unittest.TestCase):
 
     def get_metrics(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
 
 
 if __name__ == "__main__":
