@@ -103,7 +103,9 @@ FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
       resume_failures(metrics.counter("stator_frontend_resume_failures_total",
                                       "clients that came back for a stream nobody knows")),
       copies_lost(metrics.counter("stator_frontend_stream_copies_lost_total",
-                                  "streams that went on without a copy of their journal")),
+                                  "copies of streams' journals that another frontend lost")),
+      copies_renewed(metrics.counter("stator_frontend_stream_copies_renewed_total",
+                                     "copies that were made of streams under way")),
       metrics_(metrics),
       prefix_(std::move(prefix)) {}
 

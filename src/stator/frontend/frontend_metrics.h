@@ -81,6 +81,7 @@ class FrontendMetrics {
   Counter resumed_streams;
   Counter resume_failures;
   Counter copies_lost;
+  Counter copies_renewed;
 
  private:
   Metrics& metrics_;

@@ -14,7 +14,14 @@
 namespace stator::frontend {
 namespace {
 
+using namespace std::chrono_literals;
 using Place = runtime::JournalStore::Place;
+
+// A copy that was lost is made anew so much later, twice as much each time it is lost again.
+constexpr Duration kRenewMin = 1s;
+constexpr Duration kRenewMax = 60s;
+// Of journals in one sweep: within ack_timeout on a slow network.
+constexpr size_t kRenewBytesMax = size_t{1} << 20;
 
 uint64_t hash_of(const PrepareJob& job) {
   uint64_t hash = xxh3_64(job.body) ^ mix64(xxh3_64(job.http.path()));
@@ -119,37 +126,54 @@ std::unique_ptr<StreamGate> ShardService::open_gate(net::HttpExchange& exchange,
   }
   const runtime::StreamId stream = draw_stream_id();
   const auto holder = environment_.journals->choose_holder(stream);
-  if (!holder && job.resumed == nullptr) {
-    return nullptr;
-  }
-  auto gate = std::make_unique<StreamGate>(
+  copy = {.serial = ++last_copy_, .own = stream, .stream = stream, .holder = holder};
+  return std::make_unique<StreamGate>(
       exchange, EventId{.stream = stream,
-                        .holder = holder.value_or(0),
+                        .holder = holder.value_or(environment_.journals->own_id()),
                         .event = job.resumed == nullptr ? 0 : job.resumed->first_event});
-  if (holder) {
-    copy = {.serial = ++last_copy_, .stream = stream, .holder = *holder};
-  } else {
-    gate->give_up();
-  }
-  return gate;
 }
 
 void ShardService::begin_copy(Active& active, const Active::Copy& copy, const PrepareJob& job) {
   active.copy = copy;
   copied_.emplace(copy.serial, &active);
   active.gate->begin_step();
-  copies_->append(
-      copy.holder, copy.serial,
-      {.stream = copy.stream,
-       .place = Place::kBegin,
-       .data = runtime::encode(runtime::StreamJournal::Header{.request_hash = job.request_hash,
-                                                              .request_id = job.request_id,
-                                                              .created = job.wall_now})});
-  active.gate->end_step(StreamGate::Copied::kUnderWay);
+  const bool under_way =
+      bring(active, Place::kBegin,
+            runtime::encode(runtime::StreamJournal::Header{.request_hash = job.request_hash,
+                                                           .request_id = job.request_id,
+                                                           .created = job.wall_now}));
+  active.gate->end_step(under_way ? StreamGate::Copied::kUnderWay : StreamGate::Copied::kNothing);
+}
+
+/// A part of the journal goes to where it is kept. True: it is under way to another process.
+bool ShardService::bring(Active& active, Place place, std::string data) {
+  Active::Copy& copy = *active.copy;
+  if (place == Place::kBegin || copy.kept) {
+    copy.kept =
+        environment_.journals->keep({.stream = copy.own, .place = place, .data = data}).has_value();
+  }
+  if (copy.holder) {
+    copies_->append(*copy.holder, copy.serial,
+                    {.stream = copy.stream, .place = place, .data = std::move(data)});
+    return true;
+  }
+  if (!copy.kept) {
+    lose_last_copy(active);
+  }
+  return false;
+}
+
+void ShardService::lose_last_copy(Active& active) {
+  log::warn("frontend",
+            "a stream goes on without a copy of its journal (frontend.journal_bytes_max)",
+            {{"request_id", active.generation.plan().answer.request_id}});
+  copied_.erase(active.copy->serial);
+  active.copy.reset();
+  active.gate->give_up();
 }
 
 /// What was accepted of a delta is brought to the copy. False: there is none, or nothing to bring.
-bool ShardService::copy_step(const Active& active, const Choice& choice, const engine::Delta& delta,
+bool ShardService::copy_step(Active& active, const Choice& choice, const engine::Delta& delta,
                              const engine::StepOutput& output, uint32_t known_tokens) {
   const uint32_t fresh = choice.journal.generated() - known_tokens;
   if (!active.copy || (fresh == 0 && delta.finish == api::FinishReason::kNone)) {
@@ -167,9 +191,7 @@ bool ShardService::copy_step(const Active& active, const Choice& choice, const e
                          .cached_tokens = delta.cached_tokens,
                          .finish = delta.finish,
                          .stopped_by_token = delta.stopped_by_token});
-  copies_->append(active.copy->holder, active.copy->serial,
-                  {.stream = active.copy->stream, .data = runtime::encode(step)});
-  return true;
+  return bring(active, Place::kEnd, runtime::encode(step));
 }
 
 void ShardService::on_copied(StreamCopies::Serial serial) {
@@ -178,6 +200,15 @@ void ShardService::on_copied(StreamCopies::Serial serial) {
     return;
   }
   Active& active = *known->second;
+  Active::Copy& copy = *active.copy;
+  if (copy.catching_up > 0) {
+    if (--copy.catching_up == 0) {
+      active.gate->rename(copy.stream, *copy.holder);
+      copy.losses = 0;
+      metrics_.copies_renewed.add();
+    }
+    return;
+  }
   active.gate->confirm();
   if (active.gate->done()) {
     release(active, "");
@@ -191,13 +222,62 @@ void ShardService::on_copy_lost(StreamCopies::Serial serial) {
   }
   Active& active = *known->second;
   metrics_.copies_lost.add();
-  log::warn("frontend", "a stream goes on without a copy of its journal",
-            {{"request_id", active.generation.plan().answer.request_id}});
-  copied_.erase(known);
-  active.copy.reset();
-  active.gate->give_up();
+  Active::Copy& copy = *active.copy;
+  if (copy.kept) {
+    copied_.erase(known);
+    copy.serial = ++last_copy_;  // what else is said of the old one is no news
+    copied_.emplace(copy.serial, &active);
+    copy.holder.reset();
+    copy.catching_up = 0;
+    copy.renew_at =
+        shard_.now() + std::min(kRenewMax, kRenewMin * (1U << std::min(copy.losses, 8U)));
+    ++copy.losses;
+    active.gate->fall_back(copy.own, environment_.journals->own_id());
+  } else {
+    lose_last_copy(active);
+  }
   if (active.gate->done()) {
     release(active, "");
+  }
+}
+
+/// Streams whose journal is only here get a copy elsewhere as soon as somebody is there to keep it.
+/// Others wait for the next time, so that what is brought at once is soon acknowledged.
+void ShardService::renew_copies(TimePoint now) {
+  std::vector<StreamCopies::Serial> due;
+  for (const auto& [serial, active] : copied_) {
+    const Active::Copy& copy = *active->copy;
+    if (!copy.holder && copy.kept && now >= copy.renew_at) {
+      due.push_back(serial);
+    }
+  }
+  std::ranges::sort(due);
+  size_t bytes = 0;
+  for (const StreamCopies::Serial serial : due) {
+    Active::Copy& copy = *copied_.at(serial)->copy;
+    // A name of its own: a late message for the lost copy must not get into this one.
+    const runtime::StreamId stream = draw_stream_id();
+    const auto holder = environment_.journals->choose_holder(stream);
+    if (!holder || bytes > kRenewBytesMax) {
+      break;
+    }
+    std::vector<std::string> parts = environment_.journals->kept(copy.own);
+    if (parts.empty()) {  // quiet for longer than frontend.journal_keep
+      copy.kept = false;
+      continue;
+    }
+    copy.stream = stream;
+    copy.holder = holder;
+    Place place = Place::kBegin;
+    for (std::string& part : parts) {
+      bytes += part.size();
+      ++copy.catching_up;
+      copies_->append(*holder, serial, {.stream = stream, .place = place, .data = std::move(part)});
+      place = Place::kEnd;
+    }
+  }
+  if (copies_ != nullptr) {
+    copies_->flush();
   }
 }
 

@@ -689,6 +689,7 @@ void ShardService::sweep() {
   lose_stalled_prompts(now);
   probe_workers(now);
   log_moves(now);
+  renew_copies(now);
   std::vector<Active*> stuck;
   for (const auto& [active, owned] : active_) {
     const Duration quiet = now - last_sign(*active);

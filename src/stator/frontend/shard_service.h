@@ -122,12 +122,18 @@ class ShardService final : public net::HttpHandler,
     const std::unique_ptr<StreamGate> gate;  // the generation's exchange; null: the client's own
     Generation generation;
     const RequestSeries& series;  // of the service's metrics
+    /// Where its journal is: here, and elsewhere if somebody else is there to keep it.
     struct Copy {
       StreamCopies::Serial serial = 0;
-      runtime::StreamId stream;
-      runtime::JournalHub::HolderId holder = 0;
+      runtime::StreamId own;
+      bool kept = false;                                      // here
+      runtime::StreamId stream;                               // its name elsewhere
+      std::optional<runtime::JournalHub::HolderId> holder{};  // elsewhere
+      size_t catching_up = 0;  // old parts that a new copy elsewhere does not have yet
+      uint32_t losses = 0;     // in a row
+      TimePoint renew_at{};    // no sooner
     };
-    std::optional<Copy> copy;  // of its journal, elsewhere
+    std::optional<Copy> copy;  // of its journal
     uint64_t writing = 0;      // its entry in writing_; 0: none
     net::Timer deadline;       // of requests that brought one
   };
@@ -237,7 +243,10 @@ class ShardService final : public net::HttpHandler,
   std::unique_ptr<StreamGate> open_gate(net::HttpExchange& exchange, const GenerationPlan& plan,
                                         const PrepareJob& job, std::optional<Active::Copy>& copy);
   void begin_copy(Active& active, const Active::Copy& copy, const PrepareJob& job);
-  bool copy_step(const Active& active, const Choice& choice, const engine::Delta& delta,
+  bool bring(Active& active, runtime::JournalStore::Place place, std::string data);
+  void lose_last_copy(Active& active);
+  void renew_copies(TimePoint now);
+  bool copy_step(Active& active, const Choice& choice, const engine::Delta& delta,
                  const engine::StepOutput& output, uint32_t known_tokens);
   bool replay(Active& active, const runtime::StreamJournal& journal);
   void go_on(Active& active);
@@ -286,7 +295,7 @@ class ShardService final : public net::HttpHandler,
   FlatMap<Resuming*, std::unique_ptr<Resuming>> resuming_;  // bounded by config.inflight_max
   FlatMap<uint64_t, Writing> writing_;                      // at most one per active generation
   uint64_t last_writing_ = 0;
-  FlatMap<StreamCopies::Serial, Active*> copied_;  // those with a copy
+  FlatMap<StreamCopies::Serial, Active*> copied_;  // those whose journal is kept
   StreamCopies::Serial last_copy_ = 0;
   std::shared_ptr<StreamCopies> copies_;  // shared with its calls; null: nobody keeps copies
   std::unique_ptr<runtime::WorkerPool> pool_;

@@ -54,6 +54,17 @@ void StreamGate::confirm() {
   }
 }
 
+void StreamGate::rename(runtime::StreamId stream, runtime::JournalHub::HolderId holder) {
+  id_.stream = stream;
+  id_.holder = holder;
+}
+
+void StreamGate::fall_back(runtime::StreamId stream, runtime::JournalHub::HolderId own) {
+  rename(stream, own);
+  waits_.clear();
+  flush();
+}
+
 void StreamGate::give_up() {
   copied_ = false;
   waits_.clear();

@@ -26,12 +26,14 @@ std::optional<EventId> parse_event_id(std::string_view text);
 /// leaves out those that the client has, and holds back what the copy does not have yet, so that
 /// no client knows more than is left when this process dies.
 ///
-/// When there is no copy any more, the next event takes the client's id back (an empty `id:`), so
-/// that it begins anew rather than getting twice what came without one.
+/// Without a copy elsewhere ids name this process, which has one of its own. Without any, the next
+/// event takes the client's id back (an empty `id:`), so that it begins anew rather than getting
+/// twice what came without one.
 ///
 /// G1  What a step wrote leaves when the copy has it, or when there is no copy any more; what is
 ///     written outside of steps leaves after what was written before.
 /// G2  Every event has its number, whether it leaves or not; comments have none.
+/// G3  The id of an event names a holder that has all up to it.
 ///
 /// On the shard's loop; `exchange` outlives it. What is held is bounded by the time a copy may
 /// take.
@@ -47,6 +49,11 @@ class StreamGate final : public net::HttpExchange {
   void end_step(Copied copied);
   /// The copy has the oldest step it did not have.
   void confirm();
+  /// Events that leave from now on name this copy: it has all that left, and all that waits it will
+  /// have by its confirm().
+  void rename(runtime::StreamId stream, runtime::JournalHub::HolderId holder);
+  /// There is no copy elsewhere any more, nothing waits for it; `own` is the one of this process.
+  void fall_back(runtime::StreamId stream, runtime::JournalHub::HolderId own);
   /// There is no copy any more, nothing waits for it; later events have no id.
   void give_up();
   /// The answer is complete and has left; the exchange is over.
@@ -77,7 +84,7 @@ class StreamGate final : public net::HttpExchange {
   void send(const Frame& frame);
 
   net::HttpExchange& exchange_;
-  const EventId id_;
+  EventId id_;  // its event: the first that the client lacks
   uint64_t next_event_ = 0;
   bool copied_ = true;
   bool in_step_ = false;

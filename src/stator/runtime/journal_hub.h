@@ -35,10 +35,12 @@ struct JournalPart {
 };
 
 /// Keeps copies of journals for other frontends, and has ours kept by them: what they acknowledged
-/// is there when this process is not any more. They find each other through discovery (component
-/// "frontend", endpoint "journals"). With TLS both sides show a certificate, and only the allowed
-/// callers of `tls` are served.
+/// is there when this process is not any more. Of its own streams it has one here, too: for clients
+/// whose connection broke, and to make a copy elsewhere from at any time. They find each other
+/// through discovery (component "frontend", endpoint "journals"). With TLS both sides show a
+/// certificate, and only the allowed callers of `tls` are served.
 ///
+///   hub->keep(part);
 ///   hub->append(*hub->choose_holder(stream), parts, shard, [](auto refused) { … });
 ///   hub->fetch(holder, stream, shard, [](auto parts) { … });
 ///
@@ -68,6 +70,13 @@ class JournalHub {
   virtual std::optional<HolderId> choose_holder(StreamId stream) const = 0;
   virtual void append(HolderId holder, const std::vector<JournalPart>& parts, net::Shard& shard,
                       Appended done) = 0;
+  /// What names this process as a holder.
+  virtual HolderId own_id() const = 0;
+  /// Of a stream of ours, here. Errors of JournalStore::append(), whose limits hold for these
+  /// copies once more.
+  virtual Status keep(JournalPart part) = 0;
+  /// All parts that keep() was given; empty when they are not here any more.
+  virtual std::vector<std::string> kept(StreamId stream) const = 0;
   virtual void fetch(HolderId holder, StreamId stream, net::Shard& shard, Fetched done) = 0;
 };
 

@@ -55,10 +55,16 @@ std::optional<StreamId> to_stream(const std::string& bytes) {
 /// The copies we hold, shared by those who bring, fetch and forget.
 struct SharedStore {
   SharedStore(const JournalStore::Limits& limits, const Clock& clock_in)
-      : clock(clock_in), store(limits) {}
+      : clock(clock_in), store(limits), own(limits) {}
+  std::vector<std::string> read(StreamId stream) const {
+    const MutexLock lock(mutex);
+    auto parts = store.read(stream);
+    return parts.empty() ? own.read(stream) : parts;
+  }
   const Clock& clock;
-  Mutex mutex;
-  JournalStore store STATOR_GUARDED_BY(mutex);
+  mutable Mutex mutex;
+  JournalStore store STATOR_GUARDED_BY(mutex);  // others' streams
+  JournalStore own STATOR_GUARDED_BY(mutex);    // ours
 };
 
 class HolderService final : public pb::JournalHolder::CallbackService {
@@ -97,8 +103,7 @@ class HolderService final : public pb::JournalHolder::CallbackService {
     }
     std::vector<std::string> parts;
     if (const auto stream = to_stream(request->stream())) {
-      const MutexLock lock(shared_.mutex);
-      parts = shared_.store.read(*stream);
+      parts = shared_.read(*stream);
     }
     for (std::string& part : parts) {
       response->add_parts(std::move(part));
@@ -172,6 +177,8 @@ class GrpcJournalHub final : public JournalHub {
                                   "memory of other frontends' journals kept here")),
         held_streams_(metrics.gauge("stator_runtime_journals_held",
                                     "other frontends' streams whose journals are kept here")),
+        own_bytes_(metrics.gauge("stator_runtime_journals_own_bytes",
+                                 "memory of the journals of this process's own streams")),
         holders_(metrics.gauge("stator_runtime_journal_holders",
                                "other frontends that may keep our streams' journals")),
         too_long_(metrics.counter("stator_runtime_journals_too_long_total",
@@ -258,15 +265,24 @@ class GrpcJournalHub final : public JournalHub {
                                 });
   }
 
+  HolderId own_id() const override { return own_id_; }
+
+  Status keep(JournalPart part) override {
+    const TimePoint now = clock_.now();
+    const MutexLock lock(shared_.mutex);
+    return shared_.own.append(part.stream, part.place, std::move(part.data), now);
+  }
+
+  std::vector<std::string> kept(StreamId stream) const override {
+    const MutexLock lock(shared_.mutex);
+    return shared_.own.read(stream);
+  }
+
   void fetch(HolderId holder, StreamId stream, net::Shard& shard, Fetched done) override {
     const std::shared_ptr<Peer> peer = holder == own_id_ ? nullptr : find(holder);
     if (peer == nullptr) {
-      std::vector<std::string> own;
-      if (holder == own_id_) {
-        const MutexLock lock(shared_.mutex);
-        own = shared_.store.read(stream);
-      }
-      Result<std::vector<std::string>> parts = std::move(own);
+      Result<std::vector<std::string>> parts =
+          holder == own_id_ ? shared_.read(stream) : std::vector<std::string>();
       if (parts->empty()) {
         parts = Error(Code::kNotFound, "not held here");
       }
@@ -319,6 +335,8 @@ class GrpcJournalHub final : public JournalHub {
         shared_.store.expire(clock_.now());
         held_bytes_.set(static_cast<double>(shared_.store.bytes()));
         held_streams_.set(static_cast<double>(shared_.store.streams()));
+        shared_.own.expire(clock_.now());
+        own_bytes_.set(static_cast<double>(shared_.own.bytes()));
       }
       MutexLock lock(mutex_);
       if (stopping_ || wake_.wait_for(lock, kPeersInterval,
@@ -388,7 +406,7 @@ class GrpcJournalHub final : public JournalHub {
   const HolderId own_id_;
   SharedStore shared_;
   HolderService service_;
-  const Gauge held_bytes_, held_streams_, holders_;
+  const Gauge held_bytes_, held_streams_, own_bytes_, holders_;
   const Counter too_long_, call_failures_;
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials_;  // from listen() on
   std::unique_ptr<grpc::Server> server_;

@@ -34,6 +34,9 @@ class FakeHub final : public JournalHub {
     calls.push_back(std::move(call));
   }
   void fetch(HolderId, StreamId, net::Shard&, Fetched) override {}
+  HolderId own_id() const override { return 9; }
+  Status keep(runtime::JournalPart) override { return {}; }
+  std::vector<std::string> kept(StreamId) const override { return {}; }
 
   void answer(Result<std::vector<StreamId>> refused) {
     const Call call = std::move(calls.front());

@@ -101,6 +101,24 @@ TEST_F(StreamGateTest, WithoutACopyNothingWaitsAndNoIdIsGood) {
   EXPECT_TRUE(gate_->done());
 }
 
+TEST_F(StreamGateTest, WhatAnotherCopyHasIsNamedByIt) {
+  start();
+  step("data: a\n\n");
+  gate_->confirm();
+  step("data: b\n\n");
+  gate_->fall_back({.low = 1}, 0xE);
+  step("data: c\n\n", Copied::kNothing);
+  gate_->rename({.low = 2}, 0xF);
+  step("data: d\n\n");
+  const std::string until_c = exchange_.text;
+  gate_->confirm();
+
+  const std::string zeros(31, '0');
+  EXPECT_EQ(until_c, id_line(0) + "data: a\n\nid: " + zeros + "1-e.1\ndata: b\n\nid: " + zeros +
+                         "1-e.2\ndata: c\n\n");
+  EXPECT_EQ(exchange_.text, until_c + "id: " + zeros + "2-f.3\ndata: d\n\n");
+}
+
 TEST_F(StreamGateTest, AStreamThatNeverHadACopyHasNoIds) {
   start();
   gate_->give_up();

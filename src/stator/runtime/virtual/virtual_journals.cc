@@ -39,7 +39,8 @@ VirtualJournalHub::VirtualJournalHub(VirtualJournals& journals, NodeId node,
       node_(node),
       config_(config),
       id_(++journals.last_id_),
-      store_(config.limits) {
+      store_(config.limits),
+      own_(config.limits) {
   journals_.listed_[id_] = {.node = node, .hub = this};
 }
 
@@ -136,8 +137,17 @@ Result<std::vector<StreamId>> VirtualJournalHub::take(const std::vector<JournalP
   return refused;
 }
 
+Status VirtualJournalHub::keep(JournalPart part) {
+  const TimePoint now = journals_.time_.now();
+  own_.expire(now);
+  return own_.append(part.stream, part.place, std::move(part.data), now);
+}
+
 Result<std::vector<std::string>> VirtualJournalHub::read(StreamId stream) const {
   auto parts = store_.read(stream);
+  if (parts.empty()) {
+    parts = own_.read(stream);
+  }
   if (parts.empty()) {
     return Error(Code::kNotFound, "not held here");
   }

@@ -59,6 +59,9 @@ class VirtualJournalHub final : public JournalHub {
   Status start(Discovery& /*discovery*/) override { return {}; }
   void stop() override {}
   std::optional<HolderId> choose_holder(StreamId stream) const override;
+  HolderId own_id() const override { return id_; }
+  Status keep(JournalPart part) override;
+  std::vector<std::string> kept(StreamId stream) const override { return own_.read(stream); }
   void append(HolderId holder, const std::vector<JournalPart>& parts, net::Shard& shard,
               Appended done) override;
   void fetch(HolderId holder, StreamId stream, net::Shard& shard, Fetched done) override;
@@ -75,6 +78,7 @@ class VirtualJournalHub final : public JournalHub {
   const JournalHubConfig config_;
   HolderId id_ = 0;
   JournalStore store_;
+  JournalStore own_;  // our streams'
   std::map<HolderId, TimePoint> unwell_until_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // what is on its way asks for it
 };
