@@ -62,7 +62,7 @@ class Line:
                     event[name] = value.removeprefix(" ")
                     continue
                 if "data" in event:
-                    if event.get("event") == "error" or '"error"' in event["data"]:
+                    if event.get("event") == "error" or event["data"].startswith('{"error"'):
                         self.error = event["data"]
                     self.events.append(event["data"])
                     if event.get("id"):
