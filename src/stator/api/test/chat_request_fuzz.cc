@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::string out;
     const int status = append_error_body(out, result.error());
     STATOR_ASSERT(status == 400 || status == 501, "parse errors are the client's");
-    STATOR_ASSERT(text::is_valid_utf8(out), "error bodies are UTF-8");
+    STATOR_ASSERT(stator::text::is_valid_utf8(out), "error bodies are UTF-8");
     return 0;
   }
   std::string again = R"({"model":"m","messages":)" + result->chat.messages_json + "}";

@@ -25,6 +25,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       encoder.append_delta(out, {.text = *text});
     }
   }
-  STATOR_ASSERT(text::is_valid_utf8(out), "frames are UTF-8");
+  STATOR_ASSERT(stator::text::is_valid_utf8(out), "frames are UTF-8");
   return 0;
 }
