@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <limits>
 #include <string>
 
@@ -65,8 +64,7 @@ class Reader {
   std::string_view read_escape();
   size_t string_end(size_t at) const;
   static char* append_run(char* out, std::string_view run) {
-    std::memcpy(out, run.data(), run.size());
-    return out + run.size();
+    return std::ranges::copy(run, out).out;  // unlike memcpy it takes nothing to nowhere
   }
   char32_t read_hex4();
 
