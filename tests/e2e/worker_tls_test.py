@@ -126,7 +126,7 @@ class WorkerTls(unittest.TestCase):
         trust = self.worker[4:]  # the right authority, and who may call
         self.worker = [*forger.options("renewing-worker", "IP:127.0.0.1")[:4], *trust]
         deployment = self.deploy(self.frontend)
-        eventually(lambda: "worker lost" in deployment.frontend.log(), "not believed with the first files")
+        eventually(lambda: "worker not reached" in deployment.frontend.log(), "not believed with the first files")
         self.assertEqual(deployment.http.request("GET", "/health")[0], 503)
         self.ca.options("renewing-worker", "IP:127.0.0.1")
         deployment.wait_for_workers(1)
