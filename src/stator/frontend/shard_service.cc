@@ -551,7 +551,7 @@ void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
     environment_.fleet.draining(record.key.worker);
     environment_.catalog.set_draining(record.key.worker);
   } else if (record.state == runtime::InstanceState::kStarting) {
-    environment_.catalog.set_engine_lost(record.key.worker);  // for now
+    environment_.catalog.set_engine_lost(record.key.worker);  // until a record says it is back
     lose_giver(record.key.worker, Error(Code::kUnavailable, "the prefill worker's engine is gone"));
   } else {
     environment_.catalog.add_worker(record);
