@@ -73,6 +73,7 @@ Status run_config(Invocation& invocation);
 Status run_index_trial(Invocation& invocation);
 Status run_bench(Invocation& invocation);
 Status run_index_bench(Invocation& invocation);
+Status run_forecast(Invocation& invocation);
 Status run_sim(Invocation& invocation);
 Status run_sim_faults(Invocation& invocation);  ///< of `sim`
 Status run_sim_server(Invocation& invocation);

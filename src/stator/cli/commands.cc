@@ -249,6 +249,26 @@ const std::vector<Command> kCommands = {
      .setting_prefixes = "",
      .options = sim_options(),
      .run = run_sim},
+    {.name = "forecast",
+     .summary = "Forecast a series: what the planner expects of the load",
+     .description =
+         "Reads one value per line from standard input, or the last of several columns. Prints one\n"
+         "value per step.\n\n"
+         "  stator forecast --predictor kalman --steps 3 < series.csv\n"
+         "  stator forecast --predictor seasonal --period 24 --steps 24 --json < series.csv",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--predictor", "constant, kalman, arima or seasonal [arima]"},
+                 {"--steps", "how many values [1]"},
+                 {"--log1p", "work on ln(1 + x)", true},
+                 {"--q-level", "kalman: variance of the level per step [1]"},
+                 {"--q-trend", "kalman: variance of the trend per step [0.1]"},
+                 {"--r", "kalman: variance of an observation [10]"},
+                 {"--min-points", "kalman: with fewer values the last one is the forecast [5]"},
+                 {"--period", "seasonal: steps of a season [found by autocorrelation]"},
+                 {"--window", "arima, seasonal: most recent values used [4096]"},
+                 {"--json", "print one JSON object", true}},
+     .run = run_forecast},
     {.name = "sim-server",
      .summary = "Pretend to be an inference engine: HTTP, metrics, KV events, faults on demand",
      .description =
