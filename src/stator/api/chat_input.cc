@@ -109,13 +109,13 @@ void read_thinking(Reader& r, const Path& path) {
   r.chat.thinking_json.clear();
   const size_t begin = r.in.mark();
   switch (r.in.peek()) {
-    case JsonKind::kNull:
+    case json::Kind::kNull:
       r.in.skip();
       return;
-    case JsonKind::kBool:
+    case json::Kind::kBool:
       r.in.skip();
       break;
-    case JsonKind::kObject:
+    case json::Kind::kObject:
       r.in.object(path, [&](std::string_view key, const Path& member) {
         if (key == "type") {
           read_thinking_type(r, member);

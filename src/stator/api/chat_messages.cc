@@ -119,14 +119,14 @@ void read_content(FieldReader& in, const Path& path, MessageFacts& facts) {
   facts.first_refusal_part = kNone;
   facts.first_thinking_part = kNone;
   switch (in.peek()) {
-    case JsonKind::kString:
+    case json::Kind::kString:
       facts.has_content = in.has_string(path);
       return;
-    case JsonKind::kArray:
+    case json::Kind::kArray:
       facts.has_content = in.array(
           path, [&](size_t index, const Path& part) { read_part(in, part, index, facts); });
       return;
-    case JsonKind::kNull:
+    case json::Kind::kNull:
       facts.has_content = false;
       in.skip();
       return;
@@ -142,8 +142,8 @@ bool is_object_or_blank(std::string_view text, uint32_t depth_max) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     return true;
   }
-  JsonCursor json(text, depth_max);
-  return json.peek() == JsonKind::kObject && json.skip() && json.finish();
+  json::Cursor json(text, depth_max);
+  return json.peek() == json::Kind::kObject && json.skip() && json.finish();
 }
 
 void read_called_function(ChatInputReader& r, const Path& path) {
@@ -191,11 +191,11 @@ void read_tool_call(ChatInputReader& r, const Path& path) {
 
 void read_reasoning(FieldReader& in, const Path& path) {
   switch (in.peek()) {
-    case JsonKind::kString:
-    case JsonKind::kNull:
+    case json::Kind::kString:
+    case json::Kind::kNull:
       in.has_string(path);
       return;
-    case JsonKind::kArray:
+    case json::Kind::kArray:
       in.strings(path);
       return;
     default:
@@ -297,7 +297,7 @@ void read_message(ChatInputReader& r, const Path& path) {
 // --------------------------------------------------------------------------------
 
 std::string read_text_of_content(FieldReader& in, const Path& path) {
-  if (in.peek() == JsonKind::kString) {
+  if (in.peek() == json::Kind::kString) {
     return std::string(in.string(path).value_or(""));
   }
   std::string text;

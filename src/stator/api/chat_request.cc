@@ -106,13 +106,13 @@ void read_tool_choice_object(Reader& r, const Path& path) {
 void read_tool_choice(Reader& r, const Path& path) {
   r.request.tool_choice = {};
   switch (r.in.peek()) {
-    case JsonKind::kString:
+    case json::Kind::kString:
       read_tool_choice_word(r, path);
       return;
-    case JsonKind::kObject:
+    case json::Kind::kObject:
       read_tool_choice_object(r, path);
       return;
-    case JsonKind::kNull:
+    case json::Kind::kNull:
       r.in.skip();
       return;
     default:

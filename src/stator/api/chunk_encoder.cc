@@ -2,7 +2,7 @@
 #include "stator/api/chunk_encoder.h"
 
 #include "stator/api/detail/response_json.h"
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::api {
 namespace {
@@ -14,7 +14,7 @@ void append_tail(std::string& out, const ResponseOptions& options, const Usage* 
   if (options.include_usage) {
     out.append(",\"usage\":");
     if (usage != nullptr && options.continuous_usage_stats) {
-      JsonWriter json(out);
+      json::Writer json(out);
       write_usage(json, *usage);
     } else {
       out.append("null");
@@ -29,7 +29,7 @@ void append_tail(std::string& out, const ResponseOptions& options, const Usage* 
 void append_usage_chunk(std::string& out, std::string_view prefix, const Usage& usage,
                         std::string_view nvext_json) {
   out.append(prefix).append("],\"usage\":");
-  JsonWriter json(out);
+  json::Writer json(out);
   write_usage(json, usage);
   if (!nvext_json.empty()) {
     out.append(",\"nvext\":").append(nvext_json);
@@ -39,7 +39,7 @@ void append_usage_chunk(std::string& out, std::string_view prefix, const Usage& 
 
 std::string render_prefix(const ResponseIdentity& identity, std::string_view object) {
   std::string prefix = "data: ";
-  JsonWriter json(prefix);
+  json::Writer json(prefix);
   json.begin_object();
   write_identity(json, identity, object);
   json.key("system_fingerprint").null();
@@ -51,7 +51,7 @@ std::string render_prefix(const ResponseIdentity& identity, std::string_view obj
   return prefix;
 }
 
-void write_tool_calls(JsonWriter& json, std::span<const ToolCallDelta> calls) {
+void write_tool_calls(json::Writer& json, std::span<const ToolCallDelta> calls) {
   json.key("tool_calls").begin_array();
   for (const ToolCallDelta& call : calls) {
     json.begin_object().key("index").value(call.index);
@@ -68,7 +68,7 @@ void write_tool_calls(JsonWriter& json, std::span<const ToolCallDelta> calls) {
   json.end_array();
 }
 
-void write_delta(JsonWriter& json, const ChatDelta& delta, const ResponseOptions& options) {
+void write_delta(json::Writer& json, const ChatDelta& delta, const ResponseOptions& options) {
   json.key("delta").begin_object();
   if (delta.first) {
     json.key("role").value("assistant");
@@ -100,8 +100,8 @@ bool is_plain_text(const ChatDelta& delta) {
 
 /// What append_choice writes of one, in a third of the instructions.
 void append_plain_text(std::string& out, const ChatDelta& delta) {
-  JsonWriter(out.append("{\"index\":")).value(delta.index);
-  append_json_string(out.append(",\"delta\":{\"content\":"), delta.content);
+  json::Writer(out.append("{\"index\":")).value(delta.index);
+  json::append_string(out.append(",\"delta\":{\"content\":"), delta.content);
   out.append("},\"finish_reason\":null,\"logprobs\":null}");
 }
 
@@ -116,7 +116,7 @@ ChatChunkEncoder::ChatChunkEncoder(const ResponseIdentity& identity, const Respo
     : prefix_(render_prefix(identity, "chat.completion.chunk")), options_(options) {}
 
 void ChatChunkEncoder::append_choice(std::string& out, const ChatDelta& delta) const {
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("index").value(delta.index);
   write_delta(json, delta, options_);
   json.key("finish_reason");
@@ -158,7 +158,7 @@ void CompletionChunkEncoder::append_delta(std::string& out, const CompletionDelt
     return;
   }
   out.append(prefix_);
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("index").value(delta.index).key("text").value(delta.text);
   json.key("finish_reason");
   write_finish(json, delta.finish);
@@ -176,7 +176,7 @@ void CompletionChunkEncoder::append_usage(std::string& out, const Usage& usage,
 void append_sse_error(std::string& out, int status, std::string_view message,
                       const ErrorStyle& style) {
   out.append("data: ");
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("error").begin_object();
   json.key("message").value(message);
   json.key("type").value(sse_error_type(status, style));

@@ -76,23 +76,23 @@ void read_token_prompt(Reader& r, const Path& path) {
 // string[], int[] or int[][]: the first element tells which.
 void read_prompt_array(Reader& r, const Path& path) {
   std::vector<TokenId> flat;
-  JsonKind kind = JsonKind::kInvalid;
+  json::Kind kind = json::Kind::kInvalid;
   const bool present = r.in.array(path, [&](size_t index, const Path& element) {
-    const JsonKind found = r.in.peek();
+    const json::Kind found = r.in.peek();
     kind = index == 0 ? found : kind;
     if (found != kind) {
       r.in.type_error(element, describe(kind));
-    } else if (kind == JsonKind::kString) {
+    } else if (kind == json::Kind::kString) {
       read_text_prompt(r, element);
-    } else if (kind == JsonKind::kArray) {
+    } else if (kind == json::Kind::kArray) {
       read_token_prompt(r, element);
-    } else if (kind != JsonKind::kNumber) {
+    } else if (kind != json::Kind::kNumber) {
       r.in.type_error(element, "a string, a token id or an array of token ids");
     } else if (const auto id = r.in.integer<TokenId>(element, 0, UINT32_MAX)) {
       flat.push_back(*id);
     }
   });
-  if (present && kind == JsonKind::kInvalid) {
+  if (present && kind == json::Kind::kInvalid) {
     r.in.violation(path, "must not be empty");
   }
   if (!flat.empty()) {
@@ -102,15 +102,15 @@ void read_prompt_array(Reader& r, const Path& path) {
 
 void read_prompt(Reader& r, const Path& path) {
   r.request.prompts.clear();
-  r.prompt_seen = r.in.peek() != JsonKind::kNull;
+  r.prompt_seen = r.in.peek() != json::Kind::kNull;
   switch (r.in.peek()) {
-    case JsonKind::kString:
+    case json::Kind::kString:
       read_text_prompt(r, path);
       return;
-    case JsonKind::kArray:
+    case json::Kind::kArray:
       read_prompt_array(r, path);
       return;
-    case JsonKind::kNull:
+    case json::Kind::kNull:
       r.in.skip();
       return;
     default:

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::api {
 namespace {
@@ -35,7 +35,7 @@ constexpr auto kReasons = std::to_array<Reason>({
     {504, "Gateway Timeout"},
 });
 
-void write_members(JsonWriter& json, const ErrorBody& body, std::string_view type) {
+void write_members(json::Writer& json, const ErrorBody& body, std::string_view type) {
   json.key("message").value(body.message);
   json.key("type").value(type);
 }
@@ -80,7 +80,7 @@ int http_status(Code code, const ErrorStyle& style) {
 
 void append_error_body(std::string& out, const ErrorBody& body, const ErrorStyle& style) {
   const std::string_view type = body.type.empty() ? error_type(body.status, style) : body.type;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   if (style.nested) {
     // OpenAI's own words inside, the peer's reason phrases outside.

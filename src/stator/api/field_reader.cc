@@ -43,8 +43,8 @@ void FieldReader::type_error(const Path& path, std::string_view expected) {
   if (ended()) {
     return;
   }
-  const JsonKind kind = json_.peek();
-  if (kind == JsonKind::kInvalid) {
+  const json::Kind kind = json_.peek();
+  if (kind == json::Kind::kInvalid) {
     json_.skip();  // not JSON at all: let the cursor say so
     return;
   }
@@ -72,15 +72,15 @@ size_t FieldReader::mark() {
 }
 
 // Whether a value of this kind comes next; null counts as absent and is consumed.
-bool FieldReader::expect(const Path& path, JsonKind kind) {
+bool FieldReader::expect(const Path& path, json::Kind kind) {
   if (ended()) {
     return false;
   }
-  const JsonKind found = json_.peek();
+  const json::Kind found = json_.peek();
   if (found == kind) {
     return true;
   }
-  if (found == JsonKind::kNull) {
+  if (found == json::Kind::kNull) {
     json_.read_null();
   } else {
     type_error(path, describe(kind));
@@ -90,7 +90,7 @@ bool FieldReader::expect(const Path& path, JsonKind kind) {
 
 std::optional<bool> FieldReader::boolean(const Path& path) {
   bool value = false;
-  if (!expect(path, JsonKind::kBool) || !json_.read_bool(value)) {
+  if (!expect(path, json::Kind::kBool) || !json_.read_bool(value)) {
     return std::nullopt;
   }
   return value;
@@ -98,7 +98,7 @@ std::optional<bool> FieldReader::boolean(const Path& path) {
 
 std::optional<double> FieldReader::number(const Path& path, Range range) {
   std::string_view spelling;
-  if (!expect(path, JsonKind::kNumber) || !json_.read_number(spelling)) {
+  if (!expect(path, json::Kind::kNumber) || !json_.read_number(spelling)) {
     return std::nullopt;
   }
   double value = 0;
@@ -128,7 +128,7 @@ std::optional<float> FieldReader::number_f32(const Path& path, Range range) {
 
 std::optional<std::string_view> FieldReader::integer_spelling(const Path& path) {
   std::string_view spelling;
-  if (!expect(path, JsonKind::kNumber)) {
+  if (!expect(path, json::Kind::kNumber)) {
     return std::nullopt;
   }
   if (!json_.read_number(spelling)) {
@@ -170,7 +170,7 @@ std::optional<uint64_t> FieldReader::unsigned_integer(const Path& path, uint64_t
 
 std::optional<std::string_view> FieldReader::string(const Path& path, Blank blank) {
   std::string_view value;
-  if (!expect(path, JsonKind::kString) || !json_.read_string(value, storage_)) {
+  if (!expect(path, json::Kind::kString) || !json_.read_string(value, storage_)) {
     return std::nullopt;
   }
   if (blank == Blank::kRefused && is_blank(value)) {
@@ -181,11 +181,11 @@ std::optional<std::string_view> FieldReader::string(const Path& path, Blank blan
 }
 
 std::optional<std::string_view> FieldReader::any(const Path& path) {
-  if (peek() == JsonKind::kNull) {
+  if (peek() == json::Kind::kNull) {
     json_.read_null();
     return std::nullopt;
   }
-  if (peek() == JsonKind::kInvalid) {
+  if (peek() == json::Kind::kInvalid) {
     type_error(path, "a value");
     return std::nullopt;
   }
@@ -196,7 +196,7 @@ std::optional<std::string_view> FieldReader::any(const Path& path) {
   return text;
 }
 
-std::optional<std::string_view> FieldReader::raw(const Path& path, JsonKind kind) {
+std::optional<std::string_view> FieldReader::raw(const Path& path, json::Kind kind) {
   std::string_view text;
   if (!expect(path, kind) || !json_.skip(text)) {
     return std::nullopt;
@@ -207,7 +207,7 @@ std::optional<std::string_view> FieldReader::raw(const Path& path, JsonKind kind
 std::optional<std::vector<TokenId>> FieldReader::token_ids(const Path& path) {
   std::vector<TokenId> ids;
   const bool present = array(path, [&](size_t, const Path& element) {
-    if (peek() != JsonKind::kNumber) {
+    if (peek() != json::Kind::kNumber) {
       type_error(element, "a token id");
       return;
     }
@@ -221,7 +221,7 @@ std::optional<std::vector<TokenId>> FieldReader::token_ids(const Path& path) {
 std::optional<std::vector<std::string>> FieldReader::strings(const Path& path) {
   std::vector<std::string> values;
   const bool present = array(path, [&](size_t, const Path& element) {
-    if (peek() != JsonKind::kString) {
+    if (peek() != json::Kind::kString) {
       type_error(element, "a string");
       return;
     }

@@ -160,13 +160,13 @@ void read_logit_bias(Reader& r, const Path& path) {
 // --------------------------------------------------------------------------------------
 
 void read_stop_entry(Reader& r, const Path& path) {
-  if (r.in.peek() == JsonKind::kNumber) {
+  if (r.in.peek() == json::Kind::kNumber) {
     if (const auto id = r.in.integer<TokenId>(path, 0, UINT32_MAX)) {
       r.stop_ids.push_back(*id);
     }
     return;
   }
-  if (r.in.peek() != JsonKind::kString) {
+  if (r.in.peek() != json::Kind::kString) {
     r.in.type_error(path, "a string or a token id");
     return;
   }
@@ -185,11 +185,11 @@ void read_stop(Reader& r, const Path& path) {
   r.options.stop.clear();
   r.stop_ids.clear();
   switch (r.in.peek()) {
-    case JsonKind::kString:
+    case json::Kind::kString:
       read_stop_entry(r, path);
       return;
-    case JsonKind::kArray:
-    case JsonKind::kNull:
+    case json::Kind::kArray:
+    case json::Kind::kNull:
       break;
     default:
       r.in.type_error(path, "a string or an array");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/api/detail/json_repair.h"
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::api {
 
@@ -17,7 +17,7 @@ std::optional<std::string> escape_control_bytes(std::string_view text) {
       ++at;  // whatever is escaped, even a quote, does not end the string
     } else if (in_string && static_cast<unsigned char>(byte) < 0x20) {
       out.append(text.substr(copied, at - copied));
-      append_json_escaped(out, text.substr(at, 1));
+      json::append_escaped(out, text.substr(at, 1));
       copied = at + 1;
     }
   }

@@ -2,12 +2,12 @@
 #include "stator/api/response_body.h"
 
 #include "stator/api/detail/response_json.h"
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::api {
 namespace {
 
-void write_optional_text(JsonWriter& json, std::string_view text) {
+void write_optional_text(json::Writer& json, std::string_view text) {
   if (text.empty()) {
     json.null();
   } else {
@@ -15,7 +15,7 @@ void write_optional_text(JsonWriter& json, std::string_view text) {
   }
 }
 
-void write_tool_calls(JsonWriter& json, std::span<const ToolCall> calls) {
+void write_tool_calls(json::Writer& json, std::span<const ToolCall> calls) {
   json.key("tool_calls").begin_array();
   for (const ToolCall& call : calls) {
     json.begin_object();
@@ -27,7 +27,7 @@ void write_tool_calls(JsonWriter& json, std::span<const ToolCall> calls) {
   json.end_array();
 }
 
-void write_message(JsonWriter& json, const ChatChoice& choice, const ResponseOptions& options) {
+void write_message(json::Writer& json, const ChatChoice& choice, const ResponseOptions& options) {
   json.key("message").begin_object().key("role").value("assistant");
   json.key("content");
   if (choice.content.empty() && !choice.tool_calls.empty()) {
@@ -46,7 +46,7 @@ void write_message(JsonWriter& json, const ChatChoice& choice, const ResponseOpt
   json.end_object();
 }
 
-void write_tail(JsonWriter& json, const BodyFrame& frame) {
+void write_tail(json::Writer& json, const BodyFrame& frame) {
   json.end_array().key("usage");
   write_usage(json, frame.usage);
   if (!frame.nvext_json.empty()) {
@@ -56,13 +56,13 @@ void write_tail(JsonWriter& json, const BodyFrame& frame) {
 }
 
 template <typename Number>
-void write_if(JsonWriter& json, std::string_view key, const std::optional<Number>& number) {
+void write_if(json::Writer& json, std::string_view key, const std::optional<Number>& number) {
   if (number) {
     json.key(key).value(*number);
   }
 }
 
-void write_token_ids(JsonWriter& json, std::span<const TokenId> ids) {
+void write_token_ids(json::Writer& json, std::span<const TokenId> ids) {
   json.begin_array();
   for (const TokenId id : ids) {
     json.value(id);
@@ -70,7 +70,7 @@ void write_token_ids(JsonWriter& json, std::span<const TokenId> ids) {
   json.end_array();
 }
 
-void write_workers(JsonWriter& json, const NvextResponse::Workers& workers) {
+void write_workers(json::Writer& json, const NvextResponse::Workers& workers) {
   json.begin_object();
   write_if(json, "prefill_worker_id", workers.prefill_worker_id);
   write_if(json, "prefill_dp_rank", workers.prefill_dp_rank);
@@ -79,7 +79,7 @@ void write_workers(JsonWriter& json, const NvextResponse::Workers& workers) {
   json.end_object();
 }
 
-void write_timing(JsonWriter& json, const NvextResponse::Timing& timing) {
+void write_timing(json::Writer& json, const NvextResponse::Timing& timing) {
   json.begin_object();
   write_if(json, "request_received_ms", timing.request_received_ms);
   write_if(json, "prefill_wait_time_ms", timing.prefill_wait_time_ms);
@@ -91,7 +91,7 @@ void write_timing(JsonWriter& json, const NvextResponse::Timing& timing) {
   json.end_object();
 }
 
-void write_model(JsonWriter& json, const ModelEntry& model) {
+void write_model(json::Writer& json, const ModelEntry& model) {
   json.begin_object();
   json.key("id").value(model.id);
   json.key("object").value("model");
@@ -106,7 +106,7 @@ void write_model(JsonWriter& json, const ModelEntry& model) {
   json.end_object();
 }
 
-void write_instance(JsonWriter& json, const HealthyInstance& instance) {
+void write_instance(json::Writer& json, const HealthyInstance& instance) {
   json.begin_object().key("model").value(instance.model);
   json.key("instance_id").value(instance.worker.value());
   if (!instance.url.empty()) {
@@ -122,7 +122,7 @@ void write_instance(JsonWriter& json, const HealthyInstance& instance) {
 
 void append_chat_completion(std::string& out, const BodyFrame& frame,
                             std::span<const ChatChoice> choices) {
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   write_identity(json, frame.identity, "chat.completion");
   json.key("system_fingerprint").null().key("service_tier").null();
@@ -141,7 +141,7 @@ void append_chat_completion(std::string& out, const BodyFrame& frame,
 
 void append_text_completion(std::string& out, const BodyFrame& frame,
                             std::span<const CompletionChoice> choices) {
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   write_identity(json, frame.identity, "text_completion");
   json.key("system_fingerprint").null();
@@ -159,7 +159,7 @@ void append_text_completion(std::string& out, const BodyFrame& frame,
 
 void append_nvext(std::string& out, const NvextResponse& nvext) {
   const size_t begin = out.size();
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   if (nvext.workers) {
     json.key("worker_id");
@@ -186,12 +186,12 @@ void append_nvext(std::string& out, const NvextResponse& nvext) {
 }
 
 void append_model(std::string& out, const ModelEntry& model) {
-  JsonWriter json(out);
+  json::Writer json(out);
   write_model(json, model);
 }
 
 void append_model_list(std::string& out, std::span<const ModelEntry> models) {
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("object").value("list").key("data").begin_array();
   for (const ModelEntry& model : models) {
     write_model(json, model);
@@ -200,7 +200,7 @@ void append_model_list(std::string& out, std::span<const ModelEntry> models) {
 }
 
 void append_tokenize_response(std::string& out, const TokenizeResult& result) {
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   json.key("count").value(result.tokens.size());
   json.key("max_model_len").value(result.max_model_len);
@@ -217,13 +217,13 @@ void append_tokenize_response(std::string& out, const TokenizeResult& result) {
 }
 
 void append_detokenize_response(std::string& out, std::string_view prompt) {
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("prompt").value(prompt).end_object();
 }
 
 void append_live_body(std::string& out, Liveness liveness) {
   const bool live = liveness == Liveness::kLive;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   json.key("status").value(live ? "live" : "shutting_down");
   json.key("message").value(live ? "Service is live" : "Service is shutting down");
@@ -232,7 +232,7 @@ void append_live_body(std::string& out, Liveness liveness) {
 
 void append_healthy_body(std::string& out, std::span<const std::string_view> endpoints,
                          std::span<const HealthyInstance> instances) {
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("status").value("healthy").key("endpoints").begin_array();
   for (const std::string_view endpoint : endpoints) {
     json.value(endpoint);
@@ -259,7 +259,7 @@ void append_healthy_body(std::string& out, std::span<const std::string_view> end
 }
 
 void append_not_ready_body(std::string& out, std::string_view stage, std::string_view message) {
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("status").value("not_ready");
   json.key("stage").value(stage).key("message").value(message).end_object();
 }

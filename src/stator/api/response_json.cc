@@ -7,7 +7,8 @@
 namespace stator::api {
 namespace {
 
-void write_token_text(JsonWriter& json, const TokenChoice& token, const ResponseOptions& options) {
+void write_token_text(json::Writer& json, const TokenChoice& token,
+                      const ResponseOptions& options) {
   if (options.tokens_as_token_ids) {
     json.value("token_id:" + std::to_string(token.id));  // short: no allocation
   } else {
@@ -15,7 +16,7 @@ void write_token_text(JsonWriter& json, const TokenChoice& token, const Response
   }
 }
 
-void write_token_choice_members(JsonWriter& json, const TokenChoice& token,
+void write_token_choice_members(json::Writer& json, const TokenChoice& token,
                                 const ResponseOptions& options) {
   json.key("token");
   write_token_text(json, token, options);
@@ -27,7 +28,7 @@ void write_token_choice_members(JsonWriter& json, const TokenChoice& token,
   json.end_array();
 }
 
-void write_top_map(JsonWriter& json, const LogprobEntry& entry, const ResponseOptions& options) {
+void write_top_map(json::Writer& json, const LogprobEntry& entry, const ResponseOptions& options) {
   const auto write_member = [&](const TokenChoice& token) {
     if (options.tokens_as_token_ids) {
       json.key_escaped("token_id:" + std::to_string(token.id));
@@ -59,7 +60,7 @@ void write_top_map(JsonWriter& json, const LogprobEntry& entry, const ResponseOp
 
 }  // namespace
 
-void write_usage(JsonWriter& json, const Usage& usage) {
+void write_usage(json::Writer& json, const Usage& usage) {
   json.begin_object();
   json.key("prompt_tokens").value(usage.prompt_tokens);
   json.key("completion_tokens").value(usage.completion_tokens);
@@ -71,7 +72,7 @@ void write_usage(JsonWriter& json, const Usage& usage) {
   json.end_object();
 }
 
-void write_finish(JsonWriter& json, ChoiceFinish finish) {
+void write_finish(json::Writer& json, ChoiceFinish finish) {
   if (finish == ChoiceFinish::kNone) {
     json.null();
   } else {
@@ -79,7 +80,7 @@ void write_finish(JsonWriter& json, ChoiceFinish finish) {
   }
 }
 
-void write_chat_logprobs(JsonWriter& json, const Logprobs& logprobs,
+void write_chat_logprobs(json::Writer& json, const Logprobs& logprobs,
                          const ResponseOptions& options) {
   if (!logprobs) {
     json.null();
@@ -102,7 +103,7 @@ void write_chat_logprobs(JsonWriter& json, const Logprobs& logprobs,
   json.end_array().key("refusal").null().end_object();
 }
 
-void write_completion_logprobs(JsonWriter& json, const Logprobs& logprobs,
+void write_completion_logprobs(json::Writer& json, const Logprobs& logprobs,
                                const ResponseOptions& options) {
   if (!logprobs) {
     json.null();
@@ -127,7 +128,7 @@ void write_completion_logprobs(JsonWriter& json, const Logprobs& logprobs,
   json.end_array().end_object();
 }
 
-void write_identity(JsonWriter& json, const ResponseIdentity& identity, std::string_view object) {
+void write_identity(json::Writer& json, const ResponseIdentity& identity, std::string_view object) {
   json.key("id").value(identity.id);
   json.key("object").value(object);
   json.key("created").value(identity.created_s);

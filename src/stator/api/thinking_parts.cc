@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/api/detail/chat_reader.h"
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::api {
 namespace {
@@ -33,14 +33,14 @@ void append_line(std::string& text, std::string_view line) {
 }
 
 /// Writes the parts that stay, and collects the thoughts.
-void fold_content(FieldReader& in, const Path& path, uint32_t depth_max, JsonWriter& out,
+void fold_content(FieldReader& in, const Path& path, uint32_t depth_max, json::Writer& out,
                   std::string& thoughts) {
-  if (in.peek() != JsonKind::kArray) {
+  if (in.peek() != json::Kind::kArray) {
     out.key("content").raw(in.any(path).value_or("null"));
     return;
   }
   std::string kept;
-  JsonWriter parts(kept);
+  json::Writer parts(kept);
   parts.begin_array();
   in.array(path, [&](size_t, const Path& member) {
     const std::string_view json = in.any(member).value_or("null");
@@ -55,7 +55,7 @@ void fold_content(FieldReader& in, const Path& path, uint32_t depth_max, JsonWri
   out.key("content").raw(kept);
 }
 
-void fold_message(FieldReader& in, const Path& path, uint32_t depth_max, JsonWriter& out) {
+void fold_message(FieldReader& in, const Path& path, uint32_t depth_max, json::Writer& out) {
   std::string thoughts;
   std::string_view reasoning;  // what the message says itself, as JSON
   out.begin_object();
@@ -82,7 +82,7 @@ void fold_message(FieldReader& in, const Path& path, uint32_t depth_max, JsonWri
 std::string fold_thinking_parts(std::string_view messages_json, uint32_t depth_max) {
   FieldReader in(messages_json, depth_max);
   std::string folded;
-  JsonWriter out(folded);
+  json::Writer out(folded);
   out.begin_array();
   in.array(Path(""),
            [&](size_t, const Path& message) { fold_message(in, message, depth_max, out); });

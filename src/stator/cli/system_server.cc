@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "stator/api/json_writer.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/log.h"
 #include "stator/frontend/endpoints.h"
+#include "stator/json/writer.h"
 #include "stator/net/browser_guard.h"
 #include "stator/net/http_server.h"
 #include "stator/net/loopback.h"
@@ -24,7 +24,6 @@
 namespace stator::cli {
 namespace {
 
-namespace json = boost::json;
 using engine::adapters::Control;
 
 constexpr std::string_view kJson = "application/json";
@@ -45,14 +44,14 @@ Error wrong(std::string message) {
   return {Code::kInvalidArgument, std::move(message)};
 }
 
-std::string text_member(const json::object& object, std::string_view key) {
-  const json::value* value = object.if_contains(key);
+std::string text_member(const boost::json::object& object, std::string_view key) {
+  const boost::json::value* value = object.if_contains(key);
   return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
 }
 
-Result<json::object> read_body(std::string_view body) {
+Result<boost::json::object> read_body(std::string_view body) {
   boost::system::error_code failed;
-  json::value value = json::parse(body.empty() ? "{}" : body, failed);
+  boost::json::value value = boost::json::parse(body.empty() ? "{}" : body, failed);
   if (failed || !value.is_object()) {
     return wrong("the body must be a JSON object");
   }
@@ -60,9 +59,10 @@ Result<json::object> read_body(std::string_view body) {
 }
 
 /// What engines read themselves: a folder or a hub name.
-Result<std::string> path_of(const json::object& body) {
+Result<std::string> path_of(const boost::json::object& body) {
   std::string path = text_member(body, "lora_path");
-  if (const json::value* source = body.if_contains("source"); source != nullptr && path.empty()) {
+  if (const boost::json::value* source = body.if_contains("source");
+      source != nullptr && path.empty()) {
     path = source->is_object() ? text_member(source->get_object(), "uri") : "";
   }
   for (const std::string_view scheme : {"file://", "hf://"}) {
@@ -87,7 +87,7 @@ Status check_name(std::string_view name) {
 }
 
 Result<Control> read_load(std::string_view text) {
-  STATOR_TRY(const json::object body, read_body(text));
+  STATOR_TRY(const boost::json::object body, read_body(text));
   engine::adapters::LoadAdapter load{.name = text_member(body, "lora_name"), .path = {}};
   STATOR_CHECK(check_name(load.name));
   STATOR_TRY(load.path, path_of(body));
@@ -95,9 +95,9 @@ Result<Control> read_load(std::string_view text) {
 }
 
 Result<Control> read_sleep(std::string_view text) {
-  STATOR_TRY(const json::object body, read_body(text));
+  STATOR_TRY(const boost::json::object body, read_body(text));
   engine::adapters::Sleep sleep;
-  if (const json::value* level = body.if_contains("level")) {
+  if (const boost::json::value* level = body.if_contains("level")) {
     if (!level->is_int64() || level->get_int64() < 1 || level->get_int64() > 2) {
       return wrong("level must be 1 (weights stay in host memory) or 2 (they are dropped)");
     }
@@ -132,7 +132,7 @@ std::optional<Result<Control>> read_control(const net::HttpRequest& request) {
 
 void refuse(net::HttpExchange& exchange, const Error& error) {
   std::string body;
-  api::JsonWriter json(body);
+  json::Writer json(body);
   json.begin_object().key("error").value(error.message()).end_object();
   exchange.respond(error.info().http_status, kJson, body);
 }
@@ -345,7 +345,7 @@ void SystemService::collect(uint64_t id, size_t index, Status outcome) {
 void SystemService::answer(Wish& wish) {
   int status = 200;
   std::string body;
-  api::JsonWriter json(body);
+  json::Writer json(body);
   json.begin_object().key("workers").begin_array();
   for (const auto& [worker, outcome] : wish.outcomes) {
     const bool done = outcome->has_value();
@@ -363,7 +363,7 @@ void SystemService::answer(Wish& wish) {
 
 std::string SystemService::health(bool& ready) const {
   std::string workers;
-  api::JsonWriter json(workers);
+  json::Writer json(workers);
   json.begin_array();
   for (const Target& target : targets_) {
     const bool up = target.server == nullptr || target.server->healthy();
@@ -386,7 +386,7 @@ std::string SystemService::adapters() const {
     }
   }
   std::string body;
-  api::JsonWriter json(body);
+  json::Writer json(body);
   json.begin_object().key("loras").begin_array();
   for (const auto& [name, workers] : holders) {
     json.begin_object().key("lora_name").value(name).key("workers").begin_array();

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/json_writer.h"
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
+#include "stator/json/writer.h"
 #include "stator/tokenizer/incremental_detokenizer.h"
 #include "stator/tokenizer/tokenizer.h"
 
@@ -69,7 +69,7 @@ void print_deltas(Job& job) {
       detokenizer.finish(delta);
     }
     job.out += i == 0 ? "\"" : ",\"";
-    api::append_json_escaped(job.out, delta);
+    json::append_escaped(job.out, delta);
     job.out += '"';
   }
   job.out += "]}\n";
@@ -105,7 +105,7 @@ Status decode_line(const std::string& line, Job& job) {
     return {};
   }
   job.out = "{\"text\":\"";
-  api::append_json_escaped(job.out, job.tokenizer.decode(job.ids, job.skip_special));
+  json::append_escaped(job.out, job.tokenizer.decode(job.ids, job.skip_special));
   job.out += "\"}\n";
   print(job.out);
   return {};

@@ -9,10 +9,10 @@
 #include <ranges>
 #include <utility>
 
-#include "stator/api/json_writer.h"
 #include "stator/fake_engine/answer.h"
 #include "stator/fake_engine/dialect_service.h"
 #include "stator/fake_engine/kv_publishing.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
@@ -150,7 +150,7 @@ void Server::handle_fault(net::HttpExchange& exchange) {
     const Status added = fault ? faults_.add(std::move(*fault)) : Status(std::move(fault.error()));
     if (!added) {
       std::string out;
-      api::JsonWriter(out).begin_object().key("error").value(added.error().message()).end_object();
+      json::Writer(out).begin_object().key("error").value(added.error().message()).end_object();
       respond_json(exchange, 400, out);
       return;
     }
@@ -166,7 +166,7 @@ void Server::handle_fault(net::HttpExchange& exchange) {
 
 std::string Server::list_faults() const {
   std::string out;
-  api::JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("faults").begin_array();
   for (const Fault& fault : faults_.waiting()) {
     json.begin_object().key("kind").value(name_of(fault.kind)).key("path").value(fault.path);

@@ -3,14 +3,14 @@
 
 #include <algorithm>
 
-#include "stator/api/json_writer.h"
 #include "stator/fake_engine/logprob_lists.h"
 #include "stator/fake_engine/plain_encoder.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
 
-using api::JsonWriter;
+using json::Writer;
 
 /// Answers of llama.cpp's /completion: the last chunk says why it ended and has no tokens.
 class LlamacppEncoder final : public PlainEncoder {
@@ -22,7 +22,7 @@ class LlamacppEncoder final : public PlainEncoder {
     const PlainChoice& choice = state.choices[delta.index];
     if (!delta.tokens.empty()) {
       out += "data: ";
-      JsonWriter json(out);
+      json::Writer json(out);
       json.begin_object().key("index").value(delta.index).key("content").value(delta.text);
       append_tokens(json, delta.tokens);
       json.key("stop").value(false).key("id_slot").value(-1);
@@ -34,7 +34,7 @@ class LlamacppEncoder final : public PlainEncoder {
     }
     if (delta.finish != api::FinishReason::kNone) {
       out += "data: ";
-      JsonWriter json(out);
+      json::Writer json(out);
       append_last(json, delta.index, state, "", {});
       out += "\n\n";
     }
@@ -44,7 +44,7 @@ class LlamacppEncoder final : public PlainEncoder {
 
   std::string body(const PlainState& state) override {
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     append_last(json, 0, state, state.choices[0].text, state.choices[0].tokens);
     return out;
   }
@@ -52,7 +52,7 @@ class LlamacppEncoder final : public PlainEncoder {
  private:
   size_t prompt_tokens() const { return request_.spec.prompts.front().size(); }
 
-  void append_tokens(JsonWriter& json, const std::vector<TokenId>& tokens) const {
+  void append_tokens(json::Writer& json, const std::vector<TokenId>& tokens) const {
     json.key("tokens").begin_array();
     for (const TokenId id : request_.return_tokens ? tokens : std::vector<TokenId>()) {
       json.value(id);
@@ -60,7 +60,7 @@ class LlamacppEncoder final : public PlainEncoder {
     json.end_array();
   }
 
-  void append_probabilities(JsonWriter& json,
+  void append_probabilities(json::Writer& json,
                             const std::vector<api::TokenLogprobs>& logprobs) const {
     if (!request_.spec.sampling.logprobs || logprobs.empty()) {
       return;
@@ -72,7 +72,7 @@ class LlamacppEncoder final : public PlainEncoder {
     });
   }
 
-  void append_last(JsonWriter& json, uint32_t index, const PlainState& state,
+  void append_last(json::Writer& json, uint32_t index, const PlainState& state,
                    std::string_view content, const std::vector<TokenId>& tokens) const {
     const PlainChoice& choice = state.choices[index];
     const auto* word = std::get_if<std::string>(&choice.stop_reason);

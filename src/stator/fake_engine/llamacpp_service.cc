@@ -3,15 +3,15 @@
 
 #include <boost/json.hpp>
 
-#include "stator/api/json_writer.h"
 #include "stator/fake_engine/json_read.h"
 #include "stator/fake_engine/plain_answer.h"
 #include "stator/fake_engine/prom_text.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
 
-using api::JsonWriter;
+using json::Writer;
 
 constexpr Dialect kDialect = Dialect::kLlamacpp;
 
@@ -84,7 +84,7 @@ class LlamacppService final : public DialectService {
       return true;
     }
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object();
     if (path == "/tokenize") {
       const auto ids = encode_text(context_.model, read_text(parsed.object, "content").value_or(""),
@@ -114,7 +114,7 @@ class LlamacppService final : public DialectService {
 
   std::string props() const {
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object().key("default_generation_settings").begin_object();
     json.key("id").value(0).key("n_ctx").value(slot_context()).end_object();
     json.key("total_slots").value(slots()).key("model_path").value(context_.config.model_path);
@@ -124,7 +124,7 @@ class LlamacppService final : public DialectService {
 
   std::string slots_body() const {
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_array();
     const uint32_t busy = context_.host.load(0).running;
     for (uint32_t id = 0; id < slots(); ++id) {
@@ -138,7 +138,7 @@ class LlamacppService final : public DialectService {
 
   std::string models() const {
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object().key("object").value("list").key("data").begin_array().begin_object();
     json.key("id").value(context_.config.model_name).key("object").value("model");
     json.key("created").value(unix_seconds(context_.shard.clock().wall_now()));

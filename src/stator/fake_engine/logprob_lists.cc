@@ -14,7 +14,7 @@ size_t characters_of(std::string_view text) {
 
 }  // namespace
 
-void write_completion_logprobs(api::JsonWriter& json, const std::vector<LogprobRow>& rows,
+void write_completion_logprobs(json::Writer& json, const std::vector<LogprobRow>& rows,
                                size_t& offset, const std::function<std::string(TokenId)>& shown) {
   json.begin_object().key("text_offset").begin_array();
   for (const LogprobRow& row : rows) {
@@ -44,7 +44,7 @@ void write_completion_logprobs(api::JsonWriter& json, const std::vector<LogprobR
   json.end_array().end_object();
 }
 
-void write_chat_logprob(api::JsonWriter& json, std::string_view text, float logprob) {
+void write_chat_logprob(json::Writer& json, std::string_view text, float logprob) {
   json.key("token").value(text).key("logprob").value(static_cast<double>(logprob));
   json.key("bytes").begin_array();
   for (const char byte : text) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "stator/api/generation.h"
-#include "stator/api/json_writer.h"
 #include "stator/core/ids.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 
@@ -25,12 +25,12 @@ struct LogprobRow {
 
 /// A completion's object of four lists. `shown` says how a token is written; `offset` counts the
 /// characters shown so far and goes on from chunk to chunk.
-void write_completion_logprobs(api::JsonWriter& json, const std::vector<LogprobRow>& rows,
+void write_completion_logprobs(json::Writer& json, const std::vector<LogprobRow>& rows,
                                size_t& offset, const std::function<std::string(TokenId)>& shown);
 
 /// [{…,"top_logprobs":[{…}]}]: `members(entry)` writes what stands in the braces.
 template <typename Members>
-void write_logprob_entries(api::JsonWriter& json, const std::vector<api::TokenLogprobs>& logprobs,
+void write_logprob_entries(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs,
                            Members members) {
   json.begin_array();
   for (const api::TokenLogprobs& entry : logprobs) {
@@ -48,6 +48,6 @@ void write_logprob_entries(api::JsonWriter& json, const std::vector<api::TokenLo
 }
 
 /// "token", "logprob" and "bytes", as entries of chats have them.
-void write_chat_logprob(api::JsonWriter& json, std::string_view text, float logprob);
+void write_chat_logprob(json::Writer& json, std::string_view text, float logprob);
 
 }  // namespace stator::fake_engine

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "stator/api/json_writer.h"
 #include "stator/fake_engine/json_read.h"
 #include "stator/fake_engine/logprob_lists.h"
 #include "stator/fake_engine/plain_encoder.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
 
-using api::JsonWriter;
+using json::Writer;
 
 /// /v1/completions and /v1/chat/completions of SGLang, TensorRT-LLM and llama.cpp.
 class OpenAiEncoder final : public PlainEncoder {
@@ -19,14 +19,14 @@ class OpenAiEncoder final : public PlainEncoder {
 
   void append_chunk(const ChoiceDelta& delta, const PlainState& state, std::string& out) override {
     if (is_chat() && !state.choices[delta.index].started) {
-      frame(state, out, [&](JsonWriter& json) {
+      frame(state, out, [&](json::Writer& json) {
         json.begin_object().key("index").value(delta.index).key("delta").begin_object();
         json.key("role").value("assistant").key("content").value("").end_object();
         tail(json, api::FinishReason::kNone, {}, {});
         json.end_object();
       });
     }
-    frame(state, out, [&](JsonWriter& json) {
+    frame(state, out, [&](json::Writer& json) {
       json.begin_object().key("index").value(delta.index);
       if (is_chat()) {
         json.key("delta").begin_object().key("content").value(delta.text).end_object();
@@ -43,7 +43,7 @@ class OpenAiEncoder final : public PlainEncoder {
   void append_end(const PlainState& state, std::string& out) override {
     if (request_.include_usage) {
       out += "data: ";
-      JsonWriter json(out);
+      json::Writer json(out);
       json.begin_object();
       head(json, state, true);
       json.key("choices").begin_array().end_array();
@@ -56,7 +56,7 @@ class OpenAiEncoder final : public PlainEncoder {
 
   std::string body(const PlainState& state) override {
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object();
     head(json, state, false);
     json.key("choices").begin_array();
@@ -108,7 +108,7 @@ class OpenAiEncoder final : public PlainEncoder {
   template <typename Choice>
   void frame(const PlainState& state, std::string& out, Choice choice) {
     out += "data: ";
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object();
     head(json, state, true);
     json.key("choices").begin_array();
@@ -121,7 +121,7 @@ class OpenAiEncoder final : public PlainEncoder {
     out += "\n\n";
   }
 
-  void head(JsonWriter& json, const PlainState& state, bool chunk) const {
+  void head(json::Writer& json, const PlainState& state, bool chunk) const {
     const std::string_view object =
         is_chat() ? (chunk ? "chat.completion.chunk" : "chat.completion") : "text_completion";
     json.key("id").value(state.id).key("object").value(object);
@@ -131,7 +131,7 @@ class OpenAiEncoder final : public PlainEncoder {
     }
   }
 
-  static JsonWriter& append_ids(JsonWriter& json, const std::vector<TokenId>& ids) {
+  static json::Writer& append_ids(json::Writer& json, const std::vector<TokenId>& ids) {
     json.begin_array();
     for (const TokenId id : ids) {
       json.value(id);
@@ -139,14 +139,14 @@ class OpenAiEncoder final : public PlainEncoder {
     return json.end_array();
   }
 
-  void append_tokens(JsonWriter& json, const std::vector<TokenId>& tokens) const {
+  void append_tokens(json::Writer& json, const std::vector<TokenId>& tokens) const {
     if (dialect_ == Dialect::kTrtllm) {
       json.key("token_ids");
       request_.return_tokens ? append_ids(json, tokens) : json.null();
     }
   }
 
-  void tail(JsonWriter& json, api::FinishReason finish, const StopReason& reason,
+  void tail(json::Writer& json, api::FinishReason finish, const StopReason& reason,
             const std::vector<api::TokenLogprobs>& logprobs) const {
     json.key("logprobs");
     if (request_.spec.sampling.logprobs && !logprobs.empty()) {
@@ -182,7 +182,7 @@ class OpenAiEncoder final : public PlainEncoder {
   }
 
   /// llama.cpp has the chat form on both routes.
-  void append_logprobs(JsonWriter& json, const std::vector<api::TokenLogprobs>& logprobs) const {
+  void append_logprobs(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs) const {
     if (is_chat() || dialect_ == Dialect::kLlamacpp) {
       json.begin_object().key("content");
       write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
@@ -203,7 +203,7 @@ class OpenAiEncoder final : public PlainEncoder {
                               [this](TokenId id) { return token_text(model_, id); });
   }
 
-  void usage(JsonWriter& json, const PlainState& state) const {
+  void usage(json::Writer& json, const PlainState& state) const {
     size_t prompt = 0;
     size_t generated = 0;
     for (const auto& ids : request_.spec.prompts) {
@@ -238,7 +238,7 @@ std::unique_ptr<PlainEncoder> make_openai_encoder(const FakeModel& model,
 
 std::string plain_error_body(Dialect dialect, int status, std::string_view message) {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   if (dialect == Dialect::kTrtllm) {
     json.key("object").value("error").key("message").value(message);

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "stator/api/json_writer.h"
 #include "stator/core/hash.h"
 #include "stator/fake_engine/json_read.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
@@ -44,7 +44,7 @@ void change_sglang_adapters(const FakeConfig& config, SglangAdapters& adapters,
   const auto body = parse_body(exchange.request().body());
   const std::string refusal = change(config, adapters, load, body.object);
   std::string out;
-  api::JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("success").value(refusal.empty()).key("error_message").value(refusal);
   json.key("loaded_adapters").begin_object();
   for (const auto& [name, where] : adapters) {

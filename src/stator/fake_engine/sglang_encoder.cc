@@ -3,14 +3,14 @@
 
 #include <algorithm>
 
-#include "stator/api/json_writer.h"
 #include "stator/fake_engine/plain_encoder.h"
 #include "stator/fake_engine/vllm_answer.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
 
-using api::JsonWriter;
+using json::Writer;
 
 /// Answers of /generate, as SGLang 0.5.23 writes them: by default every event repeats everything
 /// said so far.
@@ -21,7 +21,7 @@ class SglangEncoder final : public PlainEncoder {
 
   void append_chunk(const ChoiceDelta& delta, const PlainState& state, std::string& out) override {
     out += "data: ";
-    JsonWriter json(out);
+    json::Writer json(out);
     const PlainChoice& choice = state.choices[delta.index];
     answer(json, delta.index, state, incremental_ ? delta.text : choice.text,
            incremental_ ? delta.tokens : choice.tokens);
@@ -34,7 +34,7 @@ class SglangEncoder final : public PlainEncoder {
 
   std::string body(const PlainState& state) override {
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     const bool list = state.choices.size() > 1;
     if (list) {
       json.begin_array();
@@ -49,7 +49,7 @@ class SglangEncoder final : public PlainEncoder {
   }
 
  private:
-  void answer(JsonWriter& json, uint32_t index, const PlainState& state, std::string_view text,
+  void answer(json::Writer& json, uint32_t index, const PlainState& state, std::string_view text,
               const std::vector<TokenId>& tokens) const {
     const PlainChoice& choice = state.choices[index];
     json.begin_object().key("text").value(text).key("output_ids").begin_array();
@@ -64,7 +64,7 @@ class SglangEncoder final : public PlainEncoder {
     json.end_object();
   }
 
-  void meta(JsonWriter& json, const PlainChoice& choice, const std::vector<TokenId>& prompt,
+  void meta(json::Writer& json, const PlainChoice& choice, const std::vector<TokenId>& prompt,
             const PlainState& state) const {
     const bool last = choice.finish != api::FinishReason::kNone;
     const bool streams = request_.stream;
@@ -101,7 +101,7 @@ class SglangEncoder final : public PlainEncoder {
     json.end_object();
   }
 
-  static void timings(JsonWriter& json, const PlainChoice& choice, const PlainState& state,
+  static void timings(json::Writer& json, const PlainChoice& choice, const PlainState& state,
                       bool streams) {
     const double elapsed = std::max(state.now - state.received_at, 1e-6);
     json.key("e2e_latency").value(elapsed).key("request_received_ts").value(state.received_at);
@@ -117,7 +117,7 @@ class SglangEncoder final : public PlainEncoder {
     }
   }
 
-  static void finish(JsonWriter& json, const PlainChoice& choice) {
+  static void finish(json::Writer& json, const PlainChoice& choice) {
     switch (choice.finish) {
       case api::FinishReason::kNone:
         json.null();
@@ -140,12 +140,12 @@ class SglangEncoder final : public PlainEncoder {
     json.end_object();
   }
 
-  static void triple(JsonWriter& json, const api::TokenLogprob& entry) {
+  static void triple(json::Writer& json, const api::TokenLogprob& entry) {
     json.begin_array().value(static_cast<double>(entry.logprob)).value(entry.token).null();
     json.end_array();
   }
 
-  void logprobs(JsonWriter& json, const PlainChoice& choice,
+  void logprobs(json::Writer& json, const PlainChoice& choice,
                 const std::vector<TokenId>& prompt) const {
     const uint32_t count = *request_.spec.sampling.logprobs;
     const size_t from = std::min<size_t>(request_.prompt_logprobs_from, prompt.size());

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <charconv>
 
-#include "stator/api/json_writer.h"
 #include "stator/fake_engine/prom_text.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
 
-using api::JsonWriter;
+using json::Writer;
 
 constexpr std::string_view kVersion = "0.5.23";
 
@@ -54,7 +54,7 @@ double usage_of(const ServerContext& context, uint32_t rank) {
 
 std::string sglang_model_info(const FakeConfig& config) {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("model_path").value(config.model_path);
   json.key("served_model_name").value(config.model_name);
   json.key("tokenizer_path").value(config.model_path).key("is_generation").value(true);
@@ -72,7 +72,7 @@ std::string sglang_server_info(const ServerContext& context, uint16_t bootstrap_
   const FakeConfig& config = context.config;
   const auto& info = context.host.info();
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("model_path").value(config.model_path);
   json.key("tokenizer_path").value(config.model_path);
   json.key("skip_tokenizer_init").value(false).key("context_length").value(info.max_model_len);
@@ -111,7 +111,7 @@ std::string sglang_loads(const ServerContext& context) {
   const double now =
       std::chrono::duration<double>(context.shard.clock().wall_now().time_since_epoch()).count();
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   const auto wall = std::chrono::time_point_cast<std::chrono::seconds>(
       std::chrono::sys_time<std::chrono::nanoseconds>(context.shard.clock().wall_now()));
   json.begin_object();
@@ -154,7 +154,7 @@ std::string sglang_loads(const ServerContext& context) {
 
 std::string sglang_models(const ServerContext& context, const SglangAdapters& adapters) {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   const auto begin_row = [&](std::string_view id, std::string_view root) {
     json.begin_object().key("id").value(id).key("object").value("model");
     json.key("created").value(unix_seconds(context.shard.clock().wall_now()));

@@ -3,18 +3,18 @@
 
 #include <fmt/format.h>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
 
-using api::JsonWriter;
+using json::Writer;
 
 constexpr int kPriority = 35;  // the engine's default
 
 std::string stored_data(const WireStored& stored) {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("type").value("stored").key("parent_hash");
   stored.parent ? json.value(*stored.parent) : json.null();
   json.key("blocks").begin_array();
@@ -34,7 +34,7 @@ std::string stored_data(const WireStored& stored) {
 
 std::string removed_data(const std::vector<uint64_t>& hashes) {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("type").value("removed").key("block_hashes").begin_array();
   for (const uint64_t hash : hashes) {
     json.value(hash);

@@ -6,18 +6,18 @@
 #include <boost/json.hpp>
 #include <charconv>
 
-#include "stator/api/json_writer.h"
 #include "stator/core/hash.h"
 #include "stator/core/mutex.h"
 #include "stator/fake_engine/json_read.h"
 #include "stator/fake_engine/plain_answer.h"
 #include "stator/fake_engine/side_channel_service.h"
 #include "stator/fake_engine/trtllm_events.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
 
-using api::JsonWriter;
+using json::Writer;
 
 constexpr Dialect kDialect = Dialect::kTrtllm;
 constexpr size_t kEventsMax = 1'024;  // event_buffer_max_size of the real one's documentation
@@ -149,7 +149,7 @@ class TrtllmService final : public DialectService {
 
   std::string models() const {
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object().key("object").value("list").key("data").begin_array().begin_object();
     json.key("id").value(context_.config.model_name).key("object").value("model");
     json.key("created").value(unix_seconds(context_.shard.clock().wall_now()));
@@ -166,7 +166,7 @@ class TrtllmService final : public DialectService {
     const auto load = context_.host.load(0);
     const auto& info = context_.host.info();
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_array().begin_object().key("iter").value(++iteration_);
     json.key("iterLatencyMS").value(context_.config.timing->decode_ms({.decode_requests = 1}));
     json.key("numActiveRequests").value(load.running).key("numQueuedRequests").value(load.waiting);
@@ -242,7 +242,7 @@ class TrtllmService final : public DialectService {
       desk_.offer(std::to_string(id), (tokens + size - 1) / size, context_.shard.now());
     }
     std::string out;
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object().key("request_type").value("context_only");
     json.key("first_gen_tokens").begin_array().value(state.choices[0].tokens.front()).end_array();
     json.key("ctx_request_id").value(id);

@@ -11,12 +11,12 @@
 namespace stator::fake_engine {
 namespace {
 
-using api::JsonWriter;
+using json::Writer;
 
 /// Logprobs that the prompt's own tokens get are unlikely ones; the likelier come before them.
 constexpr float kPromptLogprob = -9.0F;
 
-void stop_reason_of(JsonWriter& json, const StopReason& reason) {
+void stop_reason_of(json::Writer& json, const StopReason& reason) {
   json.key("stop_reason");
   if (const auto* token = std::get_if<TokenId>(&reason)) {
     json.value(*token);
@@ -59,7 +59,7 @@ std::vector<api::TokenLogprob> prompt_logprobs_at(const FakeModel& model,
 
 std::string vllm_error_body(const VllmError& error, Release release) {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   const auto members = [&] {
     json.key("message").value(error.message).key("type").value(error.type).key("param");
@@ -106,12 +106,12 @@ std::string_view VllmEncoder::finish_name(api::FinishReason reason) const {
   return "";
 }
 
-void VllmEncoder::finish(JsonWriter& json, api::FinishReason reason) const {
+void VllmEncoder::finish(json::Writer& json, api::FinishReason reason) const {
   json.key("finish_reason");
   reason == api::FinishReason::kNone ? json.null() : json.value(finish_name(reason));
 }
 
-void VllmEncoder::ids(JsonWriter& json, const std::vector<TokenId>& ids, bool wanted) const {
+void VllmEncoder::ids(json::Writer& json, const std::vector<TokenId>& ids, bool wanted) const {
   if (!wanted) {
     json.null();
     return;
@@ -123,12 +123,12 @@ void VllmEncoder::ids(JsonWriter& json, const std::vector<TokenId>& ids, bool wa
   json.end_array();
 }
 
-void VllmEncoder::chunk_head(JsonWriter& json, std::string_view object) const {
+void VllmEncoder::chunk_head(json::Writer& json, std::string_view object) const {
   json.key("id").value(state_.id).key("object").value(object).key("created").value(state_.created);
   json.key("model").value(state_.model);
 }
 
-void VllmEncoder::usage(JsonWriter& json) const {
+void VllmEncoder::usage(json::Writer& json) const {
   const uint32_t prompt = prompt_tokens();
   const bool chat = request_.route == VllmRoute::kChat;
   const uint32_t whole_blocks = prompt / state_.block_size * state_.block_size;
@@ -141,7 +141,7 @@ void VllmEncoder::usage(JsonWriter& json) const {
   json.key("completion_tokens_details").null().end_object();
 }
 
-void VllmEncoder::stream_usage(JsonWriter& json, bool details) const {
+void VllmEncoder::stream_usage(json::Writer& json, bool details) const {
   const uint32_t prompt = prompt_tokens();
   const uint32_t whole_blocks = prompt / state_.block_size * state_.block_size;
   json.key("usage").begin_object().key("prompt_tokens").value(prompt);
@@ -159,13 +159,13 @@ void VllmEncoder::stream_usage(JsonWriter& json, bool details) const {
   json.end_object();
 }
 
-void VllmEncoder::body_tail(JsonWriter& json) const {
+void VllmEncoder::body_tail(json::Writer& json) const {
   json.key("kv_transfer_params");
   state_.kv_transfer_json ? json.raw(*state_.kv_transfer_json) : json.null();
   json.key("ec_transfer_params").null();
 }
 
-void VllmEncoder::completion_logprobs(JsonWriter& json,
+void VllmEncoder::completion_logprobs(json::Writer& json,
                                       const std::vector<api::TokenLogprobs>& logprobs,
                                       size_t& offset, const std::vector<TokenId>* prompt) const {
   std::vector<LogprobRow> rows;
@@ -187,7 +187,7 @@ void VllmEncoder::completion_logprobs(JsonWriter& json,
   write_completion_logprobs(json, rows, offset, [this](TokenId id) { return shown(id); });
 }
 
-void VllmEncoder::chat_logprobs(JsonWriter& json,
+void VllmEncoder::chat_logprobs(json::Writer& json,
                                 const std::vector<api::TokenLogprobs>& logprobs) const {
   json.begin_object().key("content");
   write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
@@ -196,7 +196,7 @@ void VllmEncoder::chat_logprobs(JsonWriter& json,
   json.end_object();
 }
 
-void VllmEncoder::id_logprobs(JsonWriter& json,
+void VllmEncoder::id_logprobs(json::Writer& json,
                               const std::vector<api::TokenLogprobs>& logprobs) const {
   json.begin_object().key("content");
   write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
@@ -206,7 +206,7 @@ void VllmEncoder::id_logprobs(JsonWriter& json,
   json.end_object();
 }
 
-void VllmEncoder::prompt_logprobs(JsonWriter& json, const std::vector<TokenId>& prompt) const {
+void VllmEncoder::prompt_logprobs(json::Writer& json, const std::vector<TokenId>& prompt) const {
   const uint32_t count = request_.prompt_logprobs.value_or(
       request_.echo ? request_.spec.sampling.logprobs.value_or(0) : 0);
   const bool wanted =
@@ -250,7 +250,7 @@ void VllmEncoder::completion_chunk(const ChoiceDelta& delta, std::string& out) {
   choice.started = true;
   const bool echo = request_.echo && first;
   out += "data: ";
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   chunk_head(json, "text_completion");
   json.key("choices").begin_array().begin_object().key("index").value(delta.index);
@@ -282,7 +282,7 @@ void VllmEncoder::chat_chunk(const ChoiceDelta& delta, std::string& out) {
   if (!choice.started) {
     choice.started = true;
     out += "data: ";
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object();
     chunk_head(json, "chat.completion.chunk");
     json.key("choices").begin_array().begin_object().key("index").value(delta.index);
@@ -298,7 +298,7 @@ void VllmEncoder::chat_chunk(const ChoiceDelta& delta, std::string& out) {
     return;
   }
   std::string content;
-  JsonWriter json(content);
+  json::Writer json(content);
   json.begin_object().key("content").value(delta.text).end_object();
   chat_frame(delta, content, delta.finish != api::FinishReason::kNone, out);
 }
@@ -311,8 +311,8 @@ void VllmEncoder::chat_tool_delta(const ChoiceDelta& delta, std::string& out) {
   const bool ends = delta.finish != api::FinishReason::kNone;
   choice.text += delta.text;
   std::string content;
-  JsonWriter json(content);
-  const auto arguments = [](JsonWriter& writer, std::string_view text) {
+  json::Writer json(content);
+  const auto arguments = [](json::Writer& writer, std::string_view text) {
     writer.begin_object().key("index").value(0).key("function").begin_object();
     writer.key("arguments").value(text).end_object().end_object();
   };
@@ -330,7 +330,7 @@ void VllmEncoder::chat_tool_delta(const ChoiceDelta& delta, std::string& out) {
   }
   if (!whole && !delta.text.empty()) {
     content.clear();
-    JsonWriter more(content);
+    json::Writer more(content);
     more.begin_object().key("content").null().key("tool_calls").begin_array();
     arguments(more, delta.text);
     more.end_array().end_object();
@@ -344,7 +344,7 @@ void VllmEncoder::chat_tool_delta(const ChoiceDelta& delta, std::string& out) {
 void VllmEncoder::chat_frame(const ChoiceDelta& delta, std::string_view delta_json, bool last,
                              std::string& out) {
   out += "data: ";
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   chunk_head(json, "chat.completion.chunk");
   json.key("choices").begin_array().begin_object().key("index").value(delta.index);
@@ -372,7 +372,7 @@ void VllmEncoder::generate_chunk(const ChoiceDelta& delta, std::string& out) {
   CollectedChoice& choice = state_.choices[delta.index];
   const auto generated = static_cast<uint32_t>(choice.tokens.size());
   out += "data: ";
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("request_id").value(state_.id).key("usage").null();
   json.key("output_mode").value(request_.text_output ? "text" : "tokens");
   json.key("choices").begin_array().begin_object().key("index").value(delta.index);
@@ -405,7 +405,7 @@ void VllmEncoder::generate_chunk(const ChoiceDelta& delta, std::string& out) {
 void VllmEncoder::append_end(std::string& out) {
   if (request_.include_usage) {
     out += "data: ";
-    JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object();
     if (request_.route == VllmRoute::kGenerate) {
       json.key("request_id").value(state_.id);
@@ -439,7 +439,7 @@ std::string VllmEncoder::body() {
 
 std::string VllmEncoder::completion_body() {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   chunk_head(json, "text_completion");
   json.key("choices").begin_array();
@@ -476,7 +476,7 @@ std::string VllmEncoder::completion_body() {
 
 std::string VllmEncoder::chat_body() {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   chunk_head(json, "chat.completion");
   json.key("choices").begin_array();
@@ -520,7 +520,7 @@ std::string VllmEncoder::chat_body() {
 
 std::string VllmEncoder::generate_body() {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("request_id").value(state_.id).key("model").value(state_.model);
   json.key("created").value(state_.created);
   usage(json);

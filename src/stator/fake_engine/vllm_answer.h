@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/json_writer.h"
 #include "stator/fake_engine/vllm_request.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 
@@ -62,17 +62,17 @@ class VllmEncoder {
   std::string chat_body();
   std::string generate_body();
 
-  void chunk_head(api::JsonWriter& json, std::string_view object) const;
-  void body_tail(api::JsonWriter& json) const;
-  void usage(api::JsonWriter& json) const;
-  void stream_usage(api::JsonWriter& json, bool details) const;
-  void completion_logprobs(api::JsonWriter& json, const std::vector<api::TokenLogprobs>& logprobs,
+  void chunk_head(json::Writer& json, std::string_view object) const;
+  void body_tail(json::Writer& json) const;
+  void usage(json::Writer& json) const;
+  void stream_usage(json::Writer& json, bool details) const;
+  void completion_logprobs(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs,
                            size_t& offset, const std::vector<TokenId>* prompt) const;
-  void chat_logprobs(api::JsonWriter& json, const std::vector<api::TokenLogprobs>& logprobs) const;
-  void id_logprobs(api::JsonWriter& json, const std::vector<api::TokenLogprobs>& logprobs) const;
-  void prompt_logprobs(api::JsonWriter& json, const std::vector<TokenId>& prompt) const;
-  void ids(api::JsonWriter& json, const std::vector<TokenId>& ids, bool wanted) const;
-  void finish(api::JsonWriter& json, api::FinishReason reason) const;
+  void chat_logprobs(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs) const;
+  void id_logprobs(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs) const;
+  void prompt_logprobs(json::Writer& json, const std::vector<TokenId>& prompt) const;
+  void ids(json::Writer& json, const std::vector<TokenId>& ids, bool wanted) const;
+  void finish(json::Writer& json, api::FinishReason reason) const;
   std::string_view finish_name(api::FinishReason reason) const;
   std::string shown(TokenId id) const;
   uint32_t prompt_tokens() const;

@@ -268,7 +268,7 @@ class VllmAnswer final : public Answer {
       offer = state_.desk->offer(engine_request_id_, blocks, context_.shard.now());
     }
     std::string out;
-    api::JsonWriter json(out);
+    json::Writer json(out);
     json.begin_object().key("do_remote_prefill").value(true).key("do_remote_decode").value(false);
     json.key("remote_block_ids").begin_array();
     const bool grouped = context_.config.release == Release::kCurrent;

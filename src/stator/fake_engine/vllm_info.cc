@@ -3,18 +3,19 @@
 
 #include <boost/json.hpp>
 
-#include "stator/api/json_writer.h"
 #include "stator/fake_engine/json_read.h"
 #include "stator/fake_engine/kv_publishing.h"
 #include "stator/fake_engine/vllm_answer.h"
 #include "stator/fake_engine/vllm_service.h"
+#include "stator/json/writer.h"
 
 namespace stator::fake_engine {
 namespace {
 
-using api::JsonWriter;
+using json::Writer;
 
-void append_model(JsonWriter& json, ServerContext& context, const VllmState& state, size_t index) {
+void append_model(json::Writer& json, ServerContext& context, const VllmState& state,
+                  size_t index) {
   const int64_t now = unix_seconds(context.shard.clock().wall_now());
   json.begin_object().key("id").value(state.names[index]).key("object").value("model");
   json.key("created").value(now).key("owned_by").value("vllm").key("root");
@@ -35,7 +36,7 @@ void append_model(JsonWriter& json, ServerContext& context, const VllmState& sta
 
 std::string models_body(ServerContext& context, const VllmState& state) {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("object").value("list").key("data").begin_array();
   for (size_t i = 0; i < state.names.size(); ++i) {
     append_model(json, context, state, i);
@@ -46,7 +47,7 @@ std::string models_body(ServerContext& context, const VllmState& state) {
 
 std::string event_sources_body(const ServerContext& context) {
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   const EventConfig& config = context.config.events;
   for (uint32_t rank = 0; context.events != nullptr && rank < context.events->ranks(); ++rank) {
@@ -113,7 +114,7 @@ void tokenize(ServerContext& context, VllmState& state, net::HttpExchange& excha
     ids = std::move(*prompt);
   }
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("count").value(ids.size());
   json.key("max_model_len").value(context.host.info().max_model_len).key("tokens").begin_array();
   for (const TokenId id : ids) {
@@ -150,7 +151,7 @@ void detokenize(ServerContext& context, net::HttpExchange& exchange) {
     return;
   }
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("prompt").value(decode_text(context.model, *ids)).end_object();
   respond_json(exchange, 200, out);
 }
@@ -164,7 +165,7 @@ void render(ServerContext& context, VllmState& state, net::HttpExchange& exchang
     return;
   }
   std::string out;
-  JsonWriter json(out);
+  json::Writer json(out);
   const auto& sampling = request->spec.sampling;
   json.begin_object().key("request_id").value("chatcmpl-" + random_hex(context.random, 8));
   json.key("token_ids").begin_array();

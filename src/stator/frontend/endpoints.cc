@@ -9,10 +9,10 @@
 #include <charconv>
 
 #include "stator/api/error_body.h"
-#include "stator/api/json_writer.h"
 #include "stator/api/response_body.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/busy_threshold.h"
+#include "stator/json/writer.h"
 #include "stator/net/browser_guard.h"
 
 namespace stator::frontend {
@@ -182,7 +182,7 @@ std::string receipt_json(const router::Receipt& receipt, const EndpointContext& 
   std::string out = render_json(receipt);
   out.pop_back();  // the object goes on
   out += R"(,"urls":)";
-  api::JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object();
   for (const router::ReceiptCandidate& candidate : receipt.candidates) {
     const WorkerId worker = candidate.worker.worker;
@@ -194,7 +194,7 @@ std::string receipt_json(const router::Receipt& receipt, const EndpointContext& 
   json.end_object();
   if (const auto prefill = prefill_of(receipt, context)) {
     out += R"(,"prefill":)";
-    api::JsonWriter nested(out);
+    json::Writer nested(out);
     nested.begin_object().key("request_id").value(prefill->request_id).key("worker_id");
     nested.value(std::to_string(prefill->chosen.worker.value())).end_object();
   }

@@ -10,11 +10,11 @@
 #include <limits>
 
 #include "stator/api/chunk_encoder.h"
-#include "stator/api/json_writer.h"
 #include "stator/api/request_parser.h"
 #include "stator/core/hash.h"
 #include "stator/frontend/output_format.h"
 #include "stator/frontend/prompt_encoder.h"
+#include "stator/json/writer.h"
 
 namespace stator::frontend {
 namespace {
@@ -221,7 +221,7 @@ void annotate(GenerationPlan& plan, const api::Nvext& nvext) {
   }
   std::string json;
   if (nvext.wants_annotation("request_id")) {
-    api::append_json_string(json, plan.answer.request_id);
+    json::append_string(json, plan.answer.request_id);
     api::append_sse_annotation(plan.answer.annotations, "request_id", json);
   }
   if (nvext.wants_annotation("token_ids")) {
@@ -237,7 +237,7 @@ void annotate(GenerationPlan& plan, const api::Nvext& nvext) {
 void annotate_prompt(GenerationPlan& plan, const api::Nvext& nvext, std::string_view text) {
   if (nvext.wants_annotation("formatted_prompt")) {
     std::string json;
-    api::append_json_string(json, text);
+    json::append_string(json, text);
     api::append_sse_annotation(plan.answer.annotations, "formatted_prompt", json);
   }
 }

@@ -8,11 +8,11 @@
 #include <utility>
 #include <variant>
 
-#include "stator/api/json_writer.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/frontend/remote_router.h"
+#include "stator/json/writer.h"
 #include "stator/net/http_streams.h"
 #include "stator/net/thread.h"
 #include "stator/router/router.h"
@@ -20,7 +20,6 @@
 namespace stator::frontend {
 namespace {
 
-namespace json = boost::json;
 using router::Advice;
 using router::RouteRequest;
 
@@ -29,7 +28,7 @@ constexpr size_t kAnswerBytesMax = size_t{1} << 20;
 constexpr Duration kTurn = std::chrono::milliseconds(100);
 constexpr Duration kTellTimeout = std::chrono::seconds(5);  // for what nobody waits for
 
-void write_texts(api::JsonWriter& out, std::span<const std::string> texts) {
+void write_texts(json::Writer& out, std::span<const std::string> texts) {
   out.begin_array();
   for (const std::string& text : texts) {
     out.value(text);
@@ -37,7 +36,7 @@ void write_texts(api::JsonWriter& out, std::span<const std::string> texts) {
   out.end_array();
 }
 
-void write_override(api::JsonWriter& out, const router::CostOverride& override) {
+void write_override(json::Writer& out, const router::CostOverride& override) {
   out.key("router_config_override").begin_object();
   const auto number = [&](std::string_view name, const std::optional<double>& value) {
     if (value) {
@@ -59,7 +58,7 @@ void write_override(api::JsonWriter& out, const router::CostOverride& override) 
 
 std::string render_question(const RouteRequest& request) {
   std::string body;
-  api::JsonWriter out(body);
+  json::Writer out(body);
   out.begin_object();
   out.key("model_name").value(request.model);
   out.key("isl_tokens").value(request.prompt_tokens);
@@ -104,13 +103,15 @@ struct Chosen {
 
 std::optional<Chosen> parse_choice(std::string_view body) {
   boost::system::error_code failed;
-  const json::value value = json::parse(json::string_view(body.data(), body.size()), failed);
-  const json::object* answer = failed ? nullptr : value.if_object();
+  const boost::json::value value =
+      boost::json::parse(boost::json::string_view(body.data(), body.size()), failed);
+  const boost::json::object* answer = failed ? nullptr : value.if_object();
   if (answer == nullptr) {
     return std::nullopt;
   }
-  const auto number = [](const json::object& object, std::string_view name) -> uint64_t {
-    const json::value* found = object.if_contains(json::string_view(name.data(), name.size()));
+  const auto number = [](const boost::json::object& object, std::string_view name) -> uint64_t {
+    const boost::json::value* found =
+        object.if_contains(boost::json::string_view(name.data(), name.size()));
     boost::system::error_code wrong;
     const auto number = found == nullptr ? 0 : found->to_number<uint64_t>(wrong);
     return wrong ? 0 : number;
@@ -119,12 +120,12 @@ std::optional<Chosen> parse_choice(std::string_view body) {
       .worker = {WorkerId(number(*answer, "worker_id")),
                  static_cast<uint32_t>(number(*answer, "dp_rank"))},
       .block_size = static_cast<uint32_t>(std::max<uint64_t>(1, number(*answer, "block_size")))};
-  const json::value* id = answer->if_contains("selection_id");
+  const boost::json::value* id = answer->if_contains("selection_id");
   if (chosen.worker.worker.value() == 0 || id == nullptr || !id->is_string()) {
     return std::nullopt;
   }
   chosen.reservation = id->get_string();
-  if (const json::value* overlap = answer->if_contains("overlap");
+  if (const boost::json::value* overlap = answer->if_contains("overlap");
       overlap != nullptr && overlap->is_object()) {
     chosen.overlap_tokens = static_cast<uint32_t>(number(overlap->get_object(), "gpu"));
   }

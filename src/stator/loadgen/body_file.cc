@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 #include "stator/loadgen/workload.h"
 
 namespace stator::loadgen {
@@ -41,7 +41,7 @@ std::string complete(const std::string& line, simdjson::dom::object object,
   };
   if (!has("model")) {
     added += "\"model\":";
-    api::append_json_string(added, options.model);
+    json::append_string(added, options.model);
     added += ',';
   }
   if (has("stream")) {

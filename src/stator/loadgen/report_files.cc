@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 #include "stator/loadgen/report.h"
 
 namespace stator::loadgen {
@@ -31,7 +31,7 @@ std::string iso_time(WallTime time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}Z", fmt::gmtime(unix_seconds(time)));
 }
 
-void write_metric(api::JsonWriter& json, const Metric& metric) {
+void write_metric(json::Writer& json, const Metric& metric) {
   json.key(metric.tag).begin_object().key("unit").value(metric.unit);
   if (metric.single) {
     json.key("avg").value(metric.values.avg);
@@ -44,7 +44,7 @@ void write_metric(api::JsonWriter& json, const Metric& metric) {
   json.end_object();
 }
 
-void write_client(api::JsonWriter& json, const RunResult& run) {
+void write_client(json::Writer& json, const RunResult& run) {
   const ClientFigures& client = run.client;
   json.key("client").begin_object();
   json.key("threads").value(client.threads);
@@ -67,7 +67,7 @@ void write_client(api::JsonWriter& json, const RunResult& run) {
   json.end_array().end_object();
 }
 
-void write_run(api::JsonWriter& json, const RunResult& run) {
+void write_run(json::Writer& json, const RunResult& run) {
   const Figures& figures = run.figures;
   json.begin_object();
   write_client(json, run);
@@ -96,7 +96,7 @@ void write_run(api::JsonWriter& json, const RunResult& run) {
   json.end_object().end_object();
 }
 
-void write_errors(api::JsonWriter& json, const RunResult& run) {
+void write_errors(json::Writer& json, const RunResult& run) {
   json.key("error_summary").begin_array();
   for (const auto& [text, count] : run.figures.errors) {
     json.begin_object().key("error_details").begin_object();
@@ -106,7 +106,7 @@ void write_errors(api::JsonWriter& json, const RunResult& run) {
   json.end_array();
 }
 
-void write_timeline(api::JsonWriter& json, const Figures& figures) {
+void write_timeline(json::Writer& json, const Figures& figures) {
   json.key("timeline").begin_array();
   for (const TimePiece& piece : figures.timeline) {
     json.begin_object().key("at_s").value(piece.at_s);
@@ -118,7 +118,7 @@ void write_timeline(api::JsonWriter& json, const Figures& figures) {
   json.end_array();
 }
 
-void write_stator_part(api::JsonWriter& json, const Report& report) {
+void write_stator_part(json::Writer& json, const Report& report) {
   json.key("stator").begin_object();
   json.key("valid").value(reasons_not_to_publish(report).empty());
   json.key("allowed_client_bound").value(report.allowed_client_bound);
@@ -153,7 +153,7 @@ std::string csv_name(const Metric& metric) {
 
 std::string to_json(const Report& report) {
   std::string out;
-  api::JsonWriter json(out);
+  json::Writer json(out);
   const RunResult& run = main_run(report);
   json.begin_object();
   json.key("schema_version").value("1.1");

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::loadgen {
 namespace {
@@ -54,13 +54,13 @@ Result<RequestBuilder> RequestBuilder::create(const RequestOptions& options,
     for (const auto& [name, value] : object) {
       builder.extra_fields_.emplace_back(name);
       extra += ',';
-      api::append_json_string(extra, name);
+      json::append_string(extra, name);
       extra += ':' + simdjson::to_string(value);
     }
   }
   if (builder.own("model")) {
     builder.begin_ += "\"model\":";
-    api::append_json_string(builder.begin_, options.model);
+    json::append_string(builder.begin_, options.model);
     builder.begin_ += ',';
   }
   builder.begin_ += options.endpoint == Endpoint::kChat ? "\"messages\":[" : "\"prompt\":\"";

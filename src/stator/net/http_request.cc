@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+
+#include "stator/json/writer.h"
 
 namespace stator::net {
 namespace {
@@ -72,21 +73,6 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, lower, lower);
 }
 
-void append_json_string(std::string& out, std::string_view text) {
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte >= 0x7F) {
-      // Echoed bytes of a malformed request need not be UTF-8.
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte);
-    } else {
-      out += c;
-    }
-  }
-}
-
 }  // namespace
 
 std::string_view HttpRequest::path() const {
@@ -140,12 +126,12 @@ std::string_view reason_phrase(int status) {
 }
 
 std::string error_body(int status, std::string_view message) {
-  std::string quoted;
-  append_json_string(quoted, message);
+  std::string string;
+  json::append_string(string, message);  // echoed bytes of a malformed request need not be UTF-8
   const std::string_view kind = status < 500 ? "invalid_request_error" : "server_error";
-  return fmt::format(R"({{"error":{{"message":"{0}","type":"{1}","param":null,"code":null}},)"
-                     R"("message":"{0}","type":"{2}","code":{3}}})",
-                     quoted, kind, reason_phrase(status), status);
+  return fmt::format(R"({{"error":{{"message":{0},"type":"{1}","param":null,"code":null}},)"
+                     R"("message":{0},"type":"{2}","code":{3}}})",
+                     string, kind, reason_phrase(status), status);
 }
 
 }  // namespace stator::net

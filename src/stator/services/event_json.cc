@@ -6,19 +6,18 @@
 #include <boost/json.hpp>
 #include <variant>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 #include "stator/services/json_fields.h"
 
 namespace stator::services {
 namespace {
 
-namespace json = boost::json;
 using blocks::ExternalHash;
 using blocks::LocalHash;
 
 constexpr std::array<std::string_view, 4> kTiers = {"device", "host_pinned", "disk", "external"};
 
-void write_data(api::JsonWriter& out, const kv::BlocksStored& run) {
+void write_data(json::Writer& out, const kv::BlocksStored& run) {
   out.begin_object().key("stored").begin_object().key("parent_hash");
   run.parent ? out.value(run.parent->value()) : out.null();
   out.key("start_position").null().key("blocks").begin_array();
@@ -29,7 +28,7 @@ void write_data(api::JsonWriter& out, const kv::BlocksStored& run) {
   out.end_array().end_object().end_object();
 }
 
-void write_data(api::JsonWriter& out, const kv::BlocksRemoved& run) {
+void write_data(json::Writer& out, const kv::BlocksRemoved& run) {
   out.begin_object().key("removed").begin_object().key("block_hashes").begin_array();
   for (const ExternalHash block : run.blocks) {
     out.value(block.value());
@@ -37,7 +36,7 @@ void write_data(api::JsonWriter& out, const kv::BlocksRemoved& run) {
   out.end_array().end_object().end_object();
 }
 
-void write_data(api::JsonWriter& out, const kv::AllCleared&) {
+void write_data(json::Writer& out, const kv::AllCleared&) {
   out.value("cleared");
 }
 
@@ -50,14 +49,16 @@ Result<kv::KvEventData> read_stored(const Fields& stored) {
     }
     run.parent = ExternalHash(*parent);
   }
-  STATOR_TRY(const json::array* given, stored.array("blocks"));
+  STATOR_TRY(const boost::json::array* given, stored.array("blocks"));
   if (given == nullptr) {
     return stored.wrong("blocks", "an array");
   }
-  for (const json::value& each : *given) {
-    const json::object* block = each.if_object();
-    const json::value* external = block == nullptr ? nullptr : block->if_contains("block_hash");
-    const json::value* local = block == nullptr ? nullptr : block->if_contains("tokens_hash");
+  for (const boost::json::value& each : *given) {
+    const boost::json::object* block = each.if_object();
+    const boost::json::value* external =
+        block == nullptr ? nullptr : block->if_contains("block_hash");
+    const boost::json::value* local =
+        block == nullptr ? nullptr : block->if_contains("tokens_hash");
     const auto external_hash = external == nullptr ? std::nullopt : as_hash(*external);
     const auto local_hash = local == nullptr ? std::nullopt : as_hash(*local);
     if (!external_hash || !local_hash) {
@@ -68,18 +69,18 @@ Result<kv::KvEventData> read_stored(const Fields& stored) {
   return run;
 }
 
-Result<kv::KvEventData> read_data(const json::object& event) {
-  const json::value* data = event.if_contains("data");
+Result<kv::KvEventData> read_data(const boost::json::object& event) {
+  const boost::json::value* data = event.if_contains("data");
   if (data != nullptr && data->is_string() && data->get_string() == "cleared") {
     return kv::AllCleared{};
   }
   if (data != nullptr && data->is_object()) {
     const Fields fields(data->get_object(), "data.");
-    STATOR_TRY(const json::object* stored, fields.object("stored"));
+    STATOR_TRY(const boost::json::object* stored, fields.object("stored"));
     if (stored != nullptr) {
       return read_stored(Fields(*stored, "data.stored."));
     }
-    STATOR_TRY(const json::object* removed, fields.object("removed"));
+    STATOR_TRY(const boost::json::object* removed, fields.object("removed"));
     if (removed != nullptr) {
       kv::BlocksRemoved run;
       STATOR_TRY(const auto hashes, Fields(*removed, "data.removed.").hashes("block_hashes"));
@@ -95,7 +96,7 @@ Result<kv::KvEventData> read_data(const json::object& event) {
 
 }  // namespace
 
-void write_event(api::JsonWriter& out, const WorkerEvent& event) {
+void write_event(json::Writer& out, const WorkerEvent& event) {
   out.begin_object().key("worker_id").value(event.worker.worker.value());
   out.key("storage_tier").value(kTiers[static_cast<size_t>(event.event.tier)]);
   out.key("event").begin_object().key("event_id").value(event.event.event_id);
@@ -104,7 +105,7 @@ void write_event(api::JsonWriter& out, const WorkerEvent& event) {
   out.end_object().end_object();
 }
 
-Result<WorkerEvent> read_event(const json::value& value) {
+Result<WorkerEvent> read_event(const boost::json::value& value) {
   if (!value.is_object()) {
     return Error(Code::kInvalidArgument, "an event must be a JSON object");
   }
@@ -115,7 +116,7 @@ Result<WorkerEvent> read_event(const json::value& value) {
   if (known == kTiers.end()) {
     return fields.wrong("storage_tier", "device, host_pinned, disk or external");
   }
-  STATOR_TRY(const json::object* inner, fields.object("event"));
+  STATOR_TRY(const boost::json::object* inner, fields.object("event"));
   if (inner == nullptr) {
     return fields.wrong("event", "an object");
   }

@@ -8,8 +8,8 @@
 #include "stator/core/result.h"
 #include "stator/kv/event.h"
 
-namespace stator::api {
-class JsonWriter;
+namespace stator::json {
+class Writer;
 }
 
 namespace stator::services {
@@ -24,7 +24,7 @@ struct WorkerEvent {
   friend bool operator==(const WorkerEvent&, const WorkerEvent&) = default;
 };
 
-void write_event(api::JsonWriter& json, const WorkerEvent& event);
+void write_event(json::Writer& json, const WorkerEvent& event);
 
 /// Unknown fields are ignored; kInvalidArgument names what is wrong.
 Result<WorkerEvent> read_event(const boost::json::value& value);

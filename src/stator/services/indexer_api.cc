@@ -7,15 +7,13 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 #include "stator/services/json_fields.h"
 #include "stator/services/prompt_fields.h"
 #include "stator/services/scores.h"
 
 namespace stator::services {
 namespace {
-
-namespace json = boost::json;
 
 Result<ServiceReply> register_worker(Indexer& indexer, const ServiceRequest& request) {
   STATOR_TRY(const Fields fields, Fields::parse(request.body));
@@ -62,7 +60,7 @@ Result<ServiceReply> unregister_worker(Indexer& indexer, const ServiceRequest& r
 }
 
 /// One entry per instance, its ranks inside.
-void write_instance(api::JsonWriter& out, std::span<const Indexer::Listener> ranks) {
+void write_instance(json::Writer& out, std::span<const Indexer::Listener> ranks) {
   const Indexer::Listener& first = ranks.front();
   out.begin_object().key("instance_id").value(first.spec.worker.worker.value());
   out.key("model_name").value(first.partition.model);
@@ -91,7 +89,7 @@ Result<ServiceReply> list_workers(const Indexer& indexer, const ServiceRequest& 
   std::vector<Indexer::Listener> all = indexer.listeners();
   std::erase_if(all, [&](const auto& each) { return !filter.matches(each.partition); });
   ServiceReply reply;
-  api::JsonWriter out(reply.body);
+  json::Writer out(reply.body);
   out.begin_array();
   for (size_t begin = 0; begin < all.size();) {
     size_t end = begin + 1;
@@ -151,7 +149,7 @@ Result<ServiceReply> take_events(Indexer& indexer, const ServiceRequest& request
   if (block_size == 0) {
     return fields.wrong("block_size", "at least 1");
   }
-  STATOR_TRY(const json::array* events, fields.array("events"));
+  STATOR_TRY(const boost::json::array* events, fields.array("events"));
   if (events == nullptr) {
     return fields.wrong("events", "an array");
   }
@@ -169,7 +167,7 @@ Result<std::string> read_url(const ServiceRequest& request) {
 
 ServiceReply list_peers(const PeerList& peers) {
   ServiceReply reply;
-  api::JsonWriter out(reply.body);
+  json::Writer out(reply.body);
   out.begin_array();
   for (const std::string& url : peers.all()) {
     out.value(url);
@@ -248,7 +246,7 @@ void add_event_endpoint(ServiceApi& api, Indexer& indexer) {
 
 std::string render_dump(const Indexer& indexer) {
   std::string body;
-  api::JsonWriter out(body);
+  json::Writer out(body);
   out.begin_object();
   for (const Indexer::PartitionDump& dump : indexer.dump()) {
     out.key_escaped(dump.name.text()).begin_object();
@@ -274,7 +272,7 @@ Result<size_t> apply_dump(Indexer& indexer, std::string_view text) {
     }
     const Fields partition(value.get_object(), std::string(name) + ".");
     STATOR_TRY(const uint64_t block_size, partition.number("block_size", 1 << 20));
-    STATOR_TRY(const json::array* events, partition.array("events"));
+    STATOR_TRY(const boost::json::array* events, partition.array("events"));
     for (size_t i = 0; events != nullptr && i < events->size(); ++i) {
       STATOR_TRY(const WorkerEvent event, read_event((*events)[i]));
       const PartitionName into{std::string(name.substr(0, colon)),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/services/load_json.h"
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::services {
 
-void write_load(api::JsonWriter& out, const SlotLoad& load, std::string_view prefix) {
+void write_load(json::Writer& out, const SlotLoad& load, std::string_view prefix) {
   const std::string name(prefix);
   out.key("worker_id").value(load.worker.worker.value());
   out.key("dp_rank").value(load.worker.dp_rank);
@@ -16,7 +16,7 @@ void write_load(api::JsonWriter& out, const SlotLoad& load, std::string_view pre
 
 std::string render_potential_loads(std::span<const SlotLoad> loads) {
   std::string body;
-  api::JsonWriter out(body);
+  json::Writer out(body);
   out.begin_array();
   for (const SlotLoad& load : loads) {
     out.begin_object();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/services/replica_endpoints.h"
 
-#include "stator/api/json_writer.h"
 #include "stator/core/hash.h"
+#include "stator/json/writer.h"
 #include "stator/services/json_fields.h"
 
 namespace stator::services {
@@ -38,7 +38,7 @@ void add_replica_endpoints(ServiceApi& api, PeerList& peers, bool has_hub) {
           });
   api.add("GET", "/replica_sync/peers", [&peers](const auto&) {
     ServiceReply reply;
-    api::JsonWriter out(reply.body);
+    json::Writer out(reply.body);
     out.begin_array();
     for (const std::string& peer : peers.all()) {
       out.value(peer);

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::services {
 namespace {
 
-void write_ranks(api::JsonWriter& json, const InstanceScore& score) {
+void write_ranks(json::Writer& json, const InstanceScore& score) {
   json.begin_object();
   for (const auto& [rank, tokens] : score.ranks) {
     json.key(std::to_string(rank)).value(tokens);
@@ -41,7 +41,7 @@ std::vector<InstanceScore> score_instances(std::span<const router::Overlap> over
 
 std::string render_instance(const InstanceScore& score) {
   std::string out;
-  api::JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("longest_matched").value(score.disk).key("gpu").value(score.gpu);
   json.key("dp");
   write_ranks(json, score);
@@ -52,7 +52,7 @@ std::string render_instance(const InstanceScore& score) {
 std::string render_scores(std::span<const router::Overlap> overlaps, uint32_t block_size) {
   const auto scores = score_instances(overlaps, block_size);
   std::string out;
-  api::JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("scores").begin_object();
   for (const InstanceScore& score : scores) {
     json.key(to_string(score.instance));
@@ -69,7 +69,7 @@ std::string render_scores(std::span<const router::Overlap> overlaps, uint32_t bl
 
 std::string render_overlaps(std::span<const router::Overlap> overlaps, const OverlapTerms& terms) {
   std::string out;
-  api::JsonWriter json(out);
+  json::Writer json(out);
   json.begin_object().key("block_size").value(terms.block_size);
   json.key("num_blocks").value(terms.prompt_blocks).key("workers").begin_array();
   for (const router::Overlap& overlap : overlaps) {

@@ -4,7 +4,7 @@
 #include <boost/json.hpp>
 #include <charconv>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 #include "stator/services/indexer_api.h"
 #include "stator/services/load_json.h"
 #include "stator/services/selection.h"
@@ -12,13 +12,11 @@
 namespace stator::services {
 namespace {
 
-namespace json = boost::json;
-
 constexpr double kWeightMax = 1e6;
 constexpr std::string_view kDefaultModel = "default";
 
 Status read_override(const Fields& request, router::CostOverride& out) {
-  STATOR_TRY(const json::object* given, request.object("router_config_override"));
+  STATOR_TRY(const boost::json::object* given, request.object("router_config_override"));
   if (given == nullptr) {
     return {};
   }
@@ -44,7 +42,7 @@ Status read_override(const Fields& request, router::CostOverride& out) {
 }
 
 Status read_constraints(const Fields& fields, SelectionRequest& out) {
-  STATOR_TRY(const json::object* pinned, fields.object("pinned_worker"));
+  STATOR_TRY(const boost::json::object* pinned, fields.object("pinned_worker"));
   if (pinned != nullptr) {
     const Fields pin(*pinned, "pinned_worker.");
     STATOR_TRY(const uint64_t worker, pin.number("worker_id"));
@@ -55,13 +53,13 @@ Status read_constraints(const Fields& fields, SelectionRequest& out) {
   for (const uint64_t worker : allowed) {
     out.allowed.emplace_back(worker);
   }
-  STATOR_TRY(const json::object* given, fields.object("routing_constraints"));
+  STATOR_TRY(const boost::json::object* given, fields.object("routing_constraints"));
   if (given == nullptr) {
     return {};
   }
   const Fields constraints(*given, "routing_constraints.");
   STATOR_TRY(out.required_taints, constraints.texts("required_taints"));
-  STATOR_TRY(const json::object* preferred, constraints.object("preferred_taints"));
+  STATOR_TRY(const boost::json::object* preferred, constraints.object("preferred_taints"));
   if (preferred == nullptr) {
     return {};
   }
@@ -107,7 +105,7 @@ Result<SelectionRequest> read_request(std::string_view body, Prompt need) {
 
 std::string render_answer(const SelectionAnswer& answer, bool booked) {
   std::string body;
-  api::JsonWriter out(body);
+  json::Writer out(body);
   out.begin_object();
   if (!answer.selection_id.empty()) {
     out.key("selection_id").value(answer.selection_id);
@@ -222,7 +220,7 @@ Result<ServiceReply> free_reservation(SelectionService& service, const ServiceRe
 
 Result<ServiceReply> loads(SelectionService& service, const ServiceRequest& request) {
   ServiceReply reply;
-  api::JsonWriter out(reply.body);
+  json::Writer out(reply.body);
   out.begin_array();
   for (const PartitionLoads& partition : service.loads(read_filter(request.query))) {
     out.begin_object().key("model_name").value(partition.name.model);

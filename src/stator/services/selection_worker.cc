@@ -6,13 +6,11 @@
 #include <boost/json.hpp>
 #include <charconv>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 #include "stator/services/prompt_fields.h"
 
 namespace stator::services {
 namespace {
-
-namespace json = boost::json;
 
 constexpr uint32_t kRanksMax = 4096;
 
@@ -33,7 +31,7 @@ Status merge_endpoints(SelectionWorker& worker, const Fields& fields) {
     STATOR_CHECK(check_endpoint(worker.kv_events_endpoint), "kv_events_endpoint");
   }
   STATOR_CHECK(merge_text(fields, "replay_endpoint", worker.replay_endpoint));
-  STATOR_TRY(const json::object* given, fields.object("kv_events_endpoints"));
+  STATOR_TRY(const boost::json::object* given, fields.object("kv_events_endpoints"));
   if (given == nullptr) {
     return {};
   }
@@ -59,7 +57,7 @@ Status merge_topology(SelectionWorker& worker, const Fields& fields) {
   STATOR_CHECK(merge_text(fields, "kv_transfer_enforcement", worker.kv_transfer_enforcement));
   STATOR_TRY(const auto weight, fields.real("kv_transfer_preferred_weight", 0, 1));
   worker.kv_transfer_preferred_weight = weight.value_or(worker.kv_transfer_preferred_weight);
-  STATOR_TRY(const json::object* given, fields.object("topology_domains"));
+  STATOR_TRY(const boost::json::object* given, fields.object("topology_domains"));
   if (given == nullptr) {
     return {};
   }
@@ -88,7 +86,7 @@ Status merge_lifecycle(SelectionWorker& worker, const Fields& fields) {
   return {};
 }
 
-void write_texts(api::JsonWriter& out, const std::vector<std::string>& texts) {
+void write_texts(json::Writer& out, const std::vector<std::string>& texts) {
   out.begin_array();
   for (const std::string& text : texts) {
     out.value(text);
@@ -96,7 +94,7 @@ void write_texts(api::JsonWriter& out, const std::vector<std::string>& texts) {
   out.end_array();
 }
 
-void write_placement(api::JsonWriter& out, const SelectionWorker& worker) {
+void write_placement(json::Writer& out, const SelectionWorker& worker) {
   out.key("taints");
   write_texts(out, worker.taints);
   out.key("topology_domains").begin_object();
@@ -189,7 +187,7 @@ std::string render(const SelectionWorker& worker, const WorkerRules& rules) {
                                      : worker.draining ? "draining"
                                                        : "schedulable";
   std::string body;
-  api::JsonWriter out(body);
+  json::Writer out(body);
   out.begin_object().key("worker_id").value(worker.id.value());
   out.key("model_name").value(worker.partition.model);
   out.key("routing_group").value(worker.partition.group);

@@ -4,8 +4,8 @@
 #include <array>
 #include <utility>
 
-#include "stator/api/json_writer.h"
 #include "stator/core/log.h"
+#include "stator/json/writer.h"
 #include "stator/net/browser_guard.h"
 #include "stator/text/percent.h"
 
@@ -18,7 +18,7 @@ constexpr std::array<double, 10> kSeconds = {0.0001, 0.0003, 0.001, 0.003, 0.01,
 
 ServiceReply error_reply(int status, std::string_view message) {
   ServiceReply reply{.status = status};
-  api::JsonWriter(reply.body).begin_object().key("error").value(message).end_object();
+  json::Writer(reply.body).begin_object().key("error").value(message).end_object();
   return reply;
 }
 

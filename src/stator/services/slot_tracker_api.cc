@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 #include "stator/services/json_fields.h"
 #include "stator/services/load_json.h"
 #include "stator/services/prompt_fields.h"
@@ -48,7 +48,7 @@ Result<ServiceReply> unregister_worker(SlotTracker& tracker, const ServiceReques
 Result<ServiceReply> list_workers(SlotTracker& tracker, const ServiceRequest& request) {
   const PartitionFilter filter = read_filter(request.query);
   ServiceReply reply;
-  api::JsonWriter out(reply.body);
+  json::Writer out(reply.body);
   out.begin_array();
   for (const auto& [name, worker] : tracker.workers()) {
     if (!filter.matches(name)) {
@@ -89,7 +89,7 @@ Result<ServiceReply> end_request(const ServiceRequest& request, End end) {
 
 Result<ServiceReply> loads(SlotTracker& tracker, const ServiceRequest& request) {
   ServiceReply reply;
-  api::JsonWriter out(reply.body);
+  json::Writer out(reply.body);
   out.begin_array();
   for (const PartitionLoads& partition : tracker.loads(read_filter(request.query))) {
     for (const SlotLoad& load : partition.loads) {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "stator/api/api_error.h"
-#include "stator/api/detail/json_cursor.h"
 #include "stator/core/ids.h"
+#include "stator/json/cursor.h"
 
 namespace stator::api {
 
@@ -80,13 +80,13 @@ class FieldReader {
   /// The value's own text, of whatever kind (but null).
   std::optional<std::string_view> any(const Path& path);
   std::optional<std::string_view> raw_object(const Path& path) {
-    return raw(path, JsonKind::kObject);
+    return raw(path, json::Kind::kObject);
   }
   std::optional<std::string_view> raw_array(const Path& path) {
-    return raw(path, JsonKind::kArray);
+    return raw(path, json::Kind::kArray);
   }
   /// A string that nobody reads: validated, not decoded.
-  bool has_string(const Path& path) { return raw(path, JsonKind::kString).has_value(); }
+  bool has_string(const Path& path) { return raw(path, json::Kind::kString).has_value(); }
   /// Token ids: whole numbers from 0 to 2^32 - 1.
   std::optional<std::vector<TokenId>> token_ids(const Path& path);
   std::optional<std::vector<std::string>> strings(const Path& path);
@@ -95,7 +95,7 @@ class FieldReader {
   /// an object.
   template <typename Member>
   bool object(const Path& path, Member&& member) {
-    if (!expect(path, JsonKind::kObject) || !json_.enter_object()) {
+    if (!expect(path, json::Kind::kObject) || !json_.enter_object()) {
       return false;
     }
     std::string_view key;
@@ -111,7 +111,7 @@ class FieldReader {
   /// The same for an array: `element(index, path)`.
   template <typename Element>
   bool array(const Path& path, Element&& element) {
-    if (!expect(path, JsonKind::kArray) || !json_.enter_array()) {
+    if (!expect(path, json::Kind::kArray) || !json_.enter_array()) {
       return false;
     }
     for (size_t index = 0; json_.next_element(); ++index) {
@@ -123,7 +123,7 @@ class FieldReader {
     return !json_.failed();
   }
 
-  JsonKind peek() { return ended() ? JsonKind::kInvalid : json_.peek(); }
+  json::Kind peek() { return ended() ? json::Kind::kInvalid : json_.peek(); }
   void skip() {
     if (!ended()) {
       json_.skip();
@@ -151,13 +151,13 @@ class FieldReader {
 
  private:
   bool ended() const { return type_error_.has_value() || json_.failed(); }
-  bool expect(const Path& path, JsonKind kind);
-  std::optional<std::string_view> raw(const Path& path, JsonKind kind);
+  bool expect(const Path& path, json::Kind kind);
+  std::optional<std::string_view> raw(const Path& path, json::Kind kind);
   std::optional<std::string_view> integer_spelling(const Path& path);
   std::optional<int64_t> signed_integer(const Path& path, int64_t low, int64_t high);
   std::optional<uint64_t> unsigned_integer(const Path& path, uint64_t low, uint64_t high);
 
-  JsonCursor json_;
+  json::Cursor json_;
   std::string storage_;
   std::optional<ApiError> type_error_;
   std::array<std::optional<ApiError>, kRankCount> violations_;

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "stator/api/json_writer.h"
 #include "stator/api/response.h"
+#include "stator/json/writer.h"
 
 namespace stator::api {
 
 // Pieces that stream chunks and whole bodies share. Each writes one value.
 
 /// {"prompt_tokens",…}: the details are always there, so clients need no case distinction.
-void write_usage(JsonWriter& json, const Usage& usage);
+void write_usage(json::Writer& json, const Usage& usage);
 /// "stop" … or null.
-void write_finish(JsonWriter& json, ChoiceFinish finish);
+void write_finish(json::Writer& json, ChoiceFinish finish);
 /// {"content":[…],"refusal":null} or null.
-void write_chat_logprobs(JsonWriter& json, const Logprobs& logprobs,
+void write_chat_logprobs(json::Writer& json, const Logprobs& logprobs,
                          const ResponseOptions& options);
 /// {"tokens","token_logprobs","top_logprobs","text_offset"} or null. top_logprobs maps text to
 /// probability, sampled token included; of candidates with equal text the likeliest stays.
-void write_completion_logprobs(JsonWriter& json, const Logprobs& logprobs,
+void write_completion_logprobs(json::Writer& json, const Logprobs& logprobs,
                                const ResponseOptions& options);
 /// "id","object","created","model": members at the head of every answer.
-void write_identity(JsonWriter& json, const ResponseIdentity& identity, std::string_view object);
+void write_identity(json::Writer& json, const ResponseIdentity& identity, std::string_view object);
 
 }  // namespace stator::api

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <span>
 
-#include "stator/api/json_writer.h"
 #include "stator/engine/adapters/json_fields.h"
 #include "stator/engine/adapters/upkeep.h"
+#include "stator/json/writer.h"
 #include "stator/net/http_client.h"
 #include "stator/tokenizer/tokenizer.h"
 
@@ -23,7 +23,7 @@ constexpr size_t kShownIds = 6;
 /// The request that asks for kProbe's ids without special tokens; empty for engines that have none.
 std::string probe_body(std::string_view kind, const std::string& model) {
   std::string body;
-  api::JsonWriter json(body);
+  json::Writer json(body);
   if (kind == "vllm" || kind == "sglang") {
     json.begin_object().key("model").value(model).key("prompt").value(kProbe);
     json.key("add_special_tokens").value(false).end_object();

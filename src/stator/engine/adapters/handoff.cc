@@ -6,7 +6,7 @@
 
 #include <charconv>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 namespace stator::engine::adapters {
 namespace {
@@ -115,7 +115,7 @@ Result<std::string> with_text_member(std::string_view object, std::string_view k
   }
   std::string out = "{";
   const auto add = [&out](std::string_view name) {
-    api::append_json_string(out, name);
+    json::append_string(out, name);
     out += ':';
   };
   for (auto member : members) {
@@ -137,7 +137,7 @@ Result<std::string> with_text_member(std::string_view object, std::string_view k
     }
   }
   add(key);
-  api::append_json_string(out, value);
+  json::append_string(out, value);
   return out + "}";
 }
 

@@ -176,7 +176,7 @@ Result<EngineCall> LlamaCppDialect::lower(const EngineRequest& request,
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kLlamaCpp));
   const api::SamplingParams& sampling = request.sampling;
   EngineCall call{.path = "/completion"};
-  api::JsonWriter json(call.body);
+  json::Writer json(call.body);
   json.begin_object();
   json.key("prompt");
   write_tokens(json, request.tokens);

@@ -160,7 +160,7 @@ std::string request_name(const EngineRequest& request) {
   return fmt::format("st-{:x}-{}", key.request.value(), key.attempt.value());
 }
 
-void write_tokens(api::JsonWriter& json, std::span<const TokenId> tokens) {
+void write_tokens(json::Writer& json, std::span<const TokenId> tokens) {
   std::string text = "[";
   text.reserve(tokens.size() * 7 + 2);
   for (const TokenId token : tokens) {
@@ -174,7 +174,7 @@ void write_tokens(api::JsonWriter& json, std::span<const TokenId> tokens) {
   json.raw(text);
 }
 
-void write_logit_bias(api::JsonWriter& json, const api::SamplingParams& sampling) {
+void write_logit_bias(json::Writer& json, const api::SamplingParams& sampling) {
   json.begin_object();
   for (const auto& [token, bias] : sampling.logit_bias) {
     json.key_escaped(std::to_string(token)).value(bias);
@@ -203,7 +203,7 @@ Result<std::vector<structured::EngineField>> lower_structured(const EngineReques
   return std::move(*fields);
 }
 
-void write_fields(api::JsonWriter& json, std::span<const structured::EngineField> fields,
+void write_fields(json::Writer& json, std::span<const structured::EngineField> fields,
                   structured::EngineField::Place place) {
   for (const structured::EngineField& field : fields) {
     if (field.place == place) {

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/json_writer.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/engine/adapters/dialect.h"
+#include "stator/json/writer.h"
 #include "stator/structured/lower.h"
 
 namespace stator::engine::adapters {
@@ -41,14 +41,14 @@ bool is_client_stop(const api::StopConditions& stop, TokenId token);
 /// "st-<request>-<attempt>" in hex: the name under which engines log it. Both halves of a handed
 /// over request have one name, "st-h<handoff>".
 std::string request_name(const EngineRequest& request);
-void write_tokens(api::JsonWriter& json, std::span<const TokenId> tokens);
+void write_tokens(json::Writer& json, std::span<const TokenId> tokens);
 /// {"<id>": bias}; some engines want pairs, see their own files.
-void write_logit_bias(api::JsonWriter& json, const api::SamplingParams& sampling);
+void write_logit_bias(json::Writer& json, const api::SamplingParams& sampling);
 
 /// The members that make `dialect` follow request.structured_outputs; none if it is empty.
 Result<std::vector<structured::EngineField>> lower_structured(const EngineRequest& request,
                                                               structured::Dialect dialect);
-void write_fields(api::JsonWriter& json, std::span<const structured::EngineField> fields,
+void write_fields(json::Writer& json, std::span<const structured::EngineField> fields,
                   structured::EngineField::Place place);
 
 }  // namespace stator::engine::adapters

@@ -87,7 +87,7 @@ Result<EngineCall> OpenAiDialect::lower(const EngineRequest& request,
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kOpenAi));
   const api::SamplingParams& sampling = request.sampling;
   EngineCall call{.path = "/v1/completions"};
-  api::JsonWriter json(call.body);
+  json::Writer json(call.body);
   json.begin_object();
   json.key("model").value(facts.model);
   json.key("prompt").value(retokenizer_->prompt_text(request.tokens));

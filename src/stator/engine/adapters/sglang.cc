@@ -291,7 +291,7 @@ Result<EngineCall> SglangDialect::lower(const EngineRequest& request,
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kSglang));
   const api::SamplingParams& sampling = request.sampling;
   EngineCall call{.path = "/generate"};
-  api::JsonWriter json(call.body);
+  json::Writer json(call.body);
   json.begin_object();
   json.key("rid").value(request_name(request));
   if (request.phase != Phase::kWhole) {

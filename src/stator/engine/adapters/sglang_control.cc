@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/engine/adapters/sglang.h"
 
-#include "stator/api/json_writer.h"
 #include "stator/engine/adapters/json_fields.h"
 #include "stator/engine/adapters/raise.h"
+#include "stator/json/writer.h"
 
 namespace stator::engine::adapters {
 
@@ -12,7 +12,7 @@ EngineCall lower_sglang_control(const Control& control) {
   if (std::holds_alternative<ResetPrefixCache>(control)) {
     return call;
   }
-  api::JsonWriter json(call.body);
+  json::Writer json(call.body);
   json.begin_object();
   if (const auto* load = std::get_if<LoadAdapter>(&control)) {
     call.path = "/load_lora_adapter";

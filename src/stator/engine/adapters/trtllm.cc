@@ -119,7 +119,7 @@ Result<EngineCall> TrtllmDialect::lower(const EngineRequest& request,
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kTensorRtLlm));
   const api::SamplingParams& sampling = request.sampling;
   EngineCall call{.path = "/v1/completions"};
-  api::JsonWriter json(call.body);
+  json::Writer json(call.body);
   json.begin_object();
   json.key("model").value(facts.model);
   json.key("prompt");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "stator/api/json_writer.h"
 #include "stator/engine/adapters/json_fields.h"
 #include "stator/engine/adapters/vllm.h"
+#include "stator/json/writer.h"
 
 namespace stator::engine::adapters {
 namespace {
@@ -13,7 +13,7 @@ constexpr std::string_view kNoRoute = R"({"detail":"Not Found"})";
 
 std::string adapter_body(std::string_view name, std::string_view path) {
   std::string body;
-  api::JsonWriter json(body);
+  json::Writer json(body);
   json.begin_object().key("lora_name").value(name);
   if (!path.empty()) {
     json.key("lora_path").value(path);

@@ -38,7 +38,7 @@ bool is_miscounted_by_storage(const EngineRequest& request, const EngineFacts& f
 /// The members of vLLM's sampling parameters: at the root of /v1/completions, inside
 /// sampling_params of /inference/v1/generate. All of them, because a server may have defaults of
 /// its own for what is left out.
-void write_sampling(api::JsonWriter& json, const EngineRequest& request, const EngineFacts& facts) {
+void write_sampling(json::Writer& json, const EngineRequest& request, const EngineFacts& facts) {
   const api::SamplingParams& sampling = request.sampling;
   json.key("max_tokens").value(tokens_left(request, facts));
   json.key("temperature").value(sampling.temperature);
@@ -76,7 +76,7 @@ constexpr std::string_view kGive =
     R"("remote_block_ids":null,"remote_host":null,"remote_port":null})";
 
 /// What stands beside them on both routes.
-void write_envelope(api::JsonWriter& json, const EngineRequest& request, const EngineFacts& facts) {
+void write_envelope(json::Writer& json, const EngineRequest& request, const EngineFacts& facts) {
   json.key("model").value(request.lora_name.empty() ? facts.model : request.lora_name);
   json.key("request_id").value(request_name(request));
   // Only an answer in one piece says where the prompt's blocks are, or how likely its tokens.
@@ -116,7 +116,7 @@ bool is_shared_storage(const EngineFacts& facts) {
 Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const EngineFacts& facts) {
   STATOR_TRY(const auto fields, lower_structured(request, constraint_dialect(facts.version)));
   EngineCall call = make_call("/v1/completions", request);
-  api::JsonWriter json(call.body);
+  json::Writer json(call.body);
   json.begin_object();
   write_envelope(json, request, facts);
   json.key("prompt");
@@ -135,7 +135,7 @@ Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const Eng
 Result<EngineCall> lower_vllm_generate(const EngineRequest& request, const EngineFacts& facts) {
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kVllm));
   EngineCall call = make_call("/inference/v1/generate", request);
-  api::JsonWriter json(call.body);
+  json::Writer json(call.body);
   json.begin_object();
   write_envelope(json, request, facts);
   json.key("token_ids");

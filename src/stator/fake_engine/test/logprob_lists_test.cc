@@ -13,13 +13,13 @@ std::string shown(TokenId id) {
 TEST(LogprobLists, OffsetsCountCharactersFromChunkToChunk) {
   size_t offset = 0;
   std::string first;
-  api::JsonWriter writer(first);
+  json::Writer writer(first);
   write_completion_logprobs(writer,
                             {{.token = 1, .logprob = std::nullopt, .top = {}},
                              {.token = 2, .logprob = -0.5F, .top = {{.token = 1, .logprob = -2}}}},
                             offset, shown);
   std::string second;
-  api::JsonWriter next(second);
+  json::Writer next(second);
   write_completion_logprobs(next, {{.token = 2, .logprob = -1.0F, .top = {}}}, offset, shown);
 
   EXPECT_EQ(first, R"({"text_offset":[0,2],"token_logprobs":[null,-0.5],"tokens":["é\"","ab"],)"
@@ -31,7 +31,7 @@ TEST(LogprobLists, OffsetsCountCharactersFromChunkToChunk) {
 
 TEST(LogprobLists, EntriesAndTheirAlternativesHaveTheSameMembers) {
   std::string out;
-  api::JsonWriter writer(out);
+  json::Writer writer(out);
   const api::TokenLogprobs entry{.sampled = {.token = 2, .logprob = -0.5F},
                                  .top = {{.token = 1, .logprob = -0.25F}}};
   write_logprob_entries(writer, {entry}, [&](const api::TokenLogprob& one) {

@@ -48,8 +48,8 @@ TEST(HttpRequest, GivesItsBodyAway) {
 
 TEST(ErrorBody, HasOpenAiShapeAndEscapesTheMessage) {
   EXPECT_EQ(error_body(404, "no \"x\"\n\xff"),
-            R"({"error":{"message":"no \"x\"\u000a\u00ff","type":"invalid_request_error",)"
-            R"("param":null,"code":null},"message":"no \"x\"\u000a\u00ff","type":"Not Found",)"
+            R"({"error":{"message":"no \"x\"\n�","type":"invalid_request_error",)"
+            R"("param":null,"code":null},"message":"no \"x\"\n�","type":"Not Found",)"
             R"("code":404})");
   EXPECT_NE(error_body(503, "").find("server_error"), std::string::npos);
 }

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 #include "stator/services/event_json.h"
 #include "stator/services/json_fields.h"
 #include "stator/services/test/service_fixture.h"
@@ -73,7 +73,7 @@ TEST(EventJson, IsReadBackAsItWasWritten) {
         {WorkerId(7), 2},
         {.event_id = 9, .dp_rank = 2, .tier = kv::StorageTier::kDisk, .data = data}};
     std::string text;
-    api::JsonWriter writer(text);
+    json::Writer writer(text);
     write_event(writer, event);
     const auto read = read_event(boost::json::parse(text));
     ASSERT_TRUE(read.has_value()) << text;

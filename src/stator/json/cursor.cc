@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/api/detail/json_cursor.h"
+#include "stator/json/cursor.h"
 
-#include "stator/api/detail/byte_scan.h"
+#include "stator/json/detail/byte_scan.h"
 #include "stator/text/hex.h"
 #include "stator/text/utf8.h"
 
-namespace stator::api {
+namespace stator::json {
 namespace {
 
 bool is_digit(char byte) {
@@ -54,27 +54,27 @@ char decode_short_escape(char letter) {
 
 }  // namespace
 
-std::string_view describe(JsonKind kind) {
+std::string_view describe(Kind kind) {
   switch (kind) {
-    case JsonKind::kObject:
+    case Kind::kObject:
       return "an object";
-    case JsonKind::kArray:
+    case Kind::kArray:
       return "an array";
-    case JsonKind::kString:
+    case Kind::kString:
       return "a string";
-    case JsonKind::kNumber:
+    case Kind::kNumber:
       return "a number";
-    case JsonKind::kBool:
+    case Kind::kBool:
       return "a boolean";
-    case JsonKind::kNull:
+    case Kind::kNull:
       return "null";
-    case JsonKind::kInvalid:
+    case Kind::kInvalid:
       break;
   }
   return "no value";
 }
 
-void decode_json_string(std::string_view body, std::string& out) {
+void decode_string(std::string_view body, std::string& out) {
   out.clear();
   size_t at = 0;
   while (at < body.size()) {
@@ -93,14 +93,14 @@ void decode_json_string(std::string_view body, std::string& out) {
   }
 }
 
-bool JsonCursor::fail(std::string_view what) {
+bool Cursor::fail(std::string_view what) {
   if (error_.empty()) {
     error_ = what;
   }
   return false;
 }
 
-void JsonCursor::skip_space() {
+void Cursor::skip_space() {
   while (at_ < text_.size()) {
     const char byte = text_[at_];
     if (byte != ' ' && byte != '\n' && byte != '\r' && byte != '\t') {
@@ -110,30 +110,30 @@ void JsonCursor::skip_space() {
   }
 }
 
-JsonKind JsonCursor::peek() {
+Kind Cursor::peek() {
   if (failed()) {
-    return JsonKind::kInvalid;
+    return Kind::kInvalid;
   }
   skip_space();
   const char byte = current();
   switch (byte) {
     case '{':
-      return JsonKind::kObject;
+      return Kind::kObject;
     case '[':
-      return JsonKind::kArray;
+      return Kind::kArray;
     case '"':
-      return JsonKind::kString;
+      return Kind::kString;
     case 't':
     case 'f':
-      return JsonKind::kBool;
+      return Kind::kBool;
     case 'n':
-      return JsonKind::kNull;
+      return Kind::kNull;
     default:
-      return byte == '-' || is_digit(byte) ? JsonKind::kNumber : JsonKind::kInvalid;
+      return byte == '-' || is_digit(byte) ? Kind::kNumber : Kind::kInvalid;
   }
 }
 
-bool JsonCursor::open(char bracket, std::string_view what) {
+bool Cursor::open(char bracket, std::string_view what) {
   if (failed()) {
     return false;
   }
@@ -150,15 +150,15 @@ bool JsonCursor::open(char bracket, std::string_view what) {
   return true;
 }
 
-bool JsonCursor::enter_object() {
+bool Cursor::enter_object() {
   return open('{', "expected '{'");
 }
-bool JsonCursor::enter_array() {
+bool Cursor::enter_array() {
   return open('[', "expected '['");
 }
 
 // Before a member: passes the comma, or the closing bracket (then `more` is false).
-bool JsonCursor::close_or_separate(char bracket, bool& more) {
+bool Cursor::close_or_separate(char bracket, bool& more) {
   if (failed()) {
     return false;
   }
@@ -182,7 +182,7 @@ bool JsonCursor::close_or_separate(char bracket, bool& more) {
   return true;
 }
 
-bool JsonCursor::next_key(std::string_view& key, std::string& storage) {
+bool Cursor::next_key(std::string_view& key, std::string& storage) {
   bool more = false;
   if (!close_or_separate('}', more) || !more) {
     return false;
@@ -201,12 +201,12 @@ bool JsonCursor::next_key(std::string_view& key, std::string& storage) {
   return true;
 }
 
-bool JsonCursor::next_element() {
+bool Cursor::next_element() {
   bool more = false;
   return close_or_separate(']', more) && more;
 }
 
-bool JsonCursor::read_string(std::string_view& value, std::string& storage) {
+bool Cursor::read_string(std::string_view& value, std::string& storage) {
   std::string_view body;
   bool escaped = false;
   if (failed() || !scan_string(body, escaped)) {
@@ -216,12 +216,12 @@ bool JsonCursor::read_string(std::string_view& value, std::string& storage) {
     value = body;
     return true;
   }
-  decode_json_string(body, storage);
+  decode_string(body, storage);
   value = storage;
   return true;
 }
 
-bool JsonCursor::scan_string(std::string_view& body, bool& escaped) {
+bool Cursor::scan_string(std::string_view& body, bool& escaped) {
   skip_space();
   if (current() != '"') {
     return fail("expected a string");
@@ -247,7 +247,7 @@ bool JsonCursor::scan_string(std::string_view& body, bool& escaped) {
   }
 }
 
-bool JsonCursor::scan_escape() {
+bool Cursor::scan_escape() {
   ++at_;  // the backslash
   constexpr std::string_view kShort = "\"\\/bfnrt";
   const char letter = current();
@@ -267,7 +267,7 @@ bool JsonCursor::scan_escape() {
   return true;
 }
 
-bool JsonCursor::scan_digits() {
+bool Cursor::scan_digits() {
   if (!is_digit(current())) {
     return fail("malformed number");
   }
@@ -277,7 +277,7 @@ bool JsonCursor::scan_digits() {
   return true;
 }
 
-bool JsonCursor::scan_number() {
+bool Cursor::scan_number() {
   if (current() == '-') {
     ++at_;
   }
@@ -305,7 +305,7 @@ bool JsonCursor::scan_number() {
   return true;
 }
 
-bool JsonCursor::read_number(std::string_view& spelling) {
+bool Cursor::read_number(std::string_view& spelling) {
   if (failed()) {
     return false;
   }
@@ -318,7 +318,7 @@ bool JsonCursor::read_number(std::string_view& spelling) {
   return true;
 }
 
-bool JsonCursor::literal(std::string_view word) {
+bool Cursor::literal(std::string_view word) {
   if (failed()) {
     return false;
   }
@@ -330,7 +330,7 @@ bool JsonCursor::literal(std::string_view word) {
   return true;
 }
 
-bool JsonCursor::read_bool(bool& value) {
+bool Cursor::read_bool(bool& value) {
   if (failed()) {
     return false;
   }
@@ -339,11 +339,11 @@ bool JsonCursor::read_bool(bool& value) {
   return literal(value ? "true" : "false");
 }
 
-bool JsonCursor::read_null() {
+bool Cursor::read_null() {
   return literal("null");
 }
 
-bool JsonCursor::skip(std::string_view& raw) {
+bool Cursor::skip(std::string_view& raw) {
   if (failed()) {
     return false;
   }
@@ -357,11 +357,11 @@ bool JsonCursor::skip(std::string_view& raw) {
 }
 
 // NOLINTNEXTLINE(misc-no-recursion): bounded by depth_max_ (C3)
-bool JsonCursor::skip() {
+bool Cursor::skip() {
   std::string_view unused;
   bool flag = false;
   switch (peek()) {
-    case JsonKind::kObject: {
+    case Kind::kObject: {
       enter_object();
       bool more = true;
       while (close_or_separate('}', more) && more) {
@@ -377,27 +377,27 @@ bool JsonCursor::skip() {
       }
       return !failed();
     }
-    case JsonKind::kArray:
+    case Kind::kArray:
       enter_array();
       while (next_element()) {
         skip();
       }
       return !failed();
-    case JsonKind::kString:
+    case Kind::kString:
       return scan_string(unused, flag);
-    case JsonKind::kNumber:
+    case Kind::kNumber:
       return read_number(unused);
-    case JsonKind::kBool:
+    case Kind::kBool:
       return read_bool(flag);
-    case JsonKind::kNull:
+    case Kind::kNull:
       return read_null();
-    case JsonKind::kInvalid:
+    case Kind::kInvalid:
       break;
   }
   return fail(at_ == text_.size() ? "text ends where a value is expected" : "expected a value");
 }
 
-bool JsonCursor::finish() {
+bool Cursor::finish() {
   if (failed()) {
     return false;
   }
@@ -405,4 +405,4 @@ bool JsonCursor::finish() {
   return at_ == text_.size() || fail("something follows the JSON value");
 }
 
-}  // namespace stator::api
+}  // namespace stator::json

@@ -11,7 +11,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace stator::api {
+namespace stator::json {
 
 enum class StopAt : uint8_t {
   kSpecial,            ///< '"', '\\' and bytes below 0x20
@@ -73,4 +73,4 @@ inline size_t find_run_end(std::string_view text, size_t from) {
   return at;
 }
 
-}  // namespace stator::api
+}  // namespace stator::json

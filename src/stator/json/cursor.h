@@ -6,12 +6,12 @@
 #include <string>
 #include <string_view>
 
-namespace stator::api {
+namespace stator::json {
 
-enum class JsonKind : uint8_t { kObject, kArray, kString, kNumber, kBool, kNull, kInvalid };
+enum class Kind : uint8_t { kObject, kArray, kString, kNumber, kBool, kNull, kInvalid };
 
 /// "an object", "a string", …: for messages.
-std::string_view describe(JsonKind kind);
+std::string_view describe(Kind kind);
 
 /// Reads JSON text once, front to back, and can say where every value stands in it. Strict RFC
 /// 8259, except that lone surrogate escapes are let through (decoded as U+FFFD).
@@ -24,7 +24,7 @@ std::string_view describe(JsonKind kind);
 /// text must be valid UTF-8 (detail/utf8.h, which does use simdjson): bytes from 0x80 are not
 /// looked at.
 ///
-///   JsonCursor json(text, 128);
+///   Cursor json(text, 128);
 ///   json.enter_object();
 ///   while (json.next_key(key, storage)) { … read or skip exactly one value … }
 ///   if (!json.finish()) report(json.error(), json.position());
@@ -32,13 +32,13 @@ std::string_view describe(JsonKind kind);
 /// C1  After the first error every call returns false and nothing moves.
 /// C2  next_key and next_element return false at the closing bracket, which they consume.
 /// C3  depth_ ≤ depth_max at all times; recursion is bounded by it.
-class JsonCursor {
+class Cursor {
  public:
   /// `text` must outlive the cursor and the views it gives out.
-  JsonCursor(std::string_view text, uint32_t depth_max) : text_(text), depth_max_(depth_max) {}
+  Cursor(std::string_view text, uint32_t depth_max) : text_(text), depth_max_(depth_max) {}
 
   /// Kind of the value that comes next, kInvalid if none can start here. Skips white space.
-  JsonKind peek();
+  Kind peek();
 
   bool enter_object();
   /// `key` points into the text, or into `storage` if it had escapes.
@@ -88,6 +88,6 @@ class JsonCursor {
 };
 
 /// Decodes the escapes of a validated string body into `out` (replaced). Lone surrogates → U+FFFD.
-void decode_json_string(std::string_view body, std::string& out);
+void decode_string(std::string_view body, std::string& out);
 
-}  // namespace stator::api
+}  // namespace stator::json

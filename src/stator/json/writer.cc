@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
 
-#include "stator/api/detail/byte_scan.h"
+#include "stator/json/detail/byte_scan.h"
 #include "stator/text/utf8.h"
 
-namespace stator::api {
+namespace stator::json {
 namespace {
 
 void append_unicode_escape(std::string& out, uint32_t code_unit) {
@@ -78,7 +78,7 @@ void append_number(std::string& out, Number number) {
 
 }  // namespace
 
-void append_json_escaped(std::string& out, std::string_view text) {
+void append_escaped(std::string& out, std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
     const size_t end = find_run_end<StopAt::kSpecialOrNonAscii>(text, at);
@@ -98,21 +98,21 @@ void append_json_escaped(std::string& out, std::string_view text) {
   }
 }
 
-void append_json_string(std::string& out, std::string_view text) {
+void append_string(std::string& out, std::string_view text) {
   out.push_back('"');
-  append_json_escaped(out, text);
+  append_escaped(out, text);
   out.push_back('"');
 }
 
-JsonWriter& JsonWriter::key_escaped(std::string_view text) {
+Writer& Writer::key_escaped(std::string_view text) {
   separate();
-  append_json_string(out_, text);
+  append_string(out_, text);
   out_.push_back(':');
   comma_ = false;
   return *this;
 }
 
-JsonWriter& JsonWriter::value(double number) {
+Writer& Writer::value(double number) {
   if (!std::isfinite(number)) {
     return null();
   }
@@ -121,7 +121,7 @@ JsonWriter& JsonWriter::value(double number) {
   return *this;
 }
 
-JsonWriter& JsonWriter::value(float number) {
+Writer& Writer::value(float number) {
   if (!std::isfinite(number)) {
     return null();
   }
@@ -130,16 +130,16 @@ JsonWriter& JsonWriter::value(float number) {
   return *this;
 }
 
-JsonWriter& JsonWriter::integer(int64_t number) {
+Writer& Writer::integer(int64_t number) {
   separate();
   append_number(out_, number);
   return *this;
 }
 
-JsonWriter& JsonWriter::unsigned_integer(uint64_t number) {
+Writer& Writer::unsigned_integer(uint64_t number) {
   separate();
   append_number(out_, number);
   return *this;
 }
 
-}  // namespace stator::api
+}  // namespace stator::json

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/api/json_writer.h"
+#include "stator/json/writer.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -11,12 +11,12 @@
 #include "stator/core/random.h"
 #include "stator/text/utf8.h"
 
-namespace stator::api {
+namespace stator::json {
 namespace {
 
 std::string escaped(std::string_view text) {
   std::string out;
-  append_json_string(out, text);
+  append_string(out, text);
   return out;
 }
 
@@ -98,7 +98,7 @@ TEST(JsonString, IsValidUtf8ForRandomBytes) {
 
 TEST(JsonWriter, PlacesCommasBetweenMembersOnly) {
   std::string out;
-  JsonWriter json(out);
+  Writer json(out);
   json.begin_object();
   json.key("empty").begin_array().end_array();
   json.key("list").begin_array().value(1).begin_object().end_object().null().end_array();
@@ -109,7 +109,7 @@ TEST(JsonWriter, PlacesCommasBetweenMembersOnly) {
 
 TEST(JsonWriter, WritesNumbersExactly) {
   std::string out;
-  JsonWriter json(out);
+  Writer json(out);
   json.begin_array();
   json.value(std::numeric_limits<int64_t>::min()).value(std::numeric_limits<uint64_t>::max());
   json.value(uint8_t{200}).value(0.1).value(-1.5F).value(-9999.0F).value(1e300);
@@ -119,10 +119,10 @@ TEST(JsonWriter, WritesNumbersExactly) {
 
 TEST(JsonWriter, WritesNullForWhatJsonCannotSay) {
   std::string out;
-  JsonWriter json(out);
+  Writer json(out);
   json.begin_array().value(std::nan("")).value(std::numeric_limits<float>::infinity()).end_array();
   EXPECT_EQ(out, "[null,null]");
 }
 
 }  // namespace
-}  // namespace stator::api
+}  // namespace stator::json

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/api/detail/json_cursor.h"
+#include "stator/json/cursor.h"
 
 #include <gtest/gtest.h>
 #include <boost/json.hpp>
 
-#include "stator/api/detail/byte_scan.h"
 #include "stator/core/random.h"
+#include "stator/json/detail/byte_scan.h"
 
-namespace stator::api {
+namespace stator::json {
 namespace {
 
 bool accepts(std::string_view text, uint32_t depth_max = 128) {
-  JsonCursor json(text, depth_max);
+  Cursor json(text, depth_max);
   return json.skip() && json.finish();
 }
 
@@ -63,7 +63,7 @@ TEST(JsonCursor, NamesErrorAndPosition) {
       {"]", "expected a value", 0},
   };
   for (const Malformed& c : cases) {
-    JsonCursor json(c.text, 128);
+    Cursor json(c.text, 128);
     EXPECT_FALSE(json.skip() && json.finish()) << c.text;
     EXPECT_EQ(json.error(), c.error) << c.text;
     EXPECT_EQ(json.position(), c.position) << c.text;
@@ -79,7 +79,7 @@ TEST(JsonCursor, StopsAtTheDepthLimit) {
 
 TEST(JsonCursor, SlicesValuesVerbatim) {
   const std::string_view text = R"( {"a" :  [1.0, 2e5 ] , "b": 1e400} )";
-  JsonCursor json(text, 8);
+  Cursor json(text, 8);
   std::string_view key;
   std::string storage;
   std::string_view raw;
@@ -96,7 +96,7 @@ TEST(JsonCursor, SlicesValuesVerbatim) {
 
 TEST(JsonCursor, DecodesEscapesAndPairs) {
   const std::string_view text = R"("a\"\\\/\b\f\n\r\t\u0041\u00e9\u6f22\ud83c\udf89")";
-  JsonCursor json(text, 1);
+  Cursor json(text, 1);
   std::string_view value;
   std::string storage;
   ASSERT_TRUE(json.read_string(value, storage));
@@ -105,13 +105,13 @@ TEST(JsonCursor, DecodesEscapesAndPairs) {
 
 TEST(JsonCursor, DecodesLoneSurrogatesAsReplacement) {
   for (const std::string_view text : {R"("\ud800")", R"("\udc00")"}) {
-    JsonCursor json(text, 1);
+    Cursor json(text, 1);
     std::string_view value;
     std::string storage;
     ASSERT_TRUE(json.read_string(value, storage));
     EXPECT_EQ(value, "\xEF\xBF\xBD");
   }
-  JsonCursor json(R"("\ud800\u0041")", 1);
+  Cursor json(R"("\ud800\u0041")", 1);
   std::string_view value;
   std::string storage;
   ASSERT_TRUE(json.read_string(value, storage));
@@ -121,7 +121,7 @@ TEST(JsonCursor, DecodesLoneSurrogatesAsReplacement) {
 }
 
 TEST(JsonCursor, StaysStillAfterAnError) {
-  JsonCursor json("[x, 1]", 8);
+  Cursor json("[x, 1]", 8);
   std::string_view view;
   std::string storage;
   bool flag = false;
@@ -138,7 +138,7 @@ TEST(JsonCursor, StaysStillAfterAnError) {
   EXPECT_FALSE(json.read_string(view, storage));
   EXPECT_FALSE(json.enter_object());
   EXPECT_FALSE(json.finish());
-  EXPECT_EQ(json.peek(), JsonKind::kInvalid);
+  EXPECT_EQ(json.peek(), Kind::kInvalid);
   EXPECT_EQ(json.position(), position);
 }
 
@@ -197,4 +197,4 @@ TEST(FindRunEnd, TellsNonAsciiOnlyWhenAsked) {
 }
 
 }  // namespace
-}  // namespace stator::api
+}  // namespace stator::json
