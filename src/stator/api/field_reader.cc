@@ -55,6 +55,13 @@ void FieldReader::type_error(const Path& path, std::string_view expected) {
   type_error_ = std::move(error);
 }
 
+void FieldReader::adopt(ApiError error) {
+  const Rank rank = error.code() == Code::kUnsupported ? Rank::kUnsupported : Rank::kRule;
+  if (std::optional<ApiError>& first = violations_[static_cast<size_t>(rank)]; !first) {
+    first = std::move(error);
+  }
+}
+
 void FieldReader::violation(const Path& path, std::string_view text, Rank rank) {
   std::optional<ApiError>& first = violations_[static_cast<size_t>(rank)];
   if (first) {

@@ -134,6 +134,8 @@ class FieldReader {
   void type_error(const Path& path, std::string_view expected);
   /// "<path> <text>": a rule of the protocol is broken. Rank::kUnsupported gives 501, others 400.
   void violation(const Path& path, std::string_view text, Rank rank = Rank::kRule);
+  /// What another reader found wrong with a part of this text, as if it had been found here.
+  void adopt(ApiError error);
   void unsupported(const Path& path, std::string_view text) {
     violation(path, text, Rank::kUnsupported);
   }
