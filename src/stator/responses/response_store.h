@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/api/responses_encoder.h"
+#include "stator/core/clock.h"
+#include "stator/core/config.h"
+#include "stator/core/flat_map.h"
+#include "stator/core/metrics.h"
+#include "stator/core/mutex.h"
+#include "stator/io/journal.h"
+#include "stator/responses/live_response.h"
+
+namespace stator::responses {
+
+struct StoreConfig {
+  std::string folder;                       ///< empty: in memory only
+  uint32_t entries_max = 65536;             ///< beyond: the least recently used goes
+  uint64_t bytes_max = 256ULL << 20;        ///< the same, of texts
+  Duration keep = std::chrono::hours(720);  ///< since it was made
+};
+
+/// Declares them under responses.*.
+void describe(ConfigSchema& schema, StoreConfig& config);
+
+/// A response that can be asked for, or built on, later. Texts are JSON.
+struct StoredResponse {
+  std::string id;
+  std::string owner;  ///< whose it is: others do not see it; empty: everybody's
+  std::string previous_id;
+  api::ResponseStatus status = api::ResponseStatus::kCompleted;
+  std::string input_json;           ///< what its request brought: a string or an array of items
+  std::string output_json;          ///< its items with commas between
+  std::string response_json;        ///< the object
+  std::vector<std::string> events;  ///< data of its events, of background ones; else none
+  int64_t expires_s = 0;            ///< unix seconds
+
+  size_t bytes() const;
+};
+
+/// The responses of a process, all shards together.
+///
+/// S1  At most entries_max entries and bytes_max bytes; the least recently used go first, those
+///     older than `keep` are not found any more. Asking for one uses its whole chain.
+/// S2  With a folder, what put() took is there after the process was killed; after a power cut the
+///     last second may be missing. A background response that was under way then has failed.
+/// S3  An entry that cannot be written to the folder is kept in memory and counted.
+///
+/// Thread-safe; every call is short: a put() with a folder is one write to the page cache.
+class ResponseStore {
+ public:
+  using Entry = std::shared_ptr<const StoredResponse>;
+
+  /// Reads what the folder has. Errors as io::Journal::open.
+  static Result<std::unique_ptr<ResponseStore>> open(StoreConfig config, Metrics& metrics,
+                                                     int64_t now_s);
+  ResponseStore(const ResponseStore&) = delete;
+  ResponseStore& operator=(const ResponseStore&) = delete;
+  ~ResponseStore();
+
+  /// Replaces the one of that id. Sets expires_s.
+  void put(StoredResponse response, int64_t now_s);
+  Entry find(std::string_view id, std::string_view owner, int64_t now_s);
+  /// It and those before it, oldest first. kNotFound names the one that is missing.
+  Result<std::vector<Entry>> chain(std::string_view id, std::string_view owner, int64_t now_s);
+  /// The item of that id in a stored response, as JSON.
+  std::optional<std::string> find_item(std::string_view item_id, std::string_view owner,
+                                       int64_t now_s);
+  bool erase(std::string_view id, std::string_view owner);
+
+  /// A background response from its start to its end.
+  void add_live(std::shared_ptr<LiveResponse> live);
+  std::shared_ptr<LiveResponse> find_live(std::string_view id, std::string_view owner);
+  void remove_live(std::string_view id);
+
+  /// Once a second or so, from one thread: forgets what is too old, syncs.
+  void tick(int64_t now_s);
+  size_t size() const;
+
+ private:
+  struct Slot {
+    Entry entry;
+    std::list<std::string>::iterator use;  // its place in uses_
+  };
+  ResponseStore(StoreConfig config, Metrics& metrics);
+  void take(std::string_view record, int64_t now_s) STATOR_REQUIRES(mutex_);
+  void insert(StoredResponse response) STATOR_REQUIRES(mutex_);
+  void remove(std::string_view id) STATOR_REQUIRES(mutex_);
+  void make_room() STATOR_REQUIRES(mutex_);
+  Entry use(std::string_view id, std::string_view owner, int64_t now_s) STATOR_REQUIRES(mutex_);
+  void append(const std::string& record) STATOR_REQUIRES(mutex_);
+  void compact() STATOR_REQUIRES(mutex_);
+  void measure() STATOR_REQUIRES(mutex_);
+
+  const StoreConfig config_;
+  Gauge entries_gauge_;
+  Gauge bytes_gauge_;
+  Counter evicted_;
+  Counter write_errors_;
+  mutable Mutex mutex_;
+  FlatMap<std::string, Slot> slots_ STATOR_GUARDED_BY(mutex_);
+  std::list<std::string> uses_ STATOR_GUARDED_BY(mutex_);  // least recently used first
+  uint64_t bytes_ STATOR_GUARDED_BY(mutex_) = 0;
+  FlatMap<std::string, std::shared_ptr<LiveResponse>> live_ STATOR_GUARDED_BY(mutex_);
+  std::optional<io::Journal> journal_ STATOR_GUARDED_BY(mutex_);
+  bool unsynced_ STATOR_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace stator::responses
