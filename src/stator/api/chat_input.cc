@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "stator/api/detail/chat_reader.h"
-#include "stator/api/detail/field_table.h"
+#include "stator/api/field_table.h"
 
 namespace stator::api {
 namespace {

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "stator/api/detail/chat_reader.h"
-#include "stator/api/detail/field_table.h"
-#include "stator/api/detail/generate_reader.h"
-#include "stator/api/detail/parse_body.h"
+#include "stator/api/field_table.h"
+#include "stator/api/generate_reader.h"
+#include "stator/api/parse_body.h"
 
 namespace stator::api {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/api/detail/field_reader.h"
+#include "stator/api/field_reader.h"
 
 #include <charconv>
 #include <cmath>

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "stator/api/detail/field_table.h"
-#include "stator/api/detail/generate_reader.h"
+#include "stator/api/field_table.h"
+#include "stator/api/generate_reader.h"
 
 namespace stator::api {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/api/detail/parse_body.h"
+#include "stator/api/parse_body.h"
 
 #include "stator/api/detail/json_repair.h"
 #include "stator/core/byte_order_mark.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
-#include "stator/api/detail/generate_reader.h"
+#include "stator/api/generate_reader.h"
 #include "stator/structured/read_request.h"
 
 namespace stator::api {

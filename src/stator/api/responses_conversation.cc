@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "stator/api/detail/field_reader.h"
 #include "stator/api/detail/responses_reader.h"
+#include "stator/api/field_reader.h"
 #include "stator/api/responses_request.h"
 #include "stator/json/cursor.h"
 #include "stator/json/writer.h"

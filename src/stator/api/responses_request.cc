@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "stator/api/detail/field_table.h"
-#include "stator/api/detail/parse_body.h"
 #include "stator/api/detail/responses_reader.h"
+#include "stator/api/field_table.h"
+#include "stator/api/parse_body.h"
 #include "stator/json/cursor.h"
 #include "stator/json/value.h"
 #include "stator/json/writer.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "stator/api/detail/field_reader.h"
+#include "stator/api/field_reader.h"
 #include "stator/api/request.h"
 
 namespace stator::api {

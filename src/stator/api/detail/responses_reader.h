@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "stator/api/detail/field_reader.h"
-#include "stator/api/detail/generate_reader.h"
+#include "stator/api/field_reader.h"
+#include "stator/api/generate_reader.h"
 #include "stator/api/responses_request.h"
 
 namespace stator::api {

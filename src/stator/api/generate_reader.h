@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "stator/api/detail/field_reader.h"
+#include "stator/api/field_reader.h"
 #include "stator/api/request.h"
 #include "stator/api/request_parser.h"
 

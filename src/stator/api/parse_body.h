@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "stator/api/detail/field_reader.h"
+#include "stator/api/field_reader.h"
 #include "stator/api/request_parser.h"
 
 namespace stator::api {

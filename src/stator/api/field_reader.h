@@ -59,7 +59,8 @@ inline constexpr size_t kRankCount = 4;
 /// In all readers null counts as absent and gives no value.
 class FieldReader {
  public:
-  FieldReader(std::string_view text, uint32_t depth_max) : json_(text, depth_max) {}
+  FieldReader(std::string_view text, uint32_t depth_max)
+      : depth_max_(depth_max), json_(text, depth_max) {}
 
   std::optional<bool> boolean(const Path& path);
   std::optional<double> number(const Path& path, Range range);
@@ -84,6 +85,10 @@ class FieldReader {
   }
   std::optional<std::string_view> raw_array(const Path& path) {
     return raw(path, json::Kind::kArray);
+  }
+  /// The string as it is spelled, with its quotes.
+  std::optional<std::string_view> raw_string(const Path& path) {
+    return raw(path, json::Kind::kString);
   }
   /// A string that nobody reads: validated, not decoded.
   bool has_string(const Path& path) { return raw(path, json::Kind::kString).has_value(); }
@@ -130,6 +135,14 @@ class FieldReader {
     }
   }
 
+  /// Runs `read()` on `text`, a value that was passed over before, as if it stood here.
+  template <typename Read>
+  void nested(std::string_view text, Read&& read) {
+    const json::Cursor outer = std::exchange(json_, json::Cursor(text, depth_max_));
+    read();
+    json_ = outer;
+  }
+
   /// "<path> must be <expected>, not <what stands there>". Ends reading.
   void type_error(const Path& path, std::string_view expected);
   /// "<path> <text>": a rule of the protocol is broken. Rank::kUnsupported gives 501, others 400.
@@ -159,6 +172,7 @@ class FieldReader {
   std::optional<int64_t> signed_integer(const Path& path, int64_t low, int64_t high);
   std::optional<uint64_t> unsigned_integer(const Path& path, uint64_t low, uint64_t high);
 
+  uint32_t depth_max_;
   json::Cursor json_;
   std::string storage_;
   std::optional<ApiError> type_error_;
