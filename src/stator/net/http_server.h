@@ -163,6 +163,12 @@ class HttpHandler {
   virtual void on_request(HttpExchange& exchange) = 0;
   /// How large a body `head` may have, before the first byte of it is read. On the shard's loop.
   virtual BodyRule body_rule(const HttpRequest& /*head*/) const { return {}; }
+  /// The JSON body with which the server refuses a request that the handler never sees; of `head`
+  /// there is what was read of it, maybe nothing. On the shard's loop.
+  virtual std::string refusal_body(const HttpRequest& /*head*/, int status,
+                                   std::string_view message) const {
+    return error_body(status, message);
+  }
 };
 
 /// Accepts and serves HTTP/1.1 connections on one shard.

@@ -319,7 +319,9 @@ void HttpConnection::refuse(Refusal refusal) {
   state_ = State::kSending;
   keep_alive_ = false;
   linger_ = true;
-  const std::string body = error_body(refusal.status, refusal.message);
+  static const HttpRequest kUnread;
+  const HttpRequest& head = parser_ == nullptr ? kUnread : parser_->request();
+  const std::string body = context_.handler.refusal_body(head, refusal.status, refusal.message);
   const HttpHeader retry_after{"retry-after", kRetryAfterSeconds};
   append_response_head(
       {.status = refusal.status, .content_type = "application/json", .content_bytes = body.size()},
