@@ -79,6 +79,10 @@ int http_status(Code code, const ErrorStyle& style) {
 }
 
 void append_error_body(std::string& out, const ErrorBody& body, const ErrorStyle& style) {
+  if (style.append != nullptr) {
+    style.append(out, body, style);
+    return;
+  }
   const std::string_view type = body.type.empty() ? error_type(body.status, style) : body.type;
   json::Writer json(out);
   json.begin_object();

@@ -8,12 +8,17 @@
 
 namespace stator::api {
 
-/// How the operator wants errors spelled.
+struct ErrorBody;
+
+/// How the operator, and the protocol of the request, want errors spelled.
 struct ErrorStyle {
   /// Status of "all workers busy": DYN_HTTP_OVERLOAD_STATUS_CODE. Its type is always "Overloaded".
   int overload_status = 529;
   /// Also nest {"error":{…}} as OpenAI SDKs expect; off = only the flat Dynamo fields.
   bool nested = true;
+  /// Writes bodies in the shape of another protocol; null: OpenAI's.
+  using AppendBody = void (*)(std::string& out, const ErrorBody& body, const ErrorStyle& style);
+  AppendBody append = nullptr;
 };
 
 /// An error answer. Empty views are null or left out.

@@ -9,57 +9,14 @@
 
 #include "stator/api/chunk_encoder.h"
 #include "stator/api/response_body.h"
+#include "stator/frontend/logprob_views.h"
+#include "stator/frontend/protocol_answer.h"
 
 namespace stator::frontend {
 namespace {
 
-constexpr std::string_view kJson = "application/json";
-constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
-
-uint32_t count_code_points(std::string_view text) {
-  return static_cast<uint32_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
-}
-
-/// Log-probabilities in the encoder's view types. The storage must outlive the views.
-class LogprobViews {
- public:
-  LogprobViews(const tokenizer::Tokenizer& tokenizer, std::span<const api::TokenLogprobs> source,
-               uint32_t& text_offset) {
-    size_t alternatives = 0;
-    for (const api::TokenLogprobs& entry : source) {
-      alternatives += entry.top.size();
-    }
-    top_.reserve(alternatives);  // the spans below point into it
-    entries_.reserve(source.size());
-    for (const api::TokenLogprobs& entry : source) {
-      const size_t first = top_.size();
-      for (const api::TokenLogprob& choice : entry.top) {
-        top_.push_back({choice.token, choice.logprob, tokenizer.token_bytes(choice.token)});
-      }
-      const std::string_view bytes = tokenizer.token_bytes(entry.sampled.token);
-      entries_.push_back({{entry.sampled.token, entry.sampled.logprob, bytes},
-                          std::span(top_).subspan(first),
-                          text_offset});
-      text_offset += count_code_points(bytes);
-    }
-  }
-  std::span<const api::LogprobEntry> entries() const { return entries_; }
-
- private:
-  std::vector<api::TokenChoice> top_;
-  std::vector<api::LogprobEntry> entries_;
-};
-
-struct ExtraHeaders {
-  explicit ExtraHeaders(const AnswerSpec& spec) {
-    list.push_back({"x-request-id", spec.request_id_echo});
-    if (!spec.ignored_fields.empty()) {
-      list.push_back({"x-stator-ignored-fields", spec.ignored_fields});
-    }
-  }
-  std::vector<net::HttpHeader> list;
-};
+// From here on the official SDKs try again unless they are told not to.
+constexpr int kRetriedStatusMin = 500;
 
 class StreamAnswer final : public Answer {
  public:
@@ -116,7 +73,7 @@ class StreamAnswer final : public Answer {
 
   void fail(const api::ApiError& error) override {
     if (!started_) {
-      respond_error(exchange_, error, spec_.error_style, spec_.retry_after);
+      respond_error(exchange_, error, spec_.error_style, spec_.retry_after, answer_headers(spec_));
       return;
     }
     std::string& out = scratch();
@@ -189,10 +146,10 @@ class StreamAnswer final : public Answer {
 
   void send(std::string_view bytes) {
     if (!std::exchange(started_, true)) {
-      ExtraHeaders headers(spec_);
-      headers.list.push_back({"cache-control", "no-cache"});
-      headers.list.push_back({"x-accel-buffering", "no"});
-      exchange_.start_stream(200, kEventStream, headers.list);
+      std::vector<net::HttpHeader> headers = answer_headers(spec_);
+      headers.push_back({"cache-control", "no-cache"});
+      headers.push_back({"x-accel-buffering", "no"});
+      exchange_.start_stream(200, kEventStream, headers);
       exchange_.write(std::exchange(spec_.annotations, {}));
     }
     exchange_.write(bytes);
@@ -339,7 +296,7 @@ class UnaryAnswer final : public Answer {
   }
 
   BodyWriter take_writer(const api::Usage& usage, std::string nvext_json) override {
-    if (collected_->bytes() < kQuickBytesMax) {
+    if (collected_->bytes() < kQuickBodyBytesMax) {
       return {};
     }
     return [collected = collected_, usage, nvext = std::move(nvext_json)] {
@@ -348,20 +305,17 @@ class UnaryAnswer final : public Answer {
   }
 
   void send_body(std::string body) override {
-    const ExtraHeaders headers(collected_->spec());
-    exchange_.respond_with(200, kJson, std::move(body), headers.list);
+    exchange_.respond_with(200, kJson, std::move(body), answer_headers(collected_->spec()));
   }
 
   size_t collected_bytes() const override { return collected_->bytes(); }
 
   void fail(const api::ApiError& error) override {
-    respond_error(exchange_, error, collected_->spec().error_style, collected_->spec().retry_after);
+    const AnswerSpec& spec = collected_->spec();
+    respond_error(exchange_, error, spec.error_style, spec.retry_after, answer_headers(spec));
   }
 
  private:
-  // Written in about a millisecond: handing it over would cost more than it saves others.
-  static constexpr size_t kQuickBytesMax = size_t{256} << 10;
-
   const std::shared_ptr<CollectedAnswer> collected_;  // shared with its writer
   net::HttpExchange& exchange_;
 };
@@ -371,6 +325,9 @@ class UnaryAnswer final : public Answer {
 std::unique_ptr<Answer> Answer::make(AnswerSpec spec, net::HttpExchange& exchange,
                                      const tokenizer::Tokenizer& tokenizer,
                                      net::ByteBudget* budget) {
+  if (spec.protocol != nullptr) {
+    return make_protocol_answer(std::move(spec), exchange, tokenizer, budget);
+  }
   if (spec.stream) {
     return std::make_unique<StreamAnswer>(std::move(spec), exchange, tokenizer);
   }
@@ -378,17 +335,31 @@ std::unique_ptr<Answer> Answer::make(AnswerSpec spec, net::HttpExchange& exchang
       std::make_shared<CollectedAnswer>(std::move(spec), tokenizer, budget), exchange);
 }
 
+std::vector<net::HttpHeader> answer_headers(const AnswerSpec& spec) {
+  std::vector<net::HttpHeader> headers = {{"x-request-id", spec.request_id_echo}};
+  if (spec.protocol != nullptr && !spec.protocol->request_id_header.empty()) {
+    headers.push_back({spec.protocol->request_id_header, spec.request_id_echo});
+  }
+  if (!spec.ignored_fields.empty()) {
+    headers.push_back({"x-stator-ignored-fields", spec.ignored_fields});
+  }
+  return headers;
+}
+
 void respond_error(net::HttpExchange& exchange, const api::ApiError& error,
-                   const api::ErrorStyle& style, Duration retry_after) {
+                   const api::ErrorStyle& style, Duration retry_after,
+                   std::span<const net::HttpHeader> headers) {
   std::string body;
   const int status = api::append_error_body(body, error, style);
-  std::vector<net::HttpHeader> headers;
+  std::vector<net::HttpHeader> all(headers.begin(), headers.end());
   const std::string seconds = fmt::to_string(
       std::max<int64_t>(1, std::chrono::duration_cast<std::chrono::seconds>(retry_after).count()));
   if (describe(error.code()).retry != Retry::kNever) {
-    headers.push_back({"retry-after", seconds});
+    all.push_back({"retry-after", seconds});
+  } else if (status >= kRetriedStatusMin) {
+    all.push_back({"x-should-retry", "false"});
   }
-  exchange.respond(status, kJson, body, headers);
+  exchange.respond(status, kJson, body, all);
 }
 
 }  // namespace stator::frontend

@@ -18,13 +18,22 @@
 #include "stator/frontend/frontend_metrics.h"
 #include "stator/net/byte_budget.h"
 #include "stator/net/http_server.h"
+#include "stator/protocols/protocol.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::frontend {
 
+inline constexpr std::string_view kJson = "application/json";
+inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
+/// A body of fewer bytes is written in about a millisecond: to hand it to another thread would cost
+/// more than it saves others.
+inline constexpr size_t kQuickBodyBytesMax = size_t{256} << 10;
+
 /// Everything that shapes an answer and is fixed before the first token.
 struct AnswerSpec {
-  Endpoint endpoint = Endpoint::kChat;
+  Endpoint endpoint = Endpoint::kChat;            ///< where `protocol` is null
+  const protocols::Protocol* protocol = nullptr;  ///< what writes it; null: OpenAI's two
+  std::shared_ptr<const protocols::Echo> echo;    ///< for `protocol`
   bool stream = false;
   std::string id;               ///< "chatcmpl-…"
   std::string model;            ///< served name
@@ -38,7 +47,14 @@ struct AnswerSpec {
   std::string annotations;  ///< event frames before the first chunk of a stream
   api::ErrorStyle error_style;
   Duration retry_after{};
+
+  EndpointLabel label() const {
+    return protocol == nullptr ? EndpointLabel(endpoint) : EndpointLabel(protocol->endpoint);
+  }
 };
+
+/// The headers that every answer to a request has. Views into the spec.
+std::vector<net::HttpHeader> answer_headers(const AnswerSpec& spec);
 
 /// One piece of one choice.
 struct AnswerPiece {
@@ -49,6 +65,7 @@ struct AnswerPiece {
   api::ChoiceFinish finish = api::ChoiceFinish::kNone;
   std::span<const api::TokenLogprobs> logprobs;  ///< of the tokens behind it
   const api::Usage* usage = nullptr;             ///< running totals, if asked for
+  std::optional<std::string_view> stop_string;   ///< with `finish`: the client's, that ended it
 };
 
 /// Writes one answer to an exchange, as an event stream or as one body. Until `add` is first called
@@ -84,8 +101,10 @@ class Answer {
   virtual void keep_alive() {}
 };
 
-/// Ends an exchange with an error body; adds Retry-After where another try makes sense.
+/// Ends an exchange with an error body; adds Retry-After where another try makes sense, and
+/// x-should-retry: false where clients would try again for nothing.
 void respond_error(net::HttpExchange& exchange, const api::ApiError& error,
-                   const api::ErrorStyle& style, Duration retry_after);
+                   const api::ErrorStyle& style, Duration retry_after,
+                   std::span<const net::HttpHeader> headers = {});
 
 }  // namespace stator::frontend

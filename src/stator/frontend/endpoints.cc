@@ -14,11 +14,14 @@
 #include "stator/frontend/busy_threshold.h"
 #include "stator/json/writer.h"
 #include "stator/net/browser_guard.h"
+#include "stator/protocols/anthropic/anthropic.h"
+#include "stator/protocols/anthropic/models.h"
+#include "stator/protocols/routes.h"
 
 namespace stator::frontend {
 namespace {
 
-constexpr std::string_view kJson = "application/json";
+constexpr std::string_view kModels = "/v1/models";
 constexpr std::string_view kModelsPrefix = "/v1/models/";
 constexpr std::string_view kReceiptsPrefix = "/receipts/";
 constexpr std::string_view kNewestReceipt = "last";
@@ -26,13 +29,21 @@ constexpr std::string_view kNewestReceipt = "last";
 // along where none is wanted.
 constexpr size_t kSmallBodyBytesMax = size_t{16} << 10;
 
-api::ErrorStyle style_of(const EndpointContext& context) {
-  return {.overload_status = context.config.overload_status};
+/// Where two protocols have a path: whether the client is Anthropic's.
+bool asks_anthropic(const net::HttpRequest& request) {
+  return request.header(protocols::anthropic::kVersionHeader).has_value() &&
+         (request.path() == kModels || request.path().starts_with(kModelsPrefix));
+}
+
+api::ErrorStyle style_of(const net::HttpRequest& request, const EndpointContext& context) {
+  const api::ErrorStyle style{.overload_status = context.config.overload_status};
+  return protocols::style_for(asks_anthropic(request) ? &protocols::anthropic::kProtocol : nullptr,
+                              style);
 }
 
 void refuse(net::HttpExchange& exchange, const EndpointContext& context,
             const api::ApiError& error) {
-  respond_error(exchange, error, style_of(context), context.config.retry_after);
+  respond_error(exchange, error, style_of(exchange.request(), context), context.config.retry_after);
 }
 
 api::ModelEntry entry_of(const ServedModel& model) {
@@ -62,7 +73,11 @@ void answer_models(net::HttpExchange& exchange, const EndpointContext& context) 
     entries.push_back(entry_of(adapter));
   }
   std::string body;
-  append_model_list(body, entries);
+  if (asks_anthropic(exchange.request())) {
+    protocols::anthropic::append_model_list(body, entries);
+  } else {
+    append_model_list(body, entries);
+  }
   exchange.respond(200, kJson, body);
 }
 
@@ -92,7 +107,11 @@ void answer_model(net::HttpExchange& exchange, const EndpointContext& context) {
     return;
   }
   std::string body;
-  append_model(body, entry_of(named));
+  if (asks_anthropic(exchange.request())) {
+    protocols::anthropic::append_model(body, entry_of(named));
+  } else {
+    append_model(body, entry_of(named));
+  }
   exchange.respond(200, kJson, body);
 }
 
@@ -146,13 +165,16 @@ void answer_health(net::HttpExchange& exchange, const EndpointContext& context) 
     exchange.respond(503, kJson, body);
     return;
   }
-  static constexpr std::array<std::string_view, 4> kEndpoints = {
-      "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"};
+  std::vector<std::string_view> endpoints = {"/v1/chat/completions", "/v1/completions", "/tokenize",
+                                             "/detokenize"};
+  for (const protocols::Route& route : protocols::routes()) {
+    endpoints.push_back(route.path);
+  }
   std::vector<api::HealthyInstance> instances;
   for (const auto& instance : known) {
     instances.push_back({instance.model, instance.worker, instance.place, reason_of(instance)});
   }
-  append_healthy_body(body, kEndpoints, instances);
+  append_healthy_body(body, endpoints, instances);
   exchange.respond(200, kJson, body);
 }
 
@@ -228,6 +250,8 @@ void answer_receipt(net::HttpExchange& exchange, const EndpointContext& context)
   for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {
     id.remove_prefix(id.starts_with(prefix) ? prefix.size() : 0);
   }
+  const std::string of_protocol = protocols::request_id_of(id);
+  id = of_protocol.empty() ? id : std::string_view(of_protocol);
   if (id == kNewestReceipt && !context.client_is_local) {
     // Whose request it was nobody knows: strangers need an id, which only its client was given.
     refuse(exchange, context,
@@ -286,7 +310,7 @@ struct Route {
 constexpr std::string_view kBusyThreshold = "/busy_threshold";
 
 constexpr std::array<Route, 12> kRoutes = {{
-    {"GET", "/v1/models", false, answer_models},
+    {"GET", kModels, false, answer_models},
     {"GET", kModelsPrefix, true, answer_model},
     {"GET", "/health", false, answer_health},
     {"GET", "/live", false, answer_live},
@@ -306,6 +330,11 @@ bool path_matches(const Route& route, std::string_view path) {
                          : path == route.path;
 }
 
+/// Protocols take posts only.
+bool is_protocol_post(std::string_view method, std::string_view path) {
+  return method == "POST" && protocols::find_route(path) != nullptr;
+}
+
 /// For the Allow header, "GET, HEAD"; empty for a path nobody knows.
 std::string allowed_methods(std::string_view path) {
   std::string methods;
@@ -314,6 +343,9 @@ std::string allowed_methods(std::string_view path) {
       methods += methods.empty() ? "" : ", ";
       methods += route.method == "GET" ? "GET, HEAD" : route.method;
     }
+  }
+  if (protocols::find_route(path) != nullptr) {
+    methods = "POST";
   }
   return methods;
 }
@@ -325,7 +357,7 @@ bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context
   const std::string_view method = request.method() == "HEAD" ? "GET" : request.method();
   if (context.config.disable_admin_api && request.path() == kBusyThreshold) {
     std::string body;
-    append_route_not_found(body, request.method(), request.path(), style_of(context));
+    append_route_not_found(body, request.method(), request.path(), style_of(request, context));
     exchange.respond(404, kJson, body);
     return true;
   }
@@ -352,6 +384,9 @@ net::BodyRule body_rule(const net::HttpRequest& head, const FrontendConfig& conf
       case Route::Body::kSmall:
         return {.bytes_max = kSmallBodyBytesMax};
     }
+  }
+  if (is_protocol_post(method, head.path())) {
+    return {};
   }
   const bool known = !allowed_methods(head.path()).empty();
   return {.bytes_max = kSmallBodyBytesMax,

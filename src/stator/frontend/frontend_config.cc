@@ -119,6 +119,10 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
                   "how long running requests may finish after SIGTERM");
   schema.boolean("frontend.strict_fields", config.strict_fields,
                  "refuse unknown request fields instead of ignoring them");
+  schema.boolean("frontend.strip_preamble", config.strip_preamble,
+                 "drop the first line of a system prompt if it is Claude Code's billing header, "
+                 "which changes with each request and would spoil every prefix cache",
+                 {.flag = "strip-anthropic-preamble"});
   schema.choice("frontend.reasoning_field", config.reasoning_field,
                 {"reasoning_content", "reasoning"}, "name of the reasoning in answers",
                 {.env_peer = "DYN_REASONING_FIELD_NAME"});

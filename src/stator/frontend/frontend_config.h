@@ -35,7 +35,9 @@ struct FrontendConfig {
   Duration stream_idle_timeout =
       std::chrono::seconds(600);  ///< no token for this long: failed; 0 = off
   Duration drain_timeout = std::chrono::seconds(30);
-  bool strict_fields = false;      ///< unknown request fields are a 400 instead of being ignored
+  bool strict_fields = false;  ///< unknown request fields are a 400 instead of being ignored
+  /// The first line of a system prompt is dropped if coding agents change it with each request.
+  bool strip_preamble = true;
   bool disable_admin_api = false;  ///< no /busy_threshold
   /// Where clients may say how they are routed: "all", "headers", "body" or "none".
   std::string trust_hints = "all";

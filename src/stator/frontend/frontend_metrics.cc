@@ -22,28 +22,25 @@ constexpr std::array kInputBounds = {0.0,   100.,  210.,   430.,   870.,   1800.
 constexpr std::array kOutputBounds = {0.0,   100.,  210.,  430.,   880.,
                                       1800., 3700., 7600., 16000., 32000.};
 
-std::string_view name_of(Endpoint endpoint) {
-  return endpoint == Endpoint::kChat ? "chat_completions" : "completions";
-}
-
 std::string_view name_of(MigrationKind kind) {
   return kind == MigrationKind::kNewRequest ? "new_request" : "ongoing_request";
 }
 
-std::string series_key(std::string_view model, Endpoint endpoint, bool stream) {
+std::string series_key(std::string_view model, EndpointLabel endpoint, bool stream) {
   std::string key(model);
-  key += endpoint == Endpoint::kChat ? '\1' : '\2';
+  key += '\1';
+  key += endpoint.name;
   key += stream ? '\1' : '\2';
   return key;
 }
 
 RequestSeries make_series(Metrics& metrics, const std::string& prefix, std::string_view model,
-                          Endpoint endpoint, bool stream) {
+                          EndpointLabel endpoint, bool stream) {
   RequestSeries made;
   const MetricLabels by_model = {{"model", std::string(model)}};
   made.started = metrics.counter(prefix + "_requests_started_total", "requests accepted",
                                  {{"model", std::string(model)},
-                                  {"endpoint", std::string(name_of(endpoint))},
+                                  {"endpoint", std::string(endpoint.name)},
                                   {"request_type", stream ? "stream" : "unary"}});
   made.output_tokens =
       metrics.counter(prefix + "_output_tokens_total", "tokens generated", by_model);
@@ -78,6 +75,9 @@ RequestSeries make_series(Metrics& metrics, const std::string& prefix, std::stri
 
 }  // namespace
 
+EndpointLabel::EndpointLabel(Endpoint endpoint)
+    : name(endpoint == Endpoint::kChat ? "chat_completions" : "completions") {}
+
 FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
     : disconnected_clients(metrics.counter(prefix + "_disconnected_clients",
                                            "clients that left before their answer was complete")),
@@ -109,7 +109,7 @@ FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
       metrics_(metrics),
       prefix_(std::move(prefix)) {}
 
-const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint endpoint,
+const RequestSeries& FrontendMetrics::series(std::string_view model, EndpointLabel endpoint,
                                              bool stream) {
   const auto [entry, fresh] = series_.try_emplace(series_key(model, endpoint, stream));
   if (fresh) {
@@ -119,7 +119,7 @@ const RequestSeries& FrontendMetrics::series(std::string_view model, Endpoint en
   return *entry->second;
 }
 
-void FrontendMetrics::finished(std::string_view model, Endpoint endpoint, bool stream,
+void FrontendMetrics::finished(std::string_view model, EndpointLabel endpoint, bool stream,
                                std::string_view error_type) {
   std::string key = series_key(model, endpoint, stream);
   key += error_type;
@@ -127,7 +127,7 @@ void FrontendMetrics::finished(std::string_view model, Endpoint endpoint, bool s
   if (fresh) {
     entry->second = metrics_.counter(prefix_ + "_requests_total", "requests ended",
                                      {{"model", std::string(model)},
-                                      {"endpoint", std::string(name_of(endpoint))},
+                                      {"endpoint", std::string(endpoint.name)},
                                       {"request_type", stream ? "stream" : "unary"},
                                       {"status", error_type.empty() ? "success" : "error"},
                                       {"error_type", std::string(error_type)}});

@@ -18,6 +18,13 @@ namespace stator::frontend {
 /// Which endpoint a request came to, as a metric label.
 enum class Endpoint : uint8_t { kChat, kCompletions };
 
+/// The label itself; protocols of other modules bring their own (protocols/protocol.h).
+struct EndpointLabel {
+  std::string_view name;             ///< static text
+  EndpointLabel(Endpoint endpoint);  // NOLINT(google-explicit-constructor): is a spelling of it
+  explicit EndpointLabel(std::string_view label) : name(label) {}
+};
+
 /// How a migration ended, as a metric label.
 enum class MigrationOutcome : uint8_t { kSuccess, kFailure, kCancelled };
 /// What was moved: a request without, or with, tokens.
@@ -48,9 +55,9 @@ class FrontendMetrics {
   FrontendMetrics(Metrics& metrics, std::string prefix);
 
   /// Valid as long as this is: a request looks its series up once.
-  const RequestSeries& series(std::string_view model, Endpoint endpoint, bool stream);
+  const RequestSeries& series(std::string_view model, EndpointLabel endpoint, bool stream);
   /// Counts the end of a request. `error_type` empty = success.
-  void finished(std::string_view model, Endpoint endpoint, bool stream,
+  void finished(std::string_view model, EndpointLabel endpoint, bool stream,
                 std::string_view error_type);
   /// Counts what `parser` survived.
   void recovered(std::string_view parser, std::string_view kind, uint32_t count);

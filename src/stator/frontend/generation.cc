@@ -124,6 +124,11 @@ void Generation::send_echo(const Choice& choice, const engine::StepOutput& outpu
   send({.choice = choice.index, .text = plan_.echo[choice.prompt], .logprobs = logprobs});
 }
 
+/// Whether pieces carry the running totals.
+bool Generation::shows_usage() const {
+  return plan_.answer.options.continuous_usage_stats || plan_.answer.protocol != nullptr;
+}
+
 void Generation::send(const AnswerPiece& piece) {
   if (answer_->add(piece)) {
     last_sent_ = last_activity_;
@@ -171,7 +176,8 @@ void Generation::send_events(const parsers::EventList& events, AnswerPiece piece
     send({.choice = piece.choice,
           .finish = finish,
           .logprobs = piece.logprobs,
-          .usage = piece.usage});
+          .usage = piece.usage,
+          .stop_string = piece.stop_string});
   }
 }
 
@@ -245,7 +251,10 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
   AnswerPiece piece{.choice = choice.index,
                     .finish = result.finish,
                     .logprobs = logprobs,
-                    .usage = plan_.answer.options.continuous_usage_stats ? &usage_ : nullptr};
+                    .usage = shows_usage() ? &usage_ : nullptr};
+  if (decoded.stop_string) {
+    piece.stop_string = *stop_reason_;
+  }
   if (plan_.format == nullptr) {
     piece.text = out.text;
     send(piece);

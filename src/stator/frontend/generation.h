@@ -179,6 +179,7 @@ class Generation {
  private:
   bool scores_prompt(const Choice& choice) const;
   void send_echo(const Choice& choice, const engine::StepOutput& output);
+  bool shows_usage() const;
   void send(const AnswerPiece& piece);
   void send_events(const parsers::EventList& events, AnswerPiece piece);
   void start_output(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,

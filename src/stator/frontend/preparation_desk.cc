@@ -13,8 +13,8 @@ namespace stator::frontend {
 namespace {
 
 net::ComputePool::Priority priority_of(TextRequest kind) {
-  const bool generates = kind == TextRequest::kChat || kind == TextRequest::kCompletion;
-  return generates ? net::ComputePool::Priority::kRequest : net::ComputePool::Priority::kBackground;
+  return generates(kind) ? net::ComputePool::Priority::kRequest
+                         : net::ComputePool::Priority::kBackground;
 }
 
 /// Whose turn it is when several wait: the tenant's, else that of whoever connects from there.
@@ -45,7 +45,7 @@ void PreparationDesk::submit(net::HttpExchange& exchange, std::shared_ptr<Prepar
     return;
   }
   const uint64_t id = ++last_id_;
-  Status taken = pool_.submit({.priority = priority_of(job->kind),
+  Status taken = pool_.submit({.priority = priority_of(job->route.kind),
                                .bytes = job->body.size(),
                                .client = client_of(exchange, *job, environment_.config),
                                .run = [this, id, job] {
@@ -109,7 +109,8 @@ void PreparationDesk::fail_all(const Error& error) {
     waiting->exchange->set_observer(nullptr);
     // The job itself may still be with a thread (J1): its place is taken by an answer of ours.
     PrepareJob failed;
-    failed.kind = waiting->job->kind;
+    failed.route = waiting->job->route;
+    failed.request_id = waiting->job->request_id;
     failed.outcome = api::ApiError(error.clone());
     listener_.on_prepared(*waiting->exchange, failed);
   }

@@ -15,6 +15,7 @@
 #include "stator/frontend/output_format.h"
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/json/writer.h"
+#include "stator/protocols/routes.h"
 
 namespace stator::frontend {
 namespace {
@@ -135,6 +136,20 @@ ApiResult<std::vector<WorkerId>> parse_worker_list(std::string_view text) {
   return workers;
 }
 
+/// The conversation that a request belongs to: by our header (or OpenCode's, x-session-id), else by
+/// those of Claude Code and Codex, else by the body.
+std::string session_of(const PrepareContext& context) {
+  if (const auto named = find_header(context.http, "session-id")) {
+    return std::string(*named);
+  }
+  for (const std::string_view name : {"x-claude-code-session-id", "thread-id"}) {
+    if (const auto named = context.http.header(name); named && !named->empty()) {
+      return std::string(*named);
+    }
+  }
+  return context.session;
+}
+
 router::CostOverride override_of(const api::RouterOverrides& given) {
   return {.overlap_credit = given.overlap_score_credit,
           .prefill_load_scale = given.prefill_load_scale,
@@ -168,7 +183,7 @@ ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContex
   STATOR_TRY(const auto strict, hints.number<uint32_t>("request-strict-priority"));
   wish.strict_priority = strict.value_or(nvext.agent_hints.strict_priority.value_or(0));
   wish.tenant = hints.tenant();
-  wish.session = find_header(context.http, "session-id").value_or("");
+  wish.session = session_of(context);
   return wish;
 }
 
@@ -304,6 +319,13 @@ ApiStatus apply_lengths(GenerationPlan& plan, const api::GenerateOptions& option
   return {};
 }
 
+std::string make_answer_id(const AnswerSpec& answer) {
+  if (answer.protocol != nullptr) {
+    return protocols::answer_id(*answer.protocol, answer.request_id);
+  }
+  return (answer.endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-") + answer.request_id;
+}
+
 ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
                         const PrepareContext& context) {
   STATOR_CHECK(api::check_token_ids(options, plan.model->vocab_size));
@@ -329,7 +351,9 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.request_id_echo = given_id && given_id->size() <= kRequestIdBytesMax
                                ? std::string(*given_id)
                                : context.request_id;
-  answer.id = (answer.endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-") + context.request_id;
+  answer.protocol = context.protocol;
+  answer.echo = context.echo;
+  answer.id = make_answer_id(answer);
   answer.created_s = unix_seconds(context.wall_now);
   answer.ignored_fields = fmt::format("{}", fmt::join(options.ignored_fields, ","));
   answer.options.include_usage = options.include_usage;
@@ -338,7 +362,8 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.options.tokens_as_token_ids = options.return_tokens_as_token_ids;
   answer.logprobs = plan.sampling.logprobs.has_value();
   answer.choices = static_cast<uint32_t>(plan.prompts.size()) * options.n;
-  answer.error_style.overload_status = context.config.overload_status;
+  answer.error_style =
+      protocols::style_for(context.protocol, {.overload_status = context.config.overload_status});
   answer.retry_after = context.config.retry_after;
   annotate(plan, options.nvext);
   return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/net/http_request.h"
+#include "stator/protocols/protocol.h"
 
 namespace stator::frontend {
 
@@ -23,8 +25,11 @@ struct PrepareContext {
   const FrontendConfig& config;
   const PromptEncoder& encoder;
   const net::HttpRequest& http;
-  const CancelToken* cancel = nullptr;  ///< null: the work is always wanted
-  std::string request_id;               ///< UUID text
+  const CancelToken* cancel = nullptr;            ///< null: the work is always wanted
+  std::string request_id;                         ///< UUID text
+  const protocols::Protocol* protocol = nullptr;  ///< of the request; null: OpenAI's
+  std::shared_ptr<const protocols::Echo> echo;    ///< for its answer
+  std::string session;                            ///< that its body names; empty: none
   WallTime wall_now;
 };
 

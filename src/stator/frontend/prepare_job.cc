@@ -13,26 +13,48 @@ namespace {
 
 using api::ApiResult;
 
-template <typename Parse, typename Prepare>
-ApiResult<GenerationPlan> make_plan(PrepareJob& job, const PrepareEnvironment& environment,
-                                    Parse parse, Prepare prepare) {
-  STATOR_TRY(
-      auto request,
-      parse(job.body, api::ParseLimits{.strict_fields = environment.config.strict_fields,
-                                       .nvext_enabled = environment.config.trusts_body_hints(),
-                                       .guided_decoding = true}));
+PrepareContext context_of(const PrepareJob& job, const PrepareEnvironment& environment) {
+  return {.config = environment.config,
+          .encoder = environment.encoder,
+          .http = job.http,
+          .cancel = &job.cancel,
+          .request_id = job.request_id,
+          .wall_now = job.wall_now};
+}
+
+template <typename Request, typename Prepare>
+ApiResult<GenerationPlan> plan_request(Request request, const PrepareJob& job,
+                                       const PrepareEnvironment& environment, Prepare prepare) {
   if (request.options.repair != api::JsonRepair::kNone) {
     log::warn("frontend", "request body was not valid JSON text and was mended");
   }
   STATOR_TRY(auto named, find_served_model(environment.catalog, request.options.model));
   STATOR_CHECK(CancelToken::check(&job.cancel));
-  return prepare(std::move(request), std::move(named),
-                 PrepareContext{.config = environment.config,
-                                .encoder = environment.encoder,
-                                .http = job.http,
-                                .cancel = &job.cancel,
-                                .request_id = job.request_id,
-                                .wall_now = job.wall_now});
+  return prepare(std::move(request), std::move(named));
+}
+
+template <typename Parse, typename Prepare>
+ApiResult<GenerationPlan> make_plan(PrepareJob& job, const PrepareEnvironment& environment,
+                                    Parse parse, Prepare prepare) {
+  STATOR_TRY(auto request, parse(job.body, parse_limits(environment.config)));
+  const PrepareContext context = context_of(job, environment);
+  return plan_request(std::move(request), job, environment, [&](auto read, NamedModel named) {
+    return prepare(std::move(read), std::move(named), context);
+  });
+}
+
+ApiResult<GenerationPlan> make_protocol_plan(PrepareJob& job,
+                                             const PrepareEnvironment& environment) {
+  const protocols::Protocol& protocol = *job.route.protocol;
+  STATOR_TRY(auto reading, protocol.read(job.body, read_options(environment.config)));
+  PrepareContext context = context_of(job, environment);
+  context.protocol = &protocol;
+  context.echo = std::move(reading.echo);
+  context.session = std::move(reading.session);
+  return plan_request(std::move(reading.request), job, environment,
+                      [&](api::ChatRequest request, NamedModel named) {
+                        return prepare_chat(std::move(request), std::move(named), context);
+                      });
 }
 
 template <typename T>
@@ -45,12 +67,18 @@ void settle(PrepareJob& job, ApiResult<T> result) {
 }
 
 void run(PrepareJob& job, const PrepareEnvironment& environment) {
-  switch (job.kind) {
+  switch (job.route.kind) {
     case TextRequest::kChat:
       settle(job, make_plan(job, environment, api::parse_chat_request, prepare_chat));
       return;
     case TextRequest::kCompletion:
       settle(job, make_plan(job, environment, api::parse_completion_request, prepare_completion));
+      return;
+    case TextRequest::kProtocol:
+      settle(job, make_protocol_plan(job, environment));
+      return;
+    case TextRequest::kCount:
+      settle(job, count_tokens(job, environment));
       return;
     case TextRequest::kTokenize:
       settle(job, tokenize(job, environment));
@@ -72,6 +100,16 @@ ApiResult<NamedModel> find_served_model(const ModelCatalog& catalog, const std::
         "model");
   }
   return named;
+}
+
+api::ParseLimits parse_limits(const FrontendConfig& config) {
+  return {.strict_fields = config.strict_fields,
+          .nvext_enabled = config.trusts_body_hints(),
+          .guided_decoding = true};
+}
+
+protocols::ReadOptions read_options(const FrontendConfig& config) {
+  return {.limits = parse_limits(config), .strip_preamble = config.strip_preamble};
 }
 
 void run_job(PrepareJob& job, const PrepareEnvironment& environment) {

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "stator/api/api_error.h"
+#include "stator/api/request_parser.h"
 #include "stator/core/cancel_token.h"
 #include "stator/core/clock.h"
 #include "stator/frontend/frontend_config.h"
@@ -17,12 +18,32 @@
 #include "stator/frontend/stream_gate.h"
 #include "stator/net/byte_budget.h"
 #include "stator/net/http_request.h"
+#include "stator/protocols/protocol.h"
 #include "stator/runtime/stream_journal.h"
 
 namespace stator::frontend {
 
 /// Requests whose text has to be worked on before anything else can happen.
-enum class TextRequest : uint8_t { kChat, kCompletion, kTokenize, kDetokenize };
+enum class TextRequest : uint8_t {
+  kChat,
+  kCompletion,
+  kTokenize,
+  kDetokenize,
+  kProtocol,  ///< to generate from, in another protocol's words
+  kCount,     ///< the same, but only its tokens are wanted
+};
+
+/// Whether it is one to generate from.
+constexpr bool generates(TextRequest kind) {
+  return kind == TextRequest::kChat || kind == TextRequest::kCompletion ||
+         kind == TextRequest::kProtocol;
+}
+
+/// What a client wants, in which protocol.
+struct TextRoute {
+  TextRequest kind = TextRequest::kChat;
+  const protocols::Protocol* protocol = nullptr;  ///< of kProtocol and kCount
+};
 
 /// A stream that began at another frontend.
 struct ResumedStream {
@@ -43,7 +64,7 @@ struct PrepareEnvironment {
 /// J1  Between submission and `done` only the thread that runs the job touches it, `cancel` apart;
 ///     after `done` only the loop does.
 struct PrepareJob {
-  TextRequest kind = TextRequest::kChat;
+  TextRoute route;
   net::HttpRequest http;  ///< without its body
   std::string body;
   net::ByteLease body_lease;  ///< its place in the server's budget
@@ -62,6 +83,10 @@ struct PrepareJob {
 
 /// The model of that name, or the error clients are told.
 api::ApiResult<NamedModel> find_served_model(const ModelCatalog& catalog, const std::string& name);
+
+/// How bodies are read.
+api::ParseLimits parse_limits(const FrontendConfig& config);
+protocols::ReadOptions read_options(const FrontendConfig& config);
 
 /// Fills `outcome`, sets `done`. Pure but for the catalog and the prefix cache. Any thread.
 void run_job(PrepareJob& job, const PrepareEnvironment& environment);

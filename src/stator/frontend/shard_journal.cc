@@ -47,7 +47,7 @@ Error unknown_stream() {
 /// False: it is no return.
 bool ShardService::begin_resuming(net::HttpExchange& exchange,
                                   const std::shared_ptr<PrepareJob>& job) {
-  if (job->kind != TextRequest::kChat && job->kind != TextRequest::kCompletion) {
+  if (!generates(job->route.kind)) {
     return false;
   }
   job->request_hash = hash_of(*job);
@@ -58,7 +58,7 @@ bool ShardService::begin_resuming(net::HttpExchange& exchange,
   const auto last = parse_event_id(*given);
   if (!last) {
     metrics_.resume_failures.add();
-    refuse(exchange, job->kind,
+    refuse(exchange, *job,
            Error(Code::kInvalidArgument, "Last-Event-ID must be the id of an event of a stream"));
     return true;
   }
@@ -90,7 +90,7 @@ void ShardService::on_fetched(Resuming* waiting, Result<std::vector<std::string>
   if (!journal || journal->header.request_hash != job.request_hash) {
     metrics_.resume_failures.add();
     const bool away = !journal && journal.error().code() == Code::kUnavailable;
-    refuse(owned->exchange, job.kind, away ? std::move(journal.error()) : unknown_stream());
+    refuse(owned->exchange, job, away ? std::move(journal.error()) : unknown_stream());
     return;
   }
   job.request_id = journal->header.request_id;
@@ -112,7 +112,7 @@ void ShardService::fail_resuming(const Error& error) {
     const std::unique_ptr<Resuming> owned = std::move(resuming_.begin()->second);
     resuming_.erase(resuming_.begin());
     owned->exchange.set_observer(nullptr);
-    refuse(owned->exchange, owned->job->kind, error.clone());
+    refuse(owned->exchange, *owned->job, error.clone());
   }
 }
 

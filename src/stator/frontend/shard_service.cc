@@ -11,6 +11,7 @@
 #include "stator/core/log.h"
 #include "stator/frontend/endpoints.h"
 #include "stator/net/client_origin.h"
+#include "stator/protocols/routes.h"
 
 namespace stator::frontend {
 namespace {
@@ -33,15 +34,45 @@ constexpr std::array kTextRoutes = {
 constexpr std::string_view kUnknownModel = "unknown";
 
 /// Which endpoint metrics know; none for those that do not generate.
-std::optional<Endpoint> endpoint_of(TextRequest kind) {
-  switch (kind) {
+std::optional<EndpointLabel> endpoint_of(const TextRoute& route) {
+  switch (route.kind) {
     case TextRequest::kChat:
       return Endpoint::kChat;
     case TextRequest::kCompletion:
       return Endpoint::kCompletions;
-    default:
-      return std::nullopt;
+    case TextRequest::kProtocol:
+      return EndpointLabel(route.protocol->endpoint);
+    case TextRequest::kTokenize:
+    case TextRequest::kDetokenize:
+    case TextRequest::kCount:
+      break;
   }
+  return std::nullopt;
+}
+
+/// Nothing for a path whose POST is not about text.
+std::optional<TextRoute> find_text_route(std::string_view path) {
+  for (const auto& [known, kind] : kTextRoutes) {
+    if (path == known) {
+      return TextRoute{.kind = kind};
+    }
+  }
+  if (const protocols::Route* route = protocols::find_route(path)) {
+    const bool counts = route->operation == protocols::Operation::kCount;
+    return TextRoute{.kind = counts ? TextRequest::kCount : TextRequest::kProtocol,
+                     .protocol = route->protocol};
+  }
+  return std::nullopt;
+}
+
+/// By which a client names its request to the operator.
+std::vector<net::HttpHeader> request_id_headers(const TextRoute& route,
+                                                std::string_view request_id) {
+  std::vector<net::HttpHeader> headers = {{"x-request-id", request_id}};
+  if (route.protocol != nullptr && !route.protocol->request_id_header.empty()) {
+    headers.push_back({route.protocol->request_id_header, request_id});
+  }
+  return headers;
 }
 
 double seconds(Duration duration) {
@@ -113,11 +144,9 @@ void ShardService::stop() {
 void ShardService::on_request(net::HttpExchange& exchange) {
   const net::HttpRequest& request = exchange.request();
   if (request.method() == "POST") {
-    for (const auto& [path, kind] : kTextRoutes) {
-      if (request.path() == path) {
-        handle_text(exchange, kind);
-        return;
-      }
+    if (const auto route = find_text_route(request.path())) {
+      handle_text(exchange, *route);
+      return;
     }
   }
   const EndpointContext context{.config = environment_.config,
@@ -129,12 +158,27 @@ void ShardService::on_request(net::HttpExchange& exchange) {
                                 .client_is_local = request.path().starts_with("/receipts/") &&
                                                    net::client_is_local(exchange)};
   if (!answer_endpoint(exchange, context)) {
-    answer_unknown_route(exchange, {.overload_status = environment_.config.overload_status});
+    answer_unknown_route(exchange, error_style(protocols::find_protocol(request.path())));
   }
 }
 
 net::BodyRule ShardService::body_rule(const net::HttpRequest& head) const {
   return frontend::body_rule(head, environment_.config);
+}
+
+std::string ShardService::refusal_body(const net::HttpRequest& head, int status,
+                                       std::string_view message) const {
+  const protocols::Protocol* protocol = protocols::find_protocol(head.path());
+  if (protocol == nullptr) {
+    return net::error_body(status, message);
+  }
+  std::string body;
+  api::append_error_body(body, {.status = status, .message = message}, error_style(protocol));
+  return body;
+}
+
+api::ErrorStyle ShardService::error_style(const protocols::Protocol* protocol) const {
+  return protocols::style_for(protocol, {.overload_status = environment_.config.overload_status});
 }
 
 std::string ShardService::make_request_id(const net::HttpRequest& request) {
@@ -168,18 +212,19 @@ Status ShardService::admit(const net::HttpRequest& request) const {
   return {};
 }
 
-void ShardService::handle_text(net::HttpExchange& exchange, TextRequest kind) {
+void ShardService::handle_text(net::HttpExchange& exchange, TextRoute route) {
   net::HttpRequest& request = exchange.request();
+  std::string request_id = make_request_id(request);
   if (Status admitted = admit(request); !admitted) {
-    refuse(exchange, kind, std::move(admitted.error()));
+    refuse(exchange, route, request_id, std::move(admitted.error()));
     return;
   }
   auto job = std::make_shared<PrepareJob>();
-  job->kind = kind;
+  job->route = route;
   job->body = request.take_body();
   job->body_lease = exchange.take_body_lease();
   job->http = request;
-  job->request_id = make_request_id(request);
+  job->request_id = std::move(request_id);
   job->wall_now = shard_.clock().wall_now();
   job->received = shard_.clock().now();
   if (copies_ != nullptr && begin_resuming(exchange, job)) {
@@ -192,26 +237,26 @@ void ShardService::on_prepared(net::HttpExchange& exchange, PrepareJob& job) {
   if (auto* plan = std::get_if<GenerationPlan>(&job.outcome)) {
     run(exchange, std::move(*plan), job);
   } else if (const auto* body = std::get_if<std::string>(&job.outcome)) {
-    exchange.respond(200, "application/json", *body);
+    exchange.respond(200, kJson, *body, request_id_headers(job.route, job.request_id));
   } else {
-    refuse(exchange, job.kind, std::get<api::ApiError>(job.outcome));
+    refuse(exchange, job, std::get<api::ApiError>(job.outcome));
   }
 }
 
 void ShardService::on_client_left(const PrepareJob& job) {
   metrics_.disconnected_clients.add();
-  if (const auto endpoint = endpoint_of(job.kind)) {
+  if (const auto endpoint = endpoint_of(job.route)) {
     metrics_.finished(kUnknownModel, *endpoint, false, "cancelled");
   }
 }
 
-void ShardService::refuse(net::HttpExchange& exchange, TextRequest kind,
-                          const api::ApiError& error) {
-  if (const auto endpoint = endpoint_of(kind)) {
+void ShardService::refuse(net::HttpExchange& exchange, const TextRoute& route,
+                          std::string_view request_id, const api::ApiError& error) {
+  if (const auto endpoint = endpoint_of(route)) {
     metrics_.finished(kUnknownModel, *endpoint, false, FrontendMetrics::error_type(error.code()));
   }
-  respond_error(exchange, error, {.overload_status = environment_.config.overload_status},
-                environment_.config.retry_after);
+  respond_error(exchange, error, error_style(route.protocol), environment_.config.retry_after,
+                request_id_headers(route, request_id));
 }
 
 void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job) {
@@ -221,9 +266,9 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
                     .tokens_max = config.migration_max_seq_len};
   if (Status allowed = check_quarantine(plan); !allowed) {
     const std::string_view type = FrontendMetrics::error_type(allowed.error().code());
-    metrics_.finished(plan.answer.model, plan.answer.endpoint, plan.answer.stream, type);
-    respond_error(exchange, std::move(allowed.error()), {.overload_status = config.overload_status},
-                  config.retry_after);
+    metrics_.finished(plan.answer.model, plan.answer.label(), plan.answer.stream, type);
+    respond_error(exchange, std::move(allowed.error()), plan.answer.error_style, config.retry_after,
+                  answer_headers(plan.answer));
     return;
   }
   std::optional<Active::Copy> copy;
@@ -253,7 +298,7 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
 
 const RequestSeries& ShardService::series_of(const Generation& generation) {
   const AnswerSpec& answer = generation.plan().answer;
-  return metrics_.series(answer.model, answer.endpoint, answer.stream);
+  return metrics_.series(answer.model, answer.label(), answer.stream);
 }
 
 void ShardService::watch_deadline(Active& active) {
@@ -622,7 +667,7 @@ void ShardService::release(Active& active, std::string_view error_type) {
   series.cached_tokens.observe(generation.cached_tokens());
   series.reasoning_tokens.add(generation.reasoning_tokens());
   observe_parser(generation, series);
-  metrics_.finished(answer.model, answer.endpoint, answer.stream, error_type);
+  metrics_.finished(answer.model, answer.label(), answer.stream, error_type);
   if (active.copy) {
     copied_.erase(active.copy->serial);
   }

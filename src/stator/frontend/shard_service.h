@@ -88,6 +88,8 @@ class ShardService final : public net::HttpHandler,
 
   void on_request(net::HttpExchange& exchange) override;
   net::BodyRule body_rule(const net::HttpRequest& head) const override;
+  std::string refusal_body(const net::HttpRequest& head, int status,
+                           std::string_view message) const override;
 
   void on_prepared(net::HttpExchange& exchange, PrepareJob& job) override;
   void on_client_left(const PrepareJob& job) override;
@@ -183,10 +185,15 @@ class ShardService final : public net::HttpHandler,
     const EventId last;                     // that the client has
   };
 
+  api::ErrorStyle error_style(const protocols::Protocol* protocol) const;
   /// Whether a request that costs something may start now.
   Status admit(const net::HttpRequest& request) const;
-  void handle_text(net::HttpExchange& exchange, TextRequest kind);
-  void refuse(net::HttpExchange& exchange, TextRequest kind, const api::ApiError& error);
+  void handle_text(net::HttpExchange& exchange, TextRoute route);
+  void refuse(net::HttpExchange& exchange, const TextRoute& route, std::string_view request_id,
+              const api::ApiError& error);
+  void refuse(net::HttpExchange& exchange, const PrepareJob& job, const api::ApiError& error) {
+    refuse(exchange, job.route, job.request_id, error);
+  }
   void run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job);
   const RequestSeries& series_of(const Generation& generation);
   void watch_deadline(Active& active);

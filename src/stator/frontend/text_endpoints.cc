@@ -112,6 +112,30 @@ ApiResult<std::string> tokenize(PrepareJob& job, const PrepareEnvironment& envir
   return body;
 }
 
+ApiResult<std::string> count_tokens(PrepareJob& job, const PrepareEnvironment& environment) {
+  const protocols::Protocol& protocol = *job.route.protocol;
+  protocols::ReadOptions options = read_options(environment.config);
+  options.only_counts = true;
+  STATOR_TRY(protocols::Reading reading, protocol.read(job.body, options));
+  api::ChatRequest& request = reading.request;
+  STATOR_TRY(const NamedModel named, find_served_model(environment.catalog, request.options.model));
+  if (request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
+    request.chat.tools_json.clear();  // as when it is run
+  }
+  STATOR_TRY(std::string text, environment.encoder.render_chat(request.chat, *named.model,
+                                                               job.wall_now, &job.cancel));
+  const size_t limit = tokens_max(environment, *named.model);
+  STATOR_TRY(const tokenizer::PromptIds prompt,
+             environment.encoder.encode_text(std::move(text), *named.model,
+                                             {.stop = {.cancel = &job.cancel, .ids_max = limit}}));
+  if (prompt.ids.size() > limit) {
+    return too_many_tokens(limit, "messages");
+  }
+  std::string body;
+  protocol.append_count(body, prompt.ids.size());
+  return body;
+}
+
 ApiResult<std::string> detokenize(PrepareJob& job, const PrepareEnvironment& environment) {
   STATOR_TRY(const api::DetokenizeRequest request, api::parse_detokenize_request(job.body, {}));
   STATOR_TRY(const NamedModel named, find_served_model(environment.catalog, request.model));

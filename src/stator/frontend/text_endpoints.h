@@ -8,9 +8,11 @@
 
 namespace stator::frontend {
 
-// The bodies of answers to POST /tokenize and /detokenize. Any thread.
+// The bodies of answers to POST /tokenize, /detokenize, and to those of other protocols that only
+// want to know how many tokens a prompt has. Any thread.
 
 api::ApiResult<std::string> tokenize(PrepareJob& job, const PrepareEnvironment& environment);
+api::ApiResult<std::string> count_tokens(PrepareJob& job, const PrepareEnvironment& environment);
 api::ApiResult<std::string> detokenize(PrepareJob& job, const PrepareEnvironment& environment);
 
 }  // namespace stator::frontend

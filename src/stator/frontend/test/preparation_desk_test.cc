@@ -66,7 +66,7 @@ class PreparationDeskTest : public ::testing::Test, public PreparationListener {
   void submit(FakeExchange& exchange, size_t body_bytes) {
     on_loop([&] {
       auto job = std::make_shared<PrepareJob>();
-      job->kind = TextRequest::kChat;
+      job->route.kind = TextRequest::kChat;
       job->body = R"({"model":"absent","messages":[{"role":"user","content":"x"}]})";
       job->body.resize(std::max(job->body.size(), body_bytes), ' ');
       desk_->submit(exchange, std::move(job));

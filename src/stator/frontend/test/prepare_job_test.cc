@@ -22,7 +22,7 @@ class PrepareJobTest : public ::testing::Test {
     ASSERT_TRUE(catalog_.preload(card).has_value());
   }
   void run(PrepareJob& job, TextRequest kind, std::string body) {
-    job.kind = kind;
+    job.route.kind = kind;
     job.body = std::move(body);
     run_job(job, {.config = config_, .catalog = catalog_, .encoder = encoder_});
     EXPECT_TRUE(job.done.load());
