@@ -2,18 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cstdlib>
 #include <string>
 
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
+#include "stator/json/value.h"
 #include "stator/net/http_client.h"
 
 namespace stator::cli {
 namespace {
-
-namespace json = boost::json;
 
 constexpr std::string_view kDefaultUrl = "http://127.0.0.1:8000";
 
@@ -32,12 +30,9 @@ std::string server_url(const Invocation& invocation) {
 
 /// The server's own words from an error body.
 std::string error_text(const std::string& text) {
-  boost::system::error_code failed;
-  const json::value body = json::parse(text, failed);
-  if (!failed && body.is_object() && body.as_object().contains("message")) {
-    return std::string(body.as_object().at("message").as_string());
-  }
-  return text.substr(0, 300);
+  const auto body = json::parse(text);
+  const std::string_view message = body ? body->text_at({"message"}) : std::string_view();
+  return message.empty() ? text.substr(0, 300) : std::string(message);
 }
 
 Result<net::HttpClientResponse> get(const std::string& url) {
@@ -52,18 +47,17 @@ Result<net::HttpClientResponse> get(const std::string& url) {
 
 Result<std::string> only_model(const std::string& url) {
   STATOR_TRY(const auto response, get(url + "/v1/models"));
-  boost::system::error_code failed;
-  const json::value body = json::parse(response.body, failed);
-  if (failed || !body.is_object() || !body.as_object().contains("data")) {
+  const auto body = json::parse(response.body);
+  if (!body || !body->at("data").is_array()) {
     return Error(Code::kCorrupt, url + "/v1/models did not answer with a model list");
   }
-  const json::array& models = body.as_object().at("data").as_array();
+  const json::Value::Array& models = body->at("data").elements();
   if (models.size() != 1) {
     return Error(
         Code::kInvalidArgument,
         fmt::format("{} models are served at {}: choose one with --model", models.size(), url));
   }
-  return std::string(models.front().at("id").as_string());
+  return std::string(models.front().at("id").text());
 }
 
 /// Prints the text of a chat stream as it comes and collects it.
@@ -90,21 +84,18 @@ class ChatPrinter {
     if (!line.starts_with(kData) || line.ends_with("[DONE]")) {
       return;
     }
-    boost::system::error_code failed;
-    const json::value event = json::parse(line.substr(kData.size()), failed);
-    if (failed || !event.is_object()) {
+    const auto event = json::parse(line.substr(kData.size()));
+    if (!event) {
       return;
     }
-    if (const json::value* error = event.as_object().if_contains("error")) {
-      error_ = std::string(error->at("message").as_string());
+    if (const json::Value* error = event->find("error")) {
+      error_ = std::string(error->at("message").text());
       return;
     }
-    for (const json::value& choice : event.at("choices").as_array()) {
-      const json::value* content = choice.at("delta").as_object().if_contains("content");
-      if (content != nullptr && content->is_string()) {
-        print(content->as_string());
-        text_ += content->as_string();
-      }
+    for (const json::Value& choice : event->at("choices").elements()) {
+      const std::string_view content = choice.text_at({"delta", "content"});
+      print(content);
+      text_ += content;
     }
   }
 
@@ -117,8 +108,8 @@ class ChatPrinter {
 };
 
 Status ask(const Invocation& invocation, const std::string& url, const std::string& model,
-           json::array& messages) {
-  json::object request{{"model", model}, {"messages", messages}, {"stream", true}};
+           json::Value& messages) {
+  json::Value request{{"model", model}, {"messages", messages}, {"stream", true}};
   if (invocation.options.contains("--temperature")) {
     request["temperature"] = std::strtod(option(invocation, "--temperature", "").c_str(), nullptr);
   }
@@ -131,7 +122,7 @@ Status ask(const Invocation& invocation, const std::string& url, const std::stri
   call.method = "POST";
   call.url = url + "/v1/chat/completions";
   call.headers = {{"Content-Type", "application/json"}};
-  call.body = json::serialize(request);
+  call.body = json::to_text(request);
   const net::HttpClientOptions unhurried{.timeout = Duration::zero(),
                                          .stall_timeout = Duration::zero()};
   STATOR_TRY(const auto response,
@@ -158,7 +149,7 @@ Status run_chat(Invocation& invocation) {
   if (model.empty()) {
     STATOR_TRY(model, only_model(url));
   }
-  json::array messages;
+  json::Value messages = json::Value::array();
   if (invocation.options.contains("--system")) {
     messages.push_back({{"role", "system"}, {"content", option(invocation, "--system", "")}});
   }

@@ -3,7 +3,6 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -11,13 +10,13 @@
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
 #include "stator/io/read_file.h"
+#include "stator/json/value.h"
 #include "stator/parsers/final_message.h"
 #include "stator/parsers/output_parser.h"
 
 namespace stator::cli {
 namespace {
 
-namespace json = boost::json;
 using parsers::Event;
 using parsers::EventKind;
 using parsers::EventList;
@@ -122,7 +121,7 @@ Result<ParserOptions> read_options(const Invocation& invocation, const FamilyReg
   return options;
 }
 
-json::object to_json(const EventList& events, const Event& event) {
+json::Value to_json(const EventList& events, const Event& event) {
   switch (event.kind) {
     case EventKind::kText:
       return {{"event", "text"}, {"text", events.bytes(event)}};
@@ -143,23 +142,23 @@ json::object to_json(const EventList& events, const Event& event) {
   return {{"event", "recovered"}, {"kind", parsers::describe(event.recovery)}};
 }
 
-json::value text_or_null(const std::string& text) {
-  return text.empty() ? json::value(nullptr) : json::value(text);
+json::Value text_or_null(const std::string& text) {
+  return text.empty() ? json::Value(nullptr) : json::Value(text);
 }
 
-json::object to_json(const FinalMessage& message, std::string_view finish_reason) {
-  json::array calls;
+json::Value to_json(const FinalMessage& message, std::string_view finish_reason) {
+  json::Value calls = json::Value::array();
   for (const FinalMessage::Call& call : message.calls) {
-    calls.push_back(json::object{
-        {"id", call.id},
-        {"type", "function"},
-        {"function", json::object{{"name", call.name}, {"arguments", call.arguments}}}});
+    calls.push_back(
+        json::Value{{"id", call.id},
+                    {"type", "function"},
+                    {"function", json::Value{{"name", call.name}, {"arguments", call.arguments}}}});
   }
   return {{"event", "message"},
-          {"message", json::object{{"role", "assistant"},
-                                   {"content", text_or_null(message.content)},
-                                   {"reasoning_content", text_or_null(message.reasoning)},
-                                   {"tool_calls", std::move(calls)}}},
+          {"message", json::Value{{"role", "assistant"},
+                                  {"content", text_or_null(message.content)},
+                                  {"reasoning_content", text_or_null(message.reasoning)},
+                                  {"tool_calls", std::move(calls)}}},
           {"finish_reason", finish_reason}};
 }
 
@@ -190,7 +189,7 @@ void run_parser(const OutputParser& parser, std::string_view text, size_t pieces
   std::string lines;
   const auto take = [&] {
     for (const Event& event : events.all()) {
-      lines += json::serialize(to_json(events, event)) + "\n";
+      lines += json::to_text(to_json(events, event)) + "\n";
     }
     message.add(events);
     events.clear();
@@ -206,7 +205,7 @@ void run_parser(const OutputParser& parser, std::string_view text, size_t pieces
   take();
   const bool cut = end == StreamEnd::kLength || outcome.truncated_call;
   const std::string_view finish = cut ? "length" : (outcome.has_calls ? "tool_calls" : "stop");
-  print(lines + json::serialize(to_json(message, finish)) + "\n");
+  print(lines + json::to_text(to_json(message, finish)) + "\n");
 }
 
 }  // namespace

@@ -3,17 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
 #include <filesystem>
 #include <sstream>
 #include <string_view>
 
 #include "stator/io/read_file.h"
+#include "stator/json/value.h"
 
 namespace stator::cli {
 namespace {
-
-namespace json = boost::json;
 
 Result<std::string> read_file(const std::string& path) {
   STATOR_TRY(std::string text, io::read_file(path, kMaxSimReplyFileBytes), "sim.reply");
@@ -30,21 +28,15 @@ Result<engine::ScriptedReply> make_reply(std::string_view when, std::string_view
 
 Result<engine::ScriptedReply> read_line(std::string_view line,
                                         const tokenizer::Tokenizer& tokenizer) {
-  boost::system::error_code error;
-  const json::value root = json::parse(line, error);
-  if (error || !root.is_object()) {
+  const auto root = json::parse(line);
+  if (!root || !root->is_object()) {
     return Error(Code::kInvalidArgument, "not a JSON object {\"when\":…,\"reply\":…}");
   }
-  const auto text_of = [&](std::string_view key) -> const json::string* {
-    const json::value* value = root.as_object().if_contains(key);
-    return value == nullptr ? nullptr : value->if_string();
-  };
-  const json::string* reply = text_of("reply");
-  if (reply == nullptr) {
+  const auto reply = root->at("reply").as_string();
+  if (!reply) {
     return Error(Code::kInvalidArgument, "the member \"reply\" is missing or not a string");
   }
-  const json::string* when = text_of("when");
-  return make_reply(when == nullptr ? std::string_view() : *when, *reply, tokenizer);
+  return make_reply(root->text_at({"when"}), *reply, tokenizer);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <charconv>
 #include <optional>
 
@@ -13,6 +12,7 @@
 #include "stator/core/log.h"
 #include "stator/fake_engine/fake_server_service.h"
 #include "stator/frontend/model_assets.h"
+#include "stator/json/value.h"
 #include "stator/perf/timing_spec.h"
 
 namespace stator::cli {
@@ -209,15 +209,14 @@ Result<std::vector<fake_engine::Fault>> read_faults(const Options& options) {
   if (typed.empty()) {
     return faults;
   }
-  boost::system::error_code failed;
-  const auto value = boost::json::parse(typed, failed);
-  if (failed || !value.is_array()) {
+  const auto value = json::parse(typed);
+  if (!value || !value->is_array()) {
     STATOR_TRY(auto fault, fake_engine::parse_fault(typed), "--fault");
     faults.push_back(std::move(fault));
     return faults;
   }
-  for (const auto& element : value.get_array()) {
-    STATOR_TRY(auto fault, fake_engine::parse_fault(boost::json::serialize(element)), "--fault");
+  for (const auto& element : value->elements()) {
+    STATOR_TRY(auto fault, fake_engine::parse_fault(json::to_text(element)), "--fault");
     faults.push_back(std::move(fault));
   }
   return faults;

@@ -5,7 +5,6 @@
 #include <openssl/crypto.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <map>
 #include <optional>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/log.h"
 #include "stator/frontend/endpoints.h"
+#include "stator/json/value.h"
 #include "stator/json/writer.h"
 #include "stator/net/browser_guard.h"
 #include "stator/net/http_server.h"
@@ -44,26 +44,23 @@ Error wrong(std::string message) {
   return {Code::kInvalidArgument, std::move(message)};
 }
 
-std::string text_member(const boost::json::object& object, std::string_view key) {
-  const boost::json::value* value = object.if_contains(key);
-  return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
+std::string text_member(const json::Value& object, std::string_view key) {
+  return std::string(object.text_at({key}));
 }
 
-Result<boost::json::object> read_body(std::string_view body) {
-  boost::system::error_code failed;
-  boost::json::value value = boost::json::parse(body.empty() ? "{}" : body, failed);
-  if (failed || !value.is_object()) {
+Result<json::Value> read_body(std::string_view body) {
+  auto value = json::parse(body.empty() ? "{}" : body);
+  if (!value || !value->is_object()) {
     return wrong("the body must be a JSON object");
   }
-  return std::move(value.get_object());
+  return value;
 }
 
 /// What engines read themselves: a folder or a hub name.
-Result<std::string> path_of(const boost::json::object& body) {
+Result<std::string> path_of(const json::Value& body) {
   std::string path = text_member(body, "lora_path");
-  if (const boost::json::value* source = body.if_contains("source");
-      source != nullptr && path.empty()) {
-    path = source->is_object() ? text_member(source->get_object(), "uri") : "";
+  if (const json::Value* source = body.find("source"); source != nullptr && path.empty()) {
+    path = source->is_object() ? text_member(*source, "uri") : "";
   }
   for (const std::string_view scheme : {"file://", "hf://"}) {
     if (path.starts_with(scheme)) {
@@ -87,7 +84,7 @@ Status check_name(std::string_view name) {
 }
 
 Result<Control> read_load(std::string_view text) {
-  STATOR_TRY(const boost::json::object body, read_body(text));
+  STATOR_TRY(const json::Value body, read_body(text));
   engine::adapters::LoadAdapter load{.name = text_member(body, "lora_name"), .path = {}};
   STATOR_CHECK(check_name(load.name));
   STATOR_TRY(load.path, path_of(body));
@@ -95,13 +92,14 @@ Result<Control> read_load(std::string_view text) {
 }
 
 Result<Control> read_sleep(std::string_view text) {
-  STATOR_TRY(const boost::json::object body, read_body(text));
+  STATOR_TRY(const json::Value body, read_body(text));
   engine::adapters::Sleep sleep;
-  if (const boost::json::value* level = body.if_contains("level")) {
-    if (!level->is_int64() || level->get_int64() < 1 || level->get_int64() > 2) {
+  if (const json::Value* given = body.find("level")) {
+    const auto level = given->as_int64();
+    if (level != 1 && level != 2) {
       return wrong("level must be 1 (weights stay in host memory) or 2 (they are dropped)");
     }
-    sleep.level = static_cast<uint32_t>(level->get_int64());
+    sleep.level = static_cast<uint32_t>(*level);
   }
   return Control(sleep);
 }

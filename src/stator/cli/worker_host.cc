@@ -5,12 +5,9 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <sstream>
 
 #include "stator/cli/sim_replies.h"
 #include "stator/cli/terminal.h"
@@ -19,6 +16,8 @@
 #include "stator/engine/cpu/cpu_model_runner.h"
 #include "stator/engine/cpu/model.h"
 #include "stator/engine/sim/sim_runner.h"
+#include "stator/io/read_file.h"
+#include "stator/json/value.h"
 #include "stator/perf/timing_spec.h"
 
 namespace stator::cli {
@@ -40,22 +39,14 @@ std::string default_model_name(const std::string& model) {
 /// Rows of the model's embedding: config.json's vocab_size, which may be more than the tokenizer
 /// fills, or the tokenizer's. Ids beyond it must not reach an engine.
 uint32_t read_vocab_size(const std::string& model_dir, uint32_t tokenizer_size) {
-  std::ifstream file(std::filesystem::path(model_dir) / "config.json", std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  boost::system::error_code error;
-  const boost::json::value root = boost::json::parse(text.str(), error);
-  if (error || !root.is_object()) {
+  const auto text = io::read_file(std::filesystem::path(model_dir) / "config.json");
+  const auto config = text ? json::parse(*text) : Result<json::Value>(json::Value());
+  if (!config) {
     return tokenizer_size;
   }
-  const boost::json::object& config = root.get_object();
-  const auto* nested = config.if_contains("text_config");
-  const boost::json::object& fields =
-      nested != nullptr && nested->is_object() ? nested->get_object() : config;
-  const auto* size = fields.if_contains("vocab_size");
-  return size != nullptr && size->is_int64() && size->get_int64() > 0
-             ? static_cast<uint32_t>(size->get_int64())
-             : tokenizer_size;
+  const json::Value& nested = config->at("text_config");
+  const auto size = (nested.is_object() ? nested : *config).at("vocab_size").as_uint64();
+  return size.value_or(0) > 0 ? static_cast<uint32_t>(*size) : tokenizer_size;
 }
 
 }  // namespace

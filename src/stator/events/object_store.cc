@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json.hpp>
 #include <utility>
+
+#include "stator/json/value.h"
 
 namespace stator::events {
 namespace {
-
-namespace json = boost::json;
 
 constexpr size_t kChunkBytes = size_t{128} << 10;  // what NATS's own clients use
 constexpr std::string_view kDigestPrefix = "SHA-256=";
@@ -48,29 +47,21 @@ struct Description {
 };
 
 Result<Description> parse_description(std::string_view text) {
-  boost::system::error_code failed;
-  const json::value value = json::parse(json::string_view(text.data(), text.size()), failed);
-  const json::object* object = failed ? nullptr : value.if_object();
-  if (object == nullptr) {
+  const auto object = json::parse(text);
+  if (!object || !object->is_object()) {
     return Error(Code::kCorrupt, "an object's description is no JSON object");
   }
   const auto text_of = [&](std::string_view key) {
-    const json::value* found = object->if_contains(json::string_view(key.data(), key.size()));
-    return found != nullptr && found->is_string() ? std::string(found->get_string())
-                                                  : std::string();
+    return std::string(object->at(key).as_string().value_or(""));
   };
   const auto number_of = [&](std::string_view key) -> uint64_t {
-    const json::value* found = object->if_contains(json::string_view(key.data(), key.size()));
-    boost::system::error_code not_whole;
-    const auto number = found == nullptr ? 0 : found->to_number<uint64_t>(not_whole);
-    return not_whole ? 0 : number;
+    return object->at(key).as_uint64().value_or(0);
   };
-  const json::value* deleted = object->if_contains("deleted");
   Description out{.nuid = text_of("nuid"),
                   .size = number_of("size"),
                   .chunks = number_of("chunks"),
                   .digest = text_of("digest"),
-                  .deleted = deleted != nullptr && deleted->is_bool() && deleted->get_bool()};
+                  .deleted = object->at("deleted").as_bool().value_or(false)};
   if (!out.deleted && (out.nuid.empty() || out.size > kObjectBytesMax)) {
     return Error(Code::kCorrupt, "an object's description lacks its nuid, or its size is absurd");
   }
@@ -156,15 +147,15 @@ Status ObjectStore::put(const std::string& name, std::string_view bytes, uint64_
     written = stored ? Status() : Status(std::move(stored.error()));
   }
   if (written) {
-    const std::string meta = json::serialize(
-        json::object{{"name", name},
-                     {"options", {{"max_chunk_size", kChunkBytes}}},
-                     {"bucket", bucket_},
-                     {"nuid", nuid},
-                     {"size", bytes.size()},
-                     {"mtime", "0001-01-01T00:00:00Z"},  // readers take the message's own time
-                     {"chunks", count},
-                     {"digest", digest_of(bytes)}});
+    const std::string meta = json::to_text(json::Value::object(
+        {{"name", name},
+         {"options", json::Value::object({{"max_chunk_size", kChunkBytes}})},
+         {"bucket", bucket_},
+         {"nuid", nuid},
+         {"size", bytes.size()},
+         {"mtime", "0001-01-01T00:00:00Z"},  // readers take the message's own time
+         {"chunks", count},
+         {"digest", digest_of(bytes)}}));
     auto stored = jet_stream_.publish(
         {.subject = meta_subject(name), .payload = meta, .replaces = revision, .rollup = true});
     written = stored ? Status() : Status(std::move(stored.error()));

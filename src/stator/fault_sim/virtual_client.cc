@@ -4,16 +4,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <boost/json.hpp>
 #include <map>
 #include <utility>
 
 #include "stator/core/random.h"
+#include "stator/json/value.h"
 
 namespace stator::fault_sim {
 namespace {
-
-namespace json = boost::json;
 
 constexpr uint32_t kBodies = 40;
 constexpr uint64_t kVocabulary = 1000;  // plain tokens of the demo model lie below
@@ -21,22 +19,21 @@ constexpr uint64_t kVocabulary = 1000;  // plain tokens of the demo model lie be
 /// The visible parts of choices, put together from chunks.
 class Visible {
  public:
-  void add(const json::object& chunk) {
-    if (const auto* choices = chunk.if_contains("choices"); choices != nullptr) {
-      for (const json::value& value : choices->as_array()) {
-        const json::object& choice = value.as_object();
-        Choice& into = choices_[choice.at("index").as_int64()];
-        into.text += choice.at("text").as_string();
-        if (const json::value* end = choice.if_contains("finish_reason");
+  void add(const json::Value& chunk) {
+    if (const auto* choices = chunk.find("choices"); choices != nullptr) {
+      for (const json::Value& choice : choices->elements()) {
+        Choice& into = choices_[choice.at("index").as_int64().value_or(0)];
+        into.text += choice.at("text").text();
+        if (const json::Value* end = choice.find("finish_reason");
             end != nullptr && end->is_string()) {
-          into.finish = end->as_string();
+          into.finish = end->text();
         }
       }
     }
-    if (const auto* usage = chunk.if_contains("usage"); usage != nullptr && usage->is_object()) {
+    if (const auto* usage = chunk.find("usage"); usage != nullptr && usage->is_object()) {
       // Not what the cache had: that depends on where the request ran.
-      usage_ = fmt::format("{}+{}", usage->as_object().at("prompt_tokens").as_int64(),
-                           usage->as_object().at("completion_tokens").as_int64());
+      usage_ = fmt::format("{}+{}", usage->at("prompt_tokens").text(),
+                           usage->at("completion_tokens").text());
     }
   }
   std::string render() const {
@@ -87,7 +84,8 @@ Result<std::string> read_stream(std::string_view body) {
       }
       return visible.render();
     }
-    visible.add(json::parse(frame).as_object());
+    STATOR_TRY(const json::Value chunk, json::parse(frame), frame);
+    visible.add(chunk);
   }
   return Error(Code::kCorrupt, "the stream does not end with [DONE]");
 }
@@ -131,7 +129,8 @@ Result<std::string> read_answer(std::string_view content_type, std::string_view 
       return read_stream(body);
     }
     Visible visible;
-    visible.add(json::parse(body).as_object());
+    STATOR_TRY(const json::Value answer, json::parse(body), body);
+    visible.add(answer);
     if (!visible.complete()) {
       return Error(Code::kCorrupt, "the answer has no end");
     }

@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <boost/json.hpp>
 #include <cmath>
+
+#include "stator/json/value.h"
 
 namespace stator::frontend {
 namespace {
-
-namespace json = boost::json;
 
 struct Field {
   std::string_view name;
@@ -24,22 +23,22 @@ constexpr std::array<Field, 3> kFields = {{
     {"active_prefill_tokens_threshold_frac", &router::BusyThresholds::prefill_fraction, 1e6},
 }};
 
-json::object to_json(const ServedModel& model) {
+json::Value to_json(const ServedModel& model) {
   const router::BusyThresholds thresholds = model.router->reject_thresholds();
-  json::object entry{{"model", model.name}};
+  json::Value entry = json::Value::object({{"model", model.name}});
   for (const Field& field : kFields) {
     const double value = thresholds.*field.value;
-    entry[field.name] = value < 0 ? json::value() : json::value(value);
+    entry[field.name] = value < 0 ? json::Value() : json::Value(value);
   }
   return entry;
 }
 
-Status read_field(const json::object& body, const Field& field, router::BusyThresholds& out) {
-  const json::value* given = body.if_contains(field.name);
+Status read_field(const json::Value& body, const Field& field, router::BusyThresholds& out) {
+  const json::Value* given = body.find(field.name);
   if (given == nullptr || given->is_null()) {
     return {};
   }
-  const double value = given->is_number() ? given->to_number<double>() : std::nan("");
+  const double value = given->as_double().value_or(std::nan(""));
   if (value == -1 || (value >= 0 && value <= field.max)) {
     out.*field.value = value;
     return {};
@@ -52,35 +51,32 @@ Status read_field(const json::object& body, const Field& field, router::BusyThre
 }  // namespace
 
 std::string render_busy_thresholds(const ModelCatalog& catalog) {
-  json::array all;
+  json::Value all = json::Value::array();
   for (const auto& model : catalog.list_ready()) {
     all.push_back(to_json(*model));
   }
-  return json::serialize(json::object{{"thresholds", std::move(all)}});
+  return json::to_text(json::Value::object({{"thresholds", std::move(all)}}));
 }
 
 Result<std::string> set_busy_thresholds(const ModelCatalog& catalog, std::string_view body) {
-  boost::system::error_code failed;
-  const json::value parsed = json::parse(body, failed);
-  const json::object* request = failed ? nullptr : parsed.if_object();
-  if (request == nullptr) {
+  const auto request = json::parse(body);
+  if (!request || !request->is_object()) {
     return Error(Code::kInvalidArgument, "the body must be a JSON object");
   }
-  const json::value* name = request->if_contains("model");
+  const json::Value* name = request->find("model");
   if (name == nullptr || !name->is_string()) {
     return Error(Code::kInvalidArgument, "model must be the name of a served model");
   }
-  const auto model = catalog.find(std::string_view(name->get_string()));
+  const auto model = catalog.find(name->text());
   if (model == nullptr) {
-    return Error(Code::kNotFound,
-                 fmt::format("model '{}' not found", std::string_view(name->get_string())));
+    return Error(Code::kNotFound, fmt::format("model '{}' not found", name->text()));
   }
   router::BusyThresholds thresholds = model->router->reject_thresholds();
   for (const Field& field : kFields) {
     STATOR_CHECK(read_field(*request, field, thresholds));
   }
   model->router->set_reject_thresholds(thresholds);
-  return json::serialize(to_json(*model));
+  return json::to_text(to_json(*model));
 }
 
 }  // namespace stator::frontend

@@ -3,20 +3,19 @@
 
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
 #include <filesystem>
 #include <optional>
 
 #include "stator/core/hash.h"
 #include "stator/frontend/model_facts.h"
 #include "stator/io/read_file.h"
+#include "stator/json/value.h"
 #include "stator/tokenizer/gguf_chat.h"
 #include "stator/tokenizer/pre_token_cache.h"
 
 namespace stator::frontend {
 namespace {
 
-namespace json = boost::json;
 namespace fs = std::filesystem;
 
 constexpr uintmax_t kSmallFileBytesMax = 16 << 20;
@@ -27,28 +26,27 @@ std::optional<std::string> read_small_file(const fs::path& path) {
 }
 
 /// The root object of a JSON file; empty when the file does not exist.
-Result<json::object> read_json_object(const fs::path& path) {
+Result<json::Value> read_json_object(const fs::path& path) {
   const auto text = read_small_file(path);
   if (!text) {
-    return json::object();
+    return json::Value::object();
   }
-  boost::system::error_code error;
-  const json::value root = json::parse(*text, error);
-  if (error || !root.is_object()) {
+  auto root = json::parse(*text);
+  if (!root || !root->is_object()) {
     return Error(Code::kCorrupt, path.string() + " is not a JSON object");
   }
-  return root.as_object();
+  return root;
 }
 
-void read_token_ids(const json::object& root, std::vector<TokenId>& out) {
-  const json::value* value = root.if_contains("eos_token_id");
-  const auto add = [&out](const json::value& id) {
-    if (id.is_int64() && id.as_int64() >= 0) {
-      out.push_back(static_cast<TokenId>(id.as_int64()));
+void read_token_ids(const json::Value& root, std::vector<TokenId>& out) {
+  const json::Value* value = root.find("eos_token_id");
+  const auto add = [&out](const json::Value& id) {
+    if (const auto token = id.as_uint64()) {
+      out.push_back(static_cast<TokenId>(*token));
     }
   };
   if (value != nullptr && value->is_array()) {
-    for (const json::value& id : value->as_array()) {
+    for (const json::Value& id : value->elements()) {
       add(id);
     }
   } else if (value != nullptr) {
@@ -56,22 +54,20 @@ void read_token_ids(const json::object& root, std::vector<TokenId>& out) {
   }
 }
 
-void read_float(const json::object& root, std::string_view key, float& field) {
-  const json::value* value = root.if_contains(key);
-  if (value != nullptr && value->is_number()) {
-    field = value->to_number<float>();
+void read_float(const json::Value& root, std::string_view key, float& field) {
+  if (const auto value = root.at(key).as_double()) {
+    field = static_cast<float>(*value);
   }
 }
 
-api::SamplingParams read_sampling_defaults(const json::object& root) {
+api::SamplingParams read_sampling_defaults(const json::Value& root) {
   api::SamplingParams defaults;
   read_float(root, "temperature", defaults.temperature);
   read_float(root, "top_p", defaults.top_p);
   read_float(root, "min_p", defaults.min_p);
   read_float(root, "repetition_penalty", defaults.repetition_penalty);
-  const json::value* top_k = root.if_contains("top_k");
-  if (top_k != nullptr && top_k->is_int64()) {
-    defaults.top_k = static_cast<int32_t>(top_k->as_int64());
+  if (const auto top_k = root.at("top_k").as_int64()) {
+    defaults.top_k = static_cast<int32_t>(*top_k);
   }
   return defaults;
 }
@@ -118,8 +114,8 @@ Status read_beside_tokenizer(const std::string& model_dir, uint64_t fingerprint,
     STATOR_TRY(assets.chat_template, chat_template::ChatTemplate::compile(std::move(source)),
                "chat template of " + model_dir);
   }
-  STATOR_TRY(const json::object generation, read_json_object(dir / "generation_config.json"));
-  STATOR_TRY(const json::object config, read_json_object(dir / "config.json"));
+  STATOR_TRY(const json::Value generation, read_json_object(dir / "generation_config.json"));
+  STATOR_TRY(const json::Value config, read_json_object(dir / "config.json"));
   assets.sampling_defaults = read_sampling_defaults(generation);
   read_token_ids(generation, assets.eos_token_ids);
   if (assets.eos_token_ids.empty()) {
@@ -128,11 +124,9 @@ Status read_beside_tokenizer(const std::string& model_dir, uint64_t fingerprint,
   if (assets.eos_token_ids.empty() && chat) {
     assets.eos_token_ids = std::move(chat->eos_token_ids);
   }
-  const json::value* context = config.if_contains("max_position_embeddings");
-  if (context != nullptr && context->is_int64() && context->as_int64() > 0) {
-    assets.architectural_context = static_cast<uint32_t>(context->as_int64());
-  }
-  hash = xxh3_64(json::serialize(generation), hash);
+  assets.architectural_context = static_cast<uint32_t>(
+      config.at("max_position_embeddings").as_uint64().value_or(assets.architectural_context));
+  hash = xxh3_64(json::to_text(generation), hash);
   assets.checksum = fmt::format("{:016x}", hash);
   return {};
 }

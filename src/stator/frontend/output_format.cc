@@ -2,18 +2,16 @@
 #include "stator/frontend/output_format.h"
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <utility>
 
 #include "stator/chat_template/reasoning_args.h"
+#include "stator/json/value.h"
 #include "stator/parsers/reasoning_mode.h"
 #include "stator/structured/lower.h"
 #include "stator/structured/tool_constraint.h"
 
 namespace stator::frontend {
 namespace {
-
-namespace json = boost::json;
 
 using api::ToolChoice;
 using parsers::ReasoningMode;
@@ -41,7 +39,7 @@ ToolMode tool_mode(const ModelParsers& parsers, const api::ChatRequest& request)
 }
 
 /// The template's arguments with all dialects of the reasoning switch brought together.
-json::object template_arguments(const api::ChatInput& chat) {
+json::Value template_arguments(const api::ChatInput& chat) {
   const auto text =
       chat_template::normalize_reasoning_args({.thinking_json = chat.thinking_json,
                                                .reasoning_effort = chat.reasoning_effort,
@@ -50,22 +48,19 @@ json::object template_arguments(const api::ChatInput& chat) {
   if (!text || text->empty()) {  // what cannot be read has been refused with the prompt
     return {};
   }
-  boost::system::error_code error;
-  json::value root = json::parse(*text, error);
-  return error || !root.is_object() ? json::object() : std::move(root.get_object());
+  auto root = json::parse(*text);
+  return root ? *std::move(root) : json::Value();
 }
 
-std::optional<bool> switch_of(const json::object& arguments, std::string_view key) {
-  const json::value* value = arguments.if_contains(key);
-  return value != nullptr && value->is_bool() ? std::optional(value->get_bool()) : std::nullopt;
+std::optional<bool> switch_of(const json::Value& arguments, std::string_view key) {
+  return arguments.at(key).as_bool();
 }
 
-std::string text_of(const json::object& arguments, std::string_view key) {
-  const json::value* value = arguments.if_contains(key);
-  return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
+std::string text_of(const json::Value& arguments, std::string_view key) {
+  return std::string(arguments.at(key).as_string().value_or(""));
 }
 
-parsers::ReasoningRequest reasoning_request(const json::object& arguments) {
+parsers::ReasoningRequest reasoning_request(const json::Value& arguments) {
   return {.thinking = switch_of(arguments, "thinking"),
           .thinking_mode = text_of(arguments, "thinking_mode"),
           .reasoning_effort = text_of(arguments, "reasoning_effort")};
@@ -81,7 +76,7 @@ size_t last_of(const parsers::Markers& markers, std::string_view text) {
 }
 
 ReasoningMode reasoning_mode(const parsers::ReasoningSpec& spec, const OutputWishes& wishes,
-                             const json::object& arguments) {
+                             const json::Value& arguments) {
   const api::ChatInput& chat = wishes.request.chat;
   if (!chat.continue_final_message) {
     return parsers::choose_reasoning_mode(spec, wishes.prompt_tail, reasoning_request(arguments));
@@ -198,7 +193,7 @@ api::ApiResult<std::unique_ptr<const OutputFormat>> make_output_format(const Mod
   }
   if (parsers.reasoning != nullptr) {
     options.reasoning_family = parsers.reasoning;
-    const json::object arguments = template_arguments(request.chat);
+    const json::Value arguments = template_arguments(request.chat);
     options.reasoning = reasoning_mode(*parsers.reasoning, wishes, arguments);
     options.force_nonempty_content = switch_of(arguments, "force_nonempty_content").value_or(false);
   }

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <boost/json.hpp>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/frontend/remote_router.h"
+#include "stator/json/value.h"
 #include "stator/json/writer.h"
 #include "stator/net/http_streams.h"
 #include "stator/net/thread.h"
@@ -102,32 +102,25 @@ struct Chosen {
 };
 
 std::optional<Chosen> parse_choice(std::string_view body) {
-  boost::system::error_code failed;
-  const boost::json::value value =
-      boost::json::parse(boost::json::string_view(body.data(), body.size()), failed);
-  const boost::json::object* answer = failed ? nullptr : value.if_object();
-  if (answer == nullptr) {
+  const auto answer = json::parse(body);
+  if (!answer) {
     return std::nullopt;
   }
-  const auto number = [](const boost::json::object& object, std::string_view name) -> uint64_t {
-    const boost::json::value* found =
-        object.if_contains(boost::json::string_view(name.data(), name.size()));
-    boost::system::error_code wrong;
-    const auto number = found == nullptr ? 0 : found->to_number<uint64_t>(wrong);
-    return wrong ? 0 : number;
+  const auto number = [](const json::Value& object, std::string_view name) -> uint64_t {
+    return object.at(name).as_uint64().value_or(0);
   };
   Chosen chosen{
       .worker = {WorkerId(number(*answer, "worker_id")),
                  static_cast<uint32_t>(number(*answer, "dp_rank"))},
       .block_size = static_cast<uint32_t>(std::max<uint64_t>(1, number(*answer, "block_size")))};
-  const boost::json::value* id = answer->if_contains("selection_id");
+  const json::Value* id = answer->find("selection_id");
   if (chosen.worker.worker.value() == 0 || id == nullptr || !id->is_string()) {
     return std::nullopt;
   }
-  chosen.reservation = id->get_string();
-  if (const boost::json::value* overlap = answer->if_contains("overlap");
+  chosen.reservation = id->text();
+  if (const json::Value* overlap = answer->find("overlap");
       overlap != nullptr && overlap->is_object()) {
-    chosen.overlap_tokens = static_cast<uint32_t>(number(overlap->get_object(), "gpu"));
+    chosen.overlap_tokens = static_cast<uint32_t>(number(*overlap, "gpu"));
   }
   return chosen;
 }

@@ -79,7 +79,7 @@ class Builder {
       case Kind::kNumber: {
         std::string_view spelling;
         const bool ok = cursor_.read_number(spelling);
-        value = Value::number(std::string(spelling));
+        value = Value::number(spelling);
         return ok;
       }
       case Kind::kBool: {

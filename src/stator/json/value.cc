@@ -20,6 +20,15 @@ std::optional<Number> read_whole(std::string_view spelling) {
   return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 
+std::string unescape_pointer(std::string_view token) {
+  std::string out;
+  for (size_t i = 0; i < token.size(); ++i) {
+    const bool escaped = token[i] == '~' && i + 1 < token.size();
+    out.push_back(!escaped ? token[i] : token[++i] == '1' ? '/' : '~');
+  }
+  return out;
+}
+
 void append_indent(std::string& out, size_t level) {
   out.push_back('\n');
   out.append(2 * level, ' ');
@@ -70,8 +79,10 @@ Value::Value(double number) {
   }
   std::array<char, 32> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
-  data_ = Number{std::string(digits.data(), end)};
+  data_ = Number(digits.data(), end);
 }
+
+Value::Value(std::initializer_list<Member> members) : data_(Object(members)) {}
 
 Value Value::array() {
   return array(Array());
@@ -84,18 +95,14 @@ Value Value::array(Array elements) {
 }
 
 Value Value::object() {
-  return object({});
-}
-
-Value Value::object(std::initializer_list<Member> members) {
   Value value;
-  value.data_ = Object(members);
+  value.data_ = Object();
   return value;
 }
 
-Value Value::number(std::string spelling) {
+Value Value::number(std::string_view spelling) {
   Value value;
-  value.data_ = Number{std::move(spelling)};
+  value.data_ = Number(spelling.begin(), spelling.end());
   return value;
 }
 
@@ -132,7 +139,7 @@ std::string_view Value::text() const {
     return *string;
   }
   const auto* number = std::get_if<Number>(&data_);
-  return number != nullptr ? std::string_view(number->spelling) : std::string_view();
+  return number != nullptr ? std::string_view(number->data(), number->size()) : std::string_view();
 }
 
 const Value::Array& Value::elements() const {
@@ -165,6 +172,37 @@ const Value* Value::find_at(std::initializer_list<std::string_view> path) const 
   const Value* at = this;
   for (auto key = path.begin(); at != nullptr && key != path.end(); ++key) {
     at = at->find(*key);
+  }
+  return at;
+}
+
+const Value& Value::at(std::string_view key) const {
+  static const Value kNull;
+  const Value* found = find(key);
+  return found != nullptr ? *found : kNull;
+}
+
+const Value& Value::at(size_t index) const {
+  static const Value kNull;
+  return index < elements().size() ? elements()[index] : kNull;
+}
+
+const Value* Value::find_pointer(std::string_view pointer) const {
+  const Value* at = this;
+  while (at != nullptr && !pointer.empty()) {
+    if (!pointer.starts_with('/')) {
+      return nullptr;
+    }
+    const size_t end = std::min(pointer.find('/', 1), pointer.size());
+    const std::string key = unescape_pointer(pointer.substr(1, end - 1));
+    pointer.remove_prefix(end);
+    if (!at->is_array()) {
+      at = at->find(key);
+      continue;
+    }
+    const auto index =
+        key.empty() || (key.size() > 1 && key[0] == '0') ? std::nullopt : read_whole<size_t>(key);
+    at = index && *index < at->size() ? &at->elements()[*index] : nullptr;
   }
   return at;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <absl/container/inlined_vector.h>
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -57,13 +59,14 @@ class Value {
   template <std::integral Integer>
     requires(!std::same_as<Integer, bool>)
   Value(Integer whole) : Value(number(std::to_string(whole))) {}
+  Value(std::initializer_list<Member> members);  ///< an object
   // NOLINTEND(google-explicit-constructor)
   static Value array();
   static Value array(Array elements);
   static Value object();
-  static Value object(std::initializer_list<Member> members);
+  static Value object(std::initializer_list<Member> members) { return members; }
   /// A number as spelled; the text must be a JSON number.
-  static Value number(std::string spelling);
+  static Value number(std::string_view spelling);
 
   Kind kind() const;
   bool is_null() const { return std::holds_alternative<std::monostate>(data_); }
@@ -96,6 +99,11 @@ class Value {
   Value* find(std::string_view key);
   /// Down a path of keys; null pointer where it ends early.
   const Value* find_at(std::initializer_list<std::string_view> path) const;
+  /// The member, or the element; a null where there is none, so that a chain ends in null.
+  const Value& at(std::string_view key) const;
+  const Value& at(size_t index) const;
+  /// RFC 6901: "/a/0/b~1c", "" for this value; null pointer where it leads nowhere.
+  const Value* find_pointer(std::string_view pointer) const;
   /// The string there; empty if there is none.
   std::string_view text_at(std::initializer_list<std::string_view> path) const;
 
@@ -113,10 +121,8 @@ class Value {
   struct BoolTag {};
   Value(BoolTag tag, bool flag);
 
-  struct Number {
-    std::string spelling;
-    bool operator==(const Number&) const = default;
-  };
+  /// As spelled; what fits 64 bits needs no allocation.
+  using Number = absl::InlinedVector<char, 24>;
   std::variant<std::monostate, bool, Number, std::string, Array, Object> data_;
 };
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/parsers/tool_schemas.h"
 
+#include "stator/json/value.h"
 #include "stator/parsers/detail/contains.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <utility>
 
 namespace stator::parsers {
 namespace {
 
-namespace json = boost::json;
+constexpr uint32_t kDepthMax = 256;
 
 ValueKind kind_of_name(std::string_view name) {
   constexpr std::pair<std::string_view, ValueKind> kNames[] = {
@@ -28,23 +28,22 @@ ValueKind kind_of_name(std::string_view name) {
   return row == std::end(kNames) ? ValueKind::kAny : row->second;
 }
 
-ValueKind kind_of_value(const json::value& value) {
+ValueKind kind_of_value(const json::Value& value) {
   switch (value.kind()) {
-    case json::kind::null:
+    case json::Kind::kNull:
       return ValueKind::kNull;
-    case json::kind::bool_:
+    case json::Kind::kBool:
       return ValueKind::kBoolean;
-    case json::kind::int64:
-    case json::kind::uint64:
-      return ValueKind::kInteger;
-    case json::kind::double_:
-      return ValueKind::kNumber;
-    case json::kind::string:
+    case json::Kind::kNumber:
+      return value.as_int64() || value.as_uint64() ? ValueKind::kInteger : ValueKind::kNumber;
+    case json::Kind::kString:
       return ValueKind::kString;
-    case json::kind::array:
+    case json::Kind::kArray:
       return ValueKind::kArray;
-    case json::kind::object:
+    case json::Kind::kObject:
       return ValueKind::kObject;
+    case json::Kind::kInvalid:
+      break;
   }
   return ValueKind::kAny;
 }
@@ -52,14 +51,13 @@ ValueKind kind_of_value(const json::value& value) {
 /// Reads one parameters schema with the document that its references point into.
 class SchemaReader {
  public:
-  explicit SchemaReader(const json::value& root) : root_(root) {}
+  explicit SchemaReader(const json::Value& root) : root_(root) {}
 
-  void read(const json::value& schema, uint32_t depth, ValueSchema& into) {
+  void read(const json::Value& schema, uint32_t depth, ValueSchema& into) {
     if (!schema.is_object() || depth > kMaxSchemaDepth || ++nodes_ > kMaxSchemaNodes) {
       return;
     }
-    const json::object& object = schema.as_object();
-    for (const auto& [key, value] : object) {
+    for (const auto& [key, value] : schema.members()) {
       read_key(key, value, depth, into);
     }
     if (into.kinds.empty() && !into.properties.empty()) {
@@ -74,19 +72,19 @@ class SchemaReader {
     }
   }
 
-  void read_key(std::string_view key, const json::value& value, uint32_t depth, ValueSchema& into) {
+  void read_key(std::string_view key, const json::Value& value, uint32_t depth, ValueSchema& into) {
     if (key == "type") {
       read_type(value, into);
     } else if (key == "$ref" && value.is_string()) {
-      if (const json::value* target = find_target(value.as_string())) {
+      if (const json::Value* target = find_target(value.text())) {
         read(*target, depth + 1, into);
       }
     } else if ((key == "anyOf" || key == "oneOf" || key == "allOf") && value.is_array()) {
-      for (const json::value& member : value.as_array()) {
+      for (const json::Value& member : value.elements()) {
         read(member, depth + 1, into);
       }
     } else if (key == "enum" && value.is_array()) {
-      for (const json::value& member : value.as_array()) {
+      for (const json::Value& member : value.elements()) {
         add_kind(into, kind_of_value(member));
       }
     } else if (key == "const") {
@@ -94,7 +92,7 @@ class SchemaReader {
     } else if (key == "nullable" && value == true) {
       add_kind(into, ValueKind::kNull);
     } else if (key == "properties" && value.is_object()) {
-      for (const auto& [name, member] : value.as_object()) {
+      for (const auto& [name, member] : value.members()) {
         read(member, depth + 1, into.properties[std::string(name)]);
       }
     } else if (key == "items") {
@@ -103,28 +101,24 @@ class SchemaReader {
     }
   }
 
-  static void read_type(const json::value& value, ValueSchema& into) {
+  static void read_type(const json::Value& value, ValueSchema& into) {
     if (value.is_string()) {
-      add_kind(into, kind_of_name(value.as_string()));
+      add_kind(into, kind_of_name(value.text()));
     } else if (value.is_array()) {
-      for (const json::value& member : value.as_array()) {
+      for (const json::Value& member : value.elements()) {
         if (member.is_string()) {
-          add_kind(into, kind_of_name(member.as_string()));
+          add_kind(into, kind_of_name(member.text()));
         }
       }
     }
   }
 
   /// Only references into the same schema ("#/$defs/Point").
-  const json::value* find_target(std::string_view reference) const {
-    if (!reference.starts_with("#/")) {
-      return nullptr;
-    }
-    json::error_code error;
-    return root_.find_pointer(reference.substr(1), error);
+  const json::Value* find_target(std::string_view reference) const {
+    return reference.starts_with("#/") ? root_.find_pointer(reference.substr(1)) : nullptr;
   }
 
-  const json::value& root_;
+  const json::Value& root_;
   uint32_t nodes_ = 0;
 };
 
@@ -140,29 +134,22 @@ const ValueSchema* ValueSchema::find_property(std::string_view name) const {
 }
 
 Result<std::shared_ptr<const ToolSchemas>> ToolSchemas::parse(std::string_view tools_json) {
-  json::error_code error;
-  json::parse_options options;
-  options.max_depth = 256;
-  const json::value value = json::parse(tools_json, error, {}, options);
-  if (error || !value.is_array()) {
-    return Error(Code::kInvalidArgument, error
-                                             ? fmt::format("tools is not JSON: {}", error.message())
-                                             : std::string("tools must be an array"));
+  STATOR_TRY(const json::Value value, json::parse(tools_json, {.depth_max = kDepthMax}), "tools");
+  if (!value.is_array()) {
+    return Error(Code::kInvalidArgument, "tools must be an array");
   }
   auto schemas = std::shared_ptr<ToolSchemas>(new ToolSchemas());  // NOLINT: private constructor
-  for (size_t i = 0; i < value.as_array().size(); ++i) {
-    const json::value& tool = value.as_array()[i];
-    const json::object* object = tool.if_object();
-    const json::value* nested = object == nullptr ? nullptr : object->if_contains("function");
-    const json::object* function =
-        nested != nullptr && nested->is_object() ? &nested->as_object() : object;
-    const json::value* name = function == nullptr ? nullptr : function->if_contains("name");
-    if (name == nullptr || !name->is_string() || name->as_string().empty()) {
+  for (size_t i = 0; i < value.elements().size(); ++i) {
+    const json::Value& tool = value.elements()[i];
+    const json::Value* nested = tool.find("function");
+    const json::Value& function = nested != nullptr && nested->is_object() ? *nested : tool;
+    const std::string_view name = function.text_at({"name"});
+    if (name.empty()) {
       return Error(Code::kInvalidArgument, fmt::format("tools[{}] has no name", i));
     }
-    ValueSchema& schema = schemas->tools_[std::string(name->as_string())];
+    ValueSchema& schema = schemas->tools_[std::string(name)];
     schema = {};  // clients let a later tool of the same name hide the earlier one
-    if (const json::value* parameters = function->if_contains("parameters")) {
+    if (const json::Value* parameters = function.find("parameters")) {
       SchemaReader(*parameters).read(*parameters, 0, schema);
     }
   }

@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json.hpp>
 #include <limits>
 #include <utility>
 
+#include "stator/json/value.h"
+
 namespace stator::runtime {
 namespace {
-
-namespace json = boost::json;
 
 constexpr uint64_t kWorkerIdMax = (uint64_t{1} << 53) - 1;
 constexpr size_t kNameMax = 63;
@@ -26,43 +25,42 @@ Error corrupt(std::string_view field, std::string_view wanted) {
 /// Reads optional fields of one JSON object into typed targets; the first wrong one is remembered.
 class FieldReader {
  public:
-  explicit FieldReader(const json::object& object) : object_(object) {}
+  explicit FieldReader(const json::Value& object) : object_(object) {}
 
   void text(std::string_view name, std::string& target) {
-    if (const json::value* value = find(name)) {
+    if (const json::Value* value = find(name)) {
       if (value->is_string()) {
-        target = std::string_view(value->get_string());
+        target = value->text();
       } else {
         fail(name, "a string");
       }
     }
   }
   void boolean(std::string_view name, bool& target) {
-    if (const json::value* value = find(name)) {
+    if (const json::Value* value = find(name)) {
       if (value->is_bool()) {
-        target = value->get_bool();
+        target = *value->as_bool();
       } else {
         fail(name, "true or false");
       }
     }
   }
-  template <typename Integer>
+  template <std::integral Integer>
   void integer(std::string_view name, Integer& target) {
-    const json::value* value = find(name);
+    const json::Value* value = find(name);
     if (value == nullptr) {
       return;
     }
-    boost::system::error_code ignored;
-    const auto number = value->is_number() ? value->to_number<Integer>(ignored) : Integer{};
-    if (!value->is_number() || ignored) {
+    const auto number = value->as_uint64();
+    if (!number || !std::in_range<Integer>(*number)) {
       fail(name, fmt::format("an integer of at most {}", std::numeric_limits<Integer>::max()));
       return;
     }
-    target = number;
+    target = static_cast<Integer>(*number);
   }
   template <typename Target, typename Read>
   void list(std::string_view name, std::vector<Target>& target, Read read) {
-    const json::value* value = find(name);
+    const json::Value* value = find(name);
     if (value == nullptr) {
       return;
     }
@@ -70,7 +68,7 @@ class FieldReader {
       fail(name, "a list");
       return;
     }
-    for (const json::value& entry : value->get_array()) {
+    for (const json::Value& entry : value->elements()) {
       if (!read(entry, target)) {
         fail(name, "a list of the right kind of entries");
         return;
@@ -85,40 +83,39 @@ class FieldReader {
   Status take_status() { return std::move(status_); }
 
  private:
-  const json::value* find(std::string_view name) const {
-    const json::value* value = object_.if_contains(name);
+  const json::Value* find(std::string_view name) const {
+    const json::Value* value = object_.find(name);
     return value == nullptr || value->is_null() ? nullptr : value;
   }
 
-  const json::object& object_;
+  const json::Value& object_;
   Status status_;
 };
 
-bool read_text(const json::value& value, std::vector<std::string>& target) {
+bool read_text(const json::Value& value, std::vector<std::string>& target) {
   if (!value.is_string()) {
     return false;
   }
-  target.emplace_back(std::string_view(value.get_string()));
+  target.emplace_back(value.text());
   return true;
 }
 
-bool read_token(const json::value& value, std::vector<TokenId>& target) {
-  boost::system::error_code error;
-  const auto token = value.is_number() ? value.to_number<TokenId>(error) : TokenId{0};
-  if (!value.is_number() || error) {
+bool read_token(const json::Value& value, std::vector<TokenId>& target) {
+  const auto token = value.as_uint64();
+  if (!token || *token > std::numeric_limits<TokenId>::max()) {
     return false;
   }
-  target.push_back(token);
+  target.push_back(static_cast<TokenId>(*token));
   return true;
 }
 
-json::object handoff_to_json(const engine::HandoffAbility& handoff) {
-  return {{"kind", handoff.kind},
-          {"meeting_point", handoff.meeting_point},
-          {"runs_whole", handoff.runs_whole}};
+json::Value handoff_to_json(const engine::HandoffAbility& handoff) {
+  return json::Value::object({{"kind", handoff.kind},
+                              {"meeting_point", handoff.meeting_point},
+                              {"runs_whole", handoff.runs_whole}});
 }
 
-Status read_handoff(const json::object& model, engine::HandoffAbility& handoff) {
+Status read_handoff(const json::Value& model, engine::HandoffAbility& handoff) {
   std::string role(to_string(handoff.role));
   FieldReader reader(model);
   reader.text("worker_type", role);
@@ -128,14 +125,14 @@ Status read_handoff(const json::object& model, engine::HandoffAbility& handoff) 
     return corrupt("worker_type", "one of aggregated, prefill, decode");
   }
   handoff.role = *known;
-  const json::value* ability = model.if_contains("handoff");
+  const json::Value* ability = model.find("handoff");
   if (ability == nullptr || ability->is_null()) {
     return {};
   }
   if (!ability->is_object()) {
     return corrupt("handoff", "an object");
   }
-  FieldReader fields(ability->get_object());
+  FieldReader fields(*ability);
   fields.text("kind", handoff.kind);
   fields.text("meeting_point", handoff.meeting_point);
   fields.boolean("runs_whole", handoff.runs_whole);
@@ -146,11 +143,15 @@ Status read_handoff(const json::object& model, engine::HandoffAbility& handoff) 
   return {};
 }
 
-json::object model_to_json(const ModelCard& model) {
-  json::object out;
+json::Value texts_to_json(const std::vector<std::string>& texts) {
+  return json::Value::array({texts.begin(), texts.end()});
+}
+
+json::Value model_to_json(const ModelCard& model) {
+  json::Value out;
   out["name"] = model.name;
-  out["aliases"] = json::value_from(model.aliases);
-  out["adapters"] = json::value_from(model.adapters);
+  out["aliases"] = texts_to_json(model.aliases);
+  out["adapters"] = texts_to_json(model.adapters);
   out["source"] = model.model_path;
   out["architectural_context"] = model.architectural_context;
   out["context_length"] = model.context_length;
@@ -163,7 +164,8 @@ json::object model_to_json(const ModelCard& model) {
   out["kv_events"] = model.kv_events;
   out["engine_kind"] = model.engine_kind;
   out["engine_version"] = model.engine_version;
-  out["eos_token_ids"] = json::value_from(model.eos_token_ids);
+  out["eos_token_ids"] =
+      json::Value::array({model.eos_token_ids.begin(), model.eos_token_ids.end()});
   out["tool_call_parser"] = model.tool_call_parser;
   out["reasoning_parser"] = model.reasoning_parser;
   out["structured_output"] = model.structured_output;
@@ -175,7 +177,7 @@ json::object model_to_json(const ModelCard& model) {
   return out;
 }
 
-Status read_model(const json::object& object, ModelCard& model) {
+Status read_model(const json::Value& object, ModelCard& model) {
   FieldReader reader(object);
   reader.text("name", model.name);
   reader.list("aliases", model.aliases, read_text);
@@ -229,7 +231,7 @@ std::string InstanceKey::to_string() const {
 }
 
 std::string to_json(const InstanceRecord& record) {
-  json::object out;
+  json::Value out;
   out["schema"] = 1;
   out["namespace"] = record.key.namespace_name;
   out["component"] = record.key.component;
@@ -240,7 +242,7 @@ std::string to_json(const InstanceRecord& record) {
   out["state"] = to_string(record.state);
   out["started_at_ms"] = record.started_at_ms;
   out["model"] = model_to_json(record.model);
-  return json::serialize(out);
+  return json::to_text(out);
 }
 
 Result<InstanceRecord> parse_instance_record(std::string_view text) {
@@ -248,12 +250,11 @@ Result<InstanceRecord> parse_instance_record(std::string_view text) {
     return Error(Code::kTooLarge, fmt::format("instance record: {} bytes, at most {} are read",
                                               text.size(), kRecordBytesMax));
   }
-  boost::system::error_code error;
-  const json::value document = json::parse(json::string_view(text.data(), text.size()), error);
-  if (error || !document.is_object()) {
+  const auto document = json::parse(text);
+  if (!document || !document->is_object()) {
     return Error(Code::kCorrupt, "instance record: not a JSON object");
   }
-  const json::object& object = document.get_object();
+  const json::Value& object = *document;
   InstanceRecord record;
   uint64_t worker = 0;
   uint64_t incarnation = 0;
@@ -268,11 +269,11 @@ Result<InstanceRecord> parse_instance_record(std::string_view text) {
   reader.text("state", state);
   reader.integer("started_at_ms", record.started_at_ms);
   STATOR_CHECK(reader.take_status());
-  if (const json::value* model = object.if_contains("model")) {
+  if (const json::Value* model = object.find("model")) {
     if (!model->is_object()) {
       return corrupt("model", "an object");
     }
-    STATOR_CHECK(read_model(model->get_object(), record.model));
+    STATOR_CHECK(read_model(*model, record.model));
   }
   record.key.worker = WorkerId(worker);
   record.incarnation = Incarnation(incarnation);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json.hpp>
 #include <variant>
 
 #include "stator/json/writer.h"
@@ -43,22 +42,19 @@ void write_data(json::Writer& out, const kv::AllCleared&) {
 Result<kv::KvEventData> read_stored(const Fields& stored) {
   kv::BlocksStored run;
   if (stored.has("parent_hash")) {
-    const auto parent = as_hash(stored.raw().at("parent_hash"));
+    const auto parent = as_hash(*stored.raw().find("parent_hash"));
     if (!parent) {
       return stored.wrong("parent_hash", "a whole 64-bit number or null");
     }
     run.parent = ExternalHash(*parent);
   }
-  STATOR_TRY(const boost::json::array* given, stored.array("blocks"));
+  STATOR_TRY(const json::Value* given, stored.array("blocks"));
   if (given == nullptr) {
     return stored.wrong("blocks", "an array");
   }
-  for (const boost::json::value& each : *given) {
-    const boost::json::object* block = each.if_object();
-    const boost::json::value* external =
-        block == nullptr ? nullptr : block->if_contains("block_hash");
-    const boost::json::value* local =
-        block == nullptr ? nullptr : block->if_contains("tokens_hash");
+  for (const json::Value& each : given->elements()) {
+    const json::Value* external = each.find("block_hash");
+    const json::Value* local = each.find("tokens_hash");
     const auto external_hash = external == nullptr ? std::nullopt : as_hash(*external);
     const auto local_hash = local == nullptr ? std::nullopt : as_hash(*local);
     if (!external_hash || !local_hash) {
@@ -69,18 +65,18 @@ Result<kv::KvEventData> read_stored(const Fields& stored) {
   return run;
 }
 
-Result<kv::KvEventData> read_data(const boost::json::object& event) {
-  const boost::json::value* data = event.if_contains("data");
-  if (data != nullptr && data->is_string() && data->get_string() == "cleared") {
+Result<kv::KvEventData> read_data(const json::Value& event) {
+  const json::Value* data = event.find("data");
+  if (data != nullptr && data->as_string() == "cleared") {
     return kv::AllCleared{};
   }
   if (data != nullptr && data->is_object()) {
-    const Fields fields(data->get_object(), "data.");
-    STATOR_TRY(const boost::json::object* stored, fields.object("stored"));
+    const Fields fields(*data, "data.");
+    STATOR_TRY(const json::Value* stored, fields.object("stored"));
     if (stored != nullptr) {
       return read_stored(Fields(*stored, "data.stored."));
     }
-    STATOR_TRY(const boost::json::object* removed, fields.object("removed"));
+    STATOR_TRY(const json::Value* removed, fields.object("removed"));
     if (removed != nullptr) {
       kv::BlocksRemoved run;
       STATOR_TRY(const auto hashes, Fields(*removed, "data.removed.").hashes("block_hashes"));
@@ -105,18 +101,18 @@ void write_event(json::Writer& out, const WorkerEvent& event) {
   out.end_object().end_object();
 }
 
-Result<WorkerEvent> read_event(const boost::json::value& value) {
+Result<WorkerEvent> read_event(const json::Value& value) {
   if (!value.is_object()) {
     return Error(Code::kInvalidArgument, "an event must be a JSON object");
   }
-  const Fields fields(value.get_object());
+  const Fields fields(value);
   STATOR_TRY(const uint64_t worker, fields.number("worker_id"));
   STATOR_TRY(const std::string tier, fields.text_or("storage_tier", kTiers[0]));
   const auto known = std::ranges::find(kTiers, tier);
   if (known == kTiers.end()) {
     return fields.wrong("storage_tier", "device, host_pinned, disk or external");
   }
-  STATOR_TRY(const boost::json::object* inner, fields.object("event"));
+  STATOR_TRY(const json::Value* inner, fields.object("event"));
   if (inner == nullptr) {
     return fields.wrong("event", "an object");
   }

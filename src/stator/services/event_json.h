@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/json/fwd.hpp>
 #include <string>
 
 #include "stator/core/ids.h"
@@ -9,8 +8,9 @@
 #include "stator/kv/event.h"
 
 namespace stator::json {
+class Value;
 class Writer;
-}
+}  // namespace stator::json
 
 namespace stator::services {
 
@@ -27,6 +27,6 @@ struct WorkerEvent {
 void write_event(json::Writer& json, const WorkerEvent& event);
 
 /// Unknown fields are ignored; kInvalidArgument names what is wrong.
-Result<WorkerEvent> read_event(const boost::json::value& value);
+Result<WorkerEvent> read_event(const json::Value& value);
 
 }  // namespace stator::services

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 
 #include "stator/json/writer.h"
 #include "stator/services/json_fields.h"
@@ -149,12 +148,13 @@ Result<ServiceReply> take_events(Indexer& indexer, const ServiceRequest& request
   if (block_size == 0) {
     return fields.wrong("block_size", "at least 1");
   }
-  STATOR_TRY(const boost::json::array* events, fields.array("events"));
+  STATOR_TRY(const json::Value* events, fields.array("events"));
   if (events == nullptr) {
     return fields.wrong("events", "an array");
   }
   for (size_t i = 0; i < events->size(); ++i) {
-    STATOR_TRY(const WorkerEvent event, read_event((*events)[i]), fmt::format("events[{}]", i));
+    STATOR_TRY(const WorkerEvent event, read_event(events->elements()[i]),
+               fmt::format("events[{}]", i));
     STATOR_CHECK(indexer.apply(name, static_cast<uint32_t>(block_size), event));
   }
   return ServiceReply{.body = fmt::format(R"({{"status":"ok","events":{}}})", events->size())};
@@ -263,18 +263,18 @@ std::string render_dump(const Indexer& indexer) {
 Result<size_t> apply_dump(Indexer& indexer, std::string_view text) {
   STATOR_TRY(const Fields dump, Fields::parse(text));
   size_t count = 0;
-  for (const auto& [key, value] : dump.raw()) {
+  for (const auto& [key, value] : dump.raw().members()) {
     const std::string_view name = key;
     const size_t colon = name.rfind(':');
     if (colon == std::string_view::npos || !value.is_object()) {
       return Error(Code::kInvalidArgument,
                    fmt::format("'{}' must be \"model:group\" with an object", name));
     }
-    const Fields partition(value.get_object(), std::string(name) + ".");
+    const Fields partition(value, std::string(name) + ".");
     STATOR_TRY(const uint64_t block_size, partition.number("block_size", 1 << 20));
-    STATOR_TRY(const boost::json::array* events, partition.array("events"));
+    STATOR_TRY(const json::Value* events, partition.array("events"));
     for (size_t i = 0; events != nullptr && i < events->size(); ++i) {
-      STATOR_TRY(const WorkerEvent event, read_event((*events)[i]));
+      STATOR_TRY(const WorkerEvent event, read_event(events->elements()[i]));
       const PartitionName into{std::string(name.substr(0, colon)),
                                std::string(name.substr(colon + 1))};
       STATOR_CHECK(indexer.apply(into, static_cast<uint32_t>(block_size), event));

@@ -3,34 +3,30 @@
 
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
-
 namespace stator::services {
+namespace {
 
-namespace json = boost::json;
+constexpr uint32_t kDepthMax = 16;
+
+}  // namespace
 
 Result<Fields> Fields::parse(std::string_view text) {
-  boost::system::error_code failed;
-  json::parse_options options;
-  options.max_depth = 16;
-  auto value = std::make_shared<json::value>(
-      json::parse(text.empty() ? std::string_view("{}") : text, failed, {}, options));
-  if (failed) {
-    return Error(Code::kInvalidArgument, "the body is not JSON: " + failed.message());
-  }
-  if (!value->is_object()) {
+  STATOR_TRY(json::Value parsed, json::parse(text.empty() ? "{}" : text, {.depth_max = kDepthMax}),
+             "the body");
+  if (!parsed.is_object()) {
     return Error(Code::kInvalidArgument, "the body must be a JSON object");
   }
-  Fields fields(value->get_object());
+  auto value = std::make_shared<const json::Value>(std::move(parsed));
+  Fields fields(*value);
   fields.owned_ = std::move(value);
   return fields;
 }
 
-Fields::Fields(const json::object& object, std::string where)
+Fields::Fields(const json::Value& object, std::string where)
     : object_(&object), where_(std::move(where)) {}
 
-const json::value* Fields::find(std::string_view name) const {
-  const json::value* value = object_->if_contains(name);
+const json::Value* Fields::find(std::string_view name) const {
+  const json::Value* value = object_->find(name);
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
@@ -43,11 +39,11 @@ Error Fields::wrong(std::string_view name, std::string_view expected) const {
 }
 
 Result<std::string> Fields::text(std::string_view name) const {
-  const json::value* value = find(name);
+  const json::Value* value = find(name);
   if (value == nullptr || !value->is_string()) {
     return wrong(name, "a string");
   }
-  return std::string(value->get_string());
+  return std::string(value->text());
 }
 
 Result<std::string> Fields::text_or(std::string_view name, std::string_view fallback) const {
@@ -55,14 +51,12 @@ Result<std::string> Fields::text_or(std::string_view name, std::string_view fall
 }
 
 Result<uint64_t> Fields::number(std::string_view name, uint64_t max) const {
-  const json::value* value = find(name);
-  const bool whole =
-      value != nullptr && (value->is_uint64() || (value->is_int64() && value->get_int64() >= 0));
-  const uint64_t number = whole ? value->to_number<uint64_t>() : 0;
-  if (!whole || number > max) {
+  const json::Value* value = find(name);
+  const auto number = value != nullptr ? value->as_uint64() : std::nullopt;
+  if (!number || *number > max) {
     return wrong(name, fmt::format("a whole number from 0 to {}", max));
   }
-  return number;
+  return *number;
 }
 
 Result<uint64_t> Fields::number_or(std::string_view name, uint64_t fallback, uint64_t max) const {
@@ -78,11 +72,11 @@ Result<std::optional<uint32_t>> Fields::rank() const {
 }
 
 Result<std::optional<double>> Fields::real(std::string_view name, double min, double max) const {
-  const json::value* value = find(name);
+  const json::Value* value = find(name);
   if (value == nullptr) {
     return std::optional<double>();
   }
-  const double number = value->is_number() ? value->to_number<double>() : min - 1;
+  const double number = value->as_double().value_or(min - 1);
   if (!(number >= min && number <= max)) {
     return wrong(name, fmt::format("a number from {} to {}", min, max));
   }
@@ -90,47 +84,48 @@ Result<std::optional<double>> Fields::real(std::string_view name, double min, do
 }
 
 Result<std::optional<bool>> Fields::flag(std::string_view name) const {
-  const json::value* value = find(name);
+  const json::Value* value = find(name);
   if (value == nullptr) {
     return std::optional<bool>();
   }
   if (!value->is_bool()) {
     return wrong(name, "true or false");
   }
-  return std::optional<bool>(value->get_bool());
+  return std::optional<bool>(*value->as_bool());
 }
 
-std::optional<uint64_t> as_hash(const json::value& value) {
-  if (value.is_uint64()) {
-    return value.get_uint64();
+std::optional<uint64_t> as_hash(const json::Value& value) {
+  if (const auto number = value.as_uint64()) {
+    return number;
   }
-  return value.is_int64() ? std::optional(static_cast<uint64_t>(value.get_int64())) : std::nullopt;
+  const auto number = value.as_int64();
+  return number ? std::optional(static_cast<uint64_t>(*number)) : std::nullopt;
 }
 
-Result<const json::array*> Fields::array(std::string_view name) const {
-  const json::value* value = find(name);
+Result<const json::Value*> Fields::array(std::string_view name) const {
+  const json::Value* value = find(name);
   if (value != nullptr && !value->is_array()) {
     return wrong(name, "an array");
   }
-  return value == nullptr ? nullptr : &value->get_array();
+  return value;
 }
 
-Result<const json::object*> Fields::object(std::string_view name) const {
-  const json::value* value = find(name);
+Result<const json::Value*> Fields::object(std::string_view name) const {
+  const json::Value* value = find(name);
   if (value != nullptr && !value->is_object()) {
     return wrong(name, "an object");
   }
-  return value == nullptr ? nullptr : &value->get_object();
+  return value;
 }
 
 Result<std::vector<uint64_t>> Fields::hashes(std::string_view name) const {
-  STATOR_TRY(const json::array* given, array(name));
+  STATOR_TRY(const json::Value* given, array(name));
   std::vector<uint64_t> hashes;
   if (given == nullptr) {
     return hashes;
   }
   hashes.reserve(given->size());
-  for (const json::value& value : *given) {
+  for (const json::Value& value : given->elements()) {
     const auto hash = as_hash(value);
     if (!hash) {
       return wrong(name, "an array of whole 64-bit numbers");
@@ -154,16 +149,16 @@ Result<std::vector<TokenId>> Fields::tokens(std::string_view name) const {
 }
 
 Result<std::vector<std::string>> Fields::texts(std::string_view name) const {
-  STATOR_TRY(const json::array* given, array(name));
+  STATOR_TRY(const json::Value* given, array(name));
   std::vector<std::string> texts;
   if (given == nullptr) {
     return texts;
   }
-  for (const json::value& value : *given) {
+  for (const json::Value& value : given->elements()) {
     if (!value.is_string()) {
       return wrong(name, "an array of strings");
     }
-    texts.emplace_back(value.get_string());
+    texts.emplace_back(value.text());
   }
   return texts;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/json/fwd.hpp>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
+#include "stator/json/value.h"
 
 namespace stator::services {
 
@@ -26,7 +26,7 @@ class Fields {
   /// The text must be one JSON object; an empty text counts as {}.
   static Result<Fields> parse(std::string_view text);
   /// A view of a part of another object, which must outlive it.
-  explicit Fields(const boost::json::object& object, std::string where = {});
+  explicit Fields(const json::Value& object, std::string where = {});
 
   bool has(std::string_view name) const;
   Result<std::string> text(std::string_view name) const;
@@ -43,22 +43,22 @@ class Fields {
   Result<std::vector<TokenId>> tokens(std::string_view name) const;
   Result<std::vector<std::string>> texts(std::string_view name) const;
   /// Null when absent.
-  Result<const boost::json::object*> object(std::string_view name) const;
-  Result<const boost::json::array*> array(std::string_view name) const;
+  Result<const json::Value*> object(std::string_view name) const;
+  Result<const json::Value*> array(std::string_view name) const;
 
-  const boost::json::object& raw() const { return *object_; }
+  const json::Value& raw() const { return *object_; }
   Error wrong(std::string_view name, std::string_view expected) const;
 
  private:
   static constexpr uint64_t kNumberMax = std::numeric_limits<uint64_t>::max();
-  const boost::json::value* find(std::string_view name) const;
+  const json::Value* find(std::string_view name) const;
 
-  std::shared_ptr<const boost::json::value> owned_;  // shared by copies; null for a view
-  const boost::json::object* object_;
+  std::shared_ptr<const json::Value> owned_;  // shared by copies; null for a view
+  const json::Value* object_;
   std::string where_;
 };
 
 /// A whole number however it is spelled; negative ones reinterpreted bitwise.
-std::optional<uint64_t> as_hash(const boost::json::value& value);
+std::optional<uint64_t> as_hash(const json::Value& value);
 
 }  // namespace stator::services

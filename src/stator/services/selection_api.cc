@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
 #include <charconv>
 
 #include "stator/json/writer.h"
@@ -16,7 +15,7 @@ constexpr double kWeightMax = 1e6;
 constexpr std::string_view kDefaultModel = "default";
 
 Status read_override(const Fields& request, router::CostOverride& out) {
-  STATOR_TRY(const boost::json::object* given, request.object("router_config_override"));
+  STATOR_TRY(const json::Value* given, request.object("router_config_override"));
   if (given == nullptr) {
     return {};
   }
@@ -42,7 +41,7 @@ Status read_override(const Fields& request, router::CostOverride& out) {
 }
 
 Status read_constraints(const Fields& fields, SelectionRequest& out) {
-  STATOR_TRY(const boost::json::object* pinned, fields.object("pinned_worker"));
+  STATOR_TRY(const json::Value* pinned, fields.object("pinned_worker"));
   if (pinned != nullptr) {
     const Fields pin(*pinned, "pinned_worker.");
     STATOR_TRY(const uint64_t worker, pin.number("worker_id"));
@@ -53,21 +52,21 @@ Status read_constraints(const Fields& fields, SelectionRequest& out) {
   for (const uint64_t worker : allowed) {
     out.allowed.emplace_back(worker);
   }
-  STATOR_TRY(const boost::json::object* given, fields.object("routing_constraints"));
+  STATOR_TRY(const json::Value* given, fields.object("routing_constraints"));
   if (given == nullptr) {
     return {};
   }
   const Fields constraints(*given, "routing_constraints.");
   STATOR_TRY(out.required_taints, constraints.texts("required_taints"));
-  STATOR_TRY(const boost::json::object* preferred, constraints.object("preferred_taints"));
+  STATOR_TRY(const json::Value* preferred, constraints.object("preferred_taints"));
   if (preferred == nullptr) {
     return {};
   }
   const Fields weights(*preferred, "routing_constraints.preferred_taints.");
-  for (const auto& [name, value] : *preferred) {
+  for (const auto& [name, value] : preferred->members()) {
     // Two that are beyond floats would add up to no number, and nobody would be the cheapest.
     STATOR_TRY(const auto weight, weights.real(name, -kWeightMax, kWeightMax));
-    out.preferred_taints.emplace_back(std::string(name), static_cast<float>(weight.value_or(0)));
+    out.preferred_taints.emplace_back(name, static_cast<float>(weight.value_or(0)));
   }
   return {};
 }

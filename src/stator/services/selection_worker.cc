@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
 #include <charconv>
 
 #include "stator/json/writer.h"
@@ -31,19 +30,19 @@ Status merge_endpoints(SelectionWorker& worker, const Fields& fields) {
     STATOR_CHECK(check_endpoint(worker.kv_events_endpoint), "kv_events_endpoint");
   }
   STATOR_CHECK(merge_text(fields, "replay_endpoint", worker.replay_endpoint));
-  STATOR_TRY(const boost::json::object* given, fields.object("kv_events_endpoints"));
+  STATOR_TRY(const json::Value* given, fields.object("kv_events_endpoints"));
   if (given == nullptr) {
     return {};
   }
   worker.kv_events_endpoints.clear();
-  for (const auto& [key, value] : *given) {
+  for (const auto& [key, value] : given->members()) {
     uint32_t rank = 0;
     const std::string_view text = key;
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), rank);
     if (failed != std::errc() || end != text.data() + text.size() || !value.is_string()) {
       return fields.wrong("kv_events_endpoints", "an object of rank: endpoint");
     }
-    worker.kv_events_endpoints[rank] = std::string(value.get_string());
+    worker.kv_events_endpoints[rank] = std::string(value.text());
     STATOR_CHECK(check_endpoint(worker.kv_events_endpoints[rank]), "kv_events_endpoints");
   }
   return {};
@@ -57,16 +56,16 @@ Status merge_topology(SelectionWorker& worker, const Fields& fields) {
   STATOR_CHECK(merge_text(fields, "kv_transfer_enforcement", worker.kv_transfer_enforcement));
   STATOR_TRY(const auto weight, fields.real("kv_transfer_preferred_weight", 0, 1));
   worker.kv_transfer_preferred_weight = weight.value_or(worker.kv_transfer_preferred_weight);
-  STATOR_TRY(const boost::json::object* given, fields.object("topology_domains"));
+  STATOR_TRY(const json::Value* given, fields.object("topology_domains"));
   if (given == nullptr) {
     return {};
   }
   worker.topology.clear();
-  for (const auto& [key, value] : *given) {
+  for (const auto& [key, value] : given->members()) {
     if (!value.is_string()) {
       return fields.wrong("topology_domains", "an object of domain: value");
     }
-    worker.topology[std::string(key)] = std::string(value.get_string());
+    worker.topology[std::string(key)] = std::string(value.text());
   }
   return {};
 }

@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <boost/json.hpp>
 #include <filesystem>
 #include <vector>
 
 #include "stator/core/log.h"
+#include "stator/json/value.h"
 #include "stator/net/http_client.h"
 #include "stator/net/loopback.h"
 #include "stator/weights/hub_cache.h"
@@ -20,8 +20,6 @@ namespace stator::weights {
 namespace {
 
 namespace fs = std::filesystem;
-namespace json = boost::json;
-
 constexpr int kAttemptsMax = 5;  // of one file; each resumes where the last one broke off
 
 /// A partial file that only one process writes to.
@@ -79,25 +77,24 @@ class Download {
       : config_(config), name_(std::move(name)), cache_(cache), progress_(progress) {}
 
   Result<fs::path> run() {
-    STATOR_TRY(const json::object info, fetch_info());
-    const json::value* sha = info.if_contains("sha");
-    const json::value* siblings = info.if_contains("siblings");
+    STATOR_TRY(const json::Value info, fetch_info());
+    const json::Value* sha = info.find("sha");
+    const json::Value* siblings = info.find("siblings");
     if (sha == nullptr || !sha->is_string() || siblings == nullptr || !siblings->is_array()) {
       return Error(Code::kCorrupt,
                    config_.endpoint + " describes '" + name_ + "' in an unknown way");
     }
-    commit_ = std::string(sha->as_string());
+    commit_ = std::string(sha->text());
     if (!is_commit(commit_)) {
       return Error(Code::kCorrupt,
                    fmt::format("{} describes '{}' with a commit that is none: nothing was written",
                                config_.endpoint, name_));
     }
     STATOR_CHECK(cache_.prepare(commit_));
-    for (const json::value& sibling : siblings->as_array()) {
-      const json::value* file =
-          sibling.is_object() ? sibling.as_object().if_contains("rfilename") : nullptr;
-      if (file != nullptr && file->is_string() && is_wanted_file(file->as_string())) {
-        STATOR_CHECK(fetch(std::string(file->as_string())), "downloading " + name_);
+    for (const json::Value& sibling : siblings->elements()) {
+      const std::string_view file = sibling.text_at({"rfilename"});
+      if (is_wanted_file(file)) {
+        STATOR_CHECK(fetch(std::string(file)), "downloading " + name_);
       }
     }
     // Last: a snapshot with a ref is complete.
@@ -114,7 +111,7 @@ class Download {
     return list;
   }
 
-  Result<json::object> fetch_info() {
+  Result<json::Value> fetch_info() {
     const std::string url =
         fmt::format("{}/api/models/{}/revision/{}", config_.endpoint, name_, config_.revision);
     STATOR_TRY(const auto response, net::http_request({.url = url, .headers = headers()}),
@@ -129,12 +126,11 @@ class Download {
       return Error(Code::kNotFound, fmt::format("'{}' (revision {}) does not exist at {}", name_,
                                                 config_.revision, config_.endpoint));
     }
-    boost::system::error_code failed;
-    json::value body = json::parse(response.body, failed);
-    if (response.status != 200 || failed || !body.is_object()) {
+    auto body = json::parse(response.body);
+    if (response.status != 200 || !body || !body->is_object()) {
       return Error(Code::kUnavailable, fmt::format("{} answered {}", url, response.status));
     }
-    return std::move(body.as_object());
+    return body;
   }
 
   std::string file_url(const std::string& file) const {

@@ -50,6 +50,19 @@ TEST(JsonValue, WalksPaths) {
   EXPECT_EQ(pod.text_at({"status", "ready"}), "");
   EXPECT_EQ(pod.text_at({"status", "phase", "x"}), "");
   EXPECT_EQ(pod.find_at({"status", "ready"})->as_bool(), true);
+  EXPECT_EQ(pod.at("status").at("phase"), "Running");
+  EXPECT_TRUE(pod.at("spec").at(3).at("x").is_null());
+}
+
+TEST(JsonValue, FollowsPointers) {
+  const Value value = parsed(R"({"a/b":[{"~":1},2],"":3})");
+  EXPECT_EQ(*value.find_pointer("/a~1b/0/~0"), 1);
+  EXPECT_EQ(*value.find_pointer("/"), 3);
+  EXPECT_EQ(value.find_pointer(""), &value);
+  for (const std::string_view nowhere :
+       {"a", "/x", "/a~1b/2", "/a~1b/01", "/a~1b/-", "/a~1b/1/x"}) {
+    EXPECT_EQ(value.find_pointer(nowhere), nullptr) << nowhere;
+  }
 }
 
 TEST(JsonValue, IsBuiltAndChanged) {

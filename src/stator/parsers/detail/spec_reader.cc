@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/parsers/detail/spec_reader.h"
 
+#include "stator/json/value.h"
 #include "stator/parsers/reasoning_mode.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <utility>
 
 namespace stator::parsers {
 namespace {
-
-namespace json = boost::json;
 
 struct BodyName {
   std::string_view name;
@@ -30,49 +28,49 @@ Error wrong(std::string_view key, std::string_view expected) {
   return {Code::kInvalidArgument, fmt::format("parser spec: '{}' must be {}", key, expected)};
 }
 
-Result<std::string> read_string(std::string_view key, const json::value& value) {
+Result<std::string> read_string(std::string_view key, const json::Value& value) {
   if (!value.is_string()) {
     return wrong(key, "a string");
   }
-  return std::string(value.as_string());
+  return std::string(value.text());
 }
 
 /// A string, or an array of strings.
-Result<std::vector<std::string>> read_strings(std::string_view key, const json::value& value) {
+Result<std::vector<std::string>> read_strings(std::string_view key, const json::Value& value) {
   std::vector<std::string> strings;
   if (value.is_string()) {
-    strings.emplace_back(value.as_string());
+    strings.emplace_back(value.text());
     return strings;
   }
   if (!value.is_array()) {
     return wrong(key, "a string or an array of strings");
   }
-  for (const json::value& element : value.as_array()) {
+  for (const json::Value& element : value.elements()) {
     STATOR_TRY(strings.emplace_back(), read_string(key, element));
   }
   return strings;
 }
 
-Result<bool> read_bool(std::string_view key, const json::value& value) {
+Result<bool> read_bool(std::string_view key, const json::Value& value) {
   if (!value.is_bool()) {
     return wrong(key, "true or false");
   }
-  return value.as_bool();
+  return *value.as_bool();
 }
 
 /// "text", {"text": …, "special": true}, or an array of those.
-Status read_markers(std::string_view key, const json::value& value, Markers& markers) {
+Status read_markers(std::string_view key, const json::Value& value, Markers& markers) {
   if (value.is_array()) {
-    for (const json::value& element : value.as_array()) {
+    for (const json::Value& element : value.elements()) {
       STATOR_CHECK(read_markers(key, element, markers));
     }
     return {};
   }
   Marker marker;
   if (value.is_string()) {
-    marker.text = value.as_string();
+    marker.text = value.text();
   } else if (value.is_object()) {
-    for (const auto& [name, member] : value.as_object()) {
+    for (const auto& [name, member] : value.members()) {
       if (name == "text") {
         STATOR_TRY(marker.text, read_string(name, member));
       } else if (name == "special") {
@@ -91,42 +89,43 @@ Status read_markers(std::string_view key, const json::value& value, Markers& mar
   return {};
 }
 
-Status read_marker_map(const json::value& value,
+Status read_marker_map(const json::Value& value,
                        std::map<std::string, Markers, std::less<>>& markers) {
   if (!value.is_object()) {
     return wrong("markers", "an object of lists of markers");
   }
-  for (const auto& [key, member] : value.as_object()) {
+  for (const auto& [key, member] : value.members()) {
     STATOR_CHECK(read_markers(key, member, markers[key]));
   }
   return {};
 }
 
-Status read_word_map(const json::value& value,
+Status read_word_map(const json::Value& value,
                      std::map<std::string, std::vector<std::string>, std::less<>>& words) {
   if (!value.is_object()) {
     return wrong("words", "an object of lists of strings");
   }
-  for (const auto& [key, member] : value.as_object()) {
+  for (const auto& [key, member] : value.members()) {
     STATOR_TRY(words[key], read_strings(key, member));
   }
   return {};
 }
 
-Status read_match(const json::value& value, Fingerprint& match) {
+Status read_match(const json::Value& value, Fingerprint& match) {
   if (!value.is_object()) {
     return wrong("match", "an object");
   }
-  for (const auto& [key, member] : value.as_object()) {
+  for (const auto& [key, member] : value.members()) {
     if (key == "models") {
       STATOR_TRY(match.models, read_strings(key, member));
     } else if (key == "priority") {
-      if (!member.is_int64() || member.as_int64() < -1000 || member.as_int64() > 1000) {
+      const auto priority = member.as_int64();
+      if (!priority || *priority < -1000 || *priority > 1000) {
         return wrong(key, "an integer from -1000 to 1000");
       }
-      match.priority = static_cast<int32_t>(member.as_int64());
+      match.priority = static_cast<int32_t>(*priority);
     } else if (key == "templates" && member.is_array()) {
-      for (const json::value& element : member.as_array()) {
+      for (const json::Value& element : member.elements()) {
         STATOR_TRY(match.templates.emplace_back(), read_strings(key, element));
       }
     } else {
@@ -136,11 +135,11 @@ Status read_match(const json::value& value, Fingerprint& match) {
   return {};
 }
 
-Status read_structural_tag(const json::value& value, StructuralTag& tag) {
+Status read_structural_tag(const json::Value& value, StructuralTag& tag) {
   if (!value.is_object()) {
     return wrong("structural_tag", "an object");
   }
-  for (const auto& [key, member] : value.as_object()) {
+  for (const auto& [key, member] : value.members()) {
     if (key != "trigger" && key != "begin" && key != "end") {
       return wrong("structural_tag", "an object of 'trigger', 'begin' and 'end'");
     }
@@ -150,21 +149,20 @@ Status read_structural_tag(const json::value& value, StructuralTag& tag) {
   return {};
 }
 
-Status read_names(const json::object& object, std::string& name,
-                  std::vector<std::string>& aliases) {
-  const json::value* given = object.if_contains("name");
-  if (given == nullptr || !given->is_string() || given->as_string().empty()) {
+Status read_names(const json::Value& object, std::string& name, std::vector<std::string>& aliases) {
+  const json::Value* given = object.find("name");
+  if (given == nullptr || !given->is_string() || given->text().empty()) {
     return wrong("name", "a string that is not empty");
   }
-  name = normalize_family_name(std::string_view(given->as_string()));
-  if (const json::value* more = object.if_contains("aliases")) {
+  name = normalize_family_name(given->text());
+  if (const json::Value* more = object.find("aliases")) {
     STATOR_TRY(aliases, read_strings("aliases", *more));
     std::ranges::transform(aliases, aliases.begin(), normalize_family_name);
   }
   return {};
 }
 
-Result<BodyKind> read_body(const json::value& value) {
+Result<BodyKind> read_body(const json::Value& value) {
   STATOR_TRY(const std::string name, read_string("body", value));
   const auto* row = std::ranges::find(kBodyNames, name, &BodyName::name);
   if (row == std::end(kBodyNames)) {
@@ -177,7 +175,7 @@ Result<BodyKind> read_body(const json::value& value) {
   return row->kind;
 }
 
-Result<IdScheme> read_ids(const json::value& value) {
+Result<IdScheme> read_ids(const json::Value& value) {
   STATOR_TRY(const std::string name, read_string("ids", value));
   if (name == "call24") {
     return IdScheme::kCall24;
@@ -196,7 +194,7 @@ bool is_note(std::string_view key) {
   return key == "kind" || key == "name" || key == "aliases" || key == "description";
 }
 
-Status read_tools_key(std::string_view key, const json::value& value, FamilySpec& spec) {
+Status read_tools_key(std::string_view key, const json::Value& value, FamilySpec& spec) {
   if (key == "body") {
     STATOR_TRY(spec.body, read_body(value));
   } else if (key == "markers") {
@@ -233,7 +231,7 @@ Status check_conditions(const ReasoningSpec& spec) {
   return {};
 }
 
-Status read_reasoning_key(std::string_view key, const json::value& value, ReasoningSpec& spec) {
+Status read_reasoning_key(std::string_view key, const json::Value& value, ReasoningSpec& spec) {
   if (key == "open") {
     STATOR_CHECK(read_markers(key, value, spec.open));
   } else if (key == "close") {
@@ -257,19 +255,18 @@ Status read_reasoning_key(std::string_view key, const json::value& value, Reason
   return {};
 }
 
-Result<AnySpec> read_spec(const json::value& value) {
-  if (!value.is_object()) {
+Result<AnySpec> read_spec(const json::Value& object) {
+  if (!object.is_object()) {
     return wrong("spec", "an object");
   }
-  const json::object& object = value.as_object();
-  const json::value* kind = object.if_contains("kind");
+  const json::Value* kind = object.find("kind");
   if (kind == nullptr || !(*kind == "tools" || *kind == "reasoning")) {
     return wrong("kind", "\"tools\" or \"reasoning\"");
   }
   if (*kind == "reasoning") {
     ReasoningSpec spec;
     STATOR_CHECK(read_names(object, spec.name, spec.aliases));
-    for (const auto& [key, member] : object) {
+    for (const auto& [key, member] : object.members()) {
       STATOR_CHECK(read_reasoning_key(key, member, spec),
                    fmt::format("reasoning family '{}'", spec.name));
     }
@@ -277,10 +274,10 @@ Result<AnySpec> read_spec(const json::value& value) {
   }
   FamilySpec spec;
   STATOR_CHECK(read_names(object, spec.name, spec.aliases));
-  if (!object.contains("body")) {
+  if (object.find("body") == nullptr) {
     return wrong("body", "given: it says how calls are read");
   }
-  for (const auto& [key, member] : object) {
+  for (const auto& [key, member] : object.members()) {
     STATOR_CHECK(read_tools_key(key, member, spec), fmt::format("tool family '{}'", spec.name));
   }
   return AnySpec(std::move(spec));
@@ -301,19 +298,14 @@ Result<std::vector<AnySpec>> read_specs(std::string_view json_text) {
     return Error(Code::kTooLarge, fmt::format("parser spec has {} bytes; at most {} are allowed",
                                               json_text.size(), kMaxSpecBytes));
   }
-  json::error_code error;
-  const json::value value = json::parse(json_text, error);
-  if (error) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("parser spec is not JSON: {}", error.message()));
-  }
+  STATOR_TRY(const json::Value value, json::parse(json_text), "parser spec");
   std::vector<AnySpec> specs;
   if (!value.is_array()) {
     STATOR_TRY(AnySpec spec, read_spec(value));
     specs.push_back(std::move(spec));
     return specs;
   }
-  for (const json::value& element : value.as_array()) {
+  for (const json::Value& element : value.elements()) {
     STATOR_TRY(AnySpec spec, read_spec(element));
     specs.push_back(std::move(spec));
   }

@@ -76,10 +76,10 @@ TEST_F(IndexerTest, RegistrationsAreCheckedListedAndEnded) {
                 .status,
             409);
   const auto listed = ask(api_, "GET", "/workers?model_name=m&routing_group=default");
-  EXPECT_EQ(listed.body.as_array().size(), 1U);
+  EXPECT_EQ(listed.body.elements().size(), 1U);
   EXPECT_EQ(listed.body.at(0).at("endpoints").at("0"), "tcp://127.0.0.1:5557");
   EXPECT_EQ(listed.body.at(0).at("listeners").at("0").at("status"), "active");
-  EXPECT_TRUE(ask(api_, "GET", "/workers?model_name=other").body.as_array().empty());
+  EXPECT_TRUE(ask(api_, "GET", "/workers?model_name=other").body.elements().empty());
 
   feeds_.delivers["tcp://127.0.0.1:5557"]({stored(2)});
   EXPECT_EQ(post("/unregister", R"({"instance_id":7,"model_name":"m"})").status, 200);

@@ -33,8 +33,8 @@ class SelectionTest : public ::testing::Test {
   Answered post_prompt(std::string_view path, std::string_view extra = {}) {
     return post(path, fmt::format("{{{}{}}}", kPrompt, extra));
   }
-  int64_t requests(size_t row) { return load(row).at("active_requests").as_int64(); }
-  boost::json::value load(size_t row) {
+  int64_t requests(size_t row) { return load(row).at("active_requests").as_int64().value_or(-1); }
+  json::Value load(size_t row) {
     return ask(api_, "GET", "/loads?model_name=m").body.at(0).at("loads").at(row);
   }
   FakeFeeds feeds_;
@@ -50,13 +50,13 @@ TEST_F(SelectionTest, AWorkerIsSchedulableOnceEverythingIsKnown) {
   const auto first = post("/workers", R"({"worker_id":1,"model_name":"m"})");
   EXPECT_EQ(first.status, 201);
   EXPECT_EQ(first.body.at("lifecycle"), "incomplete");
-  EXPECT_EQ(first.body.at("not_schedulable_reasons").as_array().size(), 3U);
+  EXPECT_EQ(first.body.at("not_schedulable_reasons").elements().size(), 3U);
   EXPECT_EQ(post_prompt("/select").status, 404);
   EXPECT_EQ(ask(api_, "PATCH", "/workers/1", R"({"endpoint":"http://w1","block_size":4})").status,
             200);
   const auto not_ready = ask(api_, "GET", "/ready").body;
   EXPECT_EQ(not_ready.at("schedulable_workers"), 0);
-  EXPECT_EQ(not_ready.at("workers").at(0).at("not_schedulable_reasons").as_array().size(), 1U);
+  EXPECT_EQ(not_ready.at("workers").at(0).at("not_schedulable_reasons").elements().size(), 1U);
   const auto patched =
       ask(api_, "PATCH", "/workers/1", R"({"kv_events_endpoint":"tcp://127.0.0.1:5557"})");
   EXPECT_EQ(patched.body.at("lifecycle"), "schedulable");
@@ -83,20 +83,20 @@ TEST_F(SelectionTest, PrefersWhoHoldsThePrefixAndSaysHowMuch) {
   EXPECT_EQ(answer.body.at("endpoint"), "http://w2");
   EXPECT_EQ(answer.body.at("overlap").at("gpu"), 12);
   EXPECT_EQ(answer.body.at("effective_prefill_tokens"), 4);
-  EXPECT_EQ(answer.body.as_object().if_contains("sequence_hashes"), nullptr);
+  EXPECT_EQ(answer.body.find("sequence_hashes"), nullptr);
   EXPECT_EQ(requests(0) + requests(1), 0) << "B1: nothing is booked";
   const auto scores = post_prompt("/overlap_scores").body;
   EXPECT_EQ(scores.at("num_blocks"), 4);
   EXPECT_EQ(scores.at("workers").at(0).at("device_blocks"), 0);
   EXPECT_EQ(scores.at("workers").at(1).at("device_blocks"), 3);
-  EXPECT_EQ(scores.at("workers").at(1).at("router_credit_blocks").to_number<double>(), 3);
+  EXPECT_EQ(scores.at("workers").at(1).at("router_credit_blocks").as_double(), 3);
   const auto potential = post_prompt("/potential_loads").body;
   EXPECT_EQ(potential.at(0).at("potential_prefill_tokens"), 16);
   EXPECT_EQ(potential.at(1).at("potential_prefill_tokens"), 4);
 
   const auto pinned = post_prompt("/select", R"(,"pinned_worker":{"worker_id":1})");
   EXPECT_EQ(pinned.body.at("worker_id"), 1);
-  EXPECT_EQ(pinned.body.at("overlap").at("dp"), (boost::json::object{{"0", 0}}));
+  EXPECT_EQ(pinned.body.at("overlap").at("dp"), json::Value::object({{"0", 0}}));
   EXPECT_EQ(pinned.body.at("potential_decode_blocks"), 4);
   EXPECT_EQ(post_prompt("/select", R"(,"pinned_worker":{"worker_id":9})").status, 404);
   EXPECT_EQ(post_prompt("/select", R"(,"allowed_worker_ids":[1])").body.at("worker_id"), 1);
@@ -109,7 +109,7 @@ TEST_F(SelectionTest, AReservationLivesUntilItIsFreed) {
   const auto made = post_prompt("/select_and_reserve", R"(,"selection_id":"r")");
   EXPECT_EQ(made.status, 200);
   EXPECT_EQ(made.body.at("isl_tokens"), 16);
-  EXPECT_EQ(made.body.at("sequence_hashes").as_array().size(), 4U);
+  EXPECT_EQ(made.body.at("sequence_hashes").elements().size(), 4U);
   EXPECT_EQ(post_prompt("/select_and_reserve", R"(,"selection_id":"r")").status, 409);
   const auto row = [this] { return load(0); };
   EXPECT_EQ(row().at("potential_prefill_tokens"), 16);
@@ -125,7 +125,7 @@ TEST_F(SelectionTest, AReservationLivesUntilItIsFreed) {
   EXPECT_EQ(ask(api_, "DELETE", "/reservations/r").status, 404);
   EXPECT_EQ(row().at("potential_decode_blocks"), 0);
   const auto anonymous = post_prompt("/select_and_reserve");
-  EXPECT_EQ(anonymous.body.at("selection_id").as_string().size(), 32U);
+  EXPECT_EQ(anonymous.body.at("selection_id").text().size(), 32U);
 }
 
 TEST_F(SelectionTest, ASelectionIsBookedOnceByItsId) {
@@ -155,7 +155,7 @@ TEST_F(SelectionTest, AGatewayMayBookWhatItChoseItself) {
            R"({"model_name":"m","worker_id":1,"selection_id":"x","block_hashes":[1,2],
           "sequence_hashes":[-1,-2],"isl_tokens":9,"effective_prefill_tokens":3})");
   EXPECT_EQ(by_hash.status, 201) << by_hash.text;
-  EXPECT_EQ(by_hash.body.at("sequence_hashes"), (boost::json::array{-1, -2}));
+  EXPECT_EQ(by_hash.body.at("sequence_hashes"), json::Value::array({-1, -2}));
   EXPECT_EQ(load(0).at("potential_prefill_tokens"), 3);
   EXPECT_EQ(post_prompt("/reservations", R"(,"worker_id":1,"effective_prefill_tokens":17)").status,
             400);

@@ -75,14 +75,14 @@ TEST(EventJson, IsReadBackAsItWasWritten) {
     std::string text;
     json::Writer writer(text);
     write_event(writer, event);
-    const auto read = read_event(boost::json::parse(text));
+    const auto read = read_event(*json::parse(text));
     ASSERT_TRUE(read.has_value()) << text;
     EXPECT_EQ(*read, event) << text;
   }
 }
 
 TEST(EventJson, TakesWhatOldAndNewProducersSend) {
-  const auto legacy = read_event(boost::json::parse(
+  const auto legacy = read_event(*json::parse(
       R"({"worker_id":7,"event":{"event_id":1,"dp_rank":0,"data":{"stored":{"parent_hash":-5,
           "blocks":[{"block_hash":-1,"tokens_hash":2}]}}},"state_source":"x"})"));
   ASSERT_TRUE(legacy.has_value());
@@ -91,7 +91,7 @@ TEST(EventJson, TakesWhatOldAndNewProducersSend) {
        {R"({"worker_id":7})", R"({"worker_id":7,"event":{"data":"gone"}})",
         R"({"worker_id":7,"storage_tier":"tape","event":{"data":"cleared"}})",
         R"({"worker_id":7,"event":{"data":{"stored":{"blocks":[{"block_hash":1}]}}}})"}) {
-    EXPECT_FALSE(read_event(boost::json::parse(bad)).has_value()) << bad;
+    EXPECT_FALSE(read_event(*json::parse(bad)).has_value()) << bad;
   }
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/json.hpp>
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "stator/json/value.h"
 #include "stator/services/event_feed.h"
 #include "stator/services/service_api.h"
 
@@ -15,7 +15,7 @@ namespace stator::services {
 /// An answer, parsed. `body` is null when it is not JSON.
 struct Answered {
   int status = 0;
-  boost::json::value body;
+  json::Value body;
   std::string text;
 };
 
@@ -25,9 +25,8 @@ inline Answered ask(const ServiceApi& api, std::string_view method, std::string_
   const std::string_view query = mark == target.size() ? "" : target.substr(mark + 1);
   const ServiceReply reply =
       api.answer({.method = method, .path = target.substr(0, mark), .query = query, .body = body});
-  boost::system::error_code failed;
-  auto parsed = boost::json::parse(reply.body, failed);
-  return {reply.status, failed ? boost::json::value() : std::move(parsed), reply.body};
+  auto parsed = json::parse(reply.body);
+  return {reply.status, parsed ? *std::move(parsed) : json::Value(), reply.body};
 }
 
 /// Feeds that a test speaks through, by endpoint.

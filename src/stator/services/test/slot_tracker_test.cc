@@ -15,9 +15,7 @@ class SlotTrackerTest : public ::testing::Test {
   Answered post(std::string_view path, std::string_view body) {
     return ask(api_, "POST", path, body);
   }
-  boost::json::value load(size_t row = 0) {
-    return ask(api_, "GET", "/loads?model_name=m").body.at(row);
-  }
+  json::Value load(size_t row = 0) { return ask(api_, "GET", "/loads?model_name=m").body.at(row); }
   SimClock clock_;
   Metrics metrics_;
   SlotTracker tracker_{{}, clock_, metrics_};
@@ -76,7 +74,7 @@ TEST_F(SlotTrackerTest, SaysWhatItDoesNotKnowAndWhatIsTaken) {
   EXPECT_EQ(post("/unregister", R"({"worker_id":7,"model_name":"m"})").status, 200);
   EXPECT_EQ(post("/unregister", R"({"worker_id":7,"model_name":"m"})").status, 404);
   EXPECT_EQ(post("/free", R"({"model_name":"m","request_id":"a"})").status, 200);
-  EXPECT_TRUE(ask(api_, "GET", "/workers").body.as_array().empty());
+  EXPECT_TRUE(ask(api_, "GET", "/workers").body.elements().empty());
 }
 
 TEST_F(SlotTrackerTest, IsBoundedInWorkersAndRanks) {
@@ -106,7 +104,7 @@ TEST_F(SlotTrackerTest, ListsAreOfOneModelAndGroupOrOfAll) {
             201);
   for (const std::string_view what : {"/workers", "/loads"}) {
     const auto rows = [&](std::string_view query) {
-      return ask(api_, "GET", std::string(what) + std::string(query)).body.as_array();
+      return ask(api_, "GET", std::string(what) + std::string(query)).body.elements();
     };
     EXPECT_EQ(rows("").size(), what == "/loads" ? 3U : 2U) << what;
     EXPECT_EQ(rows("?model_name=n").size(), 1U) << what;
