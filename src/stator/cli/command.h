@@ -36,6 +36,7 @@ struct Command {
   std::string_view description;  ///< what a person reads under --help, with an example
   std::string_view positional;   ///< "MODEL", empty = none
   bool positional_required = false;
+  bool positional_repeated = false;  ///< any number of them
   std::string_view setting_prefixes;  ///< comma list of config sections whose flags it takes
   std::vector<CommandOption> options;
   bool takes_rest = false;  ///< words behind "--" are another program's command line
@@ -74,6 +75,7 @@ Status run_index_trial(Invocation& invocation);
 Status run_bench(Invocation& invocation);
 Status run_index_bench(Invocation& invocation);
 Status run_forecast(Invocation& invocation);
+Status run_operator(Invocation& invocation);
 Status run_sim(Invocation& invocation);
 Status run_sim_faults(Invocation& invocation);  ///< of `sim`
 Status run_sim_server(Invocation& invocation);

@@ -75,7 +75,8 @@ void add_flags(CLI::App& app, const Command& command, const ConfigSchema& schema
   if (!command.positional.empty()) {
     auto* option = app.add_option(std::string(command.positional), typed.positionals,
                                   help_of_positional(command.positional));
-    option->expected(command.positional_required ? 1 : 0, 1);
+    constexpr int kAny = 1 << 20;
+    option->expected(command.positional_required ? 1 : 0, command.positional_repeated ? kAny : 1);
     option->option_text(command.positional_required ? "(required)" : "(optional)");
     if (command.positional_required) {
       option->required();

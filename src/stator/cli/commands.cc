@@ -190,6 +190,30 @@ const std::vector<Command> kCommands = {
            "adds",
            true}},
      .run = run_tokenize},
+    {.name = "operator",
+     .summary = "Kubernetes: graphs of workers as custom resources",
+     .description =
+         "render   prints what the operator would make of manifests, without a cluster\n"
+         "convert  prints manifests in the other API version (--to)\n"
+         "crds     prints the CustomResourceDefinitions\n\n"
+         "  stator operator crds | kubectl apply --server-side -f -\n"
+         "  stator operator render graph.yaml | kubectl diff -f -\n"
+         "  stator operator convert graph.yaml --to v1beta1",
+     .positional = "ACTION",
+     .positional_repeated = true,
+     .setting_prefixes = "",
+     .options = {{"--namespace", "namespace of manifests that name none [default]"},
+                 {"--workload-provider",
+                  "component (Deployments, LeaderWorkerSets) or grove, where a graph does not say "
+                  "[component]"},
+                 {"--discovery-backend", "kubernetes or etcd [kubernetes]"},
+                 {"--ingress", "make an Ingress for each frontend", true},
+                 {"--ingress-host-suffix", "domain of the hosts of Ingresses [local]"},
+                 {"--gateway", "NAMESPACE/NAME of a Gateway: make HTTPRoutes, too"},
+                 {"--to", "convert: v1alpha1 or v1beta1 [v1beta1]"},
+                 {"--webhook-service", "crds: NAMESPACE/NAME that converts between versions"},
+                 {"--json", "print JSON", true}},
+     .run = run_operator},
     {.name = "config",
      .summary = "Print the effective settings as YAML, or their documentation",
      .description = "  stator config > stator.yaml\n  stator config --markdown",

@@ -50,6 +50,7 @@ const std::array kResources = {
              "DynamoGraphDeploymentScalingAdapter"},
     Resource{"nvidia.com", "v1alpha1", "dynamomodels", "DynamoModel"},
     Resource{"nvidia.com", "v1alpha1", "dynamoworkermetadatas", "DynamoWorkerMetadata"},
+    Resource{"nvidia.com", "v1alpha1", "dynamocheckpoints", "DynamoCheckpoint"},
     Resource{"grove.io", "v1alpha1", "podcliquesets", "PodCliqueSet"},
     Resource{"grove.io", "v1alpha1", "podcliques", "PodClique"},
     Resource{"grove.io", "v1alpha1", "podcliquescalinggroups", "PodCliqueScalingGroup"},

@@ -89,9 +89,10 @@ std::optional<std::string_view> HttpClientResponse::header(std::string_view name
   return found->second;
 }
 
-Result<HttpClientResponse> http_request(const HttpClientRequest& request,
-                                        const HttpClientOptions& options, const OnChunk& on_chunk) {
-  STATOR_TRY(const detail::CurlRequest prepared, detail::make_curl_request(request, options));
+Result<HttpClientResponse> detail::perform(const CurlRequest& prepared,
+                                           const HttpClientRequest& request,
+                                           const HttpClientOptions& options,
+                                           const OnChunk& on_chunk) {
   CURL* handle = prepared.handle.get();
   Transfer transfer{.response = {}, .on_chunk = on_chunk, .body_bytes_max = options.body_bytes_max};
   char detail[CURL_ERROR_SIZE] = "";
@@ -109,6 +110,12 @@ Result<HttpClientResponse> http_request(const HttpClientRequest& request,
   curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
   transfer.response.status = static_cast<int>(status);
   return std::move(transfer.response);
+}
+
+Result<HttpClientResponse> http_request(const HttpClientRequest& request,
+                                        const HttpClientOptions& options, const OnChunk& on_chunk) {
+  STATOR_TRY(const detail::CurlRequest prepared, detail::make_curl_request(request, options));
+  return detail::perform(prepared, request, options, on_chunk);
 }
 
 }  // namespace stator::net

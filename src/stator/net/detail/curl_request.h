@@ -30,6 +30,10 @@ struct CurlRequest {
 Result<CurlRequest> make_curl_request(const HttpClientRequest& request,
                                       const HttpClientOptions& options);
 
+/// Runs a prepared transfer to its end, blocking.
+Result<HttpClientResponse> perform(const CurlRequest& prepared, const HttpClientRequest& request,
+                                   const HttpClientOptions& options, const OnChunk& on_chunk);
+
 /// Why a transfer failed, in our words; `detail` is libcurl's error buffer, may be empty.
 Error to_error(CURLcode outcome, const HttpClientRequest& request, const char* detail);
 

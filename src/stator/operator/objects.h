@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/json/value.h"
+#include "stator/operator/graph.h"
+
+namespace stator::op {
+
+/// What a graph should have in the cluster. `hash` is the generation of its workers where they roll
+/// as one (Deployments only), else empty.
+///
+/// All of these are functions of the graph and the environment alone: no clock, no cluster.
+
+/// Objects that come before any workload: accounts, roles, claims, the picker's configuration.
+std::vector<json::Value> make_shared_objects(const Graph& graph, const Environment& environment);
+
+/// DynamoComponentDeployments, one for each component: self-contained, so that each can be turned
+/// into its workload alone.
+std::vector<json::Value> make_component_deployments(const Graph& graph,
+                                                    const Environment& environment,
+                                                    std::string_view hash,
+                                                    std::string_view restart_id);
+
+/// Deployment or LeaderWorkerSet, Services and Ingress of a component on its own (v1beta1).
+std::vector<json::Value> make_component_objects(const json::Value& component,
+                                                const Environment& environment);
+
+/// The PodCliqueSet of a graph, and the Services of its components.
+std::vector<json::Value> make_grove_objects(const Graph& graph, const Environment& environment,
+                                            std::string_view hash, std::string_view restart_id);
+
+/// One DynamoGraphDeploymentScalingAdapter for each component that asks for one.
+std::vector<json::Value> make_scaling_adapters(const Graph& graph);
+
+/// Services of a component, the base model's among them; in all paths the same.
+struct ServiceContext {
+  const Graph& graph;
+  const Component& component;
+  const Environment& environment;
+  std::string name;  ///< of the Service
+  std::string worker_hash = {};
+};
+std::vector<json::Value> make_services(const ServiceContext& context);
+/// Ingress, HTTPRoute or VirtualService of a frontend, as far as they are enabled.
+std::vector<json::Value> make_entries(const ServiceContext& context);
+
+/// The generation to put into names: the hash of the workers where they roll as one, else "".
+std::string rolling_hash(const Graph& graph);
+
+/// A graph around a component on its own.
+json::Value graph_around(const json::Value& component);
+
+}  // namespace stator::op

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/operator/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "stator/kube/object.h"
+#include "stator/operator/field_check.h"
+#include "stator/operator/names.h"
+#include "stator/operator/validate_component.h"
+
+namespace stator::op {
+namespace {
+
+using json::Value;
+
+constexpr size_t kComponentsMax = 25;
+constexpr std::array<std::string_view, 3> kBackends = {"sglang", "vllm", "trtllm"};
+
+Status outcome(const FieldCheck& check, const Value& object) {
+  if (check.ok()) {
+    return {};
+  }
+  return Error(Code::kInvalidArgument,
+               fmt::format("{} \"{}\" is invalid: {}", object.text_at({"kind"}),
+                           object.text_at({"metadata", "name"}), check.what()));
+}
+
+void check_name(FieldCheck& check, const Value& object) {
+  const std::string_view name = object.text_at({"metadata", "name"});
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
+  };
+  if (name.empty()) {
+    check.required("metadata.name");
+  } else if (name.size() > 253 || !std::ranges::all_of(name, good) || name.front() == '-' ||
+             name.front() == '.' || name.back() == '-' || name.back() == '.') {
+    check.invalid("metadata.name", *object.find_at({"metadata", "name"}),
+                  "must be lower-case letters, digits, hyphens and dots");
+  }
+}
+
+struct GraphRules {
+  const Graph& graph;
+  const Value& spec;
+  const Value* old_spec;
+  const Environment& environment;
+  const Admission& admission;
+};
+
+std::string component_path(const GraphRules& rules, size_t index) {
+  return rules.admission.was_alpha
+             ? fmt::format("spec.services[{}]", rules.graph.components()[index].name())
+             : fmt::format("spec.components[{}]", index);
+}
+
+void check_components(FieldCheck& check, const GraphRules& rules) {
+  const auto& components = rules.graph.components();
+  const std::string list = rules.admission.was_alpha ? "spec.services" : "spec.components";
+  if (components.empty()) {
+    check.required(list, "a graph has at least one component");
+    return;
+  }
+  if (components.size() > kComponentsMax) {
+    check.forbidden(list,
+                    fmt::format("{} components, at most {}", components.size(), kComponentsMax));
+  }
+  std::set<std::string> names;
+  size_t pickers = 0;
+  for (size_t i = 0; i < components.size(); ++i) {
+    const Component& component = components[i];
+    const std::string path = component_path(rules, i);
+    const Value* old = rules.old_spec == nullptr
+                           ? nullptr
+                           : kube::find_named(rules.old_spec->find("components"), component.name());
+    if (old != nullptr && kube::same(*old, component.spec())) {
+      names.insert(lower(component.name()));
+      pickers += component.type() == "epp" ? 1 : 0;
+      continue;  // what was accepted once stays acceptable
+    }
+    if (!names.insert(lower(component.name())).second) {
+      check.invalid(path + ".name", Value(component.name()),
+                    "is the name of another component (case does not count)");
+    }
+    check_component(check,
+                    {.environment = rules.environment,
+                     .admission = rules.admission,
+                     .provider = rules.graph.provider(),
+                     .backend = rules.graph.backend(),
+                     .old = old,
+                     .path = path},
+                    component);
+    pickers += component.type() == "epp" ? 1 : 0;
+    if (pickers > 1) {
+      check.forbidden(path + ".type", "a graph has at most one component of type epp");
+    }
+    if (!check.ok()) {
+      return;
+    }
+  }
+}
+
+void check_component_set(FieldCheck& check, const GraphRules& rules) {
+  if (rules.old_spec == nullptr || rules.graph.provider() != Provider::kGrove) {
+    return;
+  }
+  std::set<std::string> before;
+  std::set<std::string> after;
+  if (const Value* components = rules.old_spec->find("components")) {
+    for (const Value& component : components->elements()) {
+      before.emplace(component.text_at({"name"}));
+    }
+  }
+  for (const Component& component : rules.graph.components()) {
+    after.insert(component.name());
+  }
+  if (before != after) {
+    check.forbidden("spec.components",
+                    "component topology is immutable: the components of a graph on the Grove path "
+                    "cannot be added or removed after creation");
+  }
+}
+
+/// A PodCliqueSet's, a group's and a clique's name stand in one pod's host name.
+void check_grove_names(FieldCheck& check, const GraphRules& rules) {
+  if (rules.graph.provider() != Provider::kGrove || rules.old_spec != nullptr) {
+    return;
+  }
+  const size_t set = rules.graph.name().size();
+  for (size_t i = 0; i < rules.graph.components().size(); ++i) {
+    const Component& component = rules.graph.components()[i];
+    const size_t own = component.name().size();
+    const size_t all = component.is_multinode() ? set + own + own + 4 : set + own;
+    if (all > kGroveNameMax) {
+      check.invalid(
+          component_path(rules, i) + ".name", Value(component.name()),
+          fmt::format("the graph's name and this one need {} characters of {} in the names "
+                      "of pods: shorten one of them",
+                      all, kGroveNameMax));
+    }
+  }
+}
+
+void check_restart(FieldCheck& check, const GraphRules& rules) {
+  const Value* restart = check.object(rules.spec, "spec", "restart");
+  if (restart == nullptr) {
+    return;
+  }
+  if (rules.admission.old == nullptr) {
+    check.forbidden("spec.restart", "must be unset at creation: set spec.restart.id afterwards");
+    return;
+  }
+  const auto id = check.string(*restart, "spec.restart", "id");
+  if (!id || id->empty()) {
+    check.required("spec.restart.id");
+    return;
+  }
+  const std::string_view phase = rules.admission.old->text_at({"status", "rollingUpdate", "phase"});
+  const bool rolls = phase == "Pending" || phase == "InProgress";
+  if (rolls && rules.old_spec != nullptr && rules.old_spec->text_at({"restart", "id"}) != *id) {
+    check.forbidden("spec.restart.id", "cannot change while a rolling update is in progress");
+  }
+  const Value* strategy = check.object(*restart, "spec.restart", "strategy");
+  if (strategy == nullptr) {
+    return;
+  }
+  constexpr std::array<std::string_view, 2> kTypes = {"Sequential", "Parallel"};
+  check.one_of(*strategy, "spec.restart.strategy", "type", kTypes);
+  const Value* order = check.array(*strategy, "spec.restart.strategy", "order");
+  if (order == nullptr || order->size() == 0) {
+    return;
+  }
+  if (strategy->text_at({"type"}) == "Parallel") {
+    check.forbidden("spec.restart.strategy.order", "has no meaning when type is Parallel");
+  }
+  std::multiset<std::string> named;
+  for (const Value& name : order->elements()) {
+    named.emplace(name.text());
+  }
+  std::multiset<std::string> all;
+  for (const Component& component : rules.graph.components()) {
+    all.insert(component.name());
+  }
+  if (named != all) {
+    check.invalid("spec.restart.strategy.order", *order, "must name every component exactly once");
+  }
+}
+
+void check_topology(FieldCheck& check, const GraphRules& rules) {
+  const Value* topology = check.object(rules.spec, "spec", "topologyConstraint");
+  bool any_component = false;
+  for (const Component& component : rules.graph.components()) {
+    any_component = any_component || component.spec().find("topologyConstraint") != nullptr;
+  }
+  if (topology == nullptr) {
+    if (any_component) {
+      check.required("spec.topologyConstraint",
+                     "components have topologyConstraint: name the ClusterTopologyBinding here");
+    }
+  } else {
+    if (topology->text_at({"clusterTopologyName"}).empty()) {
+      check.required("spec.topologyConstraint.clusterTopologyName");
+    }
+    const auto domain = check.string(*topology, "spec.topologyConstraint", "packDomain");
+    if ((!domain || domain->empty()) && !any_component) {
+      check.required("spec.topologyConstraint.packDomain", "no component sets one");
+    } else if (domain && !domain->empty() && !is_domain_name(*domain)) {
+      check.invalid("spec.topologyConstraint.packDomain", *topology->find("packDomain"),
+                    "must be lower-case letters, digits and hyphens");
+    }
+    if (rules.graph.provider() != Provider::kGrove) {
+      check.forbidden("spec.topologyConstraint",
+                      "only valid on the Grove path: set the annotation nvidia.com/enable-grove to "
+                      "\"true\"");
+    }
+  }
+}
+
+void check_transfer_policy(FieldCheck& check, const GraphRules& rules) {
+  const Value* experimental = check.object(rules.spec, "spec", "experimental");
+  const Value* policy = experimental == nullptr
+                            ? nullptr
+                            : check.object(*experimental, "spec.experimental", "kvTransferPolicy");
+  if (policy == nullptr) {
+    return;
+  }
+  const std::string path = "spec.experimental.kvTransferPolicy";
+  if (policy->text_at({"labelKey"}).empty() == policy->text_at({"clusterTopologyName"}).empty()) {
+    check.invalid(path, *policy, "set exactly one of labelKey and clusterTopologyName");
+  }
+  if (policy->text_at({"domain"}).empty()) {
+    check.required(path + ".domain");
+  }
+  constexpr std::array<std::string_view, 2> kEnforcement = {"required", "preferred"};
+  check.one_of(*policy, path, "enforcement", kEnforcement);
+  const bool is_preferred = policy->text_at({"enforcement"}) == "preferred";
+  const Value* weight = policy->find("preferredWeight");
+  if (is_preferred != (weight != nullptr)) {
+    check.invalid(path + ".preferredWeight", weight == nullptr ? Value() : *weight,
+                  "belongs to enforcement preferred, and must be there then");
+  } else if (weight != nullptr &&
+             (weight->as_double().value_or(-1) < 0 || weight->as_double().value_or(2) > 1)) {
+    check.invalid(path + ".preferredWeight", *weight, "must be from 0 to 1");
+  }
+}
+
+void check_override(FieldCheck& check, const GraphRules& rules) {
+  const Value* own = check.object(rules.spec, "spec", "providerOverride");
+  if (own == nullptr) {
+    return;
+  }
+  constexpr std::array<std::string_view, 1> kVersions = {"grove.io/v1alpha1"};
+  check.one_of(*own, "spec.providerOverride", "apiVersion", kVersions);
+  if (rules.graph.provider() != Provider::kGrove) {
+    check.forbidden("spec.providerOverride", "only the Grove path can be overridden");
+  }
+  const Value* value = check.object(*own, "spec.providerOverride", "value");
+  if (value == nullptr) {
+    check.required("spec.providerOverride.value");
+    return;
+  }
+  Value rest = *value;
+  if (Value* spec = rest.find("spec")) {
+    if (Value* pods = spec->find("template"); pods != nullptr && pods->is_object()) {
+      pods->erase("topologyConstraint");
+      if (pods->size() == 0) {
+        spec->erase("template");
+      }
+    }
+    if (spec->size() == 0) {
+      rest.erase("spec");
+    }
+  }
+  if (rest.size() > 0) {
+    check.forbidden("spec.providerOverride.value",
+                    "only spec.template.topologyConstraint can be overridden");
+  }
+}
+
+void check_immutable(FieldCheck& check, const GraphRules& rules) {
+  if (rules.old_spec == nullptr) {
+    return;
+  }
+  for (const std::string_view key : {"backendFramework", "topologyConstraint"}) {
+    const Value* before = rules.old_spec->find(key);
+    const Value* after = rules.spec.find(key);
+    const bool had = before != nullptr && !before->is_null();
+    const bool has = after != nullptr && !after->is_null();
+    if (had != has || (had && !kube::same(*before, *after))) {
+      check.forbidden(fmt::format("spec.{}", key), "field is immutable");
+    }
+  }
+  const Value* before = rules.old_spec->find_at({"experimental", "kvTransferPolicy"});
+  const Value* after = rules.spec.find_at({"experimental", "kvTransferPolicy"});
+  if ((before == nullptr) != (after == nullptr) ||
+      (before != nullptr && !kube::same(*before, *after))) {
+    check.forbidden("spec.experimental.kvTransferPolicy", "field is immutable");
+  }
+  const std::string_view provider = kube::annotation_of(*rules.admission.old, kAnnotationProvider);
+  if (!provider.empty() &&
+      provider != kube::annotation_of(rules.graph.object(), kAnnotationProvider)) {
+    check.forbidden("metadata.annotations[nvidia.com/workload-provider]", "field is immutable");
+  }
+}
+
+void check_annotations(FieldCheck& check, const Graph& graph) {
+  constexpr std::array<std::string_view, 2> kProviders = {"component", "grove"};
+  constexpr std::array<std::string_view, 2> kGroveUpdates = {"RollingRecreate", "OnDelete"};
+  constexpr std::array<std::string_view, 2> kStrategies = {"RollingUpdate", "Recreate"};
+  constexpr std::array<std::string_view, 2> kDiscovery = {"kubernetes", "etcd"};
+  constexpr std::array<std::string_view, 2> kModes = {"pod", "container"};
+  constexpr std::array<std::string_view, 2> kExecutors = {"mp", "ray"};
+  const std::array<std::pair<std::string_view, std::span<const std::string_view>>, 6> kRules = {
+      {{kAnnotationProvider, kProviders},
+       {kAnnotationGroveUpdate, kGroveUpdates},
+       {kAnnotationStrategy, kStrategies},
+       {kAnnotationDiscovery, kDiscovery},
+       {kAnnotationDiscoveryMode, kModes},
+       {kAnnotationVllmExecutor, kExecutors}}};
+  for (const auto& [key, allowed] : kRules) {
+    const std::string_view value = graph.annotation(key);
+    if (!value.empty() && std::ranges::find(allowed, value) == allowed.end()) {
+      check.unsupported(fmt::format("metadata.annotations[{}]", key), value, allowed);
+    }
+  }
+}
+
+void check_spec_fields(FieldCheck& check, const GraphRules& rules) {
+  check.one_of(rules.spec, "spec", "backendFramework", kBackends);
+  check.array(rules.spec, "spec", "env");
+  check.string_map(rules.spec, "spec", "annotations");
+  check.string_map(rules.spec, "spec", "labels");
+  const auto priority = check.string(rules.spec, "spec", "priorityClassName");
+  if (priority && !priority->empty() && rules.graph.provider() != Provider::kGrove) {
+    check.forbidden("spec.priorityClassName", "only valid on the Grove path");
+  }
+}
+
+}  // namespace
+
+Status validate_graph(const Value& graph_object, const Environment& environment,
+                      const Admission& admission) {
+  FieldCheck check;
+  check_name(check, graph_object);
+  const Value* spec = check.object(graph_object, graph_object.text_at({"kind"}), "spec");
+  if (spec == nullptr) {
+    check.required("spec");
+    return outcome(check, graph_object);
+  }
+  check.array(*spec, "spec", "components");
+  if (!check.ok()) {
+    return outcome(check, graph_object);
+  }
+  const Graph graph(graph_object, environment);
+  const GraphRules rules{graph, *spec,
+                         admission.old == nullptr ? nullptr : admission.old->find("spec"),
+                         environment, admission};
+  if (rules.old_spec != nullptr && kube::same(*rules.old_spec, *spec) &&
+      kube::annotation_of(*admission.old, kAnnotationProvider) ==
+          graph.annotation(kAnnotationProvider)) {
+    return {};  // metadata and status may always be written
+  }
+  check_annotations(check, graph);
+  check_spec_fields(check, rules);
+  check_component_set(check, rules);
+  check_components(check, rules);
+  if (check.ok()) {
+    check_grove_names(check, rules);
+    check_restart(check, rules);
+    check_topology(check, rules);
+    check_transfer_policy(check, rules);
+    check_override(check, rules);
+    check_immutable(check, rules);
+  }
+  return outcome(check, graph_object);
+}
+
+namespace {
+
+void check_request(FieldCheck& check, const Value& object, const Admission& admission) {
+  const Value& spec = *object.find("spec");
+  if (check.string(spec, "spec", "model").value_or("").empty()) {
+    check.required("spec.model");
+  }
+  constexpr std::array<std::string_view, 4> kAuto = {"auto", "sglang", "trtllm", "vllm"};
+  constexpr std::array<std::string_view, 2> kSearch = {"rapid", "thorough"};
+  check.one_of(spec, "spec", "backend", kAuto);
+  check.one_of(spec, "spec", "searchStrategy", kSearch);
+  check.boolean(spec, "spec", "autoApply");
+  const Value* workload = check.object(spec, "spec", "workload");
+  if (workload != nullptr && workload->find("concurrency") != nullptr &&
+      workload->find("requestRate") != nullptr) {
+    check.invalid("spec.workload", *workload, "set concurrency or requestRate, not both");
+  }
+  const Value* old = admission.old;
+  const std::string_view phase =
+      old == nullptr ? std::string_view() : old->text_at({"status", "phase"});
+  if (!phase.empty() && phase != "Pending" && old->find("spec") != nullptr) {
+    Value before = *old->find("spec");
+    Value after = spec;
+    for (Value* each : {&before, &after}) {
+      if (phase == "Ready") {
+        each->erase("autoApply");
+      }
+      each->erase("runtimeVersionOverride");
+    }
+    if (!kube::same(before, after)) {
+      check.forbidden("spec", fmt::format("cannot change in phase {}", phase));
+    }
+  }
+}
+
+void check_model(FieldCheck& check, const Value& object, const Admission& admission) {
+  const Value& spec = *object.find("spec");
+  for (const std::string_view key : {"modelName", "baseModelName"}) {
+    if (check.string(spec, "spec", key).value_or("").empty()) {
+      check.required(fmt::format("spec.{}", key));
+    }
+  }
+  constexpr std::array<std::string_view, 3> kTypes = {"base", "lora", "adapter"};
+  check.one_of(spec, "spec", "modelType", kTypes);
+  const std::string_view uri = spec.text_at({"source", "uri"});
+  if (spec.text_at({"modelType"}) == "lora" && uri.empty()) {
+    check.required("spec.source.uri", "a lora has a source");
+  }
+  if (!uri.empty() && !uri.starts_with("s3://") && !uri.starts_with("hf://") &&
+      !uri.starts_with("file:///")) {
+    check.invalid("spec.source.uri", Value(uri), "must start with s3://, hf:// or file:///");
+  }
+  if (admission.old != nullptr &&
+      admission.old->text_at({"spec", "baseModelName"}) != spec.text_at({"baseModelName"})) {
+    check.forbidden("spec.baseModelName", "field is immutable");
+  }
+}
+
+}  // namespace
+
+Status validate_other(const Value& object, const Environment& environment,
+                      const Admission& admission) {
+  FieldCheck check;
+  check_name(check, object);
+  const std::string_view kind = object.text_at({"kind"});
+  const bool is_known = kind == "DynamoComponentDeployment" ||
+                        kind == "DynamoGraphDeploymentScalingAdapter" ||
+                        kind == "DynamoGraphDeploymentRequest" || kind == "DynamoModel";
+  if (!is_known) {
+    return {};
+  }
+  const Value* spec = check.object(object, kind, "spec");
+  if (spec == nullptr) {
+    check.required("spec");
+  } else if (kind == "DynamoComponentDeployment") {
+    check.one_of(*spec, "spec", "backendFramework", kBackends);
+    const std::string name(spec->text_at({"name"}).empty() ? object.text_at({"metadata", "name"})
+                                                           : spec->text_at({"name"}));
+    check_component(check,
+                    {.environment = environment,
+                     .admission = admission,
+                     .backend = std::string(spec->text_at({"backendFramework"})),
+                     .old = admission.old == nullptr ? nullptr : admission.old->find("spec"),
+                     .path = "spec"},
+                    Component(*spec, name));
+  } else if (kind == "DynamoGraphDeploymentScalingAdapter") {
+    if (spec->find("replicas") == nullptr) {
+      check.required("spec.replicas");
+    }
+    check.at_least(*spec, "spec", "replicas", 0);
+    for (const std::string_view key : {"name", "componentName"}) {
+      if (spec->text_at({"dgdRef", key}).empty() &&
+          spec->text_at({"dgdRef", "serviceName"}).empty()) {
+        check.required(fmt::format("spec.dgdRef.{}", key));
+      }
+    }
+  } else if (kind == "DynamoGraphDeploymentRequest") {
+    check_request(check, object, admission);
+  } else {
+    check_model(check, object, admission);
+  }
+  return outcome(check, object);
+}
+
+}  // namespace stator::op

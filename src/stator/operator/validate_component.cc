@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/operator/validate_component.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "stator/kube/object.h"
+#include "stator/operator/names.h"
+
+namespace stator::op {
+namespace {
+
+using json::Value;
+
+constexpr std::array<std::string_view, 6> kTypes = {"frontend", "worker",  "prefill",
+                                                    "decode",   "planner", "epp"};
+
+std::string under(const ComponentRules& rules, std::string_view key) {
+  return fmt::format("{}.{}", rules.path, key);
+}
+
+bool changed(const ComponentRules& rules, const Value& spec, std::string_view key) {
+  if (rules.old == nullptr) {
+    return false;
+  }
+  const Value* before = rules.old->find(key);
+  const Value* after = spec.find(key);
+  if (before == nullptr || after == nullptr) {
+    return (before == nullptr) != (after == nullptr);
+  }
+  return !kube::same(*before, *after);
+}
+
+/// "MAJOR.MINOR.PATCH", each at most 9999 without leading zeros.
+bool is_version(std::string_view text) {
+  for (int part = 0; part < 3; ++part) {
+    const size_t end = part < 2 ? text.find('.') : text.size();
+    if (end == std::string_view::npos || end == 0 || end > 4 || (end > 1 && text.front() == '0') ||
+        !std::ranges::all_of(text.substr(0, end), [](char c) { return c >= '0' && c <= '9'; })) {
+      return false;
+    }
+    text.remove_prefix(part < 2 ? end + 1 : end);
+  }
+  return text.empty();
+}
+
+void check_scale(FieldCheck& check, const ComponentRules& rules, const Component& component) {
+  const Value& spec = component.spec();
+  const auto replicas = check.at_least(spec, rules.path, "replicas", 0);
+  const auto minimum = check.at_least(spec, rules.path, "minAvailable", 1);
+  if (minimum && rules.provider != Provider::kGrove) {
+    check.forbidden(under(rules, "minAvailable"),
+                    "only valid on the Grove path: remove it, or set the annotation "
+                    "nvidia.com/enable-grove to \"true\"");
+  }
+  if (minimum && replicas && *replicas != 0 && *minimum > *replicas) {
+    check.invalid(under(rules, "minAvailable"), *spec.find("minAvailable"),
+                  fmt::format("must not be more than replicas, {}", *replicas));
+  }
+  if (changed(rules, spec, "minAvailable")) {
+    check.forbidden(under(rules, "minAvailable"), "field is immutable");
+  }
+  check.object(spec, rules.path, "scalingAdapter");
+  if (component.has_adapter() && rules.old != nullptr && changed(rules, spec, "replicas") &&
+      !rules.admission.is_operator) {
+    check.forbidden(under(rules, "replicas"),
+                    "scalingAdapter is set: scale the DynamoGraphDeploymentScalingAdapter instead");
+  }
+}
+
+void check_pod(FieldCheck& check, const ComponentRules& rules, const Component& component) {
+  const Value& spec = component.spec();
+  const Value* pod = check.object(spec, rules.path, "podTemplate");
+  const std::string path = under(rules, "podTemplate.spec");
+  if (pod == nullptr) {
+    check.required(path + ".containers", "a container named main with an image");
+    return;
+  }
+  const std::string metadata_path = under(rules, "podTemplate.metadata");
+  if (const Value* metadata = check.object(*pod, under(rules, "podTemplate"), "metadata")) {
+    check.string_map(*metadata, metadata_path, "labels");
+    check.string_map(*metadata, metadata_path, "annotations");
+  }
+  const Value* pod_spec = check.object(*pod, under(rules, "podTemplate"), "spec");
+  const Value* containers =
+      pod_spec == nullptr ? nullptr : check.array(*pod_spec, path, "containers");
+  if (!check.ok()) {
+    return;
+  }
+  const Value* main = kube::find_named(containers, "main");
+  if (main == nullptr) {
+    check.required(path + ".containers", "a container named main with an image");
+    return;
+  }
+  for (size_t i = 0; i < containers->size(); ++i) {
+    const Value& container = containers->elements()[i];
+    const std::string own = fmt::format("{}.containers[{}]", path, i);
+    if (container.text_at({"name"}).empty()) {
+      check.required(own + ".name");
+    }
+    if (container.text_at({"image"}).empty()) {
+      check.required(own + ".image");
+    }
+    if (kube::find_named(containers, container.text_at({"name"})) != &container) {
+      check.invalid(own + ".name", *container.find("name"), "is the name of another container");
+    }
+    if (const Value* env = check.array(container, own, "env")) {
+      for (size_t e = 0; e < env->size(); ++e) {
+        const Value& entry = env->elements()[e];
+        const std::string entry_path = fmt::format("{}.env[{}]", own, e);
+        if (entry.text_at({"name"}).empty()) {
+          check.required(entry_path + ".name");
+        }
+        check.string(entry, entry_path, "value");
+      }
+    }
+    for (const std::string_view key : {"command", "args"}) {
+      if (const Value* words = check.array(container, own, key)) {
+        for (size_t w = 0; w < words->size(); ++w) {
+          if (!words->elements()[w].is_string()) {
+            check.invalid(fmt::format("{}.{}[{}]", own, key, w), words->elements()[w],
+                          "must be a string: quote it");
+          }
+        }
+      }
+    }
+  }
+}
+
+void check_multinode(FieldCheck& check, const ComponentRules& rules, const Component& component) {
+  const Value& spec = component.spec();
+  const Value* multinode = check.object(spec, rules.path, "multinode");
+  if (multinode != nullptr) {
+    check.at_least(*multinode, under(rules, "multinode"), "nodeCount", 2);
+    if (component.type() == "epp") {
+      check.forbidden(under(rules, "multinode"), "an endpoint picker has one node");
+    }
+    if (rules.provider == Provider::kComponent && !rules.environment.has_lws) {
+      check.forbidden(under(rules, "multinode"),
+                      "needs Grove or LeaderWorkerSet, and the cluster has neither");
+    }
+  }
+  if (rules.old != nullptr && (rules.old->find("multinode") != nullptr) != (multinode != nullptr)) {
+    check.forbidden(under(rules, "multinode"),
+                    "cannot be added or removed after creation: make a new component");
+  }
+}
+
+void check_picker(FieldCheck& check, const ComponentRules& rules, const Component& component) {
+  const Value& spec = component.spec();
+  const Value* config = check.object(spec, rules.path, "eppConfig");
+  if (component.type() != "epp") {
+    if (config != nullptr) {
+      check.forbidden(under(rules, "eppConfig"), "only components of type epp have one");
+    }
+    return;
+  }
+  if (config == nullptr) {
+    check.required(under(rules, "eppConfig"), "set configMapRef or config");
+    return;
+  }
+  const bool by_reference = config->find("configMapRef") != nullptr;
+  if (by_reference == (config->find("config") != nullptr)) {
+    check.invalid(under(rules, "eppConfig"), *config, "set exactly one of configMapRef and config");
+  }
+  if (by_reference && config->text_at({"configMapRef", "name"}).empty()) {
+    check.required(under(rules, "eppConfig.configMapRef.name"));
+  }
+  if (component.replicas() != 1) {
+    check.invalid(under(rules, "replicas"), *spec.find("replicas"),
+                  "an endpoint picker has exactly 1 replica");
+  }
+  if (!rules.environment.has_inference_pool && rules.old == nullptr) {
+    check.forbidden(under(rules, "type"),
+                    "epp needs the API inference.networking.k8s.io/v1, which is not installed");
+  }
+}
+
+void check_storage(FieldCheck& check, const ComponentRules& rules, const Component& component) {
+  const Value& spec = component.spec();
+  if (const Value* size = spec.find("sharedMemorySize"); size != nullptr && !size->is_null()) {
+    const auto amount = kube::parse_quantity_milli(size->text());
+    if (!amount) {
+      check.invalid(under(rules, "sharedMemorySize"), *size, amount.error().message());
+    } else if (*amount < 0) {
+      check.invalid(under(rules, "sharedMemorySize"), *size, "must be at least 0");
+    }
+  }
+  const Value* cache = check.object(spec, rules.path, "compilationCache");
+  if (cache == nullptr) {
+    return;
+  }
+  const std::string path = under(rules, "compilationCache");
+  if (cache->text_at({"pvcName"}).empty()) {
+    check.required(path + ".pvcName");
+  }
+  const auto mount = check.string(*cache, path, "mountPath");
+  if ((!mount || mount->empty()) && rules.backend != "vllm") {
+    check.required(path + ".mountPath", "only vllm has a path of its own");
+  }
+  const Value* main = component.main();
+  const Value* mounts = main == nullptr ? nullptr : main->find("volumeMounts");
+  if (mount && mounts != nullptr) {
+    for (const Value& other : mounts->elements()) {
+      if (other.text_at({"mountPath"}) == *mount &&
+          other.text_at({"name"}) != cache->text_at({"pvcName"})) {
+        check.invalid(path + ".mountPath", *cache->find("mountPath"),
+                      "is the mount path of another volume");
+      }
+    }
+  }
+}
+
+void check_preview(FieldCheck& check, const ComponentRules& rules, const Component& component) {
+  const Value* experimental = check.object(component.spec(), rules.path, "experimental");
+  if (experimental == nullptr) {
+    return;
+  }
+  const std::string path = under(rules, "experimental");
+  const Value* memory = check.object(*experimental, path, "gpuMemoryService");
+  constexpr std::array<std::string_view, 2> kModes = {"IntraPod", "InterPod"};
+  if (memory != nullptr) {
+    check.one_of(*memory, path + ".gpuMemoryService", "mode", kModes);
+    if (!component.is_worker()) {
+      check.forbidden(path + ".gpuMemoryService", "only workers have one");
+    }
+    if (component.gpus() < 1) {
+      check.invalid(path + ".gpuMemoryService", *memory, "main must request at least 1 GPU");
+    }
+    if (memory->find("extraClientPods") != nullptr) {
+      check.forbidden(path + ".gpuMemoryService.extraClientPods", "is not supported");
+    }
+    if (memory->text_at({"mode"}) == "InterPod" &&
+        (rules.backend != "vllm" || rules.provider != Provider::kGrove)) {
+      check.forbidden(path + ".gpuMemoryService.mode", "InterPod needs vllm on the Grove path");
+    }
+  }
+  if (const Value* failover = check.object(*experimental, path, "failover")) {
+    check.one_of(*failover, path + ".failover", "mode", kModes);
+    const auto shadows = check.integer(*failover, path + ".failover", "numShadows");
+    if (shadows && *shadows != 1) {
+      check.invalid(path + ".failover.numShadows", *failover->find("numShadows"), "must be 1");
+    }
+    if (memory == nullptr || memory->text_at({"mode"}) != failover->text_at({"mode"})) {
+      check.invalid(path + ".failover", *failover, "needs gpuMemoryService with the same mode");
+    }
+  }
+  if (const Value* checkpoint = check.object(*experimental, path, "checkpoint")) {
+    constexpr std::array<std::string_view, 2> kStartup = {"Immediate", "WaitForCheckpoint"};
+    constexpr std::array<std::string_view, 2> kDeletion = {"Delete", "Retain"};
+    check.one_of(*checkpoint, path + ".checkpoint", "startupPolicy", kStartup);
+    check.one_of(*checkpoint, path + ".checkpoint", "deletionPolicy", kDeletion);
+    if (checkpoint->find("job") != nullptr && checkpoint->find("checkpointRef") != nullptr) {
+      check.invalid(path + ".checkpoint", *checkpoint, "set job or checkpointRef, not both");
+    }
+  }
+}
+
+void check_references(FieldCheck& check, const ComponentRules& rules, const Component& component) {
+  const Value& spec = component.spec();
+  if (const Value* model = check.object(spec, rules.path, "modelRef");
+      model != nullptr && model->text_at({"name"}).empty()) {
+    check.required(under(rules, "modelRef.name"));
+  }
+  const auto sidecar = check.string(spec, rules.path, "frontendSidecar");
+  if (sidecar && !sidecar->empty() &&
+      kube::find_named(spec.find_at({"podTemplate", "spec", "containers"}), *sidecar) == nullptr) {
+    check.invalid(under(rules, "frontendSidecar"), *spec.find("frontendSidecar"),
+                  "names no container of podTemplate.spec.containers");
+  }
+  const auto version = check.string(spec, rules.path, "runtimeVersionOverride");
+  if (version && !is_version(*version)) {
+    check.invalid(under(rules, "runtimeVersionOverride"), *spec.find("runtimeVersionOverride"),
+                  "must be MAJOR.MINOR.PATCH without leading zeros, each at most 9999");
+  }
+  if (const Value* topology = check.object(spec, rules.path, "topologyConstraint")) {
+    const auto domain = check.string(*topology, under(rules, "topologyConstraint"), "packDomain");
+    if (!domain || domain->empty()) {
+      check.required(under(rules, "topologyConstraint.packDomain"));
+    } else if (!is_domain_name(*domain)) {
+      check.invalid(under(rules, "topologyConstraint.packDomain"), *topology->find("packDomain"),
+                    "must be lower-case letters, digits and hyphens");
+    }
+  }
+  if (changed(rules, spec, "topologyConstraint")) {
+    check.forbidden(under(rules, "topologyConstraint"), "field is immutable");
+  }
+  check.boolean(spec, rules.path, "globalDynamoNamespace");
+}
+
+}  // namespace
+
+bool is_component_name(std::string_view name) {
+  const auto alnum = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  return !name.empty() && name.size() <= 63 && alnum(name.front()) && alnum(name.back()) &&
+         std::ranges::all_of(name, [&](char c) { return alnum(c) || c == '-'; });
+}
+
+bool is_domain_name(std::string_view name) {
+  return is_component_name(name) &&
+         std::ranges::none_of(name, [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+void check_component(FieldCheck& check, const ComponentRules& rules, const Component& component) {
+  if (!component.spec().is_object()) {
+    check.invalid(rules.path, component.spec(), "must be an object");
+    return;
+  }
+  if (!is_component_name(component.name())) {
+    check.invalid(
+        under(rules, "name"), Value(component.name()),
+        "must be 1 to 63 letters, digits and hyphens, with a letter or digit at both ends");
+  }
+  check.one_of(component.spec(), rules.path, "type", kTypes);
+  if (component.type().empty() && component.spec().find("type") != nullptr &&
+      component.spec().find("type")->is_string()) {
+    check.unsupported(under(rules, "type"), "", kTypes);
+  }
+  check_scale(check, rules, component);
+  check_multinode(check, rules, component);
+  if (!check.ok()) {
+    return;
+  }
+  check_pod(check, rules, component);
+  if (!check.ok()) {
+    return;
+  }
+  check_picker(check, rules, component);
+  check_storage(check, rules, component);
+  check_references(check, rules, component);
+  check_preview(check, rules, component);
+}
+
+}  // namespace stator::op
