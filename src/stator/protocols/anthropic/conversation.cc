@@ -384,11 +384,17 @@ void Conversation::read_messages(const Path& path) {
   out_.clear();
   turn_ = {};
   written_ = 0;
-  messages_seen_ = in_.array(path, [&](size_t, const Path& message) { read_message(message); });
+  bool any = false;
+  messages_seen_ = in_.array(path, [&](size_t, const Path& message) {
+    any = true;
+    read_message(message);
+  });
   continues_ = turn_.role == Role::kAssistant && turn_.calls.empty() && !turn_.texts.empty();
   flush();
-  if (messages_seen_ && written_ == 0) {
+  if (messages_seen_ && !any) {
     in_.violation(path, "must not be empty", Rank::kRequired);
+  } else if (messages_seen_ && written_ == 0) {
+    in_.violation(path, "must have a message that says something");
   }
 }
 
