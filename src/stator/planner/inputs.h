@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stator::planner {
+
+/// What came in during a window.
+struct Traffic {
+  double duration_s = 0;
+  double requests = 0;
+  double input_tokens = 0;   ///< mean per request; carried over from before where nothing came
+  double output_tokens = 0;  ///< the same
+  double kv_hit_rate = 0;    ///< part of prompt tokens found in caches
+  double accept_length = 1;  ///< tokens per decode pass
+};
+
+/// One engine at this instant, or one of its data-parallel ranks.
+struct EngineLoad {
+  uint64_t id = 0;
+  double queued_prefill_tokens = 0;
+  double running = 0;           ///< sequences that decode or wait for it
+  double decode_kv_tokens = 0;  ///< of those
+};
+
+/// Workers that do the same.
+struct PoolState {
+  uint32_t ready = 0;
+  uint32_t expected = 0;  ///< asked for last: ready, starting
+  uint32_t draining = 0;
+  double queued = 0;  ///< requests in front of the workers
+  std::vector<EngineLoad> engines;
+};
+
+/// All that a decision may depend on.
+struct Inputs {
+  double now_s = 0;
+  std::optional<Traffic> traffic;  ///< of the window since the last tick; absent: not known
+  PoolState decode;                ///< of the only pool, where nothing is disaggregated
+  PoolState prefill;
+  std::string broken;  ///< why the measurements cannot be trusted; empty: they can
+};
+
+/// A size that was looked at, and what was expected of it.
+struct Alternative {
+  uint32_t workers = 0;
+  double ttft_ms = 0;  ///< at the asked quantile
+  double itl_ms = 0;
+  double miss_ratio = 0;   ///< of requests
+  double gpu_seconds = 0;  ///< over the horizon
+};
+
+/// What to do, and why.
+struct Decision {
+  std::optional<uint32_t> prefill_workers;  ///< absent: no opinion
+  std::optional<uint32_t> workers;
+  double next_s = 0;   ///< when to ask again
+  std::string reason;  ///< a code: "scale_up", "no_change", "metrics_invalid", …
+  std::string text;    ///< one line for a person
+  double predicted_requests_per_s = 0;
+  double estimated_ttft_ms = 0;
+  double estimated_itl_ms = 0;
+  std::vector<Alternative> alternatives;
+};
+
+/// One line of JSON, the same bytes for the same content.
+std::string render_json(const Inputs& inputs);
+std::string render_json(const Decision& decision);
+
+}  // namespace stator::planner

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "stator/core/result.h"
+#include "stator/planner/predictor.h"
+
+namespace stator::planner {
+
+enum class PolicyKind : uint8_t {
+  kMpc,         ///< simulates what each size would do, and takes the cheapest that keeps the goals
+  kThroughput,  ///< sizes the fleet for the forecast of the next interval
+  kLoad,        ///< up or down by one, by what the engines would need
+  kReference,   ///< both, as NVIDIA Dynamo's planner combines them
+  kStatic,
+};
+
+/// How a fleet is sized. Names and defaults as in the reference's planner where it has them.
+struct PlannerConfig {
+  PolicyKind policy = PolicyKind::kMpc;
+  uint32_t static_workers = 1;
+  double ttft_ms = 500;
+  double itl_ms = 50;
+  double quantile = 0.95;  ///< of requests that are to meet both, and of forecasts it must hold in
+
+  double throughput_interval_s = 180;
+  double load_interval_s = 5;
+  double mpc_interval_s = 10;
+  double start_up_s = 60;  ///< until a new worker takes requests
+
+  uint32_t min_workers = 1;  ///< 0: the fleet may go away while nothing comes
+  uint32_t max_workers = 64;
+  uint32_t gpus_per_worker = 1;
+  int32_t max_gpu_budget = -1;  ///< -1: none
+  int32_t min_gpu_budget = -1;
+  uint32_t coexistence_floor = 0;  ///< workers that another controller counts on
+
+  PredictorConfig predictor{.kind = PredictorKind::kArima, .arima_log1p_fallback = true};
+  double scale_down_sensitivity = 80;  ///< percent; 0: never
+  uint32_t mpc_paths = 6;
+  double idle_before_zero_s = 300;
+  uint64_t seed = 42;
+
+  // What an engine can do at once.
+  double max_num_batched_tokens = 8192;
+  double max_num_seqs = 256;
+  double max_kv_tokens = 1'048'576;
+};
+
+/// "mpc", "throughput", "load", "reference" or "static:N", into `config`.
+Status parse_policy(std::string_view text, PlannerConfig& config);
+std::string name_of(const PlannerConfig& config);
+/// kInvalidArgument names the field and, where a budget is below the smallest fleet, the numbers.
+Status validate(const PlannerConfig& config);
+
+}  // namespace stator::planner
