@@ -74,6 +74,7 @@ Status run_config(Invocation& invocation);
 Status run_index_trial(Invocation& invocation);
 Status run_bench(Invocation& invocation);
 Status run_index_bench(Invocation& invocation);
+Status run_configure(Invocation& invocation);
 Status run_forecast(Invocation& invocation);
 Status run_operator(Invocation& invocation);
 Status run_sim(Invocation& invocation);

@@ -273,6 +273,41 @@ const std::vector<Command> kCommands = {
      .setting_prefixes = "",
      .options = sim_options(),
      .run = run_sim},
+    {.name = "configure",
+     .summary = "Find the configuration that serves a model best on given GPUs",
+     .description =
+         "MODEL of --model is a config.json, its folder, or a name of the catalogue. Tries every way to\n"
+         "cut the model over the GPUs, batches, prefill and decode together and apart; prints the best\n"
+         "that keep TTFT and ITL, or the closest ones and which limit binds. 'configure estimate' fills\n"
+         "ttft_ms and itl_ms in a table of deployments.\n\n"
+         "  stator configure --model Qwen/Qwen3-32B-FP8 --system h200_sxm --gpus 8 --backend vllm \\\n"
+         "    --isl 4000 --osl 500 --ttft 600 --itl 15\n"
+         "  stator configure --model models/demo --system l40s --gpus 2 --trace trace.jsonl --output deploy\n"
+         "  stator configure estimate --csv deployments.csv --json",
+     .positional = "estimate",
+     .setting_prefixes = "",
+     .options = {{"--model", "config.json, folder with one, or a name such as Qwen/Qwen3-32B"},
+                 {"--system", "h100_sxm, h200_sxm, b200_sxm, gb200, l40s, …"},
+                 {"--gpus", "how many there are [8]"},
+                 {"--backend", "vllm, sglang or trtllm [vllm]"},
+                 {"--isl", "prompt tokens [4000, or the mean of --trace]"},
+                 {"--osl", "answer tokens [1000, or the mean of --trace]"},
+                 {"--prefix", "of the prompt, tokens found in the cache [0]"},
+                 {"--ttft", "time to the first token at most, ms [1000]"},
+                 {"--itl", "time per further token at most, ms [40]"},
+                 {"--quantization", "of weights: bfloat16, fp8, fp8_block, nvfp4, … [the checkpoint's]"},
+                 {"--moe-quantization", "of experts [the same]"},
+                 {"--kv-quantization", "of KV: bfloat16 or fp8 [trtllm with narrow weights: fp8]"},
+                 {"--batch-max", "largest batch of one rank of attention [512]"},
+                 {"--best", "how many to print [5]"},
+                 {"--database", "measured operators: AIConfigurator's folder of one GPU, systems/data/h200_sxm"},
+                 {"--trace", "request trace whose mean lengths are planned for"},
+                 {"--output", "folder for engine flags, settings, deployment.yaml and a report"},
+                 {"--html", "file for a page with the Pareto picture"},
+                 {"--csv", "estimate: table of deployments, - = standard input"},
+                 {"--parts", "estimate --json: what the times are made of", true},
+                 {"--json", "print JSON", true}},
+     .run = run_configure},
     {.name = "forecast",
      .summary = "Forecast a series: what the planner expects of the load",
      .description =

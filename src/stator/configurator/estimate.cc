@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/configurator/estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+
+namespace stator::configurator {
+namespace {
+
+using perf::EngineModel;
+using perf::EngineSpec;
+using perf::Parallelism;
+
+std::optional<double> number(std::string_view text) {
+  double value = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || end.ec != std::errc() || end.ptr != text.data() + text.size() ||
+      !std::isfinite(value)) {
+    return {};
+  }
+  return value;
+}
+
+/// Reads the fields of one row.
+class Row {
+ public:
+  Row(const CsvTable& table, size_t index) : table_(table), index_(index) {}
+
+  std::string_view text(std::string_view column) const { return table_.at(index_, column); }
+  /// `fallback` where the field is empty.
+  Result<double> value(const std::string& column, double fallback) const {
+    const std::string_view field = text(column);
+    if (field.empty()) {
+      return fallback;
+    }
+    const auto got = number(field);
+    if (!got || *got < 0 || *got > 1e9) {
+      return Error(
+          Code::kInvalidArgument,
+          fmt::format("row {}: {} must be a number from 0, is '{}'", index_ + 1, column, field));
+    }
+    return *got;
+  }
+  Error fail(Error error) const {
+    return std::move(error).with_context(fmt::format("row {}", index_ + 1));
+  }
+
+ private:
+  const CsvTable& table_;
+  size_t index_;
+};
+
+/// Zero and nothing both mean one.
+Result<uint32_t> ranks(const Row& row, const std::string& column, double fallback) {
+  STATOR_TRY(const double value, row.value(column, fallback));
+  return static_cast<uint32_t>(std::clamp(value > 0 ? value : fallback, 1.0, 65536.0));
+}
+
+Result<Parallelism> read_parallel(const Row& row, const std::string& prefix, bool is_moe) {
+  Parallelism p;
+  STATOR_TRY(p.tp, ranks(row, prefix + "tp_size", 1));
+  STATOR_TRY(p.pp, ranks(row, prefix + "pp_size", 1));
+  STATOR_TRY(p.dp, ranks(row, prefix + "attention_dp_size", 1));
+  if (!is_moe) {
+    return p;
+  }
+  const uint32_t all = p.tp * p.dp;
+  STATOR_TRY(p.moe_ep, ranks(row, prefix + "moe_ep_size", 1));
+  STATOR_TRY(p.moe_tp, ranks(row, prefix + "moe_tp_size", std::max(1U, all / p.moe_ep)));
+  return p;
+}
+
+/// What the words of a row mean for the weights of this model on this GPU.
+Status read_precision(const Row& row, EngineSpec& spec) {
+  std::string_view gemm = row.text("gemm_quant_mode");
+  std::string_view experts = row.text("moe_quant_mode");
+  const std::string_view precision = row.text("precision");
+  if (gemm.empty()) {
+    gemm = precision == "fp8"                                      ? "fp8"
+           : precision == "fp4"                                    ? "nvfp4"
+           : precision == "int4"                                   ? "int4_wo"
+           : precision.empty() && !spec.model.quantization.empty() ? spec.model.quantization
+                                                                   : "bfloat16";
+    gemm = gemm == "mxfp4" ? "w4a16_mxfp4" : gemm;
+  }
+  auto weights = perf::find_quant(gemm);
+  spec.weights = weights ? *weights : *perf::find_quant("bfloat16");
+  if (!weights && !row.text("gemm_quant_mode").empty()) {
+    return std::move(weights.error()).with_context("gemm_quant_mode");
+  }
+  spec.experts = spec.weights;
+  if (!experts.empty()) {
+    STATOR_TRY(spec.experts, perf::find_quant(experts), "moe_quant_mode");
+  }
+  const bool blackwell = spec.system.fp4_flops > 0;
+  if (spec.model.quantization == "mxfp4") {  // attention stays as it was trained
+    STATOR_TRY(spec.weights, perf::find_quant("bfloat16"));
+    STATOR_TRY(spec.experts, perf::find_quant(blackwell ? "w4a8_mxfp4_mxfp8" : "w4a16_mxfp4"));
+  } else if (gemm == "int4_wo") {
+    STATOR_TRY(spec.weights, perf::find_quant("bfloat16"));
+  }
+  const bool narrow = spec.weights.lane != perf::QuantMode::Lane::kBfloat16;
+  STATOR_TRY(spec.kv, perf::find_quant(
+                          narrow && spec.backend == perf::Backend::kTrtllm ? "fp8" : "bfloat16"));
+  return {};
+}
+
+double concurrency_of(std::string_view source) {
+  constexpr std::string_view kKey = "silicon_concurrency=";
+  const size_t begin = source.find(kKey);
+  if (begin == std::string_view::npos) {
+    return 0;
+  }
+  const std::string_view rest = source.substr(begin + kKey.size());
+  return number(rest.substr(0, rest.find_first_not_of("0123456789"))).value_or(0);
+}
+
+std::string_view strip(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  return begin == std::string_view::npos
+             ? std::string_view()
+             : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+}  // namespace
+
+std::string_view CsvTable::at(size_t row, std::string_view column) const {
+  const auto found = std::ranges::find(columns, column);
+  const auto index = static_cast<size_t>(found - columns.begin());
+  return index < rows[row].size() ? strip(rows[row][index]) : std::string_view();
+}
+
+Result<CsvTable> parse_csv(std::string_view text) {
+  CsvTable table;
+  std::vector<std::string> fields(1);
+  bool quoted = false, any = false;
+  size_t line = 1;
+  const auto end_row = [&]() -> Status {
+    if (!fields.back().empty() && fields.back().back() == '\r') {
+      fields.back().pop_back();
+    }
+    const bool is_blank = fields.size() == 1 && fields[0].empty();
+    if (table.columns.empty() && !is_blank) {
+      table.columns = fields;
+    } else if (!is_blank) {
+      if (fields.size() > table.columns.size() || table.rows.size() >= kCsvRowsMax) {
+        return Error(
+            Code::kInvalidArgument,
+            fmt::format("line {}: {} fields, but {} names in the first line (and at most {} rows)",
+                        line, fields.size(), table.columns.size(), kCsvRowsMax));
+      }
+      table.rows.push_back(fields);
+    }
+    fields.assign(1, "");
+    any = false;
+    return {};
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '"' && i + 1 < text.size() && text[i + 1] == '"') {
+        fields.back() += c;
+        ++i;
+      } else if (c == '"') {
+        quoted = false;
+      } else {
+        fields.back() += c;
+        line += c == '\n' ? 1 : 0;
+      }
+    } else if (c == '"' && fields.back().empty()) {
+      quoted = true;
+    } else if (c == ',') {
+      fields.emplace_back();
+    } else if (c == '\n') {
+      STATOR_CHECK(end_row());
+      ++line;
+      continue;
+    } else {
+      fields.back() += c;
+    }
+    any = true;
+  }
+  if (quoted) {
+    return Error(Code::kInvalidArgument, fmt::format("line {}: a quoted field does not end", line));
+  }
+  if (any) {
+    STATOR_CHECK(end_row());
+  }
+  if (table.columns.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "the table is empty: the first line must name the columns");
+  }
+  return table;
+}
+
+Result<RowSpec> read_row(const CsvTable& table, size_t index) {
+  const Row row(table, index);
+  RowSpec out;
+  const auto model = perf::find_model(row.text("model_path"));
+  auto read = model ? Result<perf::ModelConfig>(*model)
+                    : perf::read_model_config(std::string(row.text("model_path")));
+  if (!read) {
+    return row.fail(std::move(read.error()));
+  }
+  EngineSpec spec;
+  spec.model = std::move(*read);
+  STATOR_TRY(spec.system, perf::find_system(row.text("system")), fmt::format("row {}", index + 1));
+  STATOR_TRY(spec.backend, perf::find_backend(row.text("backend")),
+             fmt::format("row {}", index + 1));
+  STATOR_CHECK(read_precision(row, spec), fmt::format("row {}", index + 1));
+  STATOR_TRY(out.work.input_tokens, row.value("isl", 0));
+  STATOR_TRY(out.work.output_tokens, row.value("osl", 0));
+  if (!(out.work.input_tokens >= 1) || !(out.work.output_tokens >= 1)) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("row {}: isl and osl must be 1 or more", index + 1));
+  }
+  const bool is_moe = spec.model.is_moe();
+  const double concurrency = concurrency_of(row.text("silicon_data_source"));
+  out.decode = spec;
+  if (row.text("mode") == "disagg") {
+    out.mode = Mode::kDisaggregated;
+    out.prefill = spec;
+    STATOR_TRY(out.prefill.parallel, read_parallel(row, "prefill_", is_moe));
+    STATOR_TRY(out.decode.parallel, read_parallel(row, "decode_", is_moe));
+    STATOR_TRY(out.prefill_workers, row.value("prefill_num_workers", 1));
+    STATOR_TRY(out.decode_workers, row.value("decode_num_workers", 1));
+    const double places = std::max(1.0, out.decode_workers * out.decode.parallel.dp);
+    STATOR_TRY(out.batch, row.value("decode_batch_size", std::max(1.0, concurrency / places)));
+  } else if (row.text("mode") == "agg" || row.text("mode").empty()) {
+    STATOR_TRY(out.decode.parallel, read_parallel(row, "", is_moe));
+    const Parallelism& p = out.decode.parallel;
+    STATOR_TRY(out.batch, row.value("batch_size", std::max(1.0, concurrency / p.dp / p.pp)));
+    out.prefill = out.decode;
+  } else {
+    return Error(Code::kInvalidArgument, fmt::format("row {}: mode must be agg or disagg, is '{}'",
+                                                     index + 1, row.text("mode")));
+  }
+  out.batch = std::max(1.0, out.batch);
+  return out;
+}
+
+RowEstimate estimate_row(const RowSpec& row) {
+  RowEstimate out;
+  auto decode = EngineModel::create(row.decode);
+  auto prefill = EngineModel::create(row.prefill);
+  if (!decode || !prefill) {
+    out.error = (decode ? prefill.error() : decode.error()).message();
+    return out;
+  }
+  const QueueModel queue = find_queue(row.decode.backend, row.mode);
+  ServingPoint point;
+  if (row.mode == Mode::kAggregated) {
+    out.parts = aggregated_parts(*decode, row.work, row.batch);
+    point = aggregated_point(*decode, row.work, row.batch, queue);
+  } else {
+    const Disaggregated fleet{.prefill = *prefill,
+                              .decode = *decode,
+                              .prefill_workers = std::max(1.0, row.prefill_workers),
+                              .decode_workers = std::max(1.0, row.decode_workers),
+                              .prefill_batch = 1,
+                              .decode_batch = row.batch};
+    out.parts = disaggregated_parts(fleet, row.work);
+    point = disaggregated_point(fleet, row.work, queue);
+  }
+  out.ttft_ms = point.ttft_ms;
+  out.itl_ms = point.itl_ms;
+  return out;
+}
+
+std::vector<RowEstimate> estimate_rows(const CsvTable& table) {
+  std::vector<RowEstimate> out;
+  out.reserve(table.rows.size());
+  for (size_t i = 0; i < table.rows.size(); ++i) {
+    auto row = read_row(table, i);
+    if (row) {
+      out.push_back(estimate_row(*row));
+    } else {
+      out.push_back({.error = row.error().message()});
+    }
+  }
+  return out;
+}
+
+std::vector<ErrorSummary> summarize(const CsvTable& table, const std::vector<RowEstimate>& rows) {
+  std::map<std::pair<std::string, std::string>, ErrorSummary> sums;
+  ErrorSummary all{.system = "all", .backend = "all"};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto ttft = number(table.at(i, "silicon_ttft_ms"));
+    const auto itl = number(table.at(i, "silicon_tpot_ms"));
+    if (!rows[i].error.empty() || !ttft || !itl || *ttft <= 0 || *itl <= 0) {
+      continue;
+    }
+    const std::string system(table.at(i, "system")), backend(table.at(i, "backend"));
+    ErrorSummary& mine = sums[{system, backend}];
+    mine.system = system;
+    mine.backend = backend;
+    for (ErrorSummary* sum : {&mine, &all}) {
+      ++sum->rows;
+      sum->ttft += std::abs(rows[i].ttft_ms / *ttft - 1);
+      sum->itl += std::abs(rows[i].itl_ms / *itl - 1);
+    }
+  }
+  std::vector<ErrorSummary> out;
+  for (auto& [key, sum] : sums) {
+    out.push_back(sum);
+  }
+  if (all.rows > 0) {
+    out.push_back(all);
+  }
+  for (ErrorSummary& sum : out) {
+    sum.ttft *= 100.0 / static_cast<double>(sum.rows);
+    sum.itl *= 100.0 / static_cast<double>(sum.rows);
+  }
+  return out;
+}
+
+}  // namespace stator::configurator

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "stator/perf/engine_model.h"
+
+namespace stator::configurator {
+
+/// Requests that a deployment answers: equal lengths, and so many at once that each engine always
+/// has its batch full.
+struct Workload {
+  double input_tokens = 4000;
+  double output_tokens = 1000;
+  double cached_tokens = 0;  ///< of the prompt, found in the prefix cache
+};
+
+/// What clients see of a deployment, and what it yields.
+struct ServingPoint {
+  double ttft_ms = 0;
+  double itl_ms = 0;  ///< time per output token after the first
+  double requests_per_s = 0;
+  double output_tokens_per_s = 0;
+  double tokens_per_s_per_gpu = 0;   ///< output
+  double tokens_per_s_per_user = 0;  ///< of one stream
+  double concurrency = 0;
+  uint32_t gpus = 0;
+};
+
+/// How long requests wait in front of engines, as factors of what a closed loop of clients shows:
+/// of the time of a prompt alone, of the prompts of all that came at once, of a step of decodes,
+/// and of the wait at a server that is busy a share of the time; and milliseconds.
+struct QueueModel {
+  double prompt = 1;
+  double burst = 0.05;
+  double step = 1;
+  double waiting = 0.5;
+  double fixed_ms = 10;
+};
+enum class Mode : uint8_t { kAggregated, kDisaggregated };
+/// Fitted together with perf::find_efficiency().
+QueueModel find_queue(perf::Backend backend, Mode mode);
+
+/// What the times of a deployment are made of, before efficiencies: for fits and explanations.
+struct PointParts {
+  perf::PassParts decode{};  ///< of one step
+  perf::PassParts prompt{};  ///< what one prompt adds to passes
+  double batch = 1;          ///< sequences that decode together on one rank
+  double others = 0;         ///< prompts that interrupt one request's decoding
+  double queued = 0;         ///< further requests per place where prompts are computed
+};
+
+/// One kind of engine for both phases; `batch` requests at once on each rank of attention.
+PointParts aggregated_parts(const perf::EngineModel& engine, const Workload& work, double batch);
+ServingPoint aggregated_point(const perf::EngineModel& engine, const Workload& work, double batch,
+                              const QueueModel& queue);
+
+/// Engines for prompts and engines for answers.
+struct Disaggregated {
+  const perf::EngineModel& prefill;
+  const perf::EngineModel& decode;
+  double prefill_workers = 1;
+  double decode_workers = 1;
+  double prefill_batch = 1;
+  double decode_batch = 1;  ///< on each rank of attention
+};
+PointParts disaggregated_parts(const Disaggregated& fleet, const Workload& work);
+ServingPoint disaggregated_point(const Disaggregated& fleet, const Workload& work,
+                                 const QueueModel& queue);
+
+}  // namespace stator::configurator

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/configurator/estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "stator/io/read_file.h"
+
+namespace stator::configurator {
+namespace {
+
+constexpr std::string_view kHead =
+    "id,model_path,system,backend,mode,isl,osl,precision,gemm_quant_mode,batch_size,tp_size\n";
+
+TEST(ParseCsv, ReadsQuotesAndEmptyFields) {
+  const auto table = parse_csv("a,b,c\n1,\"x, \"\"y\"\"\",\r\n,,3\n\n");
+
+  ASSERT_TRUE(table) << table.error().message();
+  ASSERT_EQ(table->rows.size(), 2U);
+  EXPECT_EQ(table->at(0, "b"), "x, \"y\"");
+  EXPECT_EQ(table->at(0, "c"), "");
+  EXPECT_EQ(table->at(1, "c"), "3");
+  EXPECT_EQ(table->at(1, "no such column"), "");
+}
+
+TEST(ParseCsv, NamesTheLine) {
+  EXPECT_NE(parse_csv("a\n1,2\n").error().message().find("line 2"), std::string::npos);
+  EXPECT_FALSE(parse_csv("a\n\"1"));
+  EXPECT_FALSE(parse_csv(""));
+}
+
+TEST(Estimate, MoreAtOnceTakesLongerMoreRanksTakeLess) {
+  const auto table = parse_csv(std::string(kHead) +
+                               "1,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1024,512,fp8,fp8,8,2\n"
+                               "2,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1024,512,fp8,fp8,64,2\n"
+                               "3,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1024,512,fp8,fp8,8,8\n");
+  ASSERT_TRUE(table);
+
+  const auto rows = estimate_rows(*table);
+
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_GT(rows[1].itl_ms, rows[0].itl_ms);
+  EXPECT_GT(rows[1].ttft_ms, rows[0].ttft_ms);
+  EXPECT_LT(rows[2].itl_ms, rows[0].itl_ms);
+}
+
+TEST(Estimate, ARowThatCannotBeReadSaysWhy) {
+  const auto table = parse_csv(std::string(kHead) +
+                               "1,no/such-model,h200_sxm,vllm,agg,1024,512,fp8,fp8,8,2\n"
+                               "2,Qwen/Qwen3-32B,abacus,vllm,agg,1024,512,fp8,fp8,8,2\n"
+                               "3,Qwen/Qwen3-32B,h200_sxm,vllm,agg,ten,512,fp8,fp8,8,2\n");
+  ASSERT_TRUE(table);
+
+  const auto rows = estimate_rows(*table);
+
+  EXPECT_NE(rows[0].error.find("no/such-model"), std::string::npos);
+  EXPECT_NE(rows[1].error.find("abacus"), std::string::npos);
+  EXPECT_NE(rows[2].error.find("isl"), std::string::npos);
+}
+
+TEST(Estimate, MeasuredRowsAreMetAsWellAsDocumented) {
+  const auto text = io::read_file("../shared/data/planning/silicon_sample.csv");
+  if (!text) {
+    GTEST_SKIP() << "../shared/data is absent";
+  }
+  const auto table = parse_csv(*text);
+  ASSERT_TRUE(table);
+
+  const auto summary = summarize(*table, estimate_rows(*table));
+
+  ASSERT_FALSE(summary.empty());
+  EXPECT_GE(summary.back().rows, 2600U);
+  EXPECT_LT(summary.back().ttft, 35);
+  EXPECT_LT(summary.back().itl, 26);
+}
+
+}  // namespace
+}  // namespace stator::configurator

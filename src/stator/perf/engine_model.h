@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/result.h"
+#include "stator/perf/model_config.h"
+#include "stator/perf/system_spec.h"
+
+namespace stator::perf {
+
+class OperatorDatabase;
+
+enum class Backend : uint8_t { kVllm, kSglang, kTrtllm };
+/// "vllm", "sglang", "trtllm".
+Result<Backend> find_backend(std::string_view name);
+std::string_view name_of(Backend backend);
+
+/// How one engine is spread over GPUs. tp · dp = moe_tp · moe_ep where there are experts.
+struct Parallelism {
+  uint32_t tp = 1;  ///< ranks that share each attention and dense layer
+  uint32_t pp = 1;  ///< stages
+  uint32_t dp = 1;  ///< ranks of attention with requests of their own
+  uint32_t moe_tp = 1;
+  uint32_t moe_ep = 1;
+  uint32_t gpus() const { return tp * pp * dp; }
+  friend auto operator<=>(const Parallelism&, const Parallelism&) = default;
+};
+
+struct EngineSpec {
+  ModelConfig model;
+  SystemSpec system;
+  Backend backend = Backend::kVllm;
+  Parallelism parallel;
+  QuantMode weights;  ///< of attention and dense layers
+  QuantMode experts;
+  QuantMode kv;
+};
+
+/// What one forward pass computes, on one rank of attention.
+struct EnginePass {
+  double context_requests = 0;  ///< prompts, or chunks of them
+  double context_tokens = 0;    ///< prompt tokens computed, in all
+  double context_prefix = 0;    ///< tokens before them, of each request
+  double decode_requests = 0;   ///< sequences that get a token
+  double decode_context = 0;    ///< tokens of each
+};
+
+/// The work of a pass by what limits it, each at the speed of light: milliseconds, except for
+/// counts. kRoof is the longer of arithmetic and traffic of each operation, kShadow the shorter.
+enum class Part : uint8_t {
+  kGemmRoof,
+  kGemmShadow,
+  kExpertRoof,
+  kExpertShadow,
+  kAttention,
+  kLink,
+  kCollectives,  ///< how many
+  kSmall,
+  kBlocks,  ///< layers, or halves of layers
+  kStep,    ///< 1 for any work
+  kSequences,
+};
+inline constexpr size_t kParts = 11;
+using PassParts = std::array<double, kParts>;
+
+/// How much longer real kernels take than light, by part: what multiplies PassParts.
+struct Efficiency {
+  PassParts decode{};      ///< of a pass of decodes alone
+  PassParts context{};     ///< of what prompts add to a pass
+  double first_token = 1;  ///< what clients wait for the first token, over what passes explain
+};
+/// Fitted to published measurements of engines (bench/planning/fit_efficiency.py), by backend,
+/// generation of GPU, kind of model and precision.
+Efficiency find_efficiency(const EngineSpec& spec);
+
+enum class Provenance : uint8_t { kMeasured, kInterpolated, kExtrapolated, kRoofline };
+std::string_view name_of(Provenance provenance);
+
+/// Bytes on the fullest GPU (§ of each part in docs/benchmarks/planning.md).
+struct MemoryUse {
+  double weights = 0, activations = 0, kv = 0, communication = 0, other = 0;
+  double capacity = 0;
+  double total() const { return weights + activations + kv + communication + other; }
+};
+
+/// One engine's passes. Immutable, so threads share it. step_ms() takes well below a microsecond
+/// without a database.
+class EngineModel {
+ public:
+  /// kInvalidArgument if the model cannot be cut that way. `database` may be null.
+  static Result<EngineModel> create(const EngineSpec& spec,
+                                    std::shared_ptr<const OperatorDatabase> database = nullptr);
+
+  PassParts parts(const EnginePass& pass) const;
+  /// Milliseconds of one pass, of the slowest rank, from begin to end of the pipeline.
+  double step_ms(const EnginePass& pass) const;
+
+  /// With `tokens` in a pass and `kv_tokens` of KV on one rank of attention.
+  MemoryUse memory(double tokens, double kv_tokens) const;
+  /// What one rank of attention can hold when prompts of `tokens` are computed at once; 0: the
+  /// weights alone do not fit.
+  double kv_tokens_max(double tokens) const;
+  double weight_bytes() const { return weight_bytes_; }
+  double kv_bytes_per_token() const { return kv_bytes_per_token_; }
+  const EngineSpec& spec() const { return spec_; }
+  const Efficiency& efficiency() const { return efficiency_; }
+  void set_efficiency(const Efficiency& efficiency) { efficiency_ = efficiency; }
+  /// The worst source of any operator: kRoofline without a database.
+  Provenance provenance() const { return provenance_; }
+  /// One line per operator that the database does not cover.
+  const std::vector<std::string>& gaps() const { return gaps_; }
+
+ private:
+  /// A product with fixed weights: time grows with rows. Already multiplied by how often it occurs.
+  struct Product {
+    double math_per_row = 0, traffic = 0, traffic_per_row = 0;
+    double n = 0, k = 0, count = 0;
+  };
+  struct Attention {
+    AttentionKind kind = AttentionKind::kFull;
+    double count = 0, window = 0;
+    double context_math = 0;     // per pair of tokens
+    double context_traffic = 0;  // per new token
+    double decode_math = 0;      // per token of context
+    double decode_traffic = 0;   // the same
+    double decode_fixed = 0;     // per sequence
+  };
+
+  explicit EngineModel(EngineSpec spec) : spec_(std::move(spec)) {}
+  Status build();
+  void add_attention(const LayerGroup& group);
+  void add_mla(const LayerGroup& group);
+  void add_linear(const LayerGroup& group);
+  void add_ffn(const LayerGroup& group);
+  void add_product(double n, double k, double count, const QuantMode& mode);
+  void add_common();
+  void attach(std::shared_ptr<const OperatorDatabase> database);
+  void add_expert_parts(double tokens, PassParts& parts) const;
+  void add_attention_parts(const EnginePass& pass, PassParts& parts) const;
+  void add_product_parts(double rows, double heads, PassParts& parts) const;
+
+  EngineSpec spec_;
+  Efficiency efficiency_;
+  std::shared_ptr<const OperatorDatabase> database_;
+  std::vector<Product> products_;
+  std::vector<Attention> attentions_;
+  Product head_;
+  double moe_layers_ = 0, blocks_ = 0;
+  double small_per_token_ = 0;  // bytes
+  double all_reduces_ = 0, exchanges_ = 0;
+  double weight_bytes_ = 0, kv_bytes_per_token_ = 0, window_kv_bytes_ = 0, state_bytes_ = 0;
+  Provenance provenance_ = Provenance::kRoofline;
+  std::vector<std::string> gaps_;
+};
+
+}  // namespace stator::perf
