@@ -147,6 +147,49 @@ json::Value texts_to_json(const std::vector<std::string>& texts) {
   return json::Value::array({texts.begin(), texts.end()});
 }
 
+constexpr std::string_view kGenerate = "generate";
+constexpr size_t kLabelsMax = 4096;
+
+void pool_to_json(const engine::PoolAbility& pool, json::Value& out) {
+  json::Value tasks = json::Value::array();
+  if (pool.generates) {
+    tasks.push_back(kGenerate);
+  }
+  for (size_t i = 0; i < engine::kPoolTaskCount; ++i) {
+    if (const auto task = static_cast<engine::PoolTask>(i); pool.tasks.has(task)) {
+      tasks.push_back(to_string(task));
+    }
+  }
+  out["tasks"] = std::move(tasks);
+  out["vector_width"] = pool.width;
+  out["labels"] = texts_to_json(pool.labels);
+  out["wants_text"] = pool.wants_text;
+}
+
+/// A task we do not know is one we never ask for.
+Status read_pool(const json::Value& model, engine::PoolAbility& pool) {
+  std::vector<std::string> tasks;
+  if (model.find("tasks") == nullptr) {
+    tasks.emplace_back(kGenerate);  // of workers that know no other
+  }
+  FieldReader reader(model);
+  reader.list("tasks", tasks, read_text);
+  reader.integer("vector_width", pool.width);
+  reader.list("labels", pool.labels, read_text);
+  reader.boolean("wants_text", pool.wants_text);
+  STATOR_CHECK(reader.take_status());
+  if (pool.labels.size() > kLabelsMax) {
+    return corrupt("labels", fmt::format("a list of at most {}", kLabelsMax));
+  }
+  pool.generates = std::ranges::find(tasks, kGenerate) != tasks.end();
+  for (const std::string& name : tasks) {
+    if (const auto task = engine::find_pool_task(name)) {
+      pool.tasks.add(*task);
+    }
+  }
+  return {};
+}
+
 json::Value model_to_json(const ModelCard& model) {
   json::Value out;
   out["name"] = model.name;
@@ -173,6 +216,7 @@ json::Value model_to_json(const ModelCard& model) {
   out["prompt_logprobs"] = model.prompt_logprobs;
   out["worker_type"] = to_string(model.handoff.role);
   out["handoff"] = handoff_to_json(model.handoff);
+  pool_to_json(model.pool, out);
   out["checksum"] = model.checksum;
   return out;
 }
@@ -202,6 +246,7 @@ Status read_model(const json::Value& object, ModelCard& model) {
   reader.boolean("prompt_logprobs", model.prompt_logprobs);
   reader.text("checksum", model.checksum);
   STATOR_CHECK(reader.take_status());
+  STATOR_CHECK(read_pool(object, model.pool));
   return read_handoff(object, model.handoff);
 }
 

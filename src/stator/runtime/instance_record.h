@@ -10,6 +10,7 @@
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/handoff.h"
+#include "stator/engine/api/pool.h"
 
 namespace stator::runtime {
 
@@ -39,6 +40,7 @@ struct ModelCard {
   bool structured_replay = false;  ///< and takes one up within an answer another engine began
   bool prompt_logprobs = false;    ///< the engine tells how likely a prompt's tokens are
   engine::HandoffAbility handoff;  ///< whether it gives or takes prompts
+  engine::PoolAbility pool;        ///< what it can do beside, or instead of, generating
   /// Hash over tokenizer, template, block size and context policy: workers of one model must agree.
   std::string checksum;
   friend bool operator==(const ModelCard&, const ModelCard&) = default;

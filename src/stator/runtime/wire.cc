@@ -305,6 +305,92 @@ Status decode_prompts(const pb::StepOutput& in, engine::StepOutput& step) {
   return {};
 }
 
+void encode_pool(const engine::PoolRequest& pool, pb::Pool& out) {
+  out.set_task(encode_enum<pb::PoolTask>(pool.task));
+  out.mutable_lengths()->Add(pool.lengths.begin(), pool.lengths.end());
+  out.mutable_first_lengths()->Add(pool.first_lengths.begin(), pool.first_lengths.end());
+  for (const std::string& text : pool.texts) {
+    out.add_texts(text);
+  }
+  out.set_raw(!pool.activate);
+}
+
+Result<engine::PoolRequest> decode_pool(const pb::Pool& in, size_t tokens) {
+  STATOR_CHECK(check_count("pool.lengths", in.lengths_size(), engine::kPoolSequencesMax));
+  STATOR_CHECK(check_count("pool.texts", in.texts_size(), 2 * engine::kPoolSequencesMax));
+  engine::PoolRequest pool;
+  STATOR_TRY(pool.task, (decode_enum<engine::PoolTask, pb::PoolTask_MAX>(in.task(), "pool.task")));
+  pool.lengths.assign(in.lengths().begin(), in.lengths().end());
+  pool.first_lengths.assign(in.first_lengths().begin(), in.first_lengths().end());
+  pool.activate = !in.raw();
+  uint64_t sum = 0;
+  for (const uint32_t length : pool.lengths) {
+    if (length == 0) {
+      return corrupt("pool.lengths has a sequence without tokens");
+    }
+    sum += length;
+  }
+  if (pool.lengths.empty() || sum != tokens) {
+    return corrupt(fmt::format("pool.lengths add up to {}, but there are {} tokens", sum, tokens));
+  }
+  if (!pool.first_lengths.empty() && pool.first_lengths.size() != pool.lengths.size()) {
+    return corrupt("pool.first_lengths and lengths differ in length");
+  }
+  for (size_t i = 0; i < pool.first_lengths.size(); ++i) {
+    if (pool.first_lengths[i] > pool.lengths[i]) {
+      return corrupt("pool.first_lengths has a part longer than its sequence");
+    }
+  }
+  size_t bytes = 0;
+  for (const std::string& text : in.texts()) {
+    bytes += text.size();
+    pool.texts.push_back(text);
+  }
+  if (bytes > engine::kPoolTextBytesMax) {
+    return too_large("pool.texts (in bytes)", bytes, engine::kPoolTextBytesMax);
+  }
+  if (const size_t texts = pool.texts.size();
+      texts != 0 && texts != pool.lengths.size() && texts != 2 * pool.lengths.size()) {
+    return corrupt("pool.texts has neither one nor two texts per sequence");
+  }
+  return pool;
+}
+
+void encode_pooled(const engine::Pooled& pooled, pb::Pooled& out) {
+  const engine::PoolAnswer& answer = pooled.answer;
+  encode_key(pooled.key, out);
+  out.set_width(answer.width);
+  out.mutable_rows()->Add(answer.rows.begin(), answer.rows.end());
+  out.mutable_values()->Add(answer.values.begin(), answer.values.end());
+  out.set_prompt_tokens(answer.prompt_tokens);
+}
+
+Status decode_pooled(const pb::StepOutput& in, engine::StepOutput& step) {
+  STATOR_CHECK(check_count("pooled", in.pooled_size(), kStepEntriesMax));
+  for (const pb::Pooled& pooled : in.pooled()) {
+    engine::Pooled& made = step.pooled.emplace_back();
+    STATOR_TRY(made.key, decode_key(pooled));
+    STATOR_CHECK(check_count("pooled.rows", pooled.rows_size(), engine::kPoolSequencesMax));
+    uint64_t rows = 0;
+    for (const uint32_t count : pooled.rows()) {
+      rows += count;
+    }
+    const auto values = static_cast<uint64_t>(pooled.values_size());
+    const uint64_t width = pooled.width();
+    if (width == 0 || values % width != 0 || (rows != 0 && rows != values / width)) {
+      return corrupt(fmt::format("pooled has {} values in rows of {}", values, width));
+    }
+    if (!std::ranges::all_of(pooled.values(), [](float value) { return std::isfinite(value); })) {
+      return corrupt("pooled.values has a number that is not finite");
+    }
+    made.answer = {.width = pooled.width(),
+                   .rows = {pooled.rows().begin(), pooled.rows().end()},
+                   .values = {pooled.values().begin(), pooled.values().end()},
+                   .prompt_tokens = pooled.prompt_tokens()};
+  }
+  return {};
+}
+
 }  // namespace
 
 void encode(const engine::EngineRequest& request, pb::Submit& out) {
@@ -326,6 +412,9 @@ void encode(const engine::EngineRequest& request, pb::Submit& out) {
   if (request.phase != engine::Phase::kWhole) {
     out.set_phase(static_cast<pb::Phase>(request.phase));
     encode_handoff(request.handoff, *out.mutable_handoff());
+  }
+  if (request.pool) {
+    encode_pool(*request.pool, *out.mutable_pool());
   }
 }
 
@@ -358,6 +447,9 @@ Result<engine::EngineRequest> decode(const pb::Submit& in) {
   STATOR_TRY(request.phase, decode_phase(in.phase()));
   if (request.phase != engine::Phase::kWhole) {
     STATOR_TRY(request.handoff, decode_handoff(in.handoff()));
+  }
+  if (in.has_pool()) {
+    STATOR_TRY(request.pool, decode_pool(in.pool(), request.tokens.size()));
   }
   return request;
 }
@@ -408,6 +500,9 @@ void encode(const engine::StepOutput& step, pb::StepOutput& out) {
       encode_logprobs(token, *made.add_tokens());
     }
   }
+  for (const engine::Pooled& pooled : step.pooled) {
+    encode_pooled(pooled, *out.add_pooled());
+  }
 }
 
 Result<engine::StepOutput> decode(const pb::StepOutput& in) {
@@ -442,6 +537,7 @@ Result<engine::StepOutput> decode(const pb::StepOutput& in) {
   }
   STATOR_CHECK(decode_offers(in, step));
   STATOR_CHECK(decode_prompts(in, step));
+  STATOR_CHECK(decode_pooled(in, step));
   return step;
 }
 

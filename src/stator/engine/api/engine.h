@@ -14,6 +14,7 @@
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/handoff.h"
+#include "stator/engine/api/pool.h"
 
 namespace stator::kv {
 class EventLog;
@@ -62,6 +63,10 @@ struct EngineRequest {
   Phase phase = Phase::kWhole;  ///< others only for engines whose HandoffAbility says so
   /// kDecode: what to take. kPrefill: its id, and for givers with a meeting point the payload.
   Handoff handoff;
+  /// Set: nothing is generated, `tokens` are the sequences this is about, and of all the above only
+  /// key, priority, lora_name and deadline_ms count. Only for engines whose EngineInfo::pool has
+  /// the task.
+  std::optional<PoolRequest> pool;
 };
 
 /// New tokens of one sequence. Views into the arrays of its StepOutput.
@@ -96,9 +101,15 @@ struct PromptLogprobs {
   std::vector<api::TokenLogprobs> tokens;
 };
 
+/// The answer to a request with `pool`: its last word.
+struct Pooled {
+  RequestKey key;
+  PoolAnswer answer;
+};
+
 /// What one engine step produced for one session: one message, whatever the number of sequences.
-/// A delta with `finish` set, or a failure, is the last word on its key; exactly one of them comes
-/// for every accepted request that was not cancelled.
+/// A delta with `finish` set, a failure or a pooled answer is the last word on its key; exactly one
+/// of them comes for every accepted request that was not cancelled.
 struct StepOutput {
   std::vector<Delta> deltas;
   std::vector<TokenId> tokens;  ///< of all deltas, in order
@@ -107,6 +118,7 @@ struct StepOutput {
   std::vector<Failure> failures;
   std::vector<Offer> offers;
   std::vector<PromptLogprobs> prompts;
+  std::vector<Pooled> pooled;
 
   std::span<const TokenId> tokens_of(const Delta& delta) const {
     return std::span(tokens).subspan(delta.token_begin, delta.token_count);
@@ -151,6 +163,7 @@ struct EngineInfo {
   bool structured_replay = false;
   bool prompt_logprobs = false;  ///< follows EngineRequest::prompt_logprobs
   HandoffAbility handoff;
+  PoolAbility pool;
 };
 
 /// A snapshot of how busy an engine is.

@@ -77,6 +77,9 @@ Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len)
 }
 
 Status validate(const EngineRequest& request, const EngineConfig& config, uint32_t vocab_size) {
+  if (request.pool) {
+    return Error(Code::kUnsupported, fmt::format("engine '{}' only generates", config.kind));
+  }
   if (request.tokens.empty()) {
     return refuse("the prompt is empty");
   }

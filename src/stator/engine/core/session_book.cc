@@ -45,6 +45,11 @@ bool LiveRequests::remove(SessionId session, RequestKey key) {
   return true;
 }
 
+bool LiveRequests::has(SessionId session, RequestKey key) const {
+  const auto found = sessions_.find(session);
+  return found != sessions_.end() && found->second.contains(key);
+}
+
 void LiveRequests::remove_ended(SessionId session, const StepOutput& step) {
   for (const Delta& delta : step.deltas) {
     if (delta.finish != api::FinishReason::kNone) {
@@ -53,6 +58,9 @@ void LiveRequests::remove_ended(SessionId session, const StepOutput& step) {
   }
   for (const Failure& failure : step.failures) {
     remove(session, failure.key);
+  }
+  for (const Pooled& pooled : step.pooled) {
+    remove(session, pooled.key);
   }
 }
 

@@ -28,6 +28,7 @@ class LiveRequests {
   bool remove(SessionId session, RequestKey key);
   /// Those whose last word is in `step`.
   void remove_ended(SessionId session, const StepOutput& step);
+  bool has(SessionId session, RequestKey key) const;
   size_t size() const { return size_; }
 
  private:

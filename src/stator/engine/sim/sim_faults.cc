@@ -200,7 +200,7 @@ class FaultyEngine final : public Engine {
 void FaultySink::on_step(StepOutput output) noexcept {
   filter(output);
   engine_.on_tokens(output.tokens.size());
-  if (!output.deltas.empty() || !output.failures.empty()) {
+  if (!output.deltas.empty() || !output.failures.empty() || !output.pooled.empty()) {
     sink_.on_step(std::move(output));
   }
 }

@@ -26,8 +26,9 @@ std::vector<engine::RequestKey> OutputQueue::push(engine::StepOutput step) {
   });
   std::erase_if(step.failures,
                 [&](const engine::Failure& failure) { return !forget(failure.key); });
+  std::erase_if(step.pooled, [&](const engine::Pooled& pooled) { return !forget(pooled.key); });
   drop_lone_parts(step);
-  if (step.deltas.empty() && step.failures.empty()) {
+  if (step.deltas.empty() && step.failures.empty() && step.pooled.empty()) {
     return {};
   }
   const size_t bytes = detail::step_bytes(step);
@@ -62,6 +63,9 @@ std::vector<engine::RequestKey> OutputQueue::overflow() {
       if (delta.finish != api::FinishReason::kNone) {
         fail(delta.key);
       }
+    }
+    for (const engine::Pooled& pooled : step.pooled) {
+      fail(pooled.key);
     }
     std::ranges::move(step.failures, std::back_inserter(failed.failures));
   }

@@ -118,6 +118,9 @@ void SessionCore::handle(engine::StepOutput&& step) {
   for (const engine::Failure& failure : step.failures) {
     tell_accepted(failure.key);
   }
+  for (const engine::Pooled& pooled : step.pooled) {
+    tell_accepted(pooled.key);
+  }
   uint64_t tokens = 0;
   const size_t stale = std::erase_if(step.deltas, [&](const engine::Delta& delta) {
     if (!in_flight_.contains(delta.key)) {
@@ -131,10 +134,11 @@ void SessionCore::handle(engine::StepOutput&& step) {
   });
   std::erase_if(step.failures,
                 [&](const engine::Failure& failure) { return !forget(failure.key); });
+  std::erase_if(step.pooled, [&](const engine::Pooled& pooled) { return !forget(pooled.key); });
   drop_lone_parts(step);
   metrics_.tokens.add(tokens);
   metrics_.stale_deltas.add(stale);
-  if (open() && (!step.deltas.empty() || !step.failures.empty())) {
+  if (open() && (!step.deltas.empty() || !step.failures.empty() || !step.pooled.empty())) {
     events_->on_step(worker_, std::move(step));
   }
 }

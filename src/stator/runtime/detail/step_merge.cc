@@ -8,7 +8,7 @@
 namespace stator::runtime::detail {
 
 void merge_step(engine::StepOutput& into, engine::StepOutput from) {
-  if (into.deltas.empty() && into.failures.empty()) {
+  if (into.deltas.empty() && into.failures.empty() && into.pooled.empty()) {
     into = std::move(from);
     return;
   }
@@ -27,6 +27,7 @@ void merge_step(engine::StepOutput& into, engine::StepOutput from) {
   std::ranges::move(from.failures, std::back_inserter(into.failures));
   std::ranges::move(from.offers, std::back_inserter(into.offers));
   std::ranges::move(from.prompts, std::back_inserter(into.prompts));
+  std::ranges::move(from.pooled, std::back_inserter(into.pooled));
 }
 
 void drop_lone_parts(engine::StepOutput& step) {
@@ -60,6 +61,10 @@ size_t step_bytes(const engine::StepOutput& step) {
   }
   for (const engine::PromptLogprobs& prompt : step.prompts) {
     bytes += sizeof(prompt) + bytes_of(prompt.tokens);
+  }
+  for (const engine::Pooled& pooled : step.pooled) {
+    bytes += sizeof(pooled) + pooled.answer.values.size() * sizeof(float) +
+             pooled.answer.rows.size() * sizeof(uint32_t);
   }
   return bytes;
 }
