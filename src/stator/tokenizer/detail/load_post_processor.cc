@@ -45,6 +45,31 @@ Status append_named(Json step, std::string_view name, std::vector<TokenId>& out)
   return {};
 }
 
+/// Of templates that have one for pairs, first text first. What stands before that is taken to be
+/// as in the template for one text, as in all published ones.
+Status load_pair_template(Json step, PostProcessor& processor) {
+  const auto pair = find_field(step, "pair");
+  simdjson::dom::array pieces;
+  if (!pair || pair->get(pieces) != simdjson::SUCCESS) {
+    return {};
+  }
+  int sequences = 0;
+  for (const Json piece : pieces) {
+    if (find_field(piece, "Sequence")) {
+      ++sequences;
+      continue;
+    }
+    const auto special = find_field(piece, "SpecialToken");
+    if (!special || sequences == 0) {
+      continue;
+    }
+    STATOR_TRY(const std::string_view name, get_string(*special, "id"));
+    STATOR_CHECK(
+        append_named(step, name, sequences == 1 ? processor.between : processor.after_pair));
+  }
+  return {};
+}
+
 Status load_template(Json step, PostProcessor& processor) {
   STATOR_TRY(const auto pieces, get_array(step, "single"));
   int sequences = 0;
@@ -66,7 +91,7 @@ Status load_template(Json step, PostProcessor& processor) {
         Code::kUnsupported,
         fmt::format("the post_processor's template has the text {} times, not once", sequences));
   }
-  return {};
+  return load_pair_template(step, processor);
 }
 
 /// "cls": ["<s>", 0] and "sep": ["</s>", 2].
@@ -103,11 +128,19 @@ Status load_into(Json step, int nesting, PostProcessor& processor) {
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     STATOR_CHECK(load_pair_field(step, "cls", outer.before));
     STATOR_CHECK(load_pair_field(step, "sep", outer.after));
+    outer.after_pair = outer.after;
+    outer.between = outer.after;
+    if (type == "RobertaProcessing") {  // <s> A </s></s> B </s>
+      outer.between.insert(outer.between.end(), outer.after.begin(), outer.after.end());
+    }
   } else {
     return unsupported_step("post-processor", type);
   }
   processor.before.insert(processor.before.begin(), outer.before.begin(), outer.before.end());
   processor.after.insert(processor.after.end(), outer.after.begin(), outer.after.end());
+  processor.between.insert(processor.between.end(), outer.between.begin(), outer.between.end());
+  processor.after_pair.insert(processor.after_pair.end(), outer.after_pair.begin(),
+                              outer.after_pair.end());
   return processor.before.size() + processor.after.size() <= kTemplateIdsMax ? Status()
                                                                              : too_many_ids();
 }
