@@ -35,6 +35,11 @@ void Forward::run(std::span<const ForwardRow> rows) {
   }
 }
 
+void Forward::hidden(uint32_t row_index, float* out) const {
+  kernels_.rms_norm(stream_.data() + row_index * sizes_.hidden, model_.weights.final_norm.data(),
+                    sizes_.hidden, model_.config.rms_norm_epsilon, out);
+}
+
 void Forward::embed(std::span<const ForwardRow> rows) {
   if (rows.size() > capacity_rows_) {
     capacity_rows_ = rows.size();

@@ -49,6 +49,8 @@ class Forward {
 
   /// Logits after the given rows of the last run(). `out` has logits_stride() floats per index.
   void logits(std::span<const uint32_t> row_indices, float* out);
+  /// The hidden state behind the final norm of a row of the last run(): hidden_size floats.
+  void hidden(uint32_t row_index, float* out) const;
   /// vocab_size rounded up to whole vectors; the padding is 0.
   int64_t logits_stride() const { return model_.weights.head().padded_outputs(); }
 
