@@ -57,6 +57,8 @@ void describe_server(ConfigSchema& schema, EngineServerSettings& server) {
 void describe_simulated(ConfigSchema& schema, WorkerSettings& worker) {
   engine::describe(schema, worker.sim);
   engine::describe(schema, worker.sim_faults);
+  schema.integer("sim.vector_width", worker.sim_vector_width, 1, 65536,
+                 "numbers per embedding of a simulated model", {.flag = "sim-vector-width"});
   schema.duration("sim.startup_time", worker.sim_startup_time,
                   "a simulated worker is listed as starting for so long and gets no requests",
                   {.flag = "sim-startup-time"});
@@ -97,6 +99,10 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   schema.text("worker.model_name", worker.model_name,
               "name clients use, default: the last part of MODEL",
               {.flag = "model-name", .env_peer = "DYN_MODEL_NAME"});
+  schema.choice("worker.task", worker.task, {"auto", "generate", "embed", "classify", "score"},
+                "what the model is asked for: auto goes by its files (cpu) or its server, a "
+                "simulated one does everything; embed, classify and score generate nothing",
+                {.flag = "task"});
   schema.text("worker.tool_call_parser", worker.tool_call_parser,
               "format of the model's tool calls: a family (stator parse --list), auto or none",
               {.flag = "tool-call-parser",

@@ -74,9 +74,11 @@ struct SystemSettings {
 /// Everything about the workers of a process.
 struct WorkerSettings {
   std::string engine = "cpu";
-  std::string role = "auto";  ///< list with commas, one for each engine server
-  uint32_t count = 0;         ///< 0: as usual for the command
-  std::string model_name;     ///< served name; empty: from the path
+  std::string role = "auto";        ///< list with commas, one for each engine server
+  uint32_t count = 0;               ///< 0: as usual for the command
+  std::string model_name;           ///< served name; empty: from the path
+  std::string task = "auto";        ///< what the model is for, see settings.cc
+  uint32_t sim_vector_width = 384;  ///< numbers of a simulated embedding
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::string listen_host = "127.0.0.1";

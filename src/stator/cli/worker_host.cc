@@ -13,8 +13,11 @@
 #include "stator/cli/terminal.h"
 #include "stator/cli/version.h"
 #include "stator/engine/core/engine_service.h"
+#include "stator/engine/core/pooling_service.h"
 #include "stator/engine/cpu/cpu_model_runner.h"
 #include "stator/engine/cpu/model.h"
+#include "stator/engine/cpu/pooling/cpu_pool_runner.h"
+#include "stator/engine/sim/sim_pool_runner.h"
 #include "stator/engine/sim/sim_runner.h"
 #include "stator/io/read_file.h"
 #include "stator/json/value.h"
@@ -27,6 +30,8 @@ constexpr uint32_t kSimContextDefault = 32'768;
 // A step of the cpu engine should not keep running sequences waiting for long.
 constexpr uint32_t kCpuBatchedTokensDefault = 512;
 constexpr uint32_t kSimBatchedTokensDefault = 8'192;
+// Encoders keep nobody waiting for a next token; enough for matrix products to be at their best.
+constexpr uint32_t kCpuPooledTokensDefault = 2'048;
 
 std::string default_model_name(const std::string& model) {
   if (!std::filesystem::exists(model)) {
@@ -53,6 +58,7 @@ uint32_t read_vocab_size(const std::string& model_dir, uint32_t tokenizer_size) 
 
 struct WorkerHost::Loaded {
   std::shared_ptr<const engine::cpu::Model> cpu;  // shared by the runners, see engine::cpu::Model
+  std::shared_ptr<const engine::cpu::PoolingModel> cpu_pooling;  // the same; null: it generates
 };
 
 Result<std::string> resolve_model_dir(const std::string& model, const weights::HubConfig& config) {
@@ -114,7 +120,16 @@ Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
   host->loaded_ = std::make_unique<Loaded>();
   host->vocab_size_ = read_vocab_size(host->model_dir_, host->facts_.vocabulary.vocab_size);
   if (settings.worker.engine == "cpu") {
-    STATOR_TRY(host->loaded_->cpu, engine::cpu::load_model(host->model_dir_));
+    STATOR_TRY(host->loaded_->cpu_pooling,
+               engine::cpu::load_pooling_model(host->model_dir_, settings.worker.task));
+    if (host->loaded_->cpu_pooling == nullptr) {
+      if (settings.worker.task != "auto" && settings.worker.task != "generate") {
+        return Error(Code::kInvalidArgument,
+                     fmt::format("worker.task {}: the model in {} is made for generating",
+                                 settings.worker.task, host->model_dir_));
+      }
+      STATOR_TRY(host->loaded_->cpu, engine::cpu::load_model(host->model_dir_));
+    }
   }
   return host;
 }
@@ -163,6 +178,33 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
                                   .token_bytes = std::move(token_bytes)});
 }
 
+/// Of the CPU engine's pooling model, or of a simulated one: null where the engine only generates.
+Result<std::unique_ptr<engine::PoolRunner>> WorkerHost::make_pool_runner() const {
+  const WorkerSettings& worker = settings_.worker;
+  if (loaded_->cpu_pooling != nullptr) {
+    return engine::cpu::CpuPoolRunner::create(
+        loaded_->cpu_pooling,
+        {.threads = worker.threads, .max_model_len = worker.engine_config.max_model_len});
+  }
+  if (worker.engine != "sim" || worker.task == "generate") {
+    return std::unique_ptr<engine::PoolRunner>();
+  }
+  STATOR_TRY(auto timing, perf::make_timing(worker.sim.timing, worker.sim.linear));
+  const uint32_t context = facts_.architectural_context;
+  engine::SimPoolConfig config{.vocab_size = facts_.vocabulary.vocab_size,
+                               .max_model_len = context > 0 ? context : kSimContextDefault,
+                               .width = worker.sim_vector_width,
+                               .timing = std::move(timing),
+                               .speedup = worker.sim.speedup};
+  if (worker.task == "embed") {
+    config.tasks = {engine::PoolTask::kEmbed, engine::PoolTask::kTokenEmbed};
+  } else if (worker.task != "auto") {
+    config.tasks = {worker.task == "score" ? engine::PoolTask::kScore
+                                           : engine::PoolTask::kClassify};
+  }
+  return engine::make_sim_pool_runner(config);
+}
+
 Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   if (const std::string& role = settings_.worker.role; role != "auto" && role != "aggregated") {
     return Error(Code::kInvalidArgument,
@@ -186,12 +228,31 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
     return Error(Code::kInvalidArgument, fmt::format("engine.dp_size {}: engine '{}' has one rank",
                                                      settings_.worker.sim_dp_size, config.kind));
   }
+  STATOR_TRY(auto pooling, make_pool_runner());
+  const engine::PoolingConfig pooling_config{
+      .kind = config.kind,
+      .version = config.version,
+      .name = config.name,
+      .max_num_batched_tokens = settings_.worker.engine_config.max_num_batched_tokens > 0
+                                    ? settings_.worker.engine_config.max_num_batched_tokens
+                                : simulated ? kSimBatchedTokensDefault
+                                            : kCpuPooledTokensDefault,
+      .max_model_len = config.max_model_len,
+      .waiting_max = config.waiting_max,
+      .block_size = config.block_size};
+  Worker worker;
+  const std::string& task = settings_.worker.task;
+  if (pooling != nullptr && (!simulated || task != "auto")) {
+    worker.engine =
+        engine::make_pooling_engine(pooling_config, std::move(pooling), clock_, metrics_);
+    worker.ready_at = clock_.now() + settings_.worker.sim_startup_time;
+    return worker;
+  }
   std::vector<std::unique_ptr<engine::ModelRunner>> runners;
   for (uint32_t rank = 0; rank < settings_.worker.sim_dp_size; ++rank) {
     STATOR_TRY(auto runner, make_runner(config));
     runners.push_back(std::move(runner));
   }
-  Worker worker;
   STATOR_TRY(worker.engine, make_engine(config, std::move(runners), clock_, metrics_));
   if (simulated) {
     const engine::SimFaults& faults = settings_.worker.sim_faults;
@@ -201,6 +262,10 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
           make_faulty_engine(std::move(worker.engine), faults, [] { ::raise(SIGKILL); }, metrics_);
     }
     worker.ready_at = clock_.now() + settings_.worker.sim_startup_time;
+  }
+  if (pooling != nullptr) {
+    worker.engine = engine::make_pooling_engine(pooling_config, std::move(pooling), clock_,
+                                                metrics_, std::move(worker.engine));
   }
   return worker;
 }
@@ -279,6 +344,7 @@ void WorkerHost::fill_record(Worker& worker) {
       .structured_replay = info.structured_replay,
       .prompt_logprobs = info.prompt_logprobs,
       .handoff = info.handoff,
+      .pool = info.pool,
       .checksum = facts_.checksum};
 }
 

@@ -12,6 +12,7 @@
 #include "stator/api/response_body.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/busy_threshold.h"
+#include "stator/frontend/pooling/pool_routes.h"
 #include "stator/json/writer.h"
 #include "stator/net/browser_guard.h"
 #include "stator/protocols/anthropic/anthropic.h"
@@ -168,6 +169,9 @@ void answer_health(net::HttpExchange& exchange, const EndpointContext& context) 
   std::vector<std::string_view> endpoints = {"/v1/chat/completions", "/v1/completions", "/tokenize",
                                              "/detokenize"};
   for (const protocols::Route& route : protocols::routes()) {
+    endpoints.push_back(route.path);
+  }
+  for (const PoolRoute& route : kPoolRoutes) {
     endpoints.push_back(route.path);
   }
   std::vector<api::HealthyInstance> instances;
@@ -330,9 +334,10 @@ bool path_matches(const Route& route, std::string_view path) {
                          : path == route.path;
 }
 
-/// Protocols take posts only.
+/// Protocols and pooling take posts only.
 bool is_protocol_post(std::string_view method, std::string_view path) {
-  return method == "POST" && protocols::find_route(path) != nullptr;
+  return method == "POST" &&
+         (protocols::find_route(path) != nullptr || find_pool_route(path).has_value());
 }
 
 /// For the Allow header, "GET, HEAD"; empty for a path nobody knows.
@@ -344,7 +349,7 @@ std::string allowed_methods(std::string_view path) {
       methods += route.method == "GET" ? "GET, HEAD" : route.method;
     }
   }
-  if (protocols::find_route(path) != nullptr) {
+  if (protocols::find_route(path) != nullptr || find_pool_route(path)) {
     methods = "POST";
   }
   return methods;

@@ -22,6 +22,9 @@ constexpr std::array kInputBounds = {0.0,   100.,  210.,   430.,   870.,   1800.
 constexpr std::array kOutputBounds = {0.0,   100.,  210.,  430.,   880.,
                                       1800., 3700., 7600., 16000., 32000.};
 
+constexpr std::array kEmbeddingBounds = {0.0, .002, .0041, .0084, .017, .035, .07,
+                                         .14, .29,  .59,   1.2,   2.4,  4.9,  10.0};
+
 std::string_view name_of(MigrationKind kind) {
   return kind == MigrationKind::kNewRequest ? "new_request" : "ongoing_request";
 }
@@ -199,6 +202,16 @@ void FrontendMetrics::prompt_moved(Duration took) {
                                 kMoveBounds);
   }
   moves_->observe(std::chrono::duration<double>(took).count());
+}
+
+void FrontendMetrics::embedded(std::string_view model, Duration took) {
+  const auto [entry, fresh] = embeddings_.try_emplace(std::string(model));
+  if (fresh) {
+    entry->second = metrics_.histogram(prefix_ + "_embedding_latency_seconds",
+                                       "arrival of a pooling request to its answer",
+                                       kEmbeddingBounds, {{"model", std::string(model)}});
+  }
+  entry->second.observe(std::chrono::duration<double>(took).count());
 }
 
 void FrontendMetrics::migration_too_long(std::string_view model) {

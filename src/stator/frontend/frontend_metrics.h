@@ -71,6 +71,8 @@ class FrontendMetrics {
   void handoff_ended(std::string_view model, HandoffEnd end, Duration took);
   /// From the end of the prompt at the prefill worker to the decode worker's first token.
   void prompt_moved(Duration took);
+  /// A pooling request was answered, so long after its arrival.
+  void embedded(std::string_view model, Duration took);
   /// A request too long to be moved lost its worker.
   void migration_too_long(std::string_view model);
   /// The label value dashboards expect for an error.
@@ -100,6 +102,7 @@ class FrontendMetrics {
   FlatMap<std::string, Counter> migrations_;         // models × kinds
   FlatMap<std::string, Histogram> migration_times_;  // models × kinds × outcomes
   FlatMap<std::string, Histogram> handoffs_;         // models × ends
+  FlatMap<std::string, Histogram> embeddings_;       // models
   std::optional<Histogram> moves_;                   // none before the first prompt moved
 };
 

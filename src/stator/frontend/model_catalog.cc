@@ -169,6 +169,7 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
   model->structured_output = card.structured_output;
   model->structured_replay = card.structured_replay;
   model->prompt_logprobs = card.prompt_logprobs;
+  model->pool = card.pool;
   STATOR_TRY(model->parsers, find_parsers(sources_, card, *model->assets));
   tokenizer::PreTokenCache::drop_this_thread();  // the parsers' markers were encoded
   if (!card.checksum.empty() && card.checksum != model->assets->checksum) {

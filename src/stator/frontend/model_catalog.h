@@ -14,6 +14,7 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
+#include "stator/engine/api/pool.h"
 #include "stator/frontend/event_lines.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_parsers.h"
@@ -39,6 +40,7 @@ struct ServedModel {
   bool structured_output = false;  ///< its workers can be given a grammar
   bool structured_replay = false;  ///< and take one up within an answer
   bool prompt_logprobs = false;    ///< they tell how likely a prompt's tokens are
+  engine::PoolAbility pool;        ///< what they can do beside, or instead of, generating
   ModelParsers parsers;
   std::shared_ptr<const ModelAssets> assets;      // shared with requests that outlive a reload
   std::shared_ptr<router::RouterService> router;  // shared with tickets of its queue

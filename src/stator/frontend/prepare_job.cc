@@ -5,6 +5,7 @@
 
 #include "stator/api/request_parser.h"
 #include "stator/core/log.h"
+#include "stator/frontend/pooling/prepare_pool.h"
 #include "stator/frontend/prepare.h"
 #include "stator/frontend/text_endpoints.h"
 
@@ -29,6 +30,7 @@ ApiResult<GenerationPlan> plan_request(Request request, const PrepareJob& job,
     log::warn("frontend", "request body was not valid JSON text and was mended");
   }
   STATOR_TRY(auto named, find_served_model(environment.catalog, request.options.model));
+  STATOR_CHECK(check_generates(*named.model));
   STATOR_CHECK(CancelToken::check(&job.cancel));
   return prepare(std::move(request), std::move(named));
 }
@@ -55,6 +57,14 @@ ApiResult<GenerationPlan> make_protocol_plan(PrepareJob& job,
                       [&](api::ChatRequest request, NamedModel named) {
                         return prepare_chat(std::move(request), std::move(named), context);
                       });
+}
+
+ApiResult<PoolPlan> make_pool_plan(PrepareJob& job, const PrepareEnvironment& environment) {
+  STATOR_TRY(auto call,
+             api::parse_pool_call(job.body, job.route.pool, parse_limits(environment.config)));
+  STATOR_TRY(auto named, find_served_model(environment.catalog, call.model));
+  STATOR_CHECK(CancelToken::check(&job.cancel));
+  return prepare_pool(std::move(call), std::move(named), context_of(job, environment));
 }
 
 template <typename T>
@@ -85,6 +95,9 @@ void run(PrepareJob& job, const PrepareEnvironment& environment) {
       return;
     case TextRequest::kDetokenize:
       settle(job, detokenize(job, environment));
+      return;
+    case TextRequest::kPool:
+      settle(job, make_pool_plan(job, environment));
       return;
   }
 }

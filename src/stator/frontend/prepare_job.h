@@ -14,6 +14,7 @@
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/generation.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/frontend/pooling/pool_plan.h"
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/stream_gate.h"
 #include "stator/net/byte_budget.h"
@@ -31,6 +32,7 @@ enum class TextRequest : uint8_t {
   kDetokenize,
   kProtocol,  ///< to generate from, in another protocol's words
   kCount,     ///< the same, but only its tokens are wanted
+  kPool,      ///< for vectors, classes or scores
 };
 
 /// Whether it is one to generate from.
@@ -43,6 +45,7 @@ constexpr bool generates(TextRequest kind) {
 struct TextRoute {
   TextRequest kind = TextRequest::kChat;
   const protocols::Protocol* protocol = nullptr;  ///< of kProtocol and kCount
+  api::PoolKind pool = {};                        ///< of kPool
 };
 
 /// A stream that began at another frontend.
@@ -78,7 +81,7 @@ struct PrepareJob {
   CancelToken cancel;
   std::atomic<bool> done{false};
   /// A plan to run, a body to send, or what is wrong with the request.
-  std::variant<std::monostate, GenerationPlan, std::string, api::ApiError> outcome;
+  std::variant<std::monostate, GenerationPlan, PoolPlan, std::string, api::ApiError> outcome;
 };
 
 /// The model of that name, or the error clients are told.

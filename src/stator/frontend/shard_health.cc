@@ -30,6 +30,21 @@ void ShardService::apply(WorkerId worker, FleetService::Change change) {
   }
 }
 
+/// Of the first task that the model has.
+engine::PoolRequest probe_of(const engine::PoolAbility& ability) {
+  engine::PoolRequest pool{.lengths = {1}};
+  for (size_t i = 0; i < engine::kPoolTaskCount; ++i) {
+    pool.task = static_cast<engine::PoolTask>(i);
+    if (ability.tasks.has(pool.task)) {
+      break;
+    }
+  }
+  if (ability.wants_text) {
+    pool.texts = {"a"};
+  }
+  return pool;
+}
+
 /// A request as small as can be, beside router and leases: one token in, one out.
 void ShardService::send_probe(WorkerId worker) {
   runtime::WorkerSession* session = pool_->find_session(worker);
@@ -42,6 +57,10 @@ void ShardService::send_probe(WorkerId worker) {
   request.tokens = {0};
   request.sampling.temperature = 0;
   request.stop = {.max_tokens = 1, .ignore_eos = true};
+  if (const runtime::InstanceRecord* record = pool_->find_record(worker);
+      record != nullptr && !record->model.pool.generates) {
+    request.pool = probe_of(record->model.pool);
+  }
   request.deadline_ms = static_cast<uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(kProbeTimeout).count());
   probes_.emplace(request.key.request, Probe{.worker = worker, .sent = shard_.now()});

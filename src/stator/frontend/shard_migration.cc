@@ -81,7 +81,7 @@ void ShardService::on_rejected(WorkerId worker, engine::RequestKey key, Error er
   if (end_probe(key.request, error.info().retry == Retry::kElsewhere)) {
     return;  // full or draining, but alive
   }
-  if (lose_prompt(worker, key, error)) {
+  if (pooling_.lose(worker, key, error) || lose_prompt(worker, key, error)) {
     return;
   }
   const auto known = choices_.find(key.request);
@@ -129,6 +129,7 @@ void ShardService::on_draining(WorkerId worker) {
 void ShardService::on_closed(WorkerId worker, Error error) {
   environment_.catalog.remove_worker(worker);
   end_probes_of(worker);
+  pooling_.lose_worker(worker, error);
   lose_giver(worker, error);
   std::vector<RequestId> lost;
   for (const auto& [id, ref] : choices_) {

@@ -10,6 +10,7 @@
 #include "stator/core/assert.h"
 #include "stator/core/log.h"
 #include "stator/frontend/endpoints.h"
+#include "stator/frontend/pooling/pool_routes.h"
 #include "stator/net/client_origin.h"
 #include "stator/protocols/routes.h"
 
@@ -42,6 +43,8 @@ std::optional<EndpointLabel> endpoint_of(const TextRoute& route) {
       return Endpoint::kCompletions;
     case TextRequest::kProtocol:
       return EndpointLabel(route.protocol->endpoint);
+    case TextRequest::kPool:
+      return EndpointLabel(endpoint_label(route.pool));
     case TextRequest::kTokenize:
     case TextRequest::kDetokenize:
     case TextRequest::kCount:
@@ -56,6 +59,9 @@ std::optional<TextRoute> find_text_route(std::string_view path) {
     if (path == known) {
       return TextRoute{.kind = kind};
     }
+  }
+  if (const auto pool = find_pool_route(path)) {
+    return TextRoute{.kind = TextRequest::kPool, .pool = *pool};
   }
   if (const protocols::Route* route = protocols::find_route(path)) {
     const bool counts = route->operation == protocols::Operation::kCount;
@@ -106,6 +112,9 @@ ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
              .catalog = environment.catalog,
              .encoder = environment.encoder},
             *this),
+      pooling_(shard,
+               {.config = environment.config, .metrics = metrics_, .compute = environment.compute},
+               *this),
       copies_(environment.journals == nullptr
                   ? nullptr
                   : std::make_shared<StreamCopies>(*environment.journals, shard, *this)),
@@ -131,6 +140,7 @@ void ShardService::stop() {
   const Error stopping(Code::kUnavailable, "the server is shutting down, retry");
   desk_.fail_all(stopping);
   fail_resuming(stopping);
+  pooling_.stop(stopping);
   while (!active_.empty()) {
     fail(*active_.begin()->second, stopping.clone());
   }
@@ -236,6 +246,8 @@ void ShardService::handle_text(net::HttpExchange& exchange, TextRoute route) {
 void ShardService::on_prepared(net::HttpExchange& exchange, PrepareJob& job) {
   if (auto* plan = std::get_if<GenerationPlan>(&job.outcome)) {
     run(exchange, std::move(*plan), job);
+  } else if (auto* pool_plan = std::get_if<PoolPlan>(&job.outcome)) {
+    pooling_.run(exchange, std::move(*pool_plan), job.received);
   } else if (const auto* body = std::get_if<std::string>(&job.outcome)) {
     exchange.respond(200, kJson, *body, request_id_headers(job.route, job.request_id));
   } else {
@@ -455,7 +467,16 @@ void ShardService::on_step(WorkerId worker, engine::StepOutput output) {
       end_probe(delta.key.request, true);  // or cancelled while this was on its way
     }
   }
+  for (engine::Pooled& pooled : output.pooled) {
+    const RequestId request = pooled.key.request;
+    if (!pooling_.take(worker, std::move(pooled))) {
+      end_probe(request, true);
+    }
+  }
   for (engine::Failure& failure : output.failures) {
+    if (pooling_.lose(worker, failure.key, failure.error)) {
+      continue;
+    }
     const auto known = choices_.find(failure.key.request);
     if (lose_prompt(worker, failure.key, failure.error)) {
       if (failure.error.info().retry != Retry::kNever &&
@@ -726,6 +747,7 @@ TimePoint ShardService::last_sign(Active& active) {
 
 void ShardService::sweep() {
   desk_.sweep();
+  pooling_.sweep();
   collect_written();
   shed_answers();
   const FrontendConfig& config = environment_.config;

@@ -18,6 +18,7 @@
 #include "stator/frontend/frontend_metrics.h"
 #include "stator/frontend/generation.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/frontend/pooling/pool_service.h"
 #include "stator/frontend/preparation_desk.h"
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/routed_inbox.h"
@@ -70,7 +71,8 @@ class ShardService final : public net::HttpHandler,
                            public RoutedInbox::Owner,
                            public StreamCopies::Owner,
                            public runtime::SessionEvents,
-                           public runtime::WorkerPoolListener {
+                           public runtime::WorkerPoolListener,
+                           public PoolHost {
  public:
   ShardService(net::Shard& shard, ShardEnvironment environment);
   ~ShardService() override;
@@ -80,7 +82,9 @@ class ShardService final : public net::HttpHandler,
              runtime::Connector& connector);
   /// Fails what runs and closes the sessions; on the loop.
   void stop();
-  size_t active() const { return active_.size() + desk_.waiting() + resuming_.size(); }
+  size_t active() const {
+    return active_.size() + desk_.waiting() + resuming_.size() + pooling_.active();
+  }
   /// Whether this shard has a line to the worker; on the loop.
   bool can_reach(WorkerId worker) const {
     return pool_ != nullptr && pool_->find_session(worker) != nullptr;
@@ -105,6 +109,12 @@ class ShardService final : public net::HttpHandler,
   void on_step(WorkerId worker, engine::StepOutput output) override;
   void on_draining(WorkerId worker) override;
   void on_closed(WorkerId worker, Error error) override;
+
+  runtime::WorkerSession* find_session(WorkerId worker) override {
+    return pool_ == nullptr ? nullptr : pool_->find_session(worker);
+  }
+  RequestId next_request() override { return RequestId(++next_request_); }
+  void report_outcome(WorkerId worker, WorkOutcome outcome) override { report(worker, outcome); }
 
   void on_synced() override {}
   void on_worker_added(const runtime::InstanceRecord& record) override;
@@ -291,6 +301,7 @@ class ShardService final : public net::HttpHandler,
   Random random_;
   uint64_t next_request_;
   PreparationDesk desk_;
+  PoolService pooling_;
   FlatMap<RequestId, ChoiceRef> choices_;
   FlatMap<RequestId, std::unique_ptr<Prompt>> prompts_;  // at most one per choice
   FlatMap<Active*, std::unique_ptr<Active>> active_;     // bounded by config.inflight_max
