@@ -75,6 +75,7 @@ struct RouterOverrides {
   std::optional<bool> track_prefill_tokens;
   std::optional<double> ttft_target_ms;
   std::optional<double> itl_target_ms;
+  bool operator==(const RouterOverrides&) const = default;
 };
 
 struct RoutingConstraints {

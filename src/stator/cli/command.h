@@ -64,6 +64,8 @@ Status run_router(Invocation& invocation);
 Status run_chat(Invocation& invocation);
 Status run_explain(Invocation& invocation);
 Status run_doctor(Invocation& invocation);
+Status run_key(Invocation& invocation);
+Status run_routes(Invocation& invocation);
 Status run_parse(Invocation& invocation);
 Status run_passes(Invocation& invocation);
 Status run_tokenize(Invocation& invocation);

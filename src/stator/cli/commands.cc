@@ -16,7 +16,8 @@ const std::vector<Command> kCommands = {
                     "  stator serve /models/qwen --engine vllm --url http://a:8000,http://b:8000\n"
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
-     .setting_prefixes = "http,frontend,router,worker,engine,sim,sim_fault,system,hub,log,announce",
+     .setting_prefixes =
+         "http,access,admin,frontend,router,worker,engine,sim,sim_fault,system,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_serve},
@@ -24,7 +25,7 @@ const std::vector<Command> kCommands = {
      .summary = "HTTP front door and router; workers join through discovery",
      .description = "  stator frontend --port 8000 --discovery file:$HOME/.stator",
      .positional = "",
-     .setting_prefixes = "http,frontend,router,discovery,events,rpc,hub,log,announce",
+     .setting_prefixes = "http,access,admin,frontend,router,discovery,events,rpc,hub,log,announce",
      .options = {},
      .run = run_frontend},
     {.name = "worker",
@@ -119,9 +120,34 @@ const std::vector<Command> kCommands = {
      .description = "Exits 1 if something must be fixed.\n\n  stator doctor --port 8000\n"
                     "  stator doctor --engine vllm --url http://10.0.0.7:8100",
      .positional = "",
-     .setting_prefixes = "http.port,http.host,worker.engine,engine.url,engine.api_key",
+     .setting_prefixes = "http,access,admin,worker.engine,engine.url,engine.api_key",
      .options = {},
      .run = run_doctor},
+    {.name = "key",
+     .summary = "Make an API key, and the line that lets its holder in",
+     .description =
+         "ACTION is new. Prints the key, which is stored nowhere, and its line for --api-keys.\n"
+         "Roles: user asks for text; service may also choose workers, priorities and tenants;\n"
+         "operator may everything.\n\n"
+         "  stator key new --tenant acme --file keys\n"
+         "  stator key new --role operator --file keys\n"
+         "  stator serve models/demo --api-keys keys",
+     .positional = "ACTION",
+     .setting_prefixes = "",
+     .options = {{"--role", "user, service or operator [user]"},
+                 {"--tenant", "whose budget and cache its requests use [default]"},
+                 {"--file", "file to append the line to; made with mode 0600"},
+                 {"--json", "print {\"key\":…,\"line\":…}", true}},
+     .run = run_key},
+    {.name = "routes",
+     .summary = "Print every route, its listener, and the roles that may use it",
+     .description =
+         "With --admin-port, routes of the listener admin are not on the public port.\n\n"
+         "  stator routes --json",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--json", "print JSON", true}},
+     .run = run_routes},
     {.name = "parse",
      .summary = "Split a model's output into text, reasoning and tool calls",
      .description =
@@ -218,8 +244,8 @@ const std::vector<Command> kCommands = {
      .summary = "Print the effective settings as YAML, or their documentation",
      .description = "  stator config > stator.yaml\n  stator config --markdown",
      .positional = "",
-     .setting_prefixes =
-         "http,frontend,router,worker,engine,sim,discovery,events,rpc,system,hub,log,announce",
+     .setting_prefixes = "http,access,admin,frontend,router,worker,engine,sim,discovery,events,rpc,"
+                         "system,hub,log,announce",
      .options = {{"--markdown", "the table of docs/configuration.md", true}},
      .run = run_config},
     {.name = "completion",
@@ -311,7 +337,8 @@ const std::vector<Command> kCommands = {
     {.name = "forecast",
      .summary = "Forecast a series: what the planner expects of the load",
      .description =
-         "Reads one value per line from standard input, or the last of several columns. Prints one\n"
+         "Reads one value per line from standard input, or the last of several columns. Prints "
+         "one\n"
          "value per step.\n\n"
          "  stator forecast --predictor kalman --steps 3 < series.csv\n"
          "  stator forecast --predictor seasonal --period 24 --steps 24 --json < series.csv",

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "stator/access/access_service.h"
 #include "stator/cli/command.h"
 #include "stator/cli/engine_servers.h"
 #include "stator/cli/terminal.h"
@@ -23,6 +24,7 @@
 #include "stator/engine/adapters/dialect.h"
 #include "stator/engine/adapters/upkeep.h"
 #include "stator/engine/cpu/kernels.h"
+#include "stator/net/loopback.h"
 
 namespace stator::cli {
 namespace {
@@ -91,6 +93,39 @@ Check check_port(const frontend::FrontendConfig& config) {
           "stop what listens there, or choose another with --port"};
 }
 
+/// Who may use what listens where.
+Check check_access(const Settings& settings) {
+  const auto& http = settings.frontend.http;
+  const bool local = net::is_loopback_host(http.host);
+  const bool known = settings.access.required() || !http.tls_client_ca_path.empty();
+  Check check{Verdict::kOk, "who may use it",
+              fmt::format("{}: {}", http.host, known ? "callers with credentials" : "anybody"),
+              "make a key with `stator key new --file keys` and serve with --api-keys keys, or "
+              "listen on this machine only: --host 127.0.0.1"};
+  if (!local && !known) {
+    check.verdict = Verdict::kFix;
+  } else if (!local && http.tls_cert_path.empty()) {
+    check.verdict = Verdict::kNote;
+    check.found += ", without TLS";
+    check.advice =
+        "whoever is on the way reads keys and prompts: give --tls-cert-path and "
+        "--tls-key-path, or put a TLS proxy before it";
+  }
+  return check;
+}
+
+/// Files of keys and tenants that a server would refuse.
+void check_access_files(const access::AccessConfig& config, std::vector<Check>& checks) {
+  if (!config.required() && config.tenants.empty()) {
+    return;
+  }
+  SystemClock clock;
+  Metrics metrics;
+  const auto service = access::AccessService::start(config, clock, metrics);
+  checks.push_back({service ? Verdict::kOk : Verdict::kFix, "keys and tenants",
+                    service ? "readable" : "not usable", service ? "" : service.error().message()});
+}
+
 Check check_disk() {
   struct statvfs stats{};
   if (::statvfs("/tmp", &stats) != 0) {
@@ -145,8 +180,10 @@ Status run_doctor(Invocation& invocation) {
                                check_memory(),
                                check_files(),
                                check_port(invocation.settings.frontend),
+                               check_access(invocation.settings),
                                check_disk(),
                                check_libraries()};
+  check_access_files(invocation.settings.access, checks);
   const WorkerSettings& worker = invocation.settings.worker;
   for (const std::string& url : engine_urls(worker.server)) {
     checks.push_back(check_engine(worker, url));

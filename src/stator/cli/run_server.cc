@@ -10,6 +10,7 @@
 #include "stator/core/credentials.h"
 #include "stator/core/log.h"
 #include "stator/frontend/remote_router.h"
+#include "stator/net/loopback.h"
 #include "stator/runtime/etcd_discovery.h"
 #include "stator/runtime/file_discovery.h"
 #include "stator/runtime/memory_discovery.h"
@@ -91,6 +92,7 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
       snapshots.restore(model);
     };
   }
+  STATOR_CHECK(process->open_entrance(clock, metrics));
   process->catalog_ = std::make_unique<frontend::ModelCatalog>(settings.router, std::move(sources),
                                                                clock, metrics, process->receipts_);
   process->shards_ = std::make_unique<net::ShardSet>(
@@ -101,9 +103,30 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
                                  {.catalog = *process->catalog_,
                                   .receipts = process->receipts_,
                                   .metrics = metrics,
-                                  .journals = process->journals_.get()},
+                                  .journals = process->journals_.get(),
+                                  .entrance = process->entrance_.get()},
                                  settings.port.share ? net::PortJoin::kYes : net::PortJoin::kNo));
   return process;
+}
+
+Status FrontendProcess::open_entrance(Clock& clock, Metrics& metrics) {
+  const access::AccessConfig& config = settings_.access;
+  const bool admin = settings_.admin.port >= 0;
+  if (config.required() || !config.tenants.empty()) {
+    STATOR_TRY(access_, access::AccessService::start(config, clock, metrics));
+  }
+  if (access_ != nullptr || admin) {
+    entrance_ =
+        std::make_unique<frontend::Entrance>(settings_.frontend, access_.get(), admin, metrics);
+  }
+  const auto& http = settings_.frontend.http;
+  if (!config.required() && !net::is_loopback_host(http.host) && http.tls_client_ca_path.empty()) {
+    log::warn("access",
+              "ANYBODY who reaches this port may use it: give --api-keys FILE (`stator key new`), "
+              "or --host 127.0.0.1 if only this machine is to",
+              {{"listens_on", fmt::format("{}:{}", http.host, http.port)}});
+  }
+  return {};
 }
 
 Result<std::shared_ptr<const frontend::ModelAssets>> FrontendProcess::load_assets(

@@ -6,10 +6,12 @@
 #include <string_view>
 #include <utility>
 
+#include "stator/access/access_service.h"
 #include "stator/cli/settings.h"
 #include "stator/cli/signals.h"
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
+#include "stator/frontend/entrance.h"
 #include "stator/frontend/frontend.h"
 #include "stator/frontend/index_snapshot_service.h"
 #include "stator/frontend/model_assets.h"
@@ -49,6 +51,12 @@ class FrontendProcess {
     known_assets_ = std::move(assets);
   }
   frontend::ModelCatalog& catalog() { return *catalog_; }
+  router::ReceiptLog& receipts() { return receipts_; }
+  const frontend::Frontend& frontend() const { return *frontend_; }
+  /// Null: nothing is asked of callers, and there is one listener.
+  const frontend::Entrance* entrance() const { return entrance_.get(); }
+  /// Null: everybody may everything.
+  access::AccessService* access() { return access_.get(); }
   net::ShardSet& shards() { return *shards_; }
   uint16_t port() const { return frontend_->port().port(); }
   bool joined() const { return frontend_->port().joined(); }
@@ -57,12 +65,15 @@ class FrontendProcess {
  private:
   explicit FrontendProcess(const Settings& settings) : settings_(settings) {}
 
+  Status open_entrance(Clock& clock, Metrics& metrics);
   Result<std::shared_ptr<const frontend::ModelAssets>> load_assets(const std::string& dir) const;
 
   const Settings& settings_;
   std::string known_dir_;
   std::shared_ptr<const frontend::ModelAssets> known_assets_;  // of known_dir_
   router::ReceiptLog receipts_;
+  std::unique_ptr<access::AccessService> access_;
+  std::unique_ptr<frontend::Entrance> entrance_;
   std::unique_ptr<frontend::ReplicaSync> replicas_;            // null unless asked for
   std::unique_ptr<runtime::JournalHub> journals_;              // the same
   std::unique_ptr<frontend::IndexSnapshotService> snapshots_;  // null: none are kept

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "stator/cli/admin_server.h"
 #include "stator/cli/command.h"
 #include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
@@ -80,6 +81,7 @@ Status run_serve(Invocation& invocation) {
   if (!process->join_port(*discovery, signals)) {
     return {};
   }
+  STATOR_TRY(const auto admin, start_admin_server(settings, *process, clock, metrics));
   log::info("serve", "ready",
             {{"url", process->url()},
              {"model", host->model_name()},
@@ -87,13 +89,17 @@ Status run_serve(Invocation& invocation) {
              {"workers", workers.hosted.size()}});
   STATOR_TRY(system, start_system_server(settings.system, workers.hosted, clock, metrics));
   announce(settings, "serve",
-           fmt::format(R"("url":"{}","port":{},"system_port":{})", process->url(), process->port(),
-                       system == nullptr ? -1 : int32_t{system->port()}));
+           fmt::format(R"("url":"{}","port":{},"system_port":{},"admin_port":{})", process->url(),
+                       process->port(), system == nullptr ? -1 : int32_t{system->port()},
+                       admin == nullptr ? -1 : int32_t{admin->port()}));
   wait_and_report(signals, clock, workers.hosted, registrations);
   if (system != nullptr) {
     system->close();
   }
   process->drain_and_stop(signals);
+  if (admin != nullptr) {
+    admin->close();
+  }
   return {};
 }
 
@@ -121,12 +127,17 @@ Status run_frontend(Invocation& invocation) {
   if (!process->join_port(*discovery, signals)) {
     return {};
   }
+  STATOR_TRY(const auto admin, start_admin_server(settings, *process, clock, metrics));
   log::info("frontend", process->joined() ? "ready" : "ready; waiting for workers",
             {{"url", process->url()}, {"discovery", settings.discovery}});
   announce(settings, "frontend",
-           fmt::format("\"url\":\"{}\",\"port\":{}", process->url(), process->port()));
+           fmt::format(R"("url":"{}","port":{},"admin_port":{})", process->url(), process->port(),
+                       admin == nullptr ? -1 : int32_t{admin->port()}));
   signals.wait();
   process->drain_and_stop(signals);
+  if (admin != nullptr) {
+    admin->close();
+  }
   return {};
 }
 

@@ -81,6 +81,19 @@ void describe_system(ConfigSchema& schema, SystemSettings& settings) {
               "commas");
 }
 
+void describe_admin(ConfigSchema& schema, AdminSettings& settings) {
+  schema.integer("admin.port", settings.port, -1, 65535,
+                 "port of the operators' listener (metrics, receipts, thresholds, adapters, drain, "
+                 "page): with it these are not on the public port; 0 = any free one, -1 = none",
+                 {.flag = "admin-port"});
+  schema.text("admin.host", settings.host,
+              "its address; others than loopback need access.api_keys or access.jwt_jwks",
+              {.flag = "admin-host"});
+  schema.text("admin.allowed_hosts", settings.allowed_hosts,
+              "names it may be asked by on loopback, beside localhost and addresses: a list with "
+              "commas");
+}
+
 void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   engine::EngineConfig& engine = worker.engine_config;
   engine.max_num_batched_tokens = 0;
@@ -263,6 +276,8 @@ void describe(ConfigSchema& schema, Settings& settings) {
   router::describe(schema, settings.router);
   describe_worker(schema, settings.worker);
   describe_system(schema, settings.system);
+  describe_admin(schema, settings.admin);
+  access::describe(schema, settings.access);
   weights::describe(schema, settings.hub);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "stator/access/access_config.h"
 #include "stator/cli/event_carrier.h"
 #include "stator/core/config.h"
 #include "stator/core/result.h"
@@ -71,6 +72,13 @@ struct SystemSettings {
   std::string allowed_hosts;  ///< its names beside localhost and addresses, with commas
 };
 
+/// Where operators reach a frontend.
+struct AdminSettings {
+  int32_t port = -1;  ///< -1: on the public port; 0: any free one
+  std::string host = "127.0.0.1";
+  std::string allowed_hosts;  ///< its names beside localhost and addresses, with commas
+};
+
 /// Everything about the workers of a process.
 struct WorkerSettings {
   std::string engine = "cpu";
@@ -111,6 +119,8 @@ struct Settings {
   PortSettings port;
   RpcSettings rpc;
   SystemSettings system;
+  AdminSettings admin;
+  access::AccessConfig access;
 };
 
 /// Declares every setting. `settings` outlives the schema.

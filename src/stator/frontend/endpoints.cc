@@ -175,7 +175,7 @@ void answer_health(net::HttpExchange& exchange, const EndpointContext& context) 
     endpoints.push_back(route.path);
   }
   std::vector<api::HealthyInstance> instances;
-  for (const auto& instance : known) {
+  for (const auto& instance : context.shows_details ? known : decltype(known){}) {
     instances.push_back({instance.model, instance.worker, instance.place, reason_of(instance)});
   }
   append_healthy_body(body, endpoints, instances);
@@ -256,7 +256,7 @@ void answer_receipt(net::HttpExchange& exchange, const EndpointContext& context)
   }
   const std::string of_protocol = protocols::request_id_of(id);
   id = of_protocol.empty() ? id : std::string_view(of_protocol);
-  if (id == kNewestReceipt && !context.client_is_local) {
+  if (id == kNewestReceipt && !context.client_is_local && !context.may_see_newest) {
     // Whose request it was nobody knows: strangers need an id, which only its client was given.
     refuse(exchange, context,
            Error(Code::kPermissionDenied,
@@ -303,12 +303,16 @@ void answer_set_thresholds(net::HttpExchange& exchange, const EndpointContext& c
   exchange.respond(200, kJson, *body);
 }
 
+using access::Role;
+
 struct Route {
   std::string_view method;
   std::string_view path;
   bool is_prefix;
   void (*answer)(net::HttpExchange&, const EndpointContext&);
   enum class Body : uint8_t { kSmall, kText, kGeneration } body = Body::kSmall;
+  access::Role role = access::Role::kUser;
+  Plane plane = Plane::kPublic;
 };
 
 constexpr std::string_view kBusyThreshold = "/busy_threshold";
@@ -316,12 +320,15 @@ constexpr std::string_view kBusyThreshold = "/busy_threshold";
 constexpr std::array<Route, 12> kRoutes = {{
     {"GET", kModels, false, answer_models},
     {"GET", kModelsPrefix, true, answer_model},
-    {"GET", "/health", false, answer_health},
-    {"GET", "/live", false, answer_live},
-    {"GET", "/metrics", false, answer_metrics},
-    {"GET", kReceiptsPrefix, true, answer_receipt},
-    {"GET", kBusyThreshold, false, answer_get_thresholds},
-    {"POST", kBusyThreshold, false, answer_set_thresholds},
+    {"GET", "/health", false, answer_health, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},
+    {"GET", "/live", false, answer_live, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},
+    {"GET", "/metrics", false, answer_metrics, Route::Body::kSmall, Role::kService, Plane::kAdmin},
+    {"GET", kReceiptsPrefix, true, answer_receipt, Route::Body::kSmall, Role::kOperator,
+     Plane::kAdmin},
+    {"GET", kBusyThreshold, false, answer_get_thresholds, Route::Body::kSmall, Role::kOperator,
+     Plane::kAdmin},
+    {"POST", kBusyThreshold, false, answer_set_thresholds, Route::Body::kSmall, Role::kOperator,
+     Plane::kAdmin},
     // These work on text and are the shard's; listed so that another method on them is a 405.
     {"POST", "/tokenize", false, nullptr, Route::Body::kText},
     {"POST", "/detokenize", false, nullptr, Route::Body::kText},
@@ -355,7 +362,48 @@ std::string allowed_methods(std::string_view path) {
   return methods;
 }
 
+const Route* find_route(const net::HttpRequest& request) {
+  const std::string_view method = request.method() == "HEAD" ? "GET" : request.method();
+  const auto* const found = std::ranges::find_if(kRoutes, [&](const Route& route) {
+    return route.method == method && path_matches(route, request.path());
+  });
+  return found == kRoutes.end() ? nullptr : found;
+}
+
+RouteAccess access_of(const Route& route) {
+  return {.role = route.role,
+          .plane = route.plane,
+          .metered = route.body != Route::Body::kSmall && route.role == Role::kUser};
+}
+
 }  // namespace
+
+std::string_view describe(Plane plane) {
+  constexpr std::array<std::string_view, 3> kWords = {"public", "admin", "both"};
+  return kWords[static_cast<size_t>(plane)];
+}
+
+RouteAccess find_access(const net::HttpRequest& request) {
+  if (const Route* route = find_route(request)) {
+    return access_of(*route);
+  }
+  // Another method on a known path is refused as the path itself would be.
+  for (const Route& route : kRoutes) {
+    if (path_matches(route, request.path())) {
+      return {.role = route.role, .plane = route.plane};
+    }
+  }
+  return {.role = Role::kUser, .plane = Plane::kBoth};
+}
+
+std::vector<RouteRow> list_routes() {
+  std::vector<RouteRow> rows;
+  for (const Route& route : kRoutes) {
+    rows.push_back({route.method, std::string(route.path) + (route.is_prefix ? "{id}" : ""),
+                    access_of(route)});
+  }
+  return rows;
+}
 
 bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context) {
   const net::HttpRequest& request = exchange.request();

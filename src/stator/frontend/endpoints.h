@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "stator/access/caller.h"
 #include "stator/api/error_body.h"
 #include "stator/core/metrics.h"
 #include "stator/frontend/frontend_config.h"
@@ -13,6 +15,30 @@
 #include "stator/router/receipt.h"
 
 namespace stator::frontend {
+
+/// Where a route is served while operators have a listener of their own.
+enum class Plane : uint8_t { kPublic, kAdmin, kBoth };
+
+/// "public", "admin" or "both".
+std::string_view describe(Plane plane);
+
+/// Who may use a route.
+struct RouteAccess {
+  access::Role role = access::Role::kUser;  ///< and those above it
+  Plane plane = Plane::kPublic;
+  bool metered = false;  ///< counts against the tenant's budget
+};
+
+/// Of the request's route; of one that nobody serves, what is right for finding that out.
+RouteAccess find_access(const net::HttpRequest& request);
+
+/// A row of the table of all routes.
+struct RouteRow {
+  std::string_view method;
+  std::string path;  ///< with {id} where something follows
+  RouteAccess access;
+};
+std::vector<RouteRow> list_routes();
 
 /// How far a frontend is on its way out.
 enum class Stage : uint8_t {
@@ -30,6 +56,8 @@ struct EndpointContext {
   WallTime wall_now;
   Stage stage = Stage::kServing;
   bool client_is_local = false;  ///< of this host: may ask for the newest receipt
+  bool may_see_newest = false;   ///< the newest receipt, from anywhere
+  bool shows_details = true;     ///< where workers are
 };
 
 /// /v1/models, /v1/models/{id}, /health, /live, /metrics, /receipts/{id}, and, unless

@@ -46,7 +46,8 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
                                           .stage = stage_,
                                           .fleet = fleet_,
                                           .journals = environment_.journals,
-                                          .answers = &answers_}));
+                                          .answers = &answers_,
+                                          .entrance = environment_.entrance}));
   }
 }
 

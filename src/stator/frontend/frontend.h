@@ -39,6 +39,7 @@ class Frontend {
     router::ReceiptLog& receipts;
     Metrics& metrics;
     runtime::JournalHub* journals = nullptr;  ///< outlives stop(); null: streams end with us
+    const Entrance* entrance = nullptr;       ///< the same; null: everybody may everything
   };
   /// Binds the listeners; before shards.start(). Errors as HttpServer::listen.
   static Result<std::unique_ptr<Frontend>> create(const FrontendConfig& config,
@@ -52,6 +53,7 @@ class Frontend {
   /// arguments outlive stop().
   void start(runtime::Discovery& discovery, runtime::Connector& connector);
   net::HttpPort& port() { return *port_; }
+  Stage stage() const { return stage_.load(std::memory_order_relaxed); }
   /// The workers it looks for.
   static runtime::InstanceQuery worker_query() {
     return {.namespace_name = {}, .component = "backend", .endpoint = "generate"};

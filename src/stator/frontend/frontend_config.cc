@@ -14,6 +14,9 @@ void describe_http(ConfigSchema& schema, net::HttpServerConfig& http) {
               {.flag = "tls-cert-path", .env_peer = "DYN_TLS_CERT_PATH"});
   schema.text("http.tls_key_path", http.tls_key_path, "PEM private key",
               {.flag = "tls-key-path", .env_peer = "DYN_TLS_KEY_PATH"});
+  schema.text("http.tls_client_ca_path", http.tls_client_ca_path,
+              "PEM file: clients must show a certificate that it signed (mutual TLS)",
+              {.flag = "tls-client-ca"});
   schema.text("http.cors_origins", http.cors_origins,
               "origins whose pages may ask from a browser (CORS): a list such as "
               "https://chat.example,http://localhost:3000, or * for every page; empty = none",

@@ -40,7 +40,8 @@ struct RoutingWish {
   std::optional<uint32_t> expected_output_tokens;
   uint32_t strict_priority = 0;
   std::string tenant;
-  std::string session;  ///< empty = none
+  double tenant_weight = 1;  ///< of its turns in the router's queue
+  std::string session;       ///< empty = none
 };
 
 /// A request after validation, rendering and tokenization: what is left is to run it.

@@ -8,6 +8,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/core/keyed_hash.h"
+#include "stator/frontend/request_record.h"
 
 namespace stator::frontend {
 namespace {
@@ -20,9 +21,10 @@ net::ComputePool::Priority priority_of(TextRequest kind) {
 /// Whose turn it is when several wait: the tenant's, else that of whoever connects from there.
 net::WorkClient client_of(net::HttpExchange& exchange, const PrepareJob& job,
                           const FrontendConfig& config) {
-  const std::string_view tenant = config.trusts_header_hints()
-                                      ? job.http.header("x-tenant-id").value_or("")
-                                      : std::string_view();
+  std::string_view tenant = tenant_of(job.http);
+  if (tenant.empty() && config.trusts_header_hints()) {
+    tenant = job.http.header("x-tenant-id").value_or("");
+  }
   const std::string name =
       tenant.empty() ? exchange.client_address() : "tenant " + std::string(tenant);
   return name.empty() ? 0 : std::max<net::WorkClient>(keyed_hash(name), 1);

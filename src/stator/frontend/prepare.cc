@@ -14,6 +14,7 @@
 #include "stator/core/hash.h"
 #include "stator/frontend/output_format.h"
 #include "stator/frontend/prompt_encoder.h"
+#include "stator/frontend/request_record.h"
 #include "stator/json/writer.h"
 #include "stator/protocols/routes.h"
 
@@ -70,7 +71,8 @@ ApiResult<std::optional<T>> parse_number(std::optional<std::string_view> text,
 class HintHeaders {
  public:
   explicit HintHeaders(const PrepareContext& context)
-      : http_(context.http), trusted_(context.config.trusts_header_hints()) {}
+      : http_(context.http),
+        trusted_(context.config.trusts_header_hints() && may_route(context.http)) {}
 
   std::optional<std::string_view> find(std::string_view suffix) const {
     return trusted_ ? find_header(http_, suffix) : std::nullopt;
@@ -79,7 +81,12 @@ class HintHeaders {
   ApiResult<std::optional<T>> number(std::string_view suffix) const {
     return parse_number<T>(find(suffix), suffix);
   }
+  /// By credentials, else by header.
   std::string_view tenant() const {
+    const std::string_view known = tenant_of(http_);
+    if (!known.empty()) {
+      return known;
+    }
     return trusted_ ? http_.header("x-tenant-id").value_or("") : std::string_view();
   }
   /// Names of those that came and have no effect.
@@ -160,6 +167,34 @@ router::CostOverride override_of(const api::RouterOverrides& given) {
           .track_prefill_tokens = given.track_prefill_tokens};
 }
 
+/// Of the body's hints those that concern others' requests, too, as far as the caller may give any.
+/// The rest stays: annotations, extra fields, budgets of its own.
+void drop_untrusted(api::GenerateOptions& options, const net::HttpRequest& http) {
+  if (may_route(http)) {
+    return;
+  }
+  api::Nvext& nvext = options.nvext;
+  const auto drop = [&options](auto& field, std::string_view name, bool given) {
+    if (given) {
+      options.ignored_fields.emplace_back(name);
+      field = {};
+    }
+  };
+  drop(nvext.backend_instance_id, "nvext.backend_instance_id",
+       nvext.backend_instance_id.has_value());
+  drop(nvext.prefill_worker_id, "nvext.prefill_worker_id", nvext.prefill_worker_id.has_value());
+  drop(nvext.decode_worker_id, "nvext.decode_worker_id", nvext.decode_worker_id.has_value());
+  drop(nvext.dp_rank, "nvext.dp_rank", nvext.dp_rank.has_value());
+  drop(nvext.prefill_dp_rank, "nvext.prefill_dp_rank", nvext.prefill_dp_rank.has_value());
+  drop(nvext.agent_hints, "nvext.agent_hints",
+       nvext.agent_hints.priority || nvext.agent_hints.strict_priority ||
+           nvext.agent_hints.expected_output_tokens);
+  drop(nvext.routing_constraints, "nvext.routing_constraints",
+       !nvext.routing_constraints.required_taints.empty() ||
+           !nvext.routing_constraints.preferred_taints.empty());
+  drop(nvext.router_overrides, "nvext.router", nvext.router_overrides != api::RouterOverrides{});
+}
+
 ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContext& context) {
   const HintHeaders hints(context);
   RoutingWish wish;
@@ -183,6 +218,10 @@ ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContex
   STATOR_TRY(const auto strict, hints.number<uint32_t>("request-strict-priority"));
   wish.strict_priority = strict.value_or(nvext.agent_hints.strict_priority.value_or(0));
   wish.tenant = hints.tenant();
+  if (const RequestRecord* record = record_of(context.http);
+      record != nullptr && record->caller.budget != nullptr) {
+    wish.tenant_weight = record->caller.budget->weight();
+  }
   wish.session = session_of(context);
   return wish;
 }
@@ -218,6 +257,9 @@ GenerationPlan plan_for(NamedModel named) {
 /// Tenants are told apart by header, conversations by field.
 ApiResult<std::string> cache_salt_of(const api::GenerateOptions& options,
                                      const PrepareContext& context) {
+  if (!tenant_of(context.http).empty()) {
+    return record_of(context.http)->salt(options.cache_salt);
+  }
   const std::string_view tenant = HintHeaders(context).tenant();
   if (tenant.size() > api::kMaxCacheSaltBytes) {
     return api::validation_error(
@@ -340,6 +382,7 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
                                  ? tokenizer::SkipSpecial::kYes
                                  : tokenizer::SkipSpecial::kNo;
   plan.decode.min_tokens = options.min_tokens.value_or(0);
+  drop_untrusted(options, context.http);
   STATOR_CHECK(apply_routing(plan, options, context));
   HintHeaders(context).add_ignored(options.ignored_fields);
 

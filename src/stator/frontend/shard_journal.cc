@@ -25,7 +25,7 @@ constexpr size_t kRenewBytesMax = size_t{1} << 20;
 
 uint64_t hash_of(const PrepareJob& job) {
   uint64_t hash = xxh3_64(job.body) ^ mix64(xxh3_64(job.http.path()));
-  for (const std::string_view name : {"authorization", "x-api-key"}) {
+  for (const std::string_view name : {"authorization", "x-api-key", "x-tenant-id"}) {
     hash = mix64(hash ^ xxh3_64(job.http.header(name).value_or("")));
   }
   return hash;

@@ -11,6 +11,7 @@
 #include "stator/core/log.h"
 #include "stator/frontend/endpoints.h"
 #include "stator/frontend/pooling/pool_routes.h"
+#include "stator/frontend/request_record.h"
 #include "stator/net/client_origin.h"
 #include "stator/protocols/routes.h"
 
@@ -153,27 +154,35 @@ void ShardService::stop() {
 
 void ShardService::on_request(net::HttpExchange& exchange) {
   const net::HttpRequest& request = exchange.request();
+  const Entrance* entrance = environment_.entrance;
+  if (entrance != nullptr && !entrance->admit(exchange, Listener::kPublic, shard_.now())) {
+    return;
+  }
   if (request.method() == "POST") {
     if (const auto route = find_text_route(request.path())) {
       handle_text(exchange, *route);
       return;
     }
   }
-  const EndpointContext context{.config = environment_.config,
-                                .catalog = environment_.catalog,
-                                .receipts = environment_.receipts,
-                                .metrics = environment_.metrics,
-                                .wall_now = shard_.clock().wall_now(),
-                                .stage = environment_.stage.load(std::memory_order_relaxed),
-                                .client_is_local = request.path().starts_with("/receipts/") &&
-                                                   net::client_is_local(exchange)};
+  const EndpointContext context{
+      .config = environment_.config,
+      .catalog = environment_.catalog,
+      .receipts = environment_.receipts,
+      .metrics = environment_.metrics,
+      .wall_now = shard_.clock().wall_now(),
+      .stage = environment_.stage.load(std::memory_order_relaxed),
+      .client_is_local = request.path().starts_with("/receipts/") && net::client_is_local(exchange),
+      .may_see_newest = entrance != nullptr && entrance->knows_callers(),
+      .shows_details = entrance == nullptr || entrance->shows_details(request)};
   if (!answer_endpoint(exchange, context)) {
     answer_unknown_route(exchange, error_style(protocols::find_protocol(request.path())));
   }
 }
 
 net::BodyRule ShardService::body_rule(const net::HttpRequest& head) const {
-  return frontend::body_rule(head, environment_.config);
+  net::BodyRule rule = frontend::body_rule(head, environment_.config);
+  return environment_.entrance == nullptr ? rule
+                                          : environment_.entrance->body_rule(head, std::move(rule));
 }
 
 std::string ShardService::refusal_body(const net::HttpRequest& head, int status,
@@ -291,6 +300,8 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
   Active& active = *owned;
   active_.emplace(&active, std::move(owned));
   exchange.set_observer(&active);
+  active.notes = exchange.request().notes();
+  charge_tokens(active, active.generation.prompt_tokens());
 
   active.series.started.add();
   active.series.inflight.add(1);
@@ -311,6 +322,13 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
 const RequestSeries& ShardService::series_of(const Generation& generation) {
   const AnswerSpec& answer = generation.plan().answer;
   return metrics_.series(answer.model, answer.label(), answer.stream);
+}
+
+/// Off the tenant's budget.
+void ShardService::charge_tokens(const Active& active, uint32_t tokens) const {
+  if (active.notes != nullptr) {
+    static_cast<const RequestRecord&>(*active.notes).lease.charge_tokens(shard_.now(), tokens);
+  }
 }
 
 void ShardService::watch_deadline(Active& active) {
@@ -372,6 +390,7 @@ Status ShardService::dispatch(Active& active, Choice& choice) {
                            .strict_priority = plan.routing.strict_priority,
                            .priority_jump = static_cast<double>(plan.priority),
                            .tenant = plan.routing.tenant,
+                           .tenant_weight = plan.routing.tenant_weight,
                            .held_bytes = prompt.tokens.size() * sizeof(TokenId)};
   if (plan.timeout) {
     hints.deadline = received + *plan.timeout;
@@ -682,6 +701,7 @@ void ShardService::release(Active& active, std::string_view error_type) {
   }
   const AnswerSpec& answer = generation.plan().answer;
   const RequestSeries& series = active.series;
+  charge_tokens(active, generation.output_tokens());
   series.inflight.add(-1);
   series.duration.observe(seconds(shard_.now() - generation.received()));
   series.output_sequence.observe(generation.output_tokens());

@@ -12,6 +12,7 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/random.h"
 #include "stator/frontend/endpoints.h"
+#include "stator/frontend/entrance.h"
 #include "stator/frontend/event_lines.h"
 #include "stator/frontend/fleet_service.h"
 #include "stator/frontend/frontend_config.h"
@@ -46,6 +47,7 @@ struct ShardEnvironment {
   FleetService& fleet;
   runtime::JournalHub* journals = nullptr;  ///< null: streams end with this process
   net::ByteBudget* answers = nullptr;       ///< of answers being collected; null: unbounded
+  const Entrance* entrance = nullptr;       ///< null: everybody may everything
 };
 
 /// The frontend of one shard: answers HTTP requests by running them on workers.
@@ -148,6 +150,8 @@ class ShardService final : public net::HttpHandler,
     std::optional<Copy> copy;  // of its journal
     uint64_t writing = 0;      // its entry in writing_; 0: none
     net::Timer deadline;       // of requests that brought one
+    /// Of the client's request; shared with it. Null: nothing needs one.
+    std::shared_ptr<net::RequestNotes> notes;
   };
   struct ChoiceRef {
     Active* active;
@@ -206,6 +210,7 @@ class ShardService final : public net::HttpHandler,
   }
   void run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job);
   const RequestSeries& series_of(const Generation& generation);
+  void charge_tokens(const Active& active, uint32_t tokens) const;
   void watch_deadline(Active& active);
   router::RouteRequest make_route(const Active& active, const Choice& choice,
                                   const ReplayPrompt& prompt, std::string_view receipt_id) const;

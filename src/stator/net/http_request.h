@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,16 @@ namespace stator::net {
 struct HttpHeader {
   std::string_view name;
   std::string_view value;
+};
+
+/// What those who look at a request before its handler found out, and what those behind it add: it
+/// travels with the request and its copies, and what is in it ends with the last of them. The
+/// server only tells it the status.
+class RequestNotes {
+ public:
+  virtual ~RequestNotes() = default;
+  /// The answer has begun. On the shard's loop, once.
+  virtual void on_status(int status) = 0;
 };
 
 /// One received request: method, target, headers in one text block, and the body. Views returned
@@ -42,6 +53,10 @@ class HttpRequest {
   /// Gives the body away; body() is empty afterwards.
   std::string take_body() { return std::exchange(body_, {}); }
 
+  /// Null unless somebody set them.
+  const std::shared_ptr<RequestNotes>& notes() const { return notes_; }
+  void set_notes(std::shared_ptr<RequestNotes> notes) { notes_ = std::move(notes); }
+
   // Building one, for the parser and for tests.
   void set_start(std::string_view method, std::string_view target);
   void add_header(std::string_view name, std::string_view value);
@@ -66,6 +81,7 @@ class HttpRequest {
   Slice target_;
   std::vector<Field> headers_;
   std::string body_;
+  std::shared_ptr<RequestNotes> notes_;  // shared with copies of the request
 };
 
 /// How much of a body a request may have: decided when its head is there, before any of it is read.

@@ -288,8 +288,10 @@ Result<std::unique_ptr<detail::SharedServer>> detail::make_shared_server(
     Shard& shard, HttpServerConfig config, HttpHandler& handler, Metrics& metrics,
     std::vector<ListenSocket> sockets) {
   std::unique_ptr<TlsContext> tls;
-  if (!config.tls_cert_path.empty() || !config.tls_key_path.empty()) {
-    STATOR_TRY(tls, TlsContext::load(config.tls_cert_path, config.tls_key_path));
+  if (!config.tls_cert_path.empty() || !config.tls_key_path.empty() ||
+      !config.tls_client_ca_path.empty()) {
+    STATOR_TRY(tls, TlsContext::load(config.tls_cert_path, config.tls_key_path,
+                                     config.tls_client_ca_path));
   }
   STATOR_TRY(auto cors, CorsPolicy::parse(config.cors_origins));
   auto server = std::make_unique<Server>(shard, std::move(config), handler, metrics, std::move(tls),

@@ -52,6 +52,8 @@ struct HttpServerConfig {
   Duration stream_flush_interval = std::chrono::milliseconds(1);
   std::string tls_cert_path;  ///< PEM chain; with tls_key_path: HTTPS, TLS 1.2 or later
   std::string tls_key_path;   ///< PEM
+  /// PEM: clients must show a certificate that it signed; empty: they need none.
+  std::string tls_client_ca_path;
   /// Origins whose pages may use the server from a browser (CORS): a list with commas, "*" for all,
   /// empty for none. Their preflights are answered without asking the handler.
   std::string cors_origins;

@@ -109,6 +109,7 @@ Result<Dispatcher::Id> Dispatcher::wait(const RouteRequest& request, const Queue
                           .cached_tokens = outlook.cached_tokens,
                           .bytes = waiting->bytes() + hints.held_bytes,
                           .tenant = hints.tenant,
+                          .tenant_weight = hints.tenant_weight,
                           .lane = lane_of(request.constraints),
                           .deadline = hints.deadline,
                           .predicted_work = outlook.first_token};

@@ -21,6 +21,7 @@ struct QueueHints {
   uint32_t strict_priority = 0;
   double priority_jump = 0;
   std::string_view tenant{};
+  double tenant_weight = 1;  ///< how much more than others it gets while all wait
   std::optional<TimePoint> deadline;
   uint64_t held_bytes = 0;  ///< kept for it elsewhere while it waits: its prompt, above all
 };

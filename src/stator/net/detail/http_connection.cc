@@ -363,6 +363,9 @@ void HttpConnection::append_response_head(ResponseHead head, std::span<const Htt
     head.connection = ConnectionHeader::kKeepAlive;
   }
   head.date_line = context_.date_line();
+  if (request_.notes() != nullptr) {
+    request_.notes()->on_status(head.status);
+  }
   head.cors_lines = context_.cors.lines_for(parser_ != nullptr ? parser_->request() : request_);
   std::string text;
   append_head(text, head, headers);
@@ -656,6 +659,7 @@ void HttpConnection::close() {
   ErrorCode ignored;
   socket_.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
   parser_.reset();
+  request_ = HttpRequest();
   clear_stash();
   body_lease_.release();
   output_.clear();

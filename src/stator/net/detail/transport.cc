@@ -217,19 +217,32 @@ TlsContext::TlsContext(std::unique_ptr<State> state) : state_(std::move(state)) 
 TlsContext::~TlsContext() = default;
 
 Result<std::unique_ptr<TlsContext>> TlsContext::load(const std::string& cert_path,
-                                                     const std::string& key_path) {
+                                                     const std::string& key_path,
+                                                     const std::string& client_ca_path) {
   if (cert_path.empty() || key_path.empty()) {
     return Error(Code::kInvalidArgument,
                  "TLS needs both a certificate and a key: give --tls-cert-path and --tls-key-path");
   }
+  std::vector<std::filesystem::path> files = {cert_path, key_path};
+  if (!client_ca_path.empty()) {
+    files.emplace_back(client_ca_path);
+  }
+  const auto make = [cert_path, key_path, client_ca_path]() -> Result<SslContext> {
+    STATOR_TRY(SslContext context, make_ssl_context(TLS_server_method(), cert_path, key_path));
+    if (!client_ca_path.empty()) {
+      STATOR_CHECK(ask_certificate(*context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+                                   client_ca_path));
+      // Sessions are bound to what was asked of the client when they began.
+      constexpr std::string_view kSessions = "stator http";
+      SSL_CTX_set_session_id_context(context.get(),
+                                     reinterpret_cast<const unsigned char*>(kSessions.data()),
+                                     kSessions.size());
+    }
+    return context;
+  };
   auto state = std::make_unique<State>();
-  STATOR_TRY(state->context,
-             RenewedContext::create({cert_path, key_path},
-                                    [cert_path, key_path] {
-                                      return make_ssl_context(TLS_server_method(), cert_path,
-                                                              key_path);
-                                    }),
-             "--tls-cert-path and --tls-key-path");
+  STATOR_TRY(state->context, RenewedContext::create(std::move(files), make),
+             "--tls-cert-path, --tls-key-path and --tls-client-ca");
   return std::make_unique<TlsContext>(std::move(state));
 }
 

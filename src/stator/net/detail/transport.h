@@ -65,9 +65,11 @@ std::unique_ptr<Transport> make_tls_server_transport(ssl_ctx_st& context, int fd
 /// later. Thread-safe once made.
 class TlsContext {
  public:
-  /// kInvalidArgument, naming the file, when certificate or key cannot be used.
+  /// kInvalidArgument, naming the file, when certificate, key or authority cannot be used. With
+  /// `client_ca_path` clients must show a certificate that it signed.
   static Result<std::unique_ptr<TlsContext>> load(const std::string& cert_path,
-                                                  const std::string& key_path);
+                                                  const std::string& key_path,
+                                                  const std::string& client_ca_path = {});
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
   ~TlsContext();

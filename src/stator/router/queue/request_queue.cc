@@ -110,6 +110,7 @@ std::expected<RequestQueue::Id, Shed> RequestQueue::push(const QueueItem& item) 
     flows_.push_back({.tenant = std::string(full ? kOthers : item.tenant)});
     flow = flows_.end() - 1;
   }
+  flow->weight = item.tenant_weight;
   flow->lanes[item.lane].insert(key);
   entries_.emplace(id, Entry{.key = key,
                              .tenant = flow->tenant,
@@ -164,7 +165,7 @@ double RequestQueue::cost_of(Id id) const {
 }
 
 std::optional<RequestQueue::Id> RequestQueue::pop(const std::function<bool(Id)>& can_run) {
-  const double quantum = config_.quantum_tokens;
+  const auto quantum = [this](const Flow& flow) { return config_.quantum_tokens * flow.weight; };
   Answers answers;
   std::vector<std::optional<Key>> heads(flows_.size());
   double rounds = -1;  // whole rounds without a dispatch that can be given at once
@@ -172,7 +173,7 @@ std::optional<RequestQueue::Id> RequestQueue::pop(const std::function<bool(Id)>&
     heads[i] = runnable_head(flows_[i], can_run, answers);
     if (heads[i]) {
       const double missing = cost_of(heads[i]->id) - flows_[i].deficit;
-      const double needed = std::max(0.0, std::ceil(missing / quantum));
+      const double needed = std::max(0.0, std::ceil(missing / quantum(flows_[i])));
       rounds = rounds < 0 ? needed : std::min(rounds, needed);
     }
   }
@@ -181,14 +182,14 @@ std::optional<RequestQueue::Id> RequestQueue::pop(const std::function<bool(Id)>&
   }
   // All but the last of those rounds change nothing but deficits; a blocked tenant gains nothing.
   for (size_t i = 0; rounds > 1 && i < flows_.size(); ++i) {
-    flows_[i].deficit += heads[i] ? (rounds - 1) * quantum : 0;
+    flows_[i].deficit += heads[i] ? (rounds - 1) * quantum(flows_[i]) : 0;
   }
   for (size_t visited = 0; visited <= 2 * flows_.size(); ++visited) {
     turn_ %= flows_.size();
     Flow& flow = flows_[turn_];
     if (heads[turn_]) {
       if (!turn_began_) {
-        flow.deficit += quantum;
+        flow.deficit += quantum(flow);
         turn_began_ = true;
       }
       const Id id = heads[turn_]->id;

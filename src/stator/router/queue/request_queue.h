@@ -50,7 +50,8 @@ struct QueueItem {
   uint32_t cached_tokens = 0;  ///< at the best worker it may go to
   uint64_t bytes = 0;
   std::string_view tenant{};
-  uint64_t lane = 0;  ///< requests that may go to the same workers share one; 0 = any worker
+  double tenant_weight = 1;  ///< of its quantum; > 0
+  uint64_t lane = 0;         ///< requests that may go to the same workers share one; 0 = any worker
   std::optional<TimePoint> deadline;
   Duration predicted_work{};
 };
@@ -117,6 +118,7 @@ class RequestQueue {
     std::string tenant;
     std::map<uint64_t, std::set<Key>> lanes;  // none is empty
     double deficit = 0;
+    double weight = 1;  // of the newest request
   };
   struct Entry {
     Key key;

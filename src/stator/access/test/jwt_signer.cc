@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/access/test/jwt_signer.h"
+
+#include <fmt/format.h>
+#include <openssl/core_names.h>
+#include <openssl/ec.h>
+#include <openssl/evp.h>
+#include <openssl/rsa.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "stator/access/detail/base64url.h"
+#include "stator/core/assert.h"
+
+namespace stator::access {
+namespace {
+
+using detail::encode_base64url;
+
+EVP_PKEY* as_key(void* key) {
+  return static_cast<EVP_PKEY*>(key);
+}
+
+std::string number_of(void* key, const char* name, int bytes = 0) {
+  BIGNUM* number = nullptr;
+  STATOR_ASSERT(EVP_PKEY_get_bn_param(as_key(key), name, &number) == 1, "the key has it");
+  const int size = bytes > 0 ? bytes : BN_num_bytes(number);
+  std::string out(static_cast<size_t>(size), '\0');
+  BN_bn2binpad(number, reinterpret_cast<unsigned char*>(out.data()), size);
+  BN_free(number);
+  return encode_base64url(out);
+}
+
+}  // namespace
+
+JwtSigner::JwtSigner(std::string_view algorithm, std::string_view key_id)
+    : algorithm_(algorithm),
+      key_id_(key_id),
+      key_(algorithm == "RS256"   ? EVP_RSA_gen(2048)
+           : algorithm == "ES256" ? EVP_EC_gen("P-256")
+                                  : EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519")) {
+  STATOR_ASSERT(key_ != nullptr, "OpenSSL makes keys");
+}
+
+JwtSigner::~JwtSigner() {
+  EVP_PKEY_free(as_key(key_));
+}
+
+std::string JwtSigner::jwk() const {
+  std::string parts;
+  if (algorithm_ == "RS256") {
+    parts = fmt::format(R"("kty":"RSA","n":"{}","e":"{}")", number_of(key_, OSSL_PKEY_PARAM_RSA_N),
+                        number_of(key_, OSSL_PKEY_PARAM_RSA_E));
+  } else if (algorithm_ == "ES256") {
+    parts = fmt::format(R"("kty":"EC","crv":"P-256","x":"{}","y":"{}")",
+                        number_of(key_, OSSL_PKEY_PARAM_EC_PUB_X, 32),
+                        number_of(key_, OSSL_PKEY_PARAM_EC_PUB_Y, 32));
+  } else {
+    std::array<unsigned char, 32> raw{};
+    size_t size = raw.size();
+    EVP_PKEY_get_raw_public_key(as_key(key_), raw.data(), &size);
+    parts = fmt::format(R"("kty":"OKP","crv":"Ed25519","x":"{}")",
+                        encode_base64url({reinterpret_cast<const char*>(raw.data()), raw.size()}));
+  }
+  return fmt::format(R"({{"kid":"{}","use":"sig","alg":"{}",{}}})", key_id_, algorithm_, parts);
+}
+
+std::string JwtSigner::sign(std::string_view claims) const {
+  return sign(fmt::format(R"({{"alg":"{}","kid":"{}","typ":"JWT"}})", algorithm_, key_id_), claims);
+}
+
+std::string JwtSigner::sign(std::string_view header, std::string_view claims) const {
+  const std::string text = encode_base64url(header) + "." + encode_base64url(claims);
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
+                                                                   EVP_MD_CTX_free);
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(text.data());
+  size_t size = 0;
+  EVP_DigestSignInit(context.get(), nullptr, algorithm_ == "EdDSA" ? nullptr : EVP_sha256(),
+                     nullptr, as_key(key_));
+  EVP_DigestSign(context.get(), nullptr, &size, bytes, text.size());
+  std::vector<unsigned char> signature(size);
+  EVP_DigestSign(context.get(), signature.data(), &size, bytes, text.size());
+  std::string out(reinterpret_cast<const char*>(signature.data()), size);
+  if (algorithm_ == "ES256") {
+    const unsigned char* at = signature.data();
+    ECDSA_SIG* pair = d2i_ECDSA_SIG(nullptr, &at, static_cast<long>(size));
+    out.assign(64, '\0');
+    BN_bn2binpad(ECDSA_SIG_get0_r(pair), reinterpret_cast<unsigned char*>(out.data()), 32);
+    BN_bn2binpad(ECDSA_SIG_get0_s(pair), reinterpret_cast<unsigned char*>(out.data()) + 32, 32);
+    ECDSA_SIG_free(pair);
+  }
+  return text + "." + encode_base64url(out);
+}
+
+}  // namespace stator::access

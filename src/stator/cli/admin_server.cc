@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/admin_server.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <utility>
+
+#include "stator/api/error_body.h"
+#include "stator/core/log.h"
+#include "stator/frontend/answer.h"
+#include "stator/frontend/entrance.h"
+#include "stator/frontend/request_record.h"
+#include "stator/json/writer.h"
+#include "stator/net/browser_guard.h"
+#include "stator/net/http_server.h"
+#include "stator/net/loopback.h"
+#include "stator/net/shard.h"
+
+namespace stator::cli {
+namespace {
+
+using access::Role;
+using frontend::Plane;
+using frontend::RouteAccess;
+
+constexpr std::string_view kJson = "application/json";
+constexpr size_t kBodyBytesMax = size_t{64} << 10;
+// Operators, their dashboards and probes.
+constexpr size_t kConnectionsMax = 256;
+
+/// A1  Everything but the constructor and port() happens on the shard's loop, or while it does not
+///     run.
+class AdminService final : public AdminServer, private net::HttpHandler {
+ public:
+  AdminService(const Settings& settings, FrontendProcess& process, Clock& clock, Metrics& metrics)
+      : settings_(settings), process_(process), metrics_(metrics), shards_(1, clock, metrics) {}
+  ~AdminService() override { close(); }
+  AdminService(const AdminService&) = delete;
+  AdminService& operator=(const AdminService&) = delete;
+
+  Status open() {
+    net::HttpServerConfig http;
+    http.host = settings_.admin.host;
+    http.port = static_cast<uint16_t>(settings_.admin.port);
+    http.body_bytes_max = kBodyBytesMax;
+    http.connections_max = kConnectionsMax;
+    http.budget_prefix = "admin_";
+    if (!net::is_loopback_host(http.host)) {
+      http.tls_cert_path = settings_.frontend.http.tls_cert_path;
+      http.tls_key_path = settings_.frontend.http.tls_key_path;
+      http.tls_client_ca_path = settings_.frontend.http.tls_client_ca_path;
+    }
+    STATOR_TRY(http_, net::HttpServer::listen(shards_.shard(0), http, *this, metrics_),
+               "admin.port (flag --admin-port)");
+    shards_.start();
+    return {};
+  }
+  uint16_t port() const override { return http_->port(); }
+  void close() override {
+    if (http_ == nullptr) {
+      return;
+    }
+    if (!shards_.shard(0).run_and_wait([this] { http_.reset(); })) {
+      log::warn("admin", "too busy to close its connections in order");
+    }
+    shards_.stop();
+    http_.reset();
+  }
+
+ private:
+  struct Route {
+    std::string_view method;
+    std::string_view path;
+    Role role;
+    void (AdminService::*answer)(net::HttpExchange& exchange);
+  };
+  static const std::array<Route, 2> kRoutes;
+  friend std::vector<frontend::RouteRow> list_routes_of_admin();
+
+  void on_request(net::HttpExchange& exchange) override;
+  bool admit(net::HttpExchange& exchange, const Route* route);
+  void refuse(net::HttpExchange& exchange, const Error& error) const;
+  void answer_tenants(net::HttpExchange& exchange);
+  void answer_drain(net::HttpExchange& exchange);
+
+  const Settings& settings_;
+  FrontendProcess& process_;
+  Metrics& metrics_;
+  net::ShardSet shards_;
+  std::unique_ptr<net::HttpServer> http_;
+};
+
+const std::array<AdminService::Route, 2> AdminService::kRoutes = {{
+    {"GET", "/tenants", Role::kOperator, &AdminService::answer_tenants},
+    {"POST", "/drain", Role::kOperator, &AdminService::answer_drain},
+}};
+
+std::vector<frontend::RouteRow> list_routes_of_admin() {
+  std::vector<frontend::RouteRow> rows;
+  for (const AdminService::Route& route : AdminService::kRoutes) {
+    rows.push_back({route.method, std::string(route.path),
+                    RouteAccess{.role = route.role, .plane = Plane::kAdmin}});
+  }
+  return rows;
+}
+
+void AdminService::refuse(net::HttpExchange& exchange, const Error& error) const {
+  frontend::respond_error(exchange, error.clone(),
+                          {.overload_status = settings_.frontend.overload_status}, {});
+}
+
+/// Host and origin, then who asks. False: answered.
+bool AdminService::admit(net::HttpExchange& exchange, const Route* route) {
+  const net::HttpRequest& request = exchange.request();
+  if (net::is_loopback_host(settings_.admin.host)) {
+    if (Status named = net::check_host(request, settings_.admin.allowed_hosts); !named) {
+      refuse(exchange, named.error());
+      return false;
+    }
+  }
+  if (request.method() == "POST" || request.method() == "DELETE") {
+    if (Status may = net::check_may_change(
+            request, {.cors_origins = {}, .allowed_hosts = settings_.admin.allowed_hosts});
+        !may) {
+      refuse(exchange, may.error());
+      return false;
+    }
+  }
+  if (route == nullptr) {
+    return process_.entrance()->admit(exchange, frontend::Listener::kAdmin, shards_.shard(0).now());
+  }
+  return process_.entrance()->admit_role(exchange,
+                                         RouteAccess{.role = route->role, .plane = Plane::kAdmin});
+}
+
+void AdminService::on_request(net::HttpExchange& exchange) {
+  const net::HttpRequest& request = exchange.request();
+  const std::string_view method = request.method() == "HEAD" ? "GET" : request.method();
+  const auto* const own = std::ranges::find_if(kRoutes, [&](const Route& route) {
+    return route.method == method && route.path == request.path();
+  });
+  const Route* route = own == kRoutes.end() ? nullptr : own;
+  if (!admit(exchange, route)) {
+    return;
+  }
+  if (route != nullptr) {
+    (this->*route->answer)(exchange);
+    return;
+  }
+  const frontend::EndpointContext context{
+      .config = settings_.frontend,
+      .catalog = process_.catalog(),
+      .receipts = process_.receipts(),
+      .metrics = metrics_,
+      .wall_now = shards_.shard(0).clock().wall_now(),
+      .stage = process_.frontend().stage(),
+      .may_see_newest = true,
+      .shows_details = process_.entrance()->shows_details(request)};
+  if (frontend::find_access(request).plane == Plane::kPublic ||
+      !frontend::answer_endpoint(exchange, context)) {
+    refuse(exchange, Error(Code::kNotFound, fmt::format("Route not found: {} {}", request.method(),
+                                                        request.path())));
+  }
+}
+
+void AdminService::answer_tenants(net::HttpExchange& exchange) {
+  std::string body;
+  json::Writer json(body);
+  json.begin_object().key("tenants").begin_array();
+  if (process_.access() != nullptr) {
+    for (const auto& [name, state] : process_.access()->list_tenants()) {
+      json.begin_object().key("tenant").value(name).key("running").value(state.running);
+      json.key("tokens").value(state.tokens).key("refused").value(state.refused);
+      json.key("weight").value(state.limits.weight);
+      json.key("concurrent").value(state.limits.concurrent);
+      json.key("requests_per_minute").value(state.limits.requests_per_minute);
+      json.key("requests_left").value(state.requests_left);
+      json.key("tokens_per_minute").value(state.limits.tokens_per_minute);
+      json.key("tokens_left").value(state.tokens_left).end_object();
+    }
+  }
+  json.end_array().end_object();
+  exchange.respond(200, kJson, body);
+}
+
+void AdminService::answer_drain(net::HttpExchange& exchange) {
+  log::info("admin", "an operator asks this process to drain");
+  exchange.respond(202, kJson, R"({"status":"draining"})");
+  ::kill(::getpid(), SIGTERM);  // the main thread waits for it, and knows what to do
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AdminServer>> start_admin_server(const Settings& settings,
+                                                        FrontendProcess& process, Clock& clock,
+                                                        Metrics& metrics) {
+  if (settings.admin.port < 0) {
+    return std::unique_ptr<AdminServer>();
+  }
+  if (!net::is_loopback_host(settings.admin.host) && !settings.access.required()) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("admin.host '{}' is reached by other machines, and without keys "
+                             "anybody there is an operator: give --api-keys FILE or --jwt-jwks, or "
+                             "--admin-host 127.0.0.1",
+                             settings.admin.host));
+  }
+  auto service = std::make_unique<AdminService>(settings, process, clock, metrics);
+  STATOR_CHECK(service->open());
+  return service;
+}
+
+std::vector<frontend::RouteRow> list_admin_routes() {
+  return list_routes_of_admin();
+}
+
+}  // namespace stator::cli

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/entrance.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "stator/api/error_body.h"
+#include "stator/frontend/answer.h"
+#include "stator/frontend/request_record.h"
+#include "stator/protocols/protocol.h"
+
+namespace stator::frontend {
+namespace {
+
+using access::Caller;
+using access::Role;
+
+// Whatever is not generated is small; the rest of a body that is not wanted is not read.
+constexpr size_t kStrangersBodyBytesMax = size_t{16} << 10;
+
+Counter over_budget(Metrics& metrics, std::string_view limit) {
+  return metrics.counter("stator_access_over_budget_total",
+                         "requests answered with 429 because their tenant's budget was used up",
+                         {{"limit", std::string(limit)}});
+}
+
+Duration round_up(Duration wait) {
+  return std::chrono::ceil<std::chrono::seconds>(wait);
+}
+
+}  // namespace
+
+Entrance::Entrance(const FrontendConfig& config, access::AccessService* access,
+                   bool admin_elsewhere, Metrics& metrics)
+    : config_(config),
+      access_(access),
+      admin_elsewhere_(admin_elsewhere),
+      denied_(metrics.counter("stator_access_denied_total",
+                              "requests of known callers for what their role may not do")),
+      over_requests_(over_budget(metrics, "requests_per_minute")),
+      over_tokens_(over_budget(metrics, "tokens_per_minute")),
+      over_concurrent_(over_budget(metrics, "concurrent")) {}
+
+Result<Caller> Entrance::identify(const net::HttpRequest& request) const {
+  if (access_ == nullptr || !access_->required()) {
+    return Caller{.role = Role::kOperator};
+  }
+  return access_->authenticate(request);
+}
+
+Status Entrance::check_role(const net::HttpRequest& request, const RouteAccess& route,
+                            const Caller& caller) const {
+  if (caller.role >= route.role) {
+    return {};
+  }
+  if (caller.role == Role::kAnyone) {
+    return Error(Code::kUnauthenticated,
+                 "an API key is needed: send it as Authorization: Bearer KEY or x-api-key: KEY");
+  }
+  return Error(Code::kPermissionDenied,
+               fmt::format("{} {} is for the role {}; this key has the role {}", request.method(),
+                           request.path(), describe(route.role), describe(caller.role)));
+}
+
+std::string Entrance::choose_tenant(const net::HttpRequest& request, const Caller& caller) const {
+  const auto header = request.header("x-tenant-id");
+  if (!header || header->empty() || !caller.may_route() || !config_.trusts_header_hints()) {
+    return caller.tenant;
+  }
+  return std::string(*header);
+}
+
+void Entrance::refuse(net::HttpExchange& exchange, const Error& error, Duration retry_after) const {
+  const api::ErrorStyle plain{.overload_status = config_.overload_status};
+  respond_error(exchange, error.clone(),
+                protocols::style_for(protocols::find_protocol(exchange.request().path()), plain),
+                retry_after);
+}
+
+bool Entrance::admit(net::HttpExchange& exchange, Listener listener, TimePoint now) const {
+  net::HttpRequest& request = exchange.request();
+  const RouteAccess route = find_access(request);
+  if (listener == Listener::kPublic && admin_elsewhere_ && route.plane == Plane::kAdmin) {
+    refuse(exchange,
+           Error(Code::kNotFound,
+                 fmt::format("Route not found: {} {}", request.method(), request.path())),
+           {});
+    return false;
+  }
+  if (access_ == nullptr) {
+    return true;
+  }
+  if (!admit_role(exchange, route)) {
+    return false;
+  }
+  RequestRecord& record = *record_of(request);
+  record.may_route = record.caller.may_route();
+  std::string tenant = choose_tenant(request, record.caller);
+  if (tenant != record.caller.tenant) {
+    record.caller.budget = access_->tenant(tenant);
+    record.caller.tenant = std::move(tenant);
+  }
+  return !route.metered || enter_budget(exchange, record, now);
+}
+
+bool Entrance::admit_role(net::HttpExchange& exchange, const RouteAccess& route) const {
+  net::HttpRequest& request = exchange.request();
+  auto caller = identify(request);
+  if (!caller && route.role > Role::kAnyone) {
+    refuse(exchange, caller.error(), {});
+    return false;
+  }
+  auto record = std::make_shared<RequestRecord>();
+  record->access = access_;
+  record->caller = caller ? std::move(*caller) : Caller{};
+  if (Status may = check_role(request, route, record->caller); !may) {
+    denied_.add();
+    refuse(exchange, may.error(), {});
+    return false;
+  }
+  request.set_notes(std::move(record));
+  return true;
+}
+
+bool Entrance::enter_budget(net::HttpExchange& exchange, RequestRecord& record,
+                            TimePoint now) const {
+  const access::Caller& caller = record.caller;
+  if (caller.budget == nullptr) {
+    return true;
+  }
+  const auto entered = caller.budget->enter(now);
+  if (entered) {
+    record.lease = access::TenantLease(caller.budget);
+    return true;
+  }
+  const std::string_view limit = entered.error().limit;
+  const Counter& counter = limit == "concurrent"            ? over_concurrent_
+                           : limit == "requests_per_minute" ? over_requests_
+                                                            : over_tokens_;
+  counter.add();
+  const Duration wait = round_up(entered.error().wait);
+  refuse(
+      exchange,
+      Error(Code::kRateLimited, fmt::format("tenant {} has used up its {}, retry in {} s",
+                                            caller.tenant, limit, wait / std::chrono::seconds(1))),
+      wait);
+  return false;
+}
+
+net::BodyRule Entrance::body_rule(const net::HttpRequest& head, net::BodyRule rule) const {
+  if (access_ == nullptr || !access_->required() || rule.bytes_max <= kStrangersBodyBytesMax) {
+    return rule;
+  }
+  const auto caller = access_->authenticate(head);
+  const Role role = caller ? caller->role : Role::kAnyone;
+  if (role >= find_access(head).role) {
+    return rule;
+  }
+  return {.bytes_max = kStrangersBodyBytesMax,
+          .status = role == Role::kAnyone ? 401 : 403,
+          .message = "large bodies are read from callers with a key that allows this only"};
+}
+
+bool Entrance::knows_callers() const {
+  return access_ != nullptr && access_->required();
+}
+
+bool Entrance::shows_details(const net::HttpRequest& request) const {
+  if (!knows_callers()) {
+    return true;
+  }
+  const RequestRecord* record = record_of(request);
+  return record != nullptr && record->caller.role >= Role::kService;
+}
+
+}  // namespace stator::frontend

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "stator/access/access_service.h"
+#include "stator/access/caller.h"
+#include "stator/access/tenants.h"
+#include "stator/net/http_request.h"
+
+namespace stator::frontend {
+
+/// What the entrance learned of a request; goes with it until nobody works on it any more, and
+/// holds its place in the tenant's budget. Absent where nothing is configured that needs it.
+struct RequestRecord final : net::RequestNotes {
+  /// Null where everybody may do everything.
+  const access::AccessService* access = nullptr;
+  access::Caller caller;  ///< its tenant is the one the request counts for
+  access::TenantLease lease;
+  bool may_route = true;  ///< pins, priorities and the tenant header count
+  int status = 0;         ///< 0: no answer has begun
+
+  void on_status(int code) override { status = code; }
+  std::string salt(std::string_view own) const {
+    return access == nullptr || caller.tenant.empty() ? std::string(own)
+                                                      : access->cache_salt(caller.tenant, own);
+  }
+};
+
+/// Null where there is none.
+inline RequestRecord* record_of(const net::HttpRequest& request) {
+  return static_cast<RequestRecord*>(request.notes().get());
+}
+
+/// Whether the request's pins, priorities and tenant header come from somebody who may set them.
+inline bool may_route(const net::HttpRequest& request) {
+  const RequestRecord* record = record_of(request);
+  return record == nullptr || record->may_route;
+}
+
+/// The tenant that the request counts for by its credentials; empty: none is known.
+inline std::string_view tenant_of(const net::HttpRequest& request) {
+  const RequestRecord* record = record_of(request);
+  return record == nullptr ? std::string_view() : record->caller.tenant;
+}
+
+}  // namespace stator::frontend
