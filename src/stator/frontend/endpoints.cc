@@ -393,7 +393,10 @@ RouteAccess find_access(const net::HttpRequest& request) {
       return {.role = route.role, .plane = route.plane};
     }
   }
-  return {.role = Role::kUser, .plane = Plane::kBoth};
+  // What other tables serve, or nobody does.
+  return {.role = Role::kUser,
+          .plane = Plane::kBoth,
+          .metered = request.method() == "POST" && request.path().starts_with("/v1/")};
 }
 
 std::vector<RouteRow> list_routes() {
@@ -401,6 +404,9 @@ std::vector<RouteRow> list_routes() {
   for (const Route& route : kRoutes) {
     rows.push_back({route.method, std::string(route.path) + (route.is_prefix ? "{id}" : ""),
                     access_of(route)});
+  }
+  for (const protocols::Route& route : protocols::routes()) {
+    rows.push_back({"POST", std::string(route.path), RouteAccess{.metered = true}});
   }
   return rows;
 }

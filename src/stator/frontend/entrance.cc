@@ -8,7 +8,7 @@
 #include "stator/api/error_body.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/request_record.h"
-#include "stator/protocols/protocol.h"
+#include "stator/protocols/routes.h"
 
 namespace stator::frontend {
 namespace {
