@@ -396,7 +396,8 @@ RouteAccess find_access(const net::HttpRequest& request) {
   // What other tables serve, or nobody does.
   return {.role = Role::kUser,
           .plane = Plane::kBoth,
-          .metered = request.method() == "POST" && request.path().starts_with("/v1/")};
+          .metered = request.method() == "POST" && (request.path().starts_with("/v1/") ||
+                                                    find_pool_route(request.path()).has_value())};
 }
 
 std::vector<RouteRow> list_routes() {
@@ -406,6 +407,9 @@ std::vector<RouteRow> list_routes() {
                     access_of(route)});
   }
   for (const protocols::Route& route : protocols::routes()) {
+    rows.push_back({"POST", std::string(route.path), RouteAccess{.metered = true}});
+  }
+  for (const PoolRoute& route : kPoolRoutes) {
     rows.push_back({"POST", std::string(route.path), RouteAccess{.metered = true}});
   }
   return rows;
