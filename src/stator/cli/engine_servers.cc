@@ -132,6 +132,7 @@ AdapterConfig EngineServers::config_of(size_t index) const {
           .poll_interval = server.poll_interval,
           .silence_timeout = server.silence_timeout,
           .vllm_generate = server.vllm_route == "generate",
+          .task = settings_.worker.task,
           .handoff_lease = server.handoff_lease};
 }
 

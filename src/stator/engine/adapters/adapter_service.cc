@@ -15,7 +15,9 @@
 #include "stator/core/mutex.h"
 #include "stator/engine/adapters/adapter_metrics.h"
 #include "stator/engine/adapters/lower.h"
+#include "stator/engine/adapters/pooling.h"
 #include "stator/engine/adapters/upkeep.h"
+#include "stator/engine/core/pooling_service.h"
 #include "stator/engine/core/session_book.h"
 #include "stator/kv/event_log.h"
 #include "stator/net/http_streams.h"
@@ -126,6 +128,7 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
 
   net::HttpClientOptions call_options() const;
   size_t inflight() const;
+  Status check(const EngineRequest& request) const;
 
   const AdapterConfig config_;
   const EngineFacts facts_;
@@ -173,7 +176,8 @@ EngineInfo make_info(const AdapterConfig& config, const EngineFacts& facts, cons
           .kv_events = !facts.kv_sources.empty(),
           .structured_output = traits.structured_output,
           .prompt_logprobs = traits.prompt_logprobs,
-          .handoff = facts.handoff};
+          .handoff = facts.handoff,
+          .pool = pool_ability(traits.kind, facts, config.task)};
 }
 
 AdapterService::AdapterService(AdapterConfig config, EngineFacts facts,
@@ -251,21 +255,34 @@ void AdapterService::close_session(SessionId session) {
   }
 }
 
+Status AdapterService::check(const EngineRequest& request) const {
+  if (request.pool) {
+    return check_pool_request(request, {.ability = info_.pool,
+                                        .vocab_size = config_.vocab_size,
+                                        .max_model_len = info_.max_model_len});
+  }
+  if (!info_.pool.generates) {
+    return Error(Code::kUnsupported, "this engine does not generate");
+  }
+  return check_request(request, dialect_->traits(), facts_, config_.vocab_size);
+}
+
 Status AdapterService::submit(SessionId session, EngineRequest request) {
   if (facts_.dp_size <= 1) {
     request.dp_rank.reset();  // not every server takes a choice of one
   }
-  Status checked = check_request(request, dialect_->traits(), facts_, config_.vocab_size);
+  Status checked = check(request);
   if (!checked) {
     metrics_.refused.add();
     return checked;
   }
-  auto call = dialect_->lower(request, facts_);
+  auto call =
+      request.pool ? lower_pool(request, traits().kind, facts_) : dialect_->lower(request, facts_);
   if (!call) {
     metrics_.refused.add();
     return std::move(call.error());
   }
-  auto raiser = dialect_->make_raiser(request);
+  auto raiser = request.pool ? make_pool_raiser(request) : dialect_->make_raiser(request);
   const MutexLock lock(mutex_);
   if (stopping_) {
     return Error(Code::kDraining, "the engine is shutting down");
@@ -527,11 +544,16 @@ void AdapterService::on_end(net::HttpStreamId stream, Status status) {
 /// Hands on what was raised: all tokens with the finish, or, when the last token is text, the
 /// finish behind them, because a frontend does not show the last token of a stopped answer.
 void AdapterService::emit(Live& live) {
-  if (raised_.tokens.empty() && !raised_.finished()) {
+  if (raised_.tokens.empty() && !raised_.finished() && !raised_.pooled) {
     return;
   }
   live.spoke = true;
   if (live.forsaken) {
+    return;
+  }
+  if (raised_.pooled) {
+    steps_[live.session].pooled.push_back({live.key, std::move(*raised_.pooled)});
+    metrics_.finished.add();
     return;
   }
   StepOutput& step = steps_[live.session];

@@ -36,6 +36,7 @@ struct AdapterConfig {
   /// its requests fail, so that they go on elsewhere. Zero: never.
   Duration silence_timeout = std::chrono::seconds(8);
   bool vllm_generate = false;                         ///< DialectOptions::vllm_generate
+  std::string task = "auto";                          ///< pool_ability()
   Duration handoff_lease = std::chrono::seconds(30);  ///< how long a prefill server keeps blocks
 };
 

@@ -54,6 +54,8 @@ struct EngineFacts {
   bool keeps_seeds = true;            ///< false: it takes a seed, but draws as it likes
   std::vector<std::string> adapters;  ///< LoRA adapters it has loaded, sorted
   HandoffAbility handoff;             ///< of make_ability(), not the server's word
+  bool generates = true;              ///< false: it says that it only pools
+  PoolTasks pool_tasks;               ///< as far as it says
   std::string owner;                  ///< who made the server, as its list of models says
   friend bool operator==(const EngineFacts&, const EngineFacts&) = default;
 };

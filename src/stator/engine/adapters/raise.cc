@@ -30,6 +30,7 @@ void Raised::clear() {
   finish = api::FinishReason::kNone;
   last_is_stop = false;
   handoff.clear();
+  pooled.reset();
 }
 
 // ---- server-sent events

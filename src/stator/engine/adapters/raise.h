@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "stator/api/generation.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
+#include "stator/engine/api/pool.h"
 
 namespace stator::engine::adapters {
 
@@ -25,6 +27,7 @@ struct Raised {
   /// them are text.
   bool last_is_stop = false;
   std::string handoff;  ///< of a kPrefill request: the object its taker needs, verbatim
+  std::optional<PoolAnswer> pooled;  ///< of a request with `pool`: everything
 
   bool finished() const { return finish != api::FinishReason::kNone; }
   void clear();

@@ -53,6 +53,10 @@ Status learn_server_info(std::string_view body, std::string_view host, EngineFac
   // Seen with 0.5.23: without this option a seed changes nothing.
   facts.keeps_seeds = root["enable_deterministic_inference"].error() != simdjson::SUCCESS ||
                       is_true(root, "enable_deterministic_inference");
+  if (is_true(root, "is_embedding")) {
+    facts.generates = false;
+    facts.pool_tasks = {PoolTask::kEmbed, PoolTask::kScore};
+  }
   facts.kv_sources.clear();
   if (is_true(root, "enable_lora") || !facts.adapters.empty()) {
     return {};  // events do not tell adapters' blocks from the model's own (0.5.23)

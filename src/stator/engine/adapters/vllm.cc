@@ -29,7 +29,8 @@ constexpr Traits kTraits = {.kind = "vllm",
 constexpr Question kQuestions[] = {{.path = kModelsPath},
                                    {.path = "/version", .optional = true},
                                    {.path = "/metrics", .optional = true},
-                                   {.path = "/kv_event_sources", .optional = true}};
+                                   {.path = "/kv_event_sources", .optional = true},
+                                   {.path = "/openapi.json", .optional = true}};
 
 uint32_t label_number(std::string_view metrics, std::string_view label) {
   const std::string_view text = find_label(metrics, "vllm:cache_config_info", label);
@@ -53,6 +54,30 @@ void learn_cache(std::string_view metrics, EngineFacts& facts) {
   facts.total_blocks = label_number(metrics, "num_gpu_blocks");
 }
 
+/// A server has the routes of what its model can do. One that hides its description, or is older,
+/// generates as far as we know.
+void learn_routes(std::string_view body, EngineFacts& facts) {
+  const auto has = [body](std::string_view path) {
+    return body.find(fmt::format("\"{}\":", path)) != std::string_view::npos;
+  };
+  const bool generates = has("/v1/completions");
+  PoolTasks tasks;
+  if (has("/v1/embeddings")) {
+    tasks.add(PoolTask::kEmbed);
+    tasks.add(PoolTask::kTokenEmbed);
+  }
+  if (has("/classify")) {
+    tasks.add(PoolTask::kClassify);
+  }
+  if (has("/score")) {
+    tasks.add(PoolTask::kScore);
+  }
+  if (generates != tasks.any()) {  // else it has all routes whatever the model
+    facts.generates = generates;
+    facts.pool_tasks = tasks;
+  }
+}
+
 class VllmDialect final : public Dialect {
  public:
   explicit VllmDialect(const DialectOptions& options)
@@ -67,6 +92,10 @@ class VllmDialect final : public Dialect {
     }
     if (path == "/version") {
       return learn_version(body, facts);
+    }
+    if (path == "/openapi.json") {
+      learn_routes(body, facts);
+      return {};
     }
     if (path == "/kv_event_sources") {
       return learn_vllm_event_sources(body, host_, facts);

@@ -174,7 +174,9 @@ bool PoolService::lose(WorkerId worker, engine::RequestKey key, const Error& err
     if (error.info().log_level == LogLevel::kError) {
       host_.report_outcome(worker, WorkOutcome::kFailed);
     }
-    fail(*part.run, error.clone());
+    // What an engine cannot do is the request's fault: a 501 makes clients try again.
+    const bool cannot = error.code() == Code::kUnsupported;
+    fail(*part.run, error.clone().with_code(cannot ? Code::kInvalidArgument : error.code()));
     return true;
   }
   retry(std::move(part), error);
