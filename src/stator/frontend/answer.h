@@ -64,6 +64,7 @@ struct AnswerPiece {
   const api::ToolCallDelta* call = nullptr;  ///< a piece of a tool call
   api::ChoiceFinish finish = api::ChoiceFinish::kNone;
   std::span<const api::TokenLogprobs> logprobs;  ///< of the tokens behind it
+  std::span<const TokenId> tokens{};             ///< those tokens; of answers that are not parsed
   const api::Usage* usage = nullptr;             ///< running totals, if asked for
   std::optional<std::string_view> stop_string;   ///< with `finish`: the client's, that ended it
 };

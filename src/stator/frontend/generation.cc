@@ -257,6 +257,9 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
   }
   if (plan_.format == nullptr) {
     piece.text = out.text;
+    if (plan_.answer.protocol != nullptr && plan_.answer.protocol->plain) {
+      piece.tokens = tokens.first(std::min<size_t>(tokens.size(), decoded.tokens_used));
+    }
     send(piece);
   } else {
     send_events(out.events, piece);

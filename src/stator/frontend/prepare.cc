@@ -490,7 +490,9 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
   }
   STATOR_CHECK(apply_options(plan, request.options, context));
   STATOR_CHECK(apply_lengths(plan, request.options, "messages"));
-  STATOR_CHECK(apply_format(plan, request, context));
+  if (context.protocol == nullptr || !context.protocol->plain) {
+    STATOR_CHECK(apply_format(plan, request, context));
+  }
   return plan;
 }
 

@@ -105,6 +105,13 @@ void run(PrepareJob& job, const PrepareEnvironment& environment) {
 }  // namespace
 
 ApiResult<NamedModel> find_served_model(const ModelCatalog& catalog, const std::string& name) {
+  if (name.empty()) {  // routes of servers that have one model
+    auto models = catalog.list_ready();
+    return models.size() == 1
+               ? ApiResult<NamedModel>(NamedModel{.model = std::move(models[0]), .adapter = {}})
+               : api::validation_error("model",
+                                       "model is required: GET /v1/models lists what there is");
+  }
   NamedModel named = catalog.resolve(name);
   if (named.model == nullptr) {
     return api::ApiError(

@@ -25,7 +25,10 @@ protocols::Piece to_piece(const AnswerPiece& piece) {
           .call = piece.call,
           .finish = piece.finish,
           .stop_string = piece.stop_string,
-          .logprobs = {}};
+          .logprobs = {},
+          .tokens = piece.tokens,
+          .token_logprobs =
+              piece.tokens.empty() ? std::span<const api::TokenLogprobs>() : piece.logprobs};
 }
 
 class ProtocolStream final : public Answer {
@@ -87,7 +90,7 @@ class ProtocolStream final : public Answer {
  private:
   void write(std::string& out, const AnswerPiece& piece) {
     protocols::Piece shown = to_piece(piece);
-    if (!spec_.logprobs) {
+    if (!spec_.logprobs || spec_.protocol->plain) {
       writer_->add(out, shown);
       return;
     }

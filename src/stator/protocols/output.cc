@@ -33,6 +33,10 @@ void Output::add(const Piece& piece) {
     call.text += piece.call->arguments;
     bytes_ += piece.call->arguments.size();
   }
+  tokens_.insert(tokens_.end(), piece.tokens.begin(), piece.tokens.end());
+  token_logprobs_.insert(token_logprobs_.end(), piece.token_logprobs.begin(),
+                         piece.token_logprobs.end());
+  bytes_ += piece.tokens.size_bytes() + piece.token_logprobs.size_bytes();
   if (piece.finish != api::ChoiceFinish::kNone) {
     finish_ = piece.finish;
     stop_string_ = piece.stop_string;

@@ -29,6 +29,9 @@ class Output {
   void add(const Piece& piece);
 
   std::span<const OutputItem> items() const { return items_; }
+  // Of plain protocols.
+  std::span<const TokenId> tokens() const { return tokens_; }
+  std::span<const api::TokenLogprobs> token_logprobs() const { return token_logprobs_; }
   api::ChoiceFinish finish() const { return finish_; }
   const std::optional<std::string>& stop_string() const { return stop_string_; }
   /// Of text, reasoning and arguments so far.
@@ -39,6 +42,8 @@ class Output {
   OutputItem& call_of(const api::ToolCallDelta& call);
 
   std::vector<OutputItem> items_;
+  std::vector<TokenId> tokens_;
+  std::vector<api::TokenLogprobs> token_logprobs_;
   std::vector<size_t> calls_;  // index of a call → its item
   api::ChoiceFinish finish_ = api::ChoiceFinish::kStop;
   std::optional<std::string> stop_string_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 #include "stator/api/request.h"
 #include "stator/api/request_parser.h"
 #include "stator/api/response.h"
+#include "stator/core/ids.h"
 
 namespace stator::protocols {
 
@@ -60,6 +62,9 @@ struct Piece {
   /// The client's stop string that ended it; only on the last piece.
   std::optional<std::string_view> stop_string;
   api::Logprobs logprobs;  ///< of the tokens behind it; none unless asked for
+  // Of plain protocols: what the engine said, text or not.
+  std::span<const TokenId> tokens{};
+  std::span<const api::TokenLogprobs> token_logprobs{};
 };
 
 /// What an answer ends with.
@@ -102,6 +107,8 @@ struct Protocol {
   std::string_view request_id_header;
   /// Status of "all workers busy" where the operator left the default; 0: the default.
   int overload_status = 0;
+  /// The output as it comes: neither reasoning nor tool calls are told apart, pieces have tokens.
+  bool plain = false;
 
   api::ApiResult<Reading> (*read)(std::string& body, const ReadOptions& options) = nullptr;
   std::unique_ptr<StreamWriter> (*make_stream_writer)(AnswerHead head) = nullptr;

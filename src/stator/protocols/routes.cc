@@ -6,12 +6,15 @@
 #include <iterator>
 
 #include "stator/protocols/anthropic/anthropic.h"
+#include "stator/protocols/tokens/tokens.h"
 
 namespace stator::protocols {
 namespace {
 
 // A new protocol is a line here.
 constexpr auto kRoutes = std::to_array<Route>({
+    {"/inference/v1/generate", &tokens::kVllm, Operation::kGenerate},
+    {"/generate", &tokens::kSglang, Operation::kGenerate},
     {"/v1/messages", &anthropic::kProtocol, Operation::kGenerate},
     {"/v1/messages/count_tokens", &anthropic::kProtocol, Operation::kCount},
 });
