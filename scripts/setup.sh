@@ -20,7 +20,7 @@ test_packages=(
 )
 # Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
 python_clients=(openai==3.52.0 anthropic==2.14.0)
-mapfile -t -O 1 python_clients <examples/python_worker/requirements.txt  # the example worker is a test, too
+mapfile -t -O ${#python_clients[@]} python_clients <examples/python_worker/requirements.txt  # the example worker is a test, too
 node_clients=(openai@6.49.0 @anthropic-ai/sdk@1.14.0)
 
 what=${1:-build}
