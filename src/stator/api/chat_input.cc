@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "stator/api/detail/chat_reader.h"
+#include "stator/api/detail/field_names.h"
 #include "stator/api/field_table.h"
 
 namespace stator::api {
@@ -180,6 +181,10 @@ void finish_chat_input(ChatInputReader& reader) {
                         "needs an assistant message at the end of messages");
   }
   chat.add_generation_prompt = reader.add_generation_prompt.value_or(!chat.continue_final_message);
+}
+
+void append_chat_input_names(std::vector<std::string_view>& out) {
+  append_names<ChatInputReader>(kFields, out);
 }
 
 }  // namespace stator::api

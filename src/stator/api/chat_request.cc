@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "stator/api/detail/chat_reader.h"
+#include "stator/api/detail/field_names.h"
 #include "stator/api/field_table.h"
 #include "stator/api/generate_reader.h"
 #include "stator/api/parse_body.h"
@@ -196,6 +197,10 @@ ApiResult<ChatRequest> parse_chat_request(std::string& body, const ParseLimits& 
                                    request.options.repair = repair;
                                    return read_chat_request(in, request, limits);
                                  });
+}
+
+void append_chat_names(std::vector<std::string_view>& out) {
+  append_names<Reader>(kFields, out);
 }
 
 }  // namespace stator::api

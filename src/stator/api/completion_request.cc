@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "stator/api/detail/field_names.h"
 #include "stator/api/field_table.h"
 #include "stator/api/generate_reader.h"
 #include "stator/api/parse_body.h"
@@ -192,6 +193,10 @@ ApiResult<CompletionRequest> parse_completion_request(std::string& body,
         request.options.repair = repair;
         return read_completion_request(in, request, limits);
       });
+}
+
+void append_completion_names(std::vector<std::string_view>& out) {
+  append_names<Reader>(kFields, out);
 }
 
 }  // namespace stator::api

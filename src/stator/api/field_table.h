@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "stator/api/field_reader.h"
 
@@ -20,6 +21,14 @@ struct Field {
 template <typename Target>
 constexpr bool is_sorted_table(std::span<const Field<Target>> table) {
   return std::ranges::is_sorted(table, {}, &Field<Target>::name);
+}
+
+/// Appends the table's keys.
+template <typename Target>
+void append_names(std::span<const Field<Target>> table, std::vector<std::string_view>& out) {
+  for (const Field<Target>& field : table) {
+    out.push_back(field.name);
+  }
 }
 
 /// Reads the value of `key`, or answers false if the table does not know it.

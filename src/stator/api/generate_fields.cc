@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "stator/api/detail/field_names.h"
 #include "stator/api/field_table.h"
 #include "stator/api/generate_reader.h"
 #include "stator/structured/read_request.h"
@@ -394,6 +395,10 @@ void finish_generate_options(GenerateReader& reader) {
   if (!reader.root_cache_salt.empty()) {
     options.ignored_fields.emplace_back("cache_salt");
   }
+}
+
+void append_generate_names(std::vector<std::string_view>& out) {
+  append_names<GenerateReader>(kFields, out);
 }
 
 }  // namespace stator::api

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "stator/api/detail/chat_reader.h"
+#include "stator/api/detail/field_names.h"
 #include "stator/api/field_table.h"
 #include "stator/api/generate_reader.h"
 #include "stator/api/parse_body.h"
@@ -98,6 +99,10 @@ ApiResult<DetokenizeRequest> parse_detokenize_request(std::string& body,
       body, limits, [&](FieldReader& in, DetokenizeRequest& request, JsonRepair) {
         return read_detokenize_request(in, request, limits);
       });
+}
+
+void append_tokenize_names(std::vector<std::string_view>& out) {
+  append_names<TokenizeReader>(kTokenizeFields, out);
 }
 
 }  // namespace stator::api

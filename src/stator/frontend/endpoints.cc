@@ -12,6 +12,7 @@
 #include "stator/api/response_body.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/busy_threshold.h"
+#include "stator/frontend/openapi.h"
 #include "stator/frontend/pooling/pool_routes.h"
 #include "stator/json/writer.h"
 #include "stator/net/browser_guard.h"
@@ -97,11 +98,57 @@ std::string unescape(std::string_view text) {
   return out;
 }
 
+constexpr std::string_view kReadySuffix = "/ready";
+
+/// Who serves a model, by what they are for: what is there, and what is missing.
+void answer_readiness(net::HttpExchange& exchange, const EndpointContext& context,
+                      const ServedModel& model) {
+  std::array<uint32_t, engine::kWorkerRoleCount> ready{};
+  std::array<uint32_t, engine::kWorkerRoleCount> known{};
+  for (const auto& instance : context.catalog.instances()) {
+    if (instance.model == model.name) {
+      const auto role = static_cast<size_t>(instance.role);
+      ++known[role];
+      ready[role] += instance.standing == ModelCatalog::Standing::kReady ? 1 : 0;
+    }
+  }
+  const bool is_ready = model.ready();
+  std::string body;
+  json::Writer json(body);
+  json.begin_object().key("model").value(model.name).key("ready").value(is_ready);
+  json.key("namespaces").begin_array().begin_object();
+  json.key("namespace").value("default").key("ready").value(is_ready);
+  json.key("workers").begin_object();
+  for (size_t role = 0; role < known.size(); ++role) {
+    json.key(to_string(static_cast<engine::WorkerRole>(role))).begin_object();
+    json.key("ready").value(ready[role]).key("known").value(known[role]).end_object();
+  }
+  json.end_object();
+  for (const bool present : {true, false}) {
+    json.key(present ? "present" : "missing").begin_array();
+    for (size_t role = 0; role < known.size(); ++role) {
+      if (present ? ready[role] > 0 : known[role] > 0 && ready[role] == 0) {
+        json.value(to_string(static_cast<engine::WorkerRole>(role)));
+      }
+    }
+    json.end_array();
+  }
+  json.end_object().end_array().end_object();
+  exchange.respond(is_ready ? 200 : 503, kJson, body);
+}
+
 void answer_model(net::HttpExchange& exchange, const EndpointContext& context) {
   const std::string unescaped = unescape(exchange.request().path().substr(kModelsPrefix.size()));
   std::string_view name = unescaped;
   name.remove_prefix(name.starts_with('/') ? 1 : 0);
   const NamedModel named = context.catalog.resolve(name);
+  if (named.model == nullptr && name.ends_with(kReadySuffix)) {
+    name.remove_suffix(kReadySuffix.size());
+    if (const NamedModel asked = context.catalog.resolve(name); asked.model != nullptr) {
+      answer_readiness(exchange, context, *asked.model);
+      return;
+    }
+  }
   if (named.model == nullptr) {
     refuse(exchange, context,
            {Error(Code::kNotFound, "model '" + unescaped + "' not found"), "model"});
@@ -180,6 +227,25 @@ void answer_health(net::HttpExchange& exchange, const EndpointContext& context) 
   }
   append_healthy_body(body, endpoints, instances);
   exchange.respond(200, kJson, body);
+}
+
+/// The same question as /health, answered for load balancers.
+void answer_ready(net::HttpExchange& exchange, const EndpointContext& context) {
+  std::string body;
+  if (context.stage == Stage::kServing && context.catalog.takes_work()) {
+    exchange.respond(200, kJson, R"({"status":"ready"})");
+    return;
+  }
+  const bool leaving = context.stage != Stage::kServing;
+  api::append_not_ready_body(
+      body, leaving ? "draining" : "waiting_for_workers",
+      leaving ? "shutting down" : why_not_ready(context.catalog.instances()));
+  exchange.respond(503, kJson, body);
+}
+
+void answer_openapi(net::HttpExchange& exchange, const EndpointContext& /*context*/) {
+  static const std::string document = make_openapi(list_routes());
+  exchange.respond(200, kJson, document);
 }
 
 void answer_live(net::HttpExchange& exchange, const EndpointContext& context) {
@@ -317,10 +383,13 @@ struct Route {
 
 constexpr std::string_view kBusyThreshold = "/busy_threshold";
 
-constexpr std::array<Route, 12> kRoutes = {{
+constexpr auto kRoutes = std::to_array<Route>({
     {"GET", kModels, false, answer_models},
     {"GET", kModelsPrefix, true, answer_model},
     {"GET", "/health", false, answer_health, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},
+    {"GET", "/ready", false, answer_ready, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},
+    {"GET", "/openapi.json", false, answer_openapi, Route::Body::kSmall, Role::kAnyone,
+     Plane::kPublic},
     {"GET", "/live", false, answer_live, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},
     {"GET", "/metrics", false, answer_metrics, Route::Body::kSmall, Role::kService, Plane::kAdmin},
     {"GET", kReceiptsPrefix, true, answer_receipt, Route::Body::kSmall, Role::kOperator,
@@ -334,7 +403,7 @@ constexpr std::array<Route, 12> kRoutes = {{
     {"POST", "/detokenize", false, nullptr, Route::Body::kText},
     {"POST", "/v1/chat/completions", false, nullptr, Route::Body::kGeneration},
     {"POST", "/v1/completions", false, nullptr, Route::Body::kGeneration},
-}};
+});
 
 bool path_matches(const Route& route, std::string_view path) {
   return route.is_prefix ? path.starts_with(route.path) && path.size() > route.path.size()
@@ -397,7 +466,7 @@ RouteAccess find_access(const net::HttpRequest& request) {
   return {.role = Role::kUser,
           .plane = Plane::kBoth,
           .metered = request.method() == "POST" && (request.path().starts_with("/v1/") ||
-                                                    find_pool_route(request.path()).has_value())};
+                                                    is_protocol_post("POST", request.path()))};
 }
 
 std::vector<RouteRow> list_routes() {
