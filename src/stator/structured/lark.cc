@@ -30,11 +30,11 @@ class LarkParser {
  public:
   explicit LarkParser(std::string_view text) : scan_(text) {}
 
-  Check parse() {
+  Outcome<LarkText> parse() {
     if (!tokenize() || !define_all() || !parse_statements() || !check_names()) {
       return scan_.take_refusal();
     }
-    return {};
+    return LarkText{std::move(tokens_), std::move(statements_)};
   }
 
  private:
@@ -73,6 +73,7 @@ class LarkParser {
 
   GrammarScanner scan_;
   std::vector<Token> tokens_;
+  std::vector<size_t> statements_;
   size_t next_ = 0;
   GrammarNames names_;
 };
@@ -267,9 +268,13 @@ bool LarkParser::parse_statements() {
   while (current().kind != Token::kEnd) {
     if (current().kind == Token::kNewline) {
       ++next_;
-    } else if (!statement_begins(next_)) {
+      continue;
+    }
+    if (!statement_begins(next_)) {
       return scan_.fail(current().at, "expected a rule `name: …`, a terminal `NAME: …` or %import");
-    } else if (current().kind != Token::kDirective) {
+    }
+    statements_.push_back(next_);
+    if (current().kind != Token::kDirective) {
       if (!parse_definition()) {
         return false;
       }
@@ -438,8 +443,13 @@ bool LarkParser::check_names() {
 
 }  // namespace
 
-Check check_lark(std::string_view text) {
+Outcome<LarkText> parse_lark(std::string_view text) {
   return LarkParser(text).parse();
+}
+
+Check check_lark(std::string_view text) {
+  STATOR_CHECK(parse_lark(text));
+  return {};
 }
 
 }  // namespace stator::structured

@@ -99,4 +99,11 @@ class GrammarNames {
 Outcome<std::vector<GrammarToken>> parse_ebnf(std::string_view text);
 Check check_lark(std::string_view text);
 
+/// A complete Lark text as words, checked, with line ends; and where its statements begin.
+struct LarkText {
+  std::vector<GrammarToken> tokens;
+  std::vector<size_t> statements;
+};
+Outcome<LarkText> parse_lark(std::string_view text);
+
 }  // namespace stator::structured

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "stator/core/assert.h"
+#include "stator/structured/detail/rule_builders.h"
+
+namespace stator::structured {
+namespace {
+
+/// Turns a RegexTree into expressions.
+class RegexRules {
+ public:
+  RegexRules(RuleSet& rules, const RegexTree& tree, CharacterForm form, RegexFlags flags)
+      : rules_(rules), tree_(tree), form_(form), flags_(flags) {}
+
+  // NOLINTNEXTLINE(misc-no-recursion): as deep as the pattern's groups, bounded by kRegexDepthMax
+  ExpressionId add(uint32_t index) {
+    const RegexNode& node = tree_.nodes[index];
+    switch (node.kind) {
+      case RegexNode::Kind::kEmpty:
+        return rules_.empty();
+      case RegexNode::Kind::kLiteral:
+        return characters({{node.code, node.code}});
+      case RegexNode::Kind::kAny:
+        return flags_.dot_matches_newline ? characters(normalize_ranges({}, true))
+                                          : characters(normalize_ranges({{'\n', '\n'}}, true));
+      case RegexNode::Kind::kClass:
+        return characters(node.ranges);
+      case RegexNode::Kind::kSequence:
+        return rules_.sequence(add_all(node));
+      case RegexNode::Kind::kAlternate:
+        return rules_.alternate(add_all(node));
+      case RegexNode::Kind::kRepeat:
+        break;
+    }
+    return rules_.repeat(add(node.children.front()), node.min, node.max);
+  }
+
+ private:
+  // NOLINTNEXTLINE(misc-no-recursion): see add
+  std::vector<ExpressionId> add_all(const RegexNode& node) {
+    std::vector<ExpressionId> out;
+    for (const uint32_t child : node.children) {
+      out.push_back(add(child));
+    }
+    return out;
+  }
+
+  ExpressionId characters(std::vector<CodeRange> ranges) {
+    if (flags_.ignore_case) {
+      add_other_case(ranges);
+    }
+    if (form_ == CharacterForm::kPlain) {
+      return rules_.char_class(std::move(ranges));
+    }
+    std::vector<CodeRange> plain;
+    std::vector<ExpressionId> out;
+    for (auto [first, last] : ranges) {
+      for (; first < 0x20 && first <= last; ++first) {
+        out.push_back(rules_.literal(escape(first)));
+      }
+      for (const uint32_t special : {uint32_t{'"'}, uint32_t{'\\'}}) {
+        if (first <= special && special <= last) {
+          out.push_back(rules_.literal(escape(special)));
+          if (first < special) {
+            plain.emplace_back(first, special - 1);
+          }
+          first = special + 1;
+        }
+      }
+      if (first <= last) {
+        plain.emplace_back(first, last);
+      }
+    }
+    if (!plain.empty()) {
+      out.push_back(rules_.char_class(std::move(plain)));
+    }
+    return rules_.alternate(std::move(out));
+  }
+
+  static void add_other_case(std::vector<CodeRange>& ranges) {
+    const size_t count = ranges.size();
+    for (size_t i = 0; i < count; ++i) {
+      const auto [first, last] = ranges[i];
+      const auto add = [&](uint32_t low, uint32_t high, int shift) {
+        const uint32_t from = std::max(first, low);
+        const uint32_t to = std::min(last, high);
+        if (from <= to) {
+          ranges.emplace_back(from + static_cast<uint32_t>(shift),
+                              to + static_cast<uint32_t>(shift));
+        }
+      };
+      add('a', 'z', 'A' - 'a');
+      add('A', 'Z', 'a' - 'A');
+    }
+    ranges = normalize_ranges(std::move(ranges), false);
+  }
+
+  static std::string escape(uint32_t code) {
+    switch (code) {
+      case '"':
+        return "\\\"";
+      case '\\':
+        return "\\\\";
+      case '\b':
+        return "\\b";
+      case '\f':
+        return "\\f";
+      case '\n':
+        return "\\n";
+      case '\r':
+        return "\\r";
+      case '\t':
+        return "\\t";
+      default:
+        return fmt::format("\\u{:04x}", code);
+    }
+  }
+
+  RuleSet& rules_;
+  const RegexTree& tree_;
+  CharacterForm form_;
+  RegexFlags flags_;
+};
+
+}  // namespace
+
+ExpressionId add_regex(RuleSet& rules, const RegexTree& tree, CharacterForm form,
+                       RegexFlags flags) {
+  return RegexRules(rules, tree, form, flags).add(tree.root);
+}
+
+ExpressionId add_pattern(RuleSet& rules, std::string_view pattern, CharacterForm form,
+                         RegexFlags flags) {
+  const auto tree = parse_regex(pattern);
+  STATOR_ASSERT(tree.has_value(), "the pattern was checked on arrival");
+  return add_regex(rules, *tree, form, flags);
+}
+
+}  // namespace stator::structured
