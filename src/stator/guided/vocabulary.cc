@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/guided/vocabulary.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "stator/text/utf8.h"
+
+namespace stator::guided {
+namespace {
+
+/// Characters of a plain token; 0 for others.
+uint32_t plain_length(std::string_view bytes) {
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7F) {
+      return 0;
+    }
+  }
+  if (!text::is_valid_utf8(bytes)) {
+    return 0;
+  }
+  return static_cast<uint32_t>(std::ranges::count_if(
+      bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+}  // namespace
+
+size_t TokenSet::count() const {
+  size_t out = 0;
+  for (const uint64_t word : words_) {
+    out += static_cast<size_t>(std::popcount(word));
+  }
+  return out;
+}
+
+bool TokenSet::none() const {
+  return std::ranges::all_of(words_, [](uint64_t word) { return word == 0; });
+}
+
+TokenTrie::TokenTrie(std::vector<Entry> entries) {
+  std::erase_if(entries, [](const Entry& entry) {
+    return entry.bytes.empty() || entry.bytes.size() > UINT16_MAX - 1;
+  });
+  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.token < b.token;
+  });
+  std::vector<uint32_t> path;  // nodes from the root to the last entry's end
+  const auto close = [&](size_t depth) {
+    while (path.size() > depth) {
+      nodes_[path.back()].end = static_cast<uint32_t>(nodes_.size());
+      path.pop_back();
+    }
+  };
+  std::string_view last;
+  for (const Entry& entry : entries) {
+    const auto shared =
+        static_cast<size_t>(std::ranges::mismatch(last, entry.bytes).in1 - last.begin());
+    close(shared);
+    for (size_t i = shared; i < entry.bytes.size(); ++i) {
+      path.push_back(static_cast<uint32_t>(nodes_.size()));
+      nodes_.push_back({.first_token = static_cast<uint32_t>(tokens_.size()),
+                        .depth = static_cast<uint16_t>(i + 1),
+                        .byte = static_cast<uint8_t>(entry.bytes[i])});
+    }
+    Node& node = nodes_[path.back()];
+    if (node.token_count == UINT16_MAX) {
+      continue;
+    }
+    node.first_token =
+        node.token_count == 0 ? static_cast<uint32_t>(tokens_.size()) : node.first_token;
+    ++node.token_count;
+    tokens_.push_back(entry.token);
+    depth_max_ = std::max(depth_max_, static_cast<uint16_t>(entry.bytes.size()));
+    last = entry.bytes;
+  }
+  close(0);
+}
+
+Vocabulary::Vocabulary(uint32_t size, const std::function<Token(TokenId)>& token_at) {
+  spans_.reserve(size);
+  for (TokenId id = 0; id < size; ++id) {
+    const Token token = token_at(id);
+    if (token.special) {
+      specials_.try_emplace(std::string(token.bytes), id);
+    }
+    const std::string_view bytes = token.special ? std::string_view() : token.bytes;
+    spans_.emplace_back(static_cast<uint32_t>(text_.size()), static_cast<uint32_t>(bytes.size()));
+    text_ += bytes;
+  }
+  std::vector<TokenTrie::Entry> entries;
+  std::vector<TokenTrie::Entry> marked;
+  std::vector<std::pair<uint32_t, TokenId>> plain;
+  for (TokenId id = 0; id < size; ++id) {
+    const std::string_view text = bytes(id);
+    if (text.empty()) {
+      continue;
+    }
+    entries.push_back({text, id});
+    if (const uint32_t characters = plain_length(text); characters > 0) {
+      plain.emplace_back(characters, id);
+    } else {
+      marked.push_back({text, id});
+    }
+  }
+  all_.emplace(std::move(entries));
+  marked_.emplace(std::move(marked));
+  std::ranges::sort(plain);
+  TokenSet so_far(size);
+  size_t at = 0;
+  for (uint32_t characters = 0; characters <= kCharactersMax; ++characters) {
+    const bool last = characters == kCharactersMax;
+    for (; at < plain.size() && (last || plain[at].first <= characters); ++at) {
+      so_far.set(plain[at].second);
+    }
+    plain_.push_back(so_far);
+    plain_ends_.push_back(static_cast<uint32_t>(at));
+  }
+  for (const auto& [characters, id] : plain) {
+    plain_by_length_.push_back(id);
+  }
+}
+
+std::optional<TokenId> Vocabulary::find_special(std::string_view text) const {
+  const auto found = specials_.find(text);
+  return found == specials_.end() ? std::nullopt : std::optional(found->second);
+}
+
+const TokenSet& Vocabulary::plain_up_to(uint32_t characters) const {
+  return plain_[std::min(characters, kCharactersMax)];
+}
+
+std::span<const TokenId> Vocabulary::plain_above(uint32_t characters) const {
+  return std::span(plain_by_length_).subspan(plain_ends_[std::min(characters, kCharactersMax)]);
+}
+
+}  // namespace stator::guided
