@@ -369,15 +369,19 @@ class Choosing(unittest.TestCase):
         self.assertNotIn("reasoning_content", message)
         self.assertEqual(len(message["tool_calls"]), 2)
 
-    def test_an_engine_without_grammars_says_so(self):
+    def test_an_engine_of_our_own_follows_grammars(self):
         deployment = Serve("--tool-call-parser", "hermes")
         self.addCleanup(deployment.close)
-        for fields, param in (({"tool_choice": "required", "tools": TOOLS}, "tool_choice"),
-                              ({"response_format": {"type": "json_object"}}, "response_format")):
-            status, answer = deployment.http.post(
-                "/v1/chat/completions", {"model": MODEL, "messages": QUESTION} | fields)
-            self.assertEqual((status, answer["error"]["param"]), (501, param))
-            self.assertIn("guided decoding", answer["error"]["message"])
+        ask_for = {"model": MODEL, "messages": QUESTION, "max_tokens": 100}
+        status, answer = deployment.http.post(
+            "/v1/chat/completions", ask_for | {"tool_choice": "required", "tools": TOOLS})
+        self.assertEqual(status, 200, answer)
+        for call in answer["choices"][0]["message"]["tool_calls"]:
+            self.assertIsInstance(json.loads(call["function"]["arguments"]), dict)
+        status, answer = deployment.http.post(
+            "/v1/chat/completions", ask_for | {"response_format": {"type": "json_object"}})
+        self.assertEqual(status, 200, answer)
+        self.assertIsInstance(json.loads(answer["choices"][0]["message"]["content"]), dict)
 
     def test_a_family_from_a_file_is_used(self):
         spec = {"kind": "tools", "name": "house", "body": "json_calls",

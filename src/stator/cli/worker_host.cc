@@ -22,6 +22,7 @@
 #include "stator/io/read_file.h"
 #include "stator/json/value.h"
 #include "stator/perf/timing_spec.h"
+#include "stator/tokenizer/tokenizer.h"
 
 namespace stator::cli {
 namespace {
@@ -205,6 +206,26 @@ Result<std::unique_ptr<engine::PoolRunner>> WorkerHost::make_pool_runner() const
   return engine::make_sim_pool_runner(config);
 }
 
+/// Token bytes for grammars, read when the first request has one: most workers never need them.
+engine::VocabularySource WorkerHost::vocabulary_source() const {
+  return [assets = assets_, folder = model_dir_,
+          size = vocab_size_]() -> Result<std::shared_ptr<const guided::Vocabulary>> {
+    std::unique_ptr<const tokenizer::Tokenizer> own;
+    if (assets == nullptr) {
+      STATOR_TRY(own, tokenizer::Tokenizer::load(folder));
+    }
+    const tokenizer::Tokenizer& tokens = own != nullptr ? *own : *assets->tokenizer;
+    auto vocabulary = std::make_shared<const guided::Vocabulary>(
+        size, [&tokens](TokenId id) -> guided::Vocabulary::Token {
+          if (!tokens.contains(id)) {
+            return {};
+          }
+          return {.bytes = tokens.token_bytes(id), .special = tokens.is_special(id)};
+        });
+    return vocabulary;
+  };
+}
+
 Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   if (const std::string& role = settings_.worker.role; role != "auto" && role != "aggregated") {
     return Error(Code::kInvalidArgument,
@@ -253,7 +274,8 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
     STATOR_TRY(auto runner, make_runner(config));
     runners.push_back(std::move(runner));
   }
-  STATOR_TRY(worker.engine, make_engine(config, std::move(runners), clock_, metrics_));
+  STATOR_TRY(worker.engine,
+             make_engine(config, std::move(runners), clock_, metrics_, vocabulary_source()));
   if (simulated) {
     const engine::SimFaults& faults = settings_.worker.sim_faults;
     STATOR_CHECK(validate(faults));

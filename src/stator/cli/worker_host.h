@@ -17,6 +17,7 @@
 #include "stator/engine/api/engine.h"
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/api/pool_runner.h"
+#include "stator/engine/core/engine_service.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_facts.h"
 #include "stator/runtime/discovery.h"
@@ -71,6 +72,7 @@ class WorkerHost {
   WorkerHost(const Settings& settings, Clock& clock, Metrics& metrics);
   Result<std::unique_ptr<engine::ModelRunner>> make_runner(engine::EngineConfig& config) const;
   Result<std::unique_ptr<engine::PoolRunner>> make_pool_runner() const;
+  engine::VocabularySource vocabulary_source() const;
   Result<Worker> make_own_engine();
   Result<Worker> make_server_engine();
   void fill_record(Worker& worker);

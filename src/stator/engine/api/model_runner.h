@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "stator/api/generation.h"
@@ -29,6 +30,12 @@ struct SequenceSlice {
   bool sample = false;              ///< start + count == tokens.size(): draw the next token
   const api::SamplingParams* sampling = nullptr;
   const api::StopConditions* stop = nullptr;  ///< for min_tokens
+  /// One bit per token that may come next, as a grammar says; empty: any may. EOS and stop tokens
+  /// are allowed as `may_end` says, whatever their bits.
+  std::span<const uint64_t> allowed;
+  bool may_end = true;
+  /// Log-probabilities of the prompt tokens behind the computed ones are wanted (Sampled::prompt).
+  bool score_prompt = false;
 };
 
 /// What sampling one slice gave. Only meaningful where `sample` was set.
@@ -38,6 +45,10 @@ struct Sampled {
   /// Speculative decoding: tokens that follow `token`, from the same pass. The KV of `token` and of
   /// all of these but the last is written.
   std::vector<TokenId> drafted;
+  /// With `score_prompt`: of the prompt tokens at start + 1 … start + count, as many as there are.
+  std::vector<api::TokenLogprobs> prompt;
+  /// Not empty: why the request cannot go on (its logits are no numbers). It alone ends, with this.
+  std::string error;
 };
 
 /// The part of an engine that differs between real and simulated ones: it turns a batch into
@@ -51,6 +62,10 @@ class ModelRunner {
   virtual uint32_t max_model_len() const = 0;
   /// Whether its tokens follow EngineRequest::structured_outputs.
   virtual bool structured_output() const { return false; }
+  /// Whether it obeys SequenceSlice::allowed.
+  virtual bool takes_masks() const { return false; }
+  /// Whether it gives Sampled::prompt.
+  virtual bool prompt_logprobs() const { return false; }
   /// The most tokens that Sampled::drafted has.
   virtual uint32_t draft_tokens() const { return 0; }
   /// Whether copy_blocks() works: EngineConfig::host_blocks may be above 0.

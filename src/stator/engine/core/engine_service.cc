@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,6 +16,7 @@
 #include "stator/core/mutex.h"
 #include "stator/engine/core/engine_metrics.h"
 #include "stator/engine/core/forward_pass_log.h"
+#include "stator/engine/core/grammar_compiler.h"
 #include "stator/engine/core/scheduler.h"
 #include "stator/engine/core/session_book.h"
 #include "stator/kv/event_log.h"
@@ -32,6 +34,7 @@ constexpr size_t kCommandsKept = 64;
 struct Submit {
   SessionId session;
   EngineRequest request;
+  Result<std::shared_ptr<guided::Grammar>> grammar = std::shared_ptr<guided::Grammar>();
 };
 struct Cancel {
   SessionId session;
@@ -41,6 +44,29 @@ struct Close {
   SessionId session;
 };
 using Command = std::variant<Submit, Cancel, Close>;
+
+/// The text behind which the shape of an answer with reasoning begins: what most families write.
+constexpr std::string_view kReasoningEnd = "</think>";
+
+/// A guide that has been led through what earlier attempts generated; null for free text.
+Result<std::unique_ptr<guided::Guide>> make_guide(std::shared_ptr<guided::Grammar> grammar,
+                                                  const EngineRequest& request) {
+  if (grammar == nullptr) {
+    return std::unique_ptr<guided::Guide>();
+  }
+  guided::Guide::Options options;
+  if (request.require_reasoning) {
+    options.begins_after = kReasoningEnd;
+  }
+  auto guide = std::make_unique<guided::Guide>(std::move(grammar), std::move(options));
+  for (const TokenId token : std::span(request.tokens).last(request.generated)) {
+    if (!guide->accept(token)) {
+      return Error(Code::kInvalidArgument,
+                   "the tokens generated so far do not follow structured_outputs");
+    }
+  }
+  return guide;
+}
 
 /// A data-parallel rank.
 struct Rank {
@@ -93,7 +119,7 @@ LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
 class EngineService final : public Engine {
  public:
   EngineService(const EngineConfig& config, std::vector<std::unique_ptr<ModelRunner>> runners,
-                Clock& clock, Metrics& metrics)
+                Clock& clock, Metrics& metrics, VocabularySource vocabulary)
       : config_(config),
         clock_(clock),
         info_{.kind = config.kind,
@@ -106,8 +132,13 @@ class EngineService final : public Engine {
               .vocab_size = runners.front()->vocab_size(),
               .dp_size = static_cast<uint32_t>(runners.size()),
               .structured_output = config.structured_output,
-              .structured_replay = config.structured_output},
+              .structured_replay = config.structured_output,
+              .prompt_logprobs = config.prompt_logprobs},
         events_(config.dp_rank) {
+    if (vocabulary) {
+      grammars_ =
+          std::make_unique<GrammarCompiler>(std::move(vocabulary), clock, metrics, config.name);
+    }
     const bool alone = runners.size() == 1;
     for (std::unique_ptr<ModelRunner>& runner : runners) {
       ranks_.push_back(std::make_unique<Rank>(
@@ -138,6 +169,8 @@ class EngineService final : public Engine {
   void run_loop();
   bool take_commands();
   void apply(Command& command);
+  void apply_submit(Submit& submit);
+  void submit_guided(SessionId session, EngineRequest request);
   void step();
   bool idle() const;
   Rank& rank_for(const EngineRequest& request);
@@ -167,6 +200,7 @@ class EngineService final : public Engine {
   std::condition_variable_any stopped_;  // an engine inside a modelled step waits here
   std::vector<Command> inbox_ STATOR_GUARDED_BY(mutex_);
   size_t inbox_submits_ STATOR_GUARDED_BY(mutex_) = 0;
+  size_t compiling_ STATOR_GUARDED_BY(mutex_) = 0;  // submits whose grammar is not ready
   LiveRequests live_ STATOR_GUARDED_BY(mutex_);
   LoadReport load_ STATOR_GUARDED_BY(mutex_);
   bool reset_requested_ STATOR_GUARDED_BY(mutex_) = false;
@@ -179,6 +213,8 @@ class EngineService final : public Engine {
   bool started_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
   bool finished_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
   net::Thread thread_ STATOR_GUARDED_BY(lifecycle_mutex_);
+  // Null: no request has a grammar here. Last: its thread uses the rest.
+  std::unique_ptr<GrammarCompiler> grammars_;
 };
 
 Status EngineService::start() {
@@ -198,6 +234,9 @@ void EngineService::stop() {
   const MutexLock lifecycle(lifecycle_mutex_);
   if (std::exchange(finished_, true)) {
     return;
+  }
+  if (grammars_ != nullptr) {
+    grammars_->stop();
   }
   {
     const MutexLock lock(mutex_);
@@ -238,20 +277,44 @@ Status EngineService::submit(SessionId session, EngineRequest request) {
     return Error(Code::kInvalidArgument, fmt::format("dp_rank {}: this engine has {} (dp_size)",
                                                      *request.dp_rank, info_.dp_size));
   }
-  const MutexLock lock(mutex_);
-  if (stopping_) {
-    return Error(Code::kDraining, "the engine is shutting down");
+  const bool guided = grammars_ != nullptr && !request.structured_outputs.empty();
+  {
+    const MutexLock lock(mutex_);
+    if (stopping_) {
+      return Error(Code::kDraining, "the engine is shutting down");
+    }
+    if (inbox_submits_ + compiling_ + load_.waiting >= config_.waiting_max) {
+      return Error(Code::kOverloaded,
+                   fmt::format("the engine's queue is full with {} waiting requests (waiting_max)",
+                               config_.waiting_max));
+    }
+    STATOR_CHECK(live_.add(session, request.key));
+    if (!guided) {
+      inbox_.emplace_back(Submit{session, std::move(request)});
+      ++inbox_submits_;
+      wake();
+      return {};
+    }
+    ++compiling_;
   }
-  if (inbox_submits_ + load_.waiting >= config_.waiting_max) {
-    return Error(Code::kOverloaded,
-                 fmt::format("the engine's queue is full with {} waiting requests (waiting_max)",
-                             config_.waiting_max));
-  }
-  STATOR_CHECK(live_.add(session, request.key));
-  inbox_.emplace_back(Submit{session, std::move(request)});
-  ++inbox_submits_;
-  wake();
+  submit_guided(session, std::move(request));
   return {};
+}
+
+/// The request reaches the inbox when its grammar is ready, unless it was cancelled meanwhile.
+void EngineService::submit_guided(SessionId session, EngineRequest request) {
+  std::string text = request.structured_outputs;
+  auto shared = std::make_shared<EngineRequest>(std::move(request));  // std::function copies
+  grammars_->compile(
+      std::move(text), [this, session, shared](Result<std::shared_ptr<guided::Grammar>> grammar) {
+        const MutexLock lock(mutex_);
+        --compiling_;
+        if (live_.contains(session, shared->key)) {
+          inbox_.emplace_back(Submit{session, std::move(*shared), std::move(grammar)});
+          ++inbox_submits_;
+          wake();
+        }
+      });
 }
 
 void EngineService::cancel(SessionId session, RequestKey key) {
@@ -265,7 +328,7 @@ void EngineService::cancel(SessionId session, RequestKey key) {
 LoadReport EngineService::load() const {
   const MutexLock lock(mutex_);
   LoadReport out = load_;
-  out.waiting += static_cast<uint32_t>(inbox_submits_);
+  out.waiting += static_cast<uint32_t>(inbox_submits_ + compiling_);
   return out;
 }
 
@@ -320,15 +383,7 @@ bool EngineService::take_commands() {
 
 void EngineService::apply(Command& command) {
   if (auto* submit = std::get_if<Submit>(&command)) {
-    const RequestKey key = submit->request.key;
-    Scheduler& scheduler = rank_for(submit->request).scheduler;
-    Status added = scheduler.add(submit->session, std::move(submit->request), clock_.now());
-    if (!added) {
-      std::vector<SessionOutput> refused(1);
-      refused[0].session = submit->session;
-      refused[0].output.failures.push_back({.key = key, .error = std::move(added.error())});
-      deliver(refused);
-    }
+    apply_submit(*submit);
   } else if (auto* cancel = std::get_if<Cancel>(&command)) {
     for (const auto& rank : ranks_) {
       rank->scheduler.cancel(cancel->session, cancel->key);
@@ -337,6 +392,23 @@ void EngineService::apply(Command& command) {
     for (const auto& rank : ranks_) {
       rank->scheduler.cancel_session(std::get<Close>(command).session);
     }
+  }
+}
+
+void EngineService::apply_submit(Submit& submit) {
+  const RequestKey key = submit.request.key;
+  const auto add = [&]() -> Status {
+    STATOR_TRY(auto grammar, std::move(submit.grammar));
+    STATOR_TRY(auto guide, make_guide(std::move(grammar), submit.request));
+    Scheduler& scheduler = rank_for(submit.request).scheduler;
+    return scheduler.add(submit.session, std::move(submit.request), clock_.now(), {},
+                         std::move(guide));
+  };
+  if (Status added = add(); !added) {
+    std::vector<SessionOutput> refused(1);
+    refused[0].session = submit.session;
+    refused[0].output.failures.push_back({.key = key, .error = std::move(added.error())});
+    deliver(refused);
   }
 }
 
@@ -486,10 +558,15 @@ void EngineService::fail_everything() {
 
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::vector<std::unique_ptr<ModelRunner>> runners,
-                                            Clock& clock, Metrics& metrics) {
+                                            Clock& clock, Metrics& metrics,
+                                            VocabularySource vocabulary) {
   STATOR_ASSERT(!runners.empty(), "an engine has at least one rank");
   const ModelRunner& runner = *runners.front();
-  config.structured_output = runner.structured_output();
+  if (!runner.takes_masks()) {
+    vocabulary = {};
+  }
+  config.structured_output = runner.structured_output() || vocabulary;
+  config.prompt_logprobs = runner.prompt_logprobs();
   config.draft_tokens = runner.draft_tokens();
   if (config.host_blocks > 0 && !runner.supports_host_tier()) {
     return Error(
@@ -497,15 +574,16 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
         fmt::format("engine '{}' has no KV blocks in host memory (host_blocks)", config.kind));
   }
   STATOR_TRY(const EngineConfig resolved, resolve(std::move(config), runner.max_model_len()));
-  return std::make_unique<EngineService>(resolved, std::move(runners), clock, metrics);
+  return std::make_unique<EngineService>(resolved, std::move(runners), clock, metrics,
+                                         std::move(vocabulary));
 }
 
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::unique_ptr<ModelRunner> runner, Clock& clock,
-                                            Metrics& metrics) {
+                                            Metrics& metrics, VocabularySource vocabulary) {
   std::vector<std::unique_ptr<ModelRunner>> runners;
   runners.push_back(std::move(runner));
-  return make_engine(std::move(config), std::move(runners), clock, metrics);
+  return make_engine(std::move(config), std::move(runners), clock, metrics, std::move(vocabulary));
 }
 
 }  // namespace stator::engine

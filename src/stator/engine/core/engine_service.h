@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -10,8 +11,13 @@
 #include "stator/engine/api/engine.h"
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/core/engine_config.h"
+#include "stator/guided/vocabulary.h"
 
 namespace stator::engine {
+
+/// Where the bytes of the model's tokens come from, for grammars. Called once, on a thread of the
+/// engine's, when the first request has structured_outputs. Empty: there are none.
+using VocabularySource = std::function<Result<std::shared_ptr<const guided::Vocabulary>>()>;
 
 /// A complete engine: one thread that owns a scheduler and drives a runner step by step, or several
 /// of both, one for each of `runners`: data-parallel ranks, each with the KV blocks and limits of
@@ -33,14 +39,19 @@ namespace stator::engine {
 /// (the operating system's). Simulations on virtual time drive Scheduler directly. `clock` and
 /// `metrics` outlive the engine.
 ///
+/// A request with structured_outputs waits while a thread of its own compiles the grammar, at most
+/// `waiting_max` of them; grammars of earlier requests are kept (guided::GrammarCache). Whatever
+/// goes wrong is a failure of that request.
+///
 /// Errors: kInvalidArgument if the config contradicts itself or the runner; the message names the
 /// key. There is at least one runner.
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::vector<std::unique_ptr<ModelRunner>> runners,
-                                            Clock& clock, Metrics& metrics);
+                                            Clock& clock, Metrics& metrics,
+                                            VocabularySource vocabulary = {});
 /// Of one rank.
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::unique_ptr<ModelRunner> runner, Clock& clock,
-                                            Metrics& metrics);
+                                            Metrics& metrics, VocabularySource vocabulary = {});
 
 }  // namespace stator::engine

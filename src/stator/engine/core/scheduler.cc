@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "stator/core/assert.h"
@@ -63,7 +64,7 @@ Scheduler::Scheduler(const EngineConfig& config, kv::BlockPool::Events events)
 Scheduler::~Scheduler() = default;
 
 Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now,
-                      const KnownPrompt& known) {
+                      const KnownPrompt& known, std::unique_ptr<guided::Guide> guide) {
   STATOR_ASSERT(!planned_, "S7: add between plan and commit");
   if (waiting_count() - preempted_waiting_ >= config_.waiting_max) {
     return Error(Code::kOverloaded,
@@ -90,6 +91,8 @@ Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now,
   sequence.sampling = std::move(request.sampling);
   sequence.stop = std::move(request.stop);
   sequence.known_computed = known.computed;
+  sequence.guide = std::move(guide);
+  sequence.scores_prompt = request.prompt_logprobs;
   if (config_.enable_prefix_caching) {
     sequence.hasher.adopt(known.sequences, known.locals);
     sequence.hasher.append(
@@ -141,6 +144,11 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   plan_.tokens = 0;
   plan_.shape = {};
   budget_ = config_.max_num_batched_tokens;
+  for (const Sequence* sequence : running_) {
+    if (sequence->guide != nullptr) {
+      sequence->guide->stay_within_limits();  // before masks are shown to the runner
+    }
+  }
   if (config_.rules == SchedulingRules::kSglang) {
     if (!plan_prompts(now) || config_.sglang.mixed_chunk) {
       plan_decodes();
@@ -193,7 +201,9 @@ void Scheduler::plan_waiting(TimePoint now) {
 
 /// What of its tokens the cache has. At least one must be computed to get logits for the next.
 Scheduler::PrefixHit Scheduler::find_prefix(const Sequence& sequence) const {
-  const size_t matchable = (sequence.tokens.size() - 1) / config_.block_size;
+  // What is not computed has no logits.
+  const size_t matchable =
+      sequence.scores_prompt ? 0 : (sequence.tokens.size() - 1) / config_.block_size;
   const size_t hashed = sequence.hasher.sequences().size();
   PrefixHit hit{.wanted = sequence.full_blocks(std::min(matchable, hashed))};
   hit.peek = pool_.peek_prefix(hit.wanted);
@@ -423,6 +433,7 @@ void Scheduler::preempt(Sequence& sequence) {
   sequence.computed = 0;
   sequence.registered = 0;
   sequence.known_computed = false;
+  sequence.prompt_scores.clear();
   sequence.state = Sequence::State::kWaiting;
   sequence.preempted = true;
   ++preempted_waiting_;
@@ -439,7 +450,17 @@ void Scheduler::schedule(Sequence& sequence, uint32_t count) {
                                        .blocks = sequence.chain.ids(),
                                        .sample = count == sequence.remaining(),
                                        .sampling = &sequence.sampling,
-                                       .stop = &sequence.stop});
+                                       .stop = &sequence.stop,
+                                       .score_prompt = sequence.scores_prompt});
+  if (SequenceSlice& slice = plan_.slices.back(); slice.sample && sequence.guide != nullptr) {
+    // The last of the tokens left is for EOS.
+    if (const guided::TokenSet* mask =
+            sequence.guide->mask(std::max(answer_left(sequence), 2U) - 1);
+        mask != nullptr) {
+      slice.allowed = mask->words();
+      slice.may_end = sequence.guide->may_end();
+    }
+  }
   plan_.sequences.push_back(&sequence);
   plan_.tokens += count;
   budget_ -= count;
@@ -472,7 +493,10 @@ std::vector<SessionOutput>& Scheduler::commit(std::span<Sampled> sampled) {
     Sequence& sequence = *plan_.sequences[i];
     const SequenceSlice& slice = plan_.slices[i];
     sequence.computed += slice.count;
-    if (slice.sample) {
+    std::ranges::move(sampled[i].prompt, std::back_inserter(sequence.prompt_scores));
+    if (!sampled[i].error.empty()) {
+      fail(sequence, Error(Code::kInternal, sampled[i].error));
+    } else if (slice.sample) {
       accept(sequence, sampled[i]);
     }
     if (sequence.state == Sequence::State::kRunning) {
@@ -504,8 +528,16 @@ void Scheduler::accept(Sequence& sequence, Sampled& sampled) {
   delta.token_begin = static_cast<uint32_t>(output.tokens.size());
   if (std::exchange(sequence.first_delta, false)) {
     delta.cached_tokens = sequence.cached_tokens;
+    send_prompt_scores(sequence, output);
   }
   append_token(sequence, sampled.token, output, delta);
+  if (!follow_grammar(sequence, output, delta)) {
+    output.tokens.resize(delta.token_begin);
+    output.deltas.pop_back();
+    fail(sequence, Error(Code::kUnsupported,
+                         "no token of the model's vocabulary goes on as structured_outputs asks"));
+    return;
+  }
   if (sampled.logprobs) {
     output.logprobs.resize(output.tokens.size());
     output.logprobs.back() = std::move(*sampled.logprobs);
@@ -521,6 +553,42 @@ void Scheduler::accept(Sequence& sequence, Sampled& sampled) {
     ++totals_.finished_requests;
     register_full_blocks(sequence);
     end(sequence);
+  }
+}
+
+/// Tells the guide of the last token; what ends a sequence is no part of its text. False if the
+/// grammar has no place for it.
+bool Scheduler::follow_grammar(Sequence& sequence, StepOutput& output, Delta& delta) {
+  if (sequence.guide == nullptr || delta.finish == FinishReason::kStop) {
+    return true;
+  }
+  if (!sequence.guide->accept(sequence.tokens.back())) {
+    return false;
+  }
+  if (delta.finish != FinishReason::kNone || !sequence.guide->must_end()) {
+    return true;
+  }
+  const api::StopConditions& stop = sequence.stop;
+  if (stop.ignore_eos || stop.eos_token_ids.empty()) {
+    delta.finish = FinishReason::kLength;
+  } else if (!sequence.sampling.logprobs) {
+    // The only token that may come needs no pass to be found.
+    append_token(sequence, stop.eos_token_ids.front(), output, delta);
+    delta.finish = FinishReason::kStop;
+  }
+  return true;
+}
+
+void Scheduler::fail(Sequence& sequence, Error error) {
+  output_for(sequence).failures.push_back({.key = sequence.key.request, .error = std::move(error)});
+  end(sequence);
+}
+
+void Scheduler::send_prompt_scores(Sequence& sequence, StepOutput& output) const {
+  if (sequence.scores_prompt) {
+    output.prompts.push_back(
+        {.key = sequence.key.request, .tokens = std::move(sequence.prompt_scores)});
+    sequence.scores_prompt = false;
   }
 }
 

@@ -111,8 +111,9 @@ class Scheduler {
 
   /// Queues a request that passed validate(). kOverloaded: the queue is full. kAlreadyExists: the
   /// session has a live request of that key. O(log waiting + tokens).
-  Status add(SessionId session, EngineRequest request, TimePoint now,
-             const KnownPrompt& known = {});
+  /// `guide`: has accepted the request's generated tokens; null: any token may come.
+  Status add(SessionId session, EngineRequest request, TimePoint now, const KnownPrompt& known = {},
+             std::unique_ptr<guided::Guide> guide = nullptr);
   /// Frees the sequence's blocks now; nothing more is said about it. False for an unknown key.
   bool cancel(SessionId session, RequestKey key);
   /// The same for everything of one session. O(live sequences).
@@ -195,6 +196,9 @@ class Scheduler {
   void register_full_blocks(Sequence& sequence);
   void accept(Sequence& sequence, Sampled& sampled);
   void append_token(Sequence& sequence, TokenId token, StepOutput& output, Delta& delta);
+  bool follow_grammar(Sequence& sequence, StepOutput& output, Delta& delta);
+  void fail(Sequence& sequence, Error error);
+  void send_prompt_scores(Sequence& sequence, StepOutput& output) const;
   StepOutput& output_for(const Sequence& sequence);
   void close_outputs();
 

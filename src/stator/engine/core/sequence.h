@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/engine/api/engine.h"
+#include "stator/guided/grammar.h"
 #include "stator/kv/block_handle.h"
 #include "stator/kv/block_identity.h"
 
@@ -95,6 +97,9 @@ struct Sequence {
   std::string owner;      ///< kv::block_owner() of its adapter and cache salt
   api::SamplingParams sampling;
   api::StopConditions stop;
+  std::unique_ptr<guided::Guide> guide;           ///< null: any token may come
+  bool scores_prompt = false;                     ///< and nothing of the prompt comes from a cache
+  std::vector<api::TokenLogprobs> prompt_scores;  ///< so far, until the first token is sent
 
   /// The full blocks that have been hashed, the first `count` of them. A view.
   kv::SequenceBlocks full_blocks(size_t count) const {

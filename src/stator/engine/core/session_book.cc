@@ -36,6 +36,11 @@ Status LiveRequests::add(SessionId session, RequestKey key) {
   return {};
 }
 
+bool LiveRequests::contains(SessionId session, RequestKey key) const {
+  const auto found = sessions_.find(session);
+  return found != sessions_.end() && found->second.contains(key);
+}
+
 bool LiveRequests::remove(SessionId session, RequestKey key) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end() || found->second.erase(key) == 0) {

@@ -24,6 +24,7 @@ class LiveRequests {
   bool close(SessionId session);
   /// kNotFound for a closed session, kAlreadyExists for a live key.
   Status add(SessionId session, RequestKey key);
+  bool contains(SessionId session, RequestKey key) const;
   /// False: it is not live.
   bool remove(SessionId session, RequestKey key);
   /// Those whose last word is in `step`.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "stator/core/assert.h"
 
@@ -67,8 +68,10 @@ void CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sample
     for (uint32_t position = slice.start; position < end; ++position) {
       rows_.push_back(
           {.token = slice.tokens[position], .position = position, .blocks = slice.blocks});
-      if (slice.sample && position + 1 == end) {
-        wanted_.push_back({.row = static_cast<uint32_t>(rows_.size() - 1), .slice = index});
+      const bool scored = slice.score_prompt && position + 1 < slice.prompt_tokens;
+      if (scored || (slice.sample && position + 1 == end)) {
+        wanted_.push_back(
+            {.row = static_cast<uint32_t>(rows_.size() - 1), .slice = index, .next = position + 1});
       }
       if (rows_.size() == Forward::kRowsMax) {
         flush(slices, sampled);
@@ -99,11 +102,28 @@ void CpuModelRunner::flush(std::span<const SequenceSlice> slices, std::span<Samp
       if (observer_) {
         observer_(slice, logits);
       }
-      sample(slices[slice], logits, sampled[slice]);
+      use_logits(slices[slice], group[i], logits, sampled[slice]);
     }
   }
   rows_.clear();
   wanted_.clear();
+}
+
+void CpuModelRunner::use_logits(const SequenceSlice& slice, const Wanted& wanted,
+                                std::span<float> logits, Sampled& out) {
+  if (std::ranges::any_of(logits, [](float logit) { return !std::isfinite(logit); })) {
+    out.error = fmt::format(
+        "the model's logits at position {} are no finite numbers: its weights are damaged, or too "
+        "large for this engine",
+        wanted.next);
+    return;
+  }
+  if (wanted.next < slice.tokens.size()) {
+    out.prompt.push_back(
+        compute_logprobs(logits, slice.tokens[wanted.next], slice.sampling->logprobs.value_or(0)));
+  } else {
+    sample(slice, logits, out);
+  }
 }
 
 void CpuModelRunner::sample(const SequenceSlice& slice, std::span<float> logits, Sampled& out) {
@@ -113,7 +133,9 @@ void CpuModelRunner::sample(const SequenceSlice& slice, std::span<float> logits,
                                          .output = slice.tokens.subspan(slice.prompt_tokens),
                                          .params = slice.sampling,
                                          .stop = slice.stop,
-                                         .key = draw_key(*slice.sampling, seed_, slice.sequence)});
+                                         .key = draw_key(*slice.sampling, seed_, slice.sequence),
+                                         .allowed = slice.allowed,
+                                         .may_end = slice.may_end});
   out.token = result.token;
   out.logprobs = std::move(result.logprobs);
 }

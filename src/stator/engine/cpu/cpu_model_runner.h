@@ -51,6 +51,8 @@ class CpuModelRunner final : public ModelRunner {
   uint32_t vocab_size() const override { return model_->config.vocab_size; }
   /// Bounded by the model's positions, by the setting, and by what the whole KV cache holds.
   uint32_t max_model_len() const override { return max_model_len_; }
+  bool takes_masks() const override { return true; }
+  bool prompt_logprobs() const override { return true; }
   void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override;
 
   const Model& model() const { return *model_; }
@@ -66,9 +68,12 @@ class CpuModelRunner final : public ModelRunner {
   struct Wanted {
     uint32_t row;
     size_t slice;
+    uint32_t next;  // position behind the row's: of a prompt token to score, or the one to draw
   };
 
   void flush(std::span<const SequenceSlice> slices, std::span<Sampled> sampled);
+  void use_logits(const SequenceSlice& slice, const Wanted& wanted, std::span<float> logits,
+                  Sampled& out);
   void sample(const SequenceSlice& slice, std::span<float> logits, Sampled& out);
 
   std::shared_ptr<const Model> model_;  // shared: see Model

@@ -125,6 +125,46 @@ api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, u
   return result;
 }
 
+void apply_mask(std::span<const uint64_t> allowed, bool may_end, const api::StopConditions* stop,
+                std::span<float> logits) {
+  std::vector<std::pair<TokenId, float>> ends;
+  if (may_end && stop != nullptr) {
+    const auto keep = [&](const std::vector<TokenId>& ids) {
+      for (const TokenId id : ids) {
+        if (id < logits.size()) {
+          ends.emplace_back(id, logits[id]);
+        }
+      }
+    };
+    if (!stop->ignore_eos) {
+      keep(stop->eos_token_ids);
+    }
+    keep(stop->stop_token_ids);
+  }
+  for (size_t word = 0; word * 64 < logits.size(); ++word) {
+    const uint64_t bits = word < allowed.size() ? allowed[word] : 0;
+    const size_t end = std::min(logits.size(), word * 64 + 64);
+    if (bits == 0) {
+      std::fill(logits.begin() + static_cast<ptrdiff_t>(word * 64),
+                logits.begin() + static_cast<ptrdiff_t>(end), kBanned);
+    } else if (bits != ~uint64_t{0}) {
+      for (size_t id = word * 64; id < end; ++id) {
+        logits[id] = (bits >> (id % 64) & 1U) != 0 ? logits[id] : kBanned;
+      }
+    }
+  }
+  if (stop != nullptr) {
+    for (const TokenId id : stop->eos_token_ids) {
+      if (id < logits.size()) {
+        logits[id] = kBanned;
+      }
+    }
+  }
+  for (const auto& [id, logit] : ends) {
+    logits[id] = logit;
+  }
+}
+
 void ban_stop_tokens(const api::StopConditions& stop, size_t generated, std::span<float> logits) {
   if (generated >= stop.min_tokens) {
     return;
@@ -271,10 +311,16 @@ SampleResult Sampler::sample(const SampleRequest& request) {
   const api::SamplingParams& params = *request.params;
   const std::span<float> logits = request.logits;
   tame(logits);
+  if (!request.allowed.empty()) {
+    apply_mask(request.allowed, request.may_end, request.stop, logits);
+  }
   if (params.logprobs) {
     raw_.assign(logits.begin(), logits.end());
   }
-  if (request.stop != nullptr) {
+  // A grammar that leaves nothing but the end is stronger than min_tokens.
+  const bool must_end =
+      std::ranges::all_of(request.allowed, [](uint64_t bits) { return bits == 0; });
+  if (request.stop != nullptr && (request.allowed.empty() || !must_end)) {
     ban_stop_tokens(*request.stop, request.output.size(), logits);
   }
   add_logit_bias(params, logits);

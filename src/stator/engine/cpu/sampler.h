@@ -13,6 +13,7 @@ namespace stator::engine::cpu {
 
 // Drawing a token from f32 logits, semantics as in vLLM. The order of the steps:
 //
+//   0  a grammar's mask: what it does not allow is banned
 //   1  raw logits are kept for log-probabilities: nothing below changes what is reported
 //   2  min_tokens: until then EOS and stop tokens are banned
 //   3  logit_bias is added
@@ -47,6 +48,10 @@ uint64_t draw_key(const api::SamplingParams& params, uint64_t runner_seed, uint6
 /// Step 1. Log-softmax of the raw logits at `token`, and the `top` most likely tokens (fewer if the
 /// vocabulary is smaller), ties by lower id. Rank is 1 + the number of strictly likelier tokens.
 api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, uint32_t top);
+/// Step 0. EOS and stop tokens are allowed if `may_end`, whatever their bits; EOS never with
+/// ignore_eos.
+void apply_mask(std::span<const uint64_t> allowed, bool may_end, const api::StopConditions* stop,
+                std::span<float> logits);
 /// Step 2. `generated` is the number of output tokens so far.
 void ban_stop_tokens(const api::StopConditions& stop, size_t generated, std::span<float> logits);
 /// Step 3. Ids outside the vocabulary are ignored.
@@ -68,6 +73,9 @@ struct SampleRequest {
   const api::SamplingParams* params = nullptr;
   const api::StopConditions* stop = nullptr;  ///< may be null: no min_tokens
   uint64_t key = 0;                           ///< of draw_key()
+  /// As in SequenceSlice.
+  std::span<const uint64_t> allowed = {};
+  bool may_end = true;
 };
 
 struct SampleResult {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -39,6 +40,8 @@ class SimRunner final : public ModelRunner {
     return static_cast<uint32_t>(config_.draft_acceptance.size());
   }
   bool structured_output() const override { return !config_.replies.empty(); }
+  bool takes_masks() const override { return config_.replies.empty(); }
+  bool prompt_logprobs() const override { return true; }
   bool supports_host_tier() const override { return true; }
 
   void copy_blocks(std::span<const kv::BlockCopy> copies) override {
@@ -55,7 +58,7 @@ class SimRunner final : public ModelRunner {
 
   void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override {
     for (size_t i = 0; i < slices.size(); ++i) {
-      const uint64_t state = compute(slices[i]);
+      const uint64_t state = compute(slices[i], sampled[i]);
       if (slices[i].sample) {
         sample(slices[i], state, sampled[i]);
         draft(slices[i], state, sampled[i]);
@@ -80,7 +83,7 @@ class SimRunner final : public ModelRunner {
     uint32_t position = UINT32_MAX;
   };
 
-  uint64_t compute(const SequenceSlice& slice) {
+  uint64_t compute(const SequenceSlice& slice, Sampled& out) {
     uint64_t state = mix64(config_.seed);
     if (slice.start > 0) {
       const Cell& before = cell(slice, slice.start - 1);
@@ -91,6 +94,10 @@ class SimRunner final : public ModelRunner {
     const uint32_t end = slice.start + slice.count;
     for (uint32_t position = slice.start; position < end; ++position) {
       state = mix64(state ^ slice.tokens[position]);
+      if (slice.score_prompt && position + 1 < slice.prompt_tokens) {
+        out.prompt.push_back(
+            logprobs(slice.tokens[position + 1], slice.sampling->logprobs.value_or(0), state));
+      }
       if ((position + 1) % config_.block_size == 0 || position + 1 == end) {
         cell(slice, position) = {.state = state, .position = position};
       }
@@ -119,7 +126,7 @@ class SimRunner final : public ModelRunner {
   /// Draft tokens of a decode, as long as they are accepted: the tokens that the next passes would
   /// have given.
   void draft(const SequenceSlice& slice, uint64_t state, Sampled& out) {
-    if (slice.count != 1 || slice.sampling->logprobs) {
+    if (slice.count != 1 || slice.sampling->logprobs || !slice.allowed.empty()) {
       return;
     }
     size_t answered = said(slice) + 1;
@@ -195,7 +202,32 @@ class SimRunner final : public ModelRunner {
     return best;
   }
 
+  /// A token of the mask by hash, from the printable range if that has any; the end as soon as it
+  /// may come.
+  static TokenId choose_allowed(const SequenceSlice& slice, uint64_t state, size_t said) {
+    const api::StopConditions& stop = *slice.stop;
+    std::vector<TokenId> tokens;
+    for (size_t word = 0; word < slice.allowed.size(); ++word) {
+      for (uint64_t bits = slice.allowed[word]; bits != 0; bits &= bits - 1) {
+        const auto token =
+            static_cast<TokenId>(word * 64 + static_cast<size_t>(std::countr_zero(bits)));
+        if (!contains(stop.eos_token_ids, token)) {
+          tokens.push_back(token);
+        }
+      }
+    }
+    const bool ends = slice.may_end && !stop.ignore_eos && !stop.eos_token_ids.empty() &&
+                      (tokens.empty() || said >= stop.min_tokens);
+    if (ends) {
+      return stop.eos_token_ids.front();
+    }
+    return tokens.empty() ? TokenId{0} : tokens[state % tokens.size()];
+  }
+
   TokenId choose(const SequenceSlice& slice, uint64_t state, size_t said) const {
+    if (!slice.allowed.empty()) {
+      return choose_allowed(slice, state, said);
+    }
     const api::StopConditions& stop = *slice.stop;
     const bool may_stop = said >= stop.min_tokens;
     const bool wants_eos = config_.eos_every > 0 && !stop.ignore_eos &&

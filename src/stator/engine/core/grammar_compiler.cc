@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/engine/core/grammar_compiler.h"
+
+#include <chrono>
+#include <utility>
+
+#include "stator/core/clock.h"
+
+namespace stator::engine {
+namespace {
+
+constexpr size_t kGrammarsMax = 64;
+constexpr size_t kGrammarsBytesMax = 256U << 20U;
+constexpr double kCompileSeconds[] = {1e-4, 3e-4, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1, 3};
+
+}  // namespace
+
+GrammarCompiler::GrammarCompiler(VocabularySource source, Clock& clock, Metrics& metrics,
+                                 std::string_view engine_name)
+    : source_(std::move(source)), clock_(clock), cache_(kGrammarsMax, kGrammarsBytesMax) {
+  const MetricLabels labels = {{"engine", std::string(engine_name)}};
+  seconds_ =
+      metrics.histogram("stator_engine_grammar_compile_seconds",
+                        "time to compile a grammar of structured output", kCompileSeconds, labels);
+  hits_ = metrics.counter("stator_engine_grammars_reused_total",
+                          "requests whose grammar an earlier request had compiled", labels);
+  refused_ = metrics.counter("stator_engine_grammars_refused_total",
+                             "grammars that cannot be followed", labels);
+}
+
+void GrammarCompiler::compile(std::string structured_outputs, Done done) {
+  std::shared_ptr<guided::Grammar> known;
+  {
+    const MutexLock lock(mutex_);
+    known = cache_.find(structured_outputs);
+    if (known == nullptr && !stopping_) {
+      jobs_.push_back({std::move(structured_outputs), std::move(done)});
+      if (!std::exchange(started_, true)) {
+        thread_ = net::Thread("grammars", [this] { work(); });
+      }
+      wake_.notify_one();
+      return;
+    }
+  }
+  if (known == nullptr) {
+    done(Error(Code::kDraining, "the engine is shutting down"));
+    return;
+  }
+  hits_.add();
+  done(std::move(known));
+}
+
+void GrammarCompiler::stop() {
+  std::deque<Job> dropped;
+  net::Thread thread;
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    dropped.swap(jobs_);
+    thread = std::move(thread_);
+    wake_.notify_one();
+  }
+  if (thread.joinable()) {
+    thread.join();
+  }
+  for (const Job& job : dropped) {
+    job.done(Error(Code::kDraining, "the engine is shutting down"));
+  }
+}
+
+void GrammarCompiler::work() {
+  while (true) {
+    Job job;
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_ && jobs_.empty()) {
+        wake_.wait(lock);
+      }
+      if (stopping_) {
+        return;
+      }
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    job.done(compile_now(job.text));
+  }
+}
+
+Result<std::shared_ptr<guided::Grammar>> GrammarCompiler::compile_now(const std::string& text) {
+  {
+    const MutexLock lock(mutex_);
+    if (auto known = cache_.find(text)) {  // meanwhile, for a request in front of this one
+      hits_.add();
+      return known;
+    }
+  }
+  if (vocabulary_ == nullptr) {
+    STATOR_TRY(vocabulary_, source_());
+  }
+  const TimePoint begin = clock_.now();
+  auto grammar = guided::Grammar::compile(text, vocabulary_);
+  seconds_.observe(std::chrono::duration<double>(clock_.now() - begin).count());
+  if (!grammar) {
+    refused_.add();
+    return grammar;
+  }
+  const MutexLock lock(mutex_);
+  cache_.add(text, *grammar);
+  return grammar;
+}
+
+}  // namespace stator::engine
