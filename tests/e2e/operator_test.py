@@ -103,7 +103,7 @@ class EngineServers(Operator):
         engine = self.engine()
 
         def doctor(*arguments: str) -> subprocess.CompletedProcess:
-            return subprocess.run([BINARY, "doctor", "--port", "0", *arguments], env=clean_environment(), capture_output=True, text=True,
+            return subprocess.run([BINARY, "doctor", "--host", "127.0.0.1", "--port", "0", *arguments], env=clean_environment(), capture_output=True, text=True,
                                   timeout=300)
 
         good = doctor("--engine", "vllm", "--url", engine.url)

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "stator/api/error_body.h"
+#include "stator/cli/ui_files.h"
 #include "stator/core/log.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/entrance.h"
@@ -19,6 +20,7 @@
 #include "stator/net/http_server.h"
 #include "stator/net/loopback.h"
 #include "stator/net/shard.h"
+#include "stator/services/service_api.h"
 
 namespace stator::cli {
 namespace {
@@ -31,6 +33,8 @@ constexpr std::string_view kJson = "application/json";
 constexpr size_t kBodyBytesMax = size_t{64} << 10;
 // Operators, their dashboards and probes.
 constexpr size_t kConnectionsMax = 256;
+constexpr std::string_view kPage = "/ui/";
+constexpr size_t kRequestsShown = 50;
 
 /// A1  Everything but the constructor and port() happens on the shard's loop, or while it does not
 ///     run.
@@ -78,13 +82,17 @@ class AdminService final : public AdminServer, private net::HttpHandler {
     Role role;
     void (AdminService::*answer)(net::HttpExchange& exchange);
   };
-  static const std::array<Route, 2> kRoutes;
+  static const std::array<Route, 4> kRoutes;
   friend std::vector<frontend::RouteRow> list_routes_of_admin();
 
   void on_request(net::HttpExchange& exchange) override;
   bool admit(net::HttpExchange& exchange, const Route* route);
+  void audit(net::HttpExchange& exchange) const;
   void refuse(net::HttpExchange& exchange, const Error& error) const;
+  bool answer_page(net::HttpExchange& exchange) const;
   void answer_tenants(net::HttpExchange& exchange);
+  void answer_requests(net::HttpExchange& exchange);
+  void answer_config(net::HttpExchange& exchange);
   void answer_drain(net::HttpExchange& exchange);
 
   const Settings& settings_;
@@ -94,8 +102,10 @@ class AdminService final : public AdminServer, private net::HttpHandler {
   std::unique_ptr<net::HttpServer> http_;
 };
 
-const std::array<AdminService::Route, 2> AdminService::kRoutes = {{
+const std::array<AdminService::Route, 4> AdminService::kRoutes = {{
     {"GET", "/tenants", Role::kOperator, &AdminService::answer_tenants},
+    {"GET", "/requests", Role::kOperator, &AdminService::answer_requests},
+    {"GET", "/config", Role::kOperator, &AdminService::answer_config},
     {"POST", "/drain", Role::kOperator, &AdminService::answer_drain},
 }};
 
@@ -105,6 +115,8 @@ std::vector<frontend::RouteRow> list_routes_of_admin() {
     rows.push_back({route.method, std::string(route.path),
                     RouteAccess{.role = route.role, .plane = Plane::kAdmin}});
   }
+  rows.push_back(
+      {"GET", std::string(kPage), RouteAccess{.role = Role::kAnyone, .plane = Plane::kAdmin}});
   return rows;
 }
 
@@ -133,8 +145,8 @@ bool AdminService::admit(net::HttpExchange& exchange, const Route* route) {
   if (route == nullptr) {
     return process_.entrance()->admit(exchange, frontend::Listener::kAdmin, shards_.shard(0).now());
   }
-  return process_.entrance()->admit_role(exchange,
-                                         RouteAccess{.role = route->role, .plane = Plane::kAdmin});
+  return process_.entrance()->admit_role(
+      exchange, RouteAccess{.role = route->role, .plane = Plane::kAdmin}, shards_.shard(0).now());
 }
 
 void AdminService::on_request(net::HttpExchange& exchange) {
@@ -144,9 +156,13 @@ void AdminService::on_request(net::HttpExchange& exchange) {
     return route.method == method && route.path == request.path();
   });
   const Route* route = own == kRoutes.end() ? nullptr : own;
+  if (route == nullptr && method == "GET" && answer_page(exchange)) {
+    return;
+  }
   if (!admit(exchange, route)) {
     return;
   }
+  audit(exchange);
   if (route != nullptr) {
     (this->*route->answer)(exchange);
     return;
@@ -165,6 +181,75 @@ void AdminService::on_request(net::HttpExchange& exchange) {
     refuse(exchange, Error(Code::kNotFound, fmt::format("Route not found: {} {}", request.method(),
                                                         request.path())));
   }
+}
+
+/// The page's files: for everybody who reaches the port, because they show nothing of the service.
+/// False: it is none of them.
+bool AdminService::answer_page(net::HttpExchange& exchange) const {
+  const std::string_view path = exchange.request().path();
+  static constexpr std::array<net::HttpHeader, 4> kHeaders = {{
+      {"content-security-policy",
+       "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
+       "data:; "
+       "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+      {"x-content-type-options", "nosniff"},
+      {"referrer-policy", "no-referrer"},
+      {"cache-control", "no-cache"},
+  }};
+  if (path == "/ui" || path == "/") {
+    const net::HttpHeader location{"location", kPage};
+    exchange.respond(308, {}, {}, std::span(&location, 1));
+    return true;
+  }
+  if (!path.starts_with(kPage)) {
+    return false;
+  }
+  const std::string_view name = path == kPage ? "index.html" : path.substr(kPage.size());
+  const auto file = std::ranges::find(ui_files(), name, &UiFile::name);
+  if (file == ui_files().end()) {
+    return false;
+  }
+  exchange.respond(200,
+                   name.ends_with(".js")    ? "text/javascript; charset=utf-8"
+                   : name.ends_with(".css") ? "text/css; charset=utf-8"
+                                            : "text/html; charset=utf-8",
+                   file->text, kHeaders);
+  return true;
+}
+
+/// Whoever changes something is written down.
+void AdminService::audit(net::HttpExchange& exchange) const {
+  const net::HttpRequest& request = exchange.request();
+  telemetry::Telemetry* telemetry = process_.telemetry();
+  if (telemetry == nullptr || request.method() == "GET" || request.method() == "HEAD") {
+    return;
+  }
+  std::string members;
+  json::Writer json(members);
+  json.begin_object().key("method").value(request.method()).key("path").value(request.path());
+  json.key("client").value(exchange.client_address());
+  if (const auto* record = frontend::record_of(request)) {
+    json.key("role")
+        .value(describe(record->caller.role))
+        .key("key_id")
+        .value(record->caller.key_id);
+  }
+  json.key("body").raw(telemetry::redact_body(request.body())).end_object();
+  telemetry->audit("operator", std::string_view(members).substr(1, members.size() - 2));
+}
+
+void AdminService::answer_requests(net::HttpExchange& exchange) {
+  const std::string_view query = exchange.request().query();
+  const auto id = services::query_value(query, "request_id");
+  exchange.respond(200, kJson,
+                   process_.telemetry()->render_recent(kRequestsShown, id.value_or("")));
+}
+
+void AdminService::answer_config(net::HttpExchange& exchange) {
+  Settings copy = settings_;
+  ConfigSchema schema;
+  describe(schema, copy);
+  exchange.respond(200, "text/plain; charset=utf-8", schema.render_yaml());
 }
 
 void AdminService::answer_tenants(net::HttpExchange& exchange) {

@@ -18,7 +18,10 @@ namespace stator::cli {
 /// The operators' listener of a frontend, on a thread of its own that answers however busy the
 /// shards are: what the public port has for operators (metrics, receipts, thresholds), and
 ///
+///   GET  /ui/           the operators' page
+///   GET  /requests      the newest that ended, with their timelines; ?request_id=ID for one
 ///   GET  /tenants       budgets and what is left of them
+///   GET  /config        the settings in force, secrets masked
 ///   POST /drain         as SIGTERM: serves on for the lame-duck time, then ends
 class AdminServer {
  public:

@@ -36,7 +36,7 @@ struct Command {
   std::string_view description;  ///< what a person reads under --help, with an example
   std::string_view positional;   ///< "MODEL", empty = none
   bool positional_required = false;
-  bool positional_repeated = false;  ///< any number of them
+  bool positional_repeated = false;   ///< any number of them
   std::string_view setting_prefixes;  ///< comma list of config sections whose flags it takes
   std::vector<CommandOption> options;
   bool takes_rest = false;  ///< words behind "--" are another program's command line
@@ -66,6 +66,8 @@ Status run_explain(Invocation& invocation);
 Status run_doctor(Invocation& invocation);
 Status run_key(Invocation& invocation);
 Status run_routes(Invocation& invocation);
+Status run_manual(Invocation& invocation);
+Status run_top(Invocation& invocation);
 Status run_parse(Invocation& invocation);
 Status run_passes(Invocation& invocation);
 Status run_tokenize(Invocation& invocation);

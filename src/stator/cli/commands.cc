@@ -17,7 +17,7 @@ const std::vector<Command> kCommands = {
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
      .setting_prefixes =
-         "http,access,admin,frontend,router,worker,engine,sim,sim_fault,system,hub,log,announce",
+         "http,access,admin,trace,request_log,frontend,router,worker,engine,sim,sim_fault,system,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_serve},
@@ -25,7 +25,7 @@ const std::vector<Command> kCommands = {
      .summary = "HTTP front door and router; workers join through discovery",
      .description = "  stator frontend --port 8000 --discovery file:$HOME/.stator",
      .positional = "",
-     .setting_prefixes = "http,access,admin,frontend,router,discovery,events,rpc,hub,log,announce",
+     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,discovery,events,rpc,hub,log,announce",
      .options = {},
      .run = run_frontend},
     {.name = "worker",
@@ -139,6 +139,26 @@ const std::vector<Command> kCommands = {
                  {"--file", "file to append the line to; made with mode 0600"},
                  {"--json", "print {\"key\":…,\"line\":…}", true}},
      .run = run_key},
+    {.name = "top",
+     .summary = "Watch a running server: fleet, workers, KV cache, queue, requests",
+     .description = "Reads the operators' listener (--admin-port), or the only one there is.\n\n"
+                    "  stator top --url http://127.0.0.1:9100\n"
+                    "  stator top --once --json",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--url", "server to watch [http://127.0.0.1:8000]"},
+                 {"--key", "file with an operator's API key"},
+                 {"--interval", "time between two looks [2s]"},
+                 {"--once", "print one look and end", true},
+                 {"--json", "print one JSON object per look", true}},
+     .run = run_top},
+    {.name = "manual",
+     .summary = "Print the manual page stator(1)",
+     .description = "  stator manual | man -l -",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {},
+     .run = run_manual},
     {.name = "routes",
      .summary = "Print every route, its listener, and the roles that may use it",
      .description =
@@ -244,7 +264,7 @@ const std::vector<Command> kCommands = {
      .summary = "Print the effective settings as YAML, or their documentation",
      .description = "  stator config > stator.yaml\n  stator config --markdown",
      .positional = "",
-     .setting_prefixes = "http,access,admin,frontend,router,worker,engine,sim,discovery,events,rpc,"
+     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,worker,engine,sim,discovery,events,rpc,"
                          "system,hub,log,announce",
      .options = {{"--markdown", "the table of docs/configuration.md", true}},
      .run = run_config},

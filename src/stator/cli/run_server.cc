@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "stator/cli/terminal.h"
+#include "stator/cli/version.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/credentials.h"
 #include "stator/core/log.h"
@@ -115,9 +116,14 @@ Status FrontendProcess::open_entrance(Clock& clock, Metrics& metrics) {
   if (config.required() || !config.tenants.empty()) {
     STATOR_TRY(access_, access::AccessService::start(config, clock, metrics));
   }
-  if (access_ != nullptr || admin) {
-    entrance_ =
-        std::make_unique<frontend::Entrance>(settings_.frontend, access_.get(), admin, metrics);
+  telemetry::TelemetryConfig telemetry = settings_.telemetry;
+  telemetry.trace.version = version();
+  if (telemetry::Telemetry::wanted(telemetry, admin)) {
+    STATOR_TRY(telemetry_, telemetry::Telemetry::start(telemetry, admin, clock, metrics));
+  }
+  if (access_ != nullptr || telemetry_ != nullptr || admin) {
+    entrance_ = std::make_unique<frontend::Entrance>(settings_.frontend, access_.get(), admin,
+                                                     metrics, telemetry_.get());
   }
   const auto& http = settings_.frontend.http;
   if (!config.required() && !net::is_loopback_host(http.host) && http.tls_client_ca_path.empty()) {

@@ -21,6 +21,7 @@
 #include "stator/router/receipt.h"
 #include "stator/runtime/connector.h"
 #include "stator/runtime/discovery.h"
+#include "stator/telemetry/telemetry.h"
 
 namespace stator::cli {
 
@@ -57,6 +58,8 @@ class FrontendProcess {
   const frontend::Entrance* entrance() const { return entrance_.get(); }
   /// Null: everybody may everything.
   access::AccessService* access() { return access_.get(); }
+  /// Null: nothing is written down of requests.
+  telemetry::Telemetry* telemetry() { return telemetry_.get(); }
   net::ShardSet& shards() { return *shards_; }
   uint16_t port() const { return frontend_->port().port(); }
   bool joined() const { return frontend_->port().joined(); }
@@ -73,6 +76,7 @@ class FrontendProcess {
   std::shared_ptr<const frontend::ModelAssets> known_assets_;  // of known_dir_
   router::ReceiptLog receipts_;
   std::unique_ptr<access::AccessService> access_;
+  std::unique_ptr<telemetry::Telemetry> telemetry_;  // outlives every request
   std::unique_ptr<frontend::Entrance> entrance_;
   std::unique_ptr<frontend::ReplicaSync> replicas_;            // null unless asked for
   std::unique_ptr<runtime::JournalHub> journals_;              // the same

@@ -278,6 +278,7 @@ void describe(ConfigSchema& schema, Settings& settings) {
   describe_system(schema, settings.system);
   describe_admin(schema, settings.admin);
   access::describe(schema, settings.access);
+  telemetry::describe(schema, settings.telemetry);
   weights::describe(schema, settings.hub);
 }
 

@@ -17,6 +17,7 @@
 #include "stator/router/router.h"
 #include "stator/runtime/etcd_discovery.h"
 #include "stator/runtime/tls_files.h"
+#include "stator/telemetry/telemetry_config.h"
 #include "stator/weights/hub.h"
 
 namespace stator::cli {
@@ -121,6 +122,7 @@ struct Settings {
   SystemSettings system;
   AdminSettings admin;
   access::AccessConfig access;
+  telemetry::TelemetryConfig telemetry;
 };
 
 /// Declares every setting. `settings` outlives the schema.

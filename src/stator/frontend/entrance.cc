@@ -8,6 +8,7 @@
 #include "stator/api/error_body.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/request_record.h"
+#include "stator/json/writer.h"
 #include "stator/protocols/routes.h"
 
 namespace stator::frontend {
@@ -32,9 +33,10 @@ Duration round_up(Duration wait) {
 }  // namespace
 
 Entrance::Entrance(const FrontendConfig& config, access::AccessService* access,
-                   bool admin_elsewhere, Metrics& metrics)
+                   bool admin_elsewhere, Metrics& metrics, telemetry::Telemetry* telemetry)
     : config_(config),
       access_(access),
+      telemetry_(telemetry),
       admin_elsewhere_(admin_elsewhere),
       denied_(metrics.counter("stator_access_denied_total",
                               "requests of known callers for what their role may not do")),
@@ -72,54 +74,92 @@ std::string Entrance::choose_tenant(const net::HttpRequest& request, const Calle
 }
 
 void Entrance::refuse(net::HttpExchange& exchange, const Error& error, Duration retry_after) const {
+  if (RequestRecord* record = record_of(exchange.request())) {
+    record->facts.error_type = error.info().name;
+    audit_refusal(exchange.request(), error);
+  }
   const api::ErrorStyle plain{.overload_status = config_.overload_status};
   respond_error(exchange, error.clone(),
                 protocols::style_for(protocols::find_protocol(exchange.request().path()), plain),
                 retry_after);
 }
 
+std::shared_ptr<RequestRecord> Entrance::make_record(net::HttpExchange& exchange,
+                                                     TimePoint now) const {
+  auto record = std::make_shared<RequestRecord>();
+  record->access = access_;
+  if (telemetry_ != nullptr) {
+    record->telemetry = telemetry_;
+    telemetry_->begin(record->facts, exchange.request(), now);
+    record->facts.client = exchange.client_address();
+  }
+  return record;
+}
+
+void Entrance::audit_refusal(const net::HttpRequest& request, const Error& error) const {
+  const RequestRecord* record = record_of(request);
+  if (telemetry_ == nullptr || !telemetry_->audits() || record == nullptr) {
+    return;
+  }
+  std::string members;
+  json::Writer json(members);
+  json.begin_object().key("method").value(request.method()).key("path").value(record->facts.path);
+  json.key("status").value(error.info().http_status).key("client").value(record->facts.client);
+  json.key("tenant").value(record->caller.tenant).key("role").value(describe(record->caller.role));
+  json.key("key_id").value(record->caller.key_id).end_object();
+  telemetry_->audit("refused", std::string_view(members).substr(1, members.size() - 2));
+}
+
 bool Entrance::admit(net::HttpExchange& exchange, Listener listener, TimePoint now) const {
   net::HttpRequest& request = exchange.request();
   const RouteAccess route = find_access(request);
   if (listener == Listener::kPublic && admin_elsewhere_ && route.plane == Plane::kAdmin) {
+    request.set_notes(make_record(exchange, now));
     refuse(exchange,
            Error(Code::kNotFound,
                  fmt::format("Route not found: {} {}", request.method(), request.path())),
            {});
     return false;
   }
-  if (access_ == nullptr) {
+  if (access_ == nullptr && telemetry_ == nullptr) {
     return true;
   }
-  if (!admit_role(exchange, route)) {
+  if (!admit_role(exchange, route, now)) {
     return false;
   }
   RequestRecord& record = *record_of(request);
   record.may_route = record.caller.may_route();
   std::string tenant = choose_tenant(request, record.caller);
-  if (tenant != record.caller.tenant) {
+  if (access_ != nullptr && tenant != record.caller.tenant) {
     record.caller.budget = access_->tenant(tenant);
-    record.caller.tenant = std::move(tenant);
+    record.caller.tenant = tenant;
   }
+  record.facts.tenant = std::move(tenant);
   return !route.metered || enter_budget(exchange, record, now);
 }
 
-bool Entrance::admit_role(net::HttpExchange& exchange, const RouteAccess& route) const {
+bool Entrance::admit_role(net::HttpExchange& exchange, const RouteAccess& route,
+                          TimePoint now) const {
   net::HttpRequest& request = exchange.request();
+  auto record = make_record(exchange, now);
   auto caller = identify(request);
+  record->caller = caller ? std::move(*caller) : Caller{};
+  if (knows_callers()) {
+    record->facts.role = describe(record->caller.role);
+    record->facts.key_id = record->caller.key_id;
+    record->facts.tenant = record->caller.tenant;
+  }
+  const access::Caller who = record->caller;
+  request.set_notes(std::move(record));
   if (!caller && route.role > Role::kAnyone) {
     refuse(exchange, caller.error(), {});
     return false;
   }
-  auto record = std::make_shared<RequestRecord>();
-  record->access = access_;
-  record->caller = caller ? std::move(*caller) : Caller{};
-  if (Status may = check_role(request, route, record->caller); !may) {
+  if (Status may = check_role(request, route, who); !may) {
     denied_.add();
     refuse(exchange, may.error(), {});
     return false;
   }
-  request.set_notes(std::move(record));
   return true;
 }
 

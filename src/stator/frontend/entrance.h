@@ -9,6 +9,7 @@
 #include "stator/frontend/endpoints.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/net/http_server.h"
+#include "stator/telemetry/telemetry.h"
 
 namespace stator::frontend {
 
@@ -21,19 +22,21 @@ enum class Listener : uint8_t {
 };
 
 /// What every request passes before its route is looked at: who sends it, whether they may, and
-/// whether their tenant has something left. Thread-safe.
+/// whether their tenant has something left; and where what becomes of it is written down.
+/// Thread-safe.
 class Entrance {
  public:
   /// `access` outlives it; null: everybody may everything. `admin_elsewhere`: operators' routes are
   /// on a listener of their own, and the public one does not know them.
   Entrance(const FrontendConfig& config, access::AccessService* access, bool admin_elsewhere,
-           Metrics& metrics);
+           Metrics& metrics, telemetry::Telemetry* telemetry = nullptr);
 
   /// False: it was answered (401, 403, 404, 429). True: it goes on, with a RequestRecord if
   /// anything needs one.
   [[nodiscard]] bool admit(net::HttpExchange& exchange, Listener listener, TimePoint now) const;
   /// The same for a route that find_access() does not know and that is no tenant's business.
-  [[nodiscard]] bool admit_role(net::HttpExchange& exchange, const RouteAccess& route) const;
+  [[nodiscard]] bool admit_role(net::HttpExchange& exchange, const RouteAccess& route,
+                                TimePoint now) const;
   /// Before a body is read: nothing large from those who will not be let in.
   net::BodyRule body_rule(const net::HttpRequest& head, net::BodyRule rule) const;
   /// Whether callers need credentials.
@@ -47,10 +50,13 @@ class Entrance {
                     const access::Caller& caller) const;
   std::string choose_tenant(const net::HttpRequest& request, const access::Caller& caller) const;
   bool enter_budget(net::HttpExchange& exchange, RequestRecord& record, TimePoint now) const;
+  std::shared_ptr<RequestRecord> make_record(net::HttpExchange& exchange, TimePoint now) const;
+  void audit_refusal(const net::HttpRequest& request, const Error& error) const;
   void refuse(net::HttpExchange& exchange, const Error& error, Duration retry_after) const;
 
   const FrontendConfig& config_;
   access::AccessService* const access_;
+  telemetry::Telemetry* const telemetry_;  // outlives it; null: nobody wants to know
   const bool admin_elsewhere_;
   Counter denied_;
   Counter over_requests_;

@@ -9,20 +9,36 @@
 #include "stator/access/caller.h"
 #include "stator/access/tenants.h"
 #include "stator/net/http_request.h"
+#include "stator/telemetry/telemetry.h"
 
 namespace stator::frontend {
 
 /// What the entrance learned of a request; goes with it until nobody works on it any more, and
 /// holds its place in the tenant's budget. Absent where nothing is configured that needs it.
 struct RequestRecord final : net::RequestNotes {
+  RequestRecord() = default;
+  RequestRecord(const RequestRecord&) = delete;
+  RequestRecord& operator=(const RequestRecord&) = delete;
+  ~RequestRecord() override {
+    if (telemetry != nullptr) {
+      telemetry->end(std::move(facts));
+    }
+  }
+
   /// Null where everybody may do everything.
   const access::AccessService* access = nullptr;
   access::Caller caller;  ///< its tenant is the one the request counts for
   access::TenantLease lease;
-  bool may_route = true;  ///< pins, priorities and the tenant header count
-  int status = 0;         ///< 0: no answer has begun
+  bool may_route = true;                      ///< pins, priorities and the tenant header count
+  telemetry::Telemetry* telemetry = nullptr;  ///< null: nobody wants to know
+  telemetry::RequestFacts facts;
 
-  void on_status(int code) override { status = code; }
+  void on_status(int code) override { facts.status = code; }
+  void mark(telemetry::Step step, TimePoint at, uint64_t worker = 0, uint32_t tokens = 0) {
+    if (telemetry != nullptr) {
+      facts.mark({step, at, worker, tokens});
+    }
+  }
   std::string salt(std::string_view own) const {
     return access == nullptr || caller.tenant.empty() ? std::string(own)
                                                       : access->cache_salt(caller.tenant, own);

@@ -236,6 +236,7 @@ void ShardService::lose_at(ChoiceRef ref, WorkerKey culprit, Loss loss, Error er
   }
   if (loss != Loss::kRefused) {
     metrics_.migrated(active.generation.plan().answer.model, kind_of(has_tokens));
+    note(active, choice, telemetry::Step::kLost, choice.worker.worker);
     if (!choice.lost) {
       choice.lost = {.at = shard_.now(),
                      .had_tokens = has_tokens,

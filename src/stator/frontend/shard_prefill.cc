@@ -147,6 +147,7 @@ void ShardService::ask_prefill(Active& active, Choice& choice, engine::Handoff h
   request.stop.min_tokens = std::min(request.stop.min_tokens, request.stop.max_tokens);
   choice.prompt_done = {};
   choice.prompt_at = id;
+  note(active, choice, telemetry::Step::kPrefill, worker.worker);
   prompts_.emplace(id, std::make_unique<Prompt>(Prompt{.choice = choice.id,
                                                        .worker = worker,
                                                        .lease = std::move(choice.prompt_lease),
@@ -203,6 +204,7 @@ bool ShardService::take_prompt(WorkerId worker, const engine::Delta& delta,
   Step step = Step::kNone;
   if (offer != output.offers.end()) {
     choice.prompt_done = shard_.now();
+    note(*ref.active, choice, telemetry::Step::kHandedOver, worker);
     step = choice.course.on_offer(std::move(offer->handoff));
   } else {
     // Of an answer in several pieces the first ones are gone.

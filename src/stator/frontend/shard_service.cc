@@ -238,6 +238,7 @@ void ShardService::handle_text(net::HttpExchange& exchange, TextRoute route) {
     refuse(exchange, route, request_id, std::move(admitted.error()));
     return;
   }
+  audit_request(request, request_id);
   auto job = std::make_shared<PrepareJob>();
   job->route = route;
   job->body = request.take_body();
@@ -273,6 +274,7 @@ void ShardService::on_client_left(const PrepareJob& job) {
 
 void ShardService::refuse(net::HttpExchange& exchange, const TextRoute& route,
                           std::string_view request_id, const api::ApiError& error) {
+  note_refusal(exchange.request(), request_id, error.error);
   if (const auto endpoint = endpoint_of(route)) {
     metrics_.finished(kUnknownModel, *endpoint, false, FrontendMetrics::error_type(error.code()));
   }
@@ -301,7 +303,7 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
   active_.emplace(&active, std::move(owned));
   exchange.set_observer(&active);
   active.notes = exchange.request().notes();
-  charge_tokens(active, active.generation.prompt_tokens());
+  note_plan(active);
 
   active.series.started.add();
   active.series.inflight.add(1);
@@ -322,13 +324,6 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
 const RequestSeries& ShardService::series_of(const Generation& generation) {
   const AnswerSpec& answer = generation.plan().answer;
   return metrics_.series(answer.model, answer.label(), answer.stream);
-}
-
-/// Off the tenant's budget.
-void ShardService::charge_tokens(const Active& active, uint32_t tokens) const {
-  if (active.notes != nullptr) {
-    static_cast<const RequestRecord&>(*active.notes).lease.charge_tokens(shard_.now(), tokens);
-  }
 }
 
 void ShardService::watch_deadline(Active& active) {
@@ -419,6 +414,7 @@ Status ShardService::dispatch(Active& active, Choice& choice) {
     if (!routed->decision) {
       choice.worker = {};
       choice.ticket = std::move(routed->ticket);
+      note(active, choice, telemetry::Step::kQueued);
       return {};
     }
     if (submit(active, choice, std::move(*routed->decision))) {
@@ -444,6 +440,9 @@ bool ShardService::submit(Active& active, Choice& choice, router::Decision decis
   choice.lease = std::move(decision.lease);
   choice.expected_cached_tokens = decision.overlap_blocks * decision.receipt.block_size;
   choice.accepted = false;
+  note(active, choice, telemetry::Step::kRouted, choice.worker.worker,
+       choice.expected_cached_tokens);
+  note(active, choice, telemetry::Step::kSubmitted, choice.worker.worker);
   session->submit(std::move(request));
   return true;
 }
@@ -604,6 +603,9 @@ void ShardService::observe(Active& active, Choice& choice, const engine::Delta& 
     series.inter_token_latency.observe(seconds(now - choice.last_token) / delta.token_count,
                                        delta.token_count);
   }
+  if (delta.offset == 0 || choice.lost) {
+    note(active, choice, telemetry::Step::kFirstToken, choice.worker.worker, delta.cached_tokens);
+  }
   choice.last_token = now;
   end_retry(choice);
   if (choice.lost) {
@@ -701,7 +703,7 @@ void ShardService::release(Active& active, std::string_view error_type) {
   }
   const AnswerSpec& answer = generation.plan().answer;
   const RequestSeries& series = active.series;
-  charge_tokens(active, generation.output_tokens());
+  note_end(active, error_type);
   series.inflight.add(-1);
   series.duration.observe(seconds(shard_.now() - generation.received()));
   series.output_sequence.observe(generation.output_tokens());

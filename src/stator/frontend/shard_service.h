@@ -32,6 +32,7 @@
 #include "stator/runtime/journal_hub.h"
 #include "stator/runtime/worker_pool.h"
 #include "stator/runtime/worker_session.h"
+#include "stator/telemetry/request_facts.h"
 
 namespace stator::frontend {
 
@@ -210,7 +211,16 @@ class ShardService final : public net::HttpHandler,
   }
   void run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job);
   const RequestSeries& series_of(const Generation& generation);
+  // shard_telemetry.cc: what is written down of requests.
   void charge_tokens(const Active& active, uint32_t tokens) const;
+  void note_plan(Active& active) const;
+  void note(const Active& active, const Choice& choice, telemetry::Step step, WorkerId worker = {},
+            uint32_t tokens = 0) const;
+  void note_end(Active& active, std::string_view error_type) const;
+  static void note_refusal(const net::HttpRequest& request, std::string_view request_id,
+                           const Error& error);
+  static void audit_request(const net::HttpRequest& request, std::string_view request_id);
+
   void watch_deadline(Active& active);
   router::RouteRequest make_route(const Active& active, const Choice& choice,
                                   const ReplayPrompt& prompt, std::string_view receipt_id) const;

@@ -31,6 +31,8 @@ struct HttpClientOptions {
   bool follow_redirects = true;  ///< at most 10
   std::string tls_ca_path;       ///< PEM file; empty for the system's
   bool tls_insecure = false;     ///< accept any certificate (tests only)
+  /// HTTP/2 from the first byte, for servers that speak nothing else; trailers are among headers.
+  bool http2 = false;
 };
 
 struct HttpClientRequest {
