@@ -101,13 +101,12 @@ Result<HttpClientResponse> detail::perform(const CurlRequest& prepared,
   detail::set(handle, CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
   detail::set(handle, CURLOPT_WRITEFUNCTION, &on_body);
   detail::set(handle, CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
-
   const CURLcode outcome = curl_easy_perform(handle);
+  long status = 0;
+  curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
   if (outcome != CURLE_OK) {
     return transfer_error(outcome, transfer, request, detail);
   }
-  long status = 0;
-  curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
   transfer.response.status = static_cast<int>(status);
   return std::move(transfer.response);
 }
@@ -116,6 +115,23 @@ Result<HttpClientResponse> http_request(const HttpClientRequest& request,
                                         const HttpClientOptions& options, const OnChunk& on_chunk) {
   STATOR_TRY(const detail::CurlRequest prepared, detail::make_curl_request(request, options));
   return detail::perform(prepared, request, options, on_chunk);
+}
+
+struct HttpClient::State {
+  detail::CurlRequest prepared{.headers = {}, .handle = detail::make_handle()};
+};
+
+HttpClient::HttpClient() : state_(std::make_unique<State>()) {}
+HttpClient::~HttpClient() = default;
+
+Result<HttpClientResponse> HttpClient::request(const HttpClientRequest& request,
+                                               const HttpClientOptions& options,
+                                               const OnChunk& on_chunk) {
+  detail::CurlRequest& prepared = state_->prepared;
+  STATOR_TRY(prepared.headers, detail::prepare(prepared.handle.get(), request, options));
+  auto answer = detail::perform(prepared, request, options, on_chunk);
+  curl_easy_reset(prepared.handle.get());  // it points to what ends here
+  return answer;
 }
 
 }  // namespace stator::net

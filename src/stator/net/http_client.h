@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,5 +61,23 @@ using OnChunk = std::function<bool(std::string_view bytes)>;
 Result<HttpClientResponse> http_request(const HttpClientRequest& request,
                                         const HttpClientOptions& options = {},
                                         const OnChunk& on_chunk = {});
+
+/// The same, one request after another over connections that stay open: a third of the cost on a
+/// loopback, and far less over TLS. One thread at a time.
+class HttpClient {
+ public:
+  HttpClient();
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  Result<HttpClientResponse> request(const HttpClientRequest& request,
+                                     const HttpClientOptions& options = {},
+                                     const OnChunk& on_chunk = {});
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace stator::net

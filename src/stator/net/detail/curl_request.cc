@@ -81,27 +81,37 @@ bool has_line_break(const HttpClientRequest& request) {
 
 }  // namespace
 
-Result<CurlRequest> make_curl_request(const HttpClientRequest& request,
-                                      const HttpClientOptions& options) {
+Handle make_handle() {
   // Thread-safe since libcurl 7.84; never undone, as libcurl advises for libraries.
   static const CURLcode global = curl_global_init(CURL_GLOBAL_DEFAULT);
+  return global == CURLE_OK ? Handle(curl_easy_init()) : Handle();
+}
+
+Result<HeaderLines> prepare(CURL* handle, const HttpClientRequest& request,
+                            const HttpClientOptions& options) {
   if (has_line_break(request)) {
     return Error(Code::kInvalidArgument,
                  "a header or the method of a request to " + request.url + " has a line break");
   }
-  CurlRequest made{.headers = make_header_lines(request.headers),
-                   .handle = Handle(curl_easy_init())};
-  if (global != CURLE_OK || made.handle == nullptr) {
+  if (handle == nullptr) {
     return Error(Code::kInternal, "libcurl does not start");
   }
-  CURL* handle = made.handle.get();
+  curl_easy_reset(handle);
+  HeaderLines headers = make_header_lines(request.headers);
   set_options(handle, options);
   set_method_and_body(handle, request);
   if (is_loopback_url(request.url)) {
     set(handle, CURLOPT_PROXY, "");
   }
   set(handle, CURLOPT_URL, request.url.c_str());
-  set(handle, CURLOPT_HTTPHEADER, made.headers.get());
+  set(handle, CURLOPT_HTTPHEADER, headers.get());
+  return headers;
+}
+
+Result<CurlRequest> make_curl_request(const HttpClientRequest& request,
+                                      const HttpClientOptions& options) {
+  CurlRequest made{.headers = {}, .handle = make_handle()};
+  STATOR_TRY(made.headers, prepare(made.handle.get(), request, options));
   return made;
 }
 

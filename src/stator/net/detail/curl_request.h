@@ -34,6 +34,13 @@ Result<CurlRequest> make_curl_request(const HttpClientRequest& request,
 Result<HttpClientResponse> perform(const CurlRequest& prepared, const HttpClientRequest& request,
                                    const HttpClientOptions& options, const OnChunk& on_chunk);
 
+/// The same for a handle that was used before: its connections stay. The lines outlive the
+/// transfer.
+Result<HeaderLines> prepare(CURL* handle, const HttpClientRequest& request,
+                            const HttpClientOptions& options);
+/// A new handle; null when libcurl does not start.
+Handle make_handle();
+
 /// Why a transfer failed, in our words; `detail` is libcurl's error buffer, may be empty.
 Error to_error(CURLcode outcome, const HttpClientRequest& request, const char* detail);
 
