@@ -38,11 +38,13 @@ BlockHandle BlockPool::allocate() {
       return {};
     }
     unlink(inactive_, index);
+    ++counts_.evictions;
     offer_to_host(index);
     unregister(index);
   }
   Block& block = blocks_[index];
   block.state = State::kPartial;
+  ++counts_.allocations;
   block.references = 1;
   return {*this, BlockId(index)};
 }
@@ -76,6 +78,8 @@ BlockChain BlockPool::match_prefix(const SequenceBlocks& sequence) {
     add_reference(parent);
     chain.ids_.push_back(BlockId(parent));
   }
+  counts_.matches_asked += sequence.size();
+  counts_.matches_found += chain.size();
   return chain;
 }
 
@@ -114,6 +118,58 @@ void BlockPool::reset() {
   }
 }
 
+std::optional<BlockIdentity> BlockPool::find_content(BlockId block, ContentId content) const {
+  const uint32_t index = block.value();
+  if (!registry_.holds(index) || registry_.content(index) != content) {
+    return std::nullopt;
+  }
+  return registry_.identity(index);
+}
+
+size_t BlockPool::adopt(const SequenceBlocks& sequence, size_t begin,
+                        std::span<const uint32_t> slots) {
+  const auto give_back = [&](size_t from) {
+    for (const uint32_t slot : slots.subspan(from)) {
+      host_->give_back(slot);
+    }
+  };
+  ContentId parent;
+  std::vector<uint32_t> chain;  // slots of the host tier, in the order of the sequence
+  size_t adopted = 0;
+  for (size_t i = 0; i < begin + slots.size(); ++i) {
+    const BlockIdentity identity = sequence[i];
+    const auto on_device = registry_.find(parent, identity);
+    auto on_host = host_->find(parent, identity);
+    if (i >= begin && (on_device || on_host)) {
+      host_->give_back(slots[i - begin]);
+    }
+    if (!on_device && !on_host && i < begin) {
+      give_back(0);  // what is in front went meanwhile
+      break;
+    }
+    if (!on_device && !on_host) {
+      const ContentId content(++last_content_);
+      const auto name = i == 0 ? std::nullopt : std::optional(sequence.sequences[i - 1]);
+      if (!host_->adopt(slots[i - begin], {.block = BlockId(),
+                                           .content = content,
+                                           .parent = parent,
+                                           .identity = identity,
+                                           .parent_name = name})) {
+        give_back(i - begin + 1);
+        break;
+      }
+      ++adopted;
+      on_host = slots[i - begin];
+    }
+    if (on_host) {
+      chain.push_back(*on_host);
+    }
+    parent = on_device ? registry_.content(*on_device) : host_->content(*on_host);
+  }
+  host_->use(chain);
+  return adopted;
+}
+
 std::vector<KvEventData> BlockPool::take_events() {
   return std::exchange(events_, {});
 }
@@ -130,6 +186,7 @@ BlockId BlockPool::register_block(BlockId id, std::optional<BlockId> parent,
   }
   const ContentId behind = content_of(parent_index);
   if (const auto earlier = registry_.find(behind, identity)) {
+    ++counts_.duplicates;
     add_reference(*earlier);
     release(id);
     return BlockId(*earlier);
@@ -142,6 +199,11 @@ BlockId BlockPool::register_block(BlockId id, std::optional<BlockId> parent,
     return id;
   }
   block.state = State::kRegistered;
+  ++counts_.registrations;
+  if (keep_registrations_) {
+    registrations_.push_back(
+        {.block = id, .content = content, .parent = parent, .parent_content = behind});
+  }
   block.parent = parent_index;
   if (parent) {
     ++blocks_[parent_index].children;

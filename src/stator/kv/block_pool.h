@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "stator/blocks/block_hash.h"
@@ -85,6 +86,31 @@ class BlockPool {
   /// (Complete). Records AllCleared.
   void reset();
 
+  /// Blocks of a sequence that were loaded into slots of the host tier, reserved before: those of
+  /// its blocks `begin` and later. They are findable from now on, unless what stands in front of
+  /// them is gone or they came by other ways meanwhile; the slots that are not needed go back.
+  /// Returns how many of them the host tier has now.
+  size_t adopt(const SequenceBlocks& sequence, size_t begin, std::span<const uint32_t> slots);
+
+  /// A block that became findable by registration.
+  struct Registration {
+    BlockId block;
+    ContentId content;
+    std::optional<BlockId> parent;
+    ContentId parent_content;
+  };
+  /// From now on registrations are kept until they are taken, parents first. Grows by at most one
+  /// per register_block().
+  void record_registrations() { keep_registrations_ = true; }
+  std::vector<Registration> take_registrations() { return std::exchange(registrations_, {}); }
+  /// The block in front of a findable one.
+  std::optional<BlockId> parent(BlockId block) const {
+    const uint32_t parent = blocks_[block.value()].parent;
+    return parent == kNone ? std::nullopt : std::optional(BlockId(parent));
+  }
+  /// What the block holds, if it is findable and still has this content.
+  std::optional<BlockIdentity> find_content(BlockId block, ContentId content) const;
+
   /// What changed since the last call, in order; runs of consecutive blocks are one entry. Grows by
   /// at most one block entry per allocate() and register_block(), so the owner takes them every
   /// step.
@@ -93,6 +119,17 @@ class BlockPool {
   /// Blocks registered although another content had their name. More than a few in the life of the
   /// universe are forged.
   uint64_t collisions_total() const { return collisions_total_; }
+
+  /// Since construction.
+  struct Counts {
+    uint64_t allocations = 0;
+    uint64_t evictions = 0;  ///< of those
+    uint64_t registrations = 0;
+    uint64_t duplicates = 0;  ///< given up for an equal block
+    uint64_t matches_asked = 0;
+    uint64_t matches_found = 0;
+  };
+  const Counts& counts() const { return counts_; }
 
   /// Names that events have announced and not taken back.
   size_t registered_names() const { return registry_.names(); }
@@ -142,11 +179,14 @@ class BlockPool {
   ContentIndex registry_;
   uint64_t last_content_ = 0;
   uint64_t collisions_total_ = 0;
+  Counts counts_;
   List free_;
   List inactive_;
   Events record_;
   HostTier* host_;
   std::vector<KvEventData> events_;
+  bool keep_registrations_ = false;
+  std::vector<Registration> registrations_;
 };
 
 }  // namespace stator::kv

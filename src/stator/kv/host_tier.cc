@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/kv/host_tier.h"
 
-#include <numeric>
 #include <utility>
 
 #include "stator/core/assert.h"
@@ -21,8 +20,13 @@ HostTier::HostTier(uint32_t total_blocks, Events events) : slots_(total_blocks),
 
 void HostTier::clear() {
   contents_.clear();
-  free_.resize(slots_.size());
-  std::iota(free_.rbegin(), free_.rend(), 0U);
+  free_.clear();
+  for (uint32_t slot = total_blocks(); slot-- > 0;) {
+    slots_[slot].linked = false;
+    if (!slots_[slot].reserved) {
+      free_.push_back(slot);
+    }
+  }
   oldest_ = kNone;
   newest_ = kNone;
   copies_.clear();
@@ -107,6 +111,47 @@ std::optional<ContentId> HostTier::find_content(ContentId parent,
   return found ? std::optional(contents_.content(*found)) : std::nullopt;
 }
 
+std::vector<uint32_t> HostTier::reserve(uint32_t count) {
+  std::vector<uint32_t> slots;
+  while (slots.size() < count) {
+    const auto slot = take_slot();
+    if (!slot) {
+      break;
+    }
+    slots_[*slot].reserved = true;
+    slots.push_back(*slot);
+  }
+  return slots;
+}
+
+void HostTier::give_back(uint32_t slot) {
+  STATOR_ASSERT(slots_[slot].reserved, "H2: what is given back was reserved");
+  slots_[slot].reserved = false;
+  free_.push_back(slot);
+}
+
+bool HostTier::adopt(uint32_t slot, const DeviceBlock& block) {
+  const auto inserted = contents_.insert(slot, block.content, block.parent, block.identity);
+  if (inserted == ContentIndex::Inserted::kRefused) {
+    give_back(slot);
+    return false;
+  }
+  slots_[slot].reserved = false;
+  if (inserted == ContentIndex::Inserted::kNewName) {
+    record_stored(block.identity, block.parent_name);
+  }
+  return true;
+}
+
+void HostTier::use(std::span<const uint32_t> slots) {
+  for (size_t i = slots.size(); i-- > 0;) {
+    if (slots_[slots[i]].linked) {
+      unlink(slots[i]);
+    }
+    push_newest(slots[i]);
+  }
+}
+
 void HostTier::load(uint32_t slot, BlockId block) {
   push_newest(slot);
   copies_.push_back({BlockCopy::Direction::kToDevice, block, slot});
@@ -124,12 +169,14 @@ std::vector<KvEventData> HostTier::take_events() {
 void HostTier::push_newest(uint32_t slot) {
   slots_[slot].older = newest_;
   slots_[slot].newer = kNone;
+  slots_[slot].linked = true;
   (newest_ == kNone ? oldest_ : slots_[newest_].newer) = slot;
   newest_ = slot;
 }
 
 void HostTier::unlink(uint32_t slot) {
-  const Slot& at = slots_[slot];
+  Slot& at = slots_[slot];
+  at.linked = false;
   (at.older == kNone ? oldest_ : slots_[at.older].newer) = at.newer;
   (at.newer == kNone ? newest_ : slots_[at.newer].older) = at.older;
 }

@@ -72,6 +72,21 @@ class HostTier {
   std::vector<uint32_t> hold(const Tail& tail, uint32_t count);
   /// Copies a held slot to the device; it is the most recently used one from now on.
   void load(uint32_t slot, BlockId block);
+  /// Up to `count` slots for blocks that come from elsewhere than the device, dropping the oldest
+  /// copies; nobody else gets them until give_back() or adopt().
+  std::vector<uint32_t> reserve(uint32_t count);
+  void give_back(uint32_t slot);
+  /// A reserved slot holds this block from now on; it is not yet in the order of use, see use().
+  /// False: refused, and given back.
+  bool adopt(uint32_t slot, const DeviceBlock& block);
+  /// The slot with this content.
+  std::optional<uint32_t> find(ContentId parent, const BlockIdentity& identity) const {
+    return contents_.find(parent, identity);
+  }
+  ContentId content(uint32_t slot) const { return contents_.content(slot); }
+  /// Makes the slots, which have contents, the most recently used ones, the last one first.
+  void use(std::span<const uint32_t> slots);
+
   /// The content id of a copy, for a block that has the same content on the device.
   std::optional<ContentId> find_content(ContentId parent, const BlockIdentity& identity) const;
   /// Forgets everything, without an event: AllCleared speaks for all tiers. No slot is held.
@@ -90,6 +105,8 @@ class HostTier {
   struct Slot {
     uint32_t older = kNone;
     uint32_t newer = kNone;
+    bool linked = false;    // in the order of use
+    bool reserved = false;  // by reserve()
   };
 
   std::optional<uint32_t> take_slot();
