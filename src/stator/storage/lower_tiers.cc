@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/storage/lower_tiers.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "stator/core/assert.h"
+#include "stator/core/log.h"
+
+namespace stator::storage {
+namespace {
+
+constexpr double kLoadSeconds[] = {1e-4, 3e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3};
+constexpr size_t kSharedNamesMax = size_t{1} << 20;
+
+Counter flow(Metrics& metrics, std::string_view name, std::string_view tier,
+             std::string_view result) {
+  const bool down = name == "offload";
+  return metrics.counter(
+      down ? "stator_kv_offload_blocks_total" : "stator_kv_onboard_blocks_total",
+      down ? "KV blocks written to a lower tier" : "KV blocks loaded from a lower tier",
+      {{"tier", std::string(tier)}, {"result", std::string(result)}});
+}
+
+}  // namespace
+
+/// One block on its way down.
+struct LowerTiers::Saving {
+  explicit Saving(uint64_t record_bytes) : record(record_bytes) {}
+  BlockName name;
+  kv::LineageHash parent;
+  std::vector<TokenId> tokens;
+  AlignedBuffer record;  // header, payload
+};
+
+/// One load under way: its blocks report here.
+struct LowerTiers::Loading {
+  Load load;
+  TimePoint begin;
+  std::atomic<size_t> left{0};
+  std::vector<std::atomic<bool>> ok;
+};
+
+LowerTiers::LowerTiers(const LowerTiersOptions& options, std::unique_ptr<DiskTier> disk,
+                       std::vector<std::unique_ptr<BlockStore>> stores, Clock& clock,
+                       Metrics& metrics)
+    : options_(options),
+      clock_(clock),
+      disk_(std::move(disk)),
+      bounces_max_(
+          std::max<size_t>(2, options.bounce_bytes / (options.block_bytes + BlockHeader::kBytes))),
+      disk_loaded_(flow(metrics, "onboard", "disk", "ok")),
+      disk_saved_(flow(metrics, "offload", "disk", "ok")),
+      disk_refused_(flow(metrics, "offload", "disk", "refused")),
+      kvbm_disk_loaded_(metrics.counter("kvbm_onboard_blocks_d2d", "blocks loaded from disk")),
+      kvbm_disk_saved_(metrics.counter("kvbm_offload_blocks_d2d", "blocks written to disk")),
+      load_seconds_(metrics.histogram("stator_kv_onboard_wait_seconds",
+                                      "from asking for the blocks of a prompt to having them",
+                                      kLoadSeconds)) {
+  for (std::unique_ptr<BlockStore>& store : stores) {
+    auto made = std::make_unique<Store>();
+    const std::string tier(store->tier());
+    made->enabled =
+        metrics.gauge("stator_kv_tier_enabled",
+                      "1: the tier takes blocks; 0: an error switched it off", {{"tier", tier}});
+    made->enabled.set(1);
+    made->loaded = flow(metrics, "onboard", tier, "ok");
+    made->saved = flow(metrics, "offload", tier, "ok");
+    made->kvbm_loaded = metrics.counter("kvbm_onboard_blocks_o2d", "blocks loaded from stores");
+    made->kvbm_saved = metrics.counter("kvbm_offload_blocks_d2o", "blocks written to stores");
+    made->kvbm_read_failures =
+        metrics.counter("kvbm_object_read_failures", "blocks that stores did not give");
+    made->kvbm_write_failures =
+        metrics.counter("kvbm_object_write_failures", "blocks that stores did not take");
+    made->failed = flow(metrics, "offload", tier, "failed");
+    made->integrity = metrics.counter(
+        "stator_kv_integrity_errors_total",
+        "blocks whose checksum was wrong: dropped, and computed again", {{"tier", tier}});
+    made->load_errors =
+        metrics.counter("stator_kv_load_errors_total", "blocks that could not be loaded, by cause",
+                        {{"tier", tier}, {"cause", "io"}});
+    made->store = std::move(store);
+    stores_.push_back(std::move(made));
+  }
+  pool_ = std::make_unique<IoPool>(options.io_threads);
+}
+
+LowerTiers::~LowerTiers() {
+  pool_.reset();
+}
+
+LowerTiers::Known LowerTiers::known(std::span<const BlockName> names) {
+  Known known;
+  if (disk_ != nullptr) {
+    known.blocks = disk_->match(names);
+  }
+  known.ask = known.blocks < names.size() &&
+              std::ranges::any_of(stores_, [this](const auto& store) { return open(*store); });
+  return known;
+}
+
+void LowerTiers::probe(std::vector<BlockName> names, std::function<void(size_t)> done) {
+  pool_->post(IoPool::Lane::kLoad, [this, names = std::move(names), done = std::move(done)] {
+    size_t found = disk_ != nullptr ? disk_->match(names) : 0;
+    for (const auto& store : stores_) {
+      if (found == names.size() || !open(*store)) {
+        continue;
+      }
+      const auto more = store->store->count(std::span(names).subspan(found));
+      judge(*store, more ? Status() : Status(more.error().clone()));
+      found += more ? *more : 0;
+    }
+    done(found);
+  });
+}
+
+void LowerTiers::load(Load load) {
+  auto loading = std::make_shared<Loading>();
+  loading->load = std::move(load);
+  loading->begin = clock_.now();
+  const size_t count = loading->load.names.size();
+  loading->left = count;
+  loading->ok = std::vector<std::atomic<bool>>(count);
+  STATOR_ASSERT(count > 0 && loading->load.places.size() == count &&
+                    loading->load.tokens.size() == count * options_.block_tokens,
+                "a load has places and tokens for all its blocks");
+  for (size_t i = 0; i < count; ++i) {
+    pool_->post(IoPool::Lane::kLoad, [this, loading, i] {
+      const Load& of = loading->load;
+      const auto tokens =
+          std::span(of.tokens).subspan(i * options_.block_tokens, options_.block_tokens);
+      loading->ok[i] = load_block(of.names[i], tokens, of.places[i]).has_value();
+      if (--loading->left > 0) {
+        return;
+      }
+      const auto missing = std::ranges::find_if(loading->ok, [](const auto& ok) { return !ok; });
+      load_seconds_.observe(std::chrono::duration<double>(clock_.now() - loading->begin).count());
+      of.done(static_cast<size_t>(missing - loading->ok.begin()));
+    });
+  }
+}
+
+Status LowerTiers::load_block(const BlockName& name, std::span<const TokenId> tokens,
+                              std::span<std::byte> place) {
+  Status outcome = Error(Code::kNotFound, "no tier has the block");
+  if (disk_ != nullptr) {
+    outcome = disk_->read(name, tokens, place);
+    if (outcome) {
+      disk_loaded_.add();
+      kvbm_disk_loaded_.add();
+    }
+  }
+  for (size_t i = 0; !outcome && i < stores_.size(); ++i) {
+    if (open(*stores_[i])) {
+      outcome = load_from(*stores_[i], name, tokens, place);
+    }
+  }
+  loaded_ += outcome ? 1 : 0;
+  return outcome;
+}
+
+Status LowerTiers::load_from(Store& store, const BlockName& name, std::span<const TokenId> tokens,
+                             std::span<std::byte> place) {
+  const AlignedBuffer record(BlockHeader::kBytes + options_.block_bytes);
+  Status got = store.store->get(name, record.bytes());
+  if (got) {
+    const auto header = record.bytes().first(BlockHeader::kBytes);
+    const auto payload = record.bytes().subspan(BlockHeader::kBytes);
+    auto checked = check_header(header, {.space = options_.space,
+                                         .name = name,
+                                         .payload_bytes = options_.block_bytes,
+                                         .tokens = tokens});
+    got = checked ? check_payload(*checked, payload) : Status(std::move(checked.error()));
+    if (got) {
+      std::ranges::copy(payload, place.begin());
+      store.loaded.add();
+      store.kvbm_loaded.add();
+    }
+  }
+  store.kvbm_read_failures.add(got || got.error().code() == Code::kNotFound ? 0 : 1);
+  judge(store, got);
+  return got;
+}
+
+bool LowerTiers::open(const Store& store) const {
+  return clock_.now().time_since_epoch().count() >=
+         store.closed_until_ns.load(std::memory_order_relaxed);
+}
+
+/// Counts what went wrong; T3.
+void LowerTiers::judge(Store& store, const Status& outcome) {
+  const Code code = outcome ? Code::kNotFound : outcome.error().code();
+  if (code == Code::kNotFound || code == Code::kAlreadyExists) {
+    if (store.errors.exchange(0) >= kTripErrors) {
+      store.enabled.set(1);
+      log::info("kv", "the tier answers again", {{"tier", store.store->tier()}});
+    }
+    return;
+  }
+  (code == Code::kCorrupt ? store.integrity : store.load_errors).add();
+  if (code == Code::kCorrupt) {
+    return;  // one block's fault
+  }
+  const bool hopeless = code == Code::kPermissionDenied || code == Code::kUnauthenticated ||
+                        code == Code::kInvalidArgument;
+  const uint32_t before = store.errors.fetch_add(hopeless ? kTripErrors : 1);
+  if (before + (hopeless ? kTripErrors : 1) < kTripErrors) {
+    return;
+  }
+  const Duration rest = hopeless ? std::chrono::hours(24 * 365) : kTripTime;
+  store.closed_until_ns = (clock_.now() + rest).time_since_epoch().count();
+  store.enabled.set(0);
+  if (before < kTripErrors) {
+    log::error("kv",
+               hopeless ? "the tier is switched off: fix its address or credentials and restart; "
+                          "serving goes on without it"
+                        : "the tier does not answer and is left alone for a while; serving goes "
+                          "on without it",
+               {{"tier", store.store->tier()}, {"reason", outcome.error().message()}});
+  }
+}
+
+bool LowerTiers::wants(const BlockName& name) const {
+  const bool disk_wants = disk_ != nullptr && disk_->wants(name);
+  const MutexLock lock(mutex_);
+  if (saving_.contains(name.lineage)) {
+    return false;
+  }
+  return disk_wants || (!shared_.contains(name.lineage) &&
+                        std::ranges::any_of(stores_, [this](const auto& s) { return open(*s); }));
+}
+
+bool LowerTiers::save(const Block& block) {
+  {
+    const MutexLock lock(mutex_);
+    if (saving_.size() >= bounces_max_) {
+      return false;
+    }
+    saving_.insert(block.name.lineage);
+  }
+  auto saving = std::make_shared<Saving>(BlockHeader::kBytes + options_.block_bytes);
+  saving->name = block.name;
+  saving->parent = block.parent;
+  saving->tokens.assign(block.tokens.begin(), block.tokens.end());
+  std::ranges::copy(block.payload, saving->record.bytes().begin() + BlockHeader::kBytes);
+  pool_->post(IoPool::Lane::kSave, [this, saving] {
+    write_down(*saving);
+    release(*saving);
+  });
+  return true;
+}
+
+void LowerTiers::write_down(Saving& saving) {
+  const auto record = saving.record.bytes();
+  const auto payload = record.subspan(BlockHeader::kBytes);
+  if (disk_ != nullptr && disk_->wants(saving.name)) {
+    const Status written = disk_->write({.name = saving.name,
+                                         .parent = saving.parent,
+                                         .tokens = saving.tokens,
+                                         .payload = payload});
+    (written ? disk_saved_ : disk_refused_).add();
+    kvbm_disk_saved_.add(written ? 1 : 0);
+  }
+  if (stores_.empty()) {
+    return;
+  }
+  BlockHeader header = describe_payload(payload, saving.tokens);
+  header.space = options_.space;
+  header.name = saving.name;
+  header.parent = saving.parent;
+  header.unix_ms = static_cast<uint64_t>(unix_seconds(clock_.wall_now())) * 1000;
+  encode(header, record.first(BlockHeader::kBytes));
+  bool everywhere = true;
+  for (const auto& store : stores_) {
+    if (!open(*store)) {
+      everywhere = false;
+      continue;
+    }
+    const Status put = store->store->put(saving.name, record);
+    judge(*store, put);
+    const bool there = put || put.error().code() == Code::kAlreadyExists;
+    (there ? store->saved : store->failed).add();
+    (there ? store->kvbm_saved : store->kvbm_write_failures).add();
+    everywhere = everywhere && there;
+  }
+  if (everywhere) {
+    const MutexLock lock(mutex_);
+    if (shared_.size() >= kSharedNamesMax) {
+      shared_.clear();
+    }
+    shared_.insert(saving.name.lineage);
+  }
+}
+
+void LowerTiers::release(const Saving& saving) {
+  const MutexLock lock(mutex_);
+  const bool full = saving_.size() >= bounces_max_;
+  saving_.erase(saving.name.lineage);
+  for (const auto& [owner, wake] : wakes_) {
+    if (full) {
+      wake();
+    }
+  }
+}
+
+void LowerTiers::on_room(const void* owner, std::function<void()> wake) {
+  const MutexLock lock(mutex_);
+  wakes_.insert_or_assign(owner, std::move(wake));
+}
+
+void LowerTiers::off_room(const void* owner) {
+  const MutexLock lock(mutex_);
+  wakes_.erase(owner);
+}
+
+}  // namespace stator::storage

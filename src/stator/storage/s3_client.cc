@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/storage/s3_client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+
+namespace stator::storage {
+namespace {
+
+constexpr std::string_view kScheme = "s3://";
+constexpr Duration kPauseMax = std::chrono::seconds(5);
+constexpr size_t kClientsKept = 64;
+constexpr double kSeconds[] = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10};
+/// An error's body is read this far, to tell one 403 from another.
+constexpr size_t kErrorBytesMax = 4096;
+
+bool passes(int status) {
+  return status == 429 || status >= 500;
+}
+
+std::string_view op_of(std::string_view method) {
+  return method == "GET" ? "get" : method == "PUT" ? "put" : "head";
+}
+
+}  // namespace
+
+Result<S3Options> parse_s3_url(std::string_view url) {
+  if (!url.starts_with(kScheme)) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("'{}' is not of the form s3://BUCKET/PREFIX", url));
+  }
+  url.remove_prefix(kScheme.size());
+  const size_t slash = url.find('/');
+  S3Options options;
+  options.bucket = url.substr(0, slash);
+  if (slash != std::string_view::npos) {
+    options.prefix = url.substr(slash + 1);
+  }
+  while (options.prefix.ends_with('/')) {
+    options.prefix.pop_back();
+  }
+  if (options.bucket.empty()) {
+    return Error(Code::kInvalidArgument, "s3:// has no bucket: s3://BUCKET/PREFIX");
+  }
+  return options;
+}
+
+S3Client::S3Client(S3Options options, Clock& clock, Metrics& metrics)
+    : options_(std::move(options)),
+      clock_(clock),
+      random_(Random::from_entropy()),
+      metrics_(metrics) {
+  base_ = options_.endpoint;
+  while (base_.ends_with('/')) {
+    base_.pop_back();
+  }
+  if (base_.empty()) {
+    host_ = fmt::format("{}.s3.{}.amazonaws.com", options_.bucket, options_.credentials.region);
+    base_ = "https://" + host_;
+  } else {
+    const size_t scheme = base_.find("://");
+    host_ = base_.substr(scheme == std::string::npos ? 0 : scheme + 3);
+    path_prefix_ = "/" + encode_path(options_.bucket);
+  }
+}
+
+S3Client::~S3Client() {
+  const MutexLock lock(mutex_);
+  stopping_ = true;
+  stopped_.notify_all();
+}
+
+std::unique_ptr<net::HttpClient> S3Client::take_client() {
+  const MutexLock lock(mutex_);
+  if (clients_.empty()) {
+    return std::make_unique<net::HttpClient>();
+  }
+  auto client = std::move(clients_.back());
+  clients_.pop_back();
+  return client;
+}
+
+void S3Client::give_client(std::unique_ptr<net::HttpClient> client) {
+  const MutexLock lock(mutex_);
+  if (clients_.size() < kClientsKept) {
+    clients_.push_back(std::move(client));
+  }
+}
+
+/// False: it is time to stop.
+bool S3Client::pause(uint32_t tries_before) {
+  MutexLock lock(mutex_);
+  const Duration most = std::min(kPauseMax, options_.first_pause * (1U << tries_before));
+  const auto drawn = Duration(static_cast<int64_t>(
+      random_.next() % static_cast<uint64_t>(std::max<int64_t>(1, most.count()))));
+  const TimePoint until = clock_.now() + drawn;
+  while (!stopping_) {
+    const Duration left = until - clock_.now();
+    if (left <= Duration::zero()) {
+      return true;
+    }
+    stopped_.wait_for(lock, left);
+  }
+  return false;
+}
+
+Result<int> S3Client::try_once(const Call& call) {
+  const std::string path = path_prefix_ + call.path;
+  const bool plain = base_.starts_with("http://");
+  const std::string payload_hash =
+      plain || call.body.empty() ? sha256_hex(call.body) : std::string("UNSIGNED-PAYLOAD");
+  AwsRequest request{.method = call.method,
+                     .host = host_,
+                     .path = path.empty() ? "/" : std::string_view(path),
+                     .query = {},
+                     .headers = {},
+                     .payload_hash = payload_hash};
+  if (call.only_new && conditional_.load()) {
+    request.headers.emplace_back("if-none-match", "*");
+  }
+  net::HttpClientRequest http{.method = std::string(call.method),
+                              .url = base_ + (path.empty() ? "/" : path),
+                              .headers = sign(request, options_.credentials, clock_.wall_now()),
+                              .body = std::string(call.body)};
+  std::string error_body;
+  auto client = take_client();
+  const TimePoint begin = clock_.now();
+  // Only a success is the caller's; what an error says is looked at below, so its status must be
+  // known: bodies of up to kErrorBytesMax wait until then.
+  auto answer = client->request(
+      http, {.timeout = options_.request_timeout, .stall_timeout = {}, .follow_redirects = false},
+      [&](std::string_view bytes) {
+        error_body.append(
+            bytes.substr(0, kErrorBytesMax - std::min(kErrorBytesMax, error_body.size())));
+        return !call.on_chunk || call.on_chunk(bytes);
+      });
+  metrics_
+      .histogram("stator_kv_object_seconds", "time of requests to the object store", kSeconds,
+                 {{"op", std::string(op_of(call.method))}})
+      .observe(std::chrono::duration<double>(clock_.now() - begin).count());
+  metrics_
+      .counter("stator_kv_object_requests_total", "requests to the object store",
+               {{"op", std::string(op_of(call.method))},
+                {"code", answer ? std::to_string(answer->status)
+                                : std::string(answer.error().info().name)}})
+      .add();
+  if (!answer) {
+    return std::move(answer.error());
+  }
+  give_client(std::move(client));
+  if (answer->status == 501 && call.only_new) {
+    conditional_ = false;
+    return 503;  // and once more without it
+  }
+  if (answer->status == 400 || answer->status == 403) {
+    return Error(
+        Code::kPermissionDenied,
+        fmt::format("{} {} answers {}: {}", call.method, http.url, answer->status,
+                    error_body.empty() ? "check bucket, region and credentials" : error_body));
+  }
+  return answer->status;
+}
+
+Result<int> S3Client::ask(const Call& call) {
+  for (uint32_t tried = 0;; ++tried) {
+    if (call.restart) {
+      call.restart();
+    }
+    Result<int> status = try_once(call);
+    const Code code = status ? Code::kInternal : status.error().code();
+    const bool again = status ? passes(*status)
+                              : code == Code::kUnavailable || code == Code::kDeadline ||
+                                    code == Code::kDisconnected;
+    if (!again) {
+      return status;
+    }
+    if (tried + 1 >= options_.tries || !pause(tried)) {
+      return status ? Result<int>(
+                          Error(Code::kUnavailable,
+                                fmt::format("{} {}{}{} answers {}, {} times", call.method, base_,
+                                            path_prefix_, call.path, *status, tried + 1)))
+                    : std::move(status);
+    }
+  }
+}
+
+Status S3Client::check() {
+  STATOR_TRY(const int status, ask({.method = "HEAD", .path = ""}));
+  if (status == 404) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("bucket '{}' does not exist at {}: create it, or name another in "
+                             "kv.object",
+                             options_.bucket, base_));
+  }
+  return {};
+}
+
+Result<bool> S3Client::has(const std::string& key) {
+  STATOR_TRY(const int status, ask({.method = "HEAD", .path = "/" + encode_path(key)}));
+  return status == 200;
+}
+
+Status S3Client::get(const std::string& key, std::span<std::byte> out) {
+  size_t filled = 0;
+  bool too_long = false;
+  STATOR_TRY(const int status, ask({.method = "GET",
+                                    .path = "/" + encode_path(key),
+                                    .on_chunk =
+                                        [&](std::string_view bytes) {
+                                          const size_t fits =
+                                              std::min(bytes.size(), out.size() - filled);
+                                          std::memcpy(out.data() + filled, bytes.data(), fits);
+                                          filled += fits;
+                                          too_long = too_long || fits < bytes.size();
+                                          return true;
+                                        },
+                                    .restart =
+                                        [&] {
+                                          filled = 0;
+                                          too_long = false;
+                                        }}));
+  if (status == 404) {
+    return Error(Code::kNotFound, "there is no such object");
+  }
+  if (status != 200) {
+    return Error(Code::kUnavailable, fmt::format("the object store answers {}", status));
+  }
+  if (filled != out.size() || too_long) {
+    return Error(Code::kCorrupt,
+                 fmt::format("an object has {}{} bytes instead of {}", too_long ? "more than " : "",
+                             filled, out.size()));
+  }
+  return {};
+}
+
+Status S3Client::put(const std::string& key, std::span<const std::byte> bytes, Put put) {
+  STATOR_TRY(const int status,
+             ask({.method = "PUT",
+                  .path = "/" + encode_path(key),
+                  .body = {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                  .only_new = put == Put::kOnlyNew}));
+  if (status == 412 || status == 409) {
+    return Error(Code::kAlreadyExists, "the object is there");
+  }
+  if (status / 100 != 2) {
+    return Error(status == 404 ? Code::kInvalidArgument : Code::kUnavailable,
+                 fmt::format("the object store answers {} to a PUT{}", status,
+                             status == 404 ? ": the bucket is gone" : ""));
+  }
+  return {};
+}
+
+}  // namespace stator::storage

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "stator/storage/block_store.h"
+#include "stator/storage/s3_client.h"
+
+namespace stator::storage {
+
+/// Blocks as objects of an S3 bucket (G4). They are immutable: a second writer is told so and
+/// writes nothing. Nothing is evicted here: use the bucket's lifecycle rules. kPermissionDenied
+/// switches the tier off (LowerTiers).
+class S3Store final : public BlockStore {
+ public:
+  S3Store(S3Options options, const Digest& space, Clock& clock, Metrics& metrics);
+
+  std::string_view tier() const override { return "object"; }
+  Status check() { return client_.check(); }
+  /// By bisection: what is there is a prefix, because blocks are uploaded in order. The last one
+  /// may be gone when it is asked for.
+  Result<size_t> count(std::span<const BlockName> names) override;
+  Status get(const BlockName& name, std::span<std::byte> record) override;
+  Status put(const BlockName& name, std::span<const std::byte> record) override;
+
+ private:
+  std::string key(const BlockName& name) const;
+
+  S3Client client_;
+  const Digest space_;
+};
+
+}  // namespace stator::storage
