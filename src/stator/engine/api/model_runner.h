@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -72,6 +73,10 @@ class ModelRunner {
   virtual bool supports_host_tier() const { return false; }
   /// Moves KV between the device and host memory, in this order, before the next run().
   virtual void copy_blocks(std::span<const kv::BlockCopy> /*copies*/) {}
+  /// The bytes of one block on the device and in host memory, of equal length; empty for a model
+  /// without KV bytes. They may be read between two run()s, and written where nobody reads.
+  virtual std::span<std::byte> device_block(BlockId /*block*/) { return {}; }
+  virtual std::span<std::byte> host_block(uint32_t /*slot*/) { return {}; }
   /// `sampled` is parallel to `slices`.
   virtual void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) = 0;
   /// How long a pass of this shape lasts at least: a simulated engine's modelled time, which the

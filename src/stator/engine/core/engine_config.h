@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "stator/core/clock.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/engine.h"
 #include "stator/engine/core/scheduling_rules.h"
@@ -27,6 +28,8 @@ struct EngineConfig {
   uint32_t block_size = 16;  ///< tokens per KV block, 1 … 1024
   uint32_t total_blocks = 16'384;
   uint32_t host_blocks = 0;                 ///< KV blocks kept in host memory, 0 = no such tier
+  /// How long a request waits at most for blocks of tiers below host memory.
+  Duration tier_load_timeout = std::chrono::seconds(2);
   uint32_t max_num_seqs = 256;              ///< running at once
   uint32_t max_num_batched_tokens = 8'192;  ///< computed in one step
   uint32_t max_model_len = 0;               ///< prompt and output tokens; 0 = the runner's limit

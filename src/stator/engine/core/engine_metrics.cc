@@ -14,7 +14,8 @@ constexpr double kStepTokens[] = {1,   2,   4,    8,    16,   32,   64,   128,
 
 }  // namespace
 
-EngineMetrics::EngineMetrics(Metrics& metrics, std::string_view engine_name) {
+EngineMetrics::EngineMetrics(Metrics& metrics, std::string_view engine_name, size_t block_bytes)
+    : kv_(metrics, engine_name, block_bytes) {
   const MetricLabels labels = {{"engine", std::string(engine_name)}};
   running_ = metrics.gauge("stator_engine_running_requests", "requests in the batch", labels);
   waiting_ =
@@ -67,6 +68,7 @@ void EngineMetrics::observe_step(uint32_t tokens, Duration took) {
 }
 
 void EngineMetrics::update(const LoadReport& load, const Scheduler& scheduler) {
+  kv_.update(scheduler);
   const SchedulerTotals& totals = scheduler.totals();
   const kv::HostTier& host = scheduler.host_tier();
   running_.set(load.running);

@@ -5,6 +5,7 @@
 
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
+#include "stator/engine/core/kv_metrics.h"
 #include "stator/engine/core/scheduler.h"
 
 namespace stator::engine {
@@ -12,7 +13,8 @@ namespace stator::engine {
 /// The stator_engine_* series of one engine. Used by the engine's thread.
 class EngineMetrics {
  public:
-  EngineMetrics(Metrics& metrics, std::string_view engine_name);
+  /// `block_bytes`: of one KV block; 0: a model without KV bytes.
+  EngineMetrics(Metrics& metrics, std::string_view engine_name, size_t block_bytes);
 
   /// After a step that computed `tokens` in `took`.
   void observe_step(uint32_t tokens, Duration took);
@@ -20,6 +22,7 @@ class EngineMetrics {
   void update(const LoadReport& load, const Scheduler& scheduler);
 
  private:
+  KvMetrics kv_;
   Gauge running_;
   Gauge waiting_;
   Gauge kv_used_;

@@ -19,6 +19,7 @@
 #include "stator/engine/core/grammar_compiler.h"
 #include "stator/engine/core/scheduler.h"
 #include "stator/engine/core/session_book.h"
+#include "stator/engine/core/tier_lanes.h"
 #include "stator/kv/event_log.h"
 #include "stator/net/thread.h"
 
@@ -72,14 +73,17 @@ Result<std::unique_ptr<guided::Guide>> make_guide(std::shared_ptr<guided::Gramma
 struct Rank {
   Rank(const EngineConfig& config, std::unique_ptr<ModelRunner> runner_in, Metrics& metrics_in,
        std::string_view name)
-      : runner(std::move(runner_in)), scheduler(config), metrics(metrics_in, name) {}
+      : runner(std::move(runner_in)),
+        scheduler(config),
+        metrics(metrics_in, name, runner->device_block(BlockId(0)).size()) {}
   const std::unique_ptr<ModelRunner> runner;
   Scheduler scheduler;
   EngineMetrics metrics;
-  std::vector<Sampled> sampled;  // of the pass under way
-  uint32_t tokens = 0;           // it computes
-  ForwardPass pass;              // under way, or the last one told
-  uint64_t warn_at = 1;          // of so many forged blocks
+  std::unique_ptr<TierLanes> lanes;  // null: no tiers below host memory
+  std::vector<Sampled> sampled;      // of the pass under way
+  uint32_t tokens = 0;               // it computes
+  ForwardPass pass;                  // under way, or the last one told
+  uint64_t warn_at = 1;              // of so many forged blocks
 };
 
 /// Of the first one and of every doubling: a client may forge as many as it likes.
@@ -103,7 +107,7 @@ LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
     sum.kv_cached_blocks += load.kv_cached_blocks;
     sum.kv_total_blocks += load.kv_total_blocks;
     sum.running += load.running;
-    sum.waiting += load.waiting;
+    sum.waiting += load.waiting + (rank->lanes == nullptr ? 0 : rank->lanes->parked());
     sum.prefix_hit_tokens += load.prefix_hit_tokens;
     sum.prefix_query_tokens += load.prefix_query_tokens;
     sum.preemptions += load.preemptions;
@@ -119,7 +123,8 @@ LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
 class EngineService final : public Engine {
  public:
   EngineService(const EngineConfig& config, std::vector<std::unique_ptr<ModelRunner>> runners,
-                Clock& clock, Metrics& metrics, VocabularySource vocabulary)
+                Clock& clock, Metrics& metrics, VocabularySource vocabulary,
+                std::shared_ptr<storage::LowerTiers> lower)
       : config_(config),
         clock_(clock),
         info_{.kind = config.kind,
@@ -145,6 +150,14 @@ class EngineService final : public Engine {
           config, std::move(runner), metrics,
           alone ? config.name : fmt::format("{}.dp{}", config.name, ranks_.size())));
       ranks_.back()->pass.dp_rank = config.dp_rank + static_cast<uint32_t>(ranks_.size() - 1);
+      if (lower != nullptr) {
+        Rank& rank = *ranks_.back();
+        rank.lanes = std::make_unique<TierLanes>(
+            lower, rank.scheduler, *rank.runner,
+            TierLanes::Options{.load_timeout = config.tier_load_timeout,
+                               .engine_name = config.name},
+            [this] { tell_tier_news(); }, metrics);
+      }
     }
     load_ = sum(ranks_);
   }
@@ -182,6 +195,13 @@ class EngineService final : public Engine {
   void deliver(std::vector<SessionOutput>& outputs);
   void fail_everything();
 
+  void add(Rank& rank, TierLanes::Parked ready);
+  void refuse(SessionId session, RequestKey key, Error error);
+  void collect_loads();
+  void offload();
+  TimePoint next_deadline() const;
+  void tell_tier_news();
+
   void wake() STATOR_REQUIRES(mutex_);
 
   const EngineConfig config_;
@@ -205,6 +225,7 @@ class EngineService final : public Engine {
   LoadReport load_ STATOR_GUARDED_BY(mutex_);
   bool reset_requested_ STATOR_GUARDED_BY(mutex_) = false;
   bool sleeping_ STATOR_GUARDED_BY(mutex_) = false;
+  bool tier_news_ STATOR_GUARDED_BY(mutex_) = false;
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
 
   Sinks sinks_;
@@ -357,11 +378,19 @@ bool EngineService::take_commands() {
   {
     MutexLock lock(mutex_);
     sleeping_ = true;
-    while (!stopping_ && !reset_requested_ && inbox_.empty() && idle()) {
-      work_.wait(lock);
+    while (!stopping_ && !reset_requested_ && !tier_news_ && inbox_.empty() && idle()) {
+      const TimePoint until = next_deadline();
+      if (until == TimePoint::max()) {
+        work_.wait(lock);
+      } else if (const Duration left = until - clock_.now(); left > Duration::zero()) {
+        work_.wait_for(lock, left);
+      } else {
+        break;
+      }
       pass_end_ = {};
     }
     sleeping_ = false;
+    tier_news_ = false;
     go_on = !stopping_;
     commands_.swap(inbox_);
     load_.waiting += static_cast<uint32_t>(std::exchange(inbox_submits_, 0));
@@ -377,7 +406,11 @@ bool EngineService::take_commands() {
   }
   for (size_t i = 0; reset_now_ && i < ranks_.size(); ++i) {
     ranks_[i]->scheduler.reset_prefix_cache();
+    if (ranks_[i]->lanes != nullptr) {
+      ranks_[i]->lanes->forget();
+    }
   }
+  collect_loads();
   return go_on;
 }
 
@@ -386,30 +419,85 @@ void EngineService::apply(Command& command) {
     apply_submit(*submit);
   } else if (auto* cancel = std::get_if<Cancel>(&command)) {
     for (const auto& rank : ranks_) {
-      rank->scheduler.cancel(cancel->session, cancel->key);
+      if (rank->lanes == nullptr || !rank->lanes->cancel(cancel->session, cancel->key)) {
+        rank->scheduler.cancel(cancel->session, cancel->key);
+      }
     }
   } else {
+    const SessionId session = std::get<Close>(command).session;
     for (const auto& rank : ranks_) {
-      rank->scheduler.cancel_session(std::get<Close>(command).session);
+      rank->scheduler.cancel_session(session);
+      if (rank->lanes != nullptr) {
+        rank->lanes->cancel_session(session);
+      }
     }
   }
 }
 
 void EngineService::apply_submit(Submit& submit) {
-  const RequestKey key = submit.request.key;
-  const auto add = [&]() -> Status {
-    STATOR_TRY(auto grammar, std::move(submit.grammar));
-    STATOR_TRY(auto guide, make_guide(std::move(grammar), submit.request));
-    Scheduler& scheduler = rank_for(submit.request).scheduler;
-    return scheduler.add(submit.session, std::move(submit.request), clock_.now(), {},
-                         std::move(guide));
-  };
-  if (Status added = add(); !added) {
-    std::vector<SessionOutput> refused(1);
-    refused[0].session = submit.session;
-    refused[0].output.failures.push_back({.key = key, .error = std::move(added.error())});
-    deliver(refused);
+  auto guide = submit.grammar
+                   ? make_guide(std::move(*submit.grammar), submit.request)
+                   : Result<std::unique_ptr<guided::Guide>>(std::move(submit.grammar.error()));
+  if (!guide) {
+    refuse(submit.session, submit.request.key, std::move(guide.error()));
+    return;
   }
+  TierLanes::Parked ready{
+      .session = submit.session, .request = std::move(submit.request), .guide = std::move(*guide)};
+  Rank& rank = rank_for(ready.request);
+  if (rank.lanes == nullptr || !rank.lanes->park(ready, clock_.now())) {
+    add(rank, std::move(ready));
+  }
+}
+
+void EngineService::add(Rank& rank, TierLanes::Parked ready) {
+  const RequestKey key = ready.request.key;
+  Status added = rank.scheduler.add(ready.session, std::move(ready.request), clock_.now(), {},
+                                    std::move(ready.guide));
+  if (!added) {
+    refuse(ready.session, key, std::move(added.error()));
+  }
+}
+
+void EngineService::refuse(SessionId session, RequestKey key, Error error) {
+  std::vector<SessionOutput> refused(1);
+  refused[0].session = session;
+  refused[0].output.failures.push_back({.key = key, .error = std::move(error)});
+  deliver(refused);
+}
+
+/// Requests whose blocks have come from lower tiers go on.
+void EngineService::collect_loads() {
+  for (const auto& rank : ranks_) {
+    if (rank->lanes != nullptr) {
+      for (TierLanes::Parked& ready : rank->lanes->collect(clock_.now())) {
+        add(*rank, std::move(ready));
+      }
+    }
+  }
+}
+
+void EngineService::offload() {
+  for (const auto& rank : ranks_) {
+    if (rank->lanes != nullptr) {
+      rank->lanes->offload();
+    }
+  }
+}
+
+TimePoint EngineService::next_deadline() const {
+  TimePoint next = TimePoint::max();
+  for (const auto& rank : ranks_) {
+    next = rank->lanes == nullptr ? next : std::min(next, rank->lanes->next_deadline());
+  }
+  return next;
+}
+
+/// By threads of the lower tiers.
+void EngineService::tell_tier_news() {
+  const MutexLock lock(mutex_);
+  tier_news_ = true;
+  wake();
 }
 
 bool EngineService::idle() const {
@@ -421,7 +509,8 @@ Rank& EngineService::rank_for(const EngineRequest& request) {
     return *ranks_[*request.dp_rank];
   }
   return **std::ranges::min_element(ranks_, {}, [](const auto& rank) {
-    return rank->scheduler.running_count() + rank->scheduler.waiting_count();
+    return rank->scheduler.running_count() + rank->scheduler.waiting_count() +
+           (rank->lanes == nullptr ? 0 : rank->lanes->parked());
   });
 }
 
@@ -457,6 +546,7 @@ void EngineService::step() {
     wait_out(begin, pass);
     commit(begin);
   }
+  offload();
   tell_events();
   tell_idle();
 }
@@ -549,6 +639,16 @@ void EngineService::fail_everything() {
   const Error error(Code::kDraining, "the engine is shutting down");
   for (const auto& rank : ranks_) {
     deliver(rank->scheduler.fail_all(error));
+    if (rank->lanes == nullptr) {
+      continue;
+    }
+    std::vector<SessionOutput> parked;
+    for (TierLanes::Parked& waiting : rank->lanes->take_all()) {
+      parked.emplace_back().session = waiting.session;
+      parked.back().output.failures.push_back({.key = waiting.request.key, .error = error.clone()});
+    }
+    deliver(parked);
+    rank->lanes->close();
   }
   tell_events();
   publish();
@@ -559,7 +659,8 @@ void EngineService::fail_everything() {
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::vector<std::unique_ptr<ModelRunner>> runners,
                                             Clock& clock, Metrics& metrics,
-                                            VocabularySource vocabulary) {
+                                            VocabularySource vocabulary,
+                                            std::shared_ptr<storage::LowerTiers> lower) {
   STATOR_ASSERT(!runners.empty(), "an engine has at least one rank");
   const ModelRunner& runner = *runners.front();
   if (!runner.takes_masks()) {
@@ -574,8 +675,13 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
         fmt::format("engine '{}' has no KV blocks in host memory (host_blocks)", config.kind));
   }
   STATOR_TRY(const EngineConfig resolved, resolve(std::move(config), runner.max_model_len()));
+  if (lower != nullptr && (resolved.host_blocks == 0 || !resolved.enable_prefix_caching)) {
+    return Error(Code::kInvalidArgument,
+                 "KV tiers below host memory (kv.disk, kv.object, kv.store) need host memory to "
+                 "load into (kv.host_bytes) and engine.prefix_caching");
+  }
   return std::make_unique<EngineService>(resolved, std::move(runners), clock, metrics,
-                                         std::move(vocabulary));
+                                         std::move(vocabulary), std::move(lower));
 }
 
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,

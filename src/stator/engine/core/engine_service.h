@@ -13,6 +13,10 @@
 #include "stator/engine/core/engine_config.h"
 #include "stator/guided/vocabulary.h"
 
+namespace stator::storage {
+class LowerTiers;
+}
+
 namespace stator::engine {
 
 /// Where the bytes of the model's tokens come from, for grammars. Called once, on a thread of the
@@ -43,12 +47,16 @@ using VocabularySource = std::function<Result<std::shared_ptr<const guided::Voca
 /// `waiting_max` of them; grammars of earlier requests are kept (guided::GrammarCache). Whatever
 /// goes wrong is a failure of that request.
 ///
+/// `lower`: tiers below host memory, shared by the engines of a process; null for none. They need
+/// config.host_blocks, and a runner whose blocks have bytes.
+///
 /// Errors: kInvalidArgument if the config contradicts itself or the runner; the message names the
 /// key. There is at least one runner.
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::vector<std::unique_ptr<ModelRunner>> runners,
                                             Clock& clock, Metrics& metrics,
-                                            VocabularySource vocabulary = {});
+                                            VocabularySource vocabulary = {},
+                                            std::shared_ptr<storage::LowerTiers> lower = nullptr);
 /// Of one rank.
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::unique_ptr<ModelRunner> runner, Clock& clock,

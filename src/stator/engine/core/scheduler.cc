@@ -254,6 +254,7 @@ void Scheduler::admit(Sequence& sequence, const PrefixHit& hit, TimePoint now) {
     sequence.host_tokens = hit.host_blocks * config_.block_size;
     totals_.prefix_query_tokens += sequence.tokens.size();
     totals_.prefix_hit_tokens += hit_tokens;
+    totals_.host_hit_tokens += sequence.host_tokens;
     totals_.queue_wait += now - sequence.arrived;
     ++totals_.admitted_requests;
   }
@@ -673,6 +674,17 @@ uint32_t Scheduler::take_slot(SessionId session) {
   }
   ++sessions_[entry->second].live;
   return entry->second;
+}
+
+size_t Scheduler::cached_blocks(const kv::SequenceBlocks& sequence) const {
+  const kv::BlockPool::PrefixPeek peek = pool_.peek_prefix(sequence);
+  return peek.blocks + host_.match({sequence, peek.blocks, peek.last});
+}
+
+void Scheduler::give_back_host_slots(std::span<const uint32_t> slots) {
+  for (const uint32_t slot : slots) {
+    host_.give_back(slot);
+  }
 }
 
 void Scheduler::reset_prefix_cache() {

@@ -43,6 +43,7 @@ struct SessionOutput {
 /// Totals since construction.
 struct SchedulerTotals {
   uint64_t prefix_hit_tokens = 0;
+  uint64_t host_hit_tokens = 0;  ///< of prefix_hit_tokens
   uint64_t prefix_query_tokens = 0;
   uint64_t preemptions = 0;
   uint64_t computed_tokens = 0;   ///< prompt and output positions, recomputed ones again
@@ -133,6 +134,20 @@ class Scheduler {
   /// Those of the host tier, to be told before take_events()'s: what moves there names parents that
   /// the device has until then.
   std::vector<kv::KvEventData> take_host_events() { return host_.take_events(); }
+  // Between two steps, for blocks that come from or go to lower tiers; see kv::BlockPool.
+  /// How many of the first blocks the device and then host memory have.
+  size_t cached_blocks(const kv::SequenceBlocks& sequence) const;
+  std::vector<uint32_t> reserve_host_slots(uint32_t count) { return host_.reserve(count); }
+  void give_back_host_slots(std::span<const uint32_t> slots);
+  size_t adopt_host_blocks(const kv::SequenceBlocks& sequence, size_t begin,
+                           std::span<const uint32_t> slots) {
+    return pool_.adopt(sequence, begin, slots);
+  }
+  void record_registrations() { pool_.record_registrations(); }
+  std::vector<kv::BlockPool::Registration> take_registrations() {
+    return pool_.take_registrations();
+  }
+
   /// Forgets all cached blocks (used ones stay readable for their sequences).
   void reset_prefix_cache();
 

@@ -43,19 +43,36 @@ Result<std::unique_ptr<CpuModelRunner>> CpuModelRunner::create(std::shared_ptr<c
                         .head_dim = model->config.head_dim,
                         .block_size = config.block_size};
   STATOR_TRY(KvArena cache, KvArena::create(layout, config.kv_blocks));
-  return std::make_unique<CpuModelRunner>(Private{}, std::move(model), config, std::move(cache));
+  std::optional<KvArena> host;
+  if (config.host_blocks > 0) {
+    STATOR_TRY(host, KvArena::create(layout, config.host_blocks, memory::Sharing::kMemfd),
+               "the host tier");
+  }
+  return std::make_unique<CpuModelRunner>(Private{}, std::move(model), config, std::move(cache),
+                                          std::move(host));
 }
 
 CpuModelRunner::CpuModelRunner(Private /*key*/, std::shared_ptr<const Model> model,
-                               const CpuRunnerConfig& config, KvArena cache)
+                               const CpuRunnerConfig& config, KvArena cache,
+                               std::optional<KvArena> host)
     : model_(std::move(model)),
       seed_(config.seed),
       max_model_len_(length_limit(model_->config, config)),
       cache_(std::move(cache)),
+      host_(std::move(host)),
       team_(config.threads),
       forward_(
           {.model = *model_, .kernels = kernels_for(config.isa), .team = team_, .cache = cache_}),
       sampler_(model_->config.vocab_size) {}
+
+void CpuModelRunner::copy_blocks(std::span<const kv::BlockCopy> copies) {
+  for (const auto& [direction, block, slot] : copies) {
+    const std::span<std::byte> device = device_block(block);
+    const std::span<std::byte> host = host_block(slot);
+    const bool to_host = direction == kv::BlockCopy::Direction::kToHost;
+    std::ranges::copy(to_host ? device : host, (to_host ? host : device).begin());
+  }
+}
 
 void CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) {
   STATOR_ASSERT(slices.size() == sampled.size(), "run: sampled must be parallel to slices");

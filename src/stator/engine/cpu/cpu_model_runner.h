@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,7 @@ namespace stator::engine::cpu {
 struct CpuRunnerConfig {
   uint32_t block_size = 16;    ///< tokens per KV block, 1 … 1024
   uint32_t kv_blocks = 0;      ///< at least 1; memory becomes resident as blocks are used
+  uint32_t host_blocks = 0;    ///< blocks of the host tier; resident as they are used
   uint32_t threads = 1;        ///< 1 … ThreadTeam::kSizeMax, the calling thread included
   uint64_t seed = 0;           ///< of the draws of requests without a seed
   uint32_t max_model_len = 0;  ///< 0: what the model allows
@@ -43,7 +45,7 @@ class CpuModelRunner final : public ModelRunner {
 
  public:
   CpuModelRunner(Private /*key*/, std::shared_ptr<const Model> model, const CpuRunnerConfig& config,
-                 KvArena cache);
+                 KvArena cache, std::optional<KvArena> host);
   /// kInvalidArgument, naming the setting, for values out of range.
   static Result<std::unique_ptr<CpuModelRunner>> create(std::shared_ptr<const Model> model,
                                                         const CpuRunnerConfig& config);
@@ -54,6 +56,12 @@ class CpuModelRunner final : public ModelRunner {
   bool takes_masks() const override { return true; }
   bool prompt_logprobs() const override { return true; }
   void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override;
+  bool supports_host_tier() const override { return true; }
+  void copy_blocks(std::span<const kv::BlockCopy> copies) override;
+  std::span<std::byte> device_block(BlockId block) override { return cache_.block_view(block); }
+  std::span<std::byte> host_block(uint32_t slot) override {
+    return host_->block_view(BlockId(slot));
+  }
 
   const Model& model() const { return *model_; }
   KvArena& kv() { return cache_; }
@@ -80,6 +88,7 @@ class CpuModelRunner final : public ModelRunner {
   uint64_t seed_;
   uint32_t max_model_len_;
   KvArena cache_;
+  std::optional<KvArena> host_;  // none: no host tier
   ThreadTeam team_;
   Forward forward_;
   Sampler sampler_;

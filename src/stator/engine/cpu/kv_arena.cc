@@ -8,7 +8,7 @@
 
 namespace stator::engine::cpu {
 
-Result<KvArena> KvArena::create(const KvLayout& layout, uint32_t blocks) {
+Result<KvArena> KvArena::create(const KvLayout& layout, uint32_t blocks, memory::Sharing sharing) {
   uint64_t bytes = sizeof(float) * 2;
   for (const uint32_t factor :
        {layout.layers, layout.kv_heads, layout.head_dim, layout.block_size, blocks}) {
@@ -21,7 +21,9 @@ Result<KvArena> KvArena::create(const KvLayout& layout, uint32_t blocks) {
     }
   }
   KvArena arena;
-  STATOR_TRY(arena.arena_, memory::Arena::create({.bytes = bytes}), "allocating the KV cache");
+  STATOR_TRY(arena.arena_,
+             memory::Arena::create({.bytes = bytes, .sharing = sharing, .name = "stator-kv"}),
+             "allocating the KV cache");
   arena.layout_ = layout;
   arena.blocks_ = blocks;
   return arena;

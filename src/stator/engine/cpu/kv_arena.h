@@ -37,7 +37,8 @@ struct KvLayout {
 class KvArena {
  public:
   /// kInvalidArgument if a size is zero or the whole does not fit into an address space.
-  static Result<KvArena> create(const KvLayout& layout, uint32_t blocks);
+  static Result<KvArena> create(const KvLayout& layout, uint32_t blocks,
+                                memory::Sharing sharing = memory::Sharing::kPrivate);
 
   const KvLayout& layout() const { return layout_; }
   uint32_t blocks() const { return blocks_; }
