@@ -55,7 +55,7 @@ class HostMemoryTest(unittest.TestCase):
         eventually(lambda: http.metric("stator_router_index_tier_blocks") > 50, "blocks in host memory in the index")
 
     def test_an_engine_that_cannot_says_so(self):
-        done = subprocess.run([BINARY, "serve", MODEL_DIR, "--engine", "cpu", "--host-blocks", "5", "--port", "0"],
+        done = subprocess.run([BINARY, "serve", MODEL_DIR, "--engine", "sim", "--kv-host-bytes", "1GiB", "--port", "0"],
                               capture_output=True, text=True, timeout=300)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("host_blocks", done.stderr)

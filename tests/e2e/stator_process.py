@@ -191,10 +191,10 @@ class Deployment:
 class Serve(Deployment):
     """Everything in one process."""
 
-    def __init__(self, *arguments: str, engine: str = "sim", model: str = str(MODEL_DIR)):
+    def __init__(self, *arguments: str, engine: str = "sim", model: str = str(MODEL_DIR), env: dict[str, str] | None = None):
         self.workers = []
         self.frontend = Stator(
-            "serve", model, "--engine", engine, "--host", "127.0.0.1", "--port", "0", *arguments)
+            "serve", model, "--engine", engine, "--host", "127.0.0.1", "--port", "0", *arguments, env=env)
 
 
 class Split(Deployment):

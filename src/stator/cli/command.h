@@ -73,6 +73,8 @@ Status run_passes(Invocation& invocation);
 Status run_tokenize(Invocation& invocation);
 Status run_render(Invocation& invocation);
 Status run_version(Invocation& invocation);
+Status run_store(Invocation& invocation);
+Status run_kv(Invocation& invocation);
 Status run_completion(Invocation& invocation);
 Status run_config(Invocation& invocation);
 Status run_index_trial(Invocation& invocation);

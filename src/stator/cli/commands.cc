@@ -16,8 +16,8 @@ const std::vector<Command> kCommands = {
                     "  stator serve /models/qwen --engine vllm --url http://a:8000,http://b:8000\n"
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
-     .setting_prefixes =
-         "http,access,admin,trace,request_log,frontend,router,worker,engine,sim,sim_fault,system,hub,log,announce",
+     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,worker,engine,kv,sim,"
+                         "sim_fault,system,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_serve},
@@ -25,7 +25,8 @@ const std::vector<Command> kCommands = {
      .summary = "HTTP front door and router; workers join through discovery",
      .description = "  stator frontend --port 8000 --discovery file:$HOME/.stator",
      .positional = "",
-     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,discovery,events,rpc,hub,log,announce",
+     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,discovery,events,rpc,"
+                         "hub,log,announce",
      .options = {},
      .run = run_frontend},
     {.name = "worker",
@@ -41,7 +42,8 @@ const std::vector<Command> kCommands = {
          "--discovery file:$HOME/.stator \\\n"
          "    --launch -- vllm serve /models/qwen --port 8000",
      .positional = "MODEL",
-     .setting_prefixes = "worker,engine,sim,sim_fault,discovery,events,rpc,system,hub,log,announce",
+     .setting_prefixes =
+         "worker,engine,kv,sim,sim_fault,discovery,events,rpc,system,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_worker},
@@ -115,6 +117,41 @@ const std::vector<Command> kCommands = {
      .options = {{"--url", "server to ask [http://127.0.0.1:8000]"},
                  {"--json", "print the receipt as JSON", true}},
      .run = run_explain},
+    {.name = "store",
+     .summary = "Cache of KV blocks that the engines of a host share",
+     .description =
+         "Workers use it with --kv-store HOST:PORT. Every block is checked when it comes "
+         "and again by the engine that takes it. There is no authentication.\n\n"
+         "  stator store --listen 127.0.0.1:8095 --host-bytes 4GiB --dir /var/lib/stator/store\n"
+         "  stator serve models/demo --kv-store 127.0.0.1:8095",
+     .positional = "",
+     .setting_prefixes = "log,announce",
+     .options = {{"--listen", "HOST:PORT, port 0 = any free one [127.0.0.1:8095]"},
+                 {"--host-bytes", "memory for blocks [1GiB]"},
+                 {"--dir", "folder for blocks that outlive the process"},
+                 {"--dir-bytes", "how much of it [10GiB]"}},
+     .run = run_store},
+    {.name = "kv",
+     .summary = "Look into the KV tiers: what is there, is it whole, what is shared",
+     .description =
+         "WHAT is one of\n"
+         "  ls      how full the tiers are; with --dir and --json every block\n"
+         "  verify  reads and checks every block on disk; exits 1 if one is damaged\n"
+         "  top     prefixes with the most blocks behind them\n"
+         "  export  writes all blocks into --file; import reads them into another folder\n"
+         "  drop    forgets all blocks, or --block and what is behind it\n"
+         "ls, verify, top and export may run beside an engine; import and drop may not.\n\n"
+         "  stator kv ls --url http://127.0.0.1:8000\n"
+         "  stator kv verify --dir /var/lib/stator/kv --json",
+     .positional = "WHAT",
+     .setting_prefixes = "",
+     .options = {{"--url", "server to ask [http://127.0.0.1:8000]"},
+                 {"--dir", "folder of a disk tier (--kv-disk) to look into, without a server"},
+                 {"--file", "of export and import"},
+                 {"--bytes", "import: size of a new folder, such as 10GiB"},
+                 {"--block", "drop: a block, as ls --json names it"},
+                 {"--json", "for machines", true}},
+     .run = run_kv},
     {.name = "doctor",
      .summary = "Check this machine: cores, memory, limits, ports, libraries, engine servers",
      .description = "Exits 1 if something must be fixed.\n\n  stator doctor --port 8000\n"
@@ -238,13 +275,12 @@ const std::vector<Command> kCommands = {
      .run = run_tokenize},
     {.name = "operator",
      .summary = "Kubernetes: graphs of workers as custom resources",
-     .description =
-         "render   prints what the operator would make of manifests, without a cluster\n"
-         "convert  prints manifests in the other API version (--to)\n"
-         "crds     prints the CustomResourceDefinitions\n\n"
-         "  stator operator crds | kubectl apply --server-side -f -\n"
-         "  stator operator render graph.yaml | kubectl diff -f -\n"
-         "  stator operator convert graph.yaml --to v1beta1",
+     .description = "render   prints what the operator would make of manifests, without a cluster\n"
+                    "convert  prints manifests in the other API version (--to)\n"
+                    "crds     prints the CustomResourceDefinitions\n\n"
+                    "  stator operator crds | kubectl apply --server-side -f -\n"
+                    "  stator operator render graph.yaml | kubectl diff -f -\n"
+                    "  stator operator convert graph.yaml --to v1beta1",
      .positional = "ACTION",
      .positional_repeated = true,
      .setting_prefixes = "",
@@ -264,7 +300,8 @@ const std::vector<Command> kCommands = {
      .summary = "Print the effective settings as YAML, or their documentation",
      .description = "  stator config > stator.yaml\n  stator config --markdown",
      .positional = "",
-     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,worker,engine,sim,discovery,events,rpc,"
+     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,worker,engine,sim,"
+                         "discovery,events,rpc,"
                          "system,hub,log,announce",
      .options = {{"--markdown", "the table of docs/configuration.md", true}},
      .run = run_config},
@@ -321,15 +358,19 @@ const std::vector<Command> kCommands = {
      .run = run_sim},
     {.name = "configure",
      .summary = "Find the configuration that serves a model best on given GPUs",
-     .description =
-         "MODEL of --model is a config.json, its folder, or a name of the catalogue. Tries every way to\n"
-         "cut the model over the GPUs, batches, prefill and decode together and apart; prints the best\n"
-         "that keep TTFT and ITL, or the closest ones and which limit binds. 'configure estimate' fills\n"
-         "ttft_ms and itl_ms in a table of deployments.\n\n"
-         "  stator configure --model Qwen/Qwen3-32B-FP8 --system h200_sxm --gpus 8 --backend vllm \\\n"
-         "    --isl 4000 --osl 500 --ttft 600 --itl 15\n"
-         "  stator configure --model models/demo --system l40s --gpus 2 --trace trace.jsonl --output deploy\n"
-         "  stator configure estimate --csv deployments.csv --json",
+     .description = "MODEL of --model is a config.json, its folder, or a name of the catalogue. "
+                    "Tries every way to\n"
+                    "cut the model over the GPUs, batches, prefill and decode together and apart; "
+                    "prints the best\n"
+                    "that keep TTFT and ITL, or the closest ones and which limit binds. 'configure "
+                    "estimate' fills\n"
+                    "ttft_ms and itl_ms in a table of deployments.\n\n"
+                    "  stator configure --model Qwen/Qwen3-32B-FP8 --system h200_sxm --gpus 8 "
+                    "--backend vllm \\\n"
+                    "    --isl 4000 --osl 500 --ttft 600 --itl 15\n"
+                    "  stator configure --model models/demo --system l40s --gpus 2 --trace "
+                    "trace.jsonl --output deploy\n"
+                    "  stator configure estimate --csv deployments.csv --json",
      .positional = "estimate",
      .setting_prefixes = "",
      .options = {{"--model", "config.json, folder with one, or a name such as Qwen/Qwen3-32B"},
@@ -341,12 +382,14 @@ const std::vector<Command> kCommands = {
                  {"--prefix", "of the prompt, tokens found in the cache [0]"},
                  {"--ttft", "time to the first token at most, ms [1000]"},
                  {"--itl", "time per further token at most, ms [40]"},
-                 {"--quantization", "of weights: bfloat16, fp8, fp8_block, nvfp4, … [the checkpoint's]"},
+                 {"--quantization",
+                  "of weights: bfloat16, fp8, fp8_block, nvfp4, … [the checkpoint's]"},
                  {"--moe-quantization", "of experts [the same]"},
                  {"--kv-quantization", "of KV: bfloat16 or fp8 [trtllm with narrow weights: fp8]"},
                  {"--batch-max", "largest batch of one rank of attention [512]"},
                  {"--best", "how many to print [5]"},
-                 {"--database", "measured operators: AIConfigurator's folder of one GPU, systems/data/h200_sxm"},
+                 {"--database",
+                  "measured operators: AIConfigurator's folder of one GPU, systems/data/h200_sxm"},
                  {"--trace", "request trace whose mean lengths are planned for"},
                  {"--output", "folder for engine flags, settings, deployment.yaml and a report"},
                  {"--html", "file for a page with the Pareto picture"},

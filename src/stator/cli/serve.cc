@@ -59,6 +59,7 @@ Status run_serve(Invocation& invocation) {
   // The port first: a taken one should be told before seconds of loading.
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));
   STATOR_CHECK(check_model(model_of(invocation), settings));
+  STATOR_CHECK(check_kv_budgets(settings, kServeWorkersDefault));
   // Outlives everything that talks to it.
   STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));

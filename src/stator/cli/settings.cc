@@ -141,8 +141,9 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
                  "KV blocks per worker (sim engine)", {.flag = "kv-blocks"});
   schema.integer(
       "engine.host_blocks", engine.host_blocks, 0, 1U << 30,
-      "KV blocks per worker in host memory, for those evicted from the device (sim engine)",
-      {.flag = "host-blocks"});
+      "KV blocks per worker in host memory, for those evicted from the device; goes before "
+      "kv.host_bytes",
+      {.flag = "host-blocks", .env_peer = "DYN_KVBM_CPU_CACHE_OVERRIDE_NUM_BLOCKS"});
   schema.integer("engine.dp_size", worker.sim_dp_size, 1, engine::kSimRanksMax,
                  "data-parallel attention ranks per worker, each with a scheduler and KV blocks of "
                  "its own; their passes last as long as the slowest one's (sim engine)",
@@ -256,6 +257,12 @@ Status RpcSettings::check_reach(std::string_view setting, std::string_view host)
                   setting, host));
 }
 
+Status check_kv_budgets(const Settings& settings, uint32_t usual_workers) {
+  const WorkerSettings& worker = settings.worker;
+  return check_budgets(settings.kv, worker.count == 0 ? usual_workers : worker.count,
+                       worker.engine == "cpu" ? worker.kv_cache_bytes : 0);
+}
+
 void describe(ConfigSchema& schema, Settings& settings) {
   schema.choice("log.format", settings.log_format, {"human", "json"}, "how log lines look");
   schema.text("log.filter", settings.log_filter, "level[,target=level]*, e.g. info,router=debug",
@@ -275,6 +282,7 @@ void describe(ConfigSchema& schema, Settings& settings) {
   describe_port(schema, settings.port);
   router::describe(schema, settings.router);
   describe_worker(schema, settings.worker);
+  describe_kv(schema, settings.kv);
   describe_system(schema, settings.system);
   describe_admin(schema, settings.admin);
   access::describe(schema, settings.access);

@@ -8,6 +8,7 @@
 
 #include "stator/access/access_config.h"
 #include "stator/cli/event_carrier.h"
+#include "stator/cli/kv_settings.h"
 #include "stator/core/config.h"
 #include "stator/core/result.h"
 #include "stator/engine/core/engine_config.h"
@@ -116,6 +117,7 @@ struct Settings {
   frontend::FrontendConfig frontend;
   router::RouterConfig router;
   WorkerSettings worker;
+  KvSettings kv;
   weights::HubConfig hub;
   PortSettings port;
   RpcSettings rpc;
@@ -124,6 +126,10 @@ struct Settings {
   access::AccessConfig access;
   telemetry::TelemetryConfig telemetry;
 };
+
+/// check_budgets() for a process that has `usual_workers` workers unless worker.count says
+/// otherwise.
+Status check_kv_budgets(const Settings& settings, uint32_t usual_workers);
 
 /// Declares every setting. `settings` outlives the schema.
 void describe(ConfigSchema& schema, Settings& settings);

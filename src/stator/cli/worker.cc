@@ -193,6 +193,7 @@ Status run_worker(Invocation& invocation) {
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
   STATOR_CHECK(check_model(model_of(invocation), settings));
+  STATOR_CHECK(check_kv_budgets(settings, 1));
   // Outlives everything that talks to it.
   STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "stator/cli/kv_tiers.h"
 #include "stator/cli/sim_replies.h"
 #include "stator/cli/terminal.h"
 #include "stator/cli/version.h"
@@ -60,6 +61,7 @@ uint32_t read_vocab_size(const std::string& model_dir, uint32_t tokenizer_size) 
 struct WorkerHost::Loaded {
   std::shared_ptr<const engine::cpu::Model> cpu;  // shared by the runners, see engine::cpu::Model
   std::shared_ptr<const engine::cpu::PoolingModel> cpu_pooling;  // the same; null: it generates
+  std::shared_ptr<storage::LowerTiers> tiers;  // shared by the engines; null: none
 };
 
 Result<std::string> resolve_model_dir(const std::string& model, const weights::HubConfig& config) {
@@ -131,8 +133,35 @@ Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
       }
       STATOR_TRY(host->loaded_->cpu, engine::cpu::load_model(host->model_dir_));
     }
+    STATOR_CHECK(host->open_tiers());
+  } else if (settings.kv.any()) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("kv.host_bytes, kv.disk, kv.object and kv.store are for engine 'cpu'; "
+                    "engine '{}' keeps its KV cache itself (simulated: engine.host_blocks)",
+                    settings.worker.engine));
   }
   return host;
+}
+
+/// Tiers below host memory, for a model that generates.
+Status WorkerHost::open_tiers() {
+  if (loaded_->cpu == nullptr) {
+    return settings_.kv.any() ? Status(Error(Code::kInvalidArgument,
+                                             "kv.host_bytes, kv.disk, kv.object and kv.store are "
+                                             "for models that generate"))
+                              : Status();
+  }
+  const engine::cpu::ModelConfig& shape = loaded_->cpu->config;
+  STATOR_TRY(loaded_->tiers,
+             open_lower_tiers(settings_.kv,
+                              {.folder = model_dir_,
+                               .layout = {.layers = shape.layers,
+                                          .kv_heads = shape.kv_heads,
+                                          .head_dim = shape.head_dim,
+                                          .block_size = settings_.worker.engine_config.block_size}},
+                              clock_, metrics_));
+  return {};
 }
 
 Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
@@ -143,9 +172,13 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
                                  shape.kv_heads * shape.head_dim;
     config.total_blocks = static_cast<uint32_t>(
         std::clamp<uint64_t>(settings_.worker.kv_cache_bytes / block_bytes, 2, 1ULL << 28));
+    if (config.host_blocks == 0) {
+      config.host_blocks = host_blocks(settings_.kv, block_bytes, config.total_blocks);
+    }
     STATOR_TRY(auto runner, engine::cpu::CpuModelRunner::create(
                                 loaded_->cpu, {.block_size = config.block_size,
                                                .kv_blocks = config.total_blocks,
+                                               .host_blocks = config.host_blocks,
                                                .threads = settings_.worker.threads,
                                                .seed = made_,
                                                .max_model_len = config.max_model_len}));
@@ -236,6 +269,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   config.kind = settings_.worker.engine;
   config.version = version();
   config.name = fmt::format("{}{}", config.kind, made_);
+  config.tier_load_timeout = settings_.kv.load_timeout;
   if (config.kind == "sim") {
     config.rules = *engine::find_rules(settings_.worker.sim.rules);  // checked by the schema
     config.sglang = settings_.worker.sim.sglang;
@@ -275,7 +309,8 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
     runners.push_back(std::move(runner));
   }
   STATOR_TRY(worker.engine,
-             make_engine(config, std::move(runners), clock_, metrics_, vocabulary_source()));
+             make_engine(config, std::move(runners), clock_, metrics_, vocabulary_source(),
+                         loaded_->tiers));
   if (simulated) {
     const engine::SimFaults& faults = settings_.worker.sim_faults;
     STATOR_CHECK(validate(faults));

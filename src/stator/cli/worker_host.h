@@ -73,6 +73,7 @@ class WorkerHost {
   Result<std::unique_ptr<engine::ModelRunner>> make_runner(engine::EngineConfig& config) const;
   Result<std::unique_ptr<engine::PoolRunner>> make_pool_runner() const;
   engine::VocabularySource vocabulary_source() const;
+  Status open_tiers();
   Result<Worker> make_own_engine();
   Result<Worker> make_server_engine();
   void fill_record(Worker& worker);

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/cli/kv_tiers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "stator/core/hash.h"
+#include "stator/core/log.h"
+#include "stator/io/mapped_file.h"
+#include "stator/storage/file_store.h"
+#include "stator/storage/http_store.h"
+#include "stator/storage/s3_store.h"
+
+namespace stator::cli {
+namespace {
+
+/// Tiers that only need host memory to load into get this share of the device's blocks.
+constexpr uint32_t kStagingDivisor = 4;
+constexpr uint32_t kStagingBlocksMin = 16;
+constexpr uint32_t kHostBlocksMax = 1U << 28;
+constexpr uint32_t kDiskThreads = 4;
+constexpr uint32_t kStoreThreads = 16;
+
+/// Digest of everything that makes the model what it is: two with equal weights and configuration
+/// are one, wherever their files are. Reads them once, from the page cache that loading filled.
+Result<std::string> read_revision(const std::string& model) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files;
+  std::error_code error;
+  if (fs::is_directory(model, error)) {
+    for (const auto& entry : fs::directory_iterator(model, error)) {
+      const std::string extension = entry.path().extension().string();
+      if (entry.path().filename() == "config.json" || extension == ".safetensors" ||
+          extension == ".gguf") {
+        files.push_back(entry.path());
+      }
+    }
+  } else {
+    files.emplace_back(model);
+  }
+  std::ranges::sort(files);
+  std::string revision;
+  for (const fs::path& file : files) {
+    STATOR_TRY(const auto mapped, io::MappedFile::open(file.string()), "naming KV blocks");
+    revision += fmt::format("{}:{}:{:016x};", file.filename().string(), mapped.bytes().size(),
+                            xxh3_64(mapped.bytes()));
+  }
+  return revision;
+}
+
+Result<storage::Digest> name_space(const KvSettings& settings, const KvModel& model) {
+  STATOR_TRY(std::string revision, read_revision(model.folder));
+  const engine::cpu::KvLayout& layout = model.layout;
+  return storage::namespace_of({.model = "stator-cpu",
+                                .revision = std::move(revision),
+                                .dtype = "f32",
+                                .layout = fmt::format("operational_nhd/{}", layout.version),
+                                .salt = settings.salt,
+                                .block_tokens = layout.block_size,
+                                .layers = layout.layers,
+                                .kv_heads = layout.kv_heads,
+                                .head_dim = layout.head_dim,
+                                .block_bytes = layout.block_bytes()});
+}
+
+/// Null, and said once, when it cannot be used.
+Result<std::unique_ptr<storage::BlockStore>> open_object_store(const KvSettings& settings,
+                                                               const storage::Digest& space,
+                                                               Clock& clock, Metrics& metrics) {
+  constexpr std::string_view kFile = "file://";
+  std::unique_ptr<storage::BlockStore> out;
+  Status usable;
+  if (settings.object.starts_with(kFile)) {
+    auto store = std::make_unique<storage::FileStore>(settings.object.substr(kFile.size()), space);
+    usable = store->check();
+    out = std::move(store);
+  } else {
+    STATOR_TRY(storage::S3Options s3, storage::parse_s3_url(settings.object), "kv.object");
+    s3.endpoint = settings.object_endpoint;
+    s3.credentials = {.access_key = settings.object_access_key,
+                      .secret_key = settings.object_secret_key,
+                      .session_token = settings.object_session_token,
+                      .region = settings.object_region};
+    auto store = std::make_unique<storage::S3Store>(std::move(s3), space, clock, metrics);
+    usable = store->check();
+    out = std::move(store);
+  }
+  // One that is away for a while may come back; one that says no will not change its mind.
+  const bool away = !usable && (usable.error().code() == Code::kUnavailable ||
+                                usable.error().code() == Code::kDeadline ||
+                                usable.error().code() == Code::kDisconnected);
+  if (!usable && !away) {
+    log::error("kv", "the object tier is switched off; serving goes on without it",
+               {{"object", settings.object}, {"reason", usable.error().message()}});
+    metrics
+        .gauge("stator_kv_tier_enabled", "1: the tier takes blocks; 0: an error switched it off",
+               {{"tier", "object"}})
+        .set(0);
+    return std::unique_ptr<storage::BlockStore>();
+  }
+  log::info("kv", away ? "the object tier does not answer yet" : "object tier ready",
+            {{"object", settings.object}, {"namespace", storage::to_hex(space)}});
+  return out;
+}
+
+void add_gauges(Metrics& metrics, const std::shared_ptr<storage::LowerTiers>& tiers) {
+  const storage::DiskTier* const disk = tiers->disk();
+  if (disk == nullptr) {
+    return;
+  }
+  const MetricLabels tier = {{"tier", "disk"}};
+  // A scrape may come when the tiers are gone.
+  const auto read = [weak = std::weak_ptr(tiers)](auto value) {
+    return [weak, value] {
+      const auto alive = weak.lock();
+      return alive == nullptr ? 0.0 : static_cast<double>(value(*alive->disk()));
+    };
+  };
+  using Disk = storage::DiskTier;
+  metrics
+      .gauge("stator_kv_tier_info", "1; the labels say where the tier is",
+             {{"tier", "disk"}, {"folder", disk->options().folder}})
+      .set(1);
+  metrics.gauge_callback("stator_kv_tier_blocks", "KV blocks in the tier", tier,
+                         read([](const Disk& d) { return d.stored(); }));
+  metrics.gauge_callback("stator_kv_tier_blocks_max", "KV blocks that fit into the tier", tier,
+                         read([](const Disk& d) { return d.slots(); }));
+  metrics.gauge_callback("stator_kv_tier_bytes", "bytes of the tier's blocks", tier,
+                         read([](const Disk& d) { return d.stored() * d.block_stride(); }));
+  metrics.gauge_callback("stator_kv_g3_recovered_blocks", "KV blocks found on disk at the start",
+                         {}, read([](const Disk& d) { return d.recovered(); }));
+  metrics.counter_callback("stator_kv_evictions_total", "blocks evicted from the tier for others",
+                           tier, read([](const Disk& d) { return d.evicted_total(); }));
+}
+
+}  // namespace
+
+uint32_t host_blocks(const KvSettings& settings, uint64_t block_bytes, uint32_t device_blocks) {
+  const uint64_t wanted = settings.wanted_host_bytes() / block_bytes;
+  if (wanted == 0 && settings.any_lower()) {
+    return std::max(kStagingBlocksMin, device_blocks / kStagingDivisor);
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(wanted, kHostBlocksMax));
+}
+
+Result<std::shared_ptr<storage::LowerTiers>> open_lower_tiers(const KvSettings& settings,
+                                                              const KvModel& model, Clock& clock,
+                                                              Metrics& metrics) {
+  if (!settings.any_lower()) {
+    return std::shared_ptr<storage::LowerTiers>();
+  }
+  if (settings.disk.empty() != (settings.wanted_disk_bytes() == 0)) {
+    return Error(Code::kInvalidArgument,
+                 "kv.disk (a folder) and kv.disk_bytes (how much of it) are set together");
+  }
+  STATOR_TRY(const storage::Digest space, name_space(settings, model));
+  const uint64_t block_bytes = model.layout.block_bytes();
+  std::unique_ptr<storage::DiskTier> disk;
+  if (!settings.disk.empty()) {
+    auto opened =
+        storage::DiskTier::open({.folder = settings.disk,
+                                 .bytes = settings.wanted_disk_bytes(),
+                                 .block_bytes = block_bytes,
+                                 .block_tokens = model.layout.block_size,
+                                 .space = space,
+                                 .wipe_foreign = settings.disk_on_mismatch == "wipe",
+                                 .direct = settings.disk_direct,
+                                 .write_bytes_per_day = settings.disk_write_bytes_per_day},
+                                clock, metrics);
+    if (opened) {
+      disk = std::move(*opened);
+      log::info("kv", "disk tier ready",
+                {{"folder", settings.disk},
+                 {"namespace", storage::to_hex(space)},
+                 {"blocks_max", disk->slots()},
+                 {"recovered", disk->recovered()}});
+    } else {
+      log::error("kv", "the disk tier is switched off; serving goes on without it",
+                 {{"folder", settings.disk}, {"reason", opened.error().message()}});
+    }
+  }
+  std::vector<std::unique_ptr<storage::BlockStore>> stores;
+  if (!settings.store.empty()) {
+    stores.push_back(std::make_unique<storage::HttpStore>(settings.store, space));
+  }
+  if (!settings.object.empty()) {
+    STATOR_TRY(auto store, open_object_store(settings, space, clock, metrics));
+    if (store != nullptr) {
+      stores.push_back(std::move(store));
+    }
+  }
+  if (disk == nullptr && stores.empty()) {
+    return std::shared_ptr<storage::LowerTiers>();
+  }
+  auto tiers = std::make_shared<storage::LowerTiers>(
+      storage::LowerTiersOptions{.space = space,
+                                 .block_bytes = block_bytes,
+                                 .block_tokens = model.layout.block_size,
+                                 .io_threads = stores.empty() ? kDiskThreads : kStoreThreads},
+      std::move(disk), std::move(stores), clock, metrics);
+  add_gauges(metrics, tiers);
+  return tiers;
+}
+
+}  // namespace stator::cli
