@@ -120,6 +120,8 @@ class HttpExchange {
   /// Where the client connects from, without the port; empty where that is not known. One system
   /// call.
   virtual std::string client_address() { return {}; }
+  /// Made by this process for a client that was let in before, see DetachedExchange.
+  virtual bool is_internal() const { return false; }
 
   /// At most one; null to remove. The observer outlives the exchange or removes itself.
   virtual void set_observer(ExchangeObserver* observer) = 0;
