@@ -268,10 +268,15 @@ void ConfigSchema::choice(std::string_view key, std::string& field,
   added.default_text = field;
   added.range = fmt::format("{}", fmt::join(choices, " | "));
   added.set = [&field, choices = std::move(choices)](std::string_view value) -> Status {
-    if (std::ranges::find(choices, value) == choices.end()) {
+    // Dynamo writes dashes where we write underscores.
+    std::string name(value);
+    if (std::ranges::find(choices, name) == choices.end()) {
+      std::ranges::replace(name, '-', '_');
+    }
+    if (std::ranges::find(choices, name) == choices.end()) {
       return bad_value(fmt::format("'{}' is not one of {}", value, fmt::join(choices, ", ")));
     }
-    field = value;
+    field = std::move(name);
     return {};
   };
   added.get = [&field] { return field; };
@@ -367,6 +372,8 @@ Status ConfigSchema::load(const Sources& sources) {
       if (auto peer_value = sources.env(field.env_peer)) {
         if (field.kind == "bytes" && field.env_peer.ends_with("_MB")) {
           *peer_value += "MiB";  // the peer's variable has its unit in its name
+        } else if (field.kind == "duration" && field.env_peer.ends_with("_MS")) {
+          *peer_value += "ms";
         }
         STATOR_CHECK(set(field, *peer_value, "environment variable " + field.env_peer));
       }

@@ -86,7 +86,7 @@ void describe_replicas(ConfigSchema& schema, ReplicaConfig& replicas) {
 void describe(ConfigSchema& schema, RouterConfig& config) {
   CostConfig& cost = config.cost;
   schema.choice("router.mode", config.mode, policy_names(), "how a worker is chosen",
-                {.flag = "router", .env_peer = "DYN_ROUTER_MODE"});
+                {.flag = "router", .env_peer = "DYN_ROUTER_MODE", .flag_peer = "router-mode"});
   schema.number("router.temperature", cost.temperature, 0, 100,
                 "softmax temperature over costs, 0 = always the cheapest",
                 {.env_peer = "DYN_ROUTER_TEMPERATURE"});
