@@ -93,6 +93,9 @@ void append_response(std::string& out, const ResponseFrame& frame, const Respons
   } else {
     json.null();
   }
+  if (!state.nvext_json.empty()) {
+    json.key("nvext").raw(state.nvext_json);
+  }
   json.end_object();
 }
 
@@ -399,8 +402,8 @@ void ResponsesEncoder::close_call(std::string& out, std::string_view status) {
   add_item(out, call_members(status));
 }
 
-void ResponsesEncoder::end(std::string& out, ChoiceFinish finish, const Usage& usage,
-                           int64_t now_s) {
+void ResponsesEncoder::end(std::string& out, ChoiceFinish finish, const Usage& usage, int64_t now_s,
+                           std::string_view nvext_json) {
   const bool cut = finish == ChoiceFinish::kLength || finish == ChoiceFinish::kContentFilter;
   if (output_.empty() && item_ == Item::kNone) {
     open_message(out, false);
@@ -412,7 +415,8 @@ void ResponsesEncoder::end(std::string& out, ChoiceFinish finish, const Usage& u
       .output_json = output_,
       .incomplete_reason = finish == ChoiceFinish::kLength ? "max_output_tokens" : "content_filter",
       .completed_s = now_s,
-      .usage = &usage};
+      .usage = &usage,
+      .nvext_json = nvext_json};
   append_response(response_json_, frame_, state);
   response_event(out, describe(status_), state);
 }

@@ -40,8 +40,9 @@ struct ResponseState {
   std::string_view incomplete_reason = {};  ///< of kIncomplete
   std::string_view error_code = {};         ///< of kFailed
   std::string_view error_message = {};
-  int64_t completed_s = 0;       ///< of kCompleted
-  const Usage* usage = nullptr;  ///< null until it is over
+  int64_t completed_s = 0;           ///< of kCompleted
+  const Usage* usage = nullptr;      ///< null until it is over
+  std::string_view nvext_json = {};  ///< ready-made object; empty = none
 };
 
 /// The object of POST and GET /v1/responses.
@@ -79,7 +80,8 @@ class ResponsesEncoder {
   void refusal(std::string& out, std::string_view delta);
   void reasoning(std::string& out, std::string_view delta);
   void call(std::string& out, const ToolCallDelta& delta);
-  void end(std::string& out, ChoiceFinish finish, const Usage& usage, int64_t now_s);
+  void end(std::string& out, ChoiceFinish finish, const Usage& usage, int64_t now_s,
+           std::string_view nvext_json = {});
   void fail(std::string& out, std::string_view code, std::string_view message);
 
   /// After end() or fail(): the whole object, and how it ended.

@@ -188,7 +188,11 @@ void BatchService::dispatch(RunningBatch& batch) {
     }
     wake_.notify_one();
   };
-  if (!runner_->run(batch.endpoint(), line->body, config_.priority, std::move(done))) {
+  const LineRunner::Call call{.path = batch.endpoint(),
+                              .body = line->body,
+                              .owner = store_->find(batch.id())->owner,
+                              .priority = config_.priority};
+  if (!runner_->run(call, std::move(done))) {
     --inflight_;
     batch.retry(line->index, clock_.now() + kRetryFirst);
   }

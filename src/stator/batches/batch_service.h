@@ -32,9 +32,15 @@ class LineRunner {
  public:
   virtual ~LineRunner() = default;
   using Done = std::function<void(LineOutcome)>;
-  /// A POST of `body` to `path`, with that priority. False: not now, nothing happened. `done` runs
+  struct Call {
+    std::string_view path;
+    std::string_view body;
+    std::string_view owner;  ///< of the batch
+    int32_t priority = 0;
+  };
+  /// A POST. False: not now, nothing happened. `done` runs
   /// once, on any thread, possibly before this returns; never when the process ends first.
-  virtual bool run(std::string_view path, std::string_view body, int32_t priority, Done done) = 0;
+  virtual bool run(const Call& call, Done done) = 0;
 };
 
 /// Files and batches of a process: answers calls about them, and runs the requests of batches. One

@@ -16,7 +16,8 @@ const std::vector<Command> kCommands = {
                     "  stator serve /models/qwen --engine vllm --url http://a:8000,http://b:8000\n"
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
-     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,worker,engine,kv,sim,"
+     .setting_prefixes = "http,access,admin,trace,request_log,frontend,responses,batches,router,"
+                         "worker,engine,kv,sim,"
                          "sim_fault,system,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
@@ -25,7 +26,8 @@ const std::vector<Command> kCommands = {
      .summary = "HTTP front door and router; workers join through discovery",
      .description = "  stator frontend --port 8000 --discovery file:$HOME/.stator",
      .positional = "",
-     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,discovery,events,rpc,"
+     .setting_prefixes = "http,access,admin,trace,request_log,frontend,responses,batches,router,"
+                         "discovery,events,rpc,"
                          "hub,log,announce",
      .options = {},
      .run = run_frontend},

@@ -11,6 +11,7 @@
 #include "stator/api/response_body.h"
 #include "stator/frontend/logprob_views.h"
 #include "stator/frontend/protocol_answer.h"
+#include "stator/frontend/responses_answer.h"
 
 namespace stator::frontend {
 namespace {
@@ -325,6 +326,9 @@ class UnaryAnswer final : public Answer {
 std::unique_ptr<Answer> Answer::make(AnswerSpec spec, net::HttpExchange& exchange,
                                      const tokenizer::Tokenizer& tokenizer,
                                      net::ByteBudget* budget) {
+  if (responses_echo(spec) != nullptr) {
+    return make_responses_answer(std::move(spec), exchange, tokenizer, budget);
+  }
   if (spec.protocol != nullptr) {
     return make_protocol_answer(std::move(spec), exchange, tokenizer, budget);
   }

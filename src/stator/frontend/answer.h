@@ -19,6 +19,7 @@
 #include "stator/net/byte_budget.h"
 #include "stator/net/http_server.h"
 #include "stator/protocols/protocol.h"
+#include "stator/responses/response_store.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::frontend {
@@ -34,6 +35,8 @@ struct AnswerSpec {
   Endpoint endpoint = Endpoint::kChat;            ///< where `protocol` is null
   const protocols::Protocol* protocol = nullptr;  ///< what writes it; null: OpenAI's two
   std::shared_ptr<const protocols::Echo> echo;    ///< for `protocol`
+  responses::ResponseStore* responses = nullptr;  ///< where a response is kept; null: nowhere
+  std::string owner;                              ///< whose it is, see owner_of()
   bool stream = false;
   std::string id;               ///< "chatcmpl-…"
   std::string model;            ///< served name

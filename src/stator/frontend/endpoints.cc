@@ -10,10 +10,12 @@
 
 #include "stator/api/error_body.h"
 #include "stator/api/response_body.h"
+#include "stator/batches/batch_api.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/busy_threshold.h"
 #include "stator/frontend/openapi.h"
 #include "stator/frontend/pooling/pool_routes.h"
+#include "stator/frontend/stored_responses.h"
 #include "stator/json/writer.h"
 #include "stator/net/browser_guard.h"
 #include "stator/protocols/anthropic/anthropic.h"
@@ -428,6 +430,12 @@ std::string allowed_methods(std::string_view path) {
   if (protocols::find_route(path) != nullptr || find_pool_route(path)) {
     methods = "POST";
   }
+  if (methods.empty()) {
+    methods = StoredResponses::methods_of(path);
+  }
+  if (methods.empty()) {
+    methods = batches::methods_of(path);
+  }
   return methods;
 }
 
@@ -520,7 +528,14 @@ net::BodyRule body_rule(const net::HttpRequest& head, const FrontendConfig& conf
   if (is_protocol_post(method, head.path())) {
     return {};
   }
-  const bool known = !allowed_methods(head.path()).empty();
+  if (method == "POST" && head.path() == "/v1/files") {
+    return {.bytes_max = config.batches.file_bytes_max + kSmallBodyBytesMax};
+  }
+  const std::string methods = allowed_methods(head.path());
+  if (methods.contains(method)) {
+    return {.bytes_max = kSmallBodyBytesMax};
+  }
+  const bool known = !methods.empty();
   return {.bytes_max = kSmallBodyBytesMax,
           .status = known ? 405 : 404,
           .message = fmt::format("{} {} is not served here", head.method(), head.path())};

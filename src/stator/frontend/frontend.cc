@@ -34,27 +34,53 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
                 .bytes_max = config.compute_queue_bytes_max,
                 .short_bytes = config.compute_short_bytes},
                shards.shard(0).clock(), environment.metrics),
-      encoder_(config_, shards.shard(0).clock(), environment.metrics, &compute_) {
-  for (uint32_t i = 0; i < shards.count(); ++i) {
-    services_.push_back(std::make_unique<ShardService>(
-        shards.shard(i), ShardEnvironment{.config = config_,
-                                          .catalog = environment_.catalog,
-                                          .receipts = environment_.receipts,
-                                          .metrics = environment_.metrics,
-                                          .encoder = encoder_,
-                                          .compute = compute_,
-                                          .stage = stage_,
-                                          .fleet = fleet_,
-                                          .journals = environment_.journals,
-                                          .answers = &answers_,
-                                          .entrance = environment_.entrance}));
+      encoder_(config_, shards.shard(0).clock(), environment.metrics, &compute_) {}
+
+/// What outlives the process, if there are folders for it.
+Status Frontend::open_stores() {
+  Clock& clock = shards_.shard(0).clock();
+  STATOR_TRY(responses_,
+             responses::ResponseStore::open(config_.responses, environment_.metrics,
+                                            unix_seconds(clock.wall_now())),
+             "opening responses.folder");
+  if (!config_.batches.folder.empty()) {
+    STATOR_TRY(batches_, batches::BatchService::open(config_.batches, environment_.metrics, clock),
+               "opening batches.folder");
   }
+  return {};
+}
+
+void Frontend::add_services() {
+  const uint32_t count = shards_.count();
+  for (uint32_t i = 0; i < count; ++i) {
+    services_.push_back(std::make_unique<ShardService>(
+        shards_.shard(i), ShardEnvironment{.config = config_,
+                                           .catalog = environment_.catalog,
+                                           .receipts = environment_.receipts,
+                                           .metrics = environment_.metrics,
+                                           .encoder = encoder_,
+                                           .compute = compute_,
+                                           .stage = stage_,
+                                           .fleet = fleet_,
+                                           .journals = environment_.journals,
+                                           .answers = &answers_,
+                                           .entrance = environment_.entrance,
+                                           .responses = responses_.get(),
+                                           .batches = batches_.get()}));
+  }
+  std::vector<BatchRunner::Lane> lanes;
+  for (uint32_t i = 0; i < count; ++i) {
+    lanes.push_back({&shards_.shard(i), services_[i].get()});
+  }
+  batch_runner_ = std::make_unique<BatchRunner>(std::move(lanes));
 }
 
 Result<std::unique_ptr<Frontend>> Frontend::create(const FrontendConfig& config,
                                                    net::ShardSet& shards, Environment environment,
                                                    net::PortJoin join) {
   auto frontend = std::unique_ptr<Frontend>(new Frontend(config, shards, environment));
+  STATOR_CHECK(frontend->open_stores());
+  frontend->add_services();
   std::vector<net::HttpHandler*> handlers;
   for (const auto& service : frontend->services_) {
     handlers.push_back(service.get());
@@ -82,6 +108,9 @@ void Frontend::start(runtime::Discovery& discovery, runtime::Connector& connecto
     });
   }
   port_->start();
+  if (batches_ != nullptr) {
+    batches_->start(*batch_runner_);
+  }
 }
 
 bool Frontend::can_serve(std::span<const runtime::InstanceRecord> workers) {
@@ -117,6 +146,9 @@ void Frontend::stop() {
   }
   stopped_ = true;
   stage_.store(Stage::kStopping, std::memory_order_relaxed);
+  if (batches_ != nullptr) {
+    batches_->stop();
+  }
   for (uint32_t i = 0; i < services_.size(); ++i) {
     run_on(shards_.shard(i), [this, i] { services_[i]->stop(); });
   }

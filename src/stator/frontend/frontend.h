@@ -7,8 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "stator/batches/batch_service.h"
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
+#include "stator/frontend/batch_runner.h"
 #include "stator/frontend/fleet_service.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/model_catalog.h"
@@ -17,6 +19,7 @@
 #include "stator/net/compute_pool.h"
 #include "stator/net/http_port.h"
 #include "stator/net/shard.h"
+#include "stator/responses/response_store.h"
 #include "stator/router/receipt.h"
 #include "stator/runtime/connector.h"
 #include "stator/runtime/discovery.h"
@@ -69,12 +72,17 @@ class Frontend {
 
  private:
   Frontend(const FrontendConfig& config, net::ShardSet& shards, Environment environment);
+  Status open_stores();
+  void add_services();
 
   const FrontendConfig config_;
   net::ShardSet& shards_;
   Environment environment_;
   FleetService fleet_;
   net::ByteBudget answers_;
+  std::unique_ptr<responses::ResponseStore> responses_;
+  std::unique_ptr<batches::BatchService> batches_;  // null: no folder
+  std::unique_ptr<BatchRunner> batch_runner_;
   net::ComputePool compute_;
   PromptEncoder encoder_;
   std::atomic<Stage> stage_{Stage::kServing};

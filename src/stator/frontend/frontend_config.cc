@@ -73,7 +73,8 @@ void describe_migration(ConfigSchema& schema, FrontendConfig& config) {
                  "a request under which so many workers died is refused for a minute, 0 = never");
   schema.duration("frontend.canary_interval", config.canary_interval,
                   "a worker idle for this long is asked for one token, and gets no work after "
-                  "failing twice until it answers, 0 = never");
+                  "failing twice until it answers, 0 = never",
+                  {.env_peer = "DYN_CANARY_WAIT_TIME"});
   schema.duration("frontend.accept_timeout", config.accept_timeout,
                   "a worker that neither takes nor refuses a request for this long loses it to "
                   "another one, 0 = never");
@@ -100,12 +101,29 @@ void describe_journals(ConfigSchema& schema, runtime::JournalHubConfig& journals
                   "how long tokens wait for their copy; then the stream goes on without one");
 }
 
+void describe_protocols(ConfigSchema& schema, FrontendConfig& config) {
+  schema.boolean("frontend.strict_fields", config.strict_fields,
+                 "refuse unknown request fields instead of ignoring them");
+  schema.boolean(
+      "frontend.ignore_builtin_tools", config.ignore_builtin_tools,
+      "leave tools of the Responses API that only a provider can run (web_search, …) out "
+      "instead of refusing them",
+      {.flag = "ignore-builtin-tools"});
+  schema.boolean("frontend.strip_preamble", config.strip_preamble,
+                 "drop the first line of a system prompt if it is Claude Code's billing header, "
+                 "which changes with each request and would spoil every prefix cache",
+                 {.flag = "strip-anthropic-preamble"});
+  responses::describe(schema, config.responses);
+  batches::describe(schema, config.batches);
+}
+
 }  // namespace
 
 void describe(ConfigSchema& schema, FrontendConfig& config) {
   describe_http(schema, config.http);
   schema.integer("frontend.shards", config.shards, 0, 1024,
-                 "event-loop threads, 0 = cores − 1, at least 1", {.flag = "shards"});
+                 "event-loop threads, 0 = cores − 1, at least 1",
+                 {.flag = "shards", .env_peer = "DYN_RUNTIME_NUM_WORKER_THREADS"});
   schema.integer("frontend.inflight_max", config.inflight_max, 1, 1 << 24,
                  "requests in flight per shard, beyond: overload status");
   describe_migration(schema, config);
@@ -115,17 +133,14 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
                  {.env_peer = "DYN_HTTP_OVERLOAD_STATUS_CODE"});
   schema.duration("frontend.retry_after", config.retry_after, "Retry-After of overload answers");
   schema.duration("frontend.keep_alive_interval", config.keep_alive_interval,
-                  "SSE comment on quiet streams, 0 = never");
+                  "SSE comment on quiet streams, 0 = never",
+                  {.env_peer = "DYN_HTTP_SSE_KEEP_ALIVE_INTERVAL_MS"});
   schema.duration("frontend.stream_idle_timeout", config.stream_idle_timeout,
-                  "a request without a new token for this long fails, 0 = never");
+                  "a request without a new token for this long fails, 0 = never",
+                  {.env_peer = "DYN_HTTP_BACKEND_STREAM_TIMEOUT_SECS"});
   schema.duration("frontend.drain_timeout", config.drain_timeout,
-                  "how long running requests may finish after SIGTERM");
-  schema.boolean("frontend.strict_fields", config.strict_fields,
-                 "refuse unknown request fields instead of ignoring them");
-  schema.boolean("frontend.strip_preamble", config.strip_preamble,
-                 "drop the first line of a system prompt if it is Claude Code's billing header, "
-                 "which changes with each request and would spoil every prefix cache",
-                 {.flag = "strip-anthropic-preamble"});
+                  "how long running requests may finish after SIGTERM",
+                  {.env_peer = "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS"});
   schema.choice("frontend.reasoning_field", config.reasoning_field,
                 {"reasoning_content", "reasoning"}, "name of the reasoning in answers",
                 {.env_peer = "DYN_REASONING_FIELD_NAME"});
@@ -143,7 +158,8 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
                "request bodies up to this are prepared on the event loop, larger ones on the pool");
   schema.integer("frontend.compute_threads", config.compute_threads, 0, 1024,
                  "threads that parse, render and tokenize large requests, 0 = cores − shards, at "
-                 "least 1");
+                 "least 1",
+                 {.env_peer = "DYN_COMPUTE_THREADS"});
   schema.integer("frontend.compute_queue_max", config.compute_queue_max, 1, 1 << 24,
                  "large requests that wait for those threads, beyond: overload status");
   schema.bytes("frontend.compute_queue_bytes_max", config.compute_queue_bytes_max,
@@ -170,6 +186,7 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
                 {.flag = "trust-hints"});
   schema.text("frontend.metrics_prefix", config.metrics_prefix, "prefix of the frontend's metrics",
               {.flag = "metrics-prefix", .env_peer = "DYN_METRICS_PREFIX"});
+  describe_protocols(schema, config);
 }
 
 }  // namespace stator::frontend

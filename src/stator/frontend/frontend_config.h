@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <string>
 
+#include "stator/batches/batch_config.h"
 #include "stator/core/clock.h"
 #include "stator/core/config.h"
 #include "stator/net/http_server.h"
+#include "stator/responses/response_store.h"
 #include "stator/runtime/journal_hub.h"
 
 namespace stator::frontend {
@@ -38,6 +40,9 @@ struct FrontendConfig {
   bool strict_fields = false;  ///< unknown request fields are a 400 instead of being ignored
   /// The first line of a system prompt is dropped if coding agents change it with each request.
   bool strip_preamble = true;
+  bool ignore_builtin_tools = false;  ///< leave tools that only a provider can run out
+  responses::StoreConfig responses;   ///< of the Responses API
+  batches::BatchConfig batches;
   bool disable_admin_api = false;  ///< no /busy_threshold
   /// Where clients may say how they are routed: "all", "headers", "body" or "none".
   std::string trust_hints = "all";

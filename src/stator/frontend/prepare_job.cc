@@ -7,6 +7,7 @@
 #include "stator/core/log.h"
 #include "stator/frontend/pooling/prepare_pool.h"
 #include "stator/frontend/prepare.h"
+#include "stator/frontend/stored_responses.h"
 #include "stator/frontend/text_endpoints.h"
 
 namespace stator::frontend {
@@ -48,7 +49,10 @@ ApiResult<GenerationPlan> make_plan(PrepareJob& job, const PrepareEnvironment& e
 ApiResult<GenerationPlan> make_protocol_plan(PrepareJob& job,
                                              const PrepareEnvironment& environment) {
   const protocols::Protocol& protocol = *job.route.protocol;
-  STATOR_TRY(auto reading, protocol.read(job.body, read_options(environment.config)));
+  const StoredMemory memory(job, environment);
+  protocols::ReadOptions options = read_options(environment.config);
+  options.memory = &memory;
+  STATOR_TRY(auto reading, protocol.read(job.body, options));
   PrepareContext context = context_of(job, environment);
   context.protocol = &protocol;
   context.echo = std::move(reading.echo);
@@ -129,7 +133,40 @@ api::ParseLimits parse_limits(const FrontendConfig& config) {
 }
 
 protocols::ReadOptions read_options(const FrontendConfig& config) {
-  return {.limits = parse_limits(config), .strip_preamble = config.strip_preamble};
+  return {.limits = parse_limits(config),
+          .ignore_builtin_tools = config.ignore_builtin_tools,
+          .strip_preamble = config.strip_preamble};
+}
+
+StoredMemory::StoredMemory(const PrepareJob& job, const PrepareEnvironment& environment)
+    : store_(environment.responses),
+      owner_(owner_of(job.http, environment.config)),
+      now_s_(unix_seconds(job.wall_now)) {}
+
+ApiResult<std::vector<std::string>> StoredMemory::items_before(std::string_view answer_id) const {
+  const auto refuse = [](std::string text) {
+    return api::ApiError(Error(Code::kInvalidArgument, std::move(text)), "previous_response_id");
+  };
+  if (store_ == nullptr) {
+    return refuse("previous_response_id needs stored responses");
+  }
+  if (const auto live = store_->find_live(answer_id, owner_); live != nullptr && !live->over()) {
+    return refuse("the previous response is still in progress");
+  }
+  const auto chain = store_->chain(answer_id, owner_, now_s_);
+  if (!chain) {
+    return refuse(chain.error().message());
+  }
+  std::vector<std::string> items;
+  for (const auto& entry : *chain) {
+    items.push_back(entry->input_json);
+    items.push_back("[" + entry->output_json + "]");
+  }
+  return items;
+}
+
+std::optional<std::string> StoredMemory::find_item(std::string_view item_id) const {
+  return store_ == nullptr ? std::nullopt : store_->find_item(item_id, owner_, now_s_);
 }
 
 void run_job(PrepareJob& job, const PrepareEnvironment& environment) {

@@ -59,6 +59,7 @@ struct PrepareEnvironment {
   const FrontendConfig& config;
   const ModelCatalog& catalog;
   const PromptEncoder& encoder;
+  responses::ResponseStore* responses = nullptr;  ///< null: nothing is stored
 };
 
 /// One request on its way from a body to something to run or to send: everything that is needed, so
@@ -90,6 +91,19 @@ api::ApiResult<NamedModel> find_served_model(const ModelCatalog& catalog, const 
 /// How bodies are read.
 api::ParseLimits parse_limits(const FrontendConfig& config);
 protocols::ReadOptions read_options(const FrontendConfig& config);
+
+/// What the client of a job may build on.
+class StoredMemory final : public protocols::Memory {
+ public:
+  StoredMemory(const PrepareJob& job, const PrepareEnvironment& environment);
+  api::ApiResult<std::vector<std::string>> items_before(std::string_view answer_id) const override;
+  std::optional<std::string> find_item(std::string_view item_id) const override;
+
+ private:
+  responses::ResponseStore* store_;
+  std::string owner_;
+  int64_t now_s_;
+};
 
 /// Fills `outcome`, sets `done`. Pure but for the catalog and the prefix cache. Any thread.
 void run_job(PrepareJob& job, const PrepareEnvironment& environment);

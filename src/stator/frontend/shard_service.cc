@@ -11,6 +11,7 @@
 #include "stator/core/log.h"
 #include "stator/frontend/endpoints.h"
 #include "stator/frontend/pooling/pool_routes.h"
+#include "stator/frontend/request_id.h"
 #include "stator/frontend/request_record.h"
 #include "stator/net/client_origin.h"
 #include "stator/protocols/routes.h"
@@ -86,19 +87,6 @@ double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-bool is_uuid(std::string_view text) {
-  if (text.size() != 36) {
-    return false;
-  }
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-    if (dash ? text[i] != '-' : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace
 
 ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
@@ -111,11 +99,13 @@ ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
       desk_(shard, environment.compute,
             {.config = environment.config,
              .catalog = environment.catalog,
-             .encoder = environment.encoder},
+             .encoder = environment.encoder,
+             .responses = environment.responses},
             *this),
       pooling_(shard,
                {.config = environment.config, .metrics = metrics_, .compute = environment.compute},
                *this),
+      stored_(shard, {environment.responses, environment.batches}, environment.config),
       copies_(environment.journals == nullptr
                   ? nullptr
                   : std::make_shared<StreamCopies>(*environment.journals, shard, *this)),
@@ -145,6 +135,7 @@ void ShardService::stop() {
   while (!active_.empty()) {
     fail(*active_.begin()->second, stopping.clone());
   }
+  stored_.stop();
   if (copies_ != nullptr) {
     copies_->close();
     copies_.reset();
@@ -155,7 +146,8 @@ void ShardService::stop() {
 void ShardService::on_request(net::HttpExchange& exchange) {
   const net::HttpRequest& request = exchange.request();
   const Entrance* entrance = environment_.entrance;
-  if (entrance != nullptr && !entrance->admit(exchange, Listener::kPublic, shard_.now())) {
+  if (entrance != nullptr && !exchange.is_internal() &&
+      !entrance->admit(exchange, Listener::kPublic, shard_.now())) {
     return;
   }
   if (request.method() == "POST") {
@@ -163,6 +155,9 @@ void ShardService::on_request(net::HttpExchange& exchange) {
       handle_text(exchange, *route);
       return;
     }
+  }
+  if (stored_.answer(exchange)) {
+    return;
   }
   const EndpointContext context{
       .config = environment_.config,
@@ -200,17 +195,6 @@ api::ErrorStyle ShardService::error_style(const protocols::Protocol* protocol) c
   return protocols::style_for(protocol, {.overload_status = environment_.config.overload_status});
 }
 
-std::string ShardService::make_request_id(const net::HttpRequest& request) {
-  const auto given = request.header("x-request-id");
-  if (given && is_uuid(*given)) {
-    return std::string(*given);
-  }
-  const uint64_t high = (random_.next() & ~0xF000ULL) | 0x4000ULL;
-  const uint64_t low = (random_.next() & ~(3ULL << 62)) | (2ULL << 62);
-  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, (high >> 16) & 0xFFFF,
-                     high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFFULL);
-}
-
 Status ShardService::admit(const net::HttpRequest& request) const {
   if (environment_.stage.load(std::memory_order_relaxed) == Stage::kStopping) {
     return Error(Code::kUnavailable, "the server is shutting down, retry elsewhere");
@@ -233,7 +217,7 @@ Status ShardService::admit(const net::HttpRequest& request) const {
 
 void ShardService::handle_text(net::HttpExchange& exchange, TextRoute route) {
   net::HttpRequest& request = exchange.request();
-  std::string request_id = make_request_id(request);
+  std::string request_id = make_request_id(request, random_);
   if (Status admitted = admit(request); !admitted) {
     refuse(exchange, route, request_id, std::move(admitted.error()));
     return;
@@ -255,7 +239,8 @@ void ShardService::handle_text(net::HttpExchange& exchange, TextRoute route) {
 
 void ShardService::on_prepared(net::HttpExchange& exchange, PrepareJob& job) {
   if (auto* plan = std::get_if<GenerationPlan>(&job.outcome)) {
-    run(exchange, std::move(*plan), job);
+    net::HttpExchange& out = stored_.place(exchange, plan->answer, job.http);
+    run(out, std::move(*plan), job);
   } else if (auto* pool_plan = std::get_if<PoolPlan>(&job.outcome)) {
     pooling_.run(exchange, std::move(*pool_plan), job.received);
   } else if (const auto* body = std::get_if<std::string>(&job.outcome)) {
@@ -770,6 +755,7 @@ TimePoint ShardService::last_sign(Active& active) {
 void ShardService::sweep() {
   desk_.sweep();
   pooling_.sweep();
+  stored_.sweep();
   collect_written();
   shed_answers();
   const FrontendConfig& config = environment_.config;

@@ -23,6 +23,7 @@
 #include "stator/frontend/preparation_desk.h"
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/routed_inbox.h"
+#include "stator/frontend/stored_work.h"
 #include "stator/frontend/stream_copies.h"
 #include "stator/frontend/stream_gate.h"
 #include "stator/net/compute_pool.h"
@@ -46,9 +47,11 @@ struct ShardEnvironment {
   net::ComputePool& compute;
   const std::atomic<Stage>& stage;
   FleetService& fleet;
-  runtime::JournalHub* journals = nullptr;  ///< null: streams end with this process
-  net::ByteBudget* answers = nullptr;       ///< of answers being collected; null: unbounded
-  const Entrance* entrance = nullptr;       ///< null: everybody may everything
+  runtime::JournalHub* journals = nullptr;        ///< null: streams end with this process
+  net::ByteBudget* answers = nullptr;             ///< of answers being collected; null: unbounded
+  const Entrance* entrance = nullptr;             ///< null: everybody may everything
+  responses::ResponseStore* responses = nullptr;  ///< null: nothing is stored
+  batches::BatchService* batches = nullptr;       ///< null: no files, no batches
 };
 
 /// The frontend of one shard: answers HTTP requests by running them on workers.
@@ -304,7 +307,6 @@ class ShardService final : public net::HttpHandler,
   void release(Active& active, std::string_view error_type);
   void observe(Active& active, Choice& choice, const engine::Delta& delta);
   void observe_parser(const Generation& generation, const RequestSeries& series);
-  std::string make_request_id(const net::HttpRequest& request);
   TimePoint last_sign(Active& active);
   void sweep();
   void schedule_sweep();
@@ -317,6 +319,7 @@ class ShardService final : public net::HttpHandler,
   uint64_t next_request_;
   PreparationDesk desk_;
   PoolService pooling_;
+  StoredWork stored_;
   FlatMap<RequestId, ChoiceRef> choices_;
   FlatMap<RequestId, std::unique_ptr<Prompt>> prompts_;  // at most one per choice
   FlatMap<Active*, std::unique_ptr<Active>> active_;     // bounded by config.inflight_max

@@ -115,6 +115,8 @@ ApiResult<std::string> tokenize(PrepareJob& job, const PrepareEnvironment& envir
 ApiResult<std::string> count_tokens(PrepareJob& job, const PrepareEnvironment& environment) {
   const protocols::Protocol& protocol = *job.route.protocol;
   protocols::ReadOptions options = read_options(environment.config);
+  const StoredMemory memory(job, environment);
+  options.memory = &memory;
   options.only_counts = true;
   STATOR_TRY(protocols::Reading reading, protocol.read(job.body, options));
   api::ChatRequest& request = reading.request;

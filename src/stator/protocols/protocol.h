@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "stator/api/api_error.h"
 #include "stator/api/error_body.h"
@@ -28,8 +29,23 @@ struct Echo {
   virtual ~Echo() = default;
 };
 
+/// What earlier answers left that a reader may build on. Thread-safe.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  /// Input and output items of the conversation up to that answer, oldest first: JSON, each a
+  /// string or an array.
+  virtual api::ApiResult<std::vector<std::string>> items_before(
+      std::string_view answer_id) const = 0;
+  /// One item as JSON; nothing if nobody has it.
+  virtual std::optional<std::string> find_item(std::string_view item_id) const = 0;
+};
+
 struct ReadOptions {
   api::ParseLimits limits;
+  const Memory* memory = nullptr;  ///< null: nothing is stored
+  /// Tools that only a provider can run are left out instead of refused.
+  bool ignore_builtin_tools = false;
   /// The prompt is only to be counted: what says how to answer may be absent.
   bool only_counts = false;
   /// Drops what coding agents put at the head of the system prompt and change with each request.

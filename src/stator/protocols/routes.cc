@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "stator/protocols/anthropic/anthropic.h"
+#include "stator/protocols/responses/responses.h"
 #include "stator/protocols/tokens/tokens.h"
 
 namespace stator::protocols {
@@ -17,6 +18,8 @@ constexpr auto kRoutes = std::to_array<Route>({
     {"/generate", &tokens::kSglang, Operation::kGenerate},
     {"/v1/messages", &anthropic::kProtocol, Operation::kGenerate},
     {"/v1/messages/count_tokens", &anthropic::kProtocol, Operation::kCount},
+    {"/v1/responses", &responses::kProtocol, Operation::kGenerate},
+    {"/v1/responses/input_tokens", &responses::kProtocol, Operation::kCount},
 });
 
 // What http.overload_status is unless the operator says otherwise.

@@ -17,20 +17,20 @@ using namespace std::chrono_literals;
 /// Answers what `answers` allows at once, keeps the rest.
 class Runner final : public LineRunner {
  public:
-  bool run(std::string_view path, std::string_view body, int32_t priority, Done done) override {
-    EXPECT_EQ(path, "/v1/completions");
-    EXPECT_EQ(priority, -100);
+  bool run(const Call& call, Done done) override {
+    EXPECT_EQ(call.path, "/v1/completions");
+    EXPECT_EQ(call.priority, -100);
     MutexLock lock(mutex_);
-    const std::string key(body);
+    const std::string key(call.body);
     ++runs_[key];
     if (answers_ == 0) {
       held_.push_back(std::move(done));
       return true;
     }
     --answers_;
-    const int status = body.contains("busy") && runs_[key] == 1 ? 503
-                       : body.contains("bad")                   ? 400
-                                                                : 200;
+    const int status = key.contains("busy") && runs_[key] == 1 ? 503
+                       : key.contains("bad")                   ? 400
+                                                               : 200;
     done({status, "req", R"({"echo":)" + key + "}"});
     return true;
   }

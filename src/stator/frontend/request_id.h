@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "stator/core/random.h"
+#include "stator/net/http_request.h"
+
+namespace stator::frontend {
+
+/// The client's x-request-id if it is a UUID.
+bool names_itself(const net::HttpRequest& request);
+/// That, else a new one (version 4).
+std::string make_request_id(const net::HttpRequest& request, Random& random);
+
+}  // namespace stator::frontend

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stator/api/responses_encoder.h"
+#include "stator/api/responses_request.h"
+#include "stator/protocols/protocol.h"
+
+namespace stator::protocols::responses {
+
+/// OpenAI's Responses API: POST /v1/responses, and /v1/responses/input_tokens to count. Reader and
+/// encoder are api/responses_*.h. Answers are stored and may outlive their client, so the frontend
+/// writes them itself (frontend/responses_answer.h) from the echo: no stream or body writer here.
+extern const Protocol kProtocol;
+
+/// What a response repeats, and leaves for later ones.
+struct ResponsesEcho final : Echo {
+  std::string members_json;  ///< see ResponsesRequest::echo_json
+  std::string input_json;
+  std::string previous_id;
+  bool store = true;
+  bool background = false;
+  bool summarizes_reasoning = false;
+  bool encrypts_reasoning = false;
+  std::vector<api::NamespacedTool> tools;
+};
+
+}  // namespace stator::protocols::responses
