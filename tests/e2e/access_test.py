@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may do what: keys, tokens, tenants, the operators' listener; from outside, cell by cell."""
 
+import base64
 import http.client
+import http.server
 import json
 import os
 import pathlib
+import ssl
 import subprocess
 import tempfile
+import threading
+import time
 import unittest
 
+from authority import Authority
 from stator_process import BINARY, MODEL_DIR, Stator, clean_environment, eventually
 
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "What is a KV cache, and who may see it?"}], "max_tokens": 4,
@@ -203,6 +209,114 @@ class Loopback(unittest.TestCase):
         self.assertEqual(doctor.returncode, 1)
         self.assertIn("stator key new", doctor.stdout)
         self.assertEqual(stator("doctor", "--port", "0", "--host", "127.0.0.1").returncode, 0)
+
+
+class Issuer:
+    """Signs tokens with an RSA key, and serves its key set."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder, self.names = folder, []
+        issuer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = issuer.key_set().encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/jwks"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def rotate(self, name: str):
+        subprocess.run(["openssl", "genrsa", "-out", self.folder / name, "2048"], check=True, capture_output=True)
+        self.names = [name]
+
+    @staticmethod
+    def text(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+    def key_set(self) -> str:
+        keys = []
+        for name in self.names:
+            out = subprocess.run(["openssl", "rsa", "-in", self.folder / name, "-noout", "-modulus"], check=True, capture_output=True, text=True)
+            modulus = bytes.fromhex(out.stdout.strip().split("=")[1])
+            keys.append({"kty": "RSA", "kid": name, "use": "sig", "alg": "RS256", "n": self.text(modulus), "e": "AQAB"})
+        return json.dumps({"keys": keys})
+
+    def sign(self, name: str, **claims) -> str:
+        header = {"alg": "RS256", "kid": name, "typ": "JWT"}
+        text = self.text(json.dumps(header).encode()) + "." + self.text(json.dumps(claims).encode())
+        signed = subprocess.run(["openssl", "dgst", "-sha256", "-sign", self.folder / name], input=text.encode(), check=True, capture_output=True)
+        return text + "." + self.text(signed.stdout)
+
+
+class Tokens(unittest.TestCase):
+    def test_tokens_of_an_issuer_that_rotates_its_keys(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        issuer = Issuer(pathlib.Path(folder.name))
+        self.addCleanup(issuer.close)
+        issuer.rotate("one")
+        server = Stator("serve", str(MODEL_DIR), "--port", "0", "--host", "127.0.0.1", "--jwt-jwks", issuer.url, "--jwt-issuer", "https://id",
+                        "--jwt-audience", "stator", "--access-reload-interval", "50ms")
+        self.addCleanup(server.kill)
+
+        def status(token: str, path: str = "/v1/models") -> int:
+            return ask(server.ready["port"], "GET", path, authorization=f"Bearer {token}")[0]
+
+        later = time.time() + 600
+        good = {"sub": "bob", "iss": "https://id", "aud": "stator", "exp": later}
+        self.assertEqual(status(issuer.sign("one", **good)), 200)
+        self.assertEqual(status(issuer.sign("one", **good), "/metrics"), 403)
+        self.assertEqual(status(issuer.sign("one", **good, role="operator"), "/metrics"), 200)
+        for wrong in ({"exp": time.time() - 1}, {"nbf": later}, {"iss": "https://evil"}, {"aud": "other"}):
+            self.assertEqual(status(issuer.sign("one", **(good | wrong))), 401, wrong)
+        self.assertEqual(status("ey.ey.ey"), 401)
+        old = issuer.sign("one", **good)
+        issuer.rotate("two")
+        new = issuer.sign("two", **good)
+        eventually(lambda: status(new) == 200, "the new key is fetched")
+        self.assertEqual(status(old), 401)
+
+
+class MutualTls(unittest.TestCase):
+    def test_clients_show_a_certificate(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name)
+        ours, foreign = Authority(path, "ours"), Authority(path, "foreign")
+        ours.options("server", "IP:127.0.0.1")
+        ours.options("client", "DNS:client")
+        foreign.options("stranger", "DNS:client")
+        server = Stator("serve", str(MODEL_DIR), "--port", "0", "--host", "127.0.0.1", "--tls-cert-path", f"{path}/server.pem",
+                        "--tls-key-path", f"{path}/server.key", "--tls-client-ca", f"{path}/ours.pem")
+        self.addCleanup(server.kill)
+
+        def status(certificate: str | None) -> int:
+            context = ssl.create_default_context(cafile=f"{path}/ours.pem")
+            if certificate:
+                context.load_cert_chain(f"{path}/{certificate}.pem", f"{path}/{certificate}.key")
+            connection = http.client.HTTPSConnection("127.0.0.1", server.ready["port"], context=context, timeout=30)
+            try:
+                connection.request("GET", "/v1/models")
+                return connection.getresponse().status
+            finally:
+                connection.close()
+
+        self.assertEqual(status("client"), 200)
+        for stranger in (None, "stranger"):
+            with self.assertRaises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+                status(stranger)
 
 
 class Keys(unittest.TestCase):

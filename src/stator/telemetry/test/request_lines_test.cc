@@ -17,19 +17,19 @@ TEST(AccessLine, SaysInJsonWhatIsKnown) {
 
   ASSERT_TRUE(json) << line;
   EXPECT_THAT(line, EndsWith("}\n"));
-  EXPECT_EQ(json->text_at({"time"}), "2023-11-14T22:13:20.123Z");
-  EXPECT_EQ(json->text_at({"request_id"}), "607a0a79-1101-4085-9076-65247db09379");
-  EXPECT_EQ(json->text_at({"trace_id"}), "4bf92f3577b34da6a3ce929d0e0e4736");
-  EXPECT_EQ(json->text_at({"tenant"}), "acme");
-  EXPECT_EQ(json->text_at({"worker_id"}), "8");
-  EXPECT_EQ(json->text_at({"status"}), "200");
-  EXPECT_EQ(json->text_at({"prompt_tokens"}), "40");
-  EXPECT_EQ(json->text_at({"cached_tokens"}), "32");
-  EXPECT_EQ(json->text_at({"output_tokens"}), "7");
+  EXPECT_EQ(json->find_at({"time"})->text(), "2023-11-14T22:13:20.123Z");
+  EXPECT_EQ(json->find_at({"request_id"})->text(), "607a0a79-1101-4085-9076-65247db09379");
+  EXPECT_EQ(json->find_at({"trace_id"})->text(), "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(json->find_at({"tenant"})->text(), "acme");
+  EXPECT_EQ(json->find_at({"worker_id"})->text(), "8");
+  EXPECT_EQ(json->find_at({"status"})->text(), "200");
+  EXPECT_EQ(json->find_at({"prompt_tokens"})->text(), "40");
+  EXPECT_EQ(json->find_at({"cached_tokens"})->text(), "32");
+  EXPECT_EQ(json->find_at({"output_tokens"})->text(), "7");
   EXPECT_EQ(json->find("ttft_ms")->as_double(), 20);
   EXPECT_EQ(json->find("itl_ms")->as_double(), 10);
   EXPECT_EQ(json->find("duration_ms")->as_double(), 81);
-  EXPECT_EQ(json->text_at({"migrations"}), "1");
+  EXPECT_EQ(json->find_at({"migrations"})->text(), "1");
 }
 
 TEST(AccessLine, LeavesOutWhatARequestHasNot) {
@@ -64,16 +64,16 @@ TEST(RequestTrace, HasTheRecordsOfTheReference) {
   const auto json = json::parse(request_trace_line(facts));
 
   ASSERT_TRUE(json);
-  EXPECT_EQ(json->text_at({"schema"}), "dynamo.request.trace.v1");
-  EXPECT_EQ(json->text_at({"event_type"}), "request_end");
-  EXPECT_EQ(json->text_at({"event_time_unix_ms"}), "1700000000204");
-  EXPECT_EQ(json->text_at({"request", "request_received_ms"}), "1700000000123");
-  EXPECT_EQ(json->text_at({"request", "replay", "input_length"}), "40");
+  EXPECT_EQ(json->find_at({"schema"})->text(), "dynamo.request.trace.v1");
+  EXPECT_EQ(json->find_at({"event_type"})->text(), "request_end");
+  EXPECT_EQ(json->find_at({"event_time_unix_ms"})->text(), "1700000000204");
+  EXPECT_EQ(json->find_at({"request", "request_received_ms"})->text(), "1700000000123");
+  EXPECT_EQ(json->find_at({"request", "replay", "input_length"})->text(), "40");
   const auto* hashes = json->find_at({"request", "replay", "input_sequence_hashes"});
   EXPECT_EQ(hashes->elements()[2].as_uint64(), UINT64_MAX);
   // What load generators replay stands beside it.
-  EXPECT_EQ(json->text_at({"input_length"}), "40");
-  EXPECT_EQ(json->text_at({"output_length"}), "7");
+  EXPECT_EQ(json->find_at({"input_length"})->text(), "40");
+  EXPECT_EQ(json->find_at({"output_length"})->text(), "7");
   EXPECT_EQ(json->find("hash_ids")->size(), 3U);
 }
 
