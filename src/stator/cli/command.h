@@ -81,6 +81,7 @@ Status run_index_trial(Invocation& invocation);
 Status run_bench(Invocation& invocation);
 Status run_index_bench(Invocation& invocation);
 Status run_configure(Invocation& invocation);
+Status run_planner(Invocation& invocation);
 Status run_forecast(Invocation& invocation);
 Status run_operator(Invocation& invocation);
 Status run_sim(Invocation& invocation);

@@ -402,6 +402,46 @@ const std::vector<Command> kCommands = {
                  {"--parts", "estimate --json: what the times are made of", true},
                  {"--json", "print JSON", true}},
      .run = run_configure},
+    {.name = "planner",
+     .summary = "Decide how many workers a fleet should have; on a trace, what that would have saved",
+     .description =
+         "--dry-run replays a request trace on a simulated fleet whose size a policy decides, and prints\n"
+         "missed goals, GPU-seconds and scaling events; --report-html draws it beside the reference's\n"
+         "rules. Policies: mpc (simulates what each size would do), throughput (forecast of the next\n"
+         "interval), load (up or down by one), reference (both, as NVIDIA Dynamo's), static:N.\n\n"
+         "  stator planner --dry-run conversation_trace.jsonl --start-up 60 --ttft 2000 --itl 25 \\\n"
+         "    --policy mpc --report-json report.json --report-html report.html\n"
+         "  stator planner --dry-run trace.jsonl --policy mpc --compare reference,static:4",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--dry-run", "request trace, as of stator sim"},
+                 {"--policy", "mpc, throughput, load, reference or static:N [mpc]"},
+                 {"--compare", "further policies, joined by commas"},
+                 {"--start-up", "seconds until a new worker takes requests [60]"},
+                 {"--ttft", "goal for the time to the first token, ms [500]"},
+                 {"--itl", "goal for the mean time per further token, ms [50]"},
+                 {"--quantile", "of requests that are to meet both [0.95]"},
+                 {"--workers", "at the beginning [what the first minute needs]"},
+                 {"--min-workers", "at least [1]"},
+                 {"--max-workers", "at most [64]"},
+                 {"--gpus-per-worker", "[1]"},
+                 {"--max-gpu-budget", "-1: none [-1]"},
+                 {"--min-gpu-budget", "-1: none [-1]"},
+                 {"--predictor", "of throughput and reference: constant, kalman, arima, seasonal [arima]"},
+                 {"--throughput-interval", "seconds [180]"},
+                 {"--load-interval", "seconds [5]"},
+                 {"--mpc-interval", "seconds [10]"},
+                 {"--arrival-speedup", "divides the trace's times [1]"},
+                 {"--timing", "step model of the engines, as --sim-timing [polynomial]"},
+                 {"--block-size", "tokens per KV block [64]"},
+                 {"--kv-blocks", "per worker [16384]"},
+                 {"--seed", "of sampled paths [42]"},
+                 {"--report-json", "file, - = standard output"},
+                 {"--report-html", "file"},
+                 {"--journal", "file for inputs and decisions, one JSON line per tick"},
+                 {"--replay", "make the decisions of such a file again, with the same options"},
+                 {"--json", "print the report as JSON", true}},
+     .run = run_planner},
     {.name = "forecast",
      .summary = "Forecast a series: what the planner expects of the load",
      .description =

@@ -7,7 +7,16 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/core/result.h"
+
 namespace stator::planner {
+
+/// Lengths of one recent request.
+struct RequestLength {
+  double input_tokens = 0;
+  double output_tokens = 0;
+};
+inline constexpr size_t kSampleMax = 256;
 
 /// What came in during a window.
 struct Traffic {
@@ -17,6 +26,9 @@ struct Traffic {
   double output_tokens = 0;  ///< the same
   double kv_hit_rate = 0;    ///< part of prompt tokens found in caches
   double accept_length = 1;  ///< tokens per decode pass
+  double ended = 0;          ///< requests that ended in the window
+  double missed = 0;         ///< of those, with a goal missed
+  std::vector<RequestLength> sample;  ///< at most kSampleMax; empty: only the means are known
 };
 
 /// One engine at this instant, or one of its data-parallel ranks.
@@ -70,5 +82,7 @@ struct Decision {
 /// One line of JSON, the same bytes for the same content.
 std::string render_json(const Inputs& inputs);
 std::string render_json(const Decision& decision);
+/// The inverse; kInvalidArgument names the field.
+Result<Inputs> parse_inputs(std::string_view json);
 
 }  // namespace stator::planner

@@ -40,7 +40,7 @@ struct PlannerConfig {
 
   PredictorConfig predictor{.kind = PredictorKind::kArima, .arima_log1p_fallback = true};
   double scale_down_sensitivity = 80;  ///< percent; 0: never
-  uint32_t mpc_paths = 6;
+  uint32_t mpc_paths = 8;
   double idle_before_zero_s = 300;
   uint64_t seed = 42;
 

@@ -192,6 +192,17 @@ void Cluster::plan() {
   if (splits()) {
     fleet.prefill = view(0);
   }
+  for (uint32_t i = 0; i < workers_.size(); ++i) {
+    const Worker& worker = workers_[i];
+    if (worker.state == State::kReady) {
+      fleet.workers.push_back({.worker = i,
+                               .computes_prompts = splits() && worker.pool == 0,
+                               .waiting = worker.load.waiting,
+                               .running = worker.load.running,
+                               .kv_tokens = uint64_t{worker.load.blocks_in_use} *
+                                            pools_[worker.pool].engine.block_size});
+    }
+  }
   seen_ = {.now = clock_.now(),
            .arrivals = totals.arrived,
            .completed = totals.completed,

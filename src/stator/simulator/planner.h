@@ -23,6 +23,15 @@ struct PoolView {
   double kv_use = 0;  ///< part of the KV blocks of ready and draining workers
 };
 
+/// One worker that takes requests.
+struct WorkerView {
+  uint32_t worker = 0;
+  bool computes_prompts = false;  ///< of a fleet that splits prefill from decode
+  uint32_t waiting = 0;           ///< requests in its engine
+  uint32_t running = 0;
+  uint64_t kv_tokens = 0;  ///< in blocks in use
+};
+
 /// A fleet at one instant, and what it did since the last one that a planner saw.
 struct FleetView {
   TimePoint now{};
@@ -33,6 +42,7 @@ struct FleetView {
   uint64_t completed = 0;
   uint64_t input_tokens = 0;   ///< of completed requests
   uint64_t output_tokens = 0;  ///< the same
+  std::vector<WorkerView> workers;
 };
 
 /// How many workers there are to be; absent: as they are. Further ones start, surplus ones take

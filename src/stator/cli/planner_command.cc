@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/cli/command.h"
+#include "stator/cli/sim_run.h"
+#include "stator/cli/terminal.h"
+#include "stator/core/clock.h"
+#include "stator/io/read_file.h"
+#include "stator/loadgen/trace_file.h"
+#include "stator/perf/timing_spec.h"
+#include "stator/planner/dry_run.h"
+#include "stator/simulator/sim_setup.h"
+#include "stator/simulator/trace_format.h"
+
+namespace stator::cli {
+namespace {
+
+std::string option(const Invocation& invocation, std::string_view flag) {
+  const auto found = invocation.options.find(flag);
+  return found == invocation.options.end() ? std::string() : found->second;
+}
+
+template <typename Number>
+Status read_number(const Invocation& invocation, std::string_view flag, Number low, Number high,
+                   Number& out) {
+  const std::string text = option(invocation, flag);
+  if (text.empty()) {
+    return {};
+  }
+  Number value{};
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view rest(end.ptr, text.data() + text.size());
+  if (end.ec != std::errc() || (!rest.empty() && rest != "s" && rest != "ms") || !(value >= low) ||
+      !(value <= high)) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} must be from {} to {}, is '{}'", flag, low, high, text));
+  }
+  out = value;
+  return {};
+}
+
+/// What the options say, over the defaults.
+Result<planner::PlannerConfig> read_config(const Invocation& invocation,
+                                           const simulator::SimConfig& engine) {
+  planner::PlannerConfig c;
+  const std::string policy = option(invocation, "--policy");
+  if (!policy.empty()) {
+    STATOR_CHECK(planner::parse_policy(policy, c), "--policy");
+  }
+  STATOR_CHECK(read_number(invocation, "--start-up", 0.0, 86'400.0, c.start_up_s));
+  STATOR_CHECK(read_number(invocation, "--ttft", 1e-3, 1e9, c.ttft_ms));
+  STATOR_CHECK(read_number(invocation, "--itl", 1e-3, 1e9, c.itl_ms));
+  STATOR_CHECK(read_number(invocation, "--quantile", 0.5, 0.9999, c.quantile));
+  STATOR_CHECK(read_number<uint32_t>(invocation, "--min-workers", 0, 4096, c.min_workers));
+  STATOR_CHECK(read_number<uint32_t>(invocation, "--max-workers", 1, 4096, c.max_workers));
+  STATOR_CHECK(read_number<uint32_t>(invocation, "--gpus-per-worker", 1, 1024, c.gpus_per_worker));
+  STATOR_CHECK(
+      read_number<int32_t>(invocation, "--max-gpu-budget", -1, 1'000'000, c.max_gpu_budget));
+  STATOR_CHECK(
+      read_number<int32_t>(invocation, "--min-gpu-budget", -1, 1'000'000, c.min_gpu_budget));
+  STATOR_CHECK(
+      read_number(invocation, "--throughput-interval", 1.0, 86'400.0, c.throughput_interval_s));
+  STATOR_CHECK(read_number(invocation, "--load-interval", 0.1, 86'400.0, c.load_interval_s));
+  STATOR_CHECK(read_number(invocation, "--mpc-interval", 0.1, 86'400.0, c.mpc_interval_s));
+  STATOR_CHECK(read_number<uint64_t>(invocation, "--seed", 0, UINT64_MAX, c.seed));
+  const std::string predictor = option(invocation, "--predictor");
+  if (!predictor.empty()) {
+    STATOR_TRY(c.predictor.kind, planner::find_predictor(predictor), "--predictor");
+  }
+  c.max_num_batched_tokens = engine.max_num_batched_tokens;
+  c.max_num_seqs = engine.max_num_seqs;
+  c.max_kv_tokens = double{1} * engine.blocks * engine.block_size;
+  STATOR_CHECK(planner::validate(c));
+  return c;
+}
+
+Result<std::unique_ptr<SimRequests>> open_trace(const simulator::SimConfig& config,
+                                                const std::string& path) {
+  auto requests = std::make_unique<SimRequests>();
+  STATOR_TRY(requests->file, loadgen::open_trace_file(path));
+  STATOR_TRY(requests->source,
+             simulator::open_trace(*requests->file, simulator::make_trace_options(config, path)));
+  return requests;
+}
+
+struct DryRunPlan {
+  SimSettings sim;
+  planner::PlannerConfig planner;
+  std::string trace;
+  uint32_t workers = 0;  // at the beginning; 0: what the first minute needs
+};
+
+Result<planner::DryRunResult> run_one(const DryRunPlan& plan, const perf::TimingModel& timing,
+                                      const planner::PlannerConfig& policy) {
+  planner::DryRunConfig config{.planner = policy};
+  STATOR_TRY(config.fleet, simulator::make_cluster_config(plan.sim.config, plan.sim.router));
+  config.fleet.startup_time = Duration(std::llround(policy.start_up_s * 1e9));
+  config.fleet.gpus_per_worker = policy.gpus_per_worker;
+  config.fleet.workers =
+      policy.policy == planner::PolicyKind::kStatic ? policy.static_workers : plan.workers;
+  STATOR_TRY(const auto requests, open_trace(plan.sim.config, plan.trace));
+  const SystemClock clock;
+  return planner::dry_run(config, timing, *requests->source, &clock);
+}
+
+Status write_file(const std::string& path, std::string_view flag, std::string_view content) {
+  if (path.empty()) {
+    return {};
+  }
+  STATOR_TRY(OutputFile file, OutputFile::open(path), flag);
+  file.write(content);
+  STATOR_CHECK(file.close(), flag);
+  return {};
+}
+
+Result<DryRunPlan> read_plan(const Invocation& invocation) {
+  DryRunPlan plan;
+  plan.trace = option(invocation, "--dry-run");
+  plan.sim.config.sort = true;
+  plan.sim.router.mode = "kv";
+  STATOR_CHECK(
+      read_number(invocation, "--arrival-speedup", 1e-6, 1e6, plan.sim.config.arrival_speedup));
+  STATOR_CHECK(
+      read_number<uint32_t>(invocation, "--block-size", 1, 65'536, plan.sim.config.block_size));
+  STATOR_CHECK(
+      read_number<uint32_t>(invocation, "--kv-blocks", 1, 1U << 30, plan.sim.config.blocks));
+  STATOR_CHECK(read_number<uint32_t>(invocation, "--workers", 0, 4096, plan.workers));
+  const std::string timing = option(invocation, "--timing");
+  plan.sim.config.sim.timing = timing.empty() ? plan.sim.config.sim.timing : timing;
+  STATOR_TRY(plan.planner, read_config(invocation, plan.sim.config));
+  return plan;
+}
+
+Status run_dry_run(const Invocation& invocation) {
+  STATOR_TRY(DryRunPlan plan, read_plan(invocation));
+  STATOR_TRY(const auto timing,
+             perf::make_timing(plan.sim.config.sim.timing, plan.sim.config.sim.linear));
+  if (plan.workers == 0) {
+    STATOR_TRY(const auto requests, open_trace(plan.sim.config, plan.trace), "--dry-run");
+    STATOR_TRY(plan.workers, planner::initial_workers(plan.planner, *timing, *requests->source));
+  }
+  std::vector<planner::DryRunResult> results;
+  STATOR_TRY(auto first, run_one(plan, *timing, plan.planner), "--dry-run");
+  results.push_back(std::move(first));
+  std::string compare = option(invocation, "--compare");
+  const std::string html = option(invocation, "--report-html");
+  if (compare.empty() && !html.empty() && results.front().policy != "reference") {
+    compare = "reference";
+  }
+  while (!compare.empty()) {
+    const std::string name = compare.substr(0, compare.find(','));
+    compare.erase(0, name.size() + 1);
+    planner::PlannerConfig other = plan.planner;
+    STATOR_CHECK(planner::parse_policy(name, other), "--compare");
+    STATOR_TRY(auto result, run_one(plan, *timing, other), "--compare");
+    results.push_back(std::move(result));
+  }
+  STATOR_CHECK(write_file(option(invocation, "--report-json"), "--report-json",
+                          planner::render_json(plan.planner, results)));
+  STATOR_CHECK(write_file(html, "--report-html", planner::render_html(plan.planner, results)));
+  STATOR_CHECK(write_file(option(invocation, "--journal"), "--journal", results.front().journal));
+  if (option(invocation, "--report-json") != "-" && html != "-") {
+    print(invocation.options.contains("--json") ? planner::render_json(plan.planner, results)
+                                                : planner::render_table(results));
+  }
+  return {};
+}
+
+/// Makes the decisions of a journal again.
+Status run_replay(const Invocation& invocation) {
+  simulator::SimConfig engine;
+  STATOR_CHECK(read_number<uint32_t>(invocation, "--block-size", 1, 65'536, engine.block_size));
+  STATOR_CHECK(read_number<uint32_t>(invocation, "--kv-blocks", 1, 1U << 30, engine.blocks));
+  STATOR_TRY(const planner::PlannerConfig config, read_config(invocation, engine));
+  const std::string spec = option(invocation, "--timing");
+  STATOR_TRY(const auto timing,
+             perf::make_timing(spec.empty() ? "polynomial" : spec, engine.sim.linear));
+  STATOR_TRY(const auto core, planner::PlannerCore::create(config, *timing));
+  STATOR_TRY(const std::string lines, io::read_file(option(invocation, "--replay"), 1ULL << 30),
+             "--replay");
+  STATOR_TRY(const planner::JournalCheck check, planner::replay_journal(lines, *core), "--replay");
+  print(fmt::format("{{\"ticks\":{},\"differences\":{}}}\n", check.ticks, check.differences));
+  if (check.differences > 0) {
+    return Error(Code::kInternal, "decisions differ: " + check.first_difference.substr(0, 2000));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status run_planner(Invocation& invocation) {
+  if (invocation.options.contains("--dry-run")) {
+    return run_dry_run(invocation);
+  }
+  if (invocation.options.contains("--replay")) {
+    return run_replay(invocation);
+  }
+  return Error(Code::kInvalidArgument, "planner needs --dry-run TRACE or --replay JOURNAL");
+}
+
+}  // namespace stator::cli

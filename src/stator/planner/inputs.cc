@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/planner/inputs.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "stator/json/value.h"
+
+namespace stator::planner {
+namespace {
+
+json::Value render(const PoolState& pool) {
+  json::Value out = json::Value::object();
+  out["ready"] = pool.ready;
+  out["expected"] = pool.expected;
+  out["draining"] = pool.draining;
+  out["queued"] = pool.queued;
+  json::Value& engines = out["engines"] = json::Value::array();
+  for (const EngineLoad& load : pool.engines) {
+    engines.push_back(json::Value::object({{"id", load.id},
+                                           {"queued_prefill_tokens", load.queued_prefill_tokens},
+                                           {"running", load.running},
+                                           {"decode_kv_tokens", load.decode_kv_tokens}}));
+  }
+  return out;
+}
+
+/// Reads numbers of one object; remembers the first that is missing.
+class Reader {
+ public:
+  explicit Reader(std::string& missing) : missing_(missing) {}
+  double number(const json::Value& object, std::string_view key) {
+    const json::Value* value = object.find(key);
+    const auto got = value == nullptr ? std::nullopt : value->as_double();
+    if (!got && !(value != nullptr && value->is_null())) {
+      missing_ = missing_.empty() ? std::string(key) : missing_;
+    }
+    return got.value_or(std::nan(""));  // what is no number was written as null
+  }
+  PoolState pool(const json::Value* object) {
+    PoolState out;
+    if (object == nullptr) {
+      missing_ = "pool";
+      return out;
+    }
+    out.ready = static_cast<uint32_t>(number(*object, "ready"));
+    out.expected = static_cast<uint32_t>(number(*object, "expected"));
+    out.draining = static_cast<uint32_t>(number(*object, "draining"));
+    out.queued = number(*object, "queued");
+    if (const json::Value* engines = object->find("engines")) {
+      for (const json::Value& each : engines->elements()) {
+        out.engines.push_back({.id = static_cast<uint64_t>(number(each, "id")),
+                               .queued_prefill_tokens = number(each, "queued_prefill_tokens"),
+                               .running = number(each, "running"),
+                               .decode_kv_tokens = number(each, "decode_kv_tokens")});
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::string& missing_;
+};
+
+}  // namespace
+
+std::string render_json(const Inputs& inputs) {
+  json::Value out = json::Value::object();
+  out["now_s"] = inputs.now_s;
+  if (inputs.traffic) {
+    const Traffic& t = *inputs.traffic;
+    json::Value& traffic = out["traffic"];
+    traffic["duration_s"] = t.duration_s;
+    traffic["requests"] = t.requests;
+    traffic["input_tokens"] = t.input_tokens;
+    traffic["output_tokens"] = t.output_tokens;
+    traffic["kv_hit_rate"] = t.kv_hit_rate;
+    traffic["accept_length"] = t.accept_length;
+    traffic["ended"] = t.ended;
+    traffic["missed"] = t.missed;
+    json::Value& sample = traffic["sample"] = json::Value::array();
+    for (const RequestLength& length : t.sample) {
+      sample.push_back(json::Value::array({length.input_tokens, length.output_tokens}));
+    }
+  }
+  out["decode"] = render(inputs.decode);
+  out["prefill"] = render(inputs.prefill);
+  out["broken"] = inputs.broken;
+  return json::to_text(out);
+}
+
+std::string render_json(const Decision& decision) {
+  json::Value out = json::Value::object();
+  if (decision.prefill_workers) {
+    out["prefill_workers"] = *decision.prefill_workers;
+  }
+  if (decision.workers) {
+    out["workers"] = *decision.workers;
+  }
+  out["next_s"] = decision.next_s;
+  out["reason"] = decision.reason;
+  out["text"] = decision.text;
+  out["predicted_requests_per_s"] = decision.predicted_requests_per_s;
+  out["estimated_ttft_ms"] = decision.estimated_ttft_ms;
+  out["estimated_itl_ms"] = decision.estimated_itl_ms;
+  json::Value& alternatives = out["alternatives"] = json::Value::array();
+  for (const Alternative& each : decision.alternatives) {
+    alternatives.push_back(json::Value::object({{"workers", each.workers},
+                                                {"ttft_ms", each.ttft_ms},
+                                                {"itl_ms", each.itl_ms},
+                                                {"miss_ratio", each.miss_ratio},
+                                                {"gpu_seconds", each.gpu_seconds}}));
+  }
+  return json::to_text(out);
+}
+
+Result<Inputs> parse_inputs(std::string_view text) {
+  STATOR_TRY(const json::Value root, json::parse(text));
+  std::string missing;
+  Reader read(missing);
+  Inputs out;
+  out.now_s = read.number(root, "now_s");
+  if (const json::Value* traffic = root.find("traffic")) {
+    Traffic t;
+    t.duration_s = read.number(*traffic, "duration_s");
+    t.requests = read.number(*traffic, "requests");
+    t.input_tokens = read.number(*traffic, "input_tokens");
+    t.output_tokens = read.number(*traffic, "output_tokens");
+    t.kv_hit_rate = read.number(*traffic, "kv_hit_rate");
+    t.accept_length = read.number(*traffic, "accept_length");
+    t.ended = read.number(*traffic, "ended");
+    t.missed = read.number(*traffic, "missed");
+    if (const json::Value* sample = traffic->find("sample")) {
+      for (const json::Value& pair : sample->elements()) {
+        if (pair.size() == 2) {
+          t.sample.push_back({.input_tokens = pair.elements()[0].as_double().value_or(0),
+                              .output_tokens = pair.elements()[1].as_double().value_or(0)});
+        }
+      }
+    }
+    out.traffic = std::move(t);
+  }
+  out.decode = read.pool(root.find("decode"));
+  out.prefill = read.pool(root.find("prefill"));
+  out.broken = root.text_at({"broken"});
+  if (!missing.empty()) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("inputs of a planner: '{}' is missing", missing));
+  }
+  return out;
+}
+
+}  // namespace stator::planner

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/planner/planner_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "stator/json/value.h"
+#include "stator/planner/budget.h"
+
+namespace stator::planner {
+namespace {
+
+/// A window this much longer than the interval is a clock that jumped.
+constexpr double kJump_s = 3600;
+constexpr double kRequestsMax = 1e9;
+
+bool sane(double value, double most) {
+  return std::isfinite(value) && value >= 0 && value <= most;
+}
+
+std::string fault_of(const PoolState& pool, std::string_view name) {
+  for (const EngineLoad& load : pool.engines) {
+    if (!sane(load.queued_prefill_tokens, 1e12) || !sane(load.running, 1e9) ||
+        !sane(load.decode_kv_tokens, 1e12)) {
+      return fmt::format("the load of {} engine {} is no number from 0", name, load.id);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status parse_policy(std::string_view text, PlannerConfig& config) {
+  constexpr std::string_view kStatic = "static:";
+  if (text.starts_with(kStatic)) {
+    const std::string_view number = text.substr(kStatic.size());
+    const auto end =
+        std::from_chars(number.data(), number.data() + number.size(), config.static_workers);
+    if (end.ec == std::errc() && end.ptr == number.data() + number.size() &&
+        config.static_workers > 0) {
+      config.policy = PolicyKind::kStatic;
+      return {};
+    }
+  }
+  for (const auto& [name, kind] :
+       {std::pair("mpc", PolicyKind::kMpc), std::pair("throughput", PolicyKind::kThroughput),
+        std::pair("load", PolicyKind::kLoad), std::pair("reference", PolicyKind::kReference)}) {
+    if (text == name) {
+      config.policy = kind;
+      return {};
+    }
+  }
+  return Error(
+      Code::kInvalidArgument,
+      fmt::format("the policy must be mpc, throughput, load, reference or static:N, not '{}'",
+                  text));
+}
+
+std::string name_of(const PlannerConfig& config) {
+  switch (config.policy) {
+    case PolicyKind::kThroughput:
+      return "throughput";
+    case PolicyKind::kLoad:
+      return "load";
+    case PolicyKind::kReference:
+      return "reference";
+    case PolicyKind::kStatic:
+      return fmt::format("static:{}", config.static_workers);
+    case PolicyKind::kMpc:
+      break;
+  }
+  return "mpc";
+}
+
+Status validate(const PlannerConfig& c) {
+  const auto refuse = [](std::string text) {
+    return Error(Code::kInvalidArgument, std::move(text));
+  };
+  if (!(c.ttft_ms > 0) || !(c.itl_ms > 0)) {
+    return refuse("the goals for TTFT and ITL must be above 0 ms");
+  }
+  if (!(c.quantile > 0.5 && c.quantile < 1)) {
+    return refuse("the quantile must be above 0.5 and below 1");
+  }
+  if (!(c.load_interval_s > 0) || !(c.throughput_interval_s > 0) || !(c.mpc_interval_s > 0)) {
+    return refuse("intervals must be above 0 s");
+  }
+  if (c.policy == PolicyKind::kReference && c.load_interval_s >= c.throughput_interval_s) {
+    return refuse(
+        fmt::format("the load interval ({} s) must be shorter than the throughput interval ({} s)",
+                    c.load_interval_s, c.throughput_interval_s));
+  }
+  if (!(c.start_up_s >= 0 && c.start_up_s <= 86'400)) {
+    return refuse("the start-up time must be from 0 s to a day");
+  }
+  if (c.max_workers < std::max(1U, c.min_workers) || c.max_workers > 4096) {
+    return refuse(fmt::format("max_workers ({}) must be from min_workers ({}) to 4096",
+                              c.max_workers, c.min_workers));
+  }
+  const int64_t least = int64_t{std::max(c.min_workers, c.coexistence_floor)} * c.gpus_per_worker;
+  if (c.max_gpu_budget >= 0 && least > c.max_gpu_budget) {
+    return refuse(fmt::format(
+        "the smallest fleet takes {} GPUs ({} workers of {}), the budget is {}", least,
+        std::max(c.min_workers, c.coexistence_floor), c.gpus_per_worker, c.max_gpu_budget));
+  }
+  if (c.min_gpu_budget >= 0 && c.max_gpu_budget >= 0 && c.min_gpu_budget > c.max_gpu_budget) {
+    return refuse(fmt::format("min_gpu_budget ({}) is above max_gpu_budget ({})", c.min_gpu_budget,
+                              c.max_gpu_budget));
+  }
+  if (!(c.scale_down_sensitivity >= 0 && c.scale_down_sensitivity <= 100)) {
+    return refuse("scale_down_sensitivity must be from 0 to 100");
+  }
+  return {};
+}
+
+Result<std::unique_ptr<PlannerCore>> PlannerCore::create(const PlannerConfig& config,
+                                                         const perf::TimingModel& timing) {
+  STATOR_CHECK(validate(config));
+  return std::unique_ptr<PlannerCore>(new PlannerCore(config, timing));
+}
+
+PlannerCore::PlannerCore(const PlannerConfig& config, const perf::TimingModel& timing)
+    : config_(config),
+      engine_(timing, config.max_kv_tokens),
+      mpc_(config_, engine_),
+      requests_(make_predictor(config.predictor)),
+      input_tokens_(make_predictor(config.predictor)),
+      output_tokens_(make_predictor(config.predictor)) {}
+
+double PlannerCore::interval_s() const {
+  switch (config_.policy) {
+    case PolicyKind::kLoad:
+    case PolicyKind::kReference:
+      return config_.load_interval_s;
+    case PolicyKind::kMpc:
+      return config_.mpc_interval_s;
+    case PolicyKind::kThroughput:
+    case PolicyKind::kStatic:
+      break;
+  }
+  return config_.throughput_interval_s;
+}
+
+std::string PlannerCore::find_fault(const Inputs& inputs) const {
+  if (!inputs.broken.empty()) {
+    return inputs.broken;
+  }
+  if (!sane(inputs.now_s, 1e12) || inputs.now_s < last_s_) {
+    return fmt::format("the clock went from {} s to {} s", last_s_, inputs.now_s);
+  }
+  if (last_s_ >= 0 && inputs.now_s - last_s_ > kJump_s + 10 * interval_s()) {
+    return fmt::format("the clock jumped {:.0f} s ahead", inputs.now_s - last_s_);
+  }
+  if (inputs.traffic) {
+    const Traffic& t = *inputs.traffic;
+    if (!sane(t.requests, kRequestsMax) || !sane(t.duration_s, 1e9)) {
+      return "the number of requests is no number from 0: a counter that was reset?";
+    }
+    if (t.requests > 0 && (!sane(t.input_tokens, 1e9) || !sane(t.output_tokens, 1e9))) {
+      return "the lengths of requests are no numbers from 0";
+    }
+    if (!sane(t.ended, kRequestsMax) || !sane(t.missed, t.ended)) {
+      return "more requests missed a goal than ended";
+    }
+    if (!sane(t.kv_hit_rate, 1) || !sane(t.accept_length, 1000)) {
+      return "the hit rate or the accept length is out of range";
+    }
+  }
+  const std::string fault = fault_of(inputs.decode, "decode");
+  return fault.empty() ? fault_of(inputs.prefill, "prefill") : fault;
+}
+
+void PlannerCore::learn(const Inputs& inputs) {
+  if (!inputs.traffic || !(inputs.traffic->duration_s > 0)) {
+    return;
+  }
+  const Traffic& t = *inputs.traffic;
+  if (t.requests > 0 && t.input_tokens > 0) {
+    means_ = {.input_tokens = t.input_tokens,
+              .output_tokens = std::max(1.0, t.output_tokens),
+              .kv_hit_rate = t.kv_hit_rate,
+              .accept_length = std::max(1.0, t.accept_length)};
+  }
+  idle_s_ = t.requests > 0 ? 0 : idle_s_ + t.duration_s;
+  window_s_ += t.duration_s;
+  window_requests_ += t.requests;
+  window_input_ += t.requests * t.input_tokens;
+  window_output_ += t.requests * t.output_tokens;
+}
+
+/// The forecast of the next window, once a window is full.
+void PlannerCore::plan_throughput(const Inputs& inputs, Decision& decision) {
+  if (window_s_ + 1e-6 < config_.throughput_interval_s) {
+    return;
+  }
+  requests_->add(window_requests_);
+  if (window_requests_ > 0) {
+    input_tokens_->add(window_input_ / window_requests_);
+    output_tokens_->add(window_output_ / window_requests_);
+  } else if (input_tokens_->last() > 0) {  // idle: lengths are those of before
+    input_tokens_->add(input_tokens_->last());
+    output_tokens_->add(output_tokens_->last());
+  }
+  const double rate = requests_->forecast(1)[0] / window_s_;
+  const double input = input_tokens_->forecast(1)[0], output = output_tokens_->forecast(1)[0];
+  window_s_ = window_requests_ = window_input_ = window_output_ = 0;
+  decision.predicted_requests_per_s = rate;
+  if (!(input > 0) || !(output > 0)) {
+    decision.reason = "model_not_ready";
+    decision.text = "no request has been seen yet";
+    return;
+  }
+  const CapacityQuery query{.input_tokens = input,
+                            .output_tokens = output,
+                            .kv_hit_rate = means_.kv_hit_rate,
+                            .accept_length = means_.accept_length,
+                            .ttft_ms = config_.ttft_ms,
+                            .itl_ms = config_.itl_ms,
+                            .max_num_batched_tokens = config_.max_num_batched_tokens,
+                            .max_num_seqs = config_.max_num_seqs};
+  const auto size = [&](const Capacity& capacity) {
+    return static_cast<uint32_t>(
+        std::clamp(std::ceil(rate / std::max(capacity.requests_per_s, 1e-9)),
+                   double{1} * config_.min_workers, 1e6));
+  };
+  const bool split = inputs.prefill.expected > 0 || inputs.prefill.ready > 0;
+  const Capacity capacity =
+      split ? find_decode_capacity(engine_, query) : find_capacity(engine_, query);
+  const uint32_t workers = size(capacity);
+  decision.estimated_ttft_ms = capacity.ttft_ms;
+  decision.estimated_itl_ms = capacity.itl_ms;
+  if (split) {
+    decision.prefill_workers = size(find_prefill_capacity(engine_, query));
+  }
+  const std::string text =
+      fmt::format("{:.2f} requests/s of {:.0f} + {:.0f} tokens expected, one engine takes {:.2f}{}",
+                  rate, input, output, capacity.requests_per_s,
+                  capacity.eligible ? "" : " and misses a goal even so");
+  if (config_.policy == PolicyKind::kReference) {
+    lower_bound_ = workers;
+    decision.reason = "set_lower_bound";
+    decision.text = fmt::format("at least {} workers: {}", workers, text);
+    return;
+  }
+  decision.workers = workers;
+  decision.reason = "scale";
+  decision.text = fmt::format("{} workers: {}", workers, text);
+}
+
+void PlannerCore::plan_load(const Inputs& inputs, Decision& decision) {
+  const PoolState& pool = inputs.decode;
+  const bool split = inputs.prefill.expected > 0 || inputs.prefill.ready > 0;
+  const LoadVerdict verdict = split ? judge_decode(pool, means_, engine_, config_)
+                                    : judge_aggregated(pool, means_, engine_, config_);
+  decision.estimated_ttft_ms = verdict.ttft_ms;
+  decision.estimated_itl_ms = verdict.itl_ms;
+  int64_t wanted = int64_t{pool.expected} + verdict.change;
+  std::string reason(verdict.reason);
+  if (lower_bound_ && wanted < int64_t{*lower_bound_} && verdict.reason != "scaling_in_progress") {
+    reason = verdict.change < 0 ? "scale_down_capped_by_throughput" : reason;
+    wanted = *lower_bound_;
+  }
+  if (split) {
+    const LoadVerdict prompts = judge_prefill(inputs.prefill, means_, engine_, config_);
+    const bool blocked =
+        prompts.reason == "scaling_in_progress" || verdict.reason == "scaling_in_progress";
+    decision.prefill_workers =
+        static_cast<uint32_t>(int64_t{inputs.prefill.expected} + (blocked ? 0 : prompts.change));
+    wanted = blocked ? int64_t{pool.expected} : wanted;
+    decision.estimated_ttft_ms = prompts.ttft_ms;
+  }
+  decision.workers = static_cast<uint32_t>(std::max<int64_t>(wanted, 0));
+  decision.reason = reason;
+  decision.text =
+      fmt::format("{} → {} workers ({}): TTFT {:.0f} ms and ITL {:.1f} ms at the slowest engine",
+                  pool.expected, wanted, reason, verdict.ttft_ms, verdict.itl_ms);
+}
+
+/// A fleet that nobody uses may go away, and comes back with the first request.
+void PlannerCore::plan_idle(const Inputs& inputs, Decision& decision) {
+  if (config_.min_workers > 0) {
+    return;
+  }
+  if (inputs.decode.expected == 0) {
+    const bool asked = inputs.decode.queued > 0 || (inputs.traffic && inputs.traffic->requests > 0);
+    decision.workers = asked ? std::max(1U, decision.workers.value_or(1)) : 0;
+    decision.reason = asked ? "scale_up" : "idle";
+    decision.text = asked ? "0 → 1 workers: requests came" : "0 workers: nothing comes";
+  } else if (idle_s_ >= config_.idle_before_zero_s) {
+    decision.workers = 0;
+    decision.reason = "scale_down";
+    decision.text =
+        fmt::format("{} → 0 workers: nothing came for {:.0f} s", inputs.decode.expected, idle_s_);
+  }
+}
+
+void PlannerCore::clamp(const Inputs& inputs, Decision& decision) const {
+  const PoolFootprint pool{.gpus_per_worker = config_.gpus_per_worker,
+                           .min_workers = std::max(config_.min_workers, config_.coexistence_floor)};
+  const GpuBudget budget{.min_gpus = config_.min_gpu_budget, .max_gpus = config_.max_gpu_budget};
+  const bool split = inputs.prefill.expected > 0 || inputs.prefill.ready > 0;
+  if (split && (decision.workers || decision.prefill_workers)) {
+    const PairSize wanted{
+        .prefill =
+            std::max(pool.min_workers, decision.prefill_workers.value_or(inputs.prefill.expected)),
+        .decode = std::max(pool.min_workers, decision.workers.value_or(inputs.decode.expected))};
+    const PairSize size = clamp_pair(wanted, pool, pool, budget);
+    decision.prefill_workers = std::min(size.prefill, config_.max_workers);
+    decision.workers = std::min(size.decode, config_.max_workers);
+  } else if (decision.workers) {
+    const uint32_t wanted =
+        std::min(std::max(*decision.workers, pool.min_workers), config_.max_workers);
+    decision.workers = wanted == 0 ? 0 : clamp_single(wanted, pool, budget);
+  }
+}
+
+Decision PlannerCore::tick(const Inputs& inputs) {
+  Decision decision;
+  decision.next_s = inputs.now_s + interval_s();
+  const std::string fault = find_fault(inputs);
+  if (!fault.empty()) {
+    // Without measurements neither down nor up: the fleet stays as it is.
+    decision.reason = "metrics_invalid";
+    decision.text = "no decision: " + fault;
+    last_s_ = std::isfinite(inputs.now_s) ? inputs.now_s : last_s_;
+    decision.next_s = std::isfinite(decision.next_s) ? decision.next_s : last_s_ + interval_s();
+    return decision;
+  }
+  last_s_ = inputs.now_s;
+  if (!inputs.traffic) {
+    decision.reason = "no_traffic_data";
+    decision.text = "no decision: nothing was measured since the last tick";
+    return decision;
+  }
+  learn(inputs);
+  switch (config_.policy) {
+    case PolicyKind::kMpc:
+      mpc_.decide(inputs, decision);
+      break;
+    case PolicyKind::kThroughput:
+      plan_throughput(inputs, decision);
+      break;
+    case PolicyKind::kLoad:
+      plan_load(inputs, decision);
+      break;
+    case PolicyKind::kReference:
+      plan_throughput(inputs, decision);
+      plan_load(inputs, decision);
+      break;
+    case PolicyKind::kStatic:
+      decision.workers = config_.static_workers;
+      decision.reason = "static";
+      decision.text = fmt::format("{} workers", config_.static_workers);
+      break;
+  }
+  plan_idle(inputs, decision);
+  clamp(inputs, decision);
+  return decision;
+}
+
+std::string journal_line(const Inputs& inputs, const Decision& decision) {
+  return fmt::format("{{\"inputs\":{},\"decision\":{}}}\n", render_json(inputs),
+                     render_json(decision));
+}
+
+Result<JournalCheck> replay_journal(std::string_view lines, PlannerCore& core) {
+  JournalCheck check;
+  size_t number = 0;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+    ++number;
+    if (line.empty()) {
+      continue;
+    }
+    const std::string context = fmt::format("line {}", number);
+    STATOR_TRY(const json::Value value, json::parse(line), context);
+    const json::Value* inputs = value.find("inputs");
+    const json::Value* expected = value.find("decision");
+    if (inputs == nullptr || expected == nullptr) {
+      continue;  // the configuration, or a note
+    }
+    STATOR_TRY(const Inputs parsed, parse_inputs(json::to_text(*inputs)), context);
+    const std::string got = render_json(core.tick(parsed)), wanted = json::to_text(*expected);
+    ++check.ticks;
+    if (got != wanted) {
+      ++check.differences;
+      if (check.first_difference.empty()) {
+        check.first_difference = fmt::format("line {}: expected {}, got {}", number, wanted, got);
+      }
+    }
+  }
+  return check;
+}
+
+}  // namespace stator::planner

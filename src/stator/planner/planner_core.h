@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "stator/core/result.h"
+#include "stator/planner/engine_timing.h"
+#include "stator/planner/inputs.h"
+#include "stator/planner/load_rules.h"
+#include "stator/planner/mpc.h"
+#include "stator/planner/planner_config.h"
+#include "stator/planner/predictor.h"
+
+namespace stator::planner {
+
+/// Decides how many workers a fleet should have. A pure core: no clock, no I/O; the same inputs in
+/// the same order give the same decisions, byte for byte.
+///
+///   STATOR_TRY(auto core, PlannerCore::create(config, timing));
+///   const Decision decision = core->tick(inputs);
+///
+/// Measurements that cannot be right (not a number, negative, a clock that jumped, workers that do
+/// not add up) give no decision, with the reason.
+class PlannerCore {
+ public:
+  /// kInvalidArgument as validate() says. `timing` outlives the core.
+  static Result<std::unique_ptr<PlannerCore>> create(const PlannerConfig& config,
+                                                     const perf::TimingModel& timing);
+  Decision tick(const Inputs& inputs);
+  const PlannerConfig& config() const { return config_; }
+  /// Seconds between two ticks.
+  double interval_s() const;
+
+ private:
+  PlannerCore(const PlannerConfig& config, const perf::TimingModel& timing);
+  std::string find_fault(const Inputs& inputs) const;
+  void learn(const Inputs& inputs);
+  void plan_throughput(const Inputs& inputs, Decision& decision);
+  void plan_load(const Inputs& inputs, Decision& decision);
+  void plan_idle(const Inputs& inputs, Decision& decision);
+  void clamp(const Inputs& inputs, Decision& decision) const;
+
+  const PlannerConfig config_;
+  const EngineTiming engine_;
+  ModelPredictive mpc_;
+  std::unique_ptr<Predictor> requests_, input_tokens_, output_tokens_;
+  LoadMeans means_;
+  double last_s_ = -1;
+  double window_s_ = 0, window_requests_ = 0, window_input_ = 0, window_output_ = 0;
+  double idle_s_ = 0;
+  std::optional<uint32_t> lower_bound_;  // of the reference: what the forecast asks for
+};
+
+/// Decisions that were made, to be made again: one line of JSON per tick, the configuration's text
+/// first.
+struct JournalCheck {
+  uint64_t ticks = 0;
+  uint64_t differences = 0;
+  std::string first_difference;  ///< expected and got
+};
+/// One line.
+std::string journal_line(const Inputs& inputs, const Decision& decision);
+/// Replays lines through `core`. kInvalidArgument names the line.
+Result<JournalCheck> replay_journal(std::string_view lines, PlannerCore& core);
+
+}  // namespace stator::planner
