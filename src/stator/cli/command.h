@@ -84,6 +84,7 @@ Status run_configure(Invocation& invocation);
 Status run_planner(Invocation& invocation);
 Status run_forecast(Invocation& invocation);
 Status run_operator(Invocation& invocation);
+Status run_epp(Invocation& invocation);
 Status run_sim(Invocation& invocation);
 Status run_sim_faults(Invocation& invocation);  ///< of `sim`
 Status run_sim_server(Invocation& invocation);

@@ -280,16 +280,24 @@ const std::vector<Command> kCommands = {
      .run = run_tokenize},
     {.name = "operator",
      .summary = "Kubernetes: graphs of workers as custom resources",
-     .description = "render   prints what the operator would make of manifests, without a cluster\n"
-                    "convert  prints manifests in the other API version (--to)\n"
-                    "crds     prints the CustomResourceDefinitions\n\n"
-                    "  stator operator crds | kubectl apply --server-side -f -\n"
-                    "  stator operator render graph.yaml | kubectl diff -f -\n"
-                    "  stator operator convert graph.yaml --to v1beta1",
+     .description =
+         "Without an action: keeps graphs in a cluster as they say (--kubeconfig, or in a pod).\n"
+         "render   prints what the operator would make of manifests, without a cluster\n"
+         "convert  prints manifests in the other API version (--to)\n"
+         "crds     prints the CustomResourceDefinitions\n\n"
+         "  stator operator --kubeconfig ~/.kube/config --namespace llm\n"
+         "  stator operator crds | kubectl apply --server-side -f -\n"
+         "  stator operator render graph.yaml | kubectl diff -f -\n"
+         "  stator operator convert graph.yaml --to v1beta1",
      .positional = "ACTION",
      .positional_repeated = true,
      .setting_prefixes = "",
-     .options = {{"--namespace", "namespace of manifests that name none [default]"},
+     .options = {{"--kubeconfig", "file that says how to reach the cluster [the pod's own]"},
+                 {"--context", "context of the kubeconfig [its current one]"},
+                 {"--namespace",
+                  "only this namespace [all]; render: of manifests that name none [default]"},
+                 {"--lease-namespace", "namespace of the lease of the leader [--namespace]"},
+                 {"--health-port", "port of /metrics, /healthz and /readyz, -1 = none [-1]"},
                  {"--workload-provider",
                   "component (Deployments, LeaderWorkerSets) or grove, where a graph does not say "
                   "[component]"},
@@ -301,6 +309,31 @@ const std::vector<Command> kCommands = {
                  {"--webhook-service", "crds: NAMESPACE/NAME that converts between versions"},
                  {"--json", "print JSON", true}},
      .run = run_operator},
+    {.name = "epp",
+     .summary = "Endpoint picker for gateways: Envoy's external processing over the router",
+     .description =
+         "Serves envoy.service.ext_proc.v3 for the pods of an InferencePool, or for a file with one\n"
+         "ip:port a line (read again when it changes). Gateways must send request bodies:\n"
+         "FULL_DUPLEX_STREAMED or BUFFERED.\n\n"
+         "  stator epp --pool-name llama --pool-namespace llm --kubeconfig ~/.kube/config\n"
+         "  stator epp --endpoints endpoints.txt --grpc-port 9002",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--pool-name", "InferencePool to pick from"},
+                 {"--pool-namespace", "its namespace [the context's]"},
+                 {"--pool-group", "its API group [inference.networking.k8s.io]"},
+                 {"--kubeconfig", "file that says how to reach the cluster [the pod's own]"},
+                 {"--context", "context of the kubeconfig [its current one]"},
+                 {"--endpoints", "file with endpoints, without a cluster"},
+                 {"--host", "address to listen on [0.0.0.0]"},
+                 {"--grpc-port", "port of external processing, 0 = any free one [9002]"},
+                 {"--grpc-health-port", "port of gRPC health checks, -1 = none [9003]"},
+                 {"--health-port", "port of /metrics, /healthz and /readyz, -1 = none [-1]"},
+                 {"--config-file", "EndpointPickerConfig; plug-ins in it choose nothing here"},
+                 {"--body-bytes-max", "largest request body [20971520]"},
+                 {"--drain-seconds", "between SIGTERM and the end of taking requests [5]"},
+                 {"--test-mode", "obey test-epp-endpoint-selection", true}},
+     .run = run_epp},
     {.name = "config",
      .summary = "Print the effective settings as YAML, or their documentation",
      .description = "  stator config > stator.yaml\n  stator config --markdown",

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
+#include "stator/cli/cluster_client.h"
 #include "stator/cli/command.h"
+#include "stator/cli/signals.h"
 #include "stator/cli/terminal.h"
+#include "stator/core/log.h"
+#include "stator/core/random.h"
 #include "stator/io/read_file.h"
 #include "stator/json/value.h"
 #include "stator/kube/object.h"
 #include "stator/kube/yaml.h"
+#include "stator/net/thread.h"
+#include "stator/operator/controller.h"
 #include "stator/operator/convert.h"
 #include "stator/operator/crds.h"
 #include "stator/operator/render.h"
@@ -17,19 +24,14 @@
 namespace stator::cli {
 namespace {
 
-std::string option(const Invocation& invocation, std::string_view flag, std::string_view fallback) {
-  const auto it = invocation.options.find(flag);
-  return it == invocation.options.end() ? std::string(fallback) : it->second;
-}
-
 op::Environment environment_of(const Invocation& invocation) {
   op::Environment environment;
-  environment.has_grove = option(invocation, "--workload-provider", "component") == "grove";
-  environment.namespace_default = option(invocation, "--namespace", "default");
-  environment.discovery = option(invocation, "--discovery-backend", "kubernetes");
+  environment.has_grove = option_of(invocation, "--workload-provider", "component") == "grove";
+  environment.namespace_default = option_of(invocation, "--namespace", "default");
+  environment.discovery = option_of(invocation, "--discovery-backend", "kubernetes");
   environment.ingress_enabled = invocation.options.contains("--ingress");
-  environment.ingress_host_suffix = option(invocation, "--ingress-host-suffix", "local");
-  environment.gateway = option(invocation, "--gateway", "");
+  environment.ingress_host_suffix = option_of(invocation, "--ingress-host-suffix", "local");
+  environment.gateway = option_of(invocation, "--gateway", "");
   environment.has_gateway = !environment.gateway.empty();
   return environment;
 }
@@ -69,7 +71,7 @@ Status run_render_manifests(const Invocation& invocation) {
 
 Status run_convert(const Invocation& invocation) {
   STATOR_TRY(const auto manifests, read_manifests(invocation));
-  const std::string to = option(invocation, "--to", "v1beta1");
+  const std::string to = option_of(invocation, "--to", "v1beta1");
   std::vector<json::Value> converted;
   for (const json::Value& manifest : manifests) {
     if (!manifest.text_at({"apiVersion"}).starts_with("nvidia.com/")) {
@@ -84,13 +86,47 @@ Status run_convert(const Invocation& invocation) {
 }
 
 Status run_crds(const Invocation& invocation) {
-  const auto crds = op::make_crds({.webhook_service = option(invocation, "--webhook-service", "")});
+  const auto crds =
+      op::make_crds({.webhook_service = option_of(invocation, "--webhook-service", "")});
   if (invocation.options.contains("--json")) {
     print_list(crds, true);
   } else {
     print(kube::to_yaml_documents(crds));
   }
   return {};
+}
+
+Status run_controller(const Invocation& invocation) {
+  using namespace std::chrono_literals;
+  Signals signals;
+  SystemClock clock;
+  Metrics metrics;
+  STATOR_TRY(auto client, make_cluster_client(invocation, "stator-operator", clock, metrics));
+  STATOR_TRY(const int32_t health_port, port_option(invocation, "--health-port", -1));
+  op::ControllerOptions options;
+  options.space = option_of(invocation, "--namespace", "");
+  options.lease_space = option_of(invocation, "--lease-namespace",
+                                  options.space.empty() ? client->space() : options.space);
+  options.holder = fmt::format("stator-{:x}", Random::from_entropy().below(1ULL << 48));
+  options.environment = environment_of(invocation);
+  auto controller = op::make_controller(*client, std::move(options), clock, metrics);
+  STATOR_TRY(const auto health,
+             start_health_server(
+                 health_port, [&controller] { return controller->is_ready(); }, clock, metrics));
+  Status outcome;
+  std::atomic<bool> ended{false};
+  net::Thread thread("operator", [&] {
+    outcome = controller->run();
+    ended.store(true);
+  });
+  while (!ended.load() && !signals.wait_for(200ms)) {
+  }
+  controller->stop();
+  thread.join();
+  client->stop();
+  log::info("operator", "stopped", {{"writes", client->writes()}});
+  controller.reset();
+  return outcome ? Status() : Status(std::move(outcome.error()));
 }
 
 }  // namespace
@@ -107,8 +143,13 @@ Status run_operator(Invocation& invocation) {
   if (action == "crds") {
     return run_crds(invocation);
   }
-  return Error(Code::kInvalidArgument,
-               fmt::format("'{}' is no action of the operator: render, convert or crds", action));
+  if (action.empty()) {
+    return run_controller(invocation);
+  }
+  return Error(
+      Code::kInvalidArgument,
+      fmt::format("'{}' is no action of the operator: render, convert or crds; none runs it",
+                  action));
 }
 
 }  // namespace stator::cli

@@ -14,6 +14,7 @@
 #include "stator/net/loopback.h"
 #include "stator/runtime/etcd_discovery.h"
 #include "stator/runtime/file_discovery.h"
+#include "stator/runtime/kube_discovery.h"
 #include "stator/runtime/memory_discovery.h"
 
 namespace stator::cli {
@@ -23,7 +24,25 @@ using namespace std::chrono_literals;
 
 constexpr std::string_view kFilePrefix = "file:";
 constexpr std::string_view kEtcdPrefix = "etcd";  // and etcds
+constexpr std::string_view kKubernetesPrefix = "kubernetes:";
 constexpr Duration kPoll = 20ms;
+
+/// In a pod by its service account, elsewhere by the file that KUBECONFIG names.
+Result<runtime::KubeDiscoveryOptions> kube_discovery_options(std::string space) {
+  runtime::KubeDiscoveryOptions options;
+  options.client.agent = "stator-discovery";
+  if (const auto file = read_env("KUBECONFIG"); file && !file->empty()) {
+    STATOR_TRY(options.client.access, kube::read_kubeconfig(*file));
+  } else {
+    STATOR_TRY(options.client.access,
+               kube::read_in_cluster(read_env("KUBERNETES_SERVICE_HOST").value_or(""),
+                                     read_env("KUBERNETES_SERVICE_PORT").value_or("")));
+    options.pod_name = read_env("POD_NAME").value_or("");
+    options.pod_uid = read_env("POD_UID").value_or("");
+  }
+  options.space = space.empty() ? options.client.access.space : std::move(space);
+  return options;
+}
 
 }  // namespace
 
@@ -48,10 +67,17 @@ Result<std::unique_ptr<runtime::Discovery>> open_discovery(const Settings& setti
     options.lease_ttl = settings.lease_ttl;
     return runtime::open_etcd_discovery(std::move(options), clock, metrics);
   }
-  return Error(Code::kInvalidArgument,
-               fmt::format("discovery.backend (flag --discovery): '{}' is neither memory, file:DIR "
-                           "nor etcd://host:port",
-                           hide_credentials(settings.discovery)));
+  if (settings.discovery.starts_with(kKubernetesPrefix)) {
+    STATOR_TRY(auto options,
+               kube_discovery_options(settings.discovery.substr(kKubernetesPrefix.size())),
+               "discovery.backend (flag --discovery)");
+    return runtime::open_kube_discovery(std::move(options), clock, metrics);
+  }
+  return Error(
+      Code::kInvalidArgument,
+      fmt::format("discovery.backend (flag --discovery): '{}' is neither memory, file:DIR, "
+                  "etcd://host:port nor kubernetes:NAMESPACE",
+                  hide_credentials(settings.discovery)));
 }
 
 Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings& settings,

@@ -108,8 +108,8 @@ Status run_frontend(Invocation& invocation) {
   const Settings& settings = invocation.settings;
   if (settings.discovery == "memory") {
     return Error(Code::kInvalidArgument,
-                 "a frontend without workers of its own needs --discovery file:DIR or "
-                 "etcd://host:port; for one "
+                 "a frontend without workers of its own needs --discovery file:DIR, "
+                 "etcd://host:port or kubernetes:NAMESPACE; for one "
                  "process use `stator serve MODEL`");
   }
   SystemClock clock;

@@ -268,8 +268,8 @@ void describe(ConfigSchema& schema, Settings& settings) {
   schema.text("log.filter", settings.log_filter, "level[,target=level]*, e.g. info,router=debug",
               {.flag = "log", .env_peer = "DYN_LOG"});
   schema.text("discovery.backend", settings.discovery,
-              "how processes find each other: memory, file:DIR shared on one host, or "
-              "etcd://host:port[,host:port][/root] (etcds:// for TLS)",
+              "how processes find each other: memory, file:DIR shared on one host, "
+              "etcd://host:port[,host:port][/root] (etcds:// for TLS), or kubernetes:NAMESPACE",
               {.flag = "discovery"});
   schema.duration("discovery.lease_ttl", settings.lease_ttl,
                   "a record not renewed for this long is stale");

@@ -183,8 +183,8 @@ Status run_worker(Invocation& invocation) {
   const Settings& settings = invocation.settings;
   if (settings.discovery == "memory") {
     return Error(Code::kInvalidArgument,
-                 "a worker process needs --discovery file:DIR or etcd://host:port, the same as its "
-                 "frontend's");
+                 "a worker process needs --discovery file:DIR, etcd://host:port or "
+                 "kubernetes:NAMESPACE, the same as its frontend's");
   }
   STATOR_CHECK(settings.rpc.check_reach("worker.listen_host", settings.worker.listen_host));
   SystemClock clock;

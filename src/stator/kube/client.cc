@@ -113,7 +113,7 @@ Error to_error(int status, std::string_view body, std::string_view what) {
   return {code_of(status), fmt::format("{}: HTTP {}: {}", what, status, message)};
 }
 
-Client::Client(ClientConfig config, Clock& clock, Metrics& metrics)
+Client::Client(ClientConfig config, const Clock& clock, Metrics& metrics)
     : config_(std::move(config)),
       clock_(clock),
       requests_(metrics.counter("stator_kube_requests_total", "Requests to the API server")),

@@ -57,7 +57,7 @@ struct ApplyOptions {
 /// the open connections, or makes one. Reads retry, writes do so where nothing was done.
 class Client {
  public:
-  Client(ClientConfig config, Clock& clock, Metrics& metrics);
+  Client(ClientConfig config, const Clock& clock, Metrics& metrics);
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
   ~Client();
@@ -116,7 +116,7 @@ class Client {
   bool wait(Duration time);
 
   ClientConfig config_;
-  Clock& clock_;
+  const Clock& clock_;
   Counter requests_;
   Counter failures_;
   Counter retries_;

@@ -111,7 +111,7 @@ Result<Value> admit(const Value& object, const Environment& environment) {
       metadata != nullptr && metadata->is_object() && metadata->find("namespace") == nullptr) {
     (*metadata)["namespace"] = environment.namespace_default;
   }
-  const Admission admission{.was_alpha = was_alpha};
+  const Admission admission{.is_stored = !kube::uid_of(object).empty(), .was_alpha = was_alpha};
   if (kind == "DynamoGraphDeployment") {
     const bool is_create = kube::uid_of(object).empty();
     set_defaults(admitted, environment, is_create);

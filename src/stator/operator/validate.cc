@@ -149,7 +149,7 @@ void check_restart(FieldCheck& check, const GraphRules& rules) {
   if (restart == nullptr) {
     return;
   }
-  if (rules.admission.old == nullptr) {
+  if (rules.admission.old == nullptr && !rules.admission.is_stored) {
     check.forbidden("spec.restart", "must be unset at creation: set spec.restart.id afterwards");
     return;
   }
@@ -158,7 +158,10 @@ void check_restart(FieldCheck& check, const GraphRules& rules) {
     check.required("spec.restart.id");
     return;
   }
-  const std::string_view phase = rules.admission.old->text_at({"status", "rollingUpdate", "phase"});
+  const std::string_view phase =
+      rules.admission.old == nullptr
+          ? std::string_view()
+          : rules.admission.old->text_at({"status", "rollingUpdate", "phase"});
   const bool rolls = phase == "Pending" || phase == "InProgress";
   if (rolls && rules.old_spec != nullptr && rules.old_spec->text_at({"restart", "id"}) != *id) {
     check.forbidden("spec.restart.id", "cannot change while a rolling update is in progress");

@@ -12,7 +12,9 @@ namespace stator::op {
 
 struct Admission {
   const json::Value* old = nullptr;  ///< the stored object in v1beta1; null: it is created
-  bool is_operator = false;          ///< the writer is the operator itself
+  bool is_stored =
+      false;  ///< it is in the cluster already: what holds at creation only does not count
+  bool is_operator = false;  ///< the writer is the operator itself
   /// The object was written in v1alpha1: fields are named as there.
   bool was_alpha = false;
 };

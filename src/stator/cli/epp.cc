@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "stator/cli/cluster_client.h"
+#include "stator/cli/command.h"
+#include "stator/cli/signals.h"
+#include "stator/cli/terminal.h"
+#include "stator/core/log.h"
+#include "stator/epp/picker_server.h"
+#include "stator/epp/pool_watch.h"
+#include "stator/io/read_file.h"
+#include "stator/kube/yaml.h"
+#include "stator/net/shard.h"
+
+namespace stator::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kFilePause = 1s;
+
+/// Reads the file again when it changes; a broken file leaves the endpoints as they were.
+class EndpointFile {
+ public:
+  EndpointFile(std::string path, epp::EndpointPool& pool) : path_(std::move(path)), pool_(pool) {}
+
+  Status load() {
+    STATOR_TRY(std::string text, io::read_file(path_), "--endpoints");
+    if (text == text_) {
+      return {};
+    }
+    STATOR_TRY(const auto documents, kube::parse_yaml(text, path_));
+    STATOR_TRY(const auto endpoints,
+               epp::read_endpoints(documents.empty() ? json::Value::array() : documents.front()),
+               path_);
+    text_ = std::move(text);
+    pool_.set_endpoints(endpoints);
+    log::info("epp", "endpoints read", {{"file", path_}, {"endpoints", endpoints.size()}});
+    return {};
+  }
+
+  void reload() {
+    if (const Status loaded = load(); !loaded && loaded.error().message() != last_error_) {
+      last_error_ = loaded.error().message();
+      log::warn("epp", last_error_);
+    }
+  }
+
+ private:
+  std::string path_;
+  epp::EndpointPool& pool_;
+  std::string text_ = "\x01";  // unlike any file
+  std::string last_error_;
+};
+
+Result<epp::PickerServerConfig> read_config(const Invocation& invocation) {
+  epp::PickerServerConfig config;
+  config.host = option_of(invocation, "--host", config.host);
+  STATOR_TRY(const int32_t port, port_option(invocation, "--grpc-port", 9002));
+  STATOR_TRY(config.health_port, port_option(invocation, "--grpc-health-port", 9003));
+  STATOR_TRY(const int64_t body_max,
+             whole_option(invocation, "--body-bytes-max",
+                          static_cast<int64_t>(config.stream.body_bytes_max), int64_t{1} << 30));
+  if (port < 0) {
+    return Error(Code::kInvalidArgument, "--grpc-port: the picker needs a port");
+  }
+  config.port = static_cast<uint16_t>(port);
+  config.stream.body_bytes_max = static_cast<size_t>(body_max);
+  config.stream.test_mode = invocation.options.contains("--test-mode");
+  return config;
+}
+
+}  // namespace
+
+Status run_epp(Invocation& invocation) {
+  Signals signals;
+  SystemClock clock;
+  Metrics metrics;
+  const std::string file = option_of(invocation, "--endpoints", "");
+  const std::string pool_name = option_of(invocation, "--pool-name", "");
+  if (file.empty() == pool_name.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "name a pool (--pool-name) or a file with endpoints (--endpoints)");
+  }
+  STATOR_TRY(const epp::PickerServerConfig config, read_config(invocation));
+  STATOR_TRY(const int32_t health_port, port_option(invocation, "--health-port", -1));
+  STATOR_TRY(const int64_t drain, whole_option(invocation, "--drain-seconds", 5, 3600));
+  STATOR_TRY(auto pool, epp::EndpointPool::create(clock, metrics));
+  EndpointFile endpoints(file, *pool);
+  std::unique_ptr<kube::Client> client;
+  std::unique_ptr<epp::PoolWatch> watch;
+  if (!file.empty()) {
+    STATOR_CHECK(endpoints.load());
+  } else {
+    STATOR_TRY(client, make_cluster_client(invocation, "stator-epp", clock, metrics));
+    watch = epp::watch_pool(
+        *client, {option_of(invocation, "--pool-namespace", client->space()), pool_name}, *pool);
+  }
+  net::ShardSet shards(1, clock, metrics);
+  shards.start();
+  STATOR_TRY(auto server, epp::PickerServer::listen(config, *pool, shards.shard(0), metrics));
+  STATOR_TRY(
+      const auto health,
+      start_health_server(health_port, [&pool] { return pool->has_synced(); }, clock, metrics));
+  log::info("epp", "listening", {{"port", server->port()}, {"health_port", server->health_port()}});
+  print(fmt::format("stator epp listens on {}:{}\n", config.host, server->port()));
+  while (!signals.wait_for(kFilePause)) {
+    if (!file.empty()) {
+      endpoints.reload();
+    }
+  }
+  server->drain();
+  if (!signals.interactive()) {
+    signals.wait_for(std::chrono::seconds(drain));  // until gateways have heard
+  }
+  server->stop(100s);
+  server.reset();
+  if (client != nullptr) {
+    client->stop();
+    watch.reset();
+  }
+  shards.stop();
+  return {};
+}
+
+}  // namespace stator::cli

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stator/core/result.h"
+#include "stator/epp/pool.h"
+#include "stator/net/grpc_call.h"
+#include "stator/proto/envoy/v3/ext_proc.pb.h"
+
+namespace stator::epp {
+
+namespace wire = ::envoy::service::ext_proc::v3;
+
+struct StreamConfig {
+  size_t body_bytes_max = size_t{20} << 20;  ///< beyond: 413
+  bool test_mode = false;  ///< obeys test-epp-endpoint-selection and echoes who served
+};
+
+/// What goes back to the proxy for one message of it.
+struct StreamAnswer {
+  std::vector<wire::ProcessingResponse> responses;
+  std::optional<net::GrpcOutcome> end;  ///< the stream is over, with this status
+};
+
+/// One HTTP request as the proxy tells it: headers, body, then the response. Chooses an endpoint
+/// once, at the request's end, and holds its load until this is gone.
+///
+///   headers ──▶ body ──(end_of_stream)──▶ chosen ──▶ response
+///
+/// Bodies may come whole (BUFFERED), in pieces of any size (FULL_DUPLEX_STREAMED), or not at all
+/// (NONE). With other modes a proxy could not be told the choice after the body: the stream fails
+/// with FAILED_PRECONDITION and says which mode to set.
+///
+/// S1  The choice is made at most once; what comes of the request after its end is ignored (proxies
+///     have been seen to repeat the last piece). S2  A header's response precedes the body's.
+class ExtProcStream {
+ public:
+  ExtProcStream(EndpointPool& pool, StreamConfig config, std::string request_id)
+      : pool_(pool), config_(config), request_id_(std::move(request_id)) {}
+
+  StreamAnswer on_request(const wire::ProcessingRequest& request);
+
+ private:
+  using Mode = wire::ProtocolConfiguration;
+
+  StreamAnswer on_request_headers(const wire::ProcessingRequest& request);
+  StreamAnswer on_request_body(const wire::HttpBody& body);
+  StreamAnswer on_response_headers(const wire::ProcessingRequest& request);
+  StreamAnswer on_response_body(const wire::HttpBody& body);
+  StreamAnswer choose();
+  void read_subset(const wire::Metadata& metadata);
+  void add_choice(wire::CommonResponse& common, wire::ProcessingResponse& response) const;
+  void add_streamed_body(StreamAnswer& answer) const;
+
+  EndpointPool& pool_;
+  StreamConfig config_;
+  std::string request_id_;
+  std::map<std::string, std::string, std::less<>> headers_;
+  std::optional<std::vector<std::string>> subset_;
+  std::string body_;
+  Mode::BodySendMode request_mode_ = Mode::FULL_DUPLEX_STREAMED;
+  Mode::BodySendMode response_mode_ = Mode::FULL_DUPLEX_STREAMED;
+  bool has_mode_ = false;
+  bool has_body_ = false;
+  bool ended_ = false;  ///< the request's end has been seen
+  bool refused_ = false;
+  bool prefilled_ = false;
+  std::string served_;  ///< who served, as the proxy says
+  std::optional<Pick> pick_;
+};
+
+/// An answer in the proxy's place.
+wire::ProcessingResponse immediate(int status, std::string_view message,
+                                   std::string_view reason = {});
+
+}  // namespace stator::epp

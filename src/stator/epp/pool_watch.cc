@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/epp/pool_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "stator/kube/informer.h"
+
+namespace stator::epp {
+namespace {
+
+using json::Value;
+
+bool is_ready(const Value& pod) {
+  const Value* conditions = pod.find_at({"status", "conditions"});
+  return pod.find_at({"metadata", "deletionTimestamp"}) == nullptr && conditions != nullptr &&
+         std::ranges::any_of(conditions->elements(), [](const Value& condition) {
+           return condition.text_at({"type"}) == "Ready" && condition.text_at({"status"}) == "True";
+         });
+}
+
+class PoolWatchService final : public PoolWatch {
+ public:
+  PoolWatchService(kube::Client& client, kube::ObjectName name, EndpointPool& pool)
+      : name_(std::move(name)), pool_(pool) {
+    const auto refresh = [this](const Value*, const Value*) { update(); };
+    pools_ = std::make_unique<kube::Informer>(
+        client, kube::resource_of("InferencePool"),
+        kube::Informer::Options{
+            .selection = {.space = name_.space, .fields = "metadata.name=" + name_.name},
+            .on_change = refresh});
+    pods_ = std::make_unique<kube::Informer>(
+        client, kube::resource_of("Pod"),
+        kube::Informer::Options{.selection = {.space = name_.space},
+                                .trim =
+                                    [](Value& pod) {
+                                      pod.erase("spec");
+                                      if (Value* status = pod.find("status")) {
+                                        status->erase("containerStatuses");
+                                      }
+                                    },
+                                .on_change = refresh});
+    started_.store(true);
+    update();
+  }
+
+ private:
+  void update() {
+    if (!started_.load()) {
+      return;  // the second informer is still being made
+    }
+    const std::lock_guard lock(mutex_);
+    const auto pool = pools_->get(name_);
+    if (!pool || !pods_->is_synced()) {
+      return;
+    }
+    pool_.set_endpoints(
+        endpoints_of(*pool, pods_->find(name_.space, [](const Value&) { return true; })));
+  }
+
+  kube::ObjectName name_;
+  EndpointPool& pool_;
+  std::atomic<bool> started_{false};
+  std::mutex mutex_;
+  std::unique_ptr<kube::Informer> pools_;
+  std::unique_ptr<kube::Informer> pods_;
+};
+
+}  // namespace
+
+std::vector<Endpoint> endpoints_of(const Value& pool, const std::vector<Value>& pods) {
+  std::vector<Endpoint> endpoints;
+  const Value* selector = pool.find_at({"spec", "selector", "matchLabels"});
+  const Value* ports = pool.find_at({"spec", "targetPorts"});
+  if (selector == nullptr || ports == nullptr || selector->size() == 0) {
+    return endpoints;
+  }
+  for (const Value& pod : pods) {
+    const bool is_chosen = std::ranges::all_of(selector->members(), [&](const json::Member& label) {
+      return kube::label_of(pod, label.key) == label.value.text();
+    });
+    const std::string_view ip = pod.text_at({"status", "podIP"});
+    if (!is_chosen || ip.empty() || !is_ready(pod)) {
+      continue;
+    }
+    for (const Value& port : ports->elements()) {
+      const bool is_v6 = ip.find(':') != std::string_view::npos;
+      const std::string_view number =
+          port.find("number") == nullptr ? std::string_view() : port.find("number")->text();
+      endpoints.push_back(
+          {.address = is_v6 ? fmt::format("[{}]:{}", ip, number) : fmt::format("{}:{}", ip, number),
+           .is_prefill = kube::label_of(pod, "nvidia.com/dynamo-component-type") == "prefill"});
+    }
+  }
+  return endpoints;
+}
+
+std::unique_ptr<PoolWatch> watch_pool(kube::Client& client, const kube::ObjectName& name,
+                                      EndpointPool& pool) {
+  return std::make_unique<PoolWatchService>(client, name, pool);
+}
+
+}  // namespace stator::epp

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/operator/controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "stator/core/histogram_bounds.h"
+#include "stator/core/log.h"
+#include "stator/kube/informer.h"
+#include "stator/kube/lease.h"
+#include "stator/kube/work_queue.h"
+#include "stator/net/thread.h"
+#include "stator/operator/names.h"
+#include "stator/operator/reconcile.h"
+
+namespace stator::op {
+namespace {
+
+using json::Value;
+using namespace std::chrono_literals;
+
+constexpr Duration kRenewInterval = 2s;
+constexpr size_t kEventNoteMax = 1000;  // the API's bound is 1024
+constexpr std::string_view kGraphKey = "graph";
+constexpr std::string_view kComponentKey = "component";
+
+/// Kinds whose objects are kept, and which of them: all, or those with our label.
+struct Kept {
+  std::string_view kind;
+  bool is_labelled;
+};
+constexpr std::array<Kept, 15> kKept = {{{"DynamoGraphDeployment", false},
+                                         {"DynamoComponentDeployment", false},
+                                         {"DynamoGraphDeploymentScalingAdapter", false},
+                                         {"Deployment", true},
+                                         {"LeaderWorkerSet", true},
+                                         {"PodCliqueSet", true},
+                                         {"PodClique", true},
+                                         {"PodCliqueScalingGroup", true},
+                                         {"Service", true},
+                                         {"ServiceAccount", true},
+                                         {"Role", true},
+                                         {"RoleBinding", true},
+                                         {"ConfigMap", true},
+                                         {"Ingress", true},
+                                         {"PersistentVolumeClaim", true}}};
+
+std::string make_key(std::string_view what, const kube::ObjectName& name) {
+  return fmt::format("{}/{}/{}", what, name.space, name.name);
+}
+
+class OperatorController final : public Controller {
+ public:
+  OperatorController(kube::Client& client, ControllerOptions options, Clock& clock,
+                     Metrics& metrics)
+      : client_(client),
+        options_(std::move(options)),
+        clock_(clock),
+        queue_(clock),
+        lease_({.name = {options_.lease_space, options_.lease_name}, .holder = options_.holder}),
+        reconciles_(metrics.counter("stator_operator_reconcile_total", "Reconciliations done")),
+        errors_(metrics.counter("stator_operator_reconcile_errors_total",
+                                "Reconciliations that failed and come again")),
+        seconds_(metrics.histogram("stator_operator_reconcile_duration_seconds",
+                                   "Time of one reconciliation", kBounds)) {
+    metrics.gauge_callback("stator_operator_queue_depth", "Objects that wait for reconciliation",
+                           {}, [this] { return static_cast<double>(queue_.size()); });
+  }
+
+  ~OperatorController() override {
+    stop();
+    client_.stop();
+    informers_.clear();
+  }
+
+  Status run() override {
+    STATOR_CHECK(lead());
+    if (stopping_.load()) {
+      return {};
+    }
+    start_informers();
+    if (!wait_for_copies()) {
+      return {};
+    }
+    ready_.store(true);
+    std::vector<net::Thread> workers;
+    for (uint32_t i = 0; i < options_.threads; ++i) {
+      workers.emplace_back(fmt::format("reconcile-{}", i), [this] { work(); });
+    }
+    const Status outcome = keep_leading();
+    queue_.stop();
+    workers.clear();
+    release();
+    return outcome ? Status() : Status(outcome.error().clone());
+  }
+
+  void stop() override {
+    stopping_.store(true);
+    queue_.stop();
+    const std::lock_guard lock(wake_mutex_);
+    wake_.notify_all();
+  }
+
+  bool is_ready() const override { return ready_.load(); }
+
+ private:
+  static constexpr std::array<double, 8> kBounds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 10};
+
+  bool wait(Duration time) {
+    std::unique_lock lock(wake_mutex_);
+    wake_.wait_for(lock, time, [&] { return stopping_.load(); });
+    return !stopping_.load();
+  }
+
+  // -------------------------------------------------------------------------------- the lease
+
+  /// One look at the lease, and the write it asks for.
+  void try_lease() {
+    const kube::Resource& resource = kube::resource_of("Lease");
+    const kube::ObjectName name{options_.lease_space, options_.lease_name};
+    auto stored = client_.get(resource, name);
+    if (!stored && stored.error().code() != Code::kNotFound) {
+      log::warn("operator", stored.error().message());
+      return;
+    }
+    const Value lease = lease_.next(stored ? *stored : Value(), clock_.now(), clock_.wall_now());
+    if (lease.is_null()) {
+      return;
+    }
+    const auto written =
+        stored ? client_.replace(resource, lease) : client_.create(resource, lease);
+    if (written) {
+      lease_.on_written(clock_.now());
+    } else if (written.error().code() != Code::kAlreadyExists) {
+      log::warn("operator", written.error().message());
+    }
+  }
+
+  Status lead() {
+    while (options_.elects && !stopping_.load()) {
+      try_lease();
+      if (lease_.leads(clock_.now())) {
+        log::info("operator", "leading",
+                  {{"lease", options_.lease_name}, {"holder", options_.holder}});
+        return {};
+      }
+      wait(kRenewInterval);
+    }
+    return {};
+  }
+
+  Status keep_leading() {
+    while (wait(kRenewInterval)) {
+      if (!options_.elects) {
+        continue;
+      }
+      try_lease();
+      if (!lease_.leads(clock_.now())) {
+        return Error(Code::kUnavailable, "the lease was lost: another operator leads");
+      }
+    }
+    return {};
+  }
+
+  void release() {
+    if (!options_.elects || !lease_.leads(clock_.now())) {
+      return;
+    }
+    const kube::Resource& resource = kube::resource_of("Lease");
+    if (const auto stored = client_.get(resource, {options_.lease_space, options_.lease_name})) {
+      client_.replace(resource, lease_.released(*stored)).ignore("it ends by itself");
+    }
+  }
+
+  // -------------------------------------------------------------------------------- the copies
+
+  void start_informers() {
+    for (const Kept& kept : kKept) {
+      kube::Informer::Options options;
+      options.selection.space = options_.space;
+      if (kept.is_labelled) {
+        options.selection.labels = kLabelGraph;
+      }
+      options.index_key = [](const Value& object) {
+        return fmt::format("{}/{}", kube::name_of(object).space,
+                           kube::label_of(object, kLabelGraph));
+      };
+      options.on_change = [this](const Value* before, const Value* after) {
+        on_change(after == nullptr ? *before : *after);
+      };
+      informers_.emplace(kept.kind, std::make_unique<kube::Informer>(
+                                        client_, kube::resource_of(kept.kind), std::move(options)));
+    }
+  }
+
+  bool wait_for_copies() {
+    while (!std::ranges::all_of(informers_,
+                                [](const auto& each) { return each.second->is_synced(); })) {
+      if (!wait(50ms)) {
+        return false;
+      }
+    }
+    if (!informers_.at("DynamoGraphDeployment")->is_served()) {
+      log::warn("operator",
+                "the cluster does not serve DynamoGraphDeployments: stator operator crds | kubectl "
+                "apply --server-side -f -");
+    }
+    return true;
+  }
+
+  void on_change(const Value& object) {
+    const kube::ObjectName name = kube::name_of(object);
+    const std::string_view kind = object.text_at({"kind"});
+    if (kind == "DynamoGraphDeployment") {
+      queue_.add(make_key(kGraphKey, name));
+      return;
+    }
+    if (kind == "DynamoComponentDeployment") {
+      queue_.add(make_key(kComponentKey, name));
+    }
+    bool has_owner = false;
+    if (const Value* owners = object.find_at({"metadata", "ownerReferences"})) {
+      for (const Value& owner : owners->elements()) {
+        const std::string_view owner_kind = owner.text_at({"kind"});
+        const kube::ObjectName owner_name{name.space, std::string(owner.text_at({"name"}))};
+        if (owner_kind == "DynamoGraphDeployment" || owner_kind == "DynamoComponentDeployment") {
+          has_owner = true;
+          queue_.add(make_key(owner_kind == "DynamoGraphDeployment" ? kGraphKey : kComponentKey,
+                              owner_name));
+        }
+      }
+    }
+    if (!has_owner && kind.starts_with("PodClique")) {
+      queue_.add(
+          make_key(kGraphKey, {name.space, std::string(kube::label_of(object, kLabelGraph))}));
+    }
+  }
+
+  const kube::Informer* informer(std::string_view kind) const {
+    const auto it = informers_.find(kind);
+    return it == informers_.end() ? nullptr : it->second.get();
+  }
+
+  // -------------------------------------------------------------------------------------- work
+
+  void work() {
+    while (const auto key = queue_.take()) {
+      const TimePoint begin = clock_.now();
+      const Status done = reconcile(*key);
+      seconds_.observe(std::chrono::duration<double>(clock_.now() - begin).count());
+      reconciles_.add();
+      if (!done) {
+        errors_.add();
+        if (done.error().code() != Code::kCancelled &&
+            done.error().code() != Code::kAlreadyExists) {
+          log::warn("operator", done.error().message(), {{"object", *key}});
+        }
+      }
+      // What the server refuses stays refused until something changes.
+      queue_.done(*key, done.has_value() || done.error().code() == Code::kInvalidArgument);
+    }
+  }
+
+  Status reconcile(const std::string& key) {
+    const size_t first = key.find('/');
+    const size_t second = key.find('/', first + 1);
+    const kube::ObjectName name{key.substr(first + 1, second - first - 1), key.substr(second + 1)};
+    return key.starts_with(kGraphKey) ? reconcile_graph(name) : reconcile_component(name);
+  }
+
+  Status reconcile_graph(const kube::ObjectName& name) {
+    auto graph = informer("DynamoGraphDeployment")->get(name);
+    if (!graph) {
+      return {};
+    }
+    GraphView view{.graph = std::move(*graph), .now = kube::rfc3339(clock_.wall_now())};
+    const std::string index = fmt::format("{}/{}", name.space, label_value(name.name));
+    view.components = informer("DynamoComponentDeployment")->find_indexed(index);
+    view.adapters = informer("DynamoGraphDeploymentScalingAdapter")->find_indexed(index);
+    for (const std::string_view kind : {"PodClique", "PodCliqueScalingGroup"}) {
+      for (Value& clique : informer(kind)->find_indexed(index)) {
+        view.cliques.push_back(std::move(clique));
+      }
+    }
+    Environment environment = options_.environment;
+    environment.has_grove = environment.has_grove && informer("PodCliqueSet")->is_served();
+    environment.has_lws = informer("LeaderWorkerSet")->is_served();
+    return carry_out(view.graph, plan_graph(view, environment));
+  }
+
+  Status reconcile_component(const kube::ObjectName& name) {
+    auto component = informer("DynamoComponentDeployment")->get(name);
+    if (!component) {
+      return {};
+    }
+    ComponentView view{.component = std::move(*component), .now = kube::rfc3339(clock_.wall_now())};
+    view.workload = informer("Deployment")->get(name);
+    if (!view.workload) {
+      view.workload = informer("LeaderWorkerSet")->get({name.space, name.name + "-0"});
+    }
+    return carry_out(view.component, plan_component(view, options_.environment));
+  }
+
+  Status carry_out(const Value& object, const Plan& plan) {
+    const kube::ObjectName name = kube::name_of(object);
+    const kube::Resource& resource = kube::resource_of(object.text_at({"kind"}));
+    if (plan.patch) {
+      STATOR_TRY(const Value patched, client_.merge_patch(resource, name, *plan.patch));
+      if (object.find_at({"metadata", "deletionTimestamp"}) != nullptr) {
+        return {};
+      }
+    }
+    if (plan.replicas) {
+      STATOR_TRY(const Value patched, client_.json_patch(resource, name, *plan.replicas));
+    }
+    for (const Value& child : plan.create) {
+      const auto made = client_.create(kube::resource_of(child.text_at({"kind"})), child);
+      if (!made && made.error().code() != Code::kAlreadyExists) {
+        return made.error().clone();
+      }
+    }
+    Status failed;
+    for (const Value& child : plan.apply) {
+      const Status applied = apply_child(child);
+      if (!applied && failed) {
+        failed = applied.error().clone();  // one broken child holds up no other
+      }
+    }
+    if (failed) {
+      for (const Removal& removal : plan.remove) {
+        STATOR_CHECK(client_.remove(removal.resource, removal.name, removal.uid));
+      }
+    }
+    for (const auto& [kind, patched] : plan.statuses) {
+      STATOR_CHECK(write_status(kind, patched, *patched.find("status")));
+    }
+    Value status = plan.status;
+    if (!failed && status.is_object()) {
+      status["message"] = failed.error().message();
+    }
+    if (!status.is_null() && !is_same_status(object, status)) {
+      STATOR_CHECK(write_status(resource, object, status));
+      for (const PlannedEvent& event : plan.events) {
+        record(object, event);
+      }
+    }
+    return failed;
+  }
+
+  static bool is_same_status(const Value& object, const Value& status) {
+    const Value* before = object.find("status");
+    return before != nullptr && kube::same(*before, status);
+  }
+
+  Status write_status(const kube::Resource& resource, const Value& object, const Value& status) {
+    // A merge patch that removes what the new status does not have.
+    Value patch = Value::object();
+    patch["status"] = status;
+    if (const Value* before = object.find("status")) {
+      for (const json::Member& member : before->members()) {
+        if (status.find(member.key) == nullptr) {
+          patch["status"][member.key] = nullptr;
+        }
+      }
+      const Value* old_components = before->find("components");
+      if (old_components != nullptr && status.find("components") != nullptr) {
+        for (const json::Member& member : old_components->members()) {
+          if (status.find("components")->find(member.key) == nullptr) {
+            patch["status"]["components"][member.key] = nullptr;
+          }
+        }
+      }
+    }
+    const auto written = client_.merge_patch(resource, kube::name_of(object), patch, "status");
+    if (!written && written.error().code() != Code::kNotFound) {
+      return written.error().clone();
+    }
+    return {};
+  }
+
+  /// Applies a child unless the copy already has all of it, or had after the last time.
+  Status apply_child(const Value& child) {
+    const kube::Resource& resource = kube::resource_of(child.text_at({"kind"}));
+    const kube::ObjectName name = kube::name_of(child);
+    const kube::Informer* copies = informer(resource.kind);
+    const auto live = copies == nullptr ? std::nullopt : copies->get(name);
+    const std::string memo_key = fmt::format("{}/{}", resource.kind, name.to_string());
+    const std::string hash = kube::short_hash(json::to_text(child));
+    if (live && covers(*live, child)) {
+      return {};
+    }
+    const int64_t generation = live ? kube::generation_of(*live) : 0;
+    {
+      const std::lock_guard lock(memo_mutex_);
+      const auto it = applied_.find(memo_key);
+      const bool is_unchanged =
+          it != applied_.end() && it->second.hash == hash &&
+          (copies == nullptr || (live && it->second.generation == generation));
+      if (is_unchanged) {
+        return {};  // the server wrote it in its own spelling
+      }
+    }
+    STATOR_TRY(const Value written, client_.apply(resource, child));
+    const std::lock_guard lock(memo_mutex_);
+    applied_[memo_key] = {hash, kube::generation_of(written)};
+    return {};
+  }
+
+  void record(const Value& object, const PlannedEvent& planned) {
+    const kube::ObjectName name = kube::name_of(object);
+    const std::string now = kube::rfc3339_micro(clock_.wall_now());
+    Value event = kube::make_object(
+        kube::resource_of("Event"),
+        {name.space, fmt::format("{}.{}", name.name.substr(0, 200),
+                                 kube::short_hash(planned.reason + planned.note + now))});
+    event["eventTime"] = now;
+    event["reportingController"] = "stator.dev/operator";
+    event["reportingInstance"] = options_.holder;
+    event["action"] = "Reconcile";
+    event["reason"] = planned.reason;
+    event["type"] = planned.is_warning ? "Warning" : "Normal";
+    event["note"] = planned.note.substr(0, kEventNoteMax);
+    Value& regarding = event["regarding"];
+    regarding["apiVersion"] = object.text_at({"apiVersion"});
+    regarding["kind"] = object.text_at({"kind"});
+    regarding["name"] = name.name;
+    regarding["namespace"] = name.space;
+    regarding["uid"] = kube::uid_of(object);
+    client_.create(kube::resource_of("Event"), event).ignore("an event is told once, or not");
+  }
+
+  struct Applied {
+    std::string hash;
+    int64_t generation = 0;
+  };
+
+  kube::Client& client_;
+  ControllerOptions options_;
+  Clock& clock_;
+  kube::WorkQueue queue_;
+  kube::LeaseView lease_;
+  Counter reconciles_;
+  Counter errors_;
+  Histogram seconds_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> ready_{false};
+  std::mutex wake_mutex_;
+  std::condition_variable wake_;
+  std::mutex memo_mutex_;
+  std::map<std::string, Applied> applied_;  ///< by kind and name: as many as children exist
+  std::map<std::string_view, std::unique_ptr<kube::Informer>> informers_;
+};
+
+}  // namespace
+
+bool covers(const Value& live, const Value& desired) {
+  if (desired.is_object()) {
+    return live.is_object() &&
+           std::ranges::all_of(desired.members(), [&](const json::Member& member) {
+             const Value* own = live.find(member.key);
+             return own != nullptr && covers(*own, member.value);
+           });
+  }
+  if (desired.is_array()) {
+    if (!live.is_array() || live.size() < desired.size()) {
+      return false;
+    }
+    for (size_t i = 0; i < desired.size(); ++i) {
+      const Value& element = desired.elements()[i];
+      const std::string_view name = element.text_at({"name"});
+      const Value* own = name.empty() ? &live.elements()[i] : kube::find_named(&live, name);
+      if (own == nullptr || !covers(*own, element)) {
+        return false;
+      }
+    }
+    return live.size() == desired.size() || !desired.elements().front().text_at({"name"}).empty();
+  }
+  return live == desired || (live.text() == desired.text() && !live.text().empty());
+}
+
+std::unique_ptr<Controller> make_controller(kube::Client& client, ControllerOptions options,
+                                            Clock& clock, Metrics& metrics) {
+  return std::make_unique<OperatorController>(client, std::move(options), clock, metrics);
+}
+
+}  // namespace stator::op
