@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/memory/arena.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ std::string system_text(int error) {
 
 /// A memfd of `bytes` zero bytes. Caller closes it.
 Result<int> make_memfd(const std::string& name, size_t bytes) {
-  const int descriptor = memfd_create(name.c_str(), MFD_CLOEXEC);
+  const int descriptor = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) {
     return Error(Code::kIo,
                  fmt::format("cannot create shared memory '{}': {}", name, system_text(errno)));
@@ -32,6 +33,8 @@ Result<int> make_memfd(const std::string& name, size_t bytes) {
     return Error(Code::kIo, fmt::format("cannot size shared memory '{}' to {} bytes: {}", name,
                                         bytes, system_text(error)));
   }
+  // Who maps it in another process must not be killed by its getting shorter.
+  (void)fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
   return descriptor;
 }
 

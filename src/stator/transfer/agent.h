@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "stator/core/clock.h"
+#include "stator/core/metrics.h"
+#include "stator/core/mutex.h"
+#include "stator/core/random.h"
+#include "stator/memory/arena.h"
+#include "stator/net/thread.h"
+#include "stator/transfer/backend.h"
+
+namespace stator::transfer {
+
+struct AgentOptions {
+  uint32_t threads = 2;                          ///< that move bytes
+  Duration deadline = std::chrono::seconds(30);  ///< of a transfer without one of its own
+  uint32_t posted_max = 65'536;         ///< transfers waiting or running; beyond: kNotAllowed
+  uint32_t notifications_max = 65'536;  ///< unread; beyond, the oldest are dropped and counted
+};
+
+/// A list of ranges made ready once, so that transfers only name indices.
+using ListId = uint64_t;
+using TransferId = uint64_t;
+/// The list's owner is this agent.
+inline constexpr std::string_view kSelf;
+
+struct Telemetry {
+  double seconds = 0;
+  uint64_t bytes = 0;
+  uint64_t descriptors = 0;
+};
+
+/// A named endpoint that moves bytes between registered memory, files and objects of this process
+/// and of other agents: one-sided reads and writes, with a notification once all bytes are there.
+///
+///   Agent a("prefill-0", {}, clock, metrics);
+///   a.create_backend("tcp", {});
+///   a.register_mem(MemType::kDram, arena);
+///   a.load_remote_md(metadata_of_decode_0);                    // → "decode-0"
+///   ListId mine = *a.prep_list(kSelf, MemType::kDram, runs);
+///   ListId theirs = *a.prep_list("decode-0", MemType::kDram, runs);
+///   TransferId t = *a.make_xfer(Op::kWrite, mine, {3, 4}, theirs, {100, 101}, "req-42:done");
+///   a.post(t);  while (a.status(t) == Outcome::kInProgress) { … }  a.release(t);
+///
+/// A1  Nothing outside a registration is ever read or written: the initiator checks both sides, the
+///     target its own again.
+/// A2  Exactly one outcome per post; by the transfer's deadline at the latest.
+/// A3  A notification comes after every byte of its transfer is visible at the target.
+/// A4  An agent has a new epoch in each life; keys of an earlier one are refused.
+/// Thread-safety: all methods, any thread; post() never blocks. Not movable.
+class Agent final : private Host {
+ public:
+  Agent(std::string name, const AgentOptions& options, Clock& clock, Metrics& metrics);
+  /// Cancels and waits for what runs.
+  ~Agent() override;
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  const std::string& name() const override { return name_; }
+  /// "shm", "tcp", "posix", "obj".
+  static std::span<const std::string_view> backend_types();
+  Outcome create_backend(std::string_view type, const Params& params);
+
+  /// Memory that agents of this host can map: a memfd. Registered, and given back with the agent.
+  std::span<std::byte> allocate(size_t bytes);
+  Outcome register_mem(MemType type, std::span<const Desc> ranges);
+  /// A path ("rw:/tmp/x", "ro:…") or an object key; gives Desc::dev.
+  Outcome register_named(MemType type, std::string_view meta, uint64_t& dev);
+  /// Exactly what was registered.
+  Outcome deregister_mem(MemType type, std::span<const Desc> ranges);
+  /// Bytes of a registered file or object; nothing: not there.
+  std::optional<uint64_t> query_mem(MemType type, uint64_t dev);
+
+  std::string local_md() const;
+  /// The peer's name. Replaces what was known of it.
+  Outcome load_remote_md(std::string_view blob, std::string& peer);
+  Outcome invalidate_remote_md(std::string_view peer);
+
+  /// kNotFound: some range is not registered (by that peer).
+  Outcome prep_list(std::string_view owner, MemType type, std::span<const Desc> ranges,
+                    ListId& list);
+  Outcome prep_strided(std::string_view owner, MemType type, std::span<const StridedDesc> runs,
+                       ListId& list);
+  void release_list(ListId list);
+  /// Its ranges; 0 for an unknown one.
+  size_t list_size(ListId list) const;
+
+  struct Wanted {
+    Op op = Op::kRead;
+    ListId local = 0;
+    std::span<const uint32_t> local_indices;
+    ListId remote = 0;
+    std::span<const uint32_t> remote_indices;
+    std::string notification;
+    Duration deadline{};  ///< zero: the agent's
+  };
+  Outcome make_xfer(const Wanted& wanted, TransferId& transfer);
+  Outcome post(TransferId transfer);
+  Outcome status(TransferId transfer) const;
+  /// Waits for the end, at most so long.
+  Outcome wait(TransferId transfer, Duration most);
+  /// Cancels what runs; its memory stays in use until status() is not kInProgress.
+  Outcome release(TransferId transfer);
+  std::optional<Telemetry> telemetry(TransferId transfer) const;
+  /// Why the last one failed, in words.
+  std::string cause(TransferId transfer) const;
+
+  /// What came since the last call, by sender.
+  std::map<std::string, std::vector<std::string>> notifications();
+  Outcome gen_notification(std::string_view peer, std::string_view message);
+
+ private:
+  struct List {
+    std::string owner;  // empty: this agent
+    MemType type = MemType::kDram;
+    std::vector<Desc> ranges;
+    std::vector<Region> regions;  // parallel; of a peer
+  };
+  struct Transfer {
+    Op op = Op::kRead;
+    MemType remote_type = MemType::kDram;
+    std::string peer;
+    std::vector<Pair> pairs;
+    std::shared_ptr<const List> remote;  // shared with make_xfer: its regions
+    Backend* backend = nullptr;
+    std::string notification;
+    Duration deadline{};
+    std::atomic<bool> canceled{false};
+    std::atomic<Outcome> outcome{Outcome::kNotPosted};
+    std::string cause;
+    Telemetry telemetry;
+  };
+  struct Peer {
+    Metadata metadata;
+    std::map<std::string, bool, std::less<>> connected;  // by backend
+  };
+
+  uint64_t epoch() const override { return epoch_; }
+  bool allows(const RemoteKey& key, const Desc& range) const override;
+  void deliver(std::string peer, std::string message) override;
+
+  void work();
+  void run(Transfer& transfer);
+  const Region* find_region(std::span<const Region> regions, MemType type, const Desc& range) const;
+  Backend* choose(MemType local, MemType remote, std::string_view peer) STATOR_REQUIRES(mutex_);
+
+  const std::string name_;
+  const AgentOptions options_;
+  Clock& clock_;
+  uint64_t epoch_ = 0;
+
+  mutable Mutex mutex_;
+  std::condition_variable_any work_;
+  mutable std::condition_variable_any done_;
+  Random random_ STATOR_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<memory::Arena>> arenas_ STATOR_GUARDED_BY(mutex_);
+  std::vector<Region> regions_ STATOR_GUARDED_BY(mutex_);
+  std::map<std::string, Peer, std::less<>> peers_ STATOR_GUARDED_BY(mutex_);
+  std::map<ListId, std::shared_ptr<const List>> lists_ STATOR_GUARDED_BY(mutex_);
+  std::map<TransferId, std::shared_ptr<Transfer>> transfers_ STATOR_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<Transfer>> queue_ STATOR_GUARDED_BY(mutex_);
+  uint64_t last_id_ STATOR_GUARDED_BY(mutex_) = 0;
+  bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
+  std::deque<std::pair<std::string, std::string>> notifications_ STATOR_GUARDED_BY(mutex_);
+
+  Metrics& metrics_;
+  Counter bytes_;
+  Counter dropped_;
+  std::vector<std::unique_ptr<Backend>> backends_ STATOR_GUARDED_BY(mutex_);
+  std::vector<net::Thread> threads_;
+};
+
+}  // namespace stator::transfer

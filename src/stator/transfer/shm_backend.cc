@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <vector>
+
+#include "stator/core/mutex.h"
+#include "stator/io/file_descriptor.h"
+#include "stator/io/read_file.h"
+#include "stator/net/thread.h"
+#include "stator/transfer/backend.h"
+#include "stator/transfer/copy.h"
+
+namespace stator::transfer {
+namespace {
+
+constexpr size_t kMessageMax = 65'536;
+constexpr size_t kCopyAtOnce = size_t{2} << 20;  // between two looks at `canceled`
+
+std::string boot_id() {
+  const auto text = io::read_file("/proc/sys/kernel/random/boot_id");
+  return text ? text->substr(0, text->find('\n')) : std::string();
+}
+
+/// When the process began, in ticks: with its id a name that is not given twice. 0: it is gone.
+uint64_t start_of(pid_t pid) {
+  const auto text = io::read_file(fmt::format("/proc/{}/stat", pid));
+  const size_t behind_name = text ? text->rfind(')') : std::string::npos;
+  if (behind_name == std::string::npos) {
+    return 0;
+  }
+  std::string_view rest = std::string_view(*text).substr(behind_name + 2);
+  for (int field = 3; field < 22; ++field) {
+    const size_t space = rest.find(' ');
+    if (space == std::string_view::npos) {
+      return 0;
+    }
+    rest.remove_prefix(space + 1);
+  }
+  uint64_t start = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), start);
+  return start;
+}
+
+/// Address of an abstract socket.
+socklen_t fill(sockaddr_un& address, std::string_view name) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+/// A peer's memfd in our address space.
+struct Mapping {
+  Mapping(std::byte* data_in, size_t bytes_in) : data(data_in), bytes(bytes_in) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { ::munmap(data, bytes); }
+  std::byte* data;
+  size_t bytes;
+};
+
+/// Memory of processes on this host: a peer's shared arenas are mapped once and copied to and from;
+/// other memory goes through process_vm_readv() and writev(), which need the same user and what
+/// Yama allows. The peer's processor does nothing. Notifications are datagrams.
+class ShmBackend final : public Backend {
+ public:
+  ShmBackend(Host& host, Clock& clock, io::FileDescriptor socket, std::string socket_name)
+      : host_(host),
+        clock_(clock),
+        plan_(calibrated_copy(clock)),
+        socket_(std::move(socket)),
+        socket_name_(std::move(socket_name)),
+        receiver_("transfer-shm", [this] { receive(); }) {}
+  ~ShmBackend() override {
+    stopping_ = true;
+    sockaddr_un self{};
+    const socklen_t length = fill(self, socket_name_);
+    ::sendto(socket_.get(), "", 0, 0, reinterpret_cast<sockaddr*>(&self), length);
+    receiver_.join();
+  }
+
+  std::string_view type() const override { return "shm"; }
+  bool supports(MemType local, MemType remote) const override {
+    return local == MemType::kDram && remote == MemType::kDram;
+  }
+  bool supports_remote() const override { return true; }
+  std::string connection() const override {
+    return fmt::format("{};{};{};{}", boot_id(), ::getpid(), start_of(::getpid()), socket_name_);
+  }
+
+  Outcome connect(const Metadata& peer, std::string_view connection) override {
+    std::vector<std::string> parts(1);
+    for (const char c : connection) {
+      c == ';' ? static_cast<void>(parts.emplace_back()) : parts.back().push_back(c);
+    }
+    Known known;
+    if (parts.size() != 4 || parts[0] != boot_id() ||
+        std::from_chars(parts[1].data(), parts[1].data() + parts[1].size(), known.pid).ec !=
+            std::errc() ||
+        std::from_chars(parts[2].data(), parts[2].data() + parts[2].size(), known.start).ec !=
+            std::errc()) {
+      return Outcome::kNotSupported;  // another host
+    }
+    known.socket = parts[3];
+    const MutexLock lock(mutex_);
+    peers_.insert_or_assign(peer.agent, std::move(known));
+    return Outcome::kSuccess;
+  }
+  void disconnect(std::string_view peer) override {
+    const MutexLock lock(mutex_);
+    if (const auto found = peers_.find(peer); found != peers_.end()) {
+      peers_.erase(found);
+    }
+  }
+
+  Ended run(const Job& job) override {
+    Known peer;
+    {
+      const MutexLock lock(mutex_);
+      const auto found = peers_.find(job.peer);
+      if (!job.peer.empty() && found == peers_.end()) {
+        return {.outcome = Outcome::kNotFound, .failed_pair = 0, .cause = "unknown peer"};
+      }
+      peer = job.peer.empty() ? Known{.pid = ::getpid()} : found->second;
+    }
+    if (peer.pid != ::getpid() && start_of(peer.pid) != peer.start) {
+      return {.outcome = Outcome::kRemoteDisconnect, .failed_pair = 0, .cause = "the peer is gone"};
+    }
+    for (size_t i = 0; i < job.pairs.size(); ++i) {
+      if (*job.canceled || clock_.now() > job.deadline) {
+        return {.outcome = Outcome::kCanceled, .failed_pair = i, .cause = "canceled"};
+      }
+      if (const Outcome moved = move(job, job.pairs[i], peer); moved != Outcome::kSuccess) {
+        return {.outcome = moved,
+                .failed_pair = i,
+                .cause = moved == Outcome::kNotAllowed
+                             ? "the system does not let this process touch the peer's memory: use "
+                               "memory of allocate(), or the same user (kernel.yama.ptrace_scope)"
+                             : "the peer is gone"};
+      }
+    }
+    if (!job.notification.empty()) {
+      std::atomic_thread_fence(std::memory_order_release);  // A3
+      const Outcome told = notify(job.peer, job.notification);
+      return {
+          .outcome = told, .failed_pair = 0, .cause = told == Outcome::kSuccess ? "" : "not told"};
+    }
+    return {};
+  }
+
+  Outcome notify(std::string_view peer, std::string_view message) override {
+    std::string name;
+    {
+      const MutexLock lock(mutex_);
+      const auto found = peers_.find(peer);
+      if (found == peers_.end()) {
+        return Outcome::kNotFound;
+      }
+      name = found->second.socket;
+    }
+    std::string datagram = fmt::format("{}\n{}", host_.name(), message);
+    if (datagram.size() > kMessageMax) {
+      return Outcome::kInvalidParam;
+    }
+    sockaddr_un address{};
+    const socklen_t length = fill(address, name);
+    const ssize_t sent = ::sendto(socket_.get(), datagram.data(), datagram.size(), MSG_NOSIGNAL,
+                                  reinterpret_cast<sockaddr*>(&address), length);
+    return sent == static_cast<ssize_t>(datagram.size()) ? Outcome::kSuccess
+                                                         : Outcome::kRemoteDisconnect;
+  }
+
+ private:
+  struct Known {
+    pid_t pid = 0;
+    uint64_t start = 0;
+    std::string socket;
+    std::map<int32_t, std::shared_ptr<Mapping>> mappings;  // shared with transfers under way
+  };
+
+  Outcome move(const Job& job, const Pair& pair, const Known& peer) {
+    if (peer.pid == ::getpid()) {
+      copy(job, pair, reinterpret_cast<std::byte*>(pair.remote.addr));
+      return Outcome::kSuccess;
+    }
+    if (const auto mapping = map(job.peer, peer, *pair.remote_region); mapping != nullptr) {
+      const uint64_t offset =
+          pair.remote_region->shared_offset + (pair.remote.addr - pair.remote_region->desc.addr);
+      if (offset <= mapping->bytes && pair.remote.len <= mapping->bytes - offset) {
+        copy(job, pair, mapping->data + offset);
+        return Outcome::kSuccess;
+      }
+    }
+    return move_across(job, pair, peer.pid);
+  }
+
+  void copy(const Job& job, const Pair& pair, std::byte* remote) {
+    auto* const local = reinterpret_cast<std::byte*>(pair.local.addr);
+    std::byte* const target = job.op == Op::kWrite ? remote : local;
+    const std::byte* const source = job.op == Op::kWrite ? local : remote;
+    for (uint64_t at = 0; at < pair.local.len && !*job.canceled; at += kCopyAtOnce) {
+      const size_t count = std::min<uint64_t>(kCopyAtOnce, pair.local.len - at);
+      copy_bytes({target + at, count}, {source + at, count}, plan_);
+    }
+  }
+
+  /// Null: it is no shared memory, or none that the peer cannot make shorter under our hands.
+  std::shared_ptr<Mapping> map(std::string_view name, const Known& peer, const Region& region) {
+    if (region.shared_fd < 0) {
+      return nullptr;
+    }
+    if (const auto known = peer.mappings.find(region.shared_fd); known != peer.mappings.end()) {
+      return known->second;
+    }
+    const io::FileDescriptor fd(::open(
+        fmt::format("/proc/{}/fd/{}", peer.pid, region.shared_fd).c_str(), O_RDWR | O_CLOEXEC));
+    struct stat stat{};
+    if (!fd.open() || ::fstat(fd.get(), &stat) != 0 ||
+        (::fcntl(fd.get(), F_GET_SEALS) & F_SEAL_SHRINK) == 0) {
+      return nullptr;
+    }
+    const auto bytes = static_cast<size_t>(stat.st_size);
+    void* const data =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
+    if (data == MAP_FAILED) {
+      return nullptr;
+    }
+    auto mapping = std::make_shared<Mapping>(static_cast<std::byte*>(data), bytes);
+    const MutexLock lock(mutex_);
+    if (const auto found = peers_.find(name); found != peers_.end()) {
+      found->second.mappings.insert_or_assign(region.shared_fd, mapping);
+    }
+    return mapping;
+  }
+
+  static Outcome move_across(const Job& job, const Pair& pair, pid_t pid) {
+    uint64_t done = 0;
+    while (done < pair.local.len) {
+      const size_t count = std::min<uint64_t>(kCopyAtOnce, pair.local.len - done);
+      const iovec local{reinterpret_cast<void*>(pair.local.addr + done), count};
+      const iovec remote{reinterpret_cast<void*>(pair.remote.addr + done), count};
+      const ssize_t moved = job.op == Op::kWrite
+                                ? ::process_vm_writev(pid, &local, 1, &remote, 1, 0)
+                                : ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
+      if (moved <= 0) {
+        return errno == EPERM ? Outcome::kNotAllowed : Outcome::kRemoteDisconnect;
+      }
+      done += static_cast<uint64_t>(moved);
+    }
+    return Outcome::kSuccess;
+  }
+
+  void receive() {
+    std::string buffer(kMessageMax, '\0');
+    while (!stopping_) {
+      const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+      if (got <= 0) {
+        continue;
+      }
+      const std::string_view datagram(buffer.data(), static_cast<size_t>(got));
+      const size_t line = datagram.find('\n');
+      if (line != std::string_view::npos) {
+        host_.deliver(std::string(datagram.substr(0, line)),
+                      std::string(datagram.substr(line + 1)));
+      }
+    }
+  }
+
+  Host& host_;
+  Clock& clock_;
+  const CopyPlan plan_;
+  const io::FileDescriptor socket_;
+  const std::string socket_name_;
+  std::atomic<bool> stopping_{false};
+
+  Mutex mutex_;
+  std::map<std::string, Known, std::less<>> peers_ STATOR_GUARDED_BY(mutex_);
+  net::Thread receiver_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_shm_backend(Host& host, const Params& /*params*/, Clock& clock,
+                                          std::string& cause) {
+  const std::string name = fmt::format("stator-transfer-{:016x}", host.epoch());
+  io::FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  const socklen_t length = fill(address, name);
+  if (!socket.open() || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    cause = std::strerror(errno);
+    return nullptr;
+  }
+  return std::make_unique<ShmBackend>(host, clock, std::move(socket), name);
+}
+
+}  // namespace stator::transfer
