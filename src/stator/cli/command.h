@@ -73,6 +73,7 @@ Status run_passes(Invocation& invocation);
 Status run_tokenize(Invocation& invocation);
 Status run_render(Invocation& invocation);
 Status run_version(Invocation& invocation);
+Status run_transfer_bench(Invocation& invocation);
 Status run_store(Invocation& invocation);
 Status run_kv(Invocation& invocation);
 Status run_completion(Invocation& invocation);

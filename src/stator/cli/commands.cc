@@ -122,6 +122,28 @@ const std::vector<Command> kCommands = {
                  {"--key", "file with an operator's API key"},
                  {"--json", "print the receipt as JSON", true}},
      .run = run_explain},
+    {.name = "transfer-bench",
+     .summary = "Measure how fast bytes move: shared memory, TCP, files, objects",
+     .description =
+         "Two agents in this process, or one and a file or bucket. Times in microseconds.\n\n"
+         "  stator transfer-bench --backend shm --max-size 4MiB\n"
+         "  stator transfer-bench --backend tcp --op read --batch 16 --json\n"
+         "  stator transfer-bench --backend obj --params "
+         "bucket=b,endpoint_override=http://127.0.0.1:9000,access_key=K,secret_key=S",
+     .positional = "",
+     .setting_prefixes = "",
+     .options = {{"--backend", "shm, tcp, posix or obj [shm]"},
+                 {"--op", "read or write [write]"},
+                 {"--min-size", "smallest block [4KiB]"},
+                 {"--max-size", "largest block; sizes double [64MiB]"},
+                 {"--batch", "blocks per transfer [1]"},
+                 {"--iterations", "transfers per size, a sixteenth above 1 MiB [1000]"},
+                 {"--warm-up", "transfers before [100]"},
+                 {"--dir", "posix: where the file is made [/tmp]"},
+                 {"--params", "of the backend: KEY=VALUE,…"},
+                 {"--check", "compare the bytes afterwards", true},
+                 {"--json", "for machines", true}},
+     .run = run_transfer_bench},
     {.name = "store",
      .summary = "Cache of KV blocks that the engines of a host share",
      .description =

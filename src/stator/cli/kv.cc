@@ -129,7 +129,7 @@ Status verify_folder(const Invocation& invocation, const std::string& dir) {
                       folder.blocks().size(), good, corrupt, stale));
   }
   return corrupt == 0 ? Status()
-                      : Error(Code::kCorrupt,
+                      : Error(Code::kIo,  // status 1: the command line was right
                               fmt::format("{} blocks are damaged; an engine finds that itself, "
                                           "drops them and computes them again",
                                           corrupt));
