@@ -106,8 +106,14 @@ std::string blob_name(std::string_view etag) {
 }
 
 bool is_wanted_file(std::string_view name) {
+  if (const size_t slash = name.find('/'); slash != std::string_view::npos) {
+    // How sentence-transformers pool: "1_Pooling/config.json". Other subfolders have other formats.
+    const std::string_view folder = name.substr(0, slash);
+    return is_path_part(folder) && folder.ends_with("_Pooling") &&
+           name.substr(slash + 1) == "config.json";
+  }
   if (!is_path_part(name)) {
-    return false;  // alternative formats live in subfolders
+    return false;
   }
   return name.ends_with(".json") || name.ends_with(".safetensors") || name.ends_with(".jinja");
 }
@@ -146,8 +152,13 @@ Status HubCache::link(const std::string& commit, const std::string& file,
                       const std::string& etag) const {
   const fs::path target = snapshot(commit) / file;
   std::error_code error;
+  fs::path blobs = fs::path("..") / "..";
+  if (target.parent_path() != snapshot(commit)) {
+    blobs /= "..";
+    STATOR_CHECK(make_folder(target.parent_path()));
+  }
   fs::remove(target, error);
-  fs::create_symlink(fs::path("..") / ".." / "blobs" / etag, target, error);
+  fs::create_symlink(blobs / "blobs" / etag, target, error);
   if (error) {
     return Error(Code::kIo, fmt::format("cannot link '{}': {}", target.string(), error.message()));
   }

@@ -41,6 +41,10 @@ TEST(HubFiles, OnlyWhatServingNeeds) {
   EXPECT_TRUE(is_wanted_file("chat_template.jinja"));
   EXPECT_FALSE(is_wanted_file("pytorch_model.bin"));
   EXPECT_FALSE(is_wanted_file("onnx/model.safetensors"));
+  EXPECT_TRUE(is_wanted_file("1_Pooling/config.json"));
+  EXPECT_FALSE(is_wanted_file("1_Pooling/other.json"));
+  EXPECT_FALSE(is_wanted_file("../x_Pooling/config.json"));
+  EXPECT_FALSE(is_wanted_file("a/1_Pooling/config.json"));
   for (const char* name : {"../config.json", "..json", ".hidden.json", "a\\b.json", "a?b.json",
                            "a%2fb.json", "a\nb.json", "a b.json", ""}) {
     EXPECT_FALSE(is_wanted_file(name)) << name;

@@ -97,6 +97,12 @@ Status read_sentence_transformers(const PoolingFiles& files, PoolingSpec& spec) 
   if (!files.modules.empty()) {
     STATOR_TRY(const json::Value modules, parse_file(files.modules, "modules.json"));
     spec.normalize = has_module(modules, "Normalize");
+    if (!pooling_folder(modules).empty() && files.pooling.empty()) {
+      return Error(Code::kNotFound,
+                   fmt::format("modules.json names {}/config.json, which is not there: how vectors "
+                               "are pooled is not known; fetch the model again",
+                               pooling_folder(modules)));
+    }
     if (has_module(modules, "Dense")) {
       return Error(Code::kUnsupported,
                    "modules.json: a Dense module is not supported by the CPU engine");

@@ -71,6 +71,9 @@ TEST(PoolingFiles, WhatCannotBeComputedIsNamed) {
                        .pooling = R"({"pooling_mode_weightedmean_tokens":true})"})
                   .contains("pooling mode"));
   EXPECT_TRUE(message({.config = config_of("BertModel"),
+                       .modules = R"([{"type":"x.Pooling","path":"1_Pooling"}])"})
+                  .contains("1_Pooling/config.json"));
+  EXPECT_TRUE(message({.config = config_of("BertModel"),
                        .modules = R"([{"type":"x.Dense","path":"2_Dense"}])"})
                   .contains("Dense"));
 }
