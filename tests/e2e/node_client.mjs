@@ -108,3 +108,14 @@ test("the request id is in the answer's headers", async () => {
   const { response } = await client.chat.completions.create({ model, messages, max_tokens: 1 }).withResponse();
   assert.match(response.headers.get("x-request-id"), /^[0-9a-f-]{36}$/);
 });
+
+test("embeddings come as numbers, though the client asks for base64", async () => {
+  const answer = await client.embeddings.create({ model, input: ["one text", "another"] });
+  assert.equal(answer.data.length, 2);
+  const [vector] = answer.data.map((item) => item.embedding);
+  assert.ok(vector.length > 100);
+  assert.ok(Math.abs(Math.hypot(...vector) - 1) < 1e-5);
+  const short = await client.embeddings.create({ model, input: "one text", dimensions: 8, encoding_format: "float" });
+  assert.equal(short.data[0].embedding.length, 8);
+  await assert.rejects(client.embeddings.create({ model, input: "" }), (error) => error.status === 400 && error.param === "input");
+});

@@ -77,6 +77,8 @@ class TokenApi:
         self.assertTrue(answer["ready"])
         self.assertEqual(answer["namespaces"][0]["present"], ["aggregated"])
         self.assertEqual(self.http.get("/v1/models/absent/ready")[0], 404)
+        self.assertEqual(self.http.get(f"/health?model={MODEL}")[0], 200)
+        self.assertEqual(self.http.get("/health?model=absent")[0], 404)
 
     def test_the_description_is_complete(self):
         status, document = self.http.get("/openapi.json")
@@ -89,6 +91,9 @@ class TokenApi:
         _, health = self.http.get("/health")
         for path in health["endpoints"]:
             self.assertIn(path, document["paths"])
+        status, headers, page = self.http.request("GET", "/docs")
+        self.assertEqual((status, headers["content-type"]), (200, "text/html; charset=utf-8"))
+        self.assertIn(b"/v1/embeddings", page)
 
 
 both_deployments(TokenApi, globals(), serve=lambda: Serve("--sim-speedup", "0"))

@@ -205,7 +205,32 @@ std::string why_not_ready(std::span<const ModelCatalog::Instance> known) {
                      reason.empty() ? "no prefill worker takes prompts for it" : reason);
 }
 
+/// Whether the question was about a model that cannot be asked now, and is answered.
+bool refused_for_model(net::HttpExchange& exchange, const EndpointContext& context) {
+  constexpr std::string_view kModel = "model=";
+  const std::string_view query = exchange.request().query();
+  if (!query.starts_with(kModel)) {
+    return false;
+  }
+  const std::string name = unescape(query.substr(kModel.size()));
+  const NamedModel named = context.catalog.resolve(name);
+  if (named.model == nullptr) {
+    refuse(exchange, context, {Error(Code::kNotFound, "model '" + name + "' not found"), "model"});
+    return true;
+  }
+  if (named.model->ready()) {
+    return false;
+  }
+  std::string body;
+  api::append_not_ready_body(body, "waiting_for_workers", "no worker of the model takes work");
+  exchange.respond(503, kJson, body);
+  return true;
+}
+
 void answer_health(net::HttpExchange& exchange, const EndpointContext& context) {
+  if (refused_for_model(exchange, context)) {
+    return;
+  }
   const auto known = context.catalog.instances();
   std::string body;
   const bool leaving = context.stage != Stage::kServing;
@@ -248,6 +273,11 @@ void answer_ready(net::HttpExchange& exchange, const EndpointContext& context) {
 void answer_openapi(net::HttpExchange& exchange, const EndpointContext& /*context*/) {
   static const std::string document = make_openapi(list_routes());
   exchange.respond(200, kJson, document);
+}
+
+void answer_docs(net::HttpExchange& exchange, const EndpointContext& /*context*/) {
+  static const std::string page = make_docs_page(list_routes());
+  exchange.respond(200, "text/html; charset=utf-8", page);
 }
 
 void answer_live(net::HttpExchange& exchange, const EndpointContext& context) {
@@ -390,6 +420,7 @@ constexpr auto kRoutes = std::to_array<Route>({
     {"GET", kModelsPrefix, true, answer_model},
     {"GET", "/health", false, answer_health, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},
     {"GET", "/ready", false, answer_ready, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},
+    {"GET", "/docs", false, answer_docs, Route::Body::kSmall, Role::kAnyone, Plane::kPublic},
     {"GET", "/openapi.json", false, answer_openapi, Route::Body::kSmall, Role::kAnyone,
      Plane::kPublic},
     {"GET", "/live", false, answer_live, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},

@@ -26,6 +26,7 @@ struct Described {
 constexpr auto kSummaries = std::to_array<Described>({
     {"/busy_threshold", "When workers count as too busy"},
     {"/detokenize", "Token ids to text"},
+    {"/docs", "The routes, for people"},
     {"/generate", "Token ids in and out, as SGLang"},
     {"/health", "Whether requests can be served"},
     {"/inference/v1/generate", "Token ids in and out, as vLLM"},
@@ -85,6 +86,9 @@ std::string operation_id(std::string_view method, std::string_view path) {
 std::string_view answer_types(std::string_view path) {
   if (path == "/metrics") {
     return R"({"text/plain":{}})";
+  }
+  if (path == "/docs") {
+    return R"({"text/html":{}})";
   }
   if (path.starts_with("/receipts/")) {
     return R"({"application/json":{},"text/plain":{}})";
@@ -156,6 +160,22 @@ std::string make_openapi(std::span<const RouteRow> routes) {
            R"("message":{"type":"string"}}}}})");
   json.end_object();
   return out;
+}
+
+std::string make_docs_page(std::span<const RouteRow> routes) {
+  std::string out =
+      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Stator</title>"
+      "<h1>Stator</h1><p>For machines: <a href=\"/openapi.json\">openapi.json</a></p><table>";
+  for (const RouteRow& row : routes) {  // all of it our own text
+    out += "<tr><td>";
+    out += row.method;
+    out += "</td><td><code>";
+    out += row.path;
+    out += "</code></td><td>";
+    out += summary_of(row.path);
+    out += "</td></tr>";
+  }
+  return out + "</table></html>\n";
 }
 
 }  // namespace stator::frontend

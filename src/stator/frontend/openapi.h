@@ -12,4 +12,7 @@ namespace stator::frontend {
 /// every field that their readers know (api/field_catalog.h).
 std::string make_openapi(std::span<const RouteRow> routes);
 
+/// The same for people: a page of HTML without scripts.
+std::string make_docs_page(std::span<const RouteRow> routes);
+
 }  // namespace stator::frontend
