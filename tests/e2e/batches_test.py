@@ -114,7 +114,7 @@ class NoFolder(unittest.TestCase):
         self.addCleanup(deployment.close)
         status, headers, raw = deployment.http.request("GET", "/v1/batches")
         self.assertEqual((status, headers["x-should-retry"]), (501, "false"))
-        self.assertIn("batches.folder", json.loads(raw)["error"]["message"])
+        self.assertIn("--batches-folder", json.loads(raw)["error"]["message"])
 
 
 if __name__ == "__main__":
