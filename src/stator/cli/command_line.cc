@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "stator/cli/command.h"
+#include "stator/cli/dynamo.h"
 #include "stator/cli/terminal.h"
 #include "stator/cli/version.h"
 #include "stator/core/log.h"
@@ -236,6 +237,7 @@ void warn_of_unknown_variables() {
     log::warn("config", "an environment variable has no effect: no setting has this name",
               {{"variable", name}, {"did_you_mean", nearest}});
   }
+  warn_of_dynamo_variables(schema);
 }
 
 int run_command(const Command& command, const CLI::App& app, Typed& typed) {

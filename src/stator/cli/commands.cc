@@ -182,10 +182,13 @@ const std::vector<Command> kCommands = {
     {.name = "doctor",
      .summary = "Check this machine: cores, memory, limits, ports, libraries, engine servers",
      .description = "Exits 1 if something must be fixed.\n\n  stator doctor --port 8000\n"
-                    "  stator doctor --engine vllm --url http://10.0.0.7:8100",
+                    "  stator doctor --engine vllm --url http://10.0.0.7:8100\n"
+                    "  stator doctor --from-dynamo deploy.yaml",
      .positional = "",
      .setting_prefixes = "http,access,admin,worker.engine,engine.url,engine.api_key",
-     .options = {},
+     .options = {{"--from-dynamo",
+                  "say what becomes of Dynamo's variables in a file, or in this environment (env)"},
+                 {"--json", "print that as JSON", true}},
      .run = run_doctor},
     {.name = "key",
      .summary = "Make an API key, and the line that lets its holder in",

@@ -18,6 +18,7 @@
 
 #include "stator/access/access_service.h"
 #include "stator/cli/command.h"
+#include "stator/cli/dynamo.h"
 #include "stator/cli/engine_servers.h"
 #include "stator/cli/terminal.h"
 #include "stator/core/credentials.h"
@@ -175,6 +176,13 @@ Check check_engine(const WorkerSettings& worker, const std::string& url) {
 }  // namespace
 
 Status run_doctor(Invocation& invocation) {
+  if (const auto source = invocation.options.find("--from-dynamo");
+      source != invocation.options.end()) {
+    Settings settings;
+    ConfigSchema schema;
+    describe(schema, settings);
+    return report_dynamo(schema, source->second, invocation.options.contains("--json"));
+  }
   std::vector<Check> checks = {check_cores(),
                                check_isa(),
                                check_memory(),
