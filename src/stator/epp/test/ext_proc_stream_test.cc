@@ -171,12 +171,9 @@ TEST_F(ExtProc, TheResponsePassesThroughPieceByPiece) {
   wire::ProcessingRequest piece;
   piece.mutable_response_body()->set_body("data: {}\n\n");
   piece.mutable_response_body()->set_end_of_stream(true);
-  const auto& back = stream.on_request(piece)
-                         .responses.at(0)
-                         .response_body()
-                         .response()
-                         .body_mutation()
-                         .streamed_response();
+  const StreamAnswer passed = stream.on_request(piece);
+  const auto& back =
+      passed.responses.at(0).response_body().response().body_mutation().streamed_response();
   EXPECT_EQ(back.body(), "data: {}\n\n");
   EXPECT_TRUE(back.end_of_stream());
 }
