@@ -508,6 +508,32 @@ RouteAccess find_access(const net::HttpRequest& request) {
                                                     is_protocol_post("POST", request.path()))};
 }
 
+namespace {
+
+/// Routes that stored responses and batches answer: a row for each method, as they say themselves.
+void add_stored(std::vector<RouteRow>& rows) {
+  constexpr std::array<std::string_view, 9> kPaths = {"/v1/responses/{id}",
+                                                      "/v1/responses/{id}/cancel",
+                                                      "/v1/responses/{id}/input_items",
+                                                      "/v1/files",
+                                                      "/v1/files/{id}",
+                                                      "/v1/files/{id}/content",
+                                                      "/v1/batches",
+                                                      "/v1/batches/{id}",
+                                                      "/v1/batches/{id}/cancel"};
+  for (const std::string_view path : kPaths) {
+    std::string_view methods = StoredResponses::methods_of(path);
+    methods = methods.empty() ? batches::methods_of(path) : methods;
+    for (const std::string_view method : {"GET", "POST", "DELETE"}) {
+      if (methods.contains(method)) {
+        rows.push_back({method, std::string(path), RouteAccess{.metered = method == "POST"}});
+      }
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<RouteRow> list_routes() {
   std::vector<RouteRow> rows;
   for (const Route& route : kRoutes) {
@@ -520,6 +546,7 @@ std::vector<RouteRow> list_routes() {
   for (const PoolRoute& route : kPoolRoutes) {
     rows.push_back({"POST", std::string(route.path), RouteAccess{.metered = true}});
   }
+  add_stored(rows);
   return rows;
 }
 
