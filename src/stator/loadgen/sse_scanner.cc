@@ -62,13 +62,21 @@ bool read_usage(std::string_view json, AnswerCounts& counts) {
     return false;
   }
   const std::string_view usage = json.substr(at);
-  if (usage.find("\"completion_tokens\"") == std::string_view::npos &&
-      usage.find("\"prompt_tokens\"") == std::string_view::npos) {
+  const auto has = [usage](std::string_view name) {
+    return usage.find(name) != std::string_view::npos;
+  };
+  if (has("\"completion_tokens\"") || has("\"prompt_tokens\"")) {
+    counts.prompt_tokens = read_number(usage, "\"prompt_tokens\"");
+    counts.completion_tokens = read_number(usage, "\"completion_tokens\"");
+  } else if (has("\"output_tokens\"") || has("\"input_tokens\"")) {
+    // Anthropic's and those of OpenAI's Responses; of Anthropic's, cached ones count apart.
+    counts.prompt_tokens =
+        read_number(usage, "\"input_tokens\"") + read_number(usage, "\"cache_read_input_tokens\"");
+    counts.completion_tokens = read_number(usage, "\"output_tokens\"");
+  } else {
     return false;
   }
   counts.has_usage = true;
-  counts.prompt_tokens = read_number(usage, "\"prompt_tokens\"");
-  counts.completion_tokens = read_number(usage, "\"completion_tokens\"");
   return true;
 }
 
