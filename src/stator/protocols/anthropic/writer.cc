@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/protocols/anthropic/writer.h"
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -30,8 +31,15 @@ std::string call_id(std::string_view id) {
   return renamed;
 }
 
-std::string_view stop_reason(ChoiceFinish finish, bool by_stop_string) {
-  switch (finish) {
+/// How an answer ended, for its `stop_reason`.
+struct Stop {
+  ChoiceFinish finish = ChoiceFinish::kStop;
+  std::optional<std::string> stop_string;
+  bool has_calls = false;
+};
+
+std::string_view stop_reason(const Stop& stop) {
+  switch (stop.finish) {
     case ChoiceFinish::kLength:
       return "max_tokens";
     case ChoiceFinish::kToolCalls:
@@ -42,15 +50,18 @@ std::string_view stop_reason(ChoiceFinish finish, bool by_stop_string) {
     case ChoiceFinish::kNone:
       break;
   }
-  return by_stop_string ? "stop_sequence" : "end_turn";
+  if (stop.stop_string) {
+    return "stop_sequence";
+  }
+  // A call that the client named ends as "stop" with OpenAI, not so with Anthropic.
+  return stop.has_calls ? "tool_use" : "end_turn";
 }
 
-template <typename Text>
-void write_stop(json::Writer& writer, ChoiceFinish finish, const std::optional<Text>& stop_string) {
-  const std::string_view reason = stop_reason(finish, stop_string.has_value());
+void write_stop(json::Writer& writer, const Stop& stop) {
+  const std::string_view reason = stop_reason(stop);
   writer.key("stop_reason").value(reason).key("stop_sequence");
-  if (stop_string && reason == "stop_sequence") {
-    writer.value(std::string_view(*stop_string));
+  if (stop.stop_string && reason == "stop_sequence") {
+    writer.value(*stop.stop_string);
   } else {
     writer.null();
   }
@@ -58,10 +69,11 @@ void write_stop(json::Writer& writer, ChoiceFinish finish, const std::optional<T
 
 /// What was found in the cache is not among input_tokens.
 void write_usage(json::Writer& writer, const api::Usage& usage) {
+  const uint32_t cached = std::min(usage.cached_tokens, usage.prompt_tokens);
   writer.key("usage").begin_object();
-  writer.key("input_tokens").value(usage.prompt_tokens - usage.cached_tokens);
+  writer.key("input_tokens").value(usage.prompt_tokens - cached);
   writer.key("cache_creation_input_tokens").value(0);
-  writer.key("cache_read_input_tokens").value(usage.cached_tokens);
+  writer.key("cache_read_input_tokens").value(cached);
   writer.key("output_tokens").value(usage.completion_tokens);
   writer.end_object();
 }
@@ -104,8 +116,8 @@ class MessageStream final : public StreamWriter {
       add_call(out, *piece.call);
     }
     if (piece.finish != ChoiceFinish::kNone) {
-      finish_ = piece.finish;
-      stop_string_ = piece.stop_string;
+      stop_.finish = piece.finish;
+      stop_.stop_string = piece.stop_string;
       close(out);
     }
   }
@@ -115,7 +127,7 @@ class MessageStream final : public StreamWriter {
     out += "event: message_delta\ndata: ";
     json::Writer writer(out);
     writer.begin_object().key("type").value("message_delta").key("delta").begin_object();
-    write_stop(writer, finish_, stop_string_);
+    write_stop(writer, stop_);
     writer.end_object();
     write_usage(writer, ending.usage);
     if (!ending.nvext_json.empty()) {
@@ -142,6 +154,7 @@ class MessageStream final : public StreamWriter {
     if (block_ != Block::kCall || call_ != call.index) {
       close(out);
       call_ = call.index;
+      stop_.has_calls = true;
       open(out, Block::kCall, call);
     }
     if (!call.arguments.empty()) {
@@ -213,8 +226,7 @@ class MessageStream final : public StreamWriter {
   Block block_ = Block::kNone;  // the open one
   uint32_t index_ = 0;          // of the open block, else of the next
   uint32_t call_ = 0;           // of the open block, if it is one
-  ChoiceFinish finish_ = ChoiceFinish::kStop;
-  std::optional<std::string> stop_string_;
+  Stop stop_;
 };
 
 // ---- whole messages
@@ -255,11 +267,15 @@ void append_message(std::string& out, const AnswerHead& head, const Output& outp
   writer.begin_object();
   write_head(writer, head);
   writer.key("content").begin_array();
+  bool has_calls = false;
   for (const OutputItem& item : output.items()) {
+    has_calls |= item.kind == OutputItem::Kind::kCall;
     write_item(writer, item);
   }
   writer.end_array();
-  write_stop(writer, output.finish(), output.stop_string());
+  write_stop(
+      writer,
+      {.finish = output.finish(), .stop_string = output.stop_string(), .has_calls = has_calls});
   write_usage(writer, ending.usage);
   if (!ending.nvext_json.empty()) {
     writer.key("nvext").raw(ending.nvext_json);
