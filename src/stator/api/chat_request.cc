@@ -46,10 +46,15 @@ void read_function_call(Reader& r, const Path& path) {
   }
 }
 void read_modalities(Reader& r, const Path& path) {
-  r.in.strings(path);
+  const auto names = r.in.strings(path).value_or(std::vector<std::string>());
+  if (std::ranges::any_of(names, [](const std::string& name) { return name != "text"; })) {
+    r.in.unsupported(path, "other than \"text\" are not supported");
+  }
 }
 void read_ignored_object(Reader& r, const Path& path) {
-  r.in.raw_object(path);
+  if (r.in.raw_object(path)) {
+    note_without_effect(r.common, path);
+  }
 }
 
 // ---- tool_choice

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <map>
 
 #include <fmt/format.h>
@@ -19,17 +20,26 @@ using Reader = GenerateReader;
 // ---- accepted for compatibility, without effect
 // ----------------------------------------------------
 
-void read_ignored_string(Reader& r, const Path& path) {
-  r.in.has_string(path);
+void read_service_tier(Reader& r, const Path& path) {
+  const auto tier = r.in.string(path);
+  if (tier && *tier != "auto" && *tier != "default") {
+    note_without_effect(r, path);
+  }
 }
 void read_ignored_object(Reader& r, const Path& path) {
-  r.in.raw_object(path);
+  if (r.in.raw_object(path)) {
+    note_without_effect(r, path);
+  }
 }
-void read_ignored_bool(Reader& r, const Path& path) {
-  r.in.boolean(path);
+void read_store(Reader& r, const Path& path) {
+  if (r.in.boolean(path) == true) {
+    note_without_effect(r, path);
+  }
 }
 void read_length_penalty(Reader& r, const Path& path) {
-  r.in.number(path, {-2, 2});  // means something to beam search only
+  if (r.in.number(path, {-2, 2})) {  // means something to beam search only
+    note_without_effect(r, path);
+  }
 }
 
 // ---- known, but nobody implements them: refused rather than silently dropped
@@ -55,9 +65,23 @@ void read_bad_words(Reader& r, const Path& path) {
   }
 }
 
+void read_bad_words_text(Reader& r, const Path& path) {
+  const auto words = r.in.strings(path);
+  if (words && !words->empty()) {
+    r.in.unsupported(path, "is not supported");
+  }
+}
+
+void read_unsupported_object(Reader& r, const Path& path) {
+  if (r.in.raw_object(path)) {
+    r.in.unsupported(path, "is not supported");
+  }
+}
+
 void read_detokenize(Reader& r, const Path& path) {
   if (r.in.boolean(path) == false) {
-    r.in.unsupported(path, "cannot be false: ask nvext.extra_fields for completion_token_ids");
+    r.in.unsupported(
+        path, "cannot be false: ask nvext.extra_fields for completion_token_ids beside the text");
   }
 }
 
@@ -109,6 +133,21 @@ void read_min_tokens(Reader& r, const Path& path) {
 }
 void read_ignore_eos(Reader& r, const Path& path) {
   r.options.ignore_eos = r.in.boolean(path).value_or(false);
+}
+
+// ---- the prompt
+
+void read_add_special_tokens(Reader& r, const Path& path) {
+  r.options.add_special_tokens = r.in.boolean(path);
+}
+void read_truncate_prompt_tokens(Reader& r, const Path& path) {
+  r.options.truncate_prompt_tokens = r.in.integer<int32_t>(path, -1, INT32_MAX);
+  if (r.options.truncate_prompt_tokens == 0) {
+    r.in.violation(path, "must be -1 or at least 1");
+  }
+}
+void read_priority(Reader& r, const Path& path) {
+  r.root_priority = r.in.integer<int32_t>(path, -INT32_MAX, INT32_MAX);
 }
 
 // ---- sampling
@@ -228,6 +267,9 @@ void read_return_tokens_as_ids(Reader& r, const Path& path) {
 
 void read_user(Reader& r, const Path& path) {
   r.options.user = r.in.string(path, Blank::kRefused).value_or("");
+  if (!r.options.user.empty()) {
+    note_without_effect(r, path);
+  }
 }
 void read_cache_salt(Reader& r, const Path& path) {
   r.root_cache_salt = read_salt(r.in, path);
@@ -244,13 +286,16 @@ void read_nvext_field(Reader& r, const Path& path) {
 }
 
 constexpr auto kFields = std::to_array<Field<Reader>>({
+    {"add_special_tokens", read_add_special_tokens},
     {"allowed_token_ids", read_unsupported_ids},
+    {"bad_words", read_bad_words_text},
     {"bad_words_token_ids", read_bad_words},
     {"cache_salt", read_cache_salt},
     {"detokenize", read_detokenize},
     {"frequency_penalty", read_frequency_penalty},
     {"ignore_eos", read_ignore_eos},
     {"include_stop_str_in_output", read_include_stop_str},
+    {"kv_transfer_params", read_unsupported_object},
     {"length_penalty", read_length_penalty},
     {"logit_bias", read_logit_bias},
     {"logprob_token_ids", read_unsupported_ids},
@@ -265,20 +310,22 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"n", read_n},
     {"nvext", read_nvext_field},
     {"presence_penalty", read_presence_penalty},
+    {"priority", read_priority},
     {"prompt_logprobs", read_prompt_logprobs},
     {"repetition_penalty", read_repetition_penalty},
     {"return_tokens_as_token_ids", read_return_tokens_as_ids},
     {"seed", read_seed},
-    {"service_tier", read_ignored_string},
+    {"service_tier", read_service_tier},
     {"skip_special_tokens", read_skip_special_tokens},
     {"stop", read_stop},
     {"stop_token_ids", read_stop_token_ids},
-    {"store", read_ignored_bool},
+    {"store", read_store},
     {"stream", read_stream},
     {"stream_options", read_stream_options},
     {"temperature", read_temperature},
     {"top_k", read_top_k},
     {"top_p", read_top_p},
+    {"truncate_prompt_tokens", read_truncate_prompt_tokens},
     {"use_beam_search", read_use_beam_search},
     {"user", read_user},
 });
@@ -362,6 +409,52 @@ void check_model(FieldReader& in, const std::string& model, const ParseLimits& l
   }
 }
 
+void note_without_effect(GenerateReader& reader, const Path& path) {
+  std::string name = path.text();
+  if (std::ranges::find(reader.without_effect, name) == reader.without_effect.end()) {
+    reader.without_effect.push_back(std::move(name));
+  }
+}
+
+namespace {
+
+/// What nobody acts upon yet.
+void note_idle_hints(GenerateReader& r) {
+  const Nvext& nvext = r.options.nvext;
+  const bool pins = nvext.backend_instance_id || nvext.decode_worker_id;
+  const std::pair<bool, std::string_view> idle[] = {
+      {nvext.dp_rank.has_value() && !pins, "nvext.dp_rank"},
+      {nvext.prefill_dp_rank.has_value(), "nvext.prefill_dp_rank"},
+      {nvext.request_timestamp_ms.has_value(), "nvext.request_timestamp_ms"},
+      {nvext.router_overrides.itl_target_ms.has_value(), "nvext.router.itl_target"},
+      {nvext.agent_hints.speculative_prefill, "nvext.agent_hints.speculative_prefill"},
+  };
+  for (const auto& [given, name] : idle) {
+    if (given) {
+      r.without_effect.emplace_back(name);
+    }
+  }
+}
+
+/// vLLM's `priority` counts down: 0 comes before 1.
+void merge_priority(GenerateReader& r) {
+  AgentHints& hints = r.options.nvext.agent_hints;
+  if (!hints.priority && hints.latency_sensitivity) {
+    constexpr double kMost = INT32_MAX;
+    hints.priority = static_cast<int32_t>(std::clamp(*hints.latency_sensitivity, -kMost, kMost));
+  }
+  if (!r.root_priority) {
+    return;
+  }
+  if (!r.limits.nvext_enabled) {
+    r.without_effect.emplace_back("priority");
+  } else if (!hints.priority) {
+    hints.priority = -*r.root_priority;
+  }
+}
+
+}  // namespace
+
 void finish_generate_options(GenerateReader& reader) {
   GenerateOptions& options = reader.options;
   check_ignored(reader.in, options.ignored_fields, reader.limits);
@@ -383,6 +476,9 @@ void finish_generate_options(GenerateReader& reader) {
     options.sampling.top_k = 1;
   }
   check_choices(reader);
+  merge_priority(reader);
+  note_idle_hints(reader);
+  std::ranges::move(reader.without_effect, std::back_inserter(options.ignored_fields));
   if (reader.limits.nvext_enabled) {
     options.cache_salt = std::move(reader.nvext_cache_salt.empty() ? reader.root_cache_salt
                                                                    : reader.nvext_cache_salt);

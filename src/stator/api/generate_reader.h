@@ -30,6 +30,9 @@ struct GenerateReader {
   std::string root_cache_salt = {};
   std::string nvext_cache_salt = {};
   std::vector<TokenId> stop_ids = {};  ///< ids given inside `stop`
+  std::optional<int32_t> root_priority = {};
+  /// Known fields that are accepted and change nothing here, for the client to see.
+  std::vector<std::string> without_effect = {};
 };
 
 /// Reads the value of a shared root key, or answers false for an unknown one.
@@ -47,6 +50,9 @@ void check_ignored(FieldReader& in, const std::vector<std::string>& ignored,
 
 /// `model` is required (unless ParseLimits says otherwise) and not blank.
 void check_model(FieldReader& in, const std::string& model, const ParseLimits& limits);
+
+/// Remembers a known field that was given and has no effect.
+void note_without_effect(GenerateReader& reader, const Path& path);
 
 /// After the last field: merges aliases and checks the rules between fields.
 void finish_generate_options(GenerateReader& reader);

@@ -121,6 +121,10 @@ struct GenerateOptions {
   std::optional<uint32_t> min_tokens;
   bool ignore_eos = false;
   bool include_stop_str_in_output = false;
+  /// Of a text prompt; default: true, of a conversation false (templates write BOS themselves).
+  std::optional<bool> add_special_tokens;
+  /// Only so many tokens at the prompt's end are kept; -1: as many as fit into the context.
+  std::optional<int32_t> truncate_prompt_tokens;
   std::optional<bool> skip_special_tokens;  ///< default true, unless a parser's markers are special
   bool return_tokens_as_token_ids = false;
   /// The shape the output must have. Only present when ParseLimits::guided_decoding is on.

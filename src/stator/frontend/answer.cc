@@ -32,7 +32,7 @@ class StreamAnswer final : public Answer {
     ChoiceState& state = choices_[piece.choice];
     const bool opens_chat = spec_.endpoint == Endpoint::kChat && !state.role_sent;
     const bool visible = !piece.text.empty() || !piece.reasoning.empty() || piece.call != nullptr ||
-                         piece.finish != api::ChoiceFinish::kNone;
+                         piece.finish != api::ChoiceFinish::kNone || !piece.nvext_json.empty();
     if (!visible && !opens_chat) {
       hold_logprobs(state, piece.logprobs);
       return false;
@@ -122,7 +122,8 @@ class StreamAnswer final : public Answer {
                                      .text = piece.text,
                                      .finish = piece.finish,
                                      .logprobs = logprobs,
-                                     .usage = piece.usage});
+                                     .usage = piece.usage,
+                                     .nvext_json = piece.nvext_json});
       return;
     }
     api::ChatDelta delta{.index = piece.choice,
@@ -131,7 +132,8 @@ class StreamAnswer final : public Answer {
                          .reasoning = piece.reasoning,
                          .finish = piece.finish,
                          .logprobs = logprobs,
-                         .usage = piece.usage};
+                         .usage = piece.usage,
+                         .nvext_json = piece.nvext_json};
     if (piece.call != nullptr) {
       delta.tool_calls = std::span(piece.call, 1);
     }

@@ -65,6 +65,7 @@ struct AnswerPiece {
   std::string_view text;
   std::string_view reasoning;
   const api::ToolCallDelta* call = nullptr;  ///< a piece of a tool call
+  std::string_view nvext_json;               ///< ready-made object, in streams; empty = none
   api::ChoiceFinish finish = api::ChoiceFinish::kNone;
   std::span<const api::TokenLogprobs> logprobs;  ///< of the tokens behind it
   std::span<const TokenId> tokens{};             ///< those tokens; of answers that are not parsed

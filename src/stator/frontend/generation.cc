@@ -28,6 +28,12 @@ runtime::Replay GenerationPlan::replay() const {
              : runtime::Replay::kBeforeFirstToken;
 }
 
+void GenerationPlan::ignore_thinking_budget() {
+  thinking.reset();
+  answer.ignored_fields += answer.ignored_fields.empty() ? "" : ",";
+  answer.ignored_fields += "max_thinking_tokens";
+}
+
 Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received,
                        net::ByteBudget* answers)
     : plan_(std::move(plan)),
@@ -170,10 +176,12 @@ void Generation::send_events(const parsers::EventList& events, AnswerPiece piece
     }
     send(piece);
     piece.logprobs = {};
+    piece.nvext_json = {};
     sent = true;
   }
   if (!sent || finish != api::ChoiceFinish::kNone) {
     send({.choice = piece.choice,
+          .nvext_json = piece.nvext_json,
           .finish = finish,
           .logprobs = piece.logprobs,
           .usage = piece.usage,
@@ -181,8 +189,56 @@ void Generation::send_events(const parsers::EventList& events, AnswerPiece piece
   }
 }
 
+/// Nothing: no budget ends what the choice is writing now.
+std::optional<uint32_t> Generation::thinking_left(const Choice& choice) const {
+  if (!plan_.thinking || choice.thought_enough || !choice.pipeline.is_reasoning()) {
+    return std::nullopt;
+  }
+  return plan_.thinking->tokens - std::min(plan_.thinking->tokens, choice.reasoning_tokens);
+}
+
 Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
                               const engine::StepOutput& output, TimePoint now) {
+  const auto left = thinking_left(choice);
+  if (!left || delta.token_count <= *left || delta.key != choice.key()) {
+    const Progress progress = take_delta(choice, delta, output, now);
+    const bool enough = progress == Progress::kRunning && thinking_left(choice) == 0U;
+    return enough ? Progress::kThoughtEnough : progress;
+  }
+  // The budget ends within the delta: what comes after it is only taken if the reasoning ends, too.
+  engine::Delta first = delta;
+  first.token_count = *left;
+  first.finish = api::FinishReason::kNone;
+  first.stopped_by_token = false;
+  if (*left > 0) {
+    const Progress progress = take_delta(choice, first, output, now);
+    if (progress != Progress::kRunning) {
+      return progress;
+    }
+  }
+  if (thinking_left(choice)) {
+    return Progress::kThoughtEnough;
+  }
+  engine::Delta rest = delta;
+  rest.offset += *left;
+  rest.token_begin += *left;
+  rest.token_count -= *left;
+  return take_delta(choice, rest, output, now);
+}
+
+runtime::Journal::Step Generation::end_thinking(Choice& choice, TimePoint now) {
+  choice.thought_enough = true;
+  choice.lease.release();
+  const runtime::Journal::Step step = choice.journal.interject(plan_.thinking->close);
+  if (step == runtime::Journal::Step::kResubmit) {
+    last_activity_ = now;
+    write_output(choice, plan_.thinking->close, {}, {.key = choice.key()});
+  }
+  return step;
+}
+
+Progress Generation::take_delta(Choice& choice, const engine::Delta& delta,
+                                const engine::StepOutput& output, TimePoint now) {
   using Verdict = runtime::Journal::Verdict;
   const bool fresh = choice.journal.attempt_is_fresh();
   if (scores_prompt(choice) && delta.key == choice.key() && delta.token_count > 0 &&
@@ -242,6 +298,7 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
   const Decoded& decoded = result.decoded;
   usage_.completion_tokens += decoded.tokens_used;
   usage_.reasoning_tokens += result.reasoning_tokens;
+  choice.reasoning_tokens += result.reasoning_tokens;
   if (decoded.stop_string) {
     stop_reason_ = plan_.stop_strings->stop(*decoded.stop_string);
   } else if (decoded.stop_token) {
@@ -252,6 +309,9 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
                     .finish = result.finish,
                     .logprobs = logprobs,
                     .usage = shows_usage() ? &usage_ : nullptr};
+  if (plan_.want_token_ids) {
+    piece.nvext_json = show_token_ids(tokens.first(decoded.tokens_used));
+  }
   if (decoded.stop_string) {
     piece.stop_string = *stop_reason_;
   }
@@ -265,6 +325,21 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
     send_events(out.events, piece);
   }
   return decoded;
+}
+
+/// For the chunk they are in; those of a body are kept for its end.
+std::string_view Generation::show_token_ids(std::span<const TokenId> tokens) {
+  if (tokens.empty()) {
+    return {};
+  }
+  if (!plan_.answer.stream) {
+    token_ids_.insert(token_ids_.end(), tokens.begin(), tokens.end());
+    return {};
+  }
+  static thread_local std::string json;
+  json.clear();
+  api::append_nvext(json, {.completion_token_ids = tokens});
+  return json;
 }
 
 Progress Generation::finish_choice(Choice& choice, api::FinishReason finish, TimePoint now) {
@@ -300,10 +375,24 @@ std::string Generation::nvext_json(TimePoint now) const {
   }
   if (plan_.want_timing) {
     nvext.timing.emplace();
+    nvext.timing->request_received_ms = plan_.received_unix_ms;
+    if (const TimePoint submitted = choices_.front().submitted; submitted != TimePoint()) {
+      // The loop's clock stands still within a turn.
+      nvext.timing->prefill_wait_time_ms =
+          milliseconds(std::max(submitted - received_, Duration::zero()));
+      nvext.timing->prefill_time_ms =
+          milliseconds(std::max(first_token_.value_or(now) - submitted, Duration::zero()));
+    }
     nvext.timing->ttft_ms = milliseconds(first_token_.value_or(now) - received_);
     nvext.timing->total_time_ms = milliseconds(now - received_);
     nvext.timing->kv_hit_rate =
         static_cast<double>(usage_.cached_tokens) / std::max(1U, usage_.prompt_tokens);
+  }
+  if (!token_ids_.empty()) {
+    nvext.completion_token_ids = token_ids_;
+  }
+  if (plan_.dry_run) {
+    nvext.token_ids = plan_.prompts.front();
   }
   std::string json;
   append_nvext(json, nvext);

@@ -44,6 +44,13 @@ struct RoutingWish {
   std::string session;       ///< empty = none
 };
 
+/// How long a model may reason, and what makes it stop: the frontend writes `close` for the model
+/// and lets it go on from there, so that engines need not know of it.
+struct ThinkingBudget {
+  uint32_t tokens = 0;
+  std::vector<TokenId> close;  ///< the family's marker and a line break
+};
+
 /// A request after validation, rendering and tokenization: what is left is to run it.
 struct GenerationPlan {
   std::shared_ptr<ServedModel> model;
@@ -55,6 +62,7 @@ struct GenerationPlan {
   std::shared_ptr<const parsers::StopMatcher> stop_strings;
   DecodeOptions decode;
   std::unique_ptr<const OutputFormat> format;  ///< null: plain text
+  std::optional<ThinkingBudget> thinking;      ///< only with a format
   std::string structured_outputs;              ///< as in engine::EngineRequest
   bool require_reasoning = false;              ///< the same
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
@@ -63,11 +71,15 @@ struct GenerationPlan {
   std::string adapter;  ///< of the model; empty: the model itself
   RoutingWish routing;
   int32_t priority = 0;
+  double received_unix_ms = 0;
   std::optional<Duration> timeout;  ///< from arrival to the end of the answer; the client's wish
   bool want_worker_id = false;
   bool want_stop_reason = false;  ///< which stop string or token ended it
   bool announce_worker = false;   ///< with the frame `worker_instance_id`
   bool want_timing = false;
+  bool want_token_ids = false;  ///< those of the answer; it has one choice
+  /// Only who would answer is wanted (nvext annotation query_instance_id): nothing is generated.
+  bool dry_run = false;
   runtime::JournalLimits migration;
   AnswerSpec answer;
 
@@ -75,6 +87,8 @@ struct GenerationPlan {
   uint64_t hash_seed() const { return blocks::hash_seed(adapter, cache_salt); }
   /// Whether its choices may go on at another worker when theirs is lost.
   runtime::Replay replay() const;
+  /// It cannot be kept here; the client is told.
+  void ignore_thinking_budget();
 };
 
 /// One choice of one prompt, from dispatch to its last token.
@@ -113,6 +127,8 @@ struct Choice {
   std::optional<LostWorker> lost;  ///< until another one's first token
   bool retrying = false;           ///< counts against the shard's budget
   bool finished = false;
+  uint32_t reasoning_tokens = 0;
+  bool thought_enough = false;  ///< the thinking budget ended its reasoning
 
   engine::RequestKey key() const { return {id, journal.attempt()}; }
 };
@@ -130,8 +146,16 @@ struct ParserCounts {
 };
 
 /// What the generation asks its shard to do; a decision, carried out by the caller. kBroken: the
-/// attempt's output contradicts itself, so it must be given up.
-enum class Progress : uint8_t { kRunning, kChoiceDone, kChoiceDoneCancelEngine, kStale, kBroken };
+/// attempt's output contradicts itself, so it must be given up. kThoughtEnough: the attempt must
+/// be cancelled, and the choice goes on from end_thinking().
+enum class Progress : uint8_t {
+  kRunning,
+  kChoiceDone,
+  kChoiceDoneCancelEngine,
+  kStale,
+  kBroken,
+  kThoughtEnough,
+};
 
 /// One client request being generated: all its choices and its answer. Lives on a shard from
 /// dispatch until the answer ended or the client left. Pure of transport: sessions and timers are
@@ -158,6 +182,8 @@ class Generation {
   /// Takes a worker's output for `choice`; writes what became text.
   Progress on_delta(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
                     TimePoint now);
+  /// Ends the reasoning of a choice for the model; after kThoughtEnough.
+  runtime::Journal::Step end_thinking(Choice& choice, TimePoint now);
   /// Ends a choice to which no worker will say its last word. kChoiceDone.
   Progress finish_choice(Choice& choice, api::FinishReason finish, TimePoint now);
   /// After the last choice finished: ends the answer.
@@ -179,9 +205,13 @@ class Generation {
 
  private:
   bool scores_prompt(const Choice& choice) const;
+  std::optional<uint32_t> thinking_left(const Choice& choice) const;
+  Progress take_delta(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
+                      TimePoint now);
   void send_echo(const Choice& choice, const engine::StepOutput& output);
   bool shows_usage() const;
   void send(const AnswerPiece& piece);
+  std::string_view show_token_ids(std::span<const TokenId> tokens);
   void send_events(const parsers::EventList& events, AnswerPiece piece);
   void start_output(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
                     TimePoint now);
@@ -202,6 +232,7 @@ class Generation {
   ParserCounts counts_;
   std::optional<std::string> stop_reason_;
   std::optional<TokenId> stop_token_;
+  std::vector<TokenId> token_ids_;  // of a body whose client wants them; bounded by max_tokens
 };
 
 }  // namespace stator::frontend

@@ -26,6 +26,7 @@ class ReasoningCounter {
   static Mark mark(const parsers::EventList& events) {
     return {events.all().size(), events.size_bytes()};
   }
+  bool inside() const { return inside_; }
   uint32_t count(Mark before, const parsers::EventList& events) {
     if (events.size_bytes() == before.bytes && events.all().size() == before.events) {
       pending_ += inside_ ? 1 : 0;
@@ -151,6 +152,10 @@ OutputPipeline::OutputPipeline(const Parts& parts, uint32_t choice)
 OutputPipeline::OutputPipeline(OutputPipeline&&) noexcept = default;
 OutputPipeline& OutputPipeline::operator=(OutputPipeline&&) noexcept = default;
 OutputPipeline::~OutputPipeline() = default;
+
+bool OutputPipeline::is_reasoning() const {
+  return parsing_ != nullptr && parsing_->counter.inside();
+}
 
 PipelineResult OutputPipeline::feed(std::span<const TokenId> tokens, FinishReason finish,
                                     bool stopped_by_token, PipelineOutput& out) {

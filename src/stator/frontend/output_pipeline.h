@@ -72,6 +72,8 @@ class OutputPipeline {
                       bool stopped_by_token, PipelineOutput& out);
 
   uint32_t generated() const { return decoder_.generated(); }
+  /// What the model writes now is reasoning, as far as is certain.
+  bool is_reasoning() const;
 
  private:
   struct Parsing;

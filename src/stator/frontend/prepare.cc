@@ -29,6 +29,8 @@ using api::ApiStatus;
 constexpr uint32_t kCompletionMaxTokensDefault = 16;
 // Of one prompt: half of what a worker lets wait for a frontend (8 MiB).
 constexpr size_t kPromptLogprobsBytesMax = size_t{4} << 20;
+// Of a prompt that is to be truncated, before that.
+constexpr size_t kTruncatedIdsMax = size_t{1} << 22;
 // A longer x-request-id is not echoed.
 constexpr size_t kRequestIdBytesMax = 256;
 
@@ -105,9 +107,14 @@ class HintHeaders {
   }
 
  private:
-  static constexpr std::array<std::string_view, 6> kSuffixes = {
-      "worker-instance-id",      "dp-rank",  "allowed-worker-ids", "request-priority",
-      "request-strict-priority", "tenant-id"};
+  static constexpr std::array<std::string_view, 8> kSuffixes = {"worker-instance-id",
+                                                                "prefill-instance-id",
+                                                                "dp-rank",
+                                                                "data-parallel-rank",
+                                                                "allowed-worker-ids",
+                                                                "request-priority",
+                                                                "request-strict-priority",
+                                                                "tenant-id"};
 
   const net::HttpRequest& http_;
   const bool trusted_;
@@ -204,11 +211,18 @@ ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContex
   }
   if (pinned) {
     wish.pinned = WorkerId(*pinned);
-    STATOR_TRY(const auto rank, hints.number<uint32_t>("dp-rank"));
+    STATOR_TRY(auto rank, hints.number<uint32_t>("dp-rank"));
+    if (!rank) {
+      STATOR_TRY(rank, hints.number<uint32_t>("data-parallel-rank"));
+    }
     wish.pinned_rank = rank ? rank : nvext.dp_rank;
   }
-  if (nvext.prefill_worker_id) {
-    wish.prefill_pinned = WorkerId(*nvext.prefill_worker_id);
+  STATOR_TRY(auto prefill, hints.number<uint64_t>("prefill-instance-id"));
+  if (!prefill) {
+    prefill = nvext.prefill_worker_id;
+  }
+  if (prefill) {
+    wish.prefill_pinned = WorkerId(*prefill);
   }
   STATOR_TRY(wish.allowed, parse_worker_list(hints.find("allowed-worker-ids").value_or("")));
   wish.required_taints = nvext.routing_constraints.required_taints;
@@ -244,6 +258,11 @@ ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& option
   plan.want_worker_id = nvext.wants_extra_field("worker_id");
   plan.want_stop_reason = nvext.wants_extra_field("stop_reason");
   plan.want_timing = nvext.wants_extra_field("timing");
+  plan.want_token_ids = nvext.wants_extra_field("completion_token_ids");
+  plan.dry_run = nvext.wants_annotation("query_instance_id");
+  plan.want_worker_id |= plan.dry_run;
+  plan.received_unix_ms =
+      std::chrono::duration<double, std::milli>(context.wall_now.time_since_epoch()).count();
   return {};
 }
 
@@ -313,8 +332,27 @@ ApiError too_long(const GenerationPlan& plan, size_t tokens, std::string_view mo
           plan.answer.endpoint == Endpoint::kChat ? "messages" : "prompt"};
 }
 
+/// How many tokens at the prompt's end truncate_prompt_tokens keeps; nothing: all.
+std::optional<size_t> tokens_kept(const api::GenerateOptions& options, const ServedModel& model) {
+  if (!options.truncate_prompt_tokens) {
+    return std::nullopt;
+  }
+  if (*options.truncate_prompt_tokens > 0) {
+    return static_cast<size_t>(*options.truncate_prompt_tokens);
+  }
+  const size_t answer = std::max<size_t>(options.max_tokens.value_or(1), 1);
+  return std::max<size_t>(model.context_length - std::min<size_t>(answer, model.context_length), 1);
+}
+
+void truncate(std::vector<TokenId>& ids, std::optional<size_t> kept) {
+  if (kept && ids.size() > *kept) {
+    ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(*kept));
+  }
+}
+
 ApiStatus add_prompt(GenerationPlan& plan, std::vector<TokenId> ids,
-                     const PrepareContext& context) {
+                     const api::GenerateOptions& options, const PrepareContext& context) {
+  truncate(ids, tokens_kept(options, *plan.model));
   if (ids.size() >= plan.model->context_length) {
     return too_long(plan, ids.size());
   }
@@ -322,15 +360,28 @@ ApiStatus add_prompt(GenerationPlan& plan, std::vector<TokenId> ids,
   return {};
 }
 
+/// A text that becomes a prompt.
+struct PromptText {
+  std::string text;
+  bool add_special = false;  ///< unless the client says
+};
+
 /// Encodes text as the plan's next prompt: no more of it than is needed to see that it is too long.
-ApiStatus add_prompt(GenerationPlan& plan, std::string text, tokenizer::AddSpecial add_special,
-                     const PrepareContext& context) {
-  STATOR_TRY(auto prompt,
-             context.encoder.encode_text(
-                 std::move(text), *plan.model,
-                 {.add_special = add_special,
-                  .hash_seed = plan.hash_seed(),
-                  .stop = {.cancel = context.cancel, .ids_max = plan.model->context_length}}));
+ApiStatus add_prompt(GenerationPlan& plan, PromptText prompt_text,
+                     const api::GenerateOptions& options, const PrepareContext& context) {
+  const bool add_special = options.add_special_tokens.value_or(prompt_text.add_special);
+  const auto kept = tokens_kept(options, *plan.model);
+  STATOR_TRY(
+      auto prompt,
+      context.encoder.encode_text(
+          std::move(prompt_text.text), *plan.model,
+          {.add_special = add_special ? tokenizer::AddSpecial::kYes : tokenizer::AddSpecial::kNo,
+           .hash_seed = plan.hash_seed(),
+           .stop = {.cancel = context.cancel,
+                    .ids_max = kept ? kTruncatedIdsMax : plan.model->context_length}}));
+  if (kept && !prompt.is_cut_short && prompt.ids.size() > *kept) {
+    return add_prompt(plan, std::move(prompt.ids), options, context);
+  }
   if (prompt.is_cut_short) {
     return too_long(plan, plan.model->context_length, "more than ");
   }
@@ -390,7 +441,10 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.stream = options.stream;
   answer.model = plan.adapter.empty() ? plan.model->name : plan.adapter;
   answer.request_id = context.request_id;
-  const auto given_id = context.http.header("x-request-id");
+  auto given_id = context.http.header("x-request-id");
+  if (!given_id) {
+    given_id = context.http.header("x-dynamo-request-id");
+  }
   answer.request_id_echo = given_id && given_id->size() <= kRequestIdBytesMax
                                ? std::string(*given_id)
                                : context.request_id;
@@ -418,9 +472,10 @@ ApiStatus apply_prompt_logprobs(GenerationPlan& plan) {
     return {};
   }
   if (!plan.model->prompt_logprobs) {
-    return api::unsupported_error("echo",
-                                  "with logprobs is not supported: this model's engine does not "
-                                  "tell log-probabilities of prompts");
+    return api::unsupported_error(
+        "echo",
+        "echo with logprobs is not supported: this model's engine does not "
+        "tell log-probabilities of prompts");
   }
   const size_t tokens_max =
       kPromptLogprobsBytesMax /
@@ -428,7 +483,7 @@ ApiStatus apply_prompt_logprobs(GenerationPlan& plan) {
   for (const auto& prompt : plan.prompts) {
     if (prompt.size() > tokens_max) {
       return api::validation_error(
-          "echo", fmt::format("with logprobs {} is for prompts of at most {} tokens, not {}",
+          "echo", fmt::format("echo with logprobs {} is for prompts of at most {} tokens, not {}",
                               *plan.sampling.logprobs, tokens_max, prompt.size()));
     }
   }
@@ -444,6 +499,25 @@ std::string prompt_tail(const GenerationPlan& plan, bool continues_message) {
                                                tokenizer::SkipSpecial::kNo);
 }
 
+/// nvext.max_thinking_tokens, where reasoning has a marker that ends it and answers can be taken up
+/// again. Else the client sees that it had no effect.
+ApiStatus apply_thinking_budget(GenerationPlan& plan, const api::GenerateOptions& options) {
+  const auto tokens = options.nvext.max_thinking_tokens;
+  if (!tokens) {
+    return {};
+  }
+  const auto& reasoning = plan.model->parsers.reasoning;
+  const bool reasons = plan.format != nullptr && plan.format->reasons;
+  plan.thinking.emplace(ThinkingBudget{.tokens = *tokens, .close = {}});
+  if (!reasons || reasoning->close.empty() || plan.replay() != runtime::Replay::kAlways) {
+    plan.ignore_thinking_budget();
+    return {};
+  }
+  const std::string text = reasoning->close.front().text + "\n\n";
+  STATOR_CHECK(plan.model->assets->tokenizer->encode(text, {}, plan.thinking->close));
+  return {};
+}
+
 /// How the answer is read: reasoning and tool calls.
 ApiStatus apply_format(GenerationPlan& plan, const api::ChatRequest& request,
                        const PrepareContext& context) {
@@ -457,6 +531,7 @@ ApiStatus apply_format(GenerationPlan& plan, const api::ChatRequest& request,
                                           .answers_json = !plan.structured_outputs.empty(),
                                           .unknown_tools = unknown_tools(context.config),
                                           .id_seed = xxh3_64(context.request_id)}));
+  STATOR_CHECK(apply_thinking_budget(plan, request.options));
   plan.require_reasoning =
       !plan.structured_outputs.empty() && plan.format != nullptr && plan.format->reasons;
   return {};
@@ -474,11 +549,11 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
                                      plan.model->structured_output));
   api::Nvext& nvext = request.options.nvext;
   if (!nvext.token_data.empty()) {
-    STATOR_CHECK(add_prompt(plan, std::move(nvext.token_data), context));
+    STATOR_CHECK(add_prompt(plan, std::move(nvext.token_data), request.options, context));
   } else if (nvext.use_raw_prompt) {
     annotate_prompt(plan, nvext, request.chat.last_user_text);
-    STATOR_CHECK(add_prompt(plan, std::move(request.chat.last_user_text),
-                            tokenizer::AddSpecial::kYes, context));
+    STATOR_CHECK(
+        add_prompt(plan, {std::move(request.chat.last_user_text), true}, request.options, context));
   } else {
     if (request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
       request.chat.tools_json.clear();
@@ -486,7 +561,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
     STATOR_TRY(auto text, context.encoder.render_chat(request.chat, *plan.model, context.wall_now,
                                                       context.cancel));
     annotate_prompt(plan, nvext, text);
-    STATOR_CHECK(add_prompt(plan, std::move(text), tokenizer::AddSpecial::kNo, context));
+    STATOR_CHECK(add_prompt(plan, {std::move(text), false}, request.options, context));
   }
   STATOR_CHECK(apply_options(plan, request.options, context));
   STATOR_CHECK(apply_lengths(plan, request.options, "messages"));
@@ -507,16 +582,17 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, Nam
                                      plan.model->structured_output));
   const tokenizer::Tokenizer& tokenizer = *plan.model->assets->tokenizer;
   if (!request.options.nvext.token_data.empty()) {
-    STATOR_CHECK(add_prompt(plan, std::move(request.options.nvext.token_data), context));
+    STATOR_CHECK(
+        add_prompt(plan, std::move(request.options.nvext.token_data), request.options, context));
   } else {
     for (api::Prompt& prompt : request.prompts) {
       if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
-        STATOR_CHECK(add_prompt(plan, std::move(*tokens), context));
+        STATOR_CHECK(add_prompt(plan, std::move(*tokens), request.options, context));
         continue;
       }
       annotate_prompt(plan, request.options.nvext, std::get<std::string>(prompt));
-      STATOR_CHECK(add_prompt(plan, std::move(std::get<std::string>(prompt)),
-                              tokenizer::AddSpecial::kYes, context));
+      STATOR_CHECK(add_prompt(plan, {std::move(std::get<std::string>(prompt)), true},
+                              request.options, context));
     }
   }
   if (request.echo) {

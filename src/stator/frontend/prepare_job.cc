@@ -25,13 +25,15 @@ PrepareContext context_of(const PrepareJob& job, const PrepareEnvironment& envir
 }
 
 template <typename Request, typename Prepare>
-ApiResult<GenerationPlan> plan_request(Request request, const PrepareJob& job,
+ApiResult<GenerationPlan> plan_request(Request request, PrepareJob& job,
                                        const PrepareEnvironment& environment, Prepare prepare) {
   if (request.options.repair != api::JsonRepair::kNone) {
     log::warn("frontend", "request body was not valid JSON text and was mended");
   }
   STATOR_TRY(auto named, find_served_model(environment.catalog, request.options.model));
   STATOR_CHECK(check_generates(*named.model));
+  job.model = named.adapter.empty() ? named.model->name : named.adapter;
+  job.stream = request.options.stream;
   STATOR_CHECK(CancelToken::check(&job.cancel));
   return prepare(std::move(request), std::move(named));
 }

@@ -73,6 +73,8 @@ struct PrepareJob {
   std::string body;
   net::ByteLease body_lease;  ///< its place in the server's budget
   std::string request_id;
+  std::string model;    ///< once it is known to be served; for the metrics of a refusal
+  bool stream = false;  ///< the same
   WallTime wall_now;
   TimePoint received;
   uint64_t request_hash = 0;                     ///< see StreamJournal; 0 where nobody keeps copies

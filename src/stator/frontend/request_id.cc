@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cctype>
+#include <optional>
 #include <string_view>
 
 namespace stator::frontend {
@@ -22,16 +23,25 @@ bool is_uuid(std::string_view text) {
   return true;
 }
 
+/// The client's own, under our name or Dynamo's deprecated one.
+std::optional<std::string_view> own_id(const net::HttpRequest& request) {
+  for (const std::string_view name : {"x-request-id", "x-dynamo-request-id"}) {
+    if (const auto given = request.header(name); given && is_uuid(*given)) {
+      return given;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool names_itself(const net::HttpRequest& request) {
-  const auto given = request.header("x-request-id");
-  return given && is_uuid(*given);
+  return own_id(request).has_value();
 }
 
 std::string make_request_id(const net::HttpRequest& request, Random& random) {
-  if (names_itself(request)) {
-    return std::string(*request.header("x-request-id"));
+  if (const auto own = own_id(request)) {
+    return std::string(*own);
   }
   const uint64_t high = (random.next() & ~0xF000ULL) | 0x4000ULL;
   const uint64_t low = (random.next() & ~(3ULL << 62)) | (2ULL << 62);

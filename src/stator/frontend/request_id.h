@@ -8,9 +8,9 @@
 
 namespace stator::frontend {
 
-/// The client's x-request-id if it is a UUID.
+/// The client brought an id that is a UUID: x-request-id, or x-dynamo-request-id.
 bool names_itself(const net::HttpRequest& request);
-/// That, else a new one (version 4).
+/// The client's own, else a new one (version 4).
 std::string make_request_id(const net::HttpRequest& request, Random& random);
 
 }  // namespace stator::frontend

@@ -256,6 +256,21 @@ void ShardService::lose_at(ChoiceRef ref, WorkerKey culprit, Loss loss, Error er
   }
 }
 
+/// Its thinking budget is spent: a next attempt answers from where the reasoning ends. The worker
+/// has the prompt and the reasoning in its cache.
+void ShardService::go_on_without_thinking(Active& active, Choice& choice) {
+  using Step = runtime::Journal::Step;
+  cancel_work(choice, runtime::CancelReason::kSuperseded);
+  const Step step = active.generation.end_thinking(choice, shard_.now());
+  if (step == Step::kResubmit) {
+    resubmit(active, choice,
+             Error(Code::kUnavailable, "no worker goes on after the thinking budget, retry"));
+    return;
+  }
+  active.generation.finish_choice(choice, api::FinishReason::kLength, shard_.now());
+  end_choice(active, choice.id);
+}
+
 void ShardService::give_up(Active& active, Choice& choice, Error error) {
   const runtime::Journal& journal = choice.journal;
   const uint32_t poison = environment_.config.poison_workers;

@@ -34,8 +34,8 @@ Result<bool> ShardService::begin_prefill(Active& active, Choice& choice, const R
                                          const router::QueueHints& hints) {
   const GenerationPlan& plan = active.generation.plan();
   const ServedModel& model = *plan.model;
-  if (choice.course.active()) {
-    return false;  // computed already, or both workers are asked at once
+  if (choice.course.active() || plan.dry_run) {
+    return false;  // computed already, or both workers are asked at once, or nothing is computed
   }
   choice.terms.reset();
   const bool some_need_it = model.split_workers.load(std::memory_order_relaxed) > 0;

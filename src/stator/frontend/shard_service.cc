@@ -13,6 +13,7 @@
 #include "stator/frontend/pooling/pool_routes.h"
 #include "stator/frontend/request_id.h"
 #include "stator/frontend/request_record.h"
+#include "stator/frontend/text_routes.h"
 #include "stator/net/client_origin.h"
 #include "stator/protocols/routes.h"
 
@@ -26,62 +27,8 @@ constexpr Duration kSweepInterval = 1s;
 // How often routers' queues look for requests that waited too long.
 constexpr Duration kTickInterval = 100ms;
 
-constexpr std::array kTextRoutes = {
-    std::pair{std::string_view("/v1/chat/completions"), TextRequest::kChat},
-    std::pair{std::string_view("/v1/completions"), TextRequest::kCompletion},
-    std::pair{std::string_view("/tokenize"), TextRequest::kTokenize},
-    std::pair{std::string_view("/detokenize"), TextRequest::kDetokenize},
-};
-
 // One constant label for models we do not serve: clients must not be able to make series.
 constexpr std::string_view kUnknownModel = "unknown";
-
-/// Which endpoint metrics know; none for those that do not generate.
-std::optional<EndpointLabel> endpoint_of(const TextRoute& route) {
-  switch (route.kind) {
-    case TextRequest::kChat:
-      return Endpoint::kChat;
-    case TextRequest::kCompletion:
-      return Endpoint::kCompletions;
-    case TextRequest::kProtocol:
-      return EndpointLabel(route.protocol->endpoint);
-    case TextRequest::kPool:
-      return EndpointLabel(endpoint_label(route.pool));
-    case TextRequest::kTokenize:
-    case TextRequest::kDetokenize:
-    case TextRequest::kCount:
-      break;
-  }
-  return std::nullopt;
-}
-
-/// Nothing for a path whose POST is not about text.
-std::optional<TextRoute> find_text_route(std::string_view path) {
-  for (const auto& [known, kind] : kTextRoutes) {
-    if (path == known) {
-      return TextRoute{.kind = kind};
-    }
-  }
-  if (const auto pool = find_pool_route(path)) {
-    return TextRoute{.kind = TextRequest::kPool, .pool = *pool};
-  }
-  if (const protocols::Route* route = protocols::find_route(path)) {
-    const bool counts = route->operation == protocols::Operation::kCount;
-    return TextRoute{.kind = counts ? TextRequest::kCount : TextRequest::kProtocol,
-                     .protocol = route->protocol};
-  }
-  return std::nullopt;
-}
-
-/// By which a client names its request to the operator.
-std::vector<net::HttpHeader> request_id_headers(const TextRoute& route,
-                                                std::string_view request_id) {
-  std::vector<net::HttpHeader> headers = {{"x-request-id", request_id}};
-  if (route.protocol != nullptr && !route.protocol->request_id_header.empty()) {
-    headers.push_back({route.protocol->request_id_header, request_id});
-  }
-  return headers;
-}
 
 double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -253,8 +200,19 @@ void ShardService::on_prepared(net::HttpExchange& exchange, PrepareJob& job) {
 void ShardService::on_client_left(const PrepareJob& job) {
   metrics_.disconnected_clients.add();
   if (const auto endpoint = endpoint_of(job.route)) {
+    // The job may still be with a thread (J1): what it knows of the model is not looked at.
     metrics_.finished(kUnknownModel, *endpoint, false, "cancelled");
   }
+}
+
+void ShardService::refuse(net::HttpExchange& exchange, const PrepareJob& job,
+                          const api::ApiError& error) {
+  if (const auto endpoint = endpoint_of(job.route)) {
+    const std::string_view model = job.model.empty() ? kUnknownModel : std::string_view(job.model);
+    metrics_.finished(model, *endpoint, job.stream, FrontendMetrics::error_type(error.code()));
+  }
+  respond_error(exchange, error, error_style(job.route.protocol), environment_.config.retry_after,
+                request_id_headers(job.route, job.request_id));
 }
 
 void ShardService::refuse(net::HttpExchange& exchange, const TextRoute& route,
@@ -281,6 +239,9 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
   }
   std::optional<Active::Copy> copy;
   auto gate = open_gate(exchange, plan, job, copy);
+  if (gate != nullptr && plan.thinking) {
+    plan.ignore_thinking_budget();  // a copy of the journal has what workers wrote, nothing else
+  }
   net::HttpExchange& out = gate == nullptr ? exchange : *gate;
   auto owned = std::make_unique<Active>(
       *this, std::move(gate), Generation(std::move(plan), out, job.received, environment_.answers));
@@ -418,6 +379,10 @@ bool ShardService::submit(Active& active, Choice& choice, router::Decision decis
   }
   choice.worker = decision.worker;
   choice.submitted = shard_.now();
+  if (active.generation.plan().dry_run) {
+    end_dry_run(active, choice);
+    return true;
+  }
   engine::EngineRequest request = active.generation.make_engine_request(choice, choice.submitted);
   if (!hand_over(active, choice, request)) {
     return false;
@@ -430,6 +395,19 @@ bool ShardService::submit(Active& active, Choice& choice, router::Decision decis
   note(active, choice, telemetry::Step::kSubmitted, choice.worker.worker);
   session->submit(std::move(request));
   return true;
+}
+
+/// It is known who would answer. The answer is sent from the loop: callers still look at `active`.
+void ShardService::end_dry_run(Active& active, const Choice& choice) {
+  active.deadline = shard_.after(Duration::zero(), [this, id = choice.id] {
+    const auto known = choices_.find(id);
+    if (known == choices_.end()) {
+      return;
+    }
+    Active& asked = *known->second.active;
+    asked.generation.finish_choice(known->second.get(), api::FinishReason::kStop, shard_.now());
+    end_choice(asked, id);
+  });
 }
 
 void ShardService::on_routed(RoutedInbox::Arrival arrival) {
@@ -532,6 +510,7 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
     case Progress::kRunning:
     case Progress::kChoiceDone:
     case Progress::kChoiceDoneCancelEngine:
+    case Progress::kThoughtEnough:
       break;
   }
   if (choice.course.active()) {
@@ -543,6 +522,10 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
     }
   }
   observe(active, choice, delta);
+  if (progress == Progress::kThoughtEnough) {
+    go_on_without_thinking(active, choice);
+    return;
+  }
   if (progress == Progress::kChoiceDoneCancelEngine) {
     cancel_work(choice, runtime::CancelReason::kStopped);
   }

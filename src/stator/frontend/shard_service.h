@@ -209,9 +209,7 @@ class ShardService final : public net::HttpHandler,
   void handle_text(net::HttpExchange& exchange, TextRoute route);
   void refuse(net::HttpExchange& exchange, const TextRoute& route, std::string_view request_id,
               const api::ApiError& error);
-  void refuse(net::HttpExchange& exchange, const PrepareJob& job, const api::ApiError& error) {
-    refuse(exchange, job.route, job.request_id, error);
-  }
+  void refuse(net::HttpExchange& exchange, const PrepareJob& job, const api::ApiError& error);
   void run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job);
   const RequestSeries& series_of(const Generation& generation);
   // shard_telemetry.cc: what is written down of requests.
@@ -229,8 +227,10 @@ class ShardService final : public net::HttpHandler,
                                   const ReplayPrompt& prompt, std::string_view receipt_id) const;
   Status dispatch(Active& active, Choice& choice);
   bool submit(Active& active, Choice& choice, router::Decision decision);
+  void end_dry_run(Active& active, const Choice& choice);
   Progress advance(Active& active, Choice& choice, const engine::Delta& delta,
                    const engine::StepOutput& output);
+  void go_on_without_thinking(Active& active, Choice& choice);
   void take(ChoiceRef ref, const engine::Delta& delta, const engine::StepOutput& output);
   void end_choice(Active& active, RequestId id);
   void cancel_work(const Choice& choice, runtime::CancelReason reason);

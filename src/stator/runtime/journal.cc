@@ -99,6 +99,20 @@ Journal::Step Journal::lose(Loss loss, WorkerKey worker) {
   return Step::kResubmit;
 }
 
+Journal::Step Journal::interject(std::span<const TokenId> tokens) {
+  if (ended_ || spec_.replay != Replay::kAlways) {
+    return give_up(false);
+  }
+  output_.insert(output_.end(), tokens.begin(), tokens.end());
+  if (spec_.stop != nullptr && generated() >= spec_.stop->max_tokens) {
+    ended_ = true;
+    return Step::kFinishLength;
+  }
+  attempt_ = Attempt(static_cast<uint16_t>(attempt_.value() + 1));
+  attempt_begin_ = generated();
+  return Step::kResubmit;
+}
+
 Duration migration_backoff(uint32_t nth, Random& random) {
   if (nth <= 1) {
     return Duration::zero();

@@ -81,6 +81,10 @@ class Journal {
   /// The current attempt is lost at `worker`. O(1) but for the list of workers.
   Step lose(Loss loss, WorkerKey worker);
 
+  /// Appends tokens of our own to what was accepted, for a next attempt to go on from them; the
+  /// current one is over, by nobody's fault. kResubmit, or how the choice ends here.
+  Step interject(std::span<const TokenId> tokens);
+
   /// A worker that could not be asked: the next decision should not name it again.
   void avoid(WorkerKey worker) { avoided_.push_back(worker); }
   /// Nobody else is left: those that failed may be asked again.

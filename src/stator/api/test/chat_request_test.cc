@@ -97,7 +97,60 @@ TEST(ChatRequest, ReadsEverySharedOption) {
   EXPECT_EQ(request.chat.chat_template_kwargs_json, R"({"b":1.0,"a":2})");
   EXPECT_EQ(request.chat.documents_json, "[{}]");
   EXPECT_EQ(request.response_format_json, R"({"type":"text"})");
-  EXPECT_TRUE(options.ignored_fields.empty());
+  EXPECT_EQ(options.ignored_fields,
+            (std::vector<std::string>{"length_penalty", "user", "metadata", "store"}));
+}
+
+TEST(ChatRequest, NamesWhatHasNoEffect) {
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {R"("user":"u")", "user"},
+      {R"("metadata":{"a":"b"})", "metadata"},
+      {R"("store":true)", "store"},
+      {R"("store":false)", ""},
+      {R"("service_tier":"flex")", "service_tier"},
+      {R"("service_tier":"auto")", ""},
+      {R"("prediction":{"type":"content"})", "prediction"},
+      {R"("audio":{})", "audio"},
+      {R"("length_penalty":0.5)", "length_penalty"},
+      {R"("mm_processor_kwargs":{})", "mm_processor_kwargs"},
+      {R"("media_io_kwargs":{})", "media_io_kwargs"},
+      {R"("nvext":{"dp_rank":1})", "nvext.dp_rank"},
+      {R"("nvext":{"dp_rank":1,"backend_instance_id":2})", ""},
+      {R"("nvext":{"request_timestamp_ms":1})", "nvext.request_timestamp_ms"},
+      {R"("nvext":{"router":{"itl_target":1}})", "nvext.router.itl_target"},
+      {R"("nvext":{"agent_hints":{"speculative_prefill":true}})",
+       "nvext.agent_hints.speculative_prefill"},
+  };
+  for (const auto& [field, name] : cases) {
+    const auto& ignored = parsed(chat(field)).options.ignored_fields;
+    EXPECT_EQ(ignored, name.empty() ? std::vector<std::string>()
+                                    : std::vector<std::string>{std::string(name)})
+        << field;
+  }
+}
+
+TEST(ChatRequest, RefusesByNameWhatWouldChangeTheAnswer) {
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {R"("modalities":["text","audio"])", "modalities"},
+      {R"("bad_words":["x"])", "bad_words"},
+      {R"("kv_transfer_params":{})", "kv_transfer_params"},
+      {R"("nvext":{"extra_fields":["engine_data"]})", "nvext.extra_fields[0]"},
+      {R"("nvext":{"extra_fields":["worker_id","routed_experts"]})", "nvext.extra_fields[1]"},
+  };
+  for (const auto& [field, name] : cases) {
+    expect_refused(chat(field), {Code::kUnsupported, name, "support"});
+  }
+}
+
+TEST(ChatRequest, TakesPriorityFromWhereverItIsGiven) {
+  const auto priority = [](std::string_view field) {
+    return parsed(chat(field)).options.nvext.agent_hints.priority;
+  };
+
+  EXPECT_EQ(priority(R"("priority":3)"), -3) << "vLLM's counts down";
+  EXPECT_EQ(priority(R"("priority":3,"nvext":{"agent_hints":{"priority":7}})"), 7);
+  EXPECT_EQ(priority(R"("nvext":{"agent_hints":{"latency_sensitivity":2.5}})"), 2);
+  EXPECT_EQ(priority(R"("nvext":{"agent_hints":{"latency_sensitivity":2,"priority":1}})"), 1);
 }
 
 TEST(ChatRequest, TreatsNullAsAbsent) {

@@ -148,7 +148,7 @@ TEST(ResponsesRequest, ReadsNumbersAndFlags) {
   EXPECT_TRUE(request->summarizes_reasoning);
   EXPECT_EQ(request->chat.chat.reasoning_effort, "low");
   EXPECT_EQ(options.ignored_fields,
-            (std::vector<std::string>{"service_tier", "truncation", "unknown"}));
+            (std::vector<std::string>{"service_tier", "truncation", "unknown", "user"}));
   EXPECT_EQ(request->echo_json,
             R"("background":false,"instructions":null,"max_output_tokens":9,"max_tool_calls":3,)"
             R"("metadata":{"a":"b"},"parallel_tool_calls":false,"previous_response_id":null,)"

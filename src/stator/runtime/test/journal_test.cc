@@ -47,6 +47,30 @@ TEST_F(JournalTest, AcceptsContiguousTokensOfTheCurrentAttempt) {
   EXPECT_FALSE(journal.attempt_is_fresh());
 }
 
+TEST_F(JournalTest, TokensOfOurOwnBeginANewAttempt) {
+  Journal journal = make();
+  take(journal, 0, 0, {11, 12});
+
+  EXPECT_EQ(journal.interject(Tokens{90, 91}), Step::kResubmit);
+  EXPECT_EQ(journal.attempt(), Attempt(1));
+  EXPECT_TRUE(journal.attempt_is_fresh());
+  EXPECT_EQ(take(journal, 0, 2, {13}), Verdict::kStale);
+  EXPECT_EQ(take(journal, 1, 4, {14}), Verdict::kAccepted);
+  EXPECT_EQ(output(journal), (Tokens{11, 12, 90, 91, 14}));
+  EXPECT_EQ(journal.migrations(), 0U);
+}
+
+TEST_F(JournalTest, TokensOfOurOwnCountAgainstMaxTokens) {
+  stop_.max_tokens = 3;
+  Journal journal = make();
+  take(journal, 0, 0, {11, 12});
+  EXPECT_EQ(journal.interject(Tokens{90, 91}), Step::kFinishLength);
+
+  Journal pinned = make({}, Replay::kNever);
+  take(pinned, 0, 0, {11});
+  EXPECT_EQ(pinned.interject(Tokens{90}), Step::kGiveUp);
+}
+
 TEST_F(JournalTest, AGapBreaksTheAttempt) {
   Journal journal = make();
   EXPECT_EQ(take(journal, 0, 1, {11}), Verdict::kBroken);
