@@ -10,7 +10,7 @@ import unittest
 
 import anthropic
 
-from stator_process import MODEL, ROOT, DeploymentTest, Serve, both_deployments, clean_environment
+from stator_process import MODEL, ROOT, DeploymentTest, Serve, both_deployments, clean_environment, eventually
 
 NODE_SCRIPT = pathlib.Path(__file__).with_name("anthropic_client.mjs")
 NODE_CLIENT = ROOT / "build" / "test-node" / "node_modules" / "@anthropic-ai" / "sdk" / "index.mjs"
@@ -27,6 +27,7 @@ REPLIES = [
     {"when": "that tool", "reply": '{"city": "Zürich", "days": 3}'},
     {"when": "as an object", "reply": '{"city": "Zürich"}'},
     {"when": "cut off", "reply": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich'},
+    {"when": "think long", "reply": "<think>\n" + "one two three four five six seven eight nine ten " * 4 + "\n</think>\nDone."},
     {"when": "<tool_response>", "reply": "It is sunny."},
     {"when": "Error: no such city", "reply": "That city does not exist."},
 ]
@@ -124,6 +125,28 @@ class ScriptedModel(DeploymentTest):
                 opened, count = None, count + 1
         self.assertEqual((opened, count), (None, 4))
 
+    def test_a_thinking_budget_is_kept(self):
+        whole = self.ask("think long", thinking={"type": "adaptive"})
+        self.assertEqual([b.type for b in whole.content], ["thinking", "text"])
+        self.assertEqual(whole.content[1].text.strip(), "Done.")
+        for stream in (False, True):
+            fields = {"thinking": {"type": "enabled", "budget_tokens": 5}}
+            if stream:
+                with self.stream("think long", **fields) as events:
+                    message = events.get_final_message()
+            else:
+                message = self.ask("think long", **fields)
+            self.assertEqual(message.content[0].type, "thinking")
+            self.assertTrue(whole.content[0].thinking.startswith(message.content[0].thinking.strip()))
+            self.assertLess(len(message.content[0].thinking), 40)
+            self.assertEqual(message.content[1].type, "text")
+            self.assertEqual(message.stop_reason, "end_turn")
+        status, chat = self.http.post("/v1/chat/completions", {
+            "model": MODEL, "messages": [{"role": "user", "content": "think long"}], "nvext": {"max_thinking_tokens": 7}})
+        self.assertEqual(status, 200)
+        self.assertLessEqual(chat["usage"]["completion_tokens_details"]["reasoning_tokens"], 7)
+        self.assertTrue(chat["choices"][0]["message"]["content"])
+
     # Tools
 
     def test_tool_choice_is_obeyed(self):
@@ -131,6 +154,7 @@ class ScriptedModel(DeploymentTest):
         self.assertEqual([(b.type, b.input) for b in message.content], [("tool_use", {"city": "Zürich"})])
         message = self.ask("that tool", tools=TOOLS, tool_choice={"type": "tool", "name": "get_weather"})
         self.assertEqual([(b.name, b.input) for b in message.content], [("get_weather", {"city": "Zürich", "days": 3})])
+        self.assertEqual(message.stop_reason, "tool_use")
         message = self.ask("only one", tools=TOOLS, tool_choice={"type": "auto", "disable_parallel_tool_use": True})
         self.assertEqual(len([b for b in message.content if b.type == "tool_use"]), 1)
         message = self.ask("only one", tools=TOOLS, tool_choice={"type": "none"})
@@ -274,6 +298,27 @@ class ScriptedModel(DeploymentTest):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("# fail 0", done.stdout)
         self.assertIn("# pass 5", done.stdout)
+
+
+class FullServer(DeploymentTest):
+    @classmethod
+    def deploy(cls):
+        return Serve("--frontend-inflight-max", "1", "--shards", "1", "--sim-step-us", "20000")
+
+    def test_a_full_server_is_overloaded_in_anthropics_words(self):
+        question = [{"role": "user", "content": "Hi"}]
+        with anthropic.Anthropic(base_url=self.deployment.frontend.url, api_key="x", max_retries=0) as client:
+            with client.messages.create(model=MODEL, max_tokens=64, messages=question, stream=True,
+                                        extra_body={"ignore_eos": True}) as stream:
+                self.assertEqual(next(iter(stream)).type, "message_start")
+                for streamed in (False, True):
+                    with self.assertRaises(anthropic.OverloadedError) as caught:
+                        client.messages.create(model=MODEL, max_tokens=4, messages=question, stream=streamed)
+                    self.assertEqual(caught.exception.status_code, 529)
+                    self.assertEqual(caught.exception.body["error"]["type"], "overloaded_error")
+                    self.assertTrue(caught.exception.response.headers["retry-after"])
+        body = {"model": MODEL, "messages": question, "max_tokens": 1}
+        eventually(lambda: self.http.post("/v1/chat/completions", body)[0] == 200, "room again once the stream is left")
 
 
 class RealModel:
