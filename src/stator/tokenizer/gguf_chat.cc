@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "stator/gguf/metadata.h"
 #include "stator/io/read_file.h"
-#include "stator/tokenizer/detail/gguf_metadata.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::tokenizer {
@@ -46,12 +46,16 @@ fs::path choose_file(const fs::path& folder) {
 }  // namespace
 
 Result<GgufChat> read_gguf_chat(std::string_view file) {
-  STATOR_TRY(const GgufMetadata metadata, GgufMetadata::parse(file));
+  STATOR_TRY(const gguf::Metadata metadata, gguf::Metadata::parse(file));
   GgufChat chat;
   STATOR_TRY(const auto text, metadata.find_string("tokenizer.chat_template"));
   STATOR_TRY(const auto tool_use, metadata.find_string("tokenizer.chat_template.tool_use"));
   chat.chat_template = text.value_or("");
   chat.tool_use = tool_use;
+  STATOR_TRY(const auto architecture, metadata.find_string("general.architecture"));
+  STATOR_TRY(const auto context,
+             metadata.find_unsigned(std::string(architecture.value_or("")) + ".context_length"));
+  chat.context_length = static_cast<uint32_t>(std::min<uint64_t>(context.value_or(0), UINT32_MAX));
   STATOR_TRY(const auto tokens, metadata.find_strings("tokenizer.ggml.tokens"));
   for (const NamedToken& named : kNamedTokens) {
     STATOR_TRY(const auto id, metadata.find_unsigned(named.key));

@@ -20,6 +20,7 @@ struct GgufChat {
   std::optional<std::string> tool_use;  ///< tokenizer.chat_template.tool_use
   std::vector<std::pair<std::string, std::string>> special_tokens;  ///< "bos_token" → its text
   std::vector<TokenId> eos_token_ids;                               ///< end of sequence and of turn
+  uint32_t context_length = 0;  ///< the architecture's; 0: unknown
 };
 
 /// From the bytes a GGUF file begins with. Errors: kCorrupt; kTooLarge, if the metadata goes on

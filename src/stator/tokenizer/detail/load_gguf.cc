@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/core/hash.h"
+#include "stator/gguf/metadata.h"
 #include "stator/tokenizer/detail/assemble_pipeline.h"
 #include "stator/tokenizer/detail/byte_vocabulary.h"
 #include "stator/tokenizer/detail/file_formats.h"
-#include "stator/tokenizer/detail/gguf_metadata.h"
 #include "stator/tokenizer/detail/gguf_splits.h"
 #include "stator/tokenizer/detail/rank_merges.h"
 #include "stator/tokenizer/detail/sentencepiece_vocabulary.h"
@@ -29,7 +29,7 @@ std::string key_of(std::string_view name) {
 }
 
 /// Tokens, scores and types; a file without scores or types has zeros and normal tokens.
-Result<std::vector<Piece>> read_pieces(const GgufMetadata& metadata) {
+Result<std::vector<Piece>> read_pieces(const gguf::Metadata& metadata) {
   STATOR_TRY(const auto texts, metadata.find_strings(key_of("tokens")));
   STATOR_TRY(const auto scores, metadata.find_floats(key_of("scores")));
   STATOR_TRY(const auto types, metadata.find_ints(key_of("token_type")));
@@ -56,13 +56,13 @@ Result<std::vector<Piece>> read_pieces(const GgufMetadata& metadata) {
   return pieces;
 }
 
-Result<bool> get_flag(const GgufMetadata& metadata, std::string_view name, bool if_absent) {
+Result<bool> get_flag(const gguf::Metadata& metadata, std::string_view name, bool if_absent) {
   STATOR_TRY(const auto flag, metadata.find_bool(key_of(name)));
   return flag.value_or(if_absent);
 }
 
 /// Appends the id under `name`, of which there are `count`; nothing if the file has no such id.
-Status append_id(const GgufMetadata& metadata, std::string_view name, size_t count,
+Status append_id(const gguf::Metadata& metadata, std::string_view name, size_t count,
                  std::vector<TokenId>& out) {
   STATOR_TRY(const auto id, metadata.find_unsigned(key_of(name)));
   if (id && *id >= count) {
@@ -76,7 +76,7 @@ Status append_id(const GgufMetadata& metadata, std::string_view name, size_t cou
 }
 
 /// BOS and EOS as far as the file has them and wants them added.
-Result<PostProcessor> read_bos_and_eos(const GgufMetadata& metadata, size_t count, bool adds_bos,
+Result<PostProcessor> read_bos_and_eos(const gguf::Metadata& metadata, size_t count, bool adds_bos,
                                        bool adds_eos) {
   PostProcessor post;
   STATOR_TRY(const bool bos, get_flag(metadata, "add_bos_token", adds_bos));
@@ -98,7 +98,7 @@ void add_special_pieces(const std::vector<Piece>& pieces, PipelineParts& parts) 
   }
 }
 
-Status read_merges(const GgufMetadata& metadata, BpeSpec& spec) {
+Status read_merges(const gguf::Metadata& metadata, BpeSpec& spec) {
   STATOR_TRY(const auto merges, metadata.find_strings(key_of("merges")));
   for (const std::string_view merge : merges) {
     // A token may start with a space.
@@ -121,7 +121,7 @@ Status read_merges(const GgufMetadata& metadata, BpeSpec& spec) {
   return {};
 }
 
-PipelineResult load_byte_level(const GgufMetadata& metadata, const std::vector<Piece>& pieces,
+PipelineResult load_byte_level(const gguf::Metadata& metadata, const std::vector<Piece>& pieces,
                                uint64_t fingerprint, Tables tables) {
   STATOR_TRY(const auto name, metadata.find_string(key_of("pre")));
   const GgufSplit* split = find_gguf_split(name.value_or("default"));
@@ -160,7 +160,7 @@ PipelineResult load_byte_level(const GgufMetadata& metadata, const std::vector<P
 
 /// Gemma 4: merges of characters, not of bytes, within lines; spaces are marks, and what the
 /// vocabulary lacks is spelled in bytes. Of texts that are there twice the later id counts.
-PipelineResult load_gemma4(const GgufMetadata& metadata, const std::vector<Piece>& pieces,
+PipelineResult load_gemma4(const gguf::Metadata& metadata, const std::vector<Piece>& pieces,
                            uint64_t fingerprint) {
   PipelineParts parts;
   BpeSpec spec;
@@ -187,7 +187,7 @@ PipelineResult load_gemma4(const GgufMetadata& metadata, const std::vector<Piece
   return assemble_pipeline(std::move(parts));
 }
 
-PipelineResult load_sentencepiece_kind(const GgufMetadata& metadata, std::vector<Piece> pieces,
+PipelineResult load_sentencepiece_kind(const gguf::Metadata& metadata, std::vector<Piece> pieces,
                                        bool is_bpe, uint64_t fingerprint) {
   SentencePieceVocabulary vocabulary;
   vocabulary.is_bpe = is_bpe;
@@ -243,7 +243,7 @@ void add_bert_steps(bool lowercase, bool strip_accents, PipelineParts& parts) {
   parts.decoder.steps.emplace_back(Decoder::WordPiece{"##", /*cleanup=*/true});
 }
 
-PipelineResult load_word_piece(const GgufMetadata& metadata, const std::vector<Piece>& pieces,
+PipelineResult load_word_piece(const gguf::Metadata& metadata, const std::vector<Piece>& pieces,
                                uint64_t fingerprint) {
   PipelineParts parts;
   std::vector<std::string> arena;
@@ -275,7 +275,7 @@ uint64_t compute_fingerprint(std::string_view kind, const std::vector<Piece>& pi
 }  // namespace
 
 PipelineResult load_gguf(std::string_view file, Tables tables) {
-  STATOR_TRY(const GgufMetadata metadata, GgufMetadata::parse(file));
+  STATOR_TRY(const gguf::Metadata metadata, gguf::Metadata::parse(file));
   STATOR_TRY(const auto kind, metadata.find_string(key_of("model")));
   if (!kind) {
     return Error(Code::kCorrupt, "the GGUF file has no tokenizer.ggml.model");

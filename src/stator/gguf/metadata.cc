@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/tokenizer/detail/gguf_metadata.h"
+#include "stator/gguf/metadata.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <iterator>
 
-namespace stator::tokenizer {
+namespace stator::gguf {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "GGUF files are little-endian");
@@ -39,7 +39,7 @@ size_t fixed_size(uint32_t type) {
 }  // namespace
 
 /// Takes values off the front of the bytes.
-class GgufMetadata::Reader {
+class Metadata::Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
 
@@ -53,6 +53,8 @@ class GgufMetadata::Reader {
     STATOR_TRY(const uint64_t size, number<uint64_t>());
     return take(size);
   }
+
+  size_t left() const { return rest_.size(); }
 
   Result<Value> value() {
     STATOR_TRY(const uint32_t type, number<uint32_t>());
@@ -101,7 +103,7 @@ class GgufMetadata::Reader {
   std::string_view rest_;
 };
 
-Result<GgufMetadata> GgufMetadata::parse(std::string_view bytes) {
+Result<Metadata> Metadata::parse(std::string_view bytes) {
   if (!bytes.starts_with(kMagic)) {
     return Error(Code::kCorrupt, "the file does not start with GGUF");
   }
@@ -111,26 +113,28 @@ Result<GgufMetadata> GgufMetadata::parse(std::string_view bytes) {
     return Error(Code::kUnsupported,
                  fmt::format("GGUF version {} is not 2 or 3; convert the file anew", version));
   }
-  STATOR_TRY([[maybe_unused]] const auto tensors, reader.number<uint64_t>());
+  STATOR_TRY(const auto tensors, reader.number<uint64_t>());
   STATOR_TRY(const auto pairs, reader.number<uint64_t>());
   if (pairs > kPairsMax) {
     return Error(Code::kCorrupt, fmt::format("GGUF: {} metadata entries", pairs));
   }
-  GgufMetadata metadata;
+  Metadata metadata;
   for (uint64_t i = 0; i < pairs; ++i) {
     STATOR_TRY(const std::string_view key, reader.string());
     STATOR_TRY(const Value value, reader.value());
     metadata.values_.insert_or_assign(key, value);
   }
+  metadata.end_ = bytes.size() - reader.left();
+  metadata.tensor_count_ = tensors;
   return metadata;
 }
 
-const GgufMetadata::Value* GgufMetadata::find(std::string_view key) const {
+const Metadata::Value* Metadata::find(std::string_view key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? nullptr : &found->second;
 }
 
-Result<const GgufMetadata::Value*> GgufMetadata::find_array(std::string_view key, Type type) const {
+Result<const Metadata::Value*> Metadata::find_array(std::string_view key, Type type) const {
   const Value* value = find(key);
   if (value != nullptr && (!value->is_array || value->type != type)) {
     return wrong_type(key);
@@ -138,7 +142,7 @@ Result<const GgufMetadata::Value*> GgufMetadata::find_array(std::string_view key
   return value;
 }
 
-Result<std::optional<std::string_view>> GgufMetadata::find_string(std::string_view key) const {
+Result<std::optional<std::string_view>> Metadata::find_string(std::string_view key) const {
   const Value* value = find(key);
   if (value == nullptr) {
     return std::optional<std::string_view>();
@@ -149,7 +153,7 @@ Result<std::optional<std::string_view>> GgufMetadata::find_string(std::string_vi
   return std::optional(value->bytes.substr(sizeof(uint64_t)));
 }
 
-Result<std::optional<uint64_t>> GgufMetadata::find_unsigned(std::string_view key) const {
+Result<std::optional<uint64_t>> Metadata::find_unsigned(std::string_view key) const {
   const Value* value = find(key);
   if (value == nullptr) {
     return std::optional<uint64_t>();
@@ -165,7 +169,26 @@ Result<std::optional<uint64_t>> GgufMetadata::find_unsigned(std::string_view key
   return std::optional<uint64_t>(read_as<uint32_t>(value->bytes));
 }
 
-Result<std::optional<bool>> GgufMetadata::find_bool(std::string_view key) const {
+Result<std::optional<double>> Metadata::find_float(std::string_view key) const {
+  const Value* value = find(key);
+  if (value == nullptr) {
+    return std::optional<double>();
+  }
+  if (!value->is_array && value->type == Type::kFloat64) {
+    return std::optional(read_as<double>(value->bytes));
+  }
+  if (value->is_array || value->type != Type::kFloat32) {
+    return wrong_type(key);
+  }
+  return std::optional(static_cast<double>(read_as<float>(value->bytes)));
+}
+
+uint64_t Metadata::array_size(std::string_view key) const {
+  const Value* value = find(key);
+  return value != nullptr && value->is_array ? value->count : 0;
+}
+
+Result<std::optional<bool>> Metadata::find_bool(std::string_view key) const {
   const Value* value = find(key);
   if (value == nullptr) {
     return std::optional<bool>();
@@ -176,7 +199,7 @@ Result<std::optional<bool>> GgufMetadata::find_bool(std::string_view key) const 
   return std::optional(value->bytes.front() != 0);
 }
 
-Result<std::vector<std::string_view>> GgufMetadata::find_strings(std::string_view key) const {
+Result<std::vector<std::string_view>> Metadata::find_strings(std::string_view key) const {
   STATOR_TRY(const Value* value, find_array(key, Type::kString));
   std::vector<std::string_view> strings;
   std::string_view rest = value == nullptr ? std::string_view() : value->bytes;
@@ -188,7 +211,7 @@ Result<std::vector<std::string_view>> GgufMetadata::find_strings(std::string_vie
   return strings;
 }
 
-Result<std::vector<float>> GgufMetadata::find_floats(std::string_view key) const {
+Result<std::vector<float>> Metadata::find_floats(std::string_view key) const {
   STATOR_TRY(const Value* value, find_array(key, Type::kFloat32));
   std::vector<float> numbers(value == nullptr ? 0 : value->count);
   if (!numbers.empty()) {
@@ -197,7 +220,7 @@ Result<std::vector<float>> GgufMetadata::find_floats(std::string_view key) const
   return numbers;
 }
 
-Result<std::vector<int32_t>> GgufMetadata::find_ints(std::string_view key) const {
+Result<std::vector<int32_t>> Metadata::find_ints(std::string_view key) const {
   STATOR_TRY(const Value* value, find_array(key, Type::kInt32));
   std::vector<int32_t> numbers(value == nullptr ? 0 : value->count);
   if (!numbers.empty()) {
@@ -206,7 +229,7 @@ Result<std::vector<int32_t>> GgufMetadata::find_ints(std::string_view key) const
   return numbers;
 }
 
-Result<std::string_view> GgufMetadata::find_bytes(std::string_view key) const {
+Result<std::string_view> Metadata::find_bytes(std::string_view key) const {
   const Value* value = find(key);
   if (value == nullptr) {
     return std::string_view();
@@ -217,4 +240,4 @@ Result<std::string_view> GgufMetadata::find_bytes(std::string_view key) const {
   return value->bytes;
 }
 
-}  // namespace stator::tokenizer
+}  // namespace stator::gguf
