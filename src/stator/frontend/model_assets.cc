@@ -83,14 +83,15 @@ Result<std::optional<ModelChat>> find_model_chat(const fs::path& path) {
     }
   }
   STATOR_TRY(auto gguf, tokenizer::load_gguf_chat(path));
-  if (!gguf || gguf->chat_template.empty()) {
+  if (!gguf) {
     return std::optional<ModelChat>();
   }
   return std::optional(ModelChat{.source = {.text = std::move(gguf->chat_template),
                                             .tool_use_text = std::move(gguf->tool_use),
                                             .special_tokens = std::move(gguf->special_tokens),
                                             .native = {}},
-                                 .eos_token_ids = std::move(gguf->eos_token_ids)});
+                                 .eos_token_ids = std::move(gguf->eos_token_ids),
+                                 .context_length = gguf->context_length});
 }
 
 namespace {
@@ -107,7 +108,7 @@ Status read_beside_tokenizer(const std::string& model_dir, uint64_t fingerprint,
   const fs::path dir(model_dir);
   STATOR_TRY(auto chat, find_model_chat(dir));
   uint64_t hash = fingerprint;
-  if (chat) {
+  if (chat && (!chat->source.text.empty() || chat->source.native)) {
     chat_template::ChatTemplateSource& source = chat->source;
     hash = xxh3_64(source.text, hash);
     assets.chat_template_text = source.text + source.tool_use_text.value_or("");
@@ -125,7 +126,7 @@ Status read_beside_tokenizer(const std::string& model_dir, uint64_t fingerprint,
     assets.eos_token_ids = std::move(chat->eos_token_ids);
   }
   assets.architectural_context = static_cast<uint32_t>(
-      config.at("max_position_embeddings").as_uint64().value_or(assets.architectural_context));
+      config.at("max_position_embeddings").as_uint64().value_or(chat ? chat->context_length : 0));
   hash = xxh3_64(json::to_text(generation), hash);
   assets.checksum = fmt::format("{:016x}", hash);
   return {};

@@ -33,10 +33,11 @@ struct ModelAssets {
 struct ModelChat {
   chat_template::ChatTemplateSource source;
   std::vector<TokenId> eos_token_ids;  ///< of GGUF files
+  uint32_t context_length = 0;         ///< of GGUF files
 };
 
 /// In a folder what `chat_template::find_chat_template` finds, else what its GGUF file has (also
-/// without a folder); nothing if that has none. Blocking.
+/// without a folder), whose text may be empty; nothing if there is neither. Blocking.
 Result<std::optional<ModelChat>> find_model_chat(const std::filesystem::path& path);
 
 /// Reads tokenizer.json, the chat template and generation_config.json of a model folder, or what a

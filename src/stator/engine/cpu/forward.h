@@ -11,6 +11,7 @@
 #include "stator/engine/cpu/kv_arena.h"
 #include "stator/engine/cpu/matmul.h"
 #include "stator/engine/cpu/model.h"
+#include "stator/engine/cpu/rope.h"
 #include "stator/engine/cpu/thread_team.h"
 
 namespace stator::engine::cpu {
@@ -63,13 +64,22 @@ class Forward {
   };
 
   void embed(std::span<const ForwardRow> rows);
+  /// Whether the layer's window has a rotation of its own.
+  size_t rope_of(uint32_t layer) const {
+    return model_.config.window_rope && model_.config.sliding_window[layer] != 0 ? 1 : 0;
+  }
   void attention(uint32_t layer, std::span<const ForwardRow> rows);
   void store_key_value(uint32_t layer, const ForwardRow& row, int64_t index);
   void attend(uint32_t layer, const ForwardRow& row, int64_t index, uint32_t kv_head,
               uint32_t member);
   void mlp(const LayerWeights& layer, int64_t rows);
+  void experts(const LayerWeights& layer, int64_t rows);
+  void choose_experts(const LayerWeights& layer, int64_t rows);
+  void run_expert(const ExpertWeights& expert, uint32_t index);
+  /// gate = activation of gate and up, side by side in `row`.
+  void activate(float* row, int64_t inner) const;
   void normalize(const std::vector<float>& weight, int64_t rows);
-  void add_to_stream(const std::vector<float>& bias, int64_t rows);
+  void add_to_stream(const std::vector<float>& bias, const std::vector<float>& norm, int64_t rows);
   /// Calls body(row) for all rows, in parallel.
   template <typename Body>
   void each_row(int64_t rows, const Body& body) {
@@ -82,17 +92,27 @@ class Forward {
   KvArena& cache_;
   Matmul matmul_;
   Sizes sizes_;
-  std::vector<float> frequencies_;
+  std::vector<RopeTable> ropes_;  // of all layers, or of full and of windowed ones
   // Row-major scratch, one row per ForwardRow.
   size_t capacity_rows_ = 0;
   std::vector<float> stream_;  // residual stream, [hidden]
   std::vector<float> normed_;  // [hidden]
   std::vector<float> query_key_value_;
-  std::vector<float> attended_;   // [query]
-  std::vector<float> projected_;  // [hidden]
-  std::vector<float> gate_up_;    // [2 · inner]
-  std::vector<float> cosines_;    // [head_dim / 2]
-  std::vector<float> sines_;
+  std::vector<float> attended_;              // [query]
+  std::vector<float> projected_;             // [hidden]
+  std::vector<float> gate_up_;               // [2 · inner]
+  std::vector<std::vector<float>> cosines_;  // per rope, [pairs]
+  std::vector<std::vector<float>> sines_;
+  struct Choice {
+    int64_t row = 0;
+    uint32_t expert = 0;
+    float weight = 0;
+  };
+  std::vector<float> router_scores_;        // [experts]
+  std::vector<Choice> choices_;             // of all rows, by expert, then row
+  std::vector<float> expert_rows_;          // [hidden] of the rows of one expert
+  std::vector<float> expert_gates_;         // [2 · inner of an expert]
+  std::vector<float> expert_out_;           // [hidden]
   std::vector<std::vector<float>> scores_;  // per team member: one head's scores over the context
 };
 

@@ -70,6 +70,14 @@ struct Kernels {
   void (*add)(float* x, const float* y, int64_t count) = nullptr;
   /// gate = gate / (1 + e^−gate) · up.
   void (*silu_multiply)(float* gate, const float* up, int64_t count) = nullptr;
+  /// gate = gelu(gate) · up, gelu in its tanh form.
+  void (*gelu_multiply)(float* gate, const float* up, int64_t count) = nullptr;
+  /// gate = min(gate, limit) · σ(1.702 · that) · (clamp(up, ±limit) + 1).
+  void (*clamped_swiglu)(float* gate, const float* up, float limit, int64_t count) = nullptr;
+  /// x = cap · tanh(x / cap). Any count, but x has room for a multiple of 16.
+  void (*softcap)(float* x, float cap, int64_t count) = nullptr;
+  /// x += factor · y.
+  void (*add_scaled)(float* x, const float* y, float factor, int64_t count) = nullptr;
   /// scores[t] = scale · (query · keys[t]). Any key count.
   void (*dot_keys)(const float* query, const HeadRows& keys, float scale, float* scores) = nullptr;
   /// Replaces scores by e^(score − max) and returns their sum. Any count, but scores has room for a

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "stator/core/assert.h"
+#include "stator/engine/cpu/gguf_model.h"
+#include "stator/engine/cpu/quantized.h"
 #include "stator/io/mapped_file.h"
 
 namespace stator::engine::cpu {
@@ -19,52 +22,124 @@ std::string layer_name(uint32_t layer, std::string_view rest) {
   return fmt::format("model.layers.{}.{}", layer, rest);
 }
 
-void expect_attention(const ModelConfig& config, uint32_t layer,
-                      std::vector<ExpectedTensor>& expected) {
-  const uint64_t hidden = config.hidden_size;
-  const uint64_t query = uint64_t{config.heads} * config.head_dim;
-  const uint64_t key = uint64_t{config.kv_heads} * config.head_dim;
-  const auto add = [&](std::string_view rest, std::vector<uint64_t> shape) {
-    expected.push_back({layer_name(layer, rest), std::move(shape)});
-  };
-  add("input_layernorm.weight", {hidden});
-  add("self_attn.q_proj.weight", {query, hidden});
-  add("self_attn.k_proj.weight", {key, hidden});
-  add("self_attn.v_proj.weight", {key, hidden});
-  add("self_attn.o_proj.weight", {hidden, query});
-  if (config.qkv_bias) {
-    add("self_attn.q_proj.bias", {query});
-    add("self_attn.k_proj.bias", {key});
-    add("self_attn.v_proj.bias", {key});
+/// Norms as the architecture calls them.
+struct NormNames {
+  std::string_view attention = "input_layernorm.weight";
+  std::string_view attention_output;  // empty: none
+  std::string_view mlp = "post_attention_layernorm.weight";
+  std::string_view mlp_output;
+};
+
+NormNames norm_names(const ModelConfig& config) {
+  NormNames names;
+  if (config.architecture.starts_with("Gemma")) {
+    names.attention_output = "post_attention_layernorm.weight";
+    names.mlp = "pre_feedforward_layernorm.weight";
+    names.mlp_output = "post_feedforward_layernorm.weight";
+  } else if (config.output_norms) {
+    names.attention_output = "post_self_attn_layernorm.weight";
+    names.mlp_output = "post_mlp_layernorm.weight";
   }
-  if (config.output_bias) {
-    add("self_attn.o_proj.bias", {hidden});
-  }
-  if (config.query_key_norm) {
-    add("self_attn.q_norm.weight", {config.head_dim});
-    add("self_attn.k_norm.weight", {config.head_dim});
-  }
+  return names;
 }
 
-void expect_mlp(const ModelConfig& config, uint32_t layer, std::vector<ExpectedTensor>& expected) {
-  const uint64_t hidden = config.hidden_size;
-  const uint64_t inner = config.intermediate_size;
-  const auto add = [&](std::string_view rest, std::vector<uint64_t> shape) {
-    expected.push_back({layer_name(layer, rest), std::move(shape)});
-  };
-  add("post_attention_layernorm.weight", {hidden});
-  add("mlp.gate_proj.weight", {inner, hidden});
-  add("mlp.up_proj.weight", {inner, hidden});
-  add("mlp.down_proj.weight", {hidden, inner});
-  if (config.mlp_bias) {
-    add("mlp.gate_proj.bias", {inner});
-    add("mlp.up_proj.bias", {inner});
-    add("mlp.down_proj.bias", {hidden});
+/// Adds tensors of one layer to a list.
+class LayerTensors {
+ public:
+  LayerTensors(const ModelConfig& config, uint32_t layer, std::vector<ExpectedTensor>& expected)
+      : config_(config), layer_(layer), expected_(expected) {}
+
+  void add(std::string_view rest, std::vector<uint64_t> shape) {
+    expected_.push_back({layer_name(layer_, rest), std::move(shape)});
   }
+
+  void attention() {
+    const uint64_t hidden = config_.hidden_size;
+    const uint64_t query = uint64_t{config_.heads} * config_.head_dim;
+    const uint64_t key = uint64_t{config_.kv_heads} * config_.head_dim;
+    const NormNames norms = norm_names(config_);
+    for (const std::string_view norm :
+         {norms.attention, norms.attention_output, norms.mlp, norms.mlp_output}) {
+      if (!norm.empty()) {
+        add(norm, {hidden});
+      }
+    }
+    if (config_.query_key_value_fused) {
+      add("self_attn.qkv_proj.weight", {query + 2 * key, hidden});
+    } else {
+      add("self_attn.q_proj.weight", {query, hidden});
+      add("self_attn.k_proj.weight", {key, hidden});
+      add("self_attn.v_proj.weight", {key, hidden});
+    }
+    add("self_attn.o_proj.weight", {hidden, query});
+    if (config_.qkv_bias) {
+      add("self_attn.q_proj.bias", {query});
+      add("self_attn.k_proj.bias", {key});
+      add("self_attn.v_proj.bias", {key});
+    }
+    if (config_.output_bias) {
+      add("self_attn.o_proj.bias", {hidden});
+    }
+    if (config_.query_key_norm) {
+      add("self_attn.q_norm.weight", {config_.head_dim});
+      add("self_attn.k_norm.weight", {config_.head_dim});
+    }
+    if (config_.attention_sinks) {
+      add("self_attn.sinks", {config_.heads});
+    }
+  }
+
+  void mlp() {
+    const uint64_t hidden = config_.hidden_size;
+    const uint64_t inner = config_.intermediate_size;
+    if (config_.gate_up_fused) {
+      add("mlp.gate_up_proj.weight", {2 * inner, hidden});
+    } else {
+      add("mlp.gate_proj.weight", {inner, hidden});
+      add("mlp.up_proj.weight", {inner, hidden});
+    }
+    add("mlp.down_proj.weight", {hidden, inner});
+    if (config_.mlp_bias) {
+      add("mlp.gate_proj.bias", {inner});
+      add("mlp.up_proj.bias", {inner});
+      add("mlp.down_proj.bias", {hidden});
+    }
+  }
+
+  void experts() {
+    const uint64_t hidden = config_.hidden_size;
+    const uint64_t count = config_.experts.count;
+    const uint64_t inner = config_.experts.inner_size;
+    if (config_.activation == Activation::kClampedSwiglu) {  // gpt-oss: all experts in one
+      add("mlp.router.weight", {count, hidden});
+      add("mlp.router.bias", {count});
+      add("mlp.experts.gate_up_proj", {count, hidden, 2 * inner});
+      add("mlp.experts.gate_up_proj_bias", {count, 2 * inner});
+      add("mlp.experts.down_proj", {count, inner, hidden});
+      add("mlp.experts.down_proj_bias", {count, hidden});
+      return;
+    }
+    add("mlp.gate.weight", {count, hidden});
+    for (uint64_t expert = 0; expert < count; ++expert) {
+      add(fmt::format("mlp.experts.{}.gate_proj.weight", expert), {inner, hidden});
+      add(fmt::format("mlp.experts.{}.up_proj.weight", expert), {inner, hidden});
+      add(fmt::format("mlp.experts.{}.down_proj.weight", expert), {hidden, inner});
+    }
+  }
+
+ private:
+  const ModelConfig& config_;
+  uint32_t layer_;
+  std::vector<ExpectedTensor>& expected_;
+};
+
+bool has_experts(const ModelConfig& config, uint32_t layer) {
+  return config.experts.count > 0 && !config.experts.dense_layers[layer];
 }
 
 bool is_weight(Dtype dtype) {
-  return dtype == Dtype::kF32 || dtype == Dtype::kF16 || dtype == Dtype::kBf16;
+  return dtype == Dtype::kF32 || dtype == Dtype::kF16 || dtype == Dtype::kBf16 ||
+         is_quantized(dtype);
 }
 
 /// Every expected tensor is there, with the right shape and a dtype we compute with.
@@ -85,9 +160,10 @@ Status check_tensors(const ModelConfig& config, const TensorMap& tensors) {
                       expected.name, to_string(tensor.dtype)));
     }
     if (tensor.shape != expected.shape) {
-      return Error(Code::kCorrupt,
-                   fmt::format("tensor '{}' has shape [{}], config.json says [{}]", expected.name,
-                               fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
+      return Error(
+          Code::kCorrupt,
+          fmt::format("tensor '{}' has shape [{}], config.json says [{}]", expected.name,
+                      fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
     }
   }
   if (missing.empty()) {
@@ -95,9 +171,10 @@ Status check_tensors(const ModelConfig& config, const TensorMap& tensors) {
   }
   const size_t total = missing.size();
   missing.resize(std::min(total, kNamedProblemsMax));
-  return Error(Code::kCorrupt,
-               fmt::format("the checkpoint lacks {} tensor(s) that config.json asks for: {}{}",
-                           total, fmt::join(missing, ", "), total > missing.size() ? ", …" : ""));
+  return Error(
+      Code::kCorrupt,
+      fmt::format("the checkpoint lacks {} tensor(s) that config.json asks for: {}{}", total,
+                  fmt::join(missing, ", "), total > missing.size() ? ", …" : ""));
 }
 
 /// Access to checked tensors while building.
@@ -109,11 +186,17 @@ class Builder {
   Result<LayerWeights> layer(uint32_t index) const {
     const auto named = [index](std::string_view rest) { return layer_name(index, rest); };
     LayerWeights layer;
-    layer.attention_norm = floats({named("input_layernorm.weight")});
-    layer.mlp_norm = floats({named("post_attention_layernorm.weight")});
+    const NormNames norms = norm_names(config_);
+    const auto norm_of = [&](std::string_view name) {
+      return name.empty() ? std::vector<float>() : norm(named(name));
+    };
+    layer.attention_norm = norm_of(norms.attention);
+    layer.attention_output_norm = norm_of(norms.attention_output);
+    layer.mlp_norm = norm_of(norms.mlp);
+    layer.mlp_output_norm = norm_of(norms.mlp_output);
     if (config_.query_key_norm) {
-      layer.query_norm = floats({named("self_attn.q_norm.weight")});
-      layer.key_norm = floats({named("self_attn.k_norm.weight")});
+      layer.query_norm = norm(named("self_attn.q_norm.weight"));
+      layer.key_norm = norm(named("self_attn.k_norm.weight"));
     }
     if (config_.qkv_bias) {
       layer.query_key_value_bias =
@@ -123,17 +206,109 @@ class Builder {
     if (config_.output_bias) {
       layer.attention_output_bias = floats({named("self_attn.o_proj.bias")});
     }
+    if (config_.attention_sinks) {
+      layer.sinks = floats({named("self_attn.sinks")});
+    }
+    if (config_.query_key_value_fused) {
+      STATOR_TRY(layer.query_key_value, matrix({named("self_attn.qkv_proj.weight")}));
+    } else {
+      STATOR_TRY(layer.query_key_value,
+                 matrix({named("self_attn.q_proj.weight"), named("self_attn.k_proj.weight"),
+                         named("self_attn.v_proj.weight")}));
+    }
+    STATOR_TRY(layer.attention_output, matrix({named("self_attn.o_proj.weight")}));
+    if (has_experts(config_, index)) {
+      STATOR_CHECK(config_.activation == Activation::kClampedSwiglu ? joined_experts(index, layer)
+                                                                    : experts(index, layer));
+    } else {
+      STATOR_CHECK(mlp(index, layer));
+    }
+    return layer;
+  }
+
+  Status mlp(uint32_t index, LayerWeights& layer) const {
+    const auto named = [index](std::string_view rest) { return layer_name(index, rest); };
     if (config_.mlp_bias) {
       layer.gate_up_bias = floats({named("mlp.gate_proj.bias"), named("mlp.up_proj.bias")});
       layer.down_bias = floats({named("mlp.down_proj.bias")});
     }
-    STATOR_TRY(layer.query_key_value,
-               matrix({named("self_attn.q_proj.weight"), named("self_attn.k_proj.weight"),
-                       named("self_attn.v_proj.weight")}));
-    STATOR_TRY(layer.attention_output, matrix({named("self_attn.o_proj.weight")}));
-    STATOR_TRY(layer.gate_up, matrix({named("mlp.gate_proj.weight"), named("mlp.up_proj.weight")}));
+    if (config_.gate_up_fused) {
+      STATOR_TRY(layer.gate_up, matrix({named("mlp.gate_up_proj.weight")}));
+    } else {
+      STATOR_TRY(layer.gate_up,
+                 matrix({named("mlp.gate_proj.weight"), named("mlp.up_proj.weight")}));
+    }
     STATOR_TRY(layer.down, matrix({named("mlp.down_proj.weight")}));
-    return layer;
+    return {};
+  }
+
+  Status experts(uint32_t index, LayerWeights& layer) const {
+    STATOR_TRY(layer.router, matrix({layer_name(index, "mlp.gate.weight")}));
+    for (uint32_t i = 0; i < config_.experts.count; ++i) {
+      const auto named = [&](std::string_view rest) {
+        return layer_name(index, fmt::format("mlp.experts.{}.{}", i, rest));
+      };
+      ExpertWeights expert;
+      STATOR_TRY(expert.gate_up, matrix({named("gate_proj.weight"), named("up_proj.weight")}));
+      STATOR_TRY(expert.down, matrix({named("down_proj.weight")}));
+      layer.experts.push_back(std::move(expert));
+    }
+    return {};
+  }
+
+  /// gpt-oss: [expert, input, output], gates and ups taking turns.
+  Status joined_experts(uint32_t index, LayerWeights& layer) const {
+    const auto named = [index](std::string_view rest) { return layer_name(index, rest); };
+    STATOR_TRY(layer.router, matrix({named("mlp.router.weight")}));
+    layer.router_bias = floats({named("mlp.router.bias")});
+    const std::vector<float> gate_up_bias = floats({named("mlp.experts.gate_up_proj_bias")});
+    const std::vector<float> down_bias = floats({named("mlp.experts.down_proj_bias")});
+    const size_t hidden = config_.hidden_size;
+    const size_t inner = config_.experts.inner_size;
+    for (size_t i = 0; i < config_.experts.count; ++i) {
+      ExpertWeights expert;
+      STATOR_TRY(expert.gate_up,
+                 transposed(tensors_.at(named("mlp.experts.gate_up_proj")), i, true));
+      STATOR_TRY(expert.down, transposed(tensors_.at(named("mlp.experts.down_proj")), i, false));
+      for (const size_t half : {size_t{0}, size_t{1}}) {
+        for (size_t k = 0; k < inner; ++k) {
+          expert.gate_up_bias.push_back(gate_up_bias[i * 2 * inner + 2 * k + half]);
+        }
+      }
+      const auto* bias = down_bias.data() + i * hidden;
+      expert.down_bias.assign(bias, bias + hidden);
+      layer.experts.push_back(std::move(expert));
+    }
+    return {};
+  }
+
+  /// Matrix `index` of [count, inputs, outputs] as [outputs, inputs]; `pairs`: outputs that take
+  /// turns are put one half after the other.
+  static Result<PackedMatrix> transposed(const TensorView& tensor, size_t index, bool pairs) {
+    const size_t inputs = tensor.shape[1];
+    const size_t outputs = tensor.shape[2];
+    const size_t bytes = dtype_bytes(tensor.dtype);
+    std::vector<std::byte> turned(inputs * outputs * bytes);
+    const std::byte* from = tensor.bytes.data() + index * turned.size();
+    for (size_t output = 0; output < outputs; ++output) {
+      const size_t to = pairs ? output / 2 + output % 2 * (outputs / 2) : output;
+      for (size_t input = 0; input < inputs; ++input) {
+        std::memcpy(turned.data() + (to * inputs + input) * bytes,
+                    from + (input * outputs + output) * bytes, bytes);
+      }
+    }
+    const TensorView view{.dtype = tensor.dtype, .shape = {outputs, inputs}, .bytes = turned};
+    return PackedMatrix::pack({&view, 1});
+  }
+
+  std::vector<float> norm(const std::string& name) const {
+    std::vector<float> weights = floats({name});
+    if (config_.unit_norms) {
+      for (float& weight : weights) {
+        weight += 1.0F;
+      }
+    }
+    return weights;
   }
 
   Result<PackedMatrix> matrix(std::initializer_list<std::string> names) const {
@@ -165,7 +340,7 @@ Result<ModelWeights> build_weights(const ModelConfig& config, const TensorMap& t
   if (!config.tied_embeddings) {
     STATOR_TRY(weights.output_head, builder.matrix({"lm_head.weight"}));
   }
-  weights.final_norm = builder.floats({"model.norm.weight"});
+  weights.final_norm = builder.norm("model.norm.weight");
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
     STATOR_TRY(LayerWeights built, builder.layer(layer));
     weights.layers.push_back(std::move(built));
@@ -192,8 +367,13 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
     expected.push_back({"lm_head.weight", {config.vocab_size, hidden}});
   }
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
-    expect_attention(config, layer, expected);
-    expect_mlp(config, layer, expected);
+    LayerTensors tensors(config, layer, expected);
+    tensors.attention();
+    if (has_experts(config, layer)) {
+      tensors.experts();
+    } else {
+      tensors.mlp();
+    }
   }
   return expected;
 }
@@ -209,11 +389,9 @@ Result<std::shared_ptr<const Model>> make_model(ModelConfig config, GenerationDe
 Result<std::shared_ptr<const Model>> load_model(const std::string& folder) {
   const std::string context = fmt::format("loading model {}", folder);
   std::error_code ignored;
-  if (std::filesystem::is_regular_file(folder, ignored)) {
-    return Error(Code::kUnsupported,
-                 context +
-                     ": the cpu engine reads folders with safetensors weights; serve a GGUF "
-                     "file with llama-server and --engine llamacpp");
+  if (const auto file = find_gguf(folder)) {
+    STATOR_TRY(std::shared_ptr<const Model> model, load_gguf_model(*file), context);
+    return model;
   }
   STATOR_TRY(const std::string config_json, read_text(folder + "/config.json"), context);
   STATOR_TRY(ModelConfig config, parse_model_config(config_json), context);

@@ -13,6 +13,14 @@
 
 namespace stator::engine::cpu {
 
+/// One expert of a mixture.
+struct ExpertWeights {
+  PackedMatrix gate_up;  ///< gate over up
+  std::vector<float> gate_up_bias;
+  PackedMatrix down;
+  std::vector<float> down_bias;
+};
+
 /// Vectors are f32 and empty where the model has none.
 struct LayerWeights {
   std::vector<float> attention_norm;
@@ -27,6 +35,12 @@ struct LayerWeights {
   std::vector<float> gate_up_bias;
   PackedMatrix down;
   std::vector<float> down_bias;
+  std::vector<float> attention_output_norm;  ///< of what attention adds, before it is added
+  std::vector<float> mlp_output_norm;
+  std::vector<float> sinks;  ///< per head
+  PackedMatrix router;       ///< [experts, hidden]; empty: the MLP above
+  std::vector<float> router_bias;
+  std::vector<ExpertWeights> experts;
 };
 
 struct ModelWeights {
@@ -47,10 +61,10 @@ struct Model {
   ModelWeights weights;
 };
 
-/// Loads config.json, generation_config.json (if any) and the safetensors files of a folder. The
-/// weights are copied into the kernels' layout; no file stays mapped. Errors name file and field
-/// or tensor: kNotFound (file), kCorrupt, kUnsupported, as the parsers say; kCorrupt lists missing
-/// tensors and wrong shapes.
+/// Loads a .gguf file (gguf_model.h), or of a folder config.json, generation_config.json (if any)
+/// and the safetensors files. The weights are copied into the kernels' layout; no file stays
+/// mapped. Errors name file and field or tensor: kNotFound (file), kCorrupt, kUnsupported, as the
+/// parsers say; kCorrupt lists missing tensors and wrong shapes.
 Result<std::shared_ptr<const Model>> load_model(const std::string& folder);
 
 /// The same from tensors in memory; they are not referenced afterwards.

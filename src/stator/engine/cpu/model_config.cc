@@ -20,6 +20,7 @@ constexpr uint64_t kDimensionMax = 1U << 20U;
 constexpr uint64_t kVocabMax = 1U << 24U;
 constexpr uint64_t kLayersMax = 1024;
 constexpr uint64_t kPositionsMax = 1U << 28U;
+constexpr uint64_t kExpertsMax = 4096;
 
 Error unsupported(std::string_view what) {
   return Error(Code::kUnsupported, fmt::format("config.json: {}", what));
@@ -81,75 +82,156 @@ std::string_view string_or(dom::object object, std::string_view key, std::string
 
 struct Architecture {
   std::string_view name;
-  bool query_key_norm;
-  bool qkv_bias_always;    ///< whatever attention_bias says; the output projection then has none
-  bool window_needs_flag;  ///< sliding_window counts only with use_sliding_window
+  bool query_key_norm = false;
+  bool qkv_bias_always = false;  ///< whatever attention_bias says; the output has none then
+  bool output_never_biased = false;
+  bool window_needs_flag = false;  ///< sliding_window counts only with use_sliding_window
+  bool tied_by_default = false;
+  bool gemma = false;  ///< norms less 1, scaled embeddings, gelu, normed outputs
+  bool glm = false;    ///< interleaved rotation of a part of the head
+  bool output_norms = false;
+  bool fused_qkv = false;
+  bool fused_gate_up = false;
+  bool gpt_oss = false;
+  /// Without layer_types every n-th layer sees everything, the others a window; 0: all alike.
+  uint32_t full_every = 0;
 };
-constexpr std::array<Architecture, 4> kArchitectures = {{
-    {"LlamaForCausalLM", false, false, true},
-    {"MistralForCausalLM", false, false, false},
-    {"Qwen2ForCausalLM", false, true, true},
-    {"Qwen3ForCausalLM", true, false, true},
-}};
+constexpr auto kArchitectures = std::to_array<Architecture>({
+    {.name = "LlamaForCausalLM", .window_needs_flag = true},
+    {.name = "MistralForCausalLM"},
+    {.name = "Qwen2ForCausalLM", .qkv_bias_always = true, .window_needs_flag = true},
+    {.name = "Qwen3ForCausalLM", .query_key_norm = true, .window_needs_flag = true},
+    {.name = "Qwen3MoeForCausalLM", .query_key_norm = true, .window_needs_flag = true},
+    {.name = "Gemma2ForCausalLM",
+     .tied_by_default = true,
+     .gemma = true,
+     .output_norms = true,
+     .full_every = 2},
+    {.name = "Gemma3ForCausalLM",
+     .query_key_norm = true,
+     .tied_by_default = true,
+     .gemma = true,
+     .output_norms = true,
+     .full_every = 6},
+    {.name = "Phi3ForCausalLM", .fused_qkv = true, .fused_gate_up = true},
+    {.name = "GlmForCausalLM",
+     .output_never_biased = true,
+     .window_needs_flag = true,
+     .glm = true,
+     .fused_gate_up = true},
+    {.name = "Glm4ForCausalLM",
+     .output_never_biased = true,
+     .window_needs_flag = true,
+     .glm = true,
+     .output_norms = true,
+     .fused_gate_up = true},
+    {.name = "GptOssForCausalLM", .gpt_oss = true, .full_every = 2},
+});
 
 Result<const Architecture*> find_architecture(dom::object root) {
   std::string_view name;
   if (root.at_key("architectures").at(0).get(name) != simdjson::SUCCESS) {
     return Error(Code::kCorrupt, "config.json: architectures[0] is missing");
   }
+  std::string known;
   for (const Architecture& row : kArchitectures) {
     if (row.name == name) {
       return &row;
     }
+    known += known.empty() ? "" : ", ";
+    known += row.name;
   }
   return unsupported(
-      fmt::format("architecture '{}' is not supported by the CPU engine; supported are "
-                  "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM",
-                  name.substr(0, 100)));
+      fmt::format("architecture '{}' is not supported by the CPU engine; supported are {}",
+                  name.substr(0, 100), known));
 }
 
 Result<RopeScaling> parse_rope_type(std::string_view name) {
-  if (name == "default") {
-    return RopeScaling::kNone;
-  }
-  if (name == "linear") {
-    return RopeScaling::kLinear;
-  }
-  if (name == "llama3") {
-    return RopeScaling::kLlama3;
+  constexpr auto kTypes = std::to_array<std::pair<std::string_view, RopeScaling>>({
+      {"default", RopeScaling::kNone},
+      {"linear", RopeScaling::kLinear},
+      {"dynamic", RopeScaling::kDynamic},
+      {"llama3", RopeScaling::kLlama3},
+      {"yarn", RopeScaling::kYarn},
+      {"longrope", RopeScaling::kLongRope},
+      {"su", RopeScaling::kLongRope},
+  });
+  for (const auto& [known, scaling] : kTypes) {
+    if (known == name) {
+      return scaling;
+    }
   }
   return unsupported(fmt::format(
-      "RoPE type '{}' is not supported by the CPU engine; supported are default, linear and llama3",
+      "RoPE type '{}' is not supported by the CPU engine; supported are default, linear, dynamic, "
+      "llama3, yarn and longrope",
       name.substr(0, 100)));
 }
 
-/// Old files have rope_theta and rope_scaling, new ones rope_parameters with everything.
-Result<RopeConfig> parse_rope(dom::object root, uint32_t max_positions) {
-  RopeConfig rope;
-  STATOR_TRY(rope.theta, number_or(root, "rope_theta", 10000.0));
-  const bool new_style = present(root, "rope_parameters");
-  if (!new_style && !present(root, "rope_scaling")) {
-    if (!(rope.theta > 0)) {
-      return Error(Code::kCorrupt, "config.json: rope_theta is not positive");
+Status parse_factors(dom::object scaling, std::string_view key, std::vector<float>& out) {
+  dom::array list;
+  if (scaling.at_key(key).get(list) != simdjson::SUCCESS || list.size() > kDimensionMax) {
+    return Error(Code::kCorrupt, fmt::format("config.json: {} is not a list of numbers", key));
+  }
+  for (const dom::element item : list) {
+    double factor = 0;
+    if (item.get(factor) != simdjson::SUCCESS || !(factor > 0)) {
+      return Error(Code::kCorrupt,
+                   fmt::format("config.json: {} has what is no positive number", key));
     }
-    return rope;
+    out.push_back(static_cast<float>(factor));
   }
-  const std::string_view key = new_style ? "rope_parameters" : "rope_scaling";
-  dom::object scaling;
-  if (root.at_key(key).get(scaling) != simdjson::SUCCESS) {
-    return Error(Code::kCorrupt, fmt::format("config.json: {} is not an object", key));
+  return {};
+}
+
+/// YaRN's "mscale".
+double yarn_scale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+Status parse_yarn(dom::object scaling, RopeConfig& rope) {
+  STATOR_TRY(rope.beta_fast, number_or(scaling, "beta_fast", 32.0));
+  STATOR_TRY(rope.beta_slow, number_or(scaling, "beta_slow", 1.0));
+  STATOR_TRY(rope.truncate, bool_or(scaling, "truncate", true));
+  STATOR_TRY(const double mscale, number_or(scaling, "mscale", 0.0));
+  STATOR_TRY(const double mscale_all, number_or(scaling, "mscale_all_dim", 0.0));
+  const double usual = mscale != 0 && mscale_all != 0
+                           ? yarn_scale(rope.factor, mscale) / yarn_scale(rope.factor, mscale_all)
+                           : yarn_scale(rope.factor, 1.0);
+  STATOR_TRY(const double amplitude, number_or(scaling, "attention_factor", usual));
+  rope.amplitude = static_cast<float>(amplitude);
+  if (!(rope.beta_fast > 0) || !(rope.beta_slow > 0) || !(rope.theta > 1)) {
+    return Error(Code::kCorrupt, "config.json: yarn needs positive betas and a rope_theta above 1");
   }
+  return {};
+}
+
+Status parse_longrope(dom::object scaling, uint32_t max_positions, RopeConfig& rope) {
+  STATOR_CHECK(parse_factors(scaling, "short_factor", rope.near_factors));
+  STATOR_CHECK(parse_factors(scaling, "long_factor", rope.far_factors));
+  double factor = static_cast<double>(max_positions) / rope.original_positions;
+  if (present(scaling, "factor")) {
+    factor = rope.factor;
+  }
+  const double usual =
+      factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(rope.original_positions));
+  STATOR_TRY(const double amplitude, number_or(scaling, "attention_factor", usual));
+  rope.amplitude = static_cast<float>(amplitude);
+  return {};
+}
+
+/// One object of RoPE parameters over what the root says.
+Status parse_scaling(dom::object root, dom::object scaling, uint32_t max_positions,
+                     RopeConfig& rope) {
   STATOR_TRY(rope.theta, number_or(scaling, "rope_theta", rope.theta));
-  if (present(scaling, "full_attention") || present(scaling, "sliding_attention")) {
-    return unsupported("RoPE parameters per layer type are not supported by the CPU engine");
-  }
   const std::string_view type = string_or(scaling, "rope_type", string_or(scaling, "type", ""));
   STATOR_TRY(rope.scaling, parse_rope_type(type.empty() ? "default" : type));
   STATOR_TRY(rope.factor, number_or(scaling, "factor", 1.0));
   STATOR_TRY(rope.low_freq_factor, number_or(scaling, "low_freq_factor", 1.0));
   STATOR_TRY(rope.high_freq_factor, number_or(scaling, "high_freq_factor", 4.0));
+  STATOR_TRY(const uint32_t of_root, count_of(root, "original_max_position_embeddings",
+                                              {.fallback = max_positions, .max = kPositionsMax}));
   STATOR_TRY(rope.original_positions, count_of(scaling, "original_max_position_embeddings",
-                                               {.fallback = max_positions, .max = kPositionsMax}));
+                                               {.fallback = of_root, .max = kPositionsMax}));
   if (!(rope.theta > 0) || !(rope.factor > 0) || !(rope.low_freq_factor > 0) ||
       !(rope.high_freq_factor > rope.low_freq_factor)) {
     return Error(
@@ -157,11 +239,73 @@ Result<RopeConfig> parse_rope(dom::object root, uint32_t max_positions) {
         "config.json: rope_theta and RoPE factors must be positive and high_freq_factor above "
         "low_freq_factor");
   }
-  return rope;
+  if (rope.scaling == RopeScaling::kYarn) {
+    return parse_yarn(scaling, rope);
+  }
+  return rope.scaling == RopeScaling::kLongRope ? parse_longrope(scaling, max_positions, rope)
+                                                : Status();
+}
+
+/// Old files have rope_theta and rope_scaling, new ones rope_parameters with everything, by kind of
+/// layer if kinds differ.
+Status parse_rope(dom::object root, const Architecture& architecture, ModelConfig& config) {
+  RopeConfig& rope = config.rope;
+  STATOR_TRY(rope.theta, number_or(root, "rope_theta", 10000.0));
+  const std::string_view key =
+      present(root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+  dom::object scaling;
+  if (present(root, key) && root.at_key(key).get(scaling) != simdjson::SUCCESS) {
+    return Error(Code::kCorrupt, fmt::format("config.json: {} is not an object", key));
+  }
+  double partial = architecture.glm ? 0.5 : 1.0;
+  STATOR_TRY(partial, number_or(root, "partial_rotary_factor", partial));
+  const bool by_layer = present(root, key) && (present(scaling, "full_attention") ||
+                                               present(scaling, "sliding_attention"));
+  if (by_layer) {
+    dom::object part;
+    config.window_rope = rope;
+    if (scaling.at_key("full_attention").get(part) == simdjson::SUCCESS) {
+      STATOR_CHECK(parse_scaling(root, part, config.max_positions, rope));
+    }
+    if (scaling.at_key("sliding_attention").get(part) == simdjson::SUCCESS) {
+      STATOR_CHECK(parse_scaling(root, part, config.max_positions, *config.window_rope));
+    }
+  } else if (present(root, key)) {
+    STATOR_TRY(partial, number_or(scaling, "partial_rotary_factor", partial));
+    STATOR_CHECK(parse_scaling(root, scaling, config.max_positions, rope));
+  } else if (!(rope.theta > 0)) {
+    return Error(Code::kCorrupt, "config.json: rope_theta is not positive");
+  }
+  if (!by_layer && architecture.gemma && architecture.query_key_norm) {
+    STATOR_TRY(const double local, number_or(root, "rope_local_base_freq", 10000.0));
+    config.window_rope = RopeConfig{.theta = local};
+  }
+  const auto dimensions = static_cast<uint32_t>(config.head_dim * partial);
+  if (!(partial > 0 && partial <= 1) || dimensions % 2 != 0) {
+    return Error(Code::kCorrupt, fmt::format("config.json: partial_rotary_factor {} does not give "
+                                             "an even number of dimensions",
+                                             partial));
+  }
+  for (RopeConfig* one : {&rope, config.window_rope ? &*config.window_rope : nullptr}) {
+    if (one == nullptr) {
+      continue;
+    }
+    one->dimensions = dimensions;
+    one->interleaved = architecture.glm;
+    const bool factors =
+        one->scaling != RopeScaling::kLongRope ||
+        (one->near_factors.size() == dimensions / 2 && one->far_factors.size() == dimensions / 2);
+    if (!factors) {
+      return Error(Code::kCorrupt,
+                   fmt::format("config.json: short_factor and long_factor need {} numbers each",
+                               dimensions / 2));
+    }
+  }
+  return {};
 }
 
 /// Which layers see only a window. layer_types decides where present; older files use
-/// max_window_layers: the first that many layers see everything.
+/// max_window_layers (the first that many layers see everything) or a pattern of the architecture.
 Result<std::vector<uint32_t>> parse_windows(dom::object root, const Architecture& architecture,
                                             uint32_t layers) {
   std::vector<uint32_t> windows(layers, 0);
@@ -187,11 +331,101 @@ Result<std::vector<uint32_t>> parse_windows(dom::object root, const Architecture
     }
     return windows;
   }
+  if (architecture.full_every > 0) {
+    STATOR_TRY(const uint32_t every,
+               count_of(root, "sliding_window_pattern",
+                        {.fallback = architecture.full_every, .max = kLayersMax}));
+    for (uint32_t layer = 0; layer < layers; ++layer) {
+      windows[layer] = (layer + 1) % every == 0 ? 0 : window;
+    }
+    return windows;
+  }
   STATOR_TRY(const double first, number_or(root, "max_window_layers", 0));
   for (uint32_t layer = 0; layer < layers; ++layer) {
     windows[layer] = layer >= first ? window : 0;
   }
   return windows;
+}
+
+/// Mixtures of experts of Qwen3-MoE and gpt-oss.
+Status parse_experts(dom::object root, const Architecture& architecture, ModelConfig& config) {
+  const bool qwen = architecture.name == "Qwen3MoeForCausalLM";
+  if (!qwen && !architecture.gpt_oss) {
+    return {};
+  }
+  ExpertConfig& experts = config.experts;
+  const std::string_view count_key =
+      present(root, "num_local_experts") ? "num_local_experts" : "num_experts";
+  STATOR_TRY(experts.count, count_of(root, count_key, {.max = kExpertsMax}));
+  STATOR_TRY(experts.per_token, count_of(root, "num_experts_per_tok", {.max = experts.count}));
+  STATOR_TRY(experts.inner_size,
+             count_of(root, "moe_intermediate_size",
+                      {.fallback = architecture.gpt_oss ? config.intermediate_size : 0,
+                       .max = kDimensionMax}));
+  if (experts.inner_size % kLanes != 0) {
+    return unsupported(
+        fmt::format("moe_intermediate_size = {} is no multiple of {}", experts.inner_size, kLanes));
+  }
+  experts.softmax_first = qwen;
+  experts.dense_layers.assign(config.layers, false);
+  if (!qwen) {
+    return {};
+  }
+  STATOR_TRY(experts.normalize, bool_or(root, "norm_topk_prob", false));
+  STATOR_TRY(const uint32_t step,
+             count_of(root, "decoder_sparse_step", {.fallback = 1, .max = kLayersMax}));
+  dom::array plain;
+  const bool listed = root.at_key("mlp_only_layers").get(plain) == simdjson::SUCCESS;
+  for (uint32_t layer = 0; layer < config.layers; ++layer) {
+    experts.dense_layers[layer] = (layer + 1) % step != 0;
+  }
+  if (listed) {
+    for (const dom::element item : plain) {
+      uint64_t layer = 0;
+      if (item.get(layer) != simdjson::SUCCESS || layer >= config.layers) {
+        return Error(Code::kCorrupt, "config.json: mlp_only_layers names what is no layer");
+      }
+      experts.dense_layers[layer] = true;
+    }
+  }
+  return {};
+}
+
+Status parse_activation(dom::object root, const Architecture& architecture, ModelConfig& config) {
+  if (architecture.gpt_oss) {
+    config.activation = Activation::kClampedSwiglu;
+    STATOR_TRY(const double limit, number_or(root, "swiglu_limit", 7.0));
+    config.swiglu_limit = static_cast<float>(limit);
+    return {};
+  }
+  const std::string_view usual = architecture.gemma ? "gelu_pytorch_tanh" : "silu";
+  const std::string_view name =
+      string_or(root, "hidden_activation", string_or(root, "hidden_act", usual));
+  if (name == "silu" || name == "gelu_pytorch_tanh") {
+    config.activation = name == "silu" ? Activation::kSilu : Activation::kGelu;
+    return {};
+  }
+  return unsupported(fmt::format(
+      "hidden_act '{}' is not supported by the CPU engine, only silu and gelu_pytorch_tanh",
+      name.substr(0, 100)));
+}
+
+Status parse_scales(dom::object root, const Architecture& architecture, ModelConfig& config) {
+  if (!architecture.gemma) {
+    return {};
+  }
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+  STATOR_TRY(const double query, number_or(root, "query_pre_attn_scalar", config.head_dim));
+  STATOR_TRY(const double attention, number_or(root, "attn_logit_softcapping", 0.0));
+  STATOR_TRY(const double logits, number_or(root, "final_logit_softcapping", 0.0));
+  if (!(query > 0) || attention < 0 || logits < 0) {
+    return Error(Code::kCorrupt,
+                 "config.json: query_pre_attn_scalar and softcaps must be positive");
+  }
+  config.attention_scale = static_cast<float>(1.0 / std::sqrt(query));
+  config.attention_softcap = static_cast<float>(attention);
+  config.logit_softcap = static_cast<float>(logits);
+  return {};
 }
 
 /// Sizes and how they fit together.
@@ -232,18 +466,8 @@ Status parse_sizes(dom::object root, ModelConfig& config) {
 Status refuse_what_changes_results(dom::object root) {
   if (present(root, "quantization_config")) {
     return unsupported(
-        "quantization_config is present: the CPU engine reads F32, F16 and BF16 weights only; use "
-        "an "
-        "unquantised checkpoint");
-  }
-  const std::string_view activation = string_or(root, "hidden_act", "silu");
-  if (activation != "silu") {
-    return unsupported(fmt::format("hidden_act '{}' is not supported by the CPU engine, only silu",
-                                   activation.substr(0, 100)));
-  }
-  STATOR_TRY(const double partial, number_or(root, "partial_rotary_factor", 1.0));
-  if (partial != 1.0) {
-    return unsupported("partial_rotary_factor is not supported by the CPU engine");
+        "quantization_config is present: of safetensors the CPU engine reads F32, F16 and BF16 "
+        "weights only; use an unquantised checkpoint, or a GGUF file");
   }
   return {};
 }
@@ -308,15 +532,26 @@ Result<ModelConfig> parse_model_config(std::string_view json) {
   ModelConfig config;
   config.architecture = architecture->name;
   config.query_key_norm = architecture->query_key_norm;
+  config.unit_norms = architecture->gemma;
+  config.output_norms = architecture->output_norms;
+  config.query_key_value_fused = architecture->fused_qkv;
+  config.gate_up_fused = architecture->fused_gate_up;
+  config.attention_sinks = architecture->gpt_oss;
   STATOR_CHECK(parse_sizes(root, config));
+  STATOR_CHECK(parse_activation(root, *architecture, config));
+  STATOR_CHECK(parse_scales(root, *architecture, config));
+  STATOR_CHECK(parse_experts(root, *architecture, config));
   STATOR_TRY(const double epsilon, number_or(root, "rms_norm_eps", 1e-6));
   config.rms_norm_epsilon = static_cast<float>(epsilon);
-  STATOR_TRY(config.tied_embeddings, bool_or(root, "tie_word_embeddings", false));
-  STATOR_TRY(const bool attention_bias, bool_or(root, "attention_bias", false));
+  STATOR_TRY(config.tied_embeddings,
+             bool_or(root, "tie_word_embeddings", architecture->tied_by_default));
+  STATOR_TRY(const bool attention_bias,
+             bool_or(root, "attention_bias", architecture->gpt_oss || architecture->glm));
   config.qkv_bias = attention_bias || architecture->qkv_bias_always;
-  config.output_bias = attention_bias && !architecture->qkv_bias_always;
+  config.output_bias =
+      attention_bias && !architecture->qkv_bias_always && !architecture->output_never_biased;
   STATOR_TRY(config.mlp_bias, bool_or(root, "mlp_bias", false));
-  STATOR_TRY(config.rope, parse_rope(root, config.max_positions));
+  STATOR_CHECK(parse_rope(root, *architecture, config));
   STATOR_TRY(config.sliding_window, parse_windows(root, *architecture, config.layers));
   return config;
 }

@@ -13,7 +13,15 @@
 namespace stator::engine::cpu {
 
 /// How positions are stretched beyond the trained context.
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3 };
+enum class RopeScaling : uint8_t {
+  kNone,
+  kLinear,
+  kDynamic,  ///< as kNone: it stretches beyond max_positions only, where this engine does not go
+  kLlama3,
+  kYarn,
+  kLongRope,
+  kFactors,  ///< every frequency divided by its own factor (GGUF's rope_freqs)
+};
 
 /// Rotary position embedding. Fields not used by `scaling` keep their defaults.
 struct RopeConfig {
@@ -22,7 +30,34 @@ struct RopeConfig {
   double factor = 1.0;
   double low_freq_factor = 1.0;     ///< llama3
   double high_freq_factor = 4.0;    ///< llama3
-  uint32_t original_positions = 0;  ///< trained context, llama3
+  uint32_t original_positions = 0;  ///< trained context, llama3, yarn and longrope
+  uint32_t dimensions = 0;          ///< of a head that are rotated, from its first; 0 = all
+  bool interleaved = false;         ///< pairs are (2i, 2i + 1) rather than (i, i + dimensions / 2)
+  double beta_fast = 32.0;          ///< yarn
+  double beta_slow = 1.0;           ///< yarn
+  bool truncate = true;             ///< yarn: borders are whole dimensions
+  float amplitude = 1.0F;           ///< of cosines and sines: yarn and longrope
+  /// Longrope: what divides each frequency for positions below original_positions, and from there
+  /// on. (One position has one factor, so that cached keys stay what they are.) kFactors: near.
+  std::vector<float> near_factors;
+  std::vector<float> far_factors;
+};
+
+/// What stands between the two halves of an MLP.
+enum class Activation : uint8_t {
+  kSilu,           ///< silu(gate) · up
+  kGelu,           ///< gelu(gate) · up, the tanh form
+  kClampedSwiglu,  ///< gpt-oss: min(gate, l) · σ(1.702 · gate) · (clamp(up, ±l) + 1)
+};
+
+/// Mixtures of experts: which layers have them and how a token chooses.
+struct ExpertConfig {
+  uint32_t count = 0;  ///< 0: no layer has experts
+  uint32_t per_token = 0;
+  uint32_t inner_size = 0;         ///< of one expert, a multiple of 16
+  bool softmax_first = true;       ///< over all experts, before choosing; else over the chosen
+  bool normalize = false;          ///< the chosen weights add up to 1 (with softmax_first)
+  std::vector<bool> dense_layers;  ///< per layer: a plain MLP instead
 };
 
 /// The shape of a decoder-only transformer of the Llama family, as config.json says it.
@@ -43,9 +78,22 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  ///< of the attention's output projection
   bool mlp_bias = false;
+  bool query_key_value_fused = false;  ///< one tensor in the file (Phi-3)
+  bool gate_up_fused = false;          ///< one tensor in the file (Phi-3, GLM)
+  bool unit_norms = false;             ///< the file's norm weights are less 1 (Gemma)
+  bool output_norms = false;     ///< attention's and MLP's outputs are normed before they are added
+  bool attention_sinks = false;  ///< gpt-oss: one more score per head, without a value
+  Activation activation = Activation::kSilu;
+  float embedding_scale = 1.0F;
+  float attention_scale = 0;    ///< of query · key; 0 = 1 / √head_dim
+  float attention_softcap = 0;  ///< 0 = none
+  float logit_softcap = 0;      ///< 0 = none
+  float swiglu_limit = 7.0F;
+  ExpertConfig experts;
   /// Per layer: keys a query sees, itself included; 0 = all before it.
   std::vector<uint32_t> sliding_window;
   RopeConfig rope;
+  std::optional<RopeConfig> window_rope;  ///< of layers with a sliding window, if another
 };
 
 /// What generation_config.json recommends; what is absent stays unset.
@@ -59,10 +107,10 @@ struct GenerationDefaults {
   std::optional<float> repetition_penalty;
 };
 
-/// Architectures LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM.
-/// kCorrupt if the text is not such a file, kUnsupported (naming the field and what is supported)
-/// for anything that would change the result and is not implemented: other architectures,
-/// activations, RoPE types, quantised weights.
+/// Architectures Llama, Mistral, Qwen2, Qwen3, Qwen3Moe, Gemma2, Gemma3, Phi3, Glm, Glm4 and
+/// GptOss, each …ForCausalLM. kCorrupt if the text is not such a file, kUnsupported (naming the
+/// field and what is supported) for anything that would change the result and is not implemented:
+/// other architectures, activations, RoPE types, quantised weights.
 Result<ModelConfig> parse_model_config(std::string_view json);
 
 /// `generation_json` may be empty (no such file); eos_token_id then comes from config.json.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "stator/core/assert.h"
+#include "stator/engine/cpu/quantized.h"
 
 namespace stator::engine::cpu {
 namespace {
@@ -13,36 +14,6 @@ uint16_t read_u16(const std::byte* from) {
   uint16_t value = 0;
   std::memcpy(&value, from, sizeof(value));
   return value;
-}
-
-/// Element `index` of a tensor, exactly.
-float read_float(const TensorView& tensor, size_t index) {
-  const std::byte* from = tensor.bytes.data() + index * dtype_bytes(tensor.dtype);
-  switch (tensor.dtype) {
-    case Dtype::kF32: {
-      float value = 0;
-      std::memcpy(&value, from, sizeof(value));
-      return value;
-    }
-    case Dtype::kBf16:
-      return __builtin_bit_cast(float, static_cast<uint32_t>(read_u16(from)) << 16U);
-    case Dtype::kF16:
-      return static_cast<float>(__builtin_bit_cast(_Float16, read_u16(from)));
-    default:
-      STATOR_ASSERT(false, "weights are F32, F16 or BF16");
-  }
-}
-
-/// What goes into the packed form: bf16 bits as they are, anything else as f32.
-template <typename Store>
-Store read_element(const TensorView& tensor, size_t index);
-template <>
-float read_element<float>(const TensorView& tensor, size_t index) {
-  return read_float(tensor, index);
-}
-template <>
-uint16_t read_element<uint16_t>(const TensorView& tensor, size_t index) {
-  return read_u16(tensor.bytes.data() + index * sizeof(uint16_t));
 }
 
 size_t format_bytes(WeightFormat format) {
@@ -59,7 +30,7 @@ Result<PackedMatrix> PackedMatrix::pack(std::span<const TensorView> parts) {
   for (const TensorView& part : parts) {
     STATOR_ASSERT(part.shape.size() == 2 && static_cast<int64_t>(part.shape[1]) == matrix.inputs_,
                   "PackedMatrix: parts must be matrices of equal inputs");
-    STATOR_ASSERT(part.bytes.size() == part.shape[0] * part.shape[1] * dtype_bytes(part.dtype),
+    STATOR_ASSERT(part.bytes.size() == part.shape[0] * row_bytes(part.dtype, part.shape[1]),
                   "PackedMatrix: bytes do not match the shape");
     STATOR_ASSERT(matrix.outputs_ % kLanes == 0, "PackedMatrix: a panel cannot span two parts");
     matrix.outputs_ += static_cast<int64_t>(part.shape[0]);
@@ -75,23 +46,38 @@ Result<PackedMatrix> PackedMatrix::pack(std::span<const TensorView> parts) {
   for (const TensorView& part : parts) {
     std::byte* data = matrix.arena_.bytes().data();
     if (matrix.format_ == WeightFormat::kBf16) {
-      matrix.pack_part(part, first_output, reinterpret_cast<uint16_t*>(data));
+      matrix.pack_bf16(part, first_output, reinterpret_cast<uint16_t*>(data));
     } else {
-      matrix.pack_part(part, first_output, reinterpret_cast<float*>(data));
+      matrix.pack_floats(part, first_output, reinterpret_cast<float*>(data));
     }
     first_output += static_cast<int64_t>(part.shape[0]);
   }
   return matrix;
 }
 
-template <typename Store>
-void PackedMatrix::pack_part(const TensorView& part, int64_t first_output, Store* target) const {
+void PackedMatrix::pack_bf16(const TensorView& part, int64_t first_output, uint16_t* target) const {
   const auto rows = static_cast<int64_t>(part.shape[0]);
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t output = first_output + row;
-    Store* to = target + output / kLanes * inputs_ * kLanes + output % kLanes;
+    uint16_t* to = target + output / kLanes * inputs_ * kLanes + output % kLanes;
+    const std::byte* from = part.bytes.data() + row * inputs_ * int64_t{sizeof(uint16_t)};
     for (int64_t input = 0; input < inputs_; ++input) {
-      to[input * kLanes] = read_element<Store>(part, static_cast<size_t>(row * inputs_ + input));
+      to[input * kLanes] = read_u16(from + input * int64_t{sizeof(uint16_t)});
+    }
+  }
+}
+
+void PackedMatrix::pack_floats(const TensorView& part, int64_t first_output, float* target) const {
+  const auto rows = static_cast<int64_t>(part.shape[0]);
+  const size_t stride = row_bytes(part.dtype, static_cast<size_t>(inputs_));
+  std::vector<float> widened(static_cast<size_t>(inputs_));
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t output = first_output + row;
+    float* to = target + output / kLanes * inputs_ * kLanes + output % kLanes;
+    widen_row(part.dtype, part.bytes.data() + static_cast<size_t>(row) * stride, widened.size(),
+              widened.data());
+    for (int64_t input = 0; input < inputs_; ++input) {
+      to[input * kLanes] = widened[static_cast<size_t>(input)];
     }
   }
 }
@@ -115,10 +101,12 @@ void PackedMatrix::copy_row(int64_t output, float* out) const {
 }
 
 std::vector<float> to_floats(const TensorView& tensor) {
-  std::vector<float> values(tensor.bytes.size() / dtype_bytes(tensor.dtype));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = read_float(tensor, i);
+  size_t elements = 1;
+  for (const uint64_t extent : tensor.shape) {
+    elements *= extent;
   }
+  std::vector<float> values(elements);
+  widen_row(tensor.dtype, tensor.bytes.data(), elements, values.data());
   return values;
 }
 

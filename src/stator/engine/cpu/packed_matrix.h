@@ -13,7 +13,7 @@
 namespace stator::engine::cpu {
 
 /// How weights lie in memory. bf16 stays bf16 (half the bytes to stream when decoding); f16 is
-/// widened to f32 once, exactly, because such checkpoints are rare.
+/// widened to f32 once, exactly, and so are block formats (Q8_0, …).
 enum class WeightFormat : uint8_t { kF32, kBf16 };
 
 /// A weight matrix [outputs, inputs] as the kernels want it: panels of 16 outputs, inside a panel
@@ -26,9 +26,9 @@ class PackedMatrix {
   PackedMatrix() noexcept = default;
 
   /// Stacks matrices of equal inputs on top of each other (q over k over v: one product instead of
-  /// three). Each must be [outputs, inputs] of dtype F32, F16 or BF16 with as many bytes as that
-  /// needs; asserted, the loader has checked. Stacked parts other than the last need outputs that
-  /// are a multiple of 16. bf16 only if every part is.
+  /// three). Each must be [outputs, inputs] of dtype F32, F16, BF16 or a block format with as many
+  /// bytes as that needs; asserted, the loader has checked. Stacked parts other than the last need
+  /// outputs that are a multiple of 16. bf16 only if every part is.
   static Result<PackedMatrix> pack(std::span<const TensorView> parts);
 
   int64_t outputs() const { return outputs_; }
@@ -42,8 +42,8 @@ class PackedMatrix {
   void copy_row(int64_t output, float* out) const;
 
  private:
-  template <typename Store>
-  void pack_part(const TensorView& part, int64_t first_output, Store* target) const;
+  void pack_bf16(const TensorView& part, int64_t first_output, uint16_t* target) const;
+  void pack_floats(const TensorView& part, int64_t first_output, float* target) const;
 
   int64_t outputs_ = 0;
   int64_t inputs_ = 0;

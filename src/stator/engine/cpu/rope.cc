@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/engine/cpu/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -26,20 +27,102 @@ double stretch_llama3(const RopeConfig& rope, double frequency) {
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
+/// YaRN (Peng et al. 2023): dimensions that turn often within the trained context keep their
+/// frequency, those that hardly turn are divided by the factor, those between blended.
+class YarnRamp {
+ public:
+  YarnRamp(const RopeConfig& rope, uint32_t dimensions) : factor_(rope.factor) {
+    if (rope.scaling != RopeScaling::kYarn) {
+      return;
+    }
+    const auto dimension_of = [&](double rotations) {
+      return dimensions * std::log(rope.original_positions / (rotations * 2 * std::numbers::pi)) /
+             (2 * std::log(rope.theta));
+    };
+    low_ = dimension_of(rope.beta_fast);
+    high_ = dimension_of(rope.beta_slow);
+    if (rope.truncate) {
+      low_ = std::floor(low_);
+      high_ = std::ceil(high_);
+    }
+    low_ = std::max(low_, 0.0);
+    high_ = std::min(high_, dimensions - 1.0);
+    high_ += low_ == high_ ? 0.001 : 0;
+  }
+  double blend(double frequency, uint32_t pair) const {
+    const double stretched = std::clamp((pair - low_) / (high_ - low_), 0.0, 1.0);
+    return frequency / factor_ * stretched + frequency * (1 - stretched);
+  }
+
+ private:
+  double factor_;
+  double low_ = 0;
+  double high_ = 1;
+};
+
 }  // namespace
 
-std::vector<float> rope_frequencies(const RopeConfig& rope, uint32_t head_dim) {
-  std::vector<float> frequencies(head_dim / 2);
-  for (uint32_t i = 0; i < head_dim / 2; ++i) {
-    double frequency = std::pow(rope.theta, -2.0 * i / head_dim);
-    if (rope.scaling == RopeScaling::kLinear) {
-      frequency /= rope.factor;
-    } else if (rope.scaling == RopeScaling::kLlama3) {
-      frequency = stretch_llama3(rope, frequency);
+std::vector<float> rope_frequencies(const RopeConfig& rope, uint32_t head_dim, bool far) {
+  const uint32_t dimensions = rope.dimensions == 0 ? head_dim : rope.dimensions;
+  std::vector<float> frequencies(dimensions / 2);
+  const YarnRamp ramp(rope, dimensions);
+  for (uint32_t i = 0; i < dimensions / 2; ++i) {
+    double frequency = std::pow(rope.theta, -2.0 * i / dimensions);
+    switch (rope.scaling) {
+      case RopeScaling::kNone:
+      case RopeScaling::kDynamic:
+        break;
+      case RopeScaling::kLinear:
+        frequency /= rope.factor;
+        break;
+      case RopeScaling::kLlama3:
+        frequency = stretch_llama3(rope, frequency);
+        break;
+      case RopeScaling::kYarn:
+        frequency = ramp.blend(frequency, i);
+        break;
+      case RopeScaling::kLongRope:
+      case RopeScaling::kFactors:
+        frequency /= static_cast<double>((far ? rope.far_factors : rope.near_factors)[i]);
+        break;
     }
     frequencies[i] = static_cast<float>(frequency);
   }
   return frequencies;
+}
+
+RopeTable::RopeTable(const RopeConfig& rope, uint32_t head_dim)
+    : near_(rope_frequencies(rope, head_dim)),
+      far_from_(rope.original_positions),
+      amplitude_(rope.amplitude),
+      interleaved_(rope.interleaved) {
+  if (rope.scaling == RopeScaling::kLongRope) {
+    far_ = rope_frequencies(rope, head_dim, true);
+  }
+}
+
+void RopeTable::angles(uint32_t position, std::span<float> cosines, std::span<float> sines) const {
+  rope_angles(!far_.empty() && position >= far_from_ ? far_ : near_, position, cosines, sines);
+  if (amplitude_ != 1.0F) {
+    for (size_t i = 0; i < cosines.size(); ++i) {
+      cosines[i] *= amplitude_;
+      sines[i] *= amplitude_;
+    }
+  }
+}
+
+void RopeTable::rotate(std::span<const float> cosines, std::span<const float> sines,
+                       float* head) const {
+  if (!interleaved_) {
+    rope_rotate(cosines, sines, head);
+    return;
+  }
+  for (size_t i = 0; i < cosines.size(); ++i) {
+    const float low = head[2 * i];
+    const float high = head[2 * i + 1];
+    head[2 * i] = low * cosines[i] - high * sines[i];
+    head[2 * i + 1] = high * cosines[i] + low * sines[i];
+  }
 }
 
 void rope_angles(std::span<const float> frequencies, uint32_t position, std::span<float> cosines,

@@ -9,15 +9,33 @@
 
 namespace stator::engine::cpu {
 
-/// Radians per position of each of the head_dim / 2 pairs: theta^(−2i / head_dim), then stretched
-/// as the scaling says.
-std::vector<float> rope_frequencies(const RopeConfig& rope, uint32_t head_dim);
+/// Radians per position of each of the rotated pairs: theta^(−2i / dimensions), then stretched as
+/// the scaling says. `far`: for positions from original_positions on (longrope).
+std::vector<float> rope_frequencies(const RopeConfig& rope, uint32_t head_dim, bool far = false);
 
-/// Cosine and sine of every pair's angle at one position. Both spans are frequencies.size() long.
+/// Angles of one kind of layer.
+class RopeTable {
+ public:
+  RopeTable(const RopeConfig& rope, uint32_t head_dim);
+
+  /// Rotated pairs.
+  size_t pairs() const { return near_.size(); }
+  /// Cosine and sine of every pair's angle at one position; both spans have pairs() floats.
+  void angles(uint32_t position, std::span<float> cosines, std::span<float> sines) const;
+  /// Rotates one head in place.
+  void rotate(std::span<const float> cosines, std::span<const float> sines, float* head) const;
+
+ private:
+  std::vector<float> near_;
+  std::vector<float> far_;  // empty: as near_
+  uint32_t far_from_;
+  float amplitude_;
+  bool interleaved_;
+};
+
+/// The same by frequencies alone: half-split, amplitude 1.
 void rope_angles(std::span<const float> frequencies, uint32_t position, std::span<float> cosines,
                  std::span<float> sines);
-
-/// Rotates one head in place, "half-split" form: pairs are (i, i + head_dim / 2).
 void rope_rotate(std::span<const float> cosines, std::span<const float> sines, float* head);
 
 }  // namespace stator::engine::cpu

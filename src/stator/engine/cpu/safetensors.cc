@@ -25,7 +25,8 @@ struct DtypeRow {
   std::string_view name;
   size_t bytes;
 };
-constexpr std::array<DtypeRow, 15> kDtypes = {{
+constexpr size_t kOfSafetensors = 15;  // the first rows
+constexpr std::array<DtypeRow, 19> kDtypes = {{
     {Dtype::kF32, "F32", 4},
     {Dtype::kF16, "F16", 2},
     {Dtype::kBf16, "BF16", 2},
@@ -41,6 +42,10 @@ constexpr std::array<DtypeRow, 15> kDtypes = {{
     {Dtype::kBool, "BOOL", 1},
     {Dtype::kF8E4m3, "F8_E4M3", 1},
     {Dtype::kF8E5m2, "F8_E5M2", 1},
+    {Dtype::kQ8_0, "Q8_0", 0},
+    {Dtype::kQ4_0, "Q4_0", 0},
+    {Dtype::kQ4K, "Q4_K", 0},
+    {Dtype::kQ6K, "Q6_K", 0},
 }};
 
 Error corrupt(std::string_view file, std::string_view what) {
@@ -54,7 +59,7 @@ Error corrupt_tensor(std::string_view file, std::string_view tensor, std::string
 }
 
 std::optional<Dtype> dtype_from_name(std::string_view name) {
-  for (const DtypeRow& row : kDtypes) {
+  for (const DtypeRow& row : std::span(kDtypes).first(kOfSafetensors)) {
     if (row.name == name) {
       return row.dtype;
     }

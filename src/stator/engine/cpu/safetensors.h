@@ -34,7 +34,12 @@ enum class Dtype : uint8_t {
   kBool,
   kF8E4m3,
   kF8E5m2,
+  kQ8_0,  ///< this and the following: of GGUF files, in blocks (quantized.h)
+  kQ4_0,
+  kQ4K,
+  kQ6K,
 };
+/// Bytes of an element; 0 for block formats.
 size_t dtype_bytes(Dtype dtype);
 std::string_view to_string(Dtype dtype);
 

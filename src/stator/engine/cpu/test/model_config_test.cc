@@ -119,12 +119,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{config(R"(,"quantization_config":{"quant_method":"fp8"})"), "quantization_config",
                   Code::kUnsupported},
         BadConfig{config(R"(,"hidden_act":"gelu")"), "hidden_act 'gelu'", Code::kUnsupported},
-        BadConfig{config(R"(,"partial_rotary_factor":0.5)"), "partial_rotary_factor",
+        BadConfig{config(R"(,"partial_rotary_factor":1.5)"), "partial_rotary_factor",
+                  Code::kCorrupt},
+        BadConfig{config(R"(,"rope_scaling":{"rope_type":"mrope","factor":4})"), "'mrope'",
                   Code::kUnsupported},
-        BadConfig{config(R"(,"rope_scaling":{"rope_type":"yarn","factor":4})"), "'yarn'",
-                  Code::kUnsupported},
-        BadConfig{config(R"(,"rope_parameters":{"full_attention":{}})"), "per layer type",
-                  Code::kUnsupported},
+        BadConfig{config(R"(,"rope_parameters":{"full_attention":{"factor":0}})"), "RoPE factors",
+                  Code::kCorrupt},
         BadConfig{config(R"(,"head_dim":20)"), "head_dim = 20", Code::kUnsupported},
         BadConfig{
             config(

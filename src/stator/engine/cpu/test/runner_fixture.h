@@ -26,9 +26,20 @@ inline std::shared_ptr<const Model> golden_model(const std::string& name) {
 }
 
 inline const std::vector<std::string>& golden_names() {
-  static const std::vector<std::string> kNames = {"qwen3_f32_tied", "llama_bf16_llama3_sharded",
-                                                  "qwen3_f16_three_layers", "qwen2_bf16_bias",
-                                                  "mistral_bf16_window"};
+  static const std::vector<std::string> kNames = {"qwen3_f32_tied",
+                                                  "llama_bf16_llama3_sharded",
+                                                  "qwen3_f16_three_layers",
+                                                  "qwen2_bf16_bias",
+                                                  "mistral_bf16_window",
+                                                  "llama_bf16_yarn",
+                                                  "llama_bf16_dynamic",
+                                                  "qwen3_moe_bf16",
+                                                  "gemma2_bf16",
+                                                  "gemma3_bf16",
+                                                  "phi3_bf16_longrope",
+                                                  "glm_bf16",
+                                                  "glm4_bf16",
+                                                  "gpt_oss_bf16"};
   return kNames;
 }
 

@@ -4,7 +4,7 @@
 
 Needs torch, transformers and safetensors. Run it in this folder; the result is committed:
 
-    python3 make_goldens.py
+    python3 make_goldens.py [NAME…]
 
 Per model a folder with config.json, generation_config.json, the weights, and golden.safetensors:
   promptN.tokens  I32  the prompt
@@ -16,10 +16,12 @@ The reference computes in f32 whatever the checkpoint's dtype, as the engine doe
 import json
 import pathlib
 import shutil
+import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Glm4Config, GlmConfig, GptOssConfig,
+                          LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 GREEDY_TOKENS = 40
 PROMPT_LENGTHS = [20, 1, 37]
@@ -51,6 +53,38 @@ MODELS = {
                       tie_word_embeddings=True), torch.bfloat16),
 }
 
+# As small as an architecture can be: the repository keeps them.
+TINY = dict(vocab_size=96, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+
+
+def rope(kind, **parameters):
+    return {"rope_type": kind, "rope_theta": 1e4, **parameters}
+
+
+MODELS |= {name: (config, torch.bfloat16) for name, config in {
+    "llama_bf16_yarn": LlamaConfig(**TINY, rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=64)),
+    "llama_bf16_dynamic": LlamaConfig(**TINY, rope_parameters=rope("dynamic", factor=2.0)),
+    "qwen3_moe_bf16": Qwen3MoeConfig(
+        **TINY, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True,
+        decoder_sparse_step=1, mlp_only_layers=[1]),
+    "gemma2_bf16": Gemma2Config(**TINY, head_dim=16, query_pre_attn_scalar=32, sliding_window=8),
+    "gemma3_bf16": Gemma3TextConfig(
+        **TINY, head_dim=16, query_pre_attn_scalar=32, sliding_window=8,
+        layer_types=["sliding_attention", "full_attention"]),
+    "phi3_bf16_longrope": Phi3Config(
+        **TINY, original_max_position_embeddings=128, rope_parameters=rope(
+            "longrope", short_factor=[1.0 + 0.1 * i for i in range(8)], long_factor=[1.0 + 0.5 * i for i in range(8)],
+            original_max_position_embeddings=128, partial_rotary_factor=1.0)),
+    "glm_bf16": GlmConfig(**TINY, head_dim=16, attention_bias=True),
+    "glm4_bf16": Glm4Config(**TINY, head_dim=16, attention_bias=True),
+    "gpt_oss_bf16": GptOssConfig(
+        **TINY, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=8,
+        layer_types=["sliding_attention", "full_attention"],
+        rope_parameters=rope("yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                             original_max_position_embeddings=64)),
+}.items()}
+
 
 def save_sharded(folder):
     """Splits model.safetensors in two, by hand: the library only shards large models."""
@@ -76,7 +110,7 @@ def randomize(model):
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name:
-                parameter.copy_(1.0 + 0.2 * noise)
+                parameter.copy_((0.0 if "Gemma" in type(model).__name__ else 1.0) + 0.2 * noise)
             elif parameter.dim() == 1:
                 parameter.copy_(0.3 * noise)
             else:
@@ -120,4 +154,5 @@ def make(name, config, dtype):
 
 if __name__ == "__main__":
     for model_name, (model_config, model_dtype) in MODELS.items():
-        make(model_name, model_config, model_dtype)
+        if len(sys.argv) < 2 or model_name in sys.argv[1:]:
+            make(model_name, model_config, model_dtype)
