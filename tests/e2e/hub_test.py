@@ -241,6 +241,22 @@ class HubTest(unittest.TestCase):
     def test_an_unreachable_hub_names_the_setting(self):
         self.assert_refused("--hub-endpoint", "http://127.0.0.1:1", names=["HF_ENDPOINT"], status=1)
 
+    def models(self, *words: str) -> str:
+        done = subprocess.run([BINARY, "models", *words], env=self.environment(), capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_models_are_pulled_listed_and_removed(self):
+        self.assertEqual(json.loads(self.models("ls", "--json"))["models"], [])
+        folder = pathlib.Path(self.models("pull", NAME).strip().splitlines()[-1])
+        self.assertTrue((folder / WEIGHTS).exists())
+        (model,) = json.loads(self.models("ls", "--json"))["models"]
+        self.assertEqual((model["name"], model["can_be_served"], model["partial_bytes"]), (NAME, True, 0))
+        self.assertGreater(model["bytes"], len(self.hub.files[WEIGHTS]))
+        self.assertIn("ready", self.models("ls"))
+        self.models("rm", NAME)
+        self.assertFalse(folder.exists())
+
 
 if __name__ == "__main__":
     unittest.main()

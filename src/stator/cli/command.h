@@ -68,6 +68,7 @@ Status run_key(Invocation& invocation);
 Status run_routes(Invocation& invocation);
 Status run_manual(Invocation& invocation);
 Status run_top(Invocation& invocation);
+Status run_models(Invocation& invocation);
 Status run_parse(Invocation& invocation);
 Status run_passes(Invocation& invocation);
 Status run_tokenize(Invocation& invocation);

@@ -235,6 +235,20 @@ const std::vector<Command> kCommands = {
      .setting_prefixes = "",
      .options = {{"--json", "print JSON", true}},
      .run = run_routes},
+    {.name = "models",
+     .summary = "Models in the Hugging Face cache: ls, pull, rm",
+     .description =
+         "ls    what is cached, how large it is, whether it can be served (--json for machines)\n"
+         "pull  download ORG/NAME, going on where an earlier try broke off\n"
+         "rm    remove ORG/NAME with all its revisions\n\n"
+         "  stator models ls\n"
+         "  stator models pull Qwen/Qwen3-0.6B\n"
+         "  stator models rm Qwen/Qwen3-0.6B",
+     .positional = "ACTION",
+     .positional_repeated = true,
+     .setting_prefixes = "hub,log",
+     .options = {{"--json", "print JSON", true}},
+     .run = run_models},
     {.name = "parse",
      .summary = "Split a model's output into text, reasoning and tool calls",
      .description =

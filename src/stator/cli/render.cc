@@ -85,7 +85,7 @@ Result<chat_template::ChatTemplateSource> load_source(const std::filesystem::pat
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored) || path.extension() == ".gguf") {
     STATOR_TRY(auto chat, frontend::find_model_chat(path));
-    if (!chat) {
+    if (!chat || (chat->source.text.empty() && !chat->source.native)) {
       return Error(Code::kNotFound,
                    path.string() +
                        " has no chat_template.jinja, chat_template.json, chat_template "
