@@ -1,6 +1,8 @@
 # `cmake --install build/release --prefix DIR --strip`, and what `cpack` makes of it: scripts/package.sh.
 
 include(GNUInstallDirs)
+# What is installed is one program: cpack must not build tests and benches first.
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 function(stator_install)
   set(made ${CMAKE_BINARY_DIR}/install)
