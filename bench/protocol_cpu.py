@@ -14,8 +14,8 @@ import measure
 
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages"}
 BAR = 1.2
-TOOL_COUNT = 20
-TURNS = 30
+TOOL_COUNT = 5
+TURNS = 10
 LINE = "the worker computes the prompt, the router remembers which blocks it has, and the next turn finds them again"
 
 
@@ -38,11 +38,11 @@ def schema(index):
 
 
 def agent_chat(model, text):
-    messages = [{"role": "system", "content": LINE * 20}, {"role": "user", "content": text}]
+    messages = [{"role": "system", "content": LINE * 4}, {"role": "user", "content": text}]
     for turn in range(TURNS):
         call = {"id": f"toolu_{turn}", "type": "function", "function": {"name": "tool_0", "arguments": '{"field_0":"x"}'}}
         messages.append({"role": "assistant", "content": LINE, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": f"toolu_{turn}", "content": LINE * 10})
+        messages.append({"role": "tool", "tool_call_id": f"toolu_{turn}", "content": LINE * 2})
     tools = [{"type": "function", "function": {"name": f"tool_{i}", "description": LINE, "parameters": schema(i)}}
              for i in range(TOOL_COUNT)]
     return {"model": model, "messages": messages, "tools": tools, "max_tokens": 1, "ignore_eos": True}
@@ -55,9 +55,9 @@ def agent_messages(model, text):
             {"type": "text", "text": LINE},
             {"type": "tool_use", "id": f"toolu_{turn}", "name": "tool_0", "input": {"field_0": "x"}}]})
         messages.append({"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": f"toolu_{turn}", "content": [{"type": "text", "text": LINE * 10}]}]})
+            {"type": "tool_result", "tool_use_id": f"toolu_{turn}", "content": [{"type": "text", "text": LINE * 2}]}]})
     tools = [{"name": f"tool_{i}", "description": LINE, "input_schema": schema(i)} for i in range(TOOL_COUNT)]
-    return {"model": model, "system": [{"type": "text", "text": LINE * 20}], "messages": messages, "tools": tools,
+    return {"model": model, "system": [{"type": "text", "text": LINE * 4}], "messages": messages, "tools": tools,
             "max_tokens": 1, "ignore_eos": True}
 
 
@@ -67,7 +67,11 @@ def small(protocol, model, text, **fields):
 
 def compare(options, server, folder, name, bodies, flags, count, units):
     """µs of CPU per unit and protocol: medians of runs that alternate."""
-    files = {protocol: measure.write_bodies(folder, bodies(protocol)) for protocol in PATHS}
+    files = {}
+    for protocol in PATHS:
+        own = os.path.join(folder, protocol)
+        os.makedirs(own, exist_ok=True)
+        files[protocol] = measure.write_bodies(own, bodies(protocol))
     costs = {protocol: [] for protocol in PATHS}
     for run in range(options.runs + 1):
         for protocol, path in PATHS.items():
