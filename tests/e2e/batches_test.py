@@ -94,18 +94,19 @@ class Batches(unittest.TestCase):
 
     def test_kill_9_neither_loses_nor_repeats_a_line(self):
         self.deployment.close()
-        self.start("--batches-inflight-max", "8")
-        batch = self.submit(lines_of(150))
+        self.start("--batches-inflight-max", "2")
+        batch = self.submit(lines_of(300))
         for _ in range(2):
             known = self.client.batches.retrieve(batch.id).request_counts.completed
-            eventually(lambda: self.client.batches.retrieve(batch.id).request_counts.completed > known, "some lines are done")
+            now = eventually(lambda: (c := self.client.batches.retrieve(batch.id).request_counts.completed) > known and c, "some are done")
+            self.assertLess(now, 300, "killed in the middle")
             self.deployment.frontend.kill()
             self.deployment.close()
-            self.start("--batches-inflight-max", "8")
+            self.start("--batches-inflight-max", "2")
         batch = self.wait_for(batch.id, "completed")
-        self.assertEqual(batch.request_counts.completed, 150)
+        self.assertEqual(batch.request_counts.completed, 300)
         results = self.results(batch.output_file_id)
-        self.assertEqual(sorted(result["custom_id"] for result in results), sorted(f"line-{i}" for i in range(150)))
+        self.assertEqual(sorted(result["custom_id"] for result in results), sorted(f"line-{i}" for i in range(300)))
 
 
 class NoFolder(unittest.TestCase):
