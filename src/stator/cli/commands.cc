@@ -238,6 +238,7 @@ const std::vector<Command> kCommands = {
     {.name = "models",
      .summary = "Models in the Hugging Face cache: ls, pull, rm",
      .description =
+         "ACTION is one of:\n"
          "ls    what is cached, how large it is, whether it can be served (--json for machines)\n"
          "pull  download ORG/NAME, going on where an earlier try broke off\n"
          "rm    remove ORG/NAME with all its revisions\n\n"
@@ -321,6 +322,7 @@ const std::vector<Command> kCommands = {
      .summary = "Kubernetes: graphs of workers as custom resources",
      .description =
          "Without an action: keeps graphs in a cluster as they say (--kubeconfig, or in a pod).\n"
+         "ACTION is one of:\n"
          "render   prints what the operator would make of manifests, without a cluster\n"
          "convert  prints manifests in the other API version (--to)\n"
          "crds     prints the CustomResourceDefinitions\n\n"
@@ -439,9 +441,9 @@ const std::vector<Command> kCommands = {
                     "Tries every way to\n"
                     "cut the model over the GPUs, batches, prefill and decode together and apart; "
                     "prints the best\n"
-                    "that keep TTFT and ITL, or the closest ones and which limit binds. 'configure "
-                    "estimate' fills\n"
-                    "ttft_ms and itl_ms in a table of deployments.\n\n"
+                    "that keep TTFT and ITL, or the closest ones and which limit binds. The word "
+                    "estimate is for\n"
+                    "tables: it fills ttft_ms and itl_ms in a table of deployments.\n\n"
                     "  stator configure --model Qwen/Qwen3-32B-FP8 --system h200_sxm --gpus 8 "
                     "--backend vllm \\\n"
                     "    --isl 4000 --osl 500 --ttft 600 --itl 15\n"

@@ -44,6 +44,19 @@ Result<runtime::KubeDiscoveryOptions> kube_discovery_options(std::string space) 
   return options;
 }
 
+/// Once per start, when anybody on the network may use what is served.
+void warn_of_open_port(const Settings& settings) {
+  const auto& http = settings.frontend.http;
+  if (settings.access.required() || net::is_loopback_host(http.host) ||
+      !http.tls_client_ca_path.empty()) {
+    return;
+  }
+  log::warn("access",
+            "ANYBODY who reaches this port may use it: give --api-keys FILE (`stator key new`), "
+            "or --host 127.0.0.1 if only this machine is to",
+            {{"listens_on", fmt::format("{}:{}", http.host, http.port)}});
+}
+
 }  // namespace
 
 Result<std::unique_ptr<runtime::Discovery>> open_discovery(const Settings& settings,
@@ -151,13 +164,6 @@ Status FrontendProcess::open_entrance(Clock& clock, Metrics& metrics) {
     entrance_ = std::make_unique<frontend::Entrance>(settings_.frontend, access_.get(), admin,
                                                      metrics, telemetry_.get());
   }
-  const auto& http = settings_.frontend.http;
-  if (!config.required() && !net::is_loopback_host(http.host) && http.tls_client_ca_path.empty()) {
-    log::warn("access",
-              "ANYBODY who reaches this port may use it: give --api-keys FILE (`stator key new`), "
-              "or --host 127.0.0.1 if only this machine is to",
-              {{"listens_on", fmt::format("{}:{}", http.host, http.port)}});
-  }
   return {};
 }
 
@@ -190,6 +196,7 @@ FrontendProcess::~FrontendProcess() {
 }
 
 Status FrontendProcess::start(runtime::Discovery& discovery, runtime::Connector& connector) {
+  warn_of_open_port(settings_);
   if (replicas_ != nullptr) {
     STATOR_CHECK(replicas_->start(*catalog_, discovery));
   }

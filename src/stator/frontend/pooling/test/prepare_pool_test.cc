@@ -64,7 +64,7 @@ TEST_F(PreparePool, TruncationKeepsTheBeginning) {
 
 TEST_F(PreparePool, WhatDoesNotFitIsNamed) {
   model_->context_length = 3;
-  EXPECT_EQ(blamed(R"({"model":"demo","input":["a",[1,2,3,4]]})"), "accepted");
+  EXPECT_EQ(blamed(R"({"model":"demo","input":[[1,2,3],[1]]})"), "accepted");
   EXPECT_EQ(blamed(R"({"model":"demo","input":[[1,2,3,4],[1]]})"), "input[0]");
   EXPECT_EQ(blamed(R"({"model":"demo","input":[1,999999]})"), "input");
   EXPECT_EQ(blamed(R"({"model":"demo","input":"a","dimensions":5})"), "dimensions");
