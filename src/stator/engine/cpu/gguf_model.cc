@@ -373,10 +373,11 @@ Result<const Architecture*> find_architecture(const gguf::Metadata& metadata) {
     known += known.empty() ? "" : ", ";
     known += row.name;
   }
-  return Error(Code::kUnsupported,
-               fmt::format("GGUF: general.architecture '{}' is not supported by the CPU engine; "
-                           "supported are {}",
-                           name.value_or("").substr(0, 64), known));
+  return Error(
+      Code::kUnsupported,
+      fmt::format("GGUF: general.architecture '{}' is not supported by the CPU engine; "
+                  "supported are {}; for others run llama-server and stator with --engine llamacpp",
+                  name.value_or("").substr(0, 64), known));
 }
 
 }  // namespace
