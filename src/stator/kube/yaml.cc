@@ -2,12 +2,14 @@
 #include "stator/kube/yaml.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
+#include <sstream>
 
 #include "stator/json/writer.h"
 
@@ -356,14 +358,58 @@ class BlockWriter {
   std::string& out_;
 };
 
+/// Where documents begin. yaml-cpp 0.7 does not pass over a stray ',' or ']' between blocks, but
+/// finds an empty document there for ever: LoadAll would fill the memory.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  bool moves_on() const { return moves_on_; }
+  YAML::Mark mark() const { return mark_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    moves_on_ = first_ || mark.pos > mark_.pos;
+    first_ = false;
+    mark_ = mark;
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/,
+                       YAML::anchor_t /*anchor*/, YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+
+ private:
+  YAML::Mark mark_;
+  bool first_ = true;
+  bool moves_on_ = true;
+};
+
+/// Throws where a document does not end.
+void check_documents_end(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  while (parser.HandleNextDocument(starts)) {
+    if (!starts.moves_on()) {
+      throw YAML::ParserException(starts.mark(), "expected a value, a comment or the end");
+    }
+  }
+}
+
 }  // namespace
 
 Result<std::vector<Value>> parse_yaml(std::string_view text, std::string_view source,
                                       const YamlLimits& limits) {
   std::vector<Value> documents;
   Reader reader(source, limits);
+  const std::string owned(text);
   try {
-    for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
+    check_documents_end(owned);
+    for (const YAML::Node& node : YAML::LoadAll(owned)) {
       STATOR_TRY(Value value, reader.read(node, 0));
       if (!value.is_null()) {
         documents.push_back(std::move(value));

@@ -43,6 +43,13 @@ TEST(Yaml, ErrorsNameThePlace) {
   EXPECT_TRUE(as_json("a: [1\n").starts_with("test:2:1: ")) << as_json("a: [1\n");
 }
 
+TEST(Yaml, AStrayCommaIsAnErrorAndNoEndlessDocument) {
+  for (const std::string_view text : {",", ",ruea\",:", "]", "---\n,\n"}) {
+    EXPECT_FALSE(parse_yaml(text, "f.yaml").has_value()) << text;
+  }
+  EXPECT_TRUE(parse_yaml("---\n---\n\n---\na: 1\n...\n", "f.yaml").has_value());
+}
+
 TEST(Yaml, BoundsWhatAliasesUnfoldTo) {
   std::string bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n";
   for (int i = 1; i < 12; ++i) {
