@@ -249,8 +249,10 @@ void answer_health(net::HttpExchange& exchange, const EndpointContext& context) 
     endpoints.push_back(route.path);
   }
   std::vector<api::HealthyInstance> instances;
-  for (const auto& instance : context.shows_details ? known : decltype(known){}) {
-    instances.push_back({instance.model, instance.worker, instance.place, reason_of(instance)});
+  if (context.shows_details) {
+    for (const auto& instance : known) {
+      instances.push_back({instance.model, instance.worker, instance.place, reason_of(instance)});
+    }
   }
   append_healthy_body(body, endpoints, instances);
   exchange.respond(200, kJson, body);

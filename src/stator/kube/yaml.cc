@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "stator/json/writer.h"
+#include "stator/text/utf8.h"
 
 namespace stator::kube {
 namespace {
@@ -404,6 +405,9 @@ void check_documents_end(const std::string& text) {
 
 Result<std::vector<Value>> parse_yaml(std::string_view text, std::string_view source,
                                       const YamlLimits& limits) {
+  if (!text::is_valid_utf8(text)) {
+    return Error(Code::kInvalidArgument, fmt::format("{}: the text is not UTF-8", source));
+  }
   std::vector<Value> documents;
   Reader reader(source, limits);
   const std::string owned(text);

@@ -44,6 +44,7 @@ TEST(Yaml, ErrorsNameThePlace) {
 }
 
 TEST(Yaml, AStrayCommaIsAnErrorAndNoEndlessDocument) {
+  EXPECT_FALSE(parse_yaml("\xff:\n", "f.yaml").has_value()) << "not UTF-8";
   for (const std::string_view text : {",", ",ruea\",:", "]", "---\n,\n"}) {
     EXPECT_FALSE(parse_yaml(text, "f.yaml").has_value()) << text;
   }
