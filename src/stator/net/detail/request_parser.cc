@@ -167,14 +167,15 @@ size_t RequestParser::Core::parse_head(std::string_view input) {
   ErrorCode ec;
   const size_t start = used;
   used += put(boost::asio::buffer(input.data() + used, input.size() - used), ec);
-  if (ec == http::error::need_more) {
+  if (ec && ec != http::error::need_more) {
+    refuse_beast_error(ec, input.substr(used));
+  } else if (has_folded_line(input.substr(start, used - start))) {
+    // Beast takes a header with all its lines, however the bytes were cut.
+    refuse(400, "a header goes on in the next line: send every header in one line");
+  } else if (ec) {
     if (header_bytes_ + (input.size() - used) > limits_.header_bytes_max) {
       refuse_large_headers();
     }
-  } else if (ec) {
-    refuse_beast_error(ec, input.substr(used));
-  } else if (has_folded_line(input.substr(start, used - start))) {
-    refuse(400, "a header goes on in the next line: send every header in one line");
   } else {
     start_body();
   }

@@ -55,6 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"HeaderWithoutColon", with("nonsense\r\n"), 400},
         Refused{"FoldedHeader", with("X: a\r\n b\r\n"), 400},
         Refused{"HeaderFoldedWithATab", with("X: a\r\n\tb\r\n"), 400},
+        Refused{"FoldedHeaderBeforeOthers", with("X: a\r\n b\r\nYyyyyyyyyyyyyyyyyyyy: c\r\n"), 400},
         Refused{"FoldedEmptyHeader", with("X:\r\n \r\n"), 400},
         Refused{"MissingHost", "GET / HTTP/1.1\r\n\r\n", 400},
         Refused{"TwoHosts", with("Host: b\r\n"), 400},
