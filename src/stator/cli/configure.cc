@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <string>
 #include <string_view>
 
 #include "stator/cli/command.h"
+#include "stator/cli/option_number.h"
 #include "stator/cli/sim_run.h"
 #include "stator/cli/terminal.h"
 #include "stator/configurator/estimate.h"
@@ -132,24 +132,6 @@ Status run_estimate(const Invocation& invocation) {
       print_status(fmt::format("row {}: {}\n", i + 1, rows[i].error));
     }
   }
-  return {};
-}
-
-template <typename Number>
-Status read_number(const Invocation& invocation, std::string_view flag, Number low, Number high,
-                   Number& out) {
-  const std::string text = option(invocation, flag);
-  if (text.empty()) {
-    return {};
-  }
-  Number value{};
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (end.ec != std::errc() || end.ptr != text.data() + text.size() || !(value >= low) ||
-      !(value <= high)) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("{} must be from {} to {}, is '{}'", flag, low, high, text));
-  }
-  out = value;
   return {};
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "stator/cli/command.h"
+#include "stator/cli/option_number.h"
 #include "stator/cli/terminal.h"
 #include "stator/planner/predictor.h"
 
@@ -15,25 +15,6 @@ namespace stator::cli {
 namespace {
 
 constexpr size_t kStepsMax = 100'000;
-
-template <typename Number>
-Status read_option(const Invocation& invocation, std::string_view flag, Number low, Number high,
-                   Number& out) {
-  const auto found = invocation.options.find(flag);
-  if (found == invocation.options.end()) {
-    return {};
-  }
-  const std::string& text = found->second;
-  Number value{};
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (end.ec != std::errc() || end.ptr != text.data() + text.size() || !(value >= low) ||
-      !(value <= high)) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("{} must be from {} to {}, is '{}'", flag, low, high, text));
-  }
-  out = value;
-  return {};
-}
 
 }  // namespace
 
@@ -45,13 +26,13 @@ Status run_forecast(Invocation& invocation) {
   }
   size_t steps = 1;
   config.window = 4096;
-  STATOR_CHECK(read_option<size_t>(invocation, "--steps", 1, kStepsMax, steps));
-  STATOR_CHECK(read_option(invocation, "--q-level", 0.0, 1e12, config.kalman_q_level));
-  STATOR_CHECK(read_option(invocation, "--q-trend", 0.0, 1e12, config.kalman_q_trend));
-  STATOR_CHECK(read_option(invocation, "--r", 0.0, 1e12, config.kalman_r));
-  STATOR_CHECK(read_option<size_t>(invocation, "--min-points", 1, 1000, config.kalman_min_points));
-  STATOR_CHECK(read_option<size_t>(invocation, "--period", 2, 2048, config.seasonal_period));
-  STATOR_CHECK(read_option<size_t>(invocation, "--window", 8, 100'000, config.window));
+  STATOR_CHECK(read_number<size_t>(invocation, "--steps", 1, kStepsMax, steps));
+  STATOR_CHECK(read_number(invocation, "--q-level", 0.0, 1e12, config.kalman_q_level));
+  STATOR_CHECK(read_number(invocation, "--q-trend", 0.0, 1e12, config.kalman_q_trend));
+  STATOR_CHECK(read_number(invocation, "--r", 0.0, 1e12, config.kalman_r));
+  STATOR_CHECK(read_number<size_t>(invocation, "--min-points", 1, 1000, config.kalman_min_points));
+  STATOR_CHECK(read_number<size_t>(invocation, "--period", 2, 2048, config.seasonal_period));
+  STATOR_CHECK(read_number<size_t>(invocation, "--window", 8, 100'000, config.window));
   config.log1p = invocation.options.contains("--log1p");
   STATOR_TRY(const std::vector<double> series, planner::parse_series(read_input()),
              "standard input");

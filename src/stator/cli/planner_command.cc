@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "stator/cli/command.h"
+#include "stator/cli/option_number.h"
 #include "stator/cli/sim_run.h"
 #include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
@@ -23,25 +23,6 @@ namespace {
 std::string option(const Invocation& invocation, std::string_view flag) {
   const auto found = invocation.options.find(flag);
   return found == invocation.options.end() ? std::string() : found->second;
-}
-
-template <typename Number>
-Status read_number(const Invocation& invocation, std::string_view flag, Number low, Number high,
-                   Number& out) {
-  const std::string text = option(invocation, flag);
-  if (text.empty()) {
-    return {};
-  }
-  Number value{};
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string_view rest(end.ptr, text.data() + text.size());
-  if (end.ec != std::errc() || (!rest.empty() && rest != "s" && rest != "ms") || !(value >= low) ||
-      !(value <= high)) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("{} must be from {} to {}, is '{}'", flag, low, high, text));
-  }
-  out = value;
-  return {};
 }
 
 /// What the options say, over the defaults.

@@ -149,11 +149,7 @@ class StreamAnswer final : public Answer {
 
   void send(std::string_view bytes) {
     if (!std::exchange(started_, true)) {
-      std::vector<net::HttpHeader> headers = answer_headers(spec_);
-      headers.push_back({"cache-control", "no-cache"});
-      headers.push_back({"x-accel-buffering", "no"});
-      exchange_.start_stream(200, kEventStream, headers);
-      exchange_.write(std::exchange(spec_.annotations, {}));
+      begin_event_stream(exchange_, spec_);
     }
     exchange_.write(bytes);
   }
@@ -339,6 +335,14 @@ std::unique_ptr<Answer> Answer::make(AnswerSpec spec, net::HttpExchange& exchang
   }
   return std::make_unique<UnaryAnswer>(
       std::make_shared<CollectedAnswer>(std::move(spec), tokenizer, budget), exchange);
+}
+
+void begin_event_stream(net::HttpExchange& exchange, AnswerSpec& spec) {
+  std::vector<net::HttpHeader> headers = answer_headers(spec);
+  headers.push_back({"cache-control", "no-cache"});
+  headers.push_back({"x-accel-buffering", "no"});
+  exchange.start_stream(200, kEventStream, headers);
+  exchange.write(std::exchange(spec.annotations, {}));
 }
 
 std::vector<net::HttpHeader> answer_headers(const AnswerSpec& spec) {

@@ -58,6 +58,9 @@ struct AnswerSpec {
 
 /// The headers that every answer to a request has. Views into the spec.
 std::vector<net::HttpHeader> answer_headers(const AnswerSpec& spec);
+/// Sends status 200 and the headers of a stream of events, then the annotations, which are taken
+/// out of `spec`.
+void begin_event_stream(net::HttpExchange& exchange, AnswerSpec& spec);
 
 /// One piece of one choice.
 struct AnswerPiece {

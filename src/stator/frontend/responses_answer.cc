@@ -129,11 +129,7 @@ class ResponsesAnswer final : public Answer {
       return false;
     }
     if (!std::exchange(started_, true)) {
-      std::vector<net::HttpHeader> headers = answer_headers(spec_);
-      headers.push_back({"cache-control", "no-cache"});
-      headers.push_back({"x-accel-buffering", "no"});
-      exchange_.start_stream(200, kEventStream, headers);
-      exchange_.write(std::exchange(spec_.annotations, {}));
+      begin_event_stream(exchange_, spec_);
     }
     exchange_.write(bytes);
     return true;

@@ -9,6 +9,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/core/crc32c.h"
+#include "stator/core/raw_bytes.h"
 
 namespace stator::storage {
 namespace {
@@ -18,20 +19,6 @@ constexpr uint32_t kVersion = 1;
 constexpr size_t kCrcAt = 8;
 constexpr size_t kListAt = 128;
 constexpr uint32_t kTokensPresent = 1;
-
-static_assert(std::endian::native == std::endian::little, "fields are copied as they are");
-
-template <typename T>
-void put(std::span<std::byte> out, size_t at, const T& value) {
-  std::memcpy(out.data() + at, &value, sizeof value);
-}
-
-template <typename T>
-T get(std::span<const std::byte> bytes, size_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
-  return value;
-}
 
 uint32_t header_crc(std::span<const std::byte> bytes) {
   const std::array<std::byte, 4> none{};
@@ -65,25 +52,25 @@ void encode(const BlockHeader& header, std::span<std::byte> out) {
                 "a header's lists fit");
   std::ranges::fill(out, std::byte{0});
   std::memcpy(out.data(), kMagic.data(), kMagic.size());
-  put(out, 12, kVersion);
-  put(out, 16, header.space);
-  put(out, 32, header.name.lineage.big_endian());
-  put(out, 48, header.parent.big_endian());
-  put(out, 64, header.name.check);
-  put(out, 80, header.tokens.empty() ? 0 : kTokensPresent);
-  put(out, 84, static_cast<uint16_t>(header.group_crcs.size()));
-  put(out, 86, static_cast<uint16_t>(header.tokens.size()));
-  put(out, 88, header.payload_bytes);
-  put(out, 96, header.generation);
-  put(out, 104, header.unix_ms);
-  put(out, 112, header.tp_rank);
-  put(out, 114, header.tp_size);
-  put(out, 116, header.layer_first);
-  put(out, 118, header.layer_last);
+  put_raw(out, 12, kVersion);
+  put_raw(out, 16, header.space);
+  put_raw(out, 32, header.name.lineage.big_endian());
+  put_raw(out, 48, header.parent.big_endian());
+  put_raw(out, 64, header.name.check);
+  put_raw(out, 80, header.tokens.empty() ? 0 : kTokensPresent);
+  put_raw(out, 84, static_cast<uint16_t>(header.group_crcs.size()));
+  put_raw(out, 86, static_cast<uint16_t>(header.tokens.size()));
+  put_raw(out, 88, header.payload_bytes);
+  put_raw(out, 96, header.generation);
+  put_raw(out, 104, header.unix_ms);
+  put_raw(out, 112, header.tp_rank);
+  put_raw(out, 114, header.tp_size);
+  put_raw(out, 116, header.layer_first);
+  put_raw(out, 118, header.layer_last);
   std::memcpy(out.data() + kListAt, header.group_crcs.data(), header.group_crcs.size() * 4);
   std::memcpy(out.data() + kListAt + header.group_crcs.size() * 4, header.tokens.data(),
               header.tokens.size() * 4);
-  put(out, kCrcAt, header_crc(out));
+  put_raw(out, kCrcAt, header_crc(out));
 }
 
 Result<BlockHeader> decode_header(std::span<const std::byte> bytes) {
@@ -91,28 +78,28 @@ Result<BlockHeader> decode_header(std::span<const std::byte> bytes) {
       std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
     return Error(Code::kCorrupt, "no KV block begins here");
   }
-  if (get<uint32_t>(bytes, kCrcAt) != header_crc(bytes)) {
+  if (get_raw<uint32_t>(bytes, kCrcAt) != header_crc(bytes)) {
     return Error(Code::kCorrupt, "the header of a KV block has a wrong checksum");
   }
-  const size_t groups = get<uint16_t>(bytes, 84);
-  const size_t tokens = get<uint16_t>(bytes, 86);
+  const size_t groups = get_raw<uint16_t>(bytes, 84);
+  const size_t tokens = get_raw<uint16_t>(bytes, 86);
   BlockHeader header;
-  header.payload_bytes = get<uint64_t>(bytes, 88);
-  if (get<uint32_t>(bytes, 12) != kVersion || groups + tokens > BlockHeader::kListMax ||
+  header.payload_bytes = get_raw<uint64_t>(bytes, 88);
+  if (get_raw<uint32_t>(bytes, 12) != kVersion || groups + tokens > BlockHeader::kListMax ||
       header.payload_bytes > BlockHeader::kPayloadMax ||
       groups != groups_of(header.payload_bytes)) {
     return Error(Code::kCorrupt, "the header of a KV block is of another format");
   }
-  header.space = get<Digest>(bytes, 16);
-  header.name.lineage = kv::LineageHash::from_big_endian(get<Digest>(bytes, 32));
-  header.parent = kv::LineageHash::from_big_endian(get<Digest>(bytes, 48));
-  header.name.check = get<Digest>(bytes, 64);
-  header.generation = get<uint64_t>(bytes, 96);
-  header.unix_ms = get<uint64_t>(bytes, 104);
-  header.tp_rank = get<uint16_t>(bytes, 112);
-  header.tp_size = get<uint16_t>(bytes, 114);
-  header.layer_first = get<uint16_t>(bytes, 116);
-  header.layer_last = get<uint16_t>(bytes, 118);
+  header.space = get_raw<Digest>(bytes, 16);
+  header.name.lineage = kv::LineageHash::from_big_endian(get_raw<Digest>(bytes, 32));
+  header.parent = kv::LineageHash::from_big_endian(get_raw<Digest>(bytes, 48));
+  header.name.check = get_raw<Digest>(bytes, 64);
+  header.generation = get_raw<uint64_t>(bytes, 96);
+  header.unix_ms = get_raw<uint64_t>(bytes, 104);
+  header.tp_rank = get_raw<uint16_t>(bytes, 112);
+  header.tp_size = get_raw<uint16_t>(bytes, 114);
+  header.layer_first = get_raw<uint16_t>(bytes, 116);
+  header.layer_last = get_raw<uint16_t>(bytes, 118);
   header.group_crcs.resize(groups);
   header.tokens.resize(tokens);
   std::memcpy(header.group_crcs.data(), bytes.data() + kListAt, groups * 4);

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "stator/core/crc32c.h"
+#include "stator/core/raw_bytes.h"
 #include "stator/io/io_error.h"
 #include "stator/io/read_file.h"
 #include "stator/io/replace_file.h"
@@ -22,48 +23,37 @@ constexpr uint64_t kFileBytesMax = uint64_t{4} << 30;
 constexpr size_t kCompactFactor = 4;
 constexpr size_t kCompactRecordsMin = 16'384;
 
-template <typename T>
-void put(std::span<std::byte> out, size_t at, const T& value) {
-  std::memcpy(out.data() + at, &value, sizeof value);
-}
-
-template <typename T>
-T get(std::span<const std::byte> bytes, size_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
-  return value;
-}
-
 }  // namespace
 
 std::array<std::byte, JournalRecord::kBytes> encode(const JournalRecord& record) {
   std::array<std::byte, JournalRecord::kBytes> out{};
-  put(out, 4, record.op);
-  put(out, 8, record.slot);
-  put(out, 12, record.generation);
-  put(out, 16, record.name.lineage.big_endian());
-  put(out, 32, record.parent.big_endian());
-  put(out, 48, record.name.check);
-  put(out, 0, crc32c(std::span(out).subspan(4)));
+  put_raw(out, 4, record.op);
+  put_raw(out, 8, record.slot);
+  put_raw(out, 12, record.generation);
+  put_raw(out, 16, record.name.lineage.big_endian());
+  put_raw(out, 32, record.parent.big_endian());
+  put_raw(out, 48, record.name.check);
+  put_raw(out, 0, crc32c(std::span(out).subspan(4)));
   return out;
 }
 
 std::optional<JournalRecord> decode_record(std::span<const std::byte> bytes) {
   if (bytes.size() != JournalRecord::kBytes ||
-      get<uint32_t>(bytes, 0) != crc32c(bytes.subspan(4))) {
+      get_raw<uint32_t>(bytes, 0) != crc32c(bytes.subspan(4))) {
     return std::nullopt;
   }
-  const auto op = get<uint8_t>(bytes, 4);
+  const auto op = get_raw<uint8_t>(bytes, 4);
   if (op != static_cast<uint8_t>(JournalRecord::Op::kPut) &&
       op != static_cast<uint8_t>(JournalRecord::Op::kDelete)) {
     return std::nullopt;
   }
-  return JournalRecord{.op = static_cast<JournalRecord::Op>(op),
-                       .slot = get<uint32_t>(bytes, 8),
-                       .generation = get<uint32_t>(bytes, 12),
-                       .name = {.lineage = kv::LineageHash::from_big_endian(get<Digest>(bytes, 16)),
-                                .check = get<Digest>(bytes, 48)},
-                       .parent = kv::LineageHash::from_big_endian(get<Digest>(bytes, 32))};
+  return JournalRecord{
+      .op = static_cast<JournalRecord::Op>(op),
+      .slot = get_raw<uint32_t>(bytes, 8),
+      .generation = get_raw<uint32_t>(bytes, 12),
+      .name = {.lineage = kv::LineageHash::from_big_endian(get_raw<Digest>(bytes, 16)),
+               .check = get_raw<Digest>(bytes, 48)},
+      .parent = kv::LineageHash::from_big_endian(get_raw<Digest>(bytes, 32))};
 }
 
 Replayed replay(std::span<const std::byte> checkpoint, std::span<const std::byte> journal,

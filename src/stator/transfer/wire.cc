@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "stator/core/crc32c.h"
+#include "stator/core/raw_bytes.h"
 
 namespace stator::transfer {
 namespace {
@@ -13,18 +14,6 @@ constexpr std::string_view kMetadataMagic = "SXM1";
 constexpr size_t kTextMax = 4096;
 constexpr size_t kBackendsMax = 64;
 constexpr size_t kRegionsMax = size_t{1} << 20;
-
-template <typename T>
-void put(std::span<std::byte> out, size_t at, const T& value) {
-  std::memcpy(out.data() + at, &value, sizeof value);
-}
-
-template <typename T>
-T get(std::span<const std::byte> bytes, size_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
-  return value;
-}
 
 /// Of the head with the field itself at zero.
 uint16_t head_crc(std::span<const std::byte> head) {
@@ -110,37 +99,37 @@ std::string_view to_string(Outcome outcome) {
 
 std::array<std::byte, Frame::kBytes> encode(const Frame& frame) {
   std::array<std::byte, Frame::kBytes> out{};
-  put(out, 0, kMagic);
-  put(out, 4, frame.type);
-  put(out, 5, frame.flags);
-  put(out, 8, frame.request);
-  put(out, 16, frame.segment);
-  put(out, 20, frame.segments);
-  put(out, 24, frame.key);
-  put(out, 40, frame.addr);
-  put(out, 48, frame.len);
-  put(out, 52, frame.payload_crc);
-  put(out, 56, frame.epoch);
-  put(out, 6, head_crc(out));
+  put_raw(out, 0, kMagic);
+  put_raw(out, 4, frame.type);
+  put_raw(out, 5, frame.flags);
+  put_raw(out, 8, frame.request);
+  put_raw(out, 16, frame.segment);
+  put_raw(out, 20, frame.segments);
+  put_raw(out, 24, frame.key);
+  put_raw(out, 40, frame.addr);
+  put_raw(out, 48, frame.len);
+  put_raw(out, 52, frame.payload_crc);
+  put_raw(out, 56, frame.epoch);
+  put_raw(out, 6, head_crc(out));
   return out;
 }
 
 std::optional<Frame> decode_frame(std::span<const std::byte> bytes) {
-  if (bytes.size() != Frame::kBytes || get<uint32_t>(bytes, 0) != kMagic ||
-      get<uint16_t>(bytes, 6) != head_crc(bytes)) {
+  if (bytes.size() != Frame::kBytes || get_raw<uint32_t>(bytes, 0) != kMagic ||
+      get_raw<uint16_t>(bytes, 6) != head_crc(bytes)) {
     return std::nullopt;
   }
-  const auto type = get<uint8_t>(bytes, 4);
+  const auto type = get_raw<uint8_t>(bytes, 4);
   Frame frame{.type = static_cast<Frame::Type>(type),
-              .flags = get<uint8_t>(bytes, 5),
-              .request = get<uint64_t>(bytes, 8),
-              .segment = get<uint32_t>(bytes, 16),
-              .segments = get<uint32_t>(bytes, 20),
-              .key = get<RemoteKey>(bytes, 24),
-              .addr = get<uint64_t>(bytes, 40),
-              .len = get<uint32_t>(bytes, 48),
-              .payload_crc = get<uint32_t>(bytes, 52),
-              .epoch = get<uint64_t>(bytes, 56)};
+              .flags = get_raw<uint8_t>(bytes, 5),
+              .request = get_raw<uint64_t>(bytes, 8),
+              .segment = get_raw<uint32_t>(bytes, 16),
+              .segments = get_raw<uint32_t>(bytes, 20),
+              .key = get_raw<RemoteKey>(bytes, 24),
+              .addr = get_raw<uint64_t>(bytes, 40),
+              .len = get_raw<uint32_t>(bytes, 48),
+              .payload_crc = get_raw<uint32_t>(bytes, 52),
+              .epoch = get_raw<uint64_t>(bytes, 56)};
   if (type < 1 || type > 8 || frame.len > Frame::kSegmentMax) {
     return std::nullopt;
   }

@@ -75,7 +75,9 @@ TEST(Native, GoldensOfTheReferenceEncodersAndTemplate) {
 TEST(Native, PublishedDeepseekConversations) {
   const fs::path folder = fs::path(STATOR_SHARED_DIR) / "data/renders/deepseek-v3.2";
   if (!fs::exists(folder)) {
-    GTEST_SKIP() << "no folder " << folder << " with recorded prompts";
+    GTEST_SKIP() << "no folder " << folder
+                 << " with recorded prompts, which are others' work: "
+                    "native_goldens.jsonl covers the same code";
   }
   for (const std::string_view name : {"", "_search_w_date", "_search_wo_date"}) {
     Arena arena(size_t{16} << 20U);

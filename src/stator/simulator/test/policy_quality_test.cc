@@ -103,7 +103,7 @@ class PolicyQuality : public testing::TestWithParam<Workload> {
   void SetUp() override {
     text_ = GetParam().text();
     if (text_.empty()) {
-      GTEST_SKIP() << "recorded traces are not part of the project, and not here";
+      GTEST_SKIP() << "recorded traces are others' work, and not here; made-up ones are tested";
     }
     ClusterConfig own_pace = fleet("round_robin");
     const double own = simulate(own_pace).requests_per_s();

@@ -26,7 +26,8 @@ class KernelTable : public testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
     if (!supports(GetParam())) {
-      GTEST_SKIP() << "this machine cannot run " << to_string(GetParam()) << " code";
+      GTEST_SKIP() << "this machine cannot run " << to_string(GetParam())
+                   << " code; the others are tested";
     }
     kernels_ = &kernels_for(GetParam());
   }
