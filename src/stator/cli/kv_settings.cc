@@ -2,60 +2,16 @@
 #include "stator/cli/kv_settings.h"
 
 #include <fmt/format.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
 #include <optional>
 
-#include "stator/io/read_file.h"
+#include "stator/storage/budgets.h"
 
 namespace stator::cli {
 namespace {
 
 constexpr double kBytesPerGb = 1e9;
-
-/// What this process may use: the smallest limit of its cgroups, else the machine's memory.
-uint64_t memory_limit() {
-  uint64_t limit =
-      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  std::string group = "/";
-  if (const auto text = io::read_file("/proc/self/cgroup"); text) {
-    const size_t at = text->find("0::");
-    group = at == std::string::npos ? "/" : text->substr(at + 3, text->find('\n', at) - at - 3);
-  }
-  for (std::filesystem::path folder = group;; folder = folder.parent_path()) {
-    const auto text = io::read_file("/sys/fs/cgroup" + folder.string() + "/memory.max");
-    uint64_t bytes = 0;
-    if (text &&
-        std::from_chars(text->data(), text->data() + text->size(), bytes).ec == std::errc()) {
-      limit = std::min(limit, bytes);
-    }
-    if (folder == folder.parent_path()) {
-      return limit;
-    }
-  }
-}
-
-/// Free bytes where `folder` is or will be made, what is in it already included.
-std::optional<uint64_t> disk_room(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::path there = std::filesystem::absolute(folder, error);
-  uint64_t own = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(there, error)) {
-    own += entry.is_regular_file(error) ? entry.file_size(error) : 0;
-  }
-  while (!std::filesystem::exists(there, error) && there != there.parent_path()) {
-    there = there.parent_path();
-  }
-  struct statvfs stat{};
-  if (::statvfs(there.c_str(), &stat) != 0) {
-    return std::nullopt;
-  }
-  return uint64_t{stat.f_bavail} * stat.f_frsize + own;
-}
 
 }  // namespace
 
@@ -123,7 +79,7 @@ Status check_budgets(const KvSettings& settings, uint64_t workers, uint64_t cach
     return {};
   }
   const uint64_t per_worker = cache_bytes + settings.wanted_host_bytes();
-  const uint64_t memory = memory_limit();
+  const uint64_t memory = storage::memory_limit();
   const uint64_t usable = memory - memory / 10;
   if (per_worker > usable / std::max<uint64_t>(workers, 1)) {
     return Error(
@@ -136,7 +92,7 @@ Status check_budgets(const KvSettings& settings, uint64_t workers, uint64_t cach
     return {};
   }
   const uint64_t wanted = settings.wanted_disk_bytes();
-  const std::optional<uint64_t> room = disk_room(settings.disk);
+  const std::optional<uint64_t> room = storage::disk_room(settings.disk);
   if (room && wanted > *room - *room / 20) {
     return Error(Code::kInvalidArgument,
                  fmt::format("kv.disk_bytes {} is more than 95 % of the {} free bytes of the disk "

@@ -11,9 +11,8 @@
 #include "stator/core/hash.h"
 #include "stator/core/log.h"
 #include "stator/io/mapped_file.h"
-#include "stator/storage/file_store.h"
 #include "stator/storage/http_store.h"
-#include "stator/storage/s3_store.h"
+#include "stator/storage/open_object_store.h"
 
 namespace stator::cli {
 namespace {
@@ -65,46 +64,6 @@ Result<storage::Digest> name_space(const KvSettings& settings, const KvModel& mo
                                 .kv_heads = layout.kv_heads,
                                 .head_dim = layout.head_dim,
                                 .block_bytes = layout.block_bytes()});
-}
-
-/// Null, and said once, when it cannot be used.
-Result<std::unique_ptr<storage::BlockStore>> open_object_store(const KvSettings& settings,
-                                                               const storage::Digest& space,
-                                                               Clock& clock, Metrics& metrics) {
-  constexpr std::string_view kFile = "file://";
-  std::unique_ptr<storage::BlockStore> out;
-  Status usable;
-  if (settings.object.starts_with(kFile)) {
-    auto store = std::make_unique<storage::FileStore>(settings.object.substr(kFile.size()), space);
-    usable = store->check();
-    out = std::move(store);
-  } else {
-    STATOR_TRY(storage::S3Options s3, storage::parse_s3_url(settings.object), "kv.object");
-    s3.endpoint = settings.object_endpoint;
-    s3.credentials = {.access_key = settings.object_access_key,
-                      .secret_key = settings.object_secret_key,
-                      .session_token = settings.object_session_token,
-                      .region = settings.object_region};
-    auto store = std::make_unique<storage::S3Store>(std::move(s3), space, clock, metrics);
-    usable = store->check();
-    out = std::move(store);
-  }
-  // One that is away for a while may come back; one that says no will not change its mind.
-  const bool away = !usable && (usable.error().code() == Code::kUnavailable ||
-                                usable.error().code() == Code::kDeadline ||
-                                usable.error().code() == Code::kDisconnected);
-  if (!usable && !away) {
-    log::error("kv", "the object tier is switched off; serving goes on without it",
-               {{"object", settings.object}, {"reason", usable.error().message()}});
-    metrics
-        .gauge("stator_kv_tier_enabled", "1: the tier takes blocks; 0: an error switched it off",
-               {{"tier", "object"}})
-        .set(0);
-    return std::unique_ptr<storage::BlockStore>();
-  }
-  log::info("kv", away ? "the object tier does not answer yet" : "object tier ready",
-            {{"object", settings.object}, {"namespace", storage::to_hex(space)}});
-  return out;
 }
 
 void add_gauges(Metrics& metrics, const std::shared_ptr<storage::LowerTiers>& tiers) {
@@ -188,7 +147,14 @@ Result<std::shared_ptr<storage::LowerTiers>> open_lower_tiers(const KvSettings& 
     stores.push_back(std::make_unique<storage::HttpStore>(settings.store, space));
   }
   if (!settings.object.empty()) {
-    STATOR_TRY(auto store, open_object_store(settings, space, clock, metrics));
+    STATOR_TRY(auto store, storage::open_object_store(
+                               {.url = settings.object,
+                                .endpoint = settings.object_endpoint,
+                                .credentials = {.access_key = settings.object_access_key,
+                                                .secret_key = settings.object_secret_key,
+                                                .session_token = settings.object_session_token,
+                                                .region = settings.object_region}},
+                               space, clock, metrics));
     if (store != nullptr) {
       stores.push_back(std::move(store));
     }

@@ -124,13 +124,14 @@ void LowerTiers::load(Load load) {
   loading->left = count;
   loading->ok = std::vector<std::atomic<bool>>(count);
   STATOR_ASSERT(count > 0 && loading->load.places.size() == count &&
-                    loading->load.tokens.size() == count * options_.block_tokens,
-                "a load has places and tokens for all its blocks");
+                    (loading->load.tokens.empty() ||
+                     loading->load.tokens.size() == count * options_.block_tokens),
+                "a load has places for all its blocks, and tokens for all or none");
   for (size_t i = 0; i < count; ++i) {
     pool_->post(IoPool::Lane::kLoad, [this, loading, i] {
       const Load& of = loading->load;
-      const auto tokens =
-          std::span(of.tokens).subspan(i * options_.block_tokens, options_.block_tokens);
+      const size_t known = of.tokens.empty() ? 0 : options_.block_tokens;
+      const auto tokens = std::span(of.tokens).subspan(i * known, known);
       loading->ok[i] = load_block(of.names[i], tokens, of.places[i]).has_value();
       if (--loading->left > 0) {
         return;
@@ -303,6 +304,11 @@ void LowerTiers::release(const Saving& saving) {
       wake();
     }
   }
+}
+
+bool LowerTiers::idle() const {
+  const MutexLock lock(mutex_);
+  return saving_.empty();
 }
 
 void LowerTiers::on_room(const void* owner, std::function<void()> wake) {

@@ -55,7 +55,7 @@ class LowerTiers {
 
   struct Load {
     std::vector<BlockName> names;
-    std::vector<TokenId> tokens;               ///< of all of them, block_tokens each
+    std::vector<TokenId> tokens;               ///< of all, block_tokens each; empty: unknown
     std::vector<std::span<std::byte>> places;  ///< parallel: block_bytes each, the caller's
     /// How many of the first blocks are in their places. Called once, on a thread of this.
     std::function<void(size_t)> done;
@@ -76,6 +76,8 @@ class LowerTiers {
   void on_room(const void* owner, std::function<void()> wake);
   void off_room(const void* owner);
 
+  /// Nothing is on its way down.
+  bool idle() const;
   /// Returns when nothing is on its way.
   void settle() { pool_->settle(); }
   const LowerTiersOptions& options() const { return options_; }

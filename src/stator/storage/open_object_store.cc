@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/storage/open_object_store.h"
+
+#include <string_view>
+#include <utility>
+
+#include "stator/core/log.h"
+#include "stator/storage/file_store.h"
+#include "stator/storage/s3_store.h"
+
+namespace stator::storage {
+
+Result<std::unique_ptr<BlockStore>> open_object_store(const ObjectStoreOptions& options,
+                                                      const Digest& space, Clock& clock,
+                                                      Metrics& metrics) {
+  constexpr std::string_view kFile = "file://";
+  std::unique_ptr<BlockStore> out;
+  Status usable;
+  if (options.url.starts_with(kFile)) {
+    auto store = std::make_unique<FileStore>(options.url.substr(kFile.size()), space);
+    usable = store->check();
+    out = std::move(store);
+  } else {
+    STATOR_TRY(S3Options s3, parse_s3_url(options.url), "kv.object");
+    s3.endpoint = options.endpoint;
+    s3.credentials = options.credentials;
+    auto store = std::make_unique<S3Store>(std::move(s3), space, clock, metrics);
+    usable = store->check();
+    out = std::move(store);
+  }
+  // One that is away for a while may come back; one that says no will not change its mind.
+  const bool away = !usable && (usable.error().code() == Code::kUnavailable ||
+                                usable.error().code() == Code::kDeadline ||
+                                usable.error().code() == Code::kDisconnected);
+  if (!usable && !away) {
+    log::error("kv", "the object tier is switched off; serving goes on without it",
+               {{"object", options.url}, {"reason", usable.error().message()}});
+    metrics
+        .gauge("stator_kv_tier_enabled", "1: the tier takes blocks; 0: an error switched it off",
+               {{"tier", "object"}})
+        .set(0);
+    return std::unique_ptr<BlockStore>();
+  }
+  log::info("kv", away ? "the object tier does not answer yet" : "object tier ready",
+            {{"object", options.url}, {"namespace", to_hex(space)}});
+  return out;
+}
+
+}  // namespace stator::storage
