@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/fault_sim/fault_simulation.h"
+#include "stator/lab/fault_sim/fault_simulation.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -8,8 +8,8 @@
 #include "stator/cli/command.h"
 #include "stator/cli/signals.h"
 #include "stator/cli/terminal.h"
-#include "stator/loadgen/bench_service.h"
-#include "stator/loadgen/dashboard.h"
+#include "stator/lab/loadgen/bench_service.h"
+#include "stator/lab/loadgen/dashboard.h"
 
 namespace stator::cli {
 namespace {

@@ -17,9 +17,9 @@
 #include "stator/core/clock.h"
 #include "stator/io/read_file.h"
 #include "stator/json/value.h"
-#include "stator/loadgen/trace_file.h"
+#include "stator/lab/loadgen/trace_file.h"
+#include "stator/lab/simulator/trace_format.h"
 #include "stator/perf/operator_database.h"
-#include "stator/simulator/trace_format.h"
 
 namespace stator::cli {
 namespace {

@@ -11,11 +11,11 @@
 #include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
 #include "stator/io/read_file.h"
-#include "stator/loadgen/trace_file.h"
+#include "stator/lab/loadgen/trace_file.h"
+#include "stator/lab/planning/dry_run.h"
+#include "stator/lab/simulator/sim_setup.h"
+#include "stator/lab/simulator/trace_format.h"
 #include "stator/perf/timing_spec.h"
-#include "stator/planner/dry_run.h"
-#include "stator/simulator/sim_setup.h"
-#include "stator/simulator/trace_format.h"
 
 namespace stator::cli {
 namespace {

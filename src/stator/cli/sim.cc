@@ -5,8 +5,8 @@
 #include "stator/cli/sim_run.h"
 #include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
-#include "stator/simulator/mooncake_trace.h"
-#include "stator/simulator/report_html.h"
+#include "stator/lab/simulator/mooncake_trace.h"
+#include "stator/lab/simulator/report_html.h"
 
 namespace stator::cli {
 namespace {

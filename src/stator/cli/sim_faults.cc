@@ -6,7 +6,7 @@
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
 #include "stator/core/log.h"
-#include "stator/fault_sim/fault_simulation.h"
+#include "stator/lab/fault_sim/fault_simulation.h"
 
 namespace stator::cli {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
-#include "stator/loadgen/trace_file.h"
+#include "stator/lab/loadgen/trace_file.h"
+#include "stator/lab/simulator/cluster.h"
+#include "stator/lab/simulator/sim_setup.h"
 #include "stator/perf/timing_spec.h"
 #include "stator/router/router_service.h"
-#include "stator/simulator/cluster.h"
-#include "stator/simulator/sim_setup.h"
 
 namespace stator::cli {
 namespace {

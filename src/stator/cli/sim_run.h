@@ -11,11 +11,11 @@
 
 #include "stator/cli/command.h"
 #include "stator/core/config.h"
+#include "stator/lab/simulator/recorder.h"
+#include "stator/lab/simulator/report.h"
+#include "stator/lab/simulator/sim_config.h"
+#include "stator/lab/simulator/trace_source.h"
 #include "stator/router/router.h"
-#include "stator/simulator/recorder.h"
-#include "stator/simulator/report.h"
-#include "stator/simulator/sim_config.h"
-#include "stator/simulator/trace_source.h"
 
 namespace stator::cli {
 

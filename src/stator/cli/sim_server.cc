@@ -10,9 +10,9 @@
 #include "stator/cli/signals.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
-#include "stator/fake_engine/fake_server_service.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/json/value.h"
+#include "stator/lab/fake_engine/fake_server_service.h"
 #include "stator/perf/timing_spec.h"
 
 namespace stator::cli {

@@ -12,10 +12,10 @@
 #include "stator/core/hash.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
+#include "stator/lab/simulator/compare.h"
+#include "stator/lab/simulator/report_html.h"
+#include "stator/lab/simulator/sweep.h"
 #include "stator/net/compute_pool.h"
-#include "stator/simulator/compare.h"
-#include "stator/simulator/report_html.h"
-#include "stator/simulator/sweep.h"
 
 namespace stator::cli {
 namespace {

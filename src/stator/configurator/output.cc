@@ -5,7 +5,8 @@
 
 #include <cmath>
 
-#include "stator/loadgen/svg_plot.h"
+#include "stator/report/html_page.h"
+#include "stator/report/svg_plot.h"
 
 namespace stator::configurator {
 namespace {
@@ -67,23 +68,6 @@ std::string describe(const Candidate& c) {
                      configurator::describe(c.prefill.parallel), c.decode.workers,
                      configurator::describe(c.decode.parallel), c.decode.batch);
 }
-
-constexpr std::string_view kHead = R"(<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>stator configure</title>
-<style>
-:root { color-scheme: light dark; --line: #8883; --card: #8881; }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 1100px; margin: 1.6em auto;
-  padding: 0 1em; }
-svg { width: 100%; background: var(--card); border-radius: 8px; }
-svg text { font-size: 11px; fill: currentColor; } svg .title { font-size: 13px; font-weight: 600; }
-svg .grid { stroke: var(--line); }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td, th { padding: 3px 10px; text-align: right; border-bottom: 1px solid var(--line); }
-td:first-child, th:first-child { text-align: left; }
-.bad { background: #c0392b; color: #fff; padding: 8px 14px; border-radius: 8px; }
-</style></head><body>
-)";
 
 }  // namespace
 
@@ -150,19 +134,19 @@ std::string render_table(const Goal& goal, const SearchResult& result, double el
 }
 
 std::string render_html(const Goal& goal, const SearchResult& result, double elapsed_ms) {
-  std::string out(kHead);
+  std::string out = report::page_begin("stator configure");
   out += fmt::format(
       "<h1>{} on {} &times; {}</h1>\n<p>{} configurations in {:.0f} ms; TTFT &le; {} ms, ITL &le; "
       "{} ms, {:.0f} + {:.0f} tokens.</p>\n",
-      loadgen::escape_html(goal.engine.model.name), goal.gpus, goal.engine.system.name,
+      report::escape_html(goal.engine.model.name), goal.gpus, goal.engine.system.name,
       result.considered, elapsed_ms, goal.ttft_ms, goal.itl_ms, goal.work.input_tokens,
       goal.work.output_tokens);
   if (!result.goal_met) {
-    out += fmt::format("<p class=\"bad\">{}</p>\n", loadgen::escape_html(result.explanation));
+    out += fmt::format("<p class=\"bad\">{}</p>\n", report::escape_html(result.explanation));
   }
-  loadgen::Plot plot{"Pareto front", "tokens/s per user", "tokens/s per GPU", false, {}};
+  report::Plot plot{"Pareto front", "tokens/s per user", "tokens/s per GPU", false, {}};
   for (const Mode mode : {Mode::kAggregated, Mode::kDisaggregated}) {
-    loadgen::PlotLine line{std::string(name_of(mode)), {}};
+    report::PlotLine line{std::string(name_of(mode)), {}};
     for (const Candidate& c : result.pareto) {
       if (c.mode == mode) {
         line.points.emplace_back(c.point.tokens_per_s_per_user, c.cluster_tokens_per_s_per_gpu);
@@ -172,7 +156,7 @@ std::string render_html(const Goal& goal, const SearchResult& result, double ela
       plot.lines.push_back(std::move(line));
     }
   }
-  out += loadgen::draw(plot);
+  out += report::draw(plot);
   out +=
       "<h2>Best</h2>\n<table><tr><th>engines of a replica</th><th>mode</th><th>TTFT ms</th><th>ITL "
       "ms</th>"
@@ -185,7 +169,7 @@ std::string render_html(const Goal& goal, const SearchResult& result, double ela
         c.cluster_tokens_per_s_per_gpu, c.point.tokens_per_s_per_user, c.replicas,
         perf::name_of(std::max(c.prefill.provenance, c.decode.provenance)));
   }
-  out += "</table></body></html>\n";
+  out += "</table>\n" + std::string(report::page_end());
   return out;
 }
 
