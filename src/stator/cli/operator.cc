@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <charconv>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "stator/operator/convert.h"
 #include "stator/operator/crds.h"
 #include "stator/operator/render.h"
+#include "stator/operator/webhooks.h"
 
 namespace stator::cli {
 namespace {
@@ -96,6 +98,54 @@ Status run_crds(const Invocation& invocation) {
   return {};
 }
 
+/// "1/4": the second of four.
+Status read_shard(const Invocation& invocation, op::ControllerOptions& options) {
+  const std::string text = option_of(invocation, "--shard", "0/1");
+  const size_t slash = text.find('/');
+  const auto parse = [](std::string_view digits, uint32_t& number) {
+    const auto [end, failed] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return failed == std::errc() && end == digits.data() + digits.size();
+  };
+  if (slash == std::string::npos ||
+      !parse(std::string_view(text).substr(0, slash), options.shard) ||
+      !parse(std::string_view(text).substr(slash + 1), options.shards) || options.shards == 0 ||
+      options.shard >= options.shards) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("--shard '{}': write I/N, as 0/4 to 3/4 for four operators", text));
+  }
+  if (options.shards > 1) {
+    options.lease_name = fmt::format("stator-operator-{}-of-{}", options.shard, options.shards);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<op::Webhooks>> start_webhooks(const Invocation& invocation,
+                                                     kube::Client& client, op::ClusterFacts& facts,
+                                                     const op::ControllerOptions& options,
+                                                     Clock& clock, Metrics& metrics) {
+  STATOR_TRY(const int32_t port, port_option(invocation, "--webhook-port", -1));
+  if (port < 0) {
+    return std::unique_ptr<op::Webhooks>();
+  }
+  op::WebhookConfig config;
+  config.port = static_cast<uint16_t>(port);
+  config.address.port = port;
+  config.address.service = option_of(invocation, "--webhook-service", "");
+  config.address.url = option_of(invocation, "--webhook-url", "");
+  if (config.address.service.empty() == config.address.url.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "--webhook-port: say how the API server gets there, with --webhook-service "
+                 "NAMESPACE/NAME or --webhook-url https://HOST:PORT");
+  }
+  config.address.space = options.space;
+  if (!options.space.empty()) {
+    config.address.name = "stator-operator-" + options.space;
+  }
+  config.secret_space = options.lease_space;
+  return op::Webhooks::start(client, facts, std::move(config), clock, metrics);
+}
+
 Status run_controller(const Invocation& invocation) {
   using namespace std::chrono_literals;
   Signals signals;
@@ -108,8 +158,10 @@ Status run_controller(const Invocation& invocation) {
   options.lease_space = option_of(invocation, "--lease-namespace",
                                   options.space.empty() ? client->space() : options.space);
   options.holder = fmt::format("stator-{:x}", Random::from_entropy().below(1ULL << 48));
-  options.environment = environment_of(invocation);
-  auto controller = op::make_controller(*client, std::move(options), clock, metrics);
+  STATOR_CHECK(read_shard(invocation, options));
+  op::ClusterFacts facts(*client, environment_of(invocation), clock);
+  STATOR_TRY(auto webhooks, start_webhooks(invocation, *client, facts, options, clock, metrics));
+  auto controller = op::make_controller(*client, facts, std::move(options), clock, metrics);
   STATOR_TRY(const auto health,
              start_health_server(
                  health_port, [&controller] { return controller->is_ready(); }, clock, metrics));
@@ -124,6 +176,7 @@ Status run_controller(const Invocation& invocation) {
   controller->stop();
   thread.join();
   client->stop();
+  webhooks.reset();
   log::info("operator", "stopped", {{"writes", client->writes()}});
   controller.reset();
   return outcome ? Status() : Status(std::move(outcome.error()));

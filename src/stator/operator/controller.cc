@@ -8,10 +8,12 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "stator/core/histogram_bounds.h"
 #include "stator/core/log.h"
+#include "stator/kube/child_writer.h"
 #include "stator/kube/informer.h"
 #include "stator/kube/lease.h"
 #include "stator/kube/work_queue.h"
@@ -26,7 +28,6 @@ using json::Value;
 using namespace std::chrono_literals;
 
 constexpr Duration kRenewInterval = 2s;
-constexpr size_t kEventNoteMax = 1000;  // the API's bound is 1024
 constexpr std::string_view kGraphKey = "graph";
 constexpr std::string_view kComponentKey = "component";
 
@@ -57,9 +58,11 @@ std::string make_key(std::string_view what, const kube::ObjectName& name) {
 
 class OperatorController final : public Controller {
  public:
-  OperatorController(kube::Client& client, ControllerOptions options, Clock& clock,
-                     Metrics& metrics)
+  OperatorController(kube::Client& client, ClusterFacts& facts, ControllerOptions options,
+                     Clock& clock, Metrics& metrics, std::vector<Companion> companions)
       : client_(client),
+        facts_(facts),
+        writer_(client, "stator-operator"),
         options_(std::move(options)),
         clock_(clock),
         queue_(clock),
@@ -68,7 +71,8 @@ class OperatorController final : public Controller {
         errors_(metrics.counter("stator_operator_reconcile_errors_total",
                                 "Reconciliations that failed and come again")),
         seconds_(metrics.histogram("stator_operator_reconcile_duration_seconds",
-                                   "Time of one reconciliation", kBounds)) {
+                                   "Time of one reconciliation", kBounds)),
+        companions_(std::move(companions)) {
     metrics.gauge_callback("stator_operator_queue_depth", "Objects that wait for reconciliation",
                            {}, [this] { return static_cast<double>(queue_.size()); });
   }
@@ -89,6 +93,10 @@ class OperatorController final : public Controller {
       return {};
     }
     ready_.store(true);
+    std::vector<std::shared_ptr<void>> beside;  // shared: see Companion
+    for (const Companion& companion : companions_) {
+      beside.push_back(companion());
+    }
     std::vector<net::Thread> workers;
     for (uint32_t i = 0; i < options_.threads; ++i) {
       workers.emplace_back(fmt::format("reconcile-{}", i), [this] { work(); });
@@ -97,6 +105,8 @@ class OperatorController final : public Controller {
     queue_.stop();
     workers.clear();
     release();
+    client_.stop();
+    beside.clear();
     return outcome ? Status() : Status(outcome.error().clone());
   }
 
@@ -216,6 +226,9 @@ class OperatorController final : public Controller {
 
   void on_change(const Value& object) {
     const kube::ObjectName name = kube::name_of(object);
+    if (shard_of(name.space, options_.shards) != options_.shard) {
+      return;
+    }
     const std::string_view kind = object.text_at({"kind"});
     if (kind == "DynamoGraphDeployment") {
       queue_.add(make_key(kGraphKey, name));
@@ -288,10 +301,7 @@ class OperatorController final : public Controller {
         view.cliques.push_back(std::move(clique));
       }
     }
-    Environment environment = options_.environment;
-    environment.has_grove = environment.has_grove && informer("PodCliqueSet")->is_served();
-    environment.has_lws = informer("LeaderWorkerSet")->is_served();
-    return carry_out(view.graph, plan_graph(view, environment));
+    return carry_out(view.graph, plan_graph(view, facts_.environment()));
   }
 
   Status reconcile_component(const kube::ObjectName& name) {
@@ -304,7 +314,7 @@ class OperatorController final : public Controller {
     if (!view.workload) {
       view.workload = informer("LeaderWorkerSet")->get({name.space, name.name + "-0"});
     }
-    return carry_out(view.component, plan_component(view, options_.environment));
+    return carry_out(view.component, plan_component(view, facts_.environment()));
   }
 
   Status carry_out(const Value& object, const Plan& plan) {
@@ -320,14 +330,17 @@ class OperatorController final : public Controller {
       STATOR_TRY(const Value patched, client_.json_patch(resource, name, *plan.replicas));
     }
     for (const Value& child : plan.create) {
-      const auto made = client_.create(kube::resource_of(child.text_at({"kind"})), child);
-      if (!made && made.error().code() != Code::kAlreadyExists) {
-        return made.error().clone();
-      }
+      STATOR_CHECK(create_once(child));
     }
     Status failed;
     for (const Value& child : plan.apply) {
-      const Status applied = apply_child(child);
+      std::vector<std::string> ignored;
+      const Status applied = writer_.apply(child, informer(child.text_at({"kind"})), &ignored);
+      for (const std::string& field : ignored) {
+        record(object, {true, "FieldIgnored",
+                        fmt::format("this cluster's {} has no field {}: it is left out",
+                                    child.text_at({"kind"}), field)});
+      }
       if (!applied && failed) {
         failed = applied.error().clone();  // one broken child holds up no other
       }
@@ -337,15 +350,23 @@ class OperatorController final : public Controller {
         STATOR_CHECK(client_.remove(removal.resource, removal.name, removal.uid));
       }
     }
-    for (const auto& [kind, patched] : plan.statuses) {
-      STATOR_CHECK(write_status(kind, patched, *patched.find("status")));
+    for (const Scale& scale : plan.scales) {
+      Value patch = Value::object();
+      patch["spec"]["replicas"] = scale.replicas;
+      const auto scaled = client_.merge_patch(scale.resource, scale.name, patch, "scale");
+      if (!scaled && scaled.error().code() != Code::kNotFound) {
+        return scaled.error().clone();
+      }
+    }
+    for (const auto& [other, other_status] : plan.statuses) {
+      STATOR_CHECK(writer_.write_status(other, other_status));
     }
     Value status = plan.status;
     if (!failed && status.is_object()) {
       status["message"] = failed.error().message();
     }
     if (!status.is_null() && !is_same_status(object, status)) {
-      STATOR_CHECK(write_status(resource, object, status));
+      STATOR_CHECK(writer_.write_status(object, status));
       for (const PlannedEvent& event : plan.events) {
         record(object, event);
       }
@@ -353,94 +374,44 @@ class OperatorController final : public Controller {
     return failed;
   }
 
+  /// Children that others change later are made where they are not there, and left alone.
+  Status create_once(const Value& child) {
+    const kube::Resource& resource = kube::resource_of(child.text_at({"kind"}));
+    const std::string key = fmt::format("{}/{}", resource.kind, kube::name_of(child).to_string());
+    const kube::Informer* copies = informer(resource.kind);
+    if (copies != nullptr && copies->get(kube::name_of(child))) {
+      return {};
+    }
+    const bool has_copy = copies != nullptr && !kube::label_of(child, kLabelGraph).empty();
+    {
+      const std::lock_guard lock(created_mutex_);
+      if (!has_copy && created_.contains(key)) {
+        return {};
+      }
+    }
+    const auto made = client_.create(resource, child);
+    if (!made && made.error().code() != Code::kAlreadyExists) {
+      return made.error().clone();
+    }
+    const std::lock_guard lock(created_mutex_);
+    created_.insert(key);
+    return {};
+  }
+
   static bool is_same_status(const Value& object, const Value& status) {
     const Value* before = object.find("status");
     return before != nullptr && kube::same(*before, status);
   }
 
-  Status write_status(const kube::Resource& resource, const Value& object, const Value& status) {
-    // A merge patch that removes what the new status does not have.
-    Value patch = Value::object();
-    patch["status"] = status;
-    if (const Value* before = object.find("status")) {
-      for (const json::Member& member : before->members()) {
-        if (status.find(member.key) == nullptr) {
-          patch["status"][member.key] = nullptr;
-        }
-      }
-      const Value* old_components = before->find("components");
-      if (old_components != nullptr && status.find("components") != nullptr) {
-        for (const json::Member& member : old_components->members()) {
-          if (status.find("components")->find(member.key) == nullptr) {
-            patch["status"]["components"][member.key] = nullptr;
-          }
-        }
-      }
-    }
-    const auto written = client_.merge_patch(resource, kube::name_of(object), patch, "status");
-    if (!written && written.error().code() != Code::kNotFound) {
-      return written.error().clone();
-    }
-    return {};
-  }
-
-  /// Applies a child unless the copy already has all of it, or had after the last time.
-  Status apply_child(const Value& child) {
-    const kube::Resource& resource = kube::resource_of(child.text_at({"kind"}));
-    const kube::ObjectName name = kube::name_of(child);
-    const kube::Informer* copies = informer(resource.kind);
-    const auto live = copies == nullptr ? std::nullopt : copies->get(name);
-    const std::string memo_key = fmt::format("{}/{}", resource.kind, name.to_string());
-    const std::string hash = kube::short_hash(json::to_text(child));
-    if (live && covers(*live, child)) {
-      return {};
-    }
-    const int64_t generation = live ? kube::generation_of(*live) : 0;
-    {
-      const std::lock_guard lock(memo_mutex_);
-      const auto it = applied_.find(memo_key);
-      const bool is_unchanged =
-          it != applied_.end() && it->second.hash == hash &&
-          (copies == nullptr || (live && it->second.generation == generation));
-      if (is_unchanged) {
-        return {};  // the server wrote it in its own spelling
-      }
-    }
-    STATOR_TRY(const Value written, client_.apply(resource, child));
-    const std::lock_guard lock(memo_mutex_);
-    applied_[memo_key] = {hash, kube::generation_of(written)};
-    return {};
-  }
-
   void record(const Value& object, const PlannedEvent& planned) {
-    const kube::ObjectName name = kube::name_of(object);
-    const std::string now = kube::rfc3339_micro(clock_.wall_now());
-    Value event = kube::make_object(
-        kube::resource_of("Event"),
-        {name.space, fmt::format("{}.{}", name.name.substr(0, 200),
-                                 kube::short_hash(planned.reason + planned.note + now))});
-    event["eventTime"] = now;
-    event["reportingController"] = "stator.dev/operator";
-    event["reportingInstance"] = options_.holder;
-    event["action"] = "Reconcile";
-    event["reason"] = planned.reason;
-    event["type"] = planned.is_warning ? "Warning" : "Normal";
-    event["note"] = planned.note.substr(0, kEventNoteMax);
-    Value& regarding = event["regarding"];
-    regarding["apiVersion"] = object.text_at({"apiVersion"});
-    regarding["kind"] = object.text_at({"kind"});
-    regarding["name"] = name.name;
-    regarding["namespace"] = name.space;
-    regarding["uid"] = kube::uid_of(object);
+    const Value event =
+        kube::make_event(object, planned, options_.holder, kube::rfc3339_micro(clock_.wall_now()));
     client_.create(kube::resource_of("Event"), event).ignore("an event is told once, or not");
   }
 
-  struct Applied {
-    std::string hash;
-    int64_t generation = 0;
-  };
-
   kube::Client& client_;
+  ClusterFacts& facts_;
+  kube::ChildWriter writer_;
   ControllerOptions options_;
   Clock& clock_;
   kube::WorkQueue queue_;
@@ -452,41 +423,27 @@ class OperatorController final : public Controller {
   std::atomic<bool> ready_{false};
   std::mutex wake_mutex_;
   std::condition_variable wake_;
-  std::mutex memo_mutex_;
-  std::map<std::string, Applied> applied_;  ///< by kind and name: as many as children exist
+  std::vector<Companion> companions_;
+  std::mutex created_mutex_;
+  std::set<std::string> created_;  ///< shared by the graphs of a namespace: a few for each of these
   std::map<std::string_view, std::unique_ptr<kube::Informer>> informers_;
 };
 
 }  // namespace
 
-bool covers(const Value& live, const Value& desired) {
-  if (desired.is_object()) {
-    return live.is_object() &&
-           std::ranges::all_of(desired.members(), [&](const json::Member& member) {
-             const Value* own = live.find(member.key);
-             return own != nullptr && covers(*own, member.value);
-           });
+uint32_t shard_of(std::string_view space, uint32_t shards) {
+  uint64_t hash = 0;
+  for (const char digit : kube::short_hash(space)) {
+    hash = hash * 16 + static_cast<uint64_t>(digit <= '9' ? digit - '0' : digit - 'a' + 10);
   }
-  if (desired.is_array()) {
-    if (!live.is_array() || live.size() < desired.size()) {
-      return false;
-    }
-    for (size_t i = 0; i < desired.size(); ++i) {
-      const Value& element = desired.elements()[i];
-      const std::string_view name = element.text_at({"name"});
-      const Value* own = name.empty() ? &live.elements()[i] : kube::find_named(&live, name);
-      if (own == nullptr || !covers(*own, element)) {
-        return false;
-      }
-    }
-    return live.size() == desired.size() || !desired.elements().front().text_at({"name"}).empty();
-  }
-  return live == desired || (live.text() == desired.text() && !live.text().empty());
+  return static_cast<uint32_t>(hash % shards);
 }
 
-std::unique_ptr<Controller> make_controller(kube::Client& client, ControllerOptions options,
-                                            Clock& clock, Metrics& metrics) {
-  return std::make_unique<OperatorController>(client, std::move(options), clock, metrics);
+std::unique_ptr<Controller> make_controller(kube::Client& client, ClusterFacts& facts,
+                                            ControllerOptions options, Clock& clock,
+                                            Metrics& metrics, std::vector<Companion> companions) {
+  return std::make_unique<OperatorController>(client, facts, std::move(options), clock, metrics,
+                                              std::move(companions));
 }
 
 }  // namespace stator::op

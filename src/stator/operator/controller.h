@@ -4,11 +4,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
 #include "stator/kube/client.h"
+#include "stator/operator/cluster_facts.h"
 #include "stator/operator/graph.h"
 
 namespace stator::op {
@@ -20,7 +23,10 @@ struct ControllerOptions {
   std::string holder;  ///< this process in the lease
   bool elects = true;  ///< false: there is one operator only (tests)
   uint32_t threads = 4;
-  Environment environment;
+  /// Of several operators with a lease each: this one does the namespaces whose hash, modulo
+  /// `shards`, is `shard`.
+  uint32_t shard = 0;
+  uint32_t shards = 1;
 };
 
 /// Watches graphs and components and makes the cluster what they say. Decisions are plan_graph()
@@ -37,10 +43,15 @@ class Controller {
   virtual bool is_ready() const = 0;
 };
 
-std::unique_ptr<Controller> make_controller(kube::Client& client, ControllerOptions options,
-                                            Clock& clock, Metrics& metrics);
+/// Runs beside the graphs' work, under the same lease: started when leading, destroyed when not.
+using Companion = std::function<std::shared_ptr<void>()>;  // shared: an owner of any type
 
-/// Whether `live` has all that `desired` says: what others added does not count.
-bool covers(const json::Value& live, const json::Value& desired);
+std::unique_ptr<Controller> make_controller(kube::Client& client, ClusterFacts& facts,
+                                            ControllerOptions options, Clock& clock,
+                                            Metrics& metrics,
+                                            std::vector<Companion> companions = {});
+
+/// Which of `shards` does a namespace.
+uint32_t shard_of(std::string_view space, uint32_t shards);
 
 }  // namespace stator::op

@@ -116,7 +116,11 @@ constexpr std::string_view kConditions = R"(
 type: array
 x-kubernetes-list-type: map
 x-kubernetes-list-map-keys: [type]
-items: {type: object, required: [type, status], x-kubernetes-preserve-unknown-fields: true}
+items:
+  type: object
+  required: [type, status]
+  x-kubernetes-preserve-unknown-fields: true
+  properties: {type: {type: string}, status: {type: string}}
 )";
 
 constexpr std::string_view kAdapter = R"(

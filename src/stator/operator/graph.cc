@@ -47,7 +47,17 @@ Provider choose_provider(const Value& graph, const Environment& environment) {
   if (opted == "false") {
     return Provider::kComponent;
   }
-  return environment.has_grove || opted == "true" ? Provider::kGrove : Provider::kComponent;
+  if (environment.has_grove || opted == "true") {
+    return Provider::kGrove;
+  }
+  // Several nodes need whoever starts them together.
+  const Value* components = graph.find_at({"spec", "components"});
+  const bool needs_groups =
+      components != nullptr && std::ranges::any_of(components->elements(), [](const Value& each) {
+        return each.find("multinode") != nullptr;
+      });
+  return needs_groups && !environment.has_lws && environment.serves_grove ? Provider::kGrove
+                                                                          : Provider::kComponent;
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ std::string_view to_string(Provider provider);
 /// What the cluster offers and the administrator chose: the same for all graphs.
 struct Environment {
   bool has_grove = false;          ///< PodCliqueSets are served: new graphs take that path
+  bool serves_grove = false;       ///< PodCliqueSets can be made where a graph needs them
   bool has_lws = true;             ///< LeaderWorkerSets are served
   bool has_inference_pool = true;  ///< InferencePools are served
   bool has_gateway = false;        ///< HTTPRoutes are served

@@ -251,7 +251,9 @@ void plan_restart(Pass& pass, std::vector<Value>& desired, Value& status) {
       continue;
     }
     const Value* stored = find_component(pass, kube::name_of(*object).name);
-    const bool done = stored != nullptr && stored_mark(*object) == id && is_ready(*stored);
+    // A mark changes no generation: the component itself tells when its pods have it.
+    const bool done = stored != nullptr && stored_mark(*object) == id && is_ready(*stored) &&
+                      stored->text_at({"status", "restartedAt"}) == id;
     if (done) {
       continue;
     }
@@ -330,7 +332,16 @@ void plan_grove_path(Pass& pass) {
       const bool is_group = component.is_multinode();
       replicas[is_group ? "availableReplicas" : "readyReplicas"] =
           count(is_group ? "availableReplicas" : "readyReplicas");
-      ready = count(is_group ? "availableReplicas" : "readyReplicas") >= component.replicas();
+      const bool is_seen =
+          kube::int_at(clique, {"status", "observedGeneration"}, 0) >= kube::generation_of(clique);
+      ready = is_seen && count("updatedReplicas") >= component.replicas() &&
+              count(is_group ? "availableReplicas" : "readyReplicas") >= component.replicas();
+      // The set's template counts at creation only; afterwards the clique is scaled itself.
+      if (kube::int_at(clique, {"spec", "replicas"}, -1) != component.replicas()) {
+        ready = false;
+        pass.plan.scales.push_back(
+            {kube::resource_of(kind), {kube::name_of(clique).space, name}, component.replicas()});
+      }
     }
     report_component(pass, component, nullptr, ready, replicas);
   }
@@ -360,7 +371,7 @@ void plan_adapters(Pass& pass) {
     }
     if (wanted != component.replicas()) {
       // The component is named again in the patch: a list may have moved meanwhile.
-      Value patch = Value::array();
+      Value patch = pass.plan.replicas ? std::move(*pass.plan.replicas) : Value::array();
       Value test = Value::object();
       test["op"] = "test";
       test["path"] = fmt::format("/spec/components/{}/name", index);
@@ -376,12 +387,9 @@ void plan_adapters(Pass& pass) {
       pass.plan.events.push_back(
           {false, "Scaled", fmt::format("{}: {} replicas", component.name(), wanted)});
     }
-    Value patched = reapplied(*stored);
-    patched["status"] = std::move(status);
     const Value* old_status = stored->find("status");
-    if (old_status == nullptr || !kube::same(*old_status, *patched.find("status"))) {
-      pass.plan.statuses.emplace_back(kube::resource_of("DynamoGraphDeploymentScalingAdapter"),
-                                      std::move(patched));
+    if (old_status == nullptr || !kube::same(*old_status, status)) {
+      pass.plan.statuses.emplace_back(*stored, std::move(status));
     }
   }
   for (const Value& stored : pass.view.adapters) {

@@ -6,21 +6,24 @@
 #include <vector>
 
 #include "stator/json/value.h"
+#include "stator/kube/child_writer.h"
 #include "stator/kube/object.h"
 #include "stator/operator/graph.h"
 
 namespace stator::op {
 
-struct PlannedEvent {
-  bool is_warning = false;
-  std::string reason;
-  std::string note;
-};
+using PlannedEvent = kube::Happening;
 
 struct Removal {
   kube::Resource resource;
   kube::ObjectName name;
   std::string uid;
+};
+
+struct Scale {
+  kube::Resource resource;
+  kube::ObjectName name;
+  int64_t replicas = 0;
 };
 
 /// What a reconciliation wants done, in this order. Nothing here has happened yet.
@@ -30,9 +33,11 @@ struct Plan {
   std::vector<json::Value> apply;       ///< children, with their owner
   std::vector<json::Value> create;      ///< children that others change later: made once
   std::vector<Removal> remove;
-  std::vector<std::pair<kube::Resource, json::Value>> statuses;  ///< of other objects (adapters)
-  json::Value status;                                            ///< of the object; null: leave it
-  std::vector<PlannedEvent> events;                              ///< after the status
+  std::vector<Scale> scales;  ///< of workloads that have a scale subresource
+  std::vector<std::pair<json::Value, json::Value>>
+      statuses;                      ///< other objects, and their new status
+  json::Value status;                ///< of the object; null: leave it
+  std::vector<PlannedEvent> events;  ///< after the status
 };
 
 /// A graph and what is there of it.
@@ -53,7 +58,6 @@ struct ComponentView {
 };
 Plan plan_component(const ComponentView& view, const Environment& environment);
 
-/// Sets a condition in `conditions`; the time of its last change moves only when its status does.
-void set_condition(json::Value& conditions, const json::Value* before, json::Value condition);
+using kube::set_condition;
 
 }  // namespace stator::op

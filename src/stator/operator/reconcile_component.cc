@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "stator/operator/names.h"
 #include "stator/operator/objects.h"
 #include "stator/operator/reconcile.h"
 #include "stator/operator/render.h"
@@ -66,6 +67,15 @@ WorkloadState read_workload(const std::optional<Value>& workload, int64_t desire
   return state;
 }
 
+/// The restart that the pods of a Deployment or LeaderWorkerSet are of.
+std::string_view restart_of(const Value& workload) {
+  const Value* pod = workload.find_at({"spec", "template"});
+  if (pod == nullptr) {
+    pod = workload.find_at({"spec", "leaderWorkerTemplate", "workerTemplate"});
+  }
+  return pod == nullptr ? std::string_view() : kube::annotation_of(*pod, kAnnotationRestartAt);
+}
+
 Value condition(std::string_view type, bool holds, std::string_view reason,
                 std::string_view message) {
   Value made = Value::object();
@@ -77,19 +87,6 @@ Value condition(std::string_view type, bool holds, std::string_view reason,
 }
 
 }  // namespace
-
-void set_condition(Value& conditions, const Value* before, Value made) {
-  const std::string now(made.text_at({"lastTransitionTime"}));
-  if (before != nullptr) {
-    for (const Value& old : before->elements()) {
-      if (old.text_at({"type"}) == made.text_at({"type"}) &&
-          old.text_at({"status"}) == made.text_at({"status"})) {
-        made["lastTransitionTime"] = old.text_at({"lastTransitionTime"});
-      }
-    }
-  }
-  conditions.push_back(std::move(made));
-}
 
 Plan plan_component(const ComponentView& view, const Environment& environment) {
   Plan plan;
@@ -132,6 +129,14 @@ Plan plan_component(const ComponentView& view, const Environment& environment) {
                 state.ready ? "ComponentReady" : "ComponentNotReady", state.why));
   status["conditions"] = std::move(conditions);
   status["component"] = state.replicas;
+  const std::string_view mark = kube::annotation_of(stored, kAnnotationRestartAt);
+  const bool is_marked =
+      view.workload && restart_of(*view.workload) == mark && state.ready && !mark.empty();
+  if (is_marked) {
+    status["restartedAt"] = mark;
+  } else if (const std::string_view old = stored.text_at({"status", "restartedAt"}); !old.empty()) {
+    status["restartedAt"] = old;
+  }
   plan.status = std::move(status);
   return plan;
 }
