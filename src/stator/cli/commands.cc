@@ -147,13 +147,15 @@ const std::vector<Command> kCommands = {
     {.name = "store",
      .summary = "Cache of KV blocks that the engines of a host share",
      .description =
-         "Workers use it with --kv-store HOST:PORT. Every block is checked when it comes "
+         "Workers use it with --kv-store HOST:PORT, vLLM and SGLang through stator_kv, LMCache "
+         "with remote_url lm://HOST:PORT. Every block is checked when it comes "
          "and again by the engine that takes it. There is no authentication.\n\n"
          "  stator store --listen 127.0.0.1:8095 --host-bytes 4GiB --dir /var/lib/stator/store\n"
          "  stator serve models/demo --kv-store 127.0.0.1:8095",
      .positional = "",
      .setting_prefixes = "log,announce",
      .options = {{"--listen", "HOST:PORT, port 0 = any free one [127.0.0.1:8095]"},
+                 {"--lmcache-listen", "HOST:PORT for LMCache's remote backend [none]"},
                  {"--host-bytes", "memory for blocks [1GiB]"},
                  {"--dir", "folder for blocks that outlive the process"},
                  {"--dir-bytes", "how much of it [10GiB]"}},

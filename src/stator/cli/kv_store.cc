@@ -11,6 +11,7 @@
 #include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
+#include "stator/connectors/lmcache_server.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/log.h"
 #include "stator/json/value.h"
@@ -68,6 +69,39 @@ Result<size_t> count_blocks(storage::CacheService& cache, std::string_view text)
     names.push_back(*name);
   }
   return cache.count(*space, names);
+}
+
+struct Address {
+  std::string host;
+  uint16_t port = 0;
+};
+
+Result<Address> parse_address(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  Address out;
+  const std::string_view port = colon == std::string_view::npos ? text : text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), out.port);
+  if (error != std::errc() || end != port.data() + port.size()) {
+    return Error(Code::kInvalidArgument, fmt::format("{}: HOST:PORT, port 0 = any", text));
+  }
+  out.host = colon == std::string_view::npos || colon == 0 ? "127.0.0.1" : text.substr(0, colon);
+  return out;
+}
+
+/// Null without the flag.
+Result<std::unique_ptr<connectors::LmcacheServer>> open_lmcache(const Invocation& invocation,
+                                                                storage::CacheService& cache,
+                                                                Metrics& metrics) {
+  const std::string text = option(invocation, "--lmcache-listen", "");
+  if (text.empty()) {
+    return std::unique_ptr<connectors::LmcacheServer>();
+  }
+  STATOR_TRY(const Address address, parse_address(text), "--lmcache-listen");
+  STATOR_TRY(auto server, connectors::LmcacheServer::open(
+                              {.host = address.host, .port = address.port}, cache, metrics));
+  log::info("store", "ready for LMCache",
+            {{"remote_url", fmt::format("lm://{}:{}", address.host, server->port())}});
+  return server;
 }
 
 /// S1  Requests are answered on the loop; what may wait for the disk is done by the pool, and its
@@ -183,23 +217,6 @@ class StoreServer final : private net::HttpHandler {
   storage::IoPool pool_;
 };
 
-struct Address {
-  std::string host;
-  uint16_t port = 0;
-};
-
-Result<Address> parse_address(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  Address out;
-  const std::string_view port = colon == std::string_view::npos ? text : text.substr(colon + 1);
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), out.port);
-  if (error != std::errc() || end != port.data() + port.size()) {
-    return Error(Code::kInvalidArgument, fmt::format("--listen {}: HOST:PORT, port 0 = any", text));
-  }
-  out.host = colon == std::string_view::npos || colon == 0 ? "127.0.0.1" : text.substr(0, colon);
-  return out;
-}
-
 }  // namespace
 
 Status run_store(Invocation& invocation) {
@@ -221,12 +238,13 @@ Status run_store(Invocation& invocation) {
   budget.disk = options.folder;
   budget.disk_bytes = options.folder.empty() ? 0 : options.folder_bytes;
   STATOR_CHECK(check_budgets(budget, 1, 0));
-  STATOR_TRY(const Address address,
-             parse_address(option(invocation, "--listen", "127.0.0.1:8095")));
+  STATOR_TRY(const Address address, parse_address(option(invocation, "--listen", "127.0.0.1:8095")),
+             "--listen");
   storage::CacheService cache(options, clock, metrics);
   cache.recover();
   StoreServer server(cache, clock, metrics);
   STATOR_CHECK(server.open(address.host, address.port));
+  STATOR_TRY(const auto lmcache, open_lmcache(invocation, cache, metrics));
   if (!net::is_loopback_host(address.host)) {
     log::warn("store",
               "this service asks nobody who they are: whoever reaches its port may put KV blocks "
@@ -238,7 +256,8 @@ Status run_store(Invocation& invocation) {
              {"host_bytes", options.host_bytes},
              {"dir", options.folder}});
   announce(invocation.settings, "store",
-           fmt::format(R"("url":"http://127.0.0.1:{}","port":{})", server.port(), server.port()));
+           fmt::format(R"("url":"http://127.0.0.1:{}","port":{},"lmcache_port":{})", server.port(),
+                       server.port(), lmcache == nullptr ? 0 : lmcache->port()));
   signals.wait();
   server.close();
   return {};
