@@ -45,6 +45,25 @@ std::string render_labels(const MetricLabels& labels) {
   return out;
 }
 
+std::string join_labels(std::string labels, std::string_view common) {
+  labels += labels.empty() || common.empty() ? "" : ",";
+  labels += common;
+  return labels;
+}
+
+/// What the cell points at; made by the first thread that asks.
+template <typename T>
+T& filled(std::atomic<T*>& cell) {
+  T* there = cell.load(std::memory_order_acquire);
+  if (there == nullptr) [[unlikely]] {
+    auto fresh = std::make_unique<T>();
+    if (cell.compare_exchange_strong(there, fresh.get(), std::memory_order_acq_rel)) {
+      there = fresh.release();
+    }
+  }
+  return *there;
+}
+
 std::string render_number(double value) {
   if (std::isinf(value)) {
     return value > 0 ? "+Inf" : "-Inf";
@@ -54,8 +73,34 @@ std::string render_number(double value) {
 
 }  // namespace
 
+/// The slots of a thread (or of several, see kThreadsMax), page by page as they are counted in.
 struct Metrics::SlotBlock {
-  std::atomic<uint64_t> slots[kSlotsMax] = {};
+  struct Page {
+    std::atomic<uint64_t> slots[kPageSlots] = {};
+  };
+  std::atomic<Page*> pages[kPagesMax] = {};
+
+  ~SlotBlock() {
+    for (auto& page : pages) {
+      delete page.load();
+    }
+  }
+  /// Null: nothing was counted there.
+  const std::atomic<uint64_t>* find(uint32_t index) const {
+    const Page* page = pages[index / kPageSlots].load(std::memory_order_acquire);
+    return page == nullptr ? nullptr : &page->slots[index % kPageSlots];
+  }
+};
+
+/// The last traced observation of each bucket.
+struct Metrics::Exemplars {
+  struct Exemplar {
+    std::string trace_id;
+    double value;
+    double at_s;  // Unix time
+  };
+  Mutex mutex;
+  FlatMap<uint32_t, Exemplar> by_slot STATOR_GUARDED_BY(mutex);  // bounded by the slots
 };
 
 struct Metrics::Series {
@@ -76,6 +121,7 @@ struct Metrics::Chunk {
 
 struct Metrics::Family {
   std::string name;
+  std::string common;  // labels that each of its series has
   std::string help;
   std::string type;
   std::deque<Series> series;  // deque: handles point into it
@@ -83,7 +129,7 @@ struct Metrics::Family {
   std::vector<Series*> free;  // removed, for reuse; in `series` all the same
 };
 
-Metrics::Metrics() = default;
+Metrics::Metrics() : exemplars_(std::make_unique<Exemplars>()) {}
 
 Metrics::~Metrics() {
   for (auto& block : blocks_) {
@@ -92,29 +138,24 @@ Metrics::~Metrics() {
 }
 
 std::atomic<uint64_t>& Metrics::slot(uint32_t index) {
-  std::atomic<SlotBlock*>& cell = blocks_[this_thread_index(kThreadsMax)];
-  SlotBlock* block = cell.load(std::memory_order_acquire);
-  if (block == nullptr) [[unlikely]] {
-    auto fresh = std::make_unique<SlotBlock>();
-    if (cell.compare_exchange_strong(block, fresh.get(), std::memory_order_acq_rel)) {
-      block = fresh.release();
-    }
-  }
-  return block->slots[index];
+  SlotBlock& block = filled(blocks_[this_thread_index(kThreadsMax)]);
+  return filled(block.pages[index / kPageSlots]).slots[index % kPageSlots];
 }
 
 uint64_t Metrics::sum(uint32_t index) const {
   uint64_t total = 0;
   for (const auto& cell : blocks_) {
-    if (const SlotBlock* block = cell.load(std::memory_order_acquire)) {
-      total += block->slots[index].load(std::memory_order_relaxed);
+    const SlotBlock* block = cell.load(std::memory_order_acquire);
+    if (const auto* slot = block == nullptr ? nullptr : block->find(index)) {
+      total += slot->load(std::memory_order_relaxed);
     }
   }
   return total;
 }
 
 uint32_t Metrics::take_slots(uint32_t count) {
-  STATOR_ASSERT(slots_used_ + count <= kSlotsMax, "too many metric series: bound the label values");
+  STATOR_ASSERT(slots_used_ + count <= kPageSlots * kPagesMax,
+                "too many metric series: bound the label values");
   const uint32_t first = slots_used_;
   slots_used_ += count;
   return first;
@@ -133,11 +174,21 @@ Metrics::Family& Metrics::family(std::string_view name, std::string_view help,
   made.name = name;
   made.help = help;
   made.type = type;
+  for (const auto& [prefix, labels] : common_) {
+    if (name.starts_with(prefix)) {
+      made.common += (made.common.empty() ? "" : ",") + render_labels(labels);
+    }
+  }
   return made;
 }
 
+void Metrics::label_all(std::string_view name_prefix, const MetricLabels& labels) {
+  const MutexLock lock(mutex_);
+  common_.emplace_back(name_prefix, labels);
+}
+
 Metrics::Series& Metrics::series(Family& family, const MetricLabels& labels) {
-  std::string rendered = render_labels(labels);
+  std::string rendered = join_labels(render_labels(labels), family.common);
   if (const auto known = family.shown.find(rendered); known != family.shown.end()) {
     return *known->second;
   }
@@ -156,11 +207,16 @@ Metrics::Series& Metrics::series(Family& family, const MetricLabels& labels) {
 
 void Metrics::clear_slots(uint32_t first, uint32_t count) {
   for (const auto& cell : blocks_) {
-    if (SlotBlock* block = cell.load(std::memory_order_acquire)) {
-      for (uint32_t i = 0; i < count; ++i) {
-        block->slots[first + i].store(0, std::memory_order_relaxed);
+    SlotBlock* block = cell.load(std::memory_order_acquire);
+    for (uint32_t i = first; block != nullptr && i < first + count; ++i) {
+      if (auto* page = block->pages[i / kPageSlots].load(std::memory_order_acquire)) {
+        page->slots[i % kPageSlots].store(0, std::memory_order_relaxed);
       }
     }
+  }
+  const MutexLock lock(exemplars_->mutex);
+  for (uint32_t i = first; i < first + count && !exemplars_->by_slot.empty(); ++i) {
+    exemplars_->by_slot.erase(i);
   }
 }
 
@@ -171,7 +227,7 @@ void Metrics::remove(std::string_view name, const MetricLabels& labels) {
   if (family == families_.end()) {
     return;
   }
-  const auto known = (*family)->shown.find(render_labels(labels));
+  const auto known = (*family)->shown.find(join_labels(render_labels(labels), (*family)->common));
   if (known == (*family)->shown.end()) {
     return;
   }
@@ -226,28 +282,55 @@ void Metrics::counter_callback(std::string_view name, std::string_view help,
   series(family(name, help, "counter"), labels).read = std::move(read);
 }
 
-void Metrics::render_series(std::string& out, const Family& family, const Series& series) const {
+/// OpenMetrics names counters without the _total that their samples have; what has none is no
+/// counter to it.
+std::string family_head(std::string_view name, std::string_view help, std::string_view type,
+                        Metrics::Format format) {
+  if (format == Metrics::Format::kOpenMetrics && type == "counter") {
+    if (name.ends_with("_total")) {
+      name.remove_suffix(std::string_view("_total").size());
+    } else {
+      type = "unknown";
+    }
+  }
+  return fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+}
+
+void Metrics::render_series(std::string& out, const Family& family, const Series& series,
+                            Format format) const {
   auto sink = std::back_inserter(out);
   const std::string braces = series.labels.empty() ? "" : "{" + series.labels + "}";
   if (series.read) {
     fmt::format_to(sink, "{}{} ", family.name, braces);
-    return;
-  }
-  if (family.type == "counter") {
+  } else if (family.type == "counter") {
     fmt::format_to(sink, "{}{} {}\n", family.name, braces, sum(series.slot));
-    return;
-  }
-  if (family.type == "gauge") {
+  } else if (family.type == "gauge") {
     fmt::format_to(sink, "{}{} {}\n", family.name, braces, render_number(series.gauge.load()));
-    return;
+  } else {
+    render_histogram(out, family, series, format);
   }
+}
+
+void Metrics::render_histogram(std::string& out, const Family& family, const Series& series,
+                               Format format) const {
+  auto sink = std::back_inserter(out);
+  const std::string braces = series.labels.empty() ? "" : "{" + series.labels + "}";
   const std::string_view comma = series.labels.empty() ? "" : ",";
+  const MutexLock lock(exemplars_->mutex);
   uint64_t cumulative = 0;
   for (size_t i = 0; i <= series.bounds.size(); ++i) {
-    cumulative += sum(series.slot + static_cast<uint32_t>(i));
+    const uint32_t slot = series.slot + static_cast<uint32_t>(i);
+    cumulative += sum(slot);
     const std::string bound = i < series.bounds.size() ? render_number(series.bounds[i]) : "+Inf";
-    fmt::format_to(sink, "{}_bucket{{{}{}le=\"{}\"}} {}\n", family.name, series.labels, comma,
-                   bound, cumulative);
+    fmt::format_to(sink, "{}_bucket{{{}{}le=\"{}\"}} {}", family.name, series.labels, comma, bound,
+                   cumulative);
+    if (format == Format::kOpenMetrics) {
+      if (const auto known = exemplars_->by_slot.find(slot); known != exemplars_->by_slot.end()) {
+        fmt::format_to(sink, " # {{trace_id=\"{}\"}} {} {:.3f}", known->second.trace_id,
+                       render_number(known->second.value), known->second.at_s);
+      }
+    }
+    out += '\n';
   }
   const auto sum_slot = series.slot + static_cast<uint32_t>(series.bounds.size()) + 1;
   fmt::format_to(sink, "{}_sum{} {}\n", family.name, braces,
@@ -255,16 +338,15 @@ void Metrics::render_series(std::string& out, const Family& family, const Series
   fmt::format_to(sink, "{}_count{} {}\n", family.name, braces, cumulative);
 }
 
-std::vector<Metrics::Chunk> Metrics::render_chunks() const {
+std::vector<Metrics::Chunk> Metrics::render_chunks(Format format) const {
   std::vector<Chunk> chunks(1);
   for (const auto& family : families_) {
-    fmt::format_to(std::back_inserter(chunks.back().text), "# HELP {} {}\n# TYPE {} {}\n",
-                   family->name, family->help, family->name, family->type);
+    chunks.back().text += family_head(family->name, family->help, family->type, format);
     for (const Series& series : family->series) {
       if (series.removed) {
         continue;
       }
-      render_series(chunks.back().text, *family, series);
+      render_series(chunks.back().text, *family, series, format);
       if (series.read) {
         chunks.back().read = series.read;
         chunks.emplace_back();
@@ -274,11 +356,20 @@ std::vector<Metrics::Chunk> Metrics::render_chunks() const {
   return chunks;
 }
 
-std::string Metrics::render() const {
+Metrics::Format Metrics::format_for(std::string_view accept) {
+  return accept.contains("application/openmetrics-text") ? Format::kOpenMetrics : Format::kText;
+}
+
+std::string_view Metrics::content_type(Format format) {
+  return format == Format::kText ? kContentType
+                                 : "application/openmetrics-text; version=1.0.0; charset=utf-8";
+}
+
+std::string Metrics::render(Format format) const {
   std::vector<Chunk> chunks;
   {
     const MutexLock lock(mutex_);
-    chunks = render_chunks();
+    chunks = render_chunks(format);
   }
   // Callbacks take locks of their own, under which series may be registered: not under ours.
   std::string out;
@@ -288,6 +379,7 @@ std::string Metrics::render() const {
       out += render_number(chunk.read()) + "\n";
     }
   }
+  out += format == Format::kOpenMetrics ? "# EOF\n" : "";
   return out;
 }
 
@@ -327,6 +419,19 @@ void Histogram::observe(double value, uint64_t times) const {
   const double total = std::max(0.0, value) * 1e6 * static_cast<double>(times);
   metrics_->slot(slot_ + static_cast<uint32_t>(bounds_.size()) + 1)
       .fetch_add(static_cast<uint64_t>(total), std::memory_order_relaxed);
+}
+
+void Histogram::exemplify(double value, std::string_view trace_id, WallTime at) const {
+  if (metrics_ == nullptr) {
+    return;
+  }
+  const auto bucket = static_cast<uint32_t>(
+      std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin());
+  const double at_s = std::chrono::duration<double>(at.time_since_epoch()).count();
+  Metrics::Exemplars& exemplars = *metrics_->exemplars_;
+  const MutexLock lock(exemplars.mutex);
+  exemplars.by_slot.insert_or_assign(
+      slot_ + bucket, Metrics::Exemplars::Exemplar{std::string(trace_id), value, at_s});
 }
 
 uint64_t Histogram::count() const {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "stator/core/clock.h"
 #include "stator/core/mutex.h"
 
 namespace stator {
@@ -64,6 +65,10 @@ class Histogram {
  public:
   Histogram() = default;
   void observe(double value, uint64_t times = 1) const;
+  /// Shows which trace an observed `value` belongs to, beside its bucket: the last one of each
+  /// bucket, in the OpenMetrics format only. Takes a lock: for requests that are traced. `trace_id`
+  /// is 32 hex digits.
+  void exemplify(double value, std::string_view trace_id, WallTime at) const;
   uint64_t count() const;
 
  private:
@@ -101,8 +106,19 @@ class Metrics {
   /// what it reads. Unknown ones are ignored.
   void remove(std::string_view name, const MetricLabels& labels);
 
+  /// Every series whose name begins with `name_prefix` has these labels, too, behind its own.
+  /// Before the first series of that kind is registered.
+  void label_all(std::string_view name_prefix, const MetricLabels& labels);
+
+  enum class Format : uint8_t {
+    kText,         ///< Prometheus text 0.0.4
+    kOpenMetrics,  ///< OpenMetrics 1.0.0, with exemplars
+  };
   /// The exposition text. Takes the registration lock; safe while other threads count.
-  std::string render() const;
+  std::string render(Format format = Format::kText) const;
+  /// What the HTTP header Accept asks for.
+  static Format format_for(std::string_view accept);
+  static std::string_view content_type(Format format);
 
   static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -113,24 +129,31 @@ class Metrics {
   struct Family;
   struct SlotBlock;
   struct Chunk;
+  struct Exemplars;
   // Per process, not per registry: a thread's index. Beyond kThreadsMax threads share a block,
   // which stays correct because increments are atomic.
   static constexpr uint32_t kThreadsMax = 64;
-  static constexpr uint32_t kSlotsMax = 32 * 1024;
+  // A thread's block grows by this many at a time, up to what a fleet of thousands needs.
+  static constexpr uint32_t kPageSlots = 4096;
+  static constexpr uint32_t kPagesMax = 64;
 
   std::atomic<uint64_t>& slot(uint32_t index);
   uint64_t sum(uint32_t index) const;
   Family& family(std::string_view name, std::string_view help, std::string_view type)
       STATOR_REQUIRES(mutex_);
   Series& series(Family& family, const MetricLabels& labels) STATOR_REQUIRES(mutex_);
-  void render_series(std::string& out, const Family& family, const Series& series) const
-      STATOR_REQUIRES(mutex_);
-  std::vector<Chunk> render_chunks() const STATOR_REQUIRES(mutex_);
+  void render_series(std::string& out, const Family& family, const Series& series,
+                     Format format) const STATOR_REQUIRES(mutex_);
+  void render_histogram(std::string& out, const Family& family, const Series& series,
+                        Format format) const STATOR_REQUIRES(mutex_);
+  std::vector<Chunk> render_chunks(Format format) const STATOR_REQUIRES(mutex_);
   void clear_slots(uint32_t first, uint32_t count) STATOR_REQUIRES(mutex_);
   uint32_t take_slots(uint32_t count) STATOR_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Family>> families_ STATOR_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::string, MetricLabels>> common_ STATOR_GUARDED_BY(mutex_);
+  const std::unique_ptr<Exemplars> exemplars_;  // locks itself
   uint32_t slots_used_ STATOR_GUARDED_BY(mutex_) = 0;
   std::atomic<SlotBlock*> blocks_[kThreadsMax] = {};
 };
