@@ -13,7 +13,7 @@ namespace stator::runtime {
 
 /// Which instances: empty fields match everything. Whole names only, never prefixes of them.
 struct InstanceQuery {
-  std::string namespace_name;
+  std::string namespace_name;  ///< ends with '*': all that begin so
   std::string component;
   std::string endpoint;
   bool matches(const InstanceKey& key) const;

@@ -202,6 +202,7 @@ void encode_delta(const engine::Delta& delta, pb::Delta& out) {
   out.set_offset(delta.offset);
   out.set_token_count(delta.token_count);
   out.set_cached_tokens(delta.cached_tokens);
+  out.set_queued_us(delta.queued_us);
   out.set_finish(static_cast<pb::FinishReason>(delta.finish));
   out.set_stopped_by_token(delta.stopped_by_token);
 }
@@ -219,6 +220,7 @@ Result<engine::Delta> decode_delta(const pb::Delta& in, uint32_t token_begin) {
   delta.token_begin = token_begin;
   delta.token_count = in.token_count();
   delta.cached_tokens = in.cached_tokens();
+  delta.queued_us = in.queued_us();
   delta.stopped_by_token = in.stopped_by_token();
   return delta;
 }
@@ -391,6 +393,45 @@ Status decode_pooled(const pb::StepOutput& in, engine::StepOutput& step) {
   return {};
 }
 
+void encode_context(const engine::RequestContext& context, pb::Context& out) {
+  out.set_traceparent(context.traceparent);
+  out.set_tracestate(context.tracestate);
+  for (const auto& [name, value] : context.metadata) {
+    (*out.mutable_metadata())[name] = value;
+  }
+  out.set_session(context.session);
+  out.set_parent_session(context.parent_session);
+  out.set_session_final(context.session_final);
+}
+
+Result<std::shared_ptr<const engine::RequestContext>> decode_context(const pb::Context& in) {
+  using Context = engine::RequestContext;
+  STATOR_CHECK(check_name("context.traceparent", in.traceparent()));
+  STATOR_CHECK(check_name("context.tracestate", in.tracestate()));
+  STATOR_CHECK(check_name("context.session", in.session()));
+  STATOR_CHECK(check_name("context.parent_session", in.parent_session()));
+  if (in.metadata_size() > static_cast<int>(Context::kMetadataMax)) {
+    return too_large("context.metadata", static_cast<size_t>(in.metadata_size()),
+                     Context::kMetadataMax);
+  }
+  auto context = std::make_shared<Context>();
+  context->traceparent = in.traceparent();
+  context->tracestate = in.tracestate();
+  context->session = in.session();
+  context->parent_session = in.parent_session();
+  context->session_final = in.session_final();
+  size_t bytes = 0;
+  for (const auto& [name, value] : in.metadata()) {
+    bytes += name.size() + value.size();
+    context->metadata.emplace_back(name, value);
+  }
+  if (bytes > Context::kMetadataBytesMax) {
+    return too_large("context.metadata", bytes, Context::kMetadataBytesMax);
+  }
+  std::ranges::sort(context->metadata);  // the wire keeps no order
+  return context;
+}
+
 }  // namespace
 
 void encode(const engine::EngineRequest& request, pb::Submit& out) {
@@ -416,6 +457,10 @@ void encode(const engine::EngineRequest& request, pb::Submit& out) {
   if (request.pool) {
     encode_pool(*request.pool, *out.mutable_pool());
   }
+  if (request.context != nullptr) {
+    encode_context(*request.context, *out.mutable_context());
+  }
+  out.set_sent_unix_us(request.sent_unix_us);
 }
 
 Result<engine::EngineRequest> decode(const pb::Submit& in) {
@@ -451,6 +496,10 @@ Result<engine::EngineRequest> decode(const pb::Submit& in) {
   if (in.has_pool()) {
     STATOR_TRY(request.pool, decode_pool(in.pool(), request.tokens.size()));
   }
+  if (in.has_context()) {
+    STATOR_TRY(request.context, decode_context(in.context()));
+  }
+  request.sent_unix_us = in.sent_unix_us();
   return request;
 }
 

@@ -302,7 +302,7 @@ Status AdapterService::submit(SessionId session, EngineRequest request) {
                              .key = request.key,
                              .generated = request.generated,
                              .stop = std::move(request.stop),
-                             .call = std::move(*call),
+                             .call = with_context(std::move(*call), request.context.get()),
                              .raiser = std::move(raiser),
                              .phase = request.phase,
                              .handoff_id = request.handoff.id,

@@ -212,4 +212,37 @@ void write_fields(json::Writer& json, std::span<const structured::EngineField> f
   }
 }
 
+namespace {
+
+bool is_header_value(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c != 0x7f; });
+}
+
+bool is_header_name(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+  });
+}
+
+}  // namespace
+
+EngineCall with_context(EngineCall call, const RequestContext* context) {
+  if (context == nullptr) {
+    return call;
+  }
+  const auto add = [&call](std::string name, const std::string& value) {
+    if (!value.empty() && is_header_value(value)) {
+      call.headers.emplace_back(std::move(name), value);
+    }
+  };
+  add("traceparent", context->traceparent);
+  add("tracestate", context->tracestate);
+  for (const auto& [name, value] : context->metadata) {
+    if (is_header_name(name)) {
+      add("x-dynamo-meta-" + name, value);
+    }
+  }
+  return call;
+}
+
 }  // namespace stator::engine::adapters

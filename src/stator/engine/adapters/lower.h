@@ -51,4 +51,8 @@ Result<std::vector<structured::EngineField>> lower_structured(const EngineReques
 void write_fields(json::Writer& json, std::span<const structured::EngineField> fields,
                   structured::EngineField::Place place);
 
+/// The call with what travels beside the work as headers: traceparent, tracestate and the client's
+/// metadata (x-dynamo-meta-*). What no header can carry is left out. `context` may be null.
+EngineCall with_context(EngineCall call, const RequestContext* context);
+
 }  // namespace stator::engine::adapters

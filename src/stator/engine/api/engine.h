@@ -15,6 +15,7 @@
 #include "stator/core/result.h"
 #include "stator/engine/api/handoff.h"
 #include "stator/engine/api/pool.h"
+#include "stator/engine/api/request_context.h"
 
 namespace stator::kv {
 class EventLog;
@@ -67,6 +68,9 @@ struct EngineRequest {
   /// key, priority, lora_name and deadline_ms count. Only for engines whose EngineInfo::pool has
   /// the task.
   std::optional<PoolRequest> pool;
+  /// Null: nothing travels with it.
+  std::shared_ptr<const RequestContext> context;
+  uint64_t sent_unix_us = 0;  ///< when the frontend let go of it, by its clock; 0: not known
 };
 
 /// New tokens of one sequence. Views into the arrays of its StepOutput.
@@ -77,6 +81,7 @@ struct Delta {
   uint32_t token_count = 0;
   uint32_t cached_tokens =
       0;  ///< prompt tokens served from the prefix cache; set on the first delta
+  uint32_t queued_us = 0;  ///< from submit to its first step, on the first delta; 0: not known
   api::FinishReason finish = api::FinishReason::kNone;
   bool stopped_by_token =
       false;  ///< kStop: by `stop_token_ids` (its id is the last token), not EOS

@@ -256,6 +256,7 @@ void Scheduler::admit(Sequence& sequence, const PrefixHit& hit, TimePoint now) {
     totals_.prefix_hit_tokens += hit_tokens;
     totals_.host_hit_tokens += sequence.host_tokens;
     totals_.queue_wait += now - sequence.arrived;
+    sequence.note_admission(now);
     ++totals_.admitted_requests;
   }
   plan_.admitted.push_back(&sequence);
@@ -529,6 +530,7 @@ void Scheduler::accept(Sequence& sequence, Sampled& sampled) {
   delta.token_begin = static_cast<uint32_t>(output.tokens.size());
   if (std::exchange(sequence.first_delta, false)) {
     delta.cached_tokens = sequence.cached_tokens;
+    delta.queued_us = sequence.queued_us;
     send_prompt_scores(sequence, output);
   }
   append_token(sequence, sampled.token, output, delta);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <memory>
@@ -90,6 +91,12 @@ struct Sequence {
   uint32_t cached_tokens = 0;   ///< prompt tokens found in the prefix cache at first admission
   uint32_t host_tokens = 0;     ///< of those, in host memory
   TimePoint arrived{};
+  uint32_t queued_us = 0;  ///< from then to its first admission; at least 1 then
+
+  void note_admission(TimePoint now) {
+    queued_us =
+        static_cast<uint32_t>(std::clamp<int64_t>((now - arrived).count() / 1000, 1, UINT32_MAX));
+  }
 
   std::vector<TokenId> tokens;  ///< prompt, then output of all attempts
   kv::BlockChain chain;

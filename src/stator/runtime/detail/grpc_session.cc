@@ -38,11 +38,15 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
         broken(Error(Code::kUnavailable, name() + " did not answer"));
       }
     });
+    transport_.active.add(1);
     send(*make_hello(setup_.worker, setup_.incarnation, options.client_name));
   }
   GrpcSession(const GrpcSession&) = delete;
   GrpcSession& operator=(const GrpcSession&) = delete;
-  ~GrpcSession() override { close(); }
+  ~GrpcSession() override {
+    close();
+    transport_.active.add(-1);
+  }
 
   WorkerId worker() const override { return core_->worker(); }
 
@@ -79,6 +83,7 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
 
  private:
   void on_message(std::string_view bytes) override {
+    transport_.bytes_received.add(bytes.size());
     arena_.Reset();
     auto* message = google::protobuf::Arena::CreateMessage<pb::WorkerMessage>(&arena_);
     if (!message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
@@ -101,6 +106,7 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
   }
 
   void broken(Error error) {
+    transport_.errors.add();
     call_.reset();
     core_->push(SessionClosed{std::move(error)});
   }
@@ -111,6 +117,7 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
     }
     core_->metrics().messages_sent.add();
     message.SerializeToString(&bytes_);
+    transport_.bytes_sent.add(bytes_.size());
     call_->send(bytes_);
   }
 
@@ -127,6 +134,7 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
   }
 
   const GrpcSessionSetup setup_;
+  const TransportMetrics& transport_ = setup_.metrics.transport;
   const std::shared_ptr<SessionCore> core_;  // shared with wake-ups on their way
   std::unique_ptr<net::GrpcCall> call_;      // null when broken or closed
   google::protobuf::Arena arena_;            // of the message being handled

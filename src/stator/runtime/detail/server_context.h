@@ -13,6 +13,7 @@
 #include "stator/net/shard.h"
 #include "stator/runtime/detail/crowder.h"
 #include "stator/runtime/detail/pump.h"
+#include "stator/runtime/detail/session_metrics.h"
 #include "stator/runtime/detail/write_pace.h"
 #include "stator/runtime/instance_record.h"
 #include "stator/runtime/worker_server.h"
@@ -43,7 +44,8 @@ struct ServerMetrics {
         refused_callers(metrics.counter("stator_runtime_server_refused_callers_total",
                                         "calls of certified processes that are not allowed")),
         expired(metrics.counter("stator_runtime_server_expired_total",
-                                "requests cancelled at their deadline by the worker")) {}
+                                "requests cancelled at their deadline by the worker")),
+        transport(metrics) {}
   Gauge sessions_open;
   Gauge event_streams_open;
   Counter messages_received;
@@ -54,6 +56,7 @@ struct ServerMetrics {
   Counter crowded_out;
   Counter refused_callers;
   Counter expired;
+  TransportMetrics transport;
 };
 
 class ServerSession;

@@ -18,6 +18,7 @@ ServerSession::ServerSession(ServerContext& context, std::shared_ptr<net::GrpcSe
 
 void ServerSession::on_message(std::string_view message) {
   context_.metrics.messages_received.add();
+  context_.metrics.transport.bytes_received.add(message.size());
   pb::ClientMessage incoming;
   net::GrpcOutcome outcome{grpc::StatusCode::INTERNAL, "a message does not parse"};
   if (incoming.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
@@ -29,6 +30,7 @@ void ServerSession::on_message(std::string_view message) {
   }
   if (!outcome.ok()) {
     context_.metrics.rejected_messages.add();
+    context_.metrics.transport.errors.add();
     leave();
     end(std::move(outcome));
     return;
@@ -61,6 +63,7 @@ net::GrpcOutcome ServerSession::enter() {
     }
     sessions.push_back(shared_from_this());
     context_.metrics.sessions_open.set(static_cast<double>(sessions.size()));
+    context_.metrics.transport.active.set(static_cast<double>(sessions.size()));
   }
   if (gives_way != nullptr) {
     context_.metrics.crowded_out.add();
@@ -73,6 +76,7 @@ void ServerSession::leave() {
   const MutexLock lock(context_.mutex);
   std::erase_if(context_.sessions, [this](const auto& session) { return session.get() == this; });
   context_.metrics.sessions_open.set(static_cast<double>(context_.sessions.size()));
+  context_.metrics.transport.active.set(static_cast<double>(context_.sessions.size()));
 }
 
 void ServerSession::read_on() {
@@ -141,6 +145,7 @@ bool ServerSession::send_what_fits() {
     auto* out = google::protobuf::Arena::CreateMessage<pb::WorkerMessage>(&arena_);
     talk_.encode(*message, *out);
     out->SerializeToString(&bytes_);
+    context_.metrics.transport.bytes_sent.add(bytes_.size());
     call_->send(bytes_);
     any = true;
   }

@@ -9,8 +9,12 @@
 namespace stator::runtime {
 
 bool InstanceQuery::matches(const InstanceKey& key) const {
-  return (namespace_name.empty() || namespace_name == key.namespace_name) &&
-         (component.empty() || component == key.component) &&
+  const bool by_prefix = namespace_name.ends_with('*');
+  const std::string_view wanted =
+      std::string_view(namespace_name).substr(0, namespace_name.size() - (by_prefix ? 1 : 0));
+  const bool named = by_prefix ? key.namespace_name.starts_with(wanted)
+                               : wanted.empty() || wanted == key.namespace_name;
+  return named && (component.empty() || component == key.component) &&
          (endpoint.empty() || endpoint == key.endpoint);
 }
 
