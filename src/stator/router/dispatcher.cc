@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "stator/core/hash.h"
 
 namespace stator::router {
@@ -29,10 +32,39 @@ uint64_t lane_of(const RouteConstraints& constraints) {
   return lane | 1;
 }
 
+/// What a client may read of a full queue.
+Error full(const RouteRequest& request, const RequestQueue& queue, Shed shed, const QueueItem& item,
+           const PolicyClass* policy) {
+  std::string where;
+  if (policy != nullptr) {
+    const RequestQueue::Backlog backlog = queue.backlog(item.tenant);
+    const auto& [there, limit] =
+        shed == Shed::kPromptTokens
+            ? std::pair("raw_isl_tokens",
+                        std::pair(backlog.prompt_tokens, item.limits.prompt_tokens))
+        : shed == Shed::kCachedTokens
+            ? std::pair("cached_tokens",
+                        std::pair(backlog.cached_tokens, item.limits.cached_tokens))
+            : std::pair("requests", std::pair(backlog.requests, item.limits.requests));
+    where = fmt::format(R"( {{"policy_class":"{}","limit_kind":"{}","current":{},"limit":{}}})",
+                        policy->name, there, limit.first, limit.second.value_or(0));
+  }
+  return {Code::kOverloaded,
+          fmt::format("all workers of model '{}' are busy and the router's queue is full "
+                      "({}: {} requests, {} bytes wait), retry shortly{}",
+                      request.model, describe(shed), queue.size(), queue.bytes(), where)};
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(std::unique_ptr<Router> router, QueueOrder order)
-    : router_(std::move(router)), queue_(router_->config().queue, order) {}
+    : router_(std::move(router)),
+      queue_(router_->config().queue, order),
+      policies_(router_->config().policies) {}
+
+std::span<const PolicyClass> Dispatcher::classes() const {
+  return policies_ == nullptr ? std::span<const PolicyClass>() : policies_->classes;
+}
 
 RouteRequest OwnedRequest::view() const {
   RouteRequest request{.request_id = request_id,
@@ -41,6 +73,7 @@ RouteRequest OwnedRequest::view() const {
                        .block_size = block_size,
                        .sequences = sequences,
                        .constraints = constraints,
+                       .wait = policy == nullptr ? nullptr : &policy->wait,
                        .override = override,
                        .expected_output_tokens = expected_output_tokens,
                        .tier = tier,
@@ -71,6 +104,7 @@ OwnedRequest own(const RouteRequest& request, TimePoint arrival) {
   return {
       .request_id = std::string(request.request_id),
       .model = std::string(request.model),
+      .session = std::string(request.session),
       .prompt_tokens = request.prompt_tokens,
       .block_size = request.block_size,
       .sequences = {request.sequences.begin(), request.sequences.end()},
@@ -95,24 +129,45 @@ void Dispatcher::displace(Id id) {
              fmt::format("all workers of model '{}' are busy, the router's queue is full and "
                          "more important requests came, retry shortly",
                          known->second->model)),
-       Shed::kDisplaced});
+       Shed::kDisplaced, known->second->policy});
   waiting_.erase(known);
 }
 
-Result<Dispatcher::Id> Dispatcher::wait(const RouteRequest& request, const QueueHints& hints) {
-  const Router::Outlook outlook = router_->look_ahead(request);
+QueueItem Dispatcher::item_of(const RouteRequest& request, const QueueHints& hints,
+                              const Router::Outlook& outlook) const {
+  QueueItem item = {.arrival = hints.arrival,
+                    .strict_priority = hints.strict_priority,
+                    .priority_jump = hints.priority_jump,
+                    .prompt_tokens = request.prompt_tokens,
+                    .cached_tokens = outlook.cached_tokens,
+                    .tenant = hints.tenant,
+                    .tenant_weight = hints.tenant_weight,
+                    .lane = lane_of(request.constraints),
+                    .deadline = hints.deadline,
+                    .predicted_work = outlook.first_token};
+  if (last_class_ == nullptr) {
+    return item;
+  }
+  // Classes take turns in the place of tenants.
+  const auto scaled = [workers = std::max<uint64_t>(router_->ready_count(), 1)](
+                          const std::optional<uint64_t>& per_worker) {
+    return per_worker ? std::optional(*per_worker * workers) : std::nullopt;
+  };
+  const ClassLimits& limits = last_class_->per_worker;
+  item.tenant = last_class_->name;
+  item.tenant_weight = static_cast<double>(last_class_->quantum) / queue_.config().quantum_tokens;
+  item.order = last_class_->order;
+  item.limits = {scaled(limits.requests), scaled(limits.prompt_tokens),
+                 scaled(limits.cached_tokens)};
+  return item;
+}
+
+Result<Dispatcher::Id> Dispatcher::wait(const RouteRequest& request, const QueueHints& hints,
+                                        const Router::Outlook& outlook) {
   auto waiting = std::make_unique<OwnedRequest>(own(request, hints.arrival));
-  const QueueItem item = {.arrival = hints.arrival,
-                          .strict_priority = hints.strict_priority,
-                          .priority_jump = hints.priority_jump,
-                          .prompt_tokens = request.prompt_tokens,
-                          .cached_tokens = outlook.cached_tokens,
-                          .bytes = waiting->bytes() + hints.held_bytes,
-                          .tenant = hints.tenant,
-                          .tenant_weight = hints.tenant_weight,
-                          .lane = lane_of(request.constraints),
-                          .deadline = hints.deadline,
-                          .predicted_work = outlook.first_token};
+  waiting->policy = last_class_;
+  QueueItem item = item_of(request, hints, outlook);
+  item.bytes = waiting->bytes() + hints.held_bytes;
   auto pushed = queue_.push(item);
   if (!pushed) {
     if (const auto out = queue_.make_room(item)) {
@@ -122,11 +177,7 @@ Result<Dispatcher::Id> Dispatcher::wait(const RouteRequest& request, const Queue
   }
   if (!pushed) {
     last_shed_ = pushed.error();
-    return Error(
-        Code::kOverloaded,
-        fmt::format("all workers of model '{}' are busy and the router's queue is full "
-                    "({}: {} requests, {} bytes wait), retry shortly",
-                    request.model, describe(pushed.error()), queue_.size(), queue_.bytes()));
+    return full(request, queue_, pushed.error(), item, last_class_);
   }
   waiting_.emplace(*pushed, std::move(waiting));
   return *pushed;
@@ -136,11 +187,23 @@ Result<std::variant<Decision, Dispatcher::Id>> Dispatcher::submit(const RouteReq
                                                                   const QueueHints& hints,
                                                                   WallTime wall) {
   last_shed_.reset();
-  STATOR_TRY(const Router::Readiness readiness, router_->consider(request));
-  if (readiness == Router::Readiness::kReady && queue_.empty()) {
-    return router_->decide(request, wall);
+  last_class_ = nullptr;
+  RouteRequest known = request;
+  std::optional<Router::Outlook> outlook;
+  if (policies_ != nullptr) {
+    outlook = router_->look_ahead(request);
+    last_class_ = &policies_->choose(
+        hints.policy_class,
+        request.prompt_tokens - std::min(request.prompt_tokens, outlook->cached_tokens));
+    known.wait = &last_class_->wait;
   }
-  STATOR_TRY(const Id id, wait(request, hints));
+  STATOR_TRY(const Router::Readiness readiness, router_->consider(known));
+  const bool nobody_before =
+      last_class_ == nullptr ? queue_.empty() : queue_.backlog(last_class_->name).requests == 0;
+  if (readiness == Router::Readiness::kReady && nobody_before) {
+    return router_->decide(known, wall);
+  }
+  STATOR_TRY(const Id id, wait(known, hints, outlook ? *outlook : router_->look_ahead(known)));
   return id;
 }
 
@@ -174,7 +237,7 @@ std::vector<Dispatcher::Outcome> Dispatcher::expire(TimePoint now) {
                           fmt::format("all workers of model '{}' stayed busy for longer than "
                                       "router.queue_wait_max, retry shortly",
                                       known->second->model)),
-                    Shed::kWait});
+                    Shed::kWait, known->second->policy});
     waiting_.erase(known);
   }
   return late;

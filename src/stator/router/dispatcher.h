@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "stator/core/flat_map.h"
+#include "stator/router/queue/policy_classes.h"
 #include "stator/router/queue/request_queue.h"
 #include "stator/router/router.h"
 
@@ -23,7 +25,8 @@ struct QueueHints {
   std::string_view tenant{};
   double tenant_weight = 1;  ///< how much more than others it gets while all wait
   std::optional<TimePoint> deadline;
-  uint64_t held_bytes = 0;  ///< kept for it elsewhere while it waits: its prompt, above all
+  std::string_view policy_class{};  ///< that the client wishes, see PolicyConfig::choose
+  uint64_t held_bytes = 0;          ///< kept for it elsewhere while it waits: its prompt, above all
 };
 
 /// A request that waits: owns what RouteRequest only points at.
@@ -44,6 +47,7 @@ struct OwnedRequest {
   std::optional<uint32_t> expected_output_tokens;
   int32_t tier = 0;
   TimePoint arrival{};
+  const PolicyClass* policy = nullptr;  ///< of the router's configuration; null: there are none
 
   RouteRequest view() const;
   uint64_t bytes() const;
@@ -61,7 +65,8 @@ class Dispatcher {
   struct Outcome {
     Id id = 0;
     Result<Decision> decision;
-    std::optional<Shed> shed{};  ///< why it is not kept
+    std::optional<Shed> shed{};           ///< why it is not kept
+    const PolicyClass* policy = nullptr;  ///< of a request that is not kept; null: it had none
   };
 
   Dispatcher(std::unique_ptr<Router> router, QueueOrder order);
@@ -84,15 +89,24 @@ class Dispatcher {
   bool remove(Id id);
 
   std::optional<Shed> last_shed() const { return last_shed_; }
+  /// The class of the request that was submitted last; null: there are none.
+  const PolicyClass* last_class() const { return last_class_; }
+  /// The classes of this model; empty: there are none.
+  std::span<const PolicyClass> classes() const;
 
  private:
   void displace(Id id);
-  Result<Id> wait(const RouteRequest& request, const QueueHints& hints);
+  Result<Id> wait(const RouteRequest& request, const QueueHints& hints,
+                  const Router::Outlook& outlook);
+  QueueItem item_of(const RouteRequest& request, const QueueHints& hints,
+                    const Router::Outlook& outlook) const;
 
   std::unique_ptr<Router> router_;
   RequestQueue queue_;
   FlatMap<Id, std::unique_ptr<OwnedRequest>> waiting_;
+  std::shared_ptr<const PolicyConfig> policies_;  // shared with other models' routers; may be null
   std::optional<Shed> last_shed_;
+  const PolicyClass* last_class_ = nullptr;
   std::vector<Outcome> displaced_;
 };
 

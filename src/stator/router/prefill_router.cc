@@ -284,7 +284,7 @@ Result<DisaggregatedPlan> PrefillRouter::plan_pair(const RouteRequest& request) 
 RouteRequest PrefillRouter::prompt_request(const RouteRequest& request) {
   RouteRequest prompt = request;
   prompt.constraints.pinned = request.prefill_pinned;  // the other one: who answers
-  prompt.constraints.pinned_rank = std::nullopt;
+  prompt.constraints.pinned_rank = request.prefill_pinned_rank;
   prompt.holds_blocks = false;
   return prompt;
 }

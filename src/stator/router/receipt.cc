@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cmath>
+
+#include "stator/json/writer.h"
 
 namespace stator::router {
 namespace {
@@ -30,43 +31,49 @@ std::string cached_of(const ReceiptCandidate& candidate) {
 }  // namespace
 
 std::string render_json(const Receipt& receipt) {
-  namespace json = boost::json;
-  json::array candidates;
-  for (const ReceiptCandidate& candidate : receipt.candidates) {
-    json::object entry{{"worker_id", to_string(candidate.worker.worker)},
-                       {"dp_rank", candidate.worker.dp_rank},
-                       {"overlap_blocks", candidate.overlap_blocks},
-                       {"host_blocks", candidate.host_blocks},
-                       {"disk_blocks", candidate.disk_blocks},
-                       {"trust", json::string_view(describe(candidate.trust))},
-                       {"active_prefill_tokens", candidate.active_prefill_tokens},
-                       {"active_blocks", candidate.active_blocks},
-                       {"active_requests", candidate.active_requests},
-                       {"cost", finite(candidate.cost)}};
-    if (candidate.excluded != Exclusion::kNone) {
-      entry["excluded"] = json::string_view(describe(candidate.excluded));
-    }
-    candidates.push_back(std::move(entry));
-  }
   const auto unix_ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(receipt.time.time_since_epoch());
-  return json::serialize(json::object{
-      {"request_id", receipt.request_id},
-      {"model", receipt.model},
-      {"mode", json::string_view(receipt.mode)},
-      {"time_unix_ms", unix_ms.count()},
-      {"prompt_tokens", receipt.prompt_tokens},
-      {"prompt_blocks", receipt.prompt_blocks},
-      {"block_size", receipt.block_size},
-      {"best_overlap_blocks", receipt.best_overlap_blocks},
-      {"temperature", receipt.temperature},
-      {"chosen",
-       {{"worker_id", to_string(receipt.chosen.worker)}, {"dp_rank", receipt.chosen.dp_rank}}},
-      {"reason", json::string_view(receipt.reason)},
-      {"workers", receipt.workers},
-      {"eligible", receipt.eligible},
-      {"queued_ms", std::chrono::duration<double, std::milli>(receipt.queued).count()},
-      {"candidates", std::move(candidates)}});
+  std::string out;
+  json::Writer json(out);
+  const auto put = [&json](std::string_view key, const auto& value) { json.key(key).value(value); };
+  json.begin_object();
+  put("request_id", receipt.request_id);
+  put("model", receipt.model);
+  put("mode", receipt.mode);
+  put("time_unix_ms", int64_t{unix_ms.count()});
+  put("prompt_tokens", receipt.prompt_tokens);
+  put("prompt_blocks", receipt.prompt_blocks);
+  put("block_size", receipt.block_size);
+  put("best_overlap_blocks", receipt.best_overlap_blocks);
+  put("temperature", receipt.temperature);
+  json.key("chosen").begin_object();
+  put("worker_id", to_string(receipt.chosen.worker));
+  put("dp_rank", receipt.chosen.dp_rank);
+  json.end_object();
+  put("reason", receipt.reason);
+  put("workers", receipt.workers);
+  put("eligible", receipt.eligible);
+  put("queued_ms", std::chrono::duration<double, std::milli>(receipt.queued).count());
+  json.key("candidates").begin_array();
+  for (const ReceiptCandidate& candidate : receipt.candidates) {
+    json.begin_object();
+    put("worker_id", to_string(candidate.worker.worker));
+    put("dp_rank", candidate.worker.dp_rank);
+    put("overlap_blocks", candidate.overlap_blocks);
+    put("host_blocks", candidate.host_blocks);
+    put("disk_blocks", candidate.disk_blocks);
+    put("trust", describe(candidate.trust));
+    put("active_prefill_tokens", candidate.active_prefill_tokens);
+    put("active_blocks", candidate.active_blocks);
+    put("active_requests", candidate.active_requests);
+    put("cost", finite(candidate.cost));
+    if (candidate.excluded != Exclusion::kNone) {
+      put("excluded", describe(candidate.excluded));
+    }
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return out;
 }
 
 std::string render_text(const Receipt& receipt) {

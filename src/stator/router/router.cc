@@ -149,6 +149,7 @@ Error Router::refuse(Refusal refusal, Code code, std::string message) {
 
 Error Router::nobody(const RouteRequest& request) {
   const auto& pinned = request.constraints.pinned;
+  const auto& rank = request.constraints.pinned_rank;
   const size_t count = table_.all().size();
   if (pinned && std::ranges::none_of(table_.all(), [&](const auto& worker) {
         return worker.key.worker == *pinned;
@@ -156,6 +157,13 @@ Error Router::nobody(const RouteRequest& request) {
     return refuse(Refusal::kPinnedUnknown, Code::kNotFound,
                   fmt::format("worker {} named by the request does not serve model '{}'",
                               pinned->value(), request.model));
+  }
+  if (rank && count > 0 && std::ranges::none_of(table_.all(), [&](const auto& worker) {
+        return worker.key.dp_rank == *rank && (!pinned || worker.key.worker == *pinned);
+      })) {
+    return refuse(Refusal::kPinnedUnknown, Code::kNotFound,
+                  fmt::format("dp_rank {} named by the request does not exist at {} of model '{}'",
+                              *rank, pinned ? "the worker" : "any worker", request.model));
   }
   if (count == 0) {
     return refuse(
@@ -207,9 +215,9 @@ bool Router::drop_busy(int32_t tier) {
   return kept > 0;
 }
 
-void Router::read_load() {
+void Router::read_load(const BusyThresholds& wait) {
   // Nobody looks at the load of a large fleet that takes turns; the receipt reads what it shows.
-  const bool reads_load = policy_->needs().load || config_.reject.any() || config_.wait.any() ||
+  const bool reads_load = policy_->needs().load || config_.reject.any() || wait.any() ||
                           table_.all().size() <= kReceiptFleetMax;
   load_.resize(reads_load ? rows_->slots.size() : 0);
   book_->read(std::span(rows_->slots).first(load_.size()), load_);
@@ -232,16 +240,17 @@ Result<Router::Readiness> Router::consider(const RouteRequest& request) {
   }
   narrows_ = narrows(request);
   load_.clear();
+  const BusyThresholds& wait = wait_of(request);
   if (!narrows_) {
-    read_load();
+    read_load(wait);
   }
   eligible_ = rows_->workers.size();
   if (config_.reject.any() && !drop_busy(request.tier)) {
     return refuse_busy(request);
   }
-  if (config_.wait.any()) {
+  if (wait.any()) {
     for (size_t i = 0; i < load_.size(); ++i) {
-      if (!config_.wait.exceeded(load_[i], table_.all()[rows_->workers[i]].facts)) {
+      if (!wait.exceeded(load_[i], table_.all()[rows_->workers[i]].facts)) {
         return Readiness::kReady;
       }
     }
@@ -519,7 +528,7 @@ bool Router::narrows(const RouteRequest& request) const {
   const CostConfig cost = router::apply(config_.cost, request.override);
   return table_.all().size() > kNarrowFleetMin && policy_->rises_with_load() &&
          request.constraints.none() && request.constraints.preferred_taints.empty() &&
-         !config_.reject.any() && !config_.wait.any() && cost.temperature == 0 &&
+         !config_.reject.any() && !wait_of(request).any() && cost.temperature == 0 &&
          cost.overlap_credit_decay == 0;  // which compares each worker with all others
 }
 
@@ -579,14 +588,14 @@ Selection Router::select(const RouteRequest& request) {
   const auto overlaps = find_overlaps(request, policy_->needs());
   if (narrows_) {
     narrow(request, shape, overlaps);
-    read_load();
+    read_load(config_.wait);
   }
   return choose_among_rows(request, shape, overlaps);
 }
 
 std::vector<Router::Priced> Router::price(const RouteRequest& request) {
   if (narrows_) {
-    read_load();
+    read_load(config_.wait);
   }
   const Selection chosen =
       choose_among_rows(request, shape_of(request), find_overlaps(request, policy_->needs()));

@@ -63,6 +63,8 @@ struct ReplicaConfig {
   std::string tls_name;  ///< that the others' certificates have; empty: their address
 };
 
+struct PolicyConfig;  // queue/policy_classes.h
+
 struct RouterConfig {
   std::string mode = "predicted_latency";
   CostConfig cost;
@@ -78,6 +80,9 @@ struct RouterConfig {
   DisaggregationConfig disaggregation;  ///< of fleets with prefill workers
   bool assume_kv_reuse = true;          ///< see CostOverride, as are the next
   bool track_prefill_tokens = true;
+  bool use_kv_events = true;  ///< false: what workers have cached is guessed
+  std::string policy_config;  ///< YAML file with classes of the queue; empty: one class
+  std::shared_ptr<const PolicyConfig> policies;  // shared by the models' routers; null: one class
   /// Whether queued prompts shrink with time by the speeds learned: "none" or "learned".
   std::string prefill_load_model = "none";
 };
@@ -93,6 +98,9 @@ struct RouteRequest {
   std::span<const blocks::SequenceHash> tracked{};
   RouteConstraints constraints;
   std::optional<WorkerId> prefill_pinned{};  ///< who computes the prompt, if the client says so
+  std::optional<uint32_t> prefill_pinned_rank{};  ///< its data-parallel rank
+  /// When it waits, if not as RouterConfig::wait says; null: as that says.
+  const BusyThresholds* wait = nullptr;
   CostOverride override;
   std::optional<uint32_t> expected_output_tokens;
   int32_t tier = 0;            ///< tier_of()
@@ -193,6 +201,8 @@ class Router {
   Refusal last_refusal() const { return last_refusal_; }
   const SessionTable& sessions() const { return sessions_; }
   size_t worker_count() const { return table_.all().size(); }
+  /// Workers (with their ranks) that may be given work.
+  size_t ready_count() { return table_.ready().workers.size(); }
   std::span<const WorkerTable::Worker> workers() const { return table_.all(); }
   /// The ranks of one worker that are there, from `first` on.
   std::vector<WorkerKey> ranks_from(WorkerKey first) const;
@@ -222,7 +232,7 @@ class Router {
   /// Takes the rows that are beyond the thresholds out; whether any is left.
   bool drop_busy(int32_t tier);
   std::span<const Overlap> find_overlaps(const RouteRequest& request, const PolicyNeeds& needs);
-  void read_load();
+  void read_load(const BusyThresholds& wait);
   void read_columns(const RouteRequest& request, const PolicyNeeds& needs,
                     std::span<const Overlap> overlaps);
   PolicyRequest shape_of(const RouteRequest& request) const;
@@ -244,6 +254,10 @@ class Router {
 
   const PolicyInfo& info_;  // static
   std::unique_ptr<Policy> policy_;
+  const BusyThresholds& wait_of(const RouteRequest& request) const {
+    return request.wait == nullptr ? config_.wait : *request.wait;
+  }
+
   RouterConfig config_;
   std::shared_ptr<LoadBook> book_;  // shared with leases
   Random random_;

@@ -57,9 +57,6 @@ RouterMetrics::RouterMetrics(Metrics& metrics, std::string_view model, std::stri
   if (worker_type_ != "decode") {
     by_model.emplace_back("worker_type", worker_type_);
   }
-  // Dashboards and the planner expect these labels and values.
-  const MetricLabels by_class = {
-      {"model", std::string(model)}, {"worker_type", worker_type_}, {"policy_class", "default"}};
   started_ = metrics.counter("dynamo_component_router_requests_started_total",
                              "requests that came to the router");
   finished_ =
@@ -78,26 +75,15 @@ RouterMetrics::RouterMetrics(Metrics& metrics, std::string_view model, std::stri
                                     "prompt blocks already cached on the chosen worker");
   prompt_blocks_ =
       metrics.counter("stator_router_prompt_blocks_total", "full prompt blocks routed");
-  rejections_ = metrics.counter("dynamo_frontend_model_rejection_total",
+  rejections_ = metrics.counter("stator_router_rejections_total",
                                 "requests refused because all workers are busy", by_model);
-  pending_requests_ = metrics.gauge("dynamo_frontend_router_queue_pending_requests",
-                                    "requests that wait for a worker", by_class);
-  pending_tokens_ = metrics.gauge("dynamo_frontend_router_queue_pending_isl_tokens",
-                                  "their prompt tokens", by_class);
-  pending_cached_ = metrics.gauge("dynamo_frontend_router_queue_pending_cached_tokens",
-                                  "of those, cached on some worker", by_class);
   pending_bytes_ = metrics.gauge("stator_router_queue_pending_bytes", "memory they hold", by_model);
-  for (size_t i = 0; i < kShedCount; ++i) {
-    MetricLabels labels = by_class;
-    labels.emplace_back("reason", describe(static_cast<Shed>(i)));
-    sheds_[i] = metrics.counter("dynamo_frontend_router_queue_backpressure_total",
-                                "requests the queue refused or gave up", labels);
-  }
   for (size_t i = 0; i < kRefusalCount; ++i) {
     refusals_[i] = metrics.counter("stator_router_refusals_total", "requests no worker could take",
                                    {{"reason", std::string(describe(static_cast<Refusal>(i)))}});
   }
   count_advice(metrics);
+  pending("default");
   total_ms_ = metrics.histogram("dynamo_router_overhead_total_ms",
                                 "milliseconds from a prompt's hashes to its worker", kTotalMs);
   non_max_ = metrics.counter("dynamo_component_router_non_max_overlap_selections_total",
@@ -158,10 +144,46 @@ void RouterMetrics::waited(Duration queued) const {
   wait_seconds_.observe(seconds(queued));
 }
 
-void RouterMetrics::set_queue(const RequestQueue& queue) const {
-  pending_requests_.set(static_cast<double>(queue.size()));
-  pending_tokens_.set(static_cast<double>(queue.prompt_tokens()));
-  pending_cached_.set(static_cast<double>(queue.cached_tokens()));
+RouterMetrics::Pending& RouterMetrics::pending(const std::string& policy_class) {
+  const auto [entry, fresh] = pending_.try_emplace(policy_class);
+  if (fresh) {
+    // Dashboards and the planner expect these labels and values.
+    const MetricLabels labels = {
+        {"model", model_}, {"worker_type", worker_type_}, {"policy_class", policy_class}};
+    Pending& made = entry->second;
+    made.requests = metrics_->gauge("dynamo_frontend_router_queue_pending_requests",
+                                    "requests that wait for a worker", labels);
+    made.prompt_tokens = metrics_->gauge("dynamo_frontend_router_queue_pending_isl_tokens",
+                                         "their prompt tokens", labels);
+    made.cached_tokens = metrics_->gauge("dynamo_frontend_router_queue_pending_cached_tokens",
+                                         "of those, cached on some worker", labels);
+    for (size_t i = 0; i < kShedCount; ++i) {
+      MetricLabels with = labels;
+      with.emplace_back("reason", describe(static_cast<Shed>(i)));
+      made.sheds[i] = metrics_->counter("dynamo_frontend_router_queue_backpressure_total",
+                                        "requests the queue refused or gave up", with);
+    }
+  }
+  return entry->second;
+}
+
+void RouterMetrics::shed(Shed shed, const PolicyClass* policy) {
+  pending(policy == nullptr ? "default" : policy->name).sheds[static_cast<size_t>(shed)].add();
+}
+
+void RouterMetrics::set_queue(const RequestQueue& queue, std::span<const PolicyClass> classes) {
+  const auto show = [this](const std::string& name, const RequestQueue::Backlog& backlog) {
+    const Pending& shown = pending(name);
+    shown.requests.set(static_cast<double>(backlog.requests));
+    shown.prompt_tokens.set(static_cast<double>(backlog.prompt_tokens));
+    shown.cached_tokens.set(static_cast<double>(backlog.cached_tokens));
+  };
+  for (const PolicyClass& each : classes) {
+    show(each.name, queue.backlog(each.name));
+  }
+  if (classes.empty()) {
+    show("default", {queue.size(), queue.prompt_tokens(), queue.cached_tokens()});
+  }
   pending_bytes_.set(static_cast<double>(queue.bytes()));
 }
 

@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
 #include "stator/router/load_lease.h"
+#include "stator/router/queue/policy_classes.h"
 #include "stator/router/queue/request_queue.h"
 #include "stator/router/router.h"
 
@@ -40,12 +42,13 @@ class RouterMetrics {
   void decided(const Receipt& receipt, uint32_t overlap_blocks) const;
   void scheduled(Duration took) const;
   void waited(Duration queued) const;
-  void shed(Shed shed) const { sheds_[static_cast<size_t>(shed)].add(); }
+  /// `policy`: the class the request belonged to; null: there are none.
+  void shed(Shed shed, const PolicyClass* policy);
   void refused(Refusal refusal) const { refusals_[static_cast<size_t>(refusal)].add(); }
   void advice(Advised outcome) const { advised_[static_cast<size_t>(outcome)].add(); }
   /// Because everybody is busy.
   void rejected() const { rejections_.add(); }
-  void set_queue(const RequestQueue& queue) const;
+  void set_queue(const RequestQueue& queue, std::span<const PolicyClass> classes);
   void set_sessions(size_t count) const { sessions_.set(static_cast<double>(count)); }
 
   /// Shows the worker's load as long as it is there. One thread at a time.
@@ -53,6 +56,12 @@ class RouterMetrics {
   void remove_worker(WorkerKey worker);
 
  private:
+  /// What waits of one class of requests.
+  struct Pending {
+    Gauge requests, prompt_tokens, cached_tokens;
+    Counter sheds[kShedCount];
+  };
+  Pending& pending(const std::string& policy_class);
   void count_advice(Metrics& metrics);
   MetricLabels labels_of(WorkerKey worker) const;
 
@@ -62,9 +71,9 @@ class RouterMetrics {
   LoadInstruments load_;
   Counter started_, decisions_, finished_, overlap_blocks_, prompt_blocks_, rejections_, non_max_;
   Counter refusals_[kRefusalCount];
-  Counter sheds_[kShedCount];
   Counter advised_[kAdvisedCount];
-  Gauge pending_requests_, pending_tokens_, pending_cached_, pending_bytes_, sessions_, registered_;
+  FlatMap<std::string, Pending> pending_;  // classes of the configuration, or "default"
+  Gauge pending_bytes_, sessions_, registered_;
   Histogram hit_rate_, prompt_tokens_, scheduling_ms_, total_ms_, wait_seconds_, overlap_lost_;
   FlatSet<WorkerKey> shown_;
 };

@@ -128,6 +128,14 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
   schema.choice("router.prefill_load_model", config.prefill_load_model, {"none", "learned"},
                 "whether prompts queued at a worker shrink with time, by the speeds learned",
                 {.env_peer = "DYN_ROUTER_PREFILL_LOAD_MODEL"});
+  schema.boolean("router.use_kv_events", config.use_kv_events,
+                 "follow what workers tell of their KV caches; false = guess from what was sent to "
+                 "them (router.ttl)",
+                 {.env_peer = "DYN_ROUTER_USE_KV_EVENTS"});
+  schema.text("router.policy_config", config.policy_config,
+              "YAML file with classes of requests: each with a queue, limits and a share of its "
+              "own (docs/reference/policy_classes.md); read once at start",
+              {.env_peer = "DYN_ROUTER_POLICY_CONFIG"});
   describe_replicas(schema, config.replicas);
   schema.text("router.url", config.url,
               "http://HOST:PORT of `stator router --select`: it chooses the workers of this "
@@ -165,7 +173,13 @@ Result<std::shared_ptr<RouterService>> RouterService::create(const RouterConfig&
   auto book = LoadBook::make(clock, instruments.load());
   STATOR_TRY(auto index, IndexService::create(config.index, clock, metrics));
   IndexService& shared = *index;
-  STATOR_TRY(auto router, Router::create(config, book, Random::from_entropy(), std::move(index)));
+  RouterConfig own = config;
+  if (own.policies != nullptr) {
+    if (const auto named = own.policies->models.find(model); named != own.policies->models.end()) {
+      own.policies = named->second;
+    }
+  }
+  STATOR_TRY(auto router, Router::create(own, book, Random::from_entropy(), std::move(index)));
   std::shared_ptr<RouterService> service(new RouterService(
       {std::move(router), shared, book, order}, std::move(instruments), clock, receipts));
   book->set_listener([weak = std::weak_ptr(service)] {
@@ -233,7 +247,7 @@ void RouterService::clear_worker(WorkerId worker) {
 
 void RouterService::count_refusal(const Error& error, std::optional<Shed> shed) {
   if (shed) {
-    metrics_.shed(*shed);
+    metrics_.shed(*shed, dispatcher_.last_class());
   } else {
     metrics_.refused(dispatcher_.router().last_refusal());
   }
@@ -450,7 +464,7 @@ void RouterService::refresh_gauges() {
   const RequestQueue& queue = dispatcher_.queue();
   waiting_.store(queue.size(), std::memory_order_relaxed);
   book_->set_watched(!queue.empty());
-  metrics_.set_queue(queue);
+  metrics_.set_queue(queue, dispatcher_.classes());
 }
 
 RouterService::Delivery RouterService::make_delivery(Dispatcher::Outcome outcome) {
@@ -469,7 +483,7 @@ void RouterService::pump() {
     const MutexLock lock(mutex_);
     const TimePoint now = clock_.now();
     for (Dispatcher::Outcome& late : dispatcher_.expire(now)) {
-      metrics_.shed(*late.shed);
+      metrics_.shed(*late.shed, late.policy);
       metrics_.rejected();
       deliveries.push_back(make_delivery(std::move(late)));
     }

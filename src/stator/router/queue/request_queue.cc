@@ -65,6 +65,19 @@ std::optional<Shed> RequestQueue::limit_reached(const QueueItem& item, const Ent
   if (bytes_ - less.bytes + item.bytes > config_.bytes_max) {
     return Shed::kBytes;
   }
+  const Backlog own = backlog(item.tenant);
+  const auto full = [](const std::optional<uint64_t>& limit, uint64_t there) {
+    return limit && there >= *limit;
+  };
+  if (full(item.limits.requests, own.requests)) {
+    return Shed::kRequests;
+  }
+  if (full(item.limits.prompt_tokens, own.prompt_tokens)) {
+    return Shed::kPromptTokens;
+  }
+  if (full(item.limits.cached_tokens, own.cached_tokens)) {
+    return Shed::kCachedTokens;
+  }
   // As in the reference, token limits are looked at before adding: the crossing request is kept.
   if (config_.prompt_tokens_max > 0 &&
       prompt_tokens_ - less.prompt_tokens >= config_.prompt_tokens_max) {
@@ -80,7 +93,7 @@ std::optional<Shed> RequestQueue::limit_reached(const QueueItem& item, const Ent
 double RequestQueue::score_of(const QueueItem& item) const {
   const double jump = std::isfinite(item.priority_jump) ? std::max(0.0, item.priority_jump) : 0;
   const double arrival = seconds(item.arrival);
-  switch (order_) {
+  switch (item.order.value_or(order_)) {
     case QueueOrder::kFcfs:
       return jump - arrival;
     case QueueOrder::kLcfs:
@@ -93,6 +106,11 @@ double RequestQueue::score_of(const QueueItem& item) const {
     }
   }
   return 0;
+}
+
+RequestQueue::Backlog RequestQueue::backlog(std::string_view tenant) const {
+  const auto flow = std::ranges::find(flows_, tenant, &Flow::tenant);
+  return flow == flows_.end() ? Backlog{} : flow->backlog;
 }
 
 std::expected<RequestQueue::Id, Shed> RequestQueue::push(const QueueItem& item) {
@@ -111,6 +129,9 @@ std::expected<RequestQueue::Id, Shed> RequestQueue::push(const QueueItem& item) 
     flow = flows_.end() - 1;
   }
   flow->weight = item.tenant_weight;
+  ++flow->backlog.requests;
+  flow->backlog.prompt_tokens += item.prompt_tokens;
+  flow->backlog.cached_tokens += item.cached_tokens;
   flow->lanes[item.lane].insert(key);
   entries_.emplace(id, Entry{.key = key,
                              .tenant = flow->tenant,
@@ -220,6 +241,9 @@ void RequestQueue::take_out(Id id) {
     by_priority_.erase(equals);
   }
   const auto flow = std::ranges::find(flows_, entry.tenant, &Flow::tenant);
+  --flow->backlog.requests;
+  flow->backlog.prompt_tokens -= entry.prompt_tokens;
+  flow->backlog.cached_tokens -= entry.cached_tokens;
   const auto lane = flow->lanes.find(entry.lane);
   lane->second.erase(entry.key);
   if (lane->second.empty()) {

@@ -41,6 +41,14 @@ struct QueueConfig {
   Duration ttft_target = std::chrono::seconds(2);  ///< deadline of requests that bring none
 };
 
+/// What may wait at most; nothing: no limit of this kind. Looked at before a request is added, so
+/// the one that crosses it is kept.
+struct ClassLimits {
+  std::optional<uint64_t> requests;
+  std::optional<uint64_t> prompt_tokens;
+  std::optional<uint64_t> cached_tokens;
+};
+
 /// A request as the queue sees it.
 struct QueueItem {
   TimePoint arrival{};
@@ -54,6 +62,8 @@ struct QueueItem {
   uint64_t lane = 0;         ///< requests that may go to the same workers share one; 0 = any worker
   std::optional<TimePoint> deadline;
   Duration predicted_work{};
+  std::optional<QueueOrder> order{};  ///< within its tenant; unset: the queue's
+  ClassLimits limits{};               ///< of its tenant alone, beside the queue's
 };
 
 /// Why a request was not queued, or not kept.
@@ -99,6 +109,13 @@ class RequestQueue {
   uint64_t prompt_tokens() const { return prompt_tokens_; }
   uint64_t cached_tokens() const { return cached_tokens_; }
   size_t tenants() const { return flows_.size(); }
+  /// What waits of one tenant.
+  struct Backlog {
+    uint64_t requests = 0;
+    uint64_t prompt_tokens = 0;
+    uint64_t cached_tokens = 0;
+  };
+  Backlog backlog(std::string_view tenant) const;
   const QueueConfig& config() const { return config_; }
 
  private:
@@ -119,6 +136,7 @@ class RequestQueue {
     std::map<uint64_t, std::set<Key>> lanes;  // none is empty
     double deficit = 0;
     double weight = 1;  // of the newest request
+    Backlog backlog{};  // sums over its requests
   };
   struct Entry {
     Key key;
