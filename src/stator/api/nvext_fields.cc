@@ -22,7 +22,7 @@ constexpr auto kExtraFields =
                                      "routed_experts", "stop_reason", "timing", "worker_id"});
 // Of these, what no engine here says.
 constexpr auto kAbsentFields =
-    std::to_array<std::string_view>({"engine_data", "prompt_logprobs", "routed_experts"});
+    std::to_array<std::string_view>({"prompt_logprobs", "routed_experts"});
 
 void unknown_key(FieldReader& in, const Path& path) {
   in.violation(path, "is unknown; nvext accepts no fields of other names");

@@ -88,6 +88,7 @@ void write_timing(json::Writer& json, const NvextResponse::Timing& timing) {
   write_if(json, "total_time_ms", timing.total_time_ms);
   write_if(json, "kv_hit_rate", timing.kv_hit_rate);
   write_if(json, "router_queue_depth", timing.router_queue_depth);
+  write_if(json, "kv_transfer_estimated_latency_ms", timing.kv_transfer_estimated_latency_ms);
   json.end_object();
 }
 
@@ -168,6 +169,13 @@ void append_nvext(std::string& out, const NvextResponse& nvext) {
   if (nvext.timing) {
     json.key("timing");
     write_timing(json, *nvext.timing);
+  }
+  if (nvext.engine_data) {
+    json.key("engine_data").begin_object();
+    json.key("cached_tokens").value(nvext.engine_data->cached_tokens);
+    json.key("attempts").value(nvext.engine_data->attempts);
+    write_if(json, "queued_ms", nvext.engine_data->queued_ms);
+    json.end_object();
   }
   if (nvext.token_ids) {
     json.key("token_ids");

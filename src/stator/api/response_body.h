@@ -60,9 +60,16 @@ struct NvextResponse {
     std::optional<double> total_time_ms;
     std::optional<double> kv_hit_rate;  ///< 0 … 1
     std::optional<uint64_t> router_queue_depth;
+    std::optional<double> kv_transfer_estimated_latency_ms;  ///< 0: nothing was transferred
   };
   std::optional<Workers> workers;
   std::optional<Timing> timing;
+  struct EngineData {
+    uint32_t cached_tokens = 0;
+    uint32_t attempts = 1;            ///< workers that had a part in it
+    std::optional<double> queued_ms;  ///< in the engine; nothing: it does not tell
+  };
+  std::optional<EngineData> engine_data;
   std::optional<std::span<const TokenId>> completion_token_ids;
   std::optional<std::span<const TokenId>> token_ids;  ///< the prompt's, for dry-run routing
   /// The user stop that matched: at most one of the two.

@@ -217,7 +217,7 @@ bool FrontendProcess::join_port(runtime::Discovery& discovery, Signals& signals)
   }
   log::info("frontend", "joining those who serve the port", {{"port", port()}});
   const auto reached = [&] {
-    auto workers = discovery.list(frontend::Frontend::worker_query());
+    auto workers = discovery.list(frontend_->worker_query());
     std::erase_if(workers, [](const runtime::InstanceRecord& record) {
       return record.state != runtime::InstanceState::kReady;
     });

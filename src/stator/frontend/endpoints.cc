@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <map>
 
 #include "stator/api/error_body.h"
 #include "stator/api/response_body.h"
@@ -50,15 +51,22 @@ void refuse(net::HttpExchange& exchange, const EndpointContext& context,
   respond_error(exchange, error, style_of(exchange.request(), context), context.config.retry_after);
 }
 
-api::ModelEntry entry_of(const ServedModel& model) {
-  return {.id = model.name,
-          .created_s = model.created_s,
-          .owned_by = "stator",
-          .context_window = model.context_length};
+api::ModelEntry entry_of(const ServedModel& model, const FrontendConfig& config) {
+  api::ModelEntry entry{.id = model.name,
+                        .created_s = model.created_s,
+                        .owned_by = "stator",
+                        .context_window = model.context_length};
+  if (config.context_window > 0) {
+    entry.context_window = config.context_window;
+  }
+  if (config.max_output_tokens > 0) {
+    entry.max_output_tokens = config.max_output_tokens;
+  }
+  return entry;
 }
 
-api::ModelEntry entry_of(const NamedModel& named) {
-  api::ModelEntry entry = entry_of(*named.model);
+api::ModelEntry entry_of(const NamedModel& named, const FrontendConfig& config) {
+  api::ModelEntry entry = entry_of(*named.model, config);
   if (!named.adapter.empty()) {
     entry.id = named.adapter;
     entry.parent = named.model->name;
@@ -70,11 +78,16 @@ void answer_models(net::HttpExchange& exchange, const EndpointContext& context) 
   const auto models = context.catalog.list_ready();
   std::vector<api::ModelEntry> entries;
   for (const auto& model : models) {
-    entries.push_back(entry_of(*model));
+    entries.push_back(entry_of(*model, context.config));
+  }
+  const auto aliases = context.catalog.list_aliases();
+  for (const auto& [alias, model] : aliases) {
+    entries.push_back(entry_of(*model, context.config));
+    entries.back().id = alias;
   }
   const auto adapters = context.catalog.list_adapters();
   for (const NamedModel& adapter : adapters) {
-    entries.push_back(entry_of(adapter));
+    entries.push_back(entry_of(adapter, context.config));
   }
   std::string body;
   if (asks_anthropic(exchange.request())) {
@@ -102,40 +115,57 @@ std::string unescape(std::string_view text) {
 
 constexpr std::string_view kReadySuffix = "/ready";
 
-/// Who serves a model, by what they are for: what is there, and what is missing.
-void answer_readiness(net::HttpExchange& exchange, const EndpointContext& context,
-                      const ServedModel& model) {
+/// Workers of a model in one namespace, by what they are for.
+struct Roles {
   std::array<uint32_t, engine::kWorkerRoleCount> ready{};
   std::array<uint32_t, engine::kWorkerRoleCount> known{};
+
+  bool has(engine::WorkerRole role) const { return ready[static_cast<size_t>(role)] > 0; }
+};
+
+void write_roles(json::Writer& json, const Roles& roles) {
+  json.key("workers").begin_object();
+  for (size_t role = 0; role < roles.known.size(); ++role) {
+    json.key(to_string(static_cast<engine::WorkerRole>(role))).begin_object();
+    json.key("ready").value(roles.ready[role]).key("known").value(roles.known[role]).end_object();
+  }
+  json.end_object();
+  for (const bool present : {true, false}) {
+    json.key(present ? "present" : "missing").begin_array();
+    for (size_t role = 0; role < roles.known.size(); ++role) {
+      if (present ? roles.ready[role] > 0 : roles.known[role] > 0 && roles.ready[role] == 0) {
+        json.value(to_string(static_cast<engine::WorkerRole>(role)));
+      }
+    }
+    json.end_array();
+  }
+}
+
+/// Who serves a model, by namespace and by what they are for: what is there, and what is missing.
+void answer_readiness(net::HttpExchange& exchange, const EndpointContext& context,
+                      const ServedModel& model) {
+  std::map<std::string, Roles> spaces;
   for (const auto& instance : context.catalog.instances()) {
     if (instance.model == model.name) {
       const auto role = static_cast<size_t>(instance.role);
-      ++known[role];
-      ready[role] += instance.standing == ModelCatalog::Standing::kReady ? 1 : 0;
+      Roles& roles = spaces[instance.space];
+      ++roles.known[role];
+      roles.ready[role] += instance.standing == ModelCatalog::Standing::kReady ? 1 : 0;
     }
   }
   const bool is_ready = model.ready();
   std::string body;
   json::Writer json(body);
   json.begin_object().key("model").value(model.name).key("ready").value(is_ready);
-  json.key("namespaces").begin_array().begin_object();
-  json.key("namespace").value("default").key("ready").value(is_ready);
-  json.key("workers").begin_object();
-  for (size_t role = 0; role < known.size(); ++role) {
-    json.key(to_string(static_cast<engine::WorkerRole>(role))).begin_object();
-    json.key("ready").value(ready[role]).key("known").value(known[role]).end_object();
+  json.key("namespaces").begin_array();
+  for (const auto& [space, roles] : spaces) {
+    const bool serves = roles.has(engine::WorkerRole::kAggregated) ||
+                        (roles.has(engine::WorkerRole::kDecode) && is_ready);
+    json.begin_object().key("namespace").value(space).key("ready").value(serves);
+    write_roles(json, roles);
+    json.end_object();
   }
-  json.end_object();
-  for (const bool present : {true, false}) {
-    json.key(present ? "present" : "missing").begin_array();
-    for (size_t role = 0; role < known.size(); ++role) {
-      if (present ? ready[role] > 0 : known[role] > 0 && ready[role] == 0) {
-        json.value(to_string(static_cast<engine::WorkerRole>(role)));
-      }
-    }
-    json.end_array();
-  }
-  json.end_object().end_array().end_object();
+  json.end_array().end_object();
   exchange.respond(is_ready ? 200 : 503, kJson, body);
 }
 
@@ -158,9 +188,9 @@ void answer_model(net::HttpExchange& exchange, const EndpointContext& context) {
   }
   std::string body;
   if (asks_anthropic(exchange.request())) {
-    protocols::anthropic::append_model(body, entry_of(named));
+    protocols::anthropic::append_model(body, entry_of(named, context.config));
   } else {
-    append_model(body, entry_of(named));
+    append_model(body, entry_of(named, context.config));
   }
   exchange.respond(200, kJson, body);
 }
@@ -290,7 +320,8 @@ void answer_live(net::HttpExchange& exchange, const EndpointContext& context) {
 }
 
 void answer_metrics(net::HttpExchange& exchange, const EndpointContext& context) {
-  exchange.respond(200, Metrics::kContentType, context.metrics.render());
+  const auto format = Metrics::format_for(exchange.request().header("accept").value_or(""));
+  exchange.respond(200, Metrics::content_type(format), context.metrics.render(format));
 }
 
 constexpr std::string_view kPrefillSuffix = "-prefill";

@@ -28,6 +28,7 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
       shards_(shards),
       environment_(environment),
       fleet_(environment.metrics, Random::from_entropy()),
+      worker_gauges_(environment.metrics, config.metrics_prefix),
       answers_("answers", config.answers_bytes_max, environment.metrics),
       compute_({.threads = resolve_compute_threads(config.compute_threads, shards.count()),
                 .tasks_max = config.compute_queue_max,
@@ -66,7 +67,8 @@ void Frontend::add_services() {
                                            .answers = &answers_,
                                            .entrance = environment_.entrance,
                                            .responses = responses_.get(),
-                                           .batches = batches_.get()}));
+                                           .batches = batches_.get(),
+                                           .worker_gauges = &worker_gauges_}));
   }
   std::vector<BatchRunner::Lane> lanes;
   for (uint32_t i = 0; i < count; ++i) {

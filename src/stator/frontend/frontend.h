@@ -58,8 +58,8 @@ class Frontend {
   net::HttpPort& port() { return *port_; }
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
   /// The workers it looks for.
-  static runtime::InstanceQuery worker_query() {
-    return {.namespace_name = {}, .component = "backend", .endpoint = "generate"};
+  runtime::InstanceQuery worker_query() const {
+    return {.namespace_name = config_.worker_namespace, .component = {}, .endpoint = "generate"};
   }
 
   /// Every shard has a line to each of them, and their models are read.
@@ -79,6 +79,7 @@ class Frontend {
   net::ShardSet& shards_;
   Environment environment_;
   FleetService fleet_;
+  WorkerGauges worker_gauges_;
   net::ByteBudget answers_;
   std::unique_ptr<responses::ResponseStore> responses_;
   std::unique_ptr<batches::BatchService> batches_;  // null: no folder

@@ -101,6 +101,26 @@ void describe_journals(ConfigSchema& schema, runtime::JournalHubConfig& journals
                   "how long tokens wait for their copy; then the stream goes on without one");
 }
 
+/// What NVIDIA Dynamo's frontend has variables for, and nobody else asks for.
+void describe_dynamo(ConfigSchema& schema, FrontendConfig& config) {
+  schema.text("frontend.metadata_header", config.metadata_header,
+              "headers that begin so go to workers and engine servers as metadata, at most 64 and "
+              "64 KiB (beyond: 431); in lower case",
+              {.env_peer = "DYN_METADATA_HEADER"});
+  schema.boolean("frontend.disable_nvext", config.disable_nvext,
+                 "ignore nvext and hints in headers, and name them in x-stator-ignored-fields",
+                 {.env_peer = "DYN_DISABLE_FRONTEND_NVEXT"});
+  schema.boolean("frontend.force_include_usage", config.force_include_usage,
+                 "streams end with their usage though their client did not ask for it",
+                 {.env_peer = "DYN_ENABLE_FORCE_INCLUDE_USAGE"});
+  schema.integer("frontend.context_window", config.context_window, 0, 1U << 30,
+                 "context_window of GET /v1/models, 0 = what the model allows",
+                 {.env_peer = "DYN_CONTEXT_WINDOW"});
+  schema.integer("frontend.max_output_tokens", config.max_output_tokens, 0, 1U << 30,
+                 "max_output_tokens of GET /v1/models, 0 = not said",
+                 {.env_peer = "DYN_MAX_OUTPUT_TOKENS"});
+}
+
 void describe_protocols(ConfigSchema& schema, FrontendConfig& config) {
   schema.boolean("frontend.strict_fields", config.strict_fields,
                  "refuse unknown request fields instead of ignoring them");
@@ -186,6 +206,7 @@ void describe(ConfigSchema& schema, FrontendConfig& config) {
                 {.flag = "trust-hints"});
   schema.text("frontend.metrics_prefix", config.metrics_prefix, "prefix of the frontend's metrics",
               {.flag = "metrics-prefix", .env_peer = "DYN_METRICS_PREFIX"});
+  describe_dynamo(schema, config);
   describe_protocols(schema, config);
 }
 

@@ -46,9 +46,21 @@ struct FrontendConfig {
   bool disable_admin_api = false;  ///< no /busy_threshold
   /// Where clients may say how they are routed: "all", "headers", "body" or "none".
   std::string trust_hints = "all";
-  bool trusts_header_hints() const { return trust_hints == "all" || trust_hints == "headers"; }
-  bool trusts_body_hints() const { return trust_hints == "all" || trust_hints == "body"; }
+  bool trusts_header_hints() const {
+    return !disable_nvext && (trust_hints == "all" || trust_hints == "headers");
+  }
+  bool trusts_body_hints() const {
+    return !disable_nvext && (trust_hints == "all" || trust_hints == "body");
+  }
   std::string metrics_prefix = "dynamo_frontend";
+  /// Headers that begin so are handed on to workers and engines as metadata; in lower case.
+  std::string metadata_header = "x-dynamo-meta-";
+  bool disable_nvext = false;        ///< no nvext, no hints in headers
+  bool force_include_usage = false;  ///< streams end with their usage, asked for or not
+  uint32_t context_window = 0;       ///< GET /v1/models says so; 0: the model's own
+  uint32_t max_output_tokens = 0;    ///< the same; 0: not said
+  /// Whose workers it serves: a namespace, or with '*' at its end all that begin so; empty: all.
+  std::string worker_namespace;
   uint64_t answers_bytes_max = 1ULL << 30;    ///< of answers being collected, all shards together
   uint64_t text_body_bytes_max = 8ULL << 20;  ///< of /tokenize and /detokenize; beyond: 413
   /// Larger bodies are parsed, rendered and tokenized by the compute pool, not on the loop.

@@ -48,6 +48,9 @@ RequestSeries make_series(Metrics& metrics, const std::string& prefix, std::stri
   made.output_tokens =
       metrics.counter(prefix + "_output_tokens_total", "tokens generated", by_model);
   made.inflight = metrics.gauge(prefix + "_inflight_requests", "requests running", by_model);
+  made.active = metrics.gauge(prefix + "_active_requests", "requests running", by_model);
+  made.queued = metrics.gauge(prefix + "_queued_requests",
+                              "requests running that have no token yet", by_model);
   made.duration = metrics.histogram(prefix + "_request_duration_seconds", "arrival to last byte",
                                     kDurationBounds, by_model);
   made.time_to_first_token =
@@ -136,6 +139,52 @@ void FrontendMetrics::finished(std::string_view model, EndpointLabel endpoint, b
                                       {"error_type", std::string(error_type)}});
   }
   entry->second.add();
+  if (error_type == "overload") {
+    metrics_
+        .counter(prefix_ + "_model_rejection_total", "requests refused because of overload",
+                 {{"model", std::string(model)}, {"endpoint", std::string(endpoint.name)}})
+        .add();
+  } else if (error_type == "cancelled") {
+    metrics_
+        .counter(prefix_ + "_model_cancellation_total", "requests whose client left",
+                 {{"model", std::string(model)},
+                  {"endpoint", std::string(endpoint.name)},
+                  {"request_type", stream ? "stream" : "unary"}})
+        .add();
+  }
+}
+
+void FrontendMetrics::refused(std::string_view model, EndpointLabel endpoint, bool stream,
+                              std::string_view error_type) {
+  series(model, endpoint, stream).started.add();
+  finished(model, endpoint, stream, error_type);
+}
+
+const FrontendMetrics::AdapterSeries& FrontendMetrics::adapter(std::string_view name) {
+  const auto [entry, fresh] = adapters_.try_emplace(std::string(name));
+  if (fresh) {
+    const MetricLabels labels = {{"endpoint", "generate"}, {"lora", std::string(name)}};
+    entry->second = std::make_unique<const AdapterSeries>(
+        AdapterSeries{.arrivals = metrics_.counter(prefix_ + "_lora_raw_arrival_count",
+                                                   "requests that came for the adapter", labels),
+                      .active = metrics_.gauge(prefix_ + "_lora_active_requests",
+                                               "requests for the adapter that run", labels)});
+  }
+  return *entry->second;
+}
+
+void FrontendMetrics::describe_model(const runtime::ModelCard& card, uint32_t migration_limit) {
+  const auto show = [&](std::string_view name, const char* help, double value) {
+    metrics_.gauge(prefix_ + "_model_" + std::string(name), help, {{"model", card.name}})
+        .set(value);
+  };
+  show("total_kv_blocks", "KV blocks per worker", card.total_kv_blocks);
+  show("max_num_seqs", "sequences a worker runs at once", card.max_num_seqs);
+  show("max_num_batched_tokens", "tokens a worker computes in one step",
+       card.max_num_batched_tokens);
+  show("context_length", "tokens, prompt and output", card.context_length);
+  show("kv_cache_block_size", "tokens per KV block", card.block_size);
+  show("migration_limit", "how often a request may move to another worker", migration_limit);
 }
 
 void FrontendMetrics::recovered(std::string_view parser, std::string_view kind, uint32_t count) {

@@ -12,6 +12,7 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
 #include "stator/frontend/handoff_course.h"
+#include "stator/runtime/instance_record.h"
 
 namespace stator::frontend {
 
@@ -35,6 +36,8 @@ struct RequestSeries {
   Counter started;
   Counter output_tokens;
   Gauge inflight;
+  Gauge active;  ///< the same, under its newer name
+  Gauge queued;  ///< before their first token
   Histogram duration;
   Histogram time_to_first_token;
   Histogram inter_token_latency;
@@ -59,6 +62,17 @@ class FrontendMetrics {
   /// Counts the end of a request. `error_type` empty = success.
   void finished(std::string_view model, EndpointLabel endpoint, bool stream,
                 std::string_view error_type);
+  /// Counts a request that was refused before it became one that runs: it came, and it ended.
+  void refused(std::string_view model, EndpointLabel endpoint, bool stream,
+               std::string_view error_type);
+  /// Of a LoRA adapter: requests that came, and those that run.
+  struct AdapterSeries {
+    Counter arrivals;
+    Gauge active;
+  };
+  const AdapterSeries& adapter(std::string_view name);
+  /// What the model's workers say of it, when one of them joins.
+  void describe_model(const runtime::ModelCard& card, uint32_t migration_limit);
   /// Counts what `parser` survived.
   void recovered(std::string_view parser, std::string_view kind, uint32_t count);
   /// Counts a choice that is sent to another worker.
@@ -103,7 +117,8 @@ class FrontendMetrics {
   FlatMap<std::string, Histogram> migration_times_;  // models × kinds × outcomes
   FlatMap<std::string, Histogram> handoffs_;         // models × ends
   FlatMap<std::string, Histogram> embeddings_;       // models
-  std::optional<Histogram> moves_;                   // none before the first prompt moved
+  FlatMap<std::string, std::unique_ptr<const AdapterSeries>> adapters_;  // adapters workers had
+  std::optional<Histogram> moves_;  // none before the first prompt moved
 };
 
 }  // namespace stator::frontend

@@ -107,6 +107,7 @@ engine::EngineRequest Generation::make_engine_request(const Choice& choice, Time
   request.structured_outputs = plan_.structured_outputs;
   request.require_reasoning = plan_.require_reasoning;
   request.prompt_logprobs = scores_prompt(choice);
+  request.context = plan_.context;
   return request;
 }
 
@@ -283,6 +284,7 @@ void Generation::start_output(Choice& choice, const engine::Delta& delta,
       answer_->annotate("worker_instance_id", std::to_string(choice.worker.worker.value()));
     }
   }
+  choice.queued_us = delta.queued_us;
   choice.cached_tokens = delta.cached_tokens;
   usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
   send_echo(choice, output);
@@ -293,8 +295,14 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
                                  const engine::Delta& delta) {
   static thread_local PipelineOutput out;
   out.clear();
+  const bool measured = plan_.texts != nullptr && !tokens.empty() && deltas_++ % 16 == 0;
+  static_assert(TextMeters::kSampled == 16);
+  const TimePoint begin = measured ? plan_.texts->now() : TimePoint();
   const PipelineResult result =
       choice.pipeline.feed(tokens, delta.finish, delta.stopped_by_token, out);
+  if (measured) {
+    plan_.texts->detokenized(begin, tokens.size());
+  }
   const Decoded& decoded = result.decoded;
   usage_.completion_tokens += decoded.tokens_used;
   usage_.reasoning_tokens += result.reasoning_tokens;
@@ -387,6 +395,16 @@ std::string Generation::nvext_json(TimePoint now) const {
     nvext.timing->total_time_ms = milliseconds(now - received_);
     nvext.timing->kv_hit_rate =
         static_cast<double>(usage_.cached_tokens) / std::max(1U, usage_.prompt_tokens);
+    nvext.timing->router_queue_depth = choices_.front().queue_depth;
+    nvext.timing->kv_transfer_estimated_latency_ms = milliseconds(choices_.front().transfer);
+  }
+  if (plan_.want_engine_data) {
+    const Choice& choice = choices_.front();
+    nvext.engine_data = {.cached_tokens = choice.cached_tokens,
+                         .attempts = uint32_t{choice.journal.attempt().value()} + 1};
+    if (choice.queued_us > 0) {
+      nvext.engine_data->queued_ms = choice.queued_us / 1e3;
+    }
   }
   if (!token_ids_.empty()) {
     nvext.completion_token_ids = token_ids_;

@@ -17,9 +17,11 @@
 #include "stator/core/ids.h"
 #include "stator/engine/api/engine.h"
 #include "stator/frontend/answer.h"
+#include "stator/frontend/course_meters.h"
 #include "stator/frontend/handoff_course.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/output_pipeline.h"
+#include "stator/frontend/text_meters.h"
 #include "stator/net/http_server.h"
 #include "stator/parsers/stop_matcher.h"
 #include "stator/router/prefill_router.h"
@@ -33,15 +35,17 @@ struct RoutingWish {
   std::optional<WorkerId> pinned;
   std::optional<uint32_t> pinned_rank;
   std::optional<WorkerId> prefill_pinned;  ///< where the prompt is to be computed
-  std::vector<WorkerId> allowed;           ///< empty = all
+  std::optional<uint32_t> prefill_rank;
+  std::vector<WorkerId> allowed;  ///< empty = all
   std::vector<std::string> required_taints;
   std::vector<std::pair<std::string, float>> preferred_taints;
   router::CostOverride override;
   std::optional<uint32_t> expected_output_tokens;
   uint32_t strict_priority = 0;
   std::string tenant;
-  double tenant_weight = 1;  ///< of its turns in the router's queue
-  std::string session;       ///< empty = none
+  double latency_sensitivity = 0;  ///< seconds ahead in the queue, where there is no priority
+  double tenant_weight = 1;        ///< of its turns in the router's queue
+  std::string session;             ///< empty = none
 };
 
 /// How long a model may reason, and what makes it stop: the frontend writes `close` for the model
@@ -72,15 +76,19 @@ struct GenerationPlan {
   RoutingWish routing;
   int32_t priority = 0;
   double received_unix_ms = 0;
+  std::optional<double> client_unix_ms;  ///< when the client says it asked (request_timestamp_ms)
   std::optional<Duration> timeout;  ///< from arrival to the end of the answer; the client's wish
   bool want_worker_id = false;
   bool want_stop_reason = false;  ///< which stop string or token ended it
   bool announce_worker = false;   ///< with the frame `worker_instance_id`
   bool want_timing = false;
-  bool want_token_ids = false;  ///< those of the answer; it has one choice
+  bool want_token_ids = false;    ///< those of the answer; it has one choice
+  bool want_engine_data = false;  ///< what the engine said of the request
   /// Only who would answer is wanted (nvext annotation query_instance_id): nothing is generated.
   bool dry_run = false;
   runtime::JournalLimits migration;
+  std::shared_ptr<const engine::RequestContext> context;  ///< null: nothing travels with it
+  const TextMeters* texts = nullptr;  ///< measures some deltas; null: nobody does
   AnswerSpec answer;
 
   /// Of its blocks' hashes.
@@ -115,9 +123,14 @@ struct Choice {
   uint32_t cached_tokens = 0;
   uint32_t expected_cached_tokens = 0;  ///< by the router, of the current attempt
   TimePoint prompt_done{};              ///< at the prefill worker; zero: not there, or not yet
+  uint32_t queued_us = 0;               ///< in the engine, as it says; 0: it does not
+  uint64_t queue_depth = 0;             ///< of the router's queue, when it was routed
+  Duration transfer{};                  ///< of its prompt's KV, if another worker computed it
+  TimePoint first_token{};
   TimePoint last_token{};
   TimePoint submitted{};  ///< the current attempt
   bool accepted = false;  ///< the same, by its worker
+  CoursePlace place;      ///< in the metrics
   struct LostWorker {
     TimePoint at;
     bool had_tokens;
@@ -232,6 +245,7 @@ class Generation {
   ParserCounts counts_;
   std::optional<std::string> stop_reason_;
   std::optional<TokenId> stop_token_;
+  uint32_t deltas_ = 0;             // modulo TextMeters::kSampled
   std::vector<TokenId> token_ids_;  // of a body whose client wants them; bounded by max_tokens
 };
 

@@ -120,6 +120,50 @@ void ModelCatalog::count_adapters(const Enrolled& worker, int change) {
   }
 }
 
+void ModelCatalog::count_aliases(const Enrolled& worker, int change) {
+  for (const std::string& name : worker.aliases) {
+    Alias& alias = aliases_[name];
+    if (alias.workers == 0) {
+      alias.model = worker.model;
+    }
+    if (alias.model != worker.model) {
+      continue;  // another model had it first
+    }
+    alias.workers += static_cast<uint32_t>(change);
+    if (alias.workers == 0) {
+      aliases_.erase(name);
+    }
+  }
+}
+
+void ModelCatalog::show_adapters(const std::vector<std::string>& before,
+                                 const std::vector<std::string>& after) {
+  const auto show = [this](const std::string& name) STATOR_REQUIRES(mutex_) {
+    const auto known = adapters_.find(name);
+    const uint32_t workers = known == adapters_.end() ? 0 : known->second.workers;
+    const MetricLabels labels = {{"endpoint", "generate"}, {"lora", name}};
+    metrics_.gauge("dynamo_frontend_lora_replica_factor", "workers that have the adapter", labels)
+        .set(workers);
+    metrics_.gauge("dynamo_frontend_lora_is_active", "whether any worker has the adapter", labels)
+        .set(workers > 0 ? 1 : 0);
+  };
+  const auto count = [this](const char* name, const char* help) {
+    metrics_.counter(name, help, {{"endpoint", "generate"}}).add();
+  };
+  for (const std::string& name : after) {
+    if (std::ranges::find(before, name) == before.end()) {
+      count("dynamo_frontend_lora_churn_loads_total", "adapters that a worker loaded");
+    }
+    show(name);
+  }
+  for (const std::string& name : before) {
+    if (std::ranges::find(after, name) == after.end()) {
+      count("dynamo_frontend_lora_churn_unloads_total", "adapters that a worker dropped");
+      show(name);
+    }
+  }
+}
+
 ModelCatalog::ModelCatalog(router::RouterConfig config, ModelSources sources, const Clock& clock,
                            Metrics& metrics, router::ReceiptLog& receipts)
     : router_config_(std::move(config)),
@@ -228,11 +272,18 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
   Enrolled& enrolled = workers_[record.key.worker];
   const bool is_new = enrolled.model == nullptr;
   const Standing before = enrolled.standing;
+  const std::vector<std::string> adapters_before = std::move(enrolled.adapters);
   if (!is_new) {
     count(enrolled, -1);
+    enrolled.adapters = adapters_before;
     count_adapters(enrolled, -1);
+    count_aliases(enrolled, -1);
   }
-  enrolled = {model, card.handoff, card.adapters};
+  enrolled = {.model = model,
+              .ability = card.handoff,
+              .adapters = card.adapters,
+              .aliases = card.aliases,
+              .space = record.key.namespace_name};
   enrolled.standing =
       record.state == runtime::InstanceState::kReady ? Standing::kReady : Standing::kEngineLost;
   if (is_new) {
@@ -242,10 +293,12 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
   }
   count(enrolled, 1);
   count_adapters(enrolled, 1);
+  count_aliases(enrolled, 1);
+  show_adapters(adapters_before, enrolled.adapters);
   router::WorkerFacts facts{.total_kv_blocks = card.total_kv_blocks,
                             .max_num_batched_tokens = card.max_num_batched_tokens,
                             .accelerated = card.engine_kind != "cpu",
-                            .kv_events = card.kv_events,
+                            .kv_events = card.kv_events && router_config_.use_kv_events,
                             .dp_size = std::clamp(card.dp_size, 1U, kDpRanksMax),
                             .taints = taints_of(card)};
   if (card.handoff.role == engine::WorkerRole::kPrefill) {
@@ -331,6 +384,8 @@ void ModelCatalog::remove_worker(WorkerId worker) {
     log_change("worker left", worker, gone);
     count(gone, -1);
     count_adapters(gone, -1);
+    count_aliases(gone, -1);
+    show_adapters(gone.adapters, {});
   }
   if (gone.ability.role == engine::WorkerRole::kPrefill) {
     gone.model->prefill->remove_worker(key_of(worker));
@@ -350,6 +405,9 @@ NamedModel ModelCatalog::resolve(std::string_view name) const {
   if (const auto model = models_.find(name); model != models_.end()) {
     return {model->second, {}};
   }
+  if (const auto alias = aliases_.find(name); alias != aliases_.end()) {
+    return {alias->second.model, {}};
+  }
   const auto adapter = adapters_.find(name);
   return adapter == adapters_.end() ? NamedModel() : adapter->second.named;
 }
@@ -365,6 +423,21 @@ std::vector<NamedModel> ModelCatalog::list_adapters() const {
     }
   }
   std::ranges::sort(all, {}, &NamedModel::adapter);
+  return all;
+}
+
+std::vector<std::pair<std::string, std::shared_ptr<ServedModel>>> ModelCatalog::list_aliases()
+    const {
+  std::vector<std::pair<std::string, std::shared_ptr<ServedModel>>> all;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, alias] : aliases_) {
+      if (!models_.contains(name) && alias.model->ready()) {
+        all.emplace_back(name, alias.model);
+      }
+    }
+  }
+  std::ranges::sort(all, {}, [](const auto& entry) { return entry.first; });
   return all;
 }
 
@@ -398,6 +471,7 @@ std::vector<ModelCatalog::Instance> ModelCatalog::instances() const {
     all.push_back({.model = enrolled.model->name,
                    .worker = worker,
                    .place = place == places_.end() ? std::string() : place->second,
+                   .space = enrolled.space,
                    .role = enrolled.ability.role,
                    .runs_whole = enrolled.ability.runs_whole,
                    .standing = held ? Standing::kSuspended : enrolled.standing});
@@ -481,6 +555,9 @@ void ModelCatalog::on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks)
 }
 
 void ModelCatalog::on_events(WorkerId worker, std::vector<kv::KvEvent> events) {
+  if (!router_config_.use_kv_events) {
+    return;
+  }
   if (const auto known = take_in(worker, events)) {
     for (const kv::KvEvent& event : events) {
       apply(known->router(), worker, event);

@@ -104,13 +104,16 @@ class ModelCatalog final : public runtime::KvEventsListener {
   void set_suspended(WorkerId worker, bool suspended);
   void remove_worker(WorkerId worker);
 
-  /// By name; null when unknown.
+  /// By its name, not an alias; null when unknown.
   std::shared_ptr<ServedModel> find(std::string_view name) const;
-  /// A model's name, an adapter's, or "model:adapter" where two models have one of that name. A
-  /// model goes before an adapter; a bare adapter is that of the model that had it first.
+  /// A model's name, an alias of one, an adapter's, or "model:adapter" where two models have one of
+  /// that name. A model goes before an adapter; a bare adapter is that of the model that had it
+  /// first.
   NamedModel resolve(std::string_view name) const;
   /// Adapters that a worker has loaded now, sorted by name; each once.
   std::vector<NamedModel> list_adapters() const;
+  /// Further names of models that are ready, sorted; each once. None that a model has itself.
+  std::vector<std::pair<std::string, std::shared_ptr<ServedModel>>> list_aliases() const;
   /// With at least one worker, sorted by name.
   std::vector<std::shared_ptr<ServedModel>> list_ready() const;
   /// Whether some model has a worker that may be given new work: none that drains, is suspended or
@@ -123,6 +126,7 @@ class ModelCatalog final : public runtime::KvEventsListener {
     std::string model;
     WorkerId worker;
     std::string place;  ///< URL of its engine server, else its own address
+    std::string space;  ///< the namespace it joined
     engine::WorkerRole role = engine::WorkerRole::kAggregated;
     bool runs_whole = true;  ///< it computes prompts and answers
     Standing standing = Standing::kReady;
@@ -152,6 +156,8 @@ class ModelCatalog final : public runtime::KvEventsListener {
     std::shared_ptr<ServedModel> model;
     engine::HandoffAbility ability;
     std::vector<std::string> adapters;
+    std::vector<std::string> aliases;
+    std::string space;  ///< the namespace it joined
     Standing standing = Standing::kReady;
     bool suspended = false;
 
@@ -162,6 +168,11 @@ class ModelCatalog final : public runtime::KvEventsListener {
       STATOR_REQUIRES(mutex_);
   /// Keeps adapters_ in step with a worker that comes (+1) or goes (-1).
   void count_adapters(const Enrolled& worker, int change) STATOR_REQUIRES(mutex_);
+  /// The same for its aliases: one that two models have is that of the model that had it first.
+  void count_aliases(const Enrolled& worker, int change) STATOR_REQUIRES(mutex_);
+  /// Tells the metrics which adapters came and went.
+  void show_adapters(const std::vector<std::string>& before, const std::vector<std::string>& after)
+      STATOR_REQUIRES(mutex_);
   void log_change(std::string_view what, WorkerId worker, const Enrolled& enrolled)
       STATOR_REQUIRES(mutex_);
   /// Notes it, with a line of log if it is news; the worker's router, unless it is unknown.
@@ -190,6 +201,11 @@ class ModelCatalog final : public runtime::KvEventsListener {
     NamedModel named;
     uint32_t workers = 0;
   };
+  struct Alias {
+    std::shared_ptr<ServedModel> model;
+    uint32_t workers = 0;
+  };
+  FlatMap<std::string, Alias> aliases_ STATOR_GUARDED_BY(mutex_);
   /// By "model:adapter", and by the bare name.
   FlatMap<std::string, Adapter> adapters_ STATOR_GUARDED_BY(mutex_);
   std::deque<runtime::InstanceRecord> to_load_

@@ -14,6 +14,7 @@
 #include "stator/core/hash.h"
 #include "stator/frontend/output_format.h"
 #include "stator/frontend/prompt_encoder.h"
+#include "stator/frontend/request_context.h"
 #include "stator/frontend/request_record.h"
 #include "stator/json/writer.h"
 #include "stator/protocols/routes.h"
@@ -107,14 +108,10 @@ class HintHeaders {
   }
 
  private:
-  static constexpr std::array<std::string_view, 8> kSuffixes = {"worker-instance-id",
-                                                                "prefill-instance-id",
-                                                                "dp-rank",
-                                                                "data-parallel-rank",
-                                                                "allowed-worker-ids",
-                                                                "request-priority",
-                                                                "request-strict-priority",
-                                                                "tenant-id"};
+  static constexpr std::array<std::string_view, 9> kSuffixes = {
+      "worker-instance-id", "prefill-instance-id", "prefill-dp-rank",  "dp-rank",
+      "data-parallel-rank", "allowed-worker-ids",  "request-priority", "request-strict-priority",
+      "tenant-id"};
 
   const net::HttpRequest& http_;
   const bool trusted_;
@@ -148,20 +145,6 @@ ApiResult<std::vector<WorkerId>> parse_worker_list(std::string_view text) {
     text.remove_prefix(next);
   }
   return workers;
-}
-
-/// The conversation that a request belongs to: by our header (or OpenCode's, x-session-id), else by
-/// those of Claude Code and Codex, else by the body.
-std::string session_of(const PrepareContext& context) {
-  if (const auto named = find_header(context.http, "session-id")) {
-    return std::string(*named);
-  }
-  for (const std::string_view name : {"x-claude-code-session-id", "thread-id"}) {
-    if (const auto named = context.http.header(name); named && !named->empty()) {
-      return std::string(*named);
-    }
-  }
-  return context.session;
 }
 
 router::CostOverride override_of(const api::RouterOverrides& given) {
@@ -202,6 +185,16 @@ void drop_untrusted(api::GenerateOptions& options, const net::HttpRequest& http)
   drop(nvext.router_overrides, "nvext.router", nvext.router_overrides != api::RouterOverrides{});
 }
 
+/// By header, else by the body. UINT32_MAX is Dynamo's "unset".
+ApiResult<std::optional<uint32_t>> read_rank(const HintHeaders& hints, std::string_view suffix,
+                                             std::optional<uint32_t> given) {
+  STATOR_TRY(const auto rank, hints.number<uint32_t>(suffix));
+  if (!rank) {
+    return given;
+  }
+  return *rank == UINT32_MAX ? std::nullopt : rank;
+}
+
 ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContext& context) {
   const HintHeaders hints(context);
   RoutingWish wish;
@@ -211,11 +204,10 @@ ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContex
   }
   if (pinned) {
     wish.pinned = WorkerId(*pinned);
-    STATOR_TRY(auto rank, hints.number<uint32_t>("dp-rank"));
-    if (!rank) {
-      STATOR_TRY(rank, hints.number<uint32_t>("data-parallel-rank"));
-    }
-    wish.pinned_rank = rank ? rank : nvext.dp_rank;
+  }
+  STATOR_TRY(wish.pinned_rank, read_rank(hints, "dp-rank", nvext.dp_rank));
+  if (!wish.pinned_rank) {
+    STATOR_TRY(wish.pinned_rank, read_rank(hints, "data-parallel-rank", std::nullopt));
   }
   STATOR_TRY(auto prefill, hints.number<uint64_t>("prefill-instance-id"));
   if (!prefill) {
@@ -224,6 +216,7 @@ ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContex
   if (prefill) {
     wish.prefill_pinned = WorkerId(*prefill);
   }
+  STATOR_TRY(wish.prefill_rank, read_rank(hints, "prefill-dp-rank", nvext.prefill_dp_rank));
   STATOR_TRY(wish.allowed, parse_worker_list(hints.find("allowed-worker-ids").value_or("")));
   wish.required_taints = nvext.routing_constraints.required_taints;
   wish.preferred_taints = nvext.routing_constraints.preferred_taints;
@@ -236,8 +229,30 @@ ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContex
       record != nullptr && record->caller.budget != nullptr) {
     wish.tenant_weight = record->caller.budget->weight();
   }
-  wish.session = session_of(context);
+  if (!nvext.agent_hints.priority) {
+    wish.latency_sensitivity = std::max(0.0, nvext.agent_hints.latency_sensitivity.value_or(0));
+  }
   return wish;
+}
+
+/// Who the request belongs to, and what goes with it to its worker.
+void apply_context(GenerationPlan& plan, const PrepareContext& context) {
+  SessionIdentity identity = session_identity(context.http);
+  if (identity.session.empty()) {
+    identity.session = context.session;
+  }
+  plan.routing.session = identity.session;
+  plan.context = make_request_context(context.http, context.config.metadata_header, identity);
+}
+
+/// Fields of nvext that were read and change nothing here.
+void add_unused(const api::Nvext& nvext, std::vector<std::string>& names) {
+  if (nvext.router_overrides.itl_target_ms) {
+    names.emplace_back("nvext.router.itl_target");
+  }
+  if (nvext.agent_hints.speculative_prefill) {
+    names.emplace_back("nvext.agent_hints.speculative_prefill");
+  }
 }
 
 ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
@@ -259,6 +274,8 @@ ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& option
   plan.want_stop_reason = nvext.wants_extra_field("stop_reason");
   plan.want_timing = nvext.wants_extra_field("timing");
   plan.want_token_ids = nvext.wants_extra_field("completion_token_ids");
+  plan.want_engine_data = nvext.wants_extra_field("engine_data");
+  plan.client_unix_ms = nvext.request_timestamp_ms;
   plan.dry_run = nvext.wants_annotation("query_instance_id");
   plan.want_worker_id |= plan.dry_run;
   plan.received_unix_ms =
@@ -435,6 +452,8 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   plan.decode.min_tokens = options.min_tokens.value_or(0);
   drop_untrusted(options, context.http);
   STATOR_CHECK(apply_routing(plan, options, context));
+  apply_context(plan, context);
+  add_unused(options.nvext, options.ignored_fields);
   HintHeaders(context).add_ignored(options.ignored_fields);
 
   AnswerSpec& answer = plan.answer;
@@ -453,7 +472,7 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.id = make_answer_id(answer);
   answer.created_s = unix_seconds(context.wall_now);
   answer.ignored_fields = fmt::format("{}", fmt::join(options.ignored_fields, ","));
-  answer.options.include_usage = options.include_usage;
+  answer.options.include_usage = options.include_usage || context.config.force_include_usage;
   answer.options.continuous_usage_stats = options.continuous_usage_stats;
   answer.options.reasoning_field = context.config.reasoning_field;
   answer.options.tokens_as_token_ids = options.return_tokens_as_token_ids;

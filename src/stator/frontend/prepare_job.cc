@@ -9,6 +9,7 @@
 #include "stator/frontend/prepare.h"
 #include "stator/frontend/stored_responses.h"
 #include "stator/frontend/text_endpoints.h"
+#include "stator/json/cursor.h"
 
 namespace stator::frontend {
 namespace {
@@ -128,6 +129,32 @@ ApiResult<NamedModel> find_served_model(const ModelCatalog& catalog, const std::
   return named;
 }
 
+PeekedRequest peek_request(std::string_view body, const ModelCatalog& catalog) {
+  constexpr size_t kPeekedBytesMax = 64UL << 10;
+  constexpr uint32_t kDepthMax = 128;
+  PeekedRequest out;
+  json::Cursor in(body.substr(0, kPeekedBytesMax), kDepthMax);
+  std::string key_text;
+  std::string value_text;
+  std::string_view key;
+  in.enter_object();
+  while (in.next_key(key, key_text)) {
+    if (key == "model" && in.peek() == json::Kind::kString) {
+      std::string_view name;
+      in.read_string(name, value_text);
+      const NamedModel named = catalog.resolve(name);
+      if (named.model != nullptr) {
+        out.model = named.adapter.empty() ? named.model->name : named.adapter;
+      }
+    } else if (key == "stream" && in.peek() == json::Kind::kBool) {
+      in.read_bool(out.stream);
+    } else {
+      in.skip();
+    }
+  }
+  return out;
+}
+
 api::ParseLimits parse_limits(const FrontendConfig& config) {
   return {.strict_fields = config.strict_fields,
           .nvext_enabled = config.trusts_body_hints(),
@@ -176,6 +203,11 @@ void run_job(PrepareJob& job, const PrepareEnvironment& environment) {
     job.outcome = api::ApiError(std::move(wanted.error()));
   } else {
     run(job, environment);
+  }
+  if (std::holds_alternative<api::ApiError>(job.outcome) && job.model.empty()) {
+    PeekedRequest peeked = peek_request(job.body, environment.catalog);
+    job.model = std::move(peeked.model);
+    job.stream = peeked.stream;
   }
   // Freed here rather than on the loop: bodies are large.
   job.body = std::string();

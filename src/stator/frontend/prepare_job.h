@@ -90,6 +90,15 @@ struct PrepareJob {
 /// The model of that name, or the error clients are told.
 api::ApiResult<NamedModel> find_served_model(const ModelCatalog& catalog, const std::string& name);
 
+/// What can be said for the metrics of a request that is refused without being read.
+struct PeekedRequest {
+  std::string model;    ///< as it is served; empty: unknown here, or not to be found
+  bool stream = false;  ///< the client asked for one
+};
+/// Looks for the top-level members `model` and `stream` of a body, however broken the rest is.
+/// Reads at most the first 64 KiB.
+PeekedRequest peek_request(std::string_view body, const ModelCatalog& catalog);
+
 /// How bodies are read.
 api::ParseLimits parse_limits(const FrontendConfig& config);
 protocols::ReadOptions read_options(const FrontendConfig& config);

@@ -28,7 +28,8 @@ PromptEncoder::PromptEncoder(const FrontendConfig& config, const Clock& clock, M
       hashing_ms_(metrics.histogram("dynamo_router_overhead_block_hashing_ms",
                                     "milliseconds to hash a prompt's new blocks, each alone and "
                                     "chained, in one pass",
-                                    kHashingMs)) {
+                                    kHashingMs)),
+      texts_(clock, metrics, metrics_prefix_) {
   if (config.tokenizer_cache && config.tokenizer_cache_bytes > 0) {
     const std::string name = metrics_prefix_ + "_tokenizer_cache";
     cache_ = std::make_unique<tokenizer::PrefixCache>(
@@ -75,7 +76,9 @@ ApiResult<std::string> PromptEncoder::render_chat(const api::ChatInput& chat,
   input.continue_final_message = chat.continue_final_message;
   input.now = now;
   input.cancel = cancel;
+  const TimePoint begin = clock_.now();
   auto prompt = model.assets->chat_template->render(input);
+  texts_.rendered(begin);
   if (!prompt) {
     return ApiError(std::move(prompt.error()), "messages");
   }
@@ -87,6 +90,7 @@ ApiResult<PromptIds> PromptEncoder::encode_text(std::string text, const ServedMo
   if (text.contains('\0')) {
     std::erase(text, '\0');
   }
+  const TimePoint begin = clock_.now();
   STATOR_TRY(
       PromptIds prompt,
       tokenizer::encode_prompt(*model.assets->tokenizer, text, {.add_special = options.add_special},
@@ -95,6 +99,7 @@ ApiResult<PromptIds> PromptEncoder::encode_text(std::string text, const ServedMo
                                 .run_parts = run_parts_ ? &run_parts_ : nullptr,
                                 .clock = &clock_,
                                 .stop = options.stop}));
+  texts_.tokenized(begin);
   if (prompt.is_cut_short) {
     return prompt;
   }

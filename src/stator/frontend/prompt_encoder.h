@@ -14,6 +14,7 @@
 #include "stator/core/mutex.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/frontend/text_meters.h"
 #include "stator/net/compute_pool.h"
 #include "stator/tokenizer/encode_prompt.h"
 #include "stator/tokenizer/tokenizer.h"
@@ -57,6 +58,7 @@ class PromptEncoder {
   Metrics& metrics_;
   const std::string metrics_prefix_;
   const Histogram hashing_ms_;
+  const TextMeters texts_;
   std::unique_ptr<tokenizer::PrefixCache> cache_;  // null: switched off
   tokenizer::RunParts run_parts_;                  // empty: without a pool
   mutable Mutex mutex_;

@@ -123,4 +123,37 @@ void ShardService::probe_workers(TimePoint now) {
   }
 }
 
+void ShardService::on_worker_added(const runtime::InstanceRecord& record) {
+  environment_.fleet.joined(record.key.worker, record.model.name);
+  metrics_.describe_model(record.model, environment_.config.migration_limit);
+  if (environment_.worker_gauges != nullptr) {
+    const bool prefills = record.model.handoff.role == engine::WorkerRole::kPrefill;
+    environment_.worker_gauges->joined(record.key.worker, prefills ? "prefill" : "decode");
+  }
+  heard_from(record.key.worker);
+  environment_.catalog.add_worker(record);
+  unpark_all();
+}
+
+void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
+  if (record.state == runtime::InstanceState::kDraining) {
+    environment_.fleet.draining(record.key.worker);
+    environment_.catalog.set_draining(record.key.worker);
+  } else if (record.state == runtime::InstanceState::kStarting) {
+    environment_.catalog.set_engine_lost(record.key.worker);  // until a record says it is back
+    lose_giver(record.key.worker, Error(Code::kUnavailable, "the prefill worker's engine is gone"));
+  } else {
+    environment_.catalog.add_worker(record);
+  }
+}
+
+void ShardService::on_worker_removed(WorkerId worker) {
+  heard_.erase(worker);
+  environment_.fleet.left(worker);
+  if (environment_.worker_gauges != nullptr) {
+    environment_.worker_gauges->left(worker);
+  }
+  environment_.catalog.remove_worker(worker);
+}
+
 }  // namespace stator::frontend

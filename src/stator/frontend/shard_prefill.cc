@@ -34,6 +34,7 @@ Result<bool> ShardService::begin_prefill(Active& active, Choice& choice, const R
                                          const router::QueueHints& hints) {
   const GenerationPlan& plan = active.generation.plan();
   const ServedModel& model = *plan.model;
+  STATOR_CHECK(check_prefill_pin(plan));
   if (choice.course.active() || plan.dry_run) {
     return false;  // computed already, or both workers are asked at once, or nothing is computed
   }
@@ -81,6 +82,21 @@ Result<bool> ShardService::begin_prefill(Active& active, Choice& choice, const R
     choice.terms->required_taints.emplace_back(router::kRunsWholeTaint);
   }
   return false;
+}
+
+/// In a fleet with prefill workers the one that a request names has to be among them.
+Status ShardService::check_prefill_pin(const GenerationPlan& plan) const {
+  const auto& pinned = plan.routing.prefill_pinned;
+  if (!pinned || !plan.model->prefill->has_workers()) {
+    return {};
+  }
+  const runtime::InstanceRecord* record = pool_->find_record(*pinned);
+  if (record != nullptr && record->model.name == plan.model->name &&
+      record->model.handoff.role == engine::WorkerRole::kPrefill) {
+    return {};
+  }
+  return Error(Code::kNotFound, fmt::format("prefill worker {} does not serve model '{}'",
+                                            pinned->value(), plan.model->name));
 }
 
 /// False when this shard cannot reach the prefill worker.
@@ -147,6 +163,7 @@ void ShardService::ask_prefill(Active& active, Choice& choice, engine::Handoff h
   request.stop.min_tokens = std::min(request.stop.min_tokens, request.stop.max_tokens);
   choice.prompt_done = {};
   choice.prompt_at = id;
+  add_trace(active, choice, request);
   note(active, choice, telemetry::Step::kPrefill, worker.worker);
   prompts_.emplace(id, std::make_unique<Prompt>(Prompt{.choice = choice.id,
                                                        .worker = worker,

@@ -11,6 +11,7 @@
 #include "stator/core/log.h"
 #include "stator/frontend/endpoints.h"
 #include "stator/frontend/pooling/pool_routes.h"
+#include "stator/frontend/request_context.h"
 #include "stator/frontend/request_id.h"
 #include "stator/frontend/request_record.h"
 #include "stator/frontend/text_routes.h"
@@ -34,12 +35,26 @@ double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+/// The class of requests that the client wishes (x-dynamo-meta-policy-class).
+std::string_view policy_class_of(const GenerationPlan& plan) {
+  if (plan.context != nullptr) {
+    for (const auto& [name, value] : plan.context->metadata) {
+      if (name == "policy-class") {
+        return value;
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
     : shard_(shard),
       environment_(environment),
       metrics_(environment.metrics, environment.config.metrics_prefix),
+      course_(environment.metrics, environment.config.metrics_prefix),
+      texts_(shard.clock(), environment.metrics, environment.config.metrics_prefix),
       random_(Random::from_entropy()),
       // Unique over shards and, in all likelihood, over restarts: workers key on it.
       next_request_((random_.next() << 24) & 0x001FFFFFFF000000ULL),
@@ -169,6 +184,10 @@ void ShardService::handle_text(net::HttpExchange& exchange, TextRoute route) {
     refuse(exchange, route, request_id, std::move(admitted.error()));
     return;
   }
+  if (const auto wrong = check_metadata(request, environment_.config.metadata_header)) {
+    refuse_metadata(exchange, route, request_id, *wrong);
+    return;
+  }
   audit_request(request, request_id);
   auto job = std::make_shared<PrepareJob>();
   job->route = route;
@@ -181,10 +200,13 @@ void ShardService::handle_text(net::HttpExchange& exchange, TextRoute route) {
   if (copies_ != nullptr && begin_resuming(exchange, job)) {
     return;
   }
+  course_.preparing(1);
   desk_.submit(exchange, std::move(job));
 }
 
 void ShardService::on_prepared(net::HttpExchange& exchange, PrepareJob& job) {
+  course_.preparing(-1);
+  course_.prepared(shard_.clock().now() - job.received);
   if (auto* plan = std::get_if<GenerationPlan>(&job.outcome)) {
     net::HttpExchange& out = stored_.place(exchange, plan->answer, job.http);
     run(out, std::move(*plan), job);
@@ -198,10 +220,11 @@ void ShardService::on_prepared(net::HttpExchange& exchange, PrepareJob& job) {
 }
 
 void ShardService::on_client_left(const PrepareJob& job) {
+  course_.preparing(-1);
   metrics_.disconnected_clients.add();
   if (const auto endpoint = endpoint_of(job.route)) {
     // The job may still be with a thread (J1): what it knows of the model is not looked at.
-    metrics_.finished(kUnknownModel, *endpoint, false, "cancelled");
+    metrics_.refused(kUnknownModel, *endpoint, false, "cancelled");
   }
 }
 
@@ -209,7 +232,7 @@ void ShardService::refuse(net::HttpExchange& exchange, const PrepareJob& job,
                           const api::ApiError& error) {
   if (const auto endpoint = endpoint_of(job.route)) {
     const std::string_view model = job.model.empty() ? kUnknownModel : std::string_view(job.model);
-    metrics_.finished(model, *endpoint, job.stream, FrontendMetrics::error_type(error.code()));
+    metrics_.refused(model, *endpoint, job.stream, FrontendMetrics::error_type(error.code()));
   }
   respond_error(exchange, error, error_style(job.route.protocol), environment_.config.retry_after,
                 request_id_headers(job.route, job.request_id));
@@ -219,7 +242,9 @@ void ShardService::refuse(net::HttpExchange& exchange, const TextRoute& route,
                           std::string_view request_id, const api::ApiError& error) {
   note_refusal(exchange.request(), request_id, error.error);
   if (const auto endpoint = endpoint_of(route)) {
-    metrics_.finished(kUnknownModel, *endpoint, false, FrontendMetrics::error_type(error.code()));
+    const PeekedRequest peeked = peek_request(exchange.request().body(), environment_.catalog);
+    metrics_.refused(peeked.model.empty() ? kUnknownModel : std::string_view(peeked.model),
+                     *endpoint, peeked.stream, FrontendMetrics::error_type(error.code()));
   }
   respond_error(exchange, error, error_style(route.protocol), environment_.config.retry_after,
                 request_id_headers(route, request_id));
@@ -230,9 +255,10 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
   plan.migration = {.migrations_max = config.migration_limit,
                     .refusals_max = config.refusals_max,
                     .tokens_max = config.migration_max_seq_len};
+  plan.texts = &texts_;
   if (Status allowed = check_quarantine(plan); !allowed) {
     const std::string_view type = FrontendMetrics::error_type(allowed.error().code());
-    metrics_.finished(plan.answer.model, plan.answer.label(), plan.answer.stream, type);
+    metrics_.refused(plan.answer.model, plan.answer.label(), plan.answer.stream, type);
     respond_error(exchange, std::move(allowed.error()), plan.answer.error_style, config.retry_after,
                   answer_headers(plan.answer));
     return;
@@ -253,6 +279,12 @@ void ShardService::run(net::HttpExchange& exchange, GenerationPlan plan, const P
 
   active.series.started.add();
   active.series.inflight.add(1);
+  active.series.active.add(1);
+  active.series.queued.add(1);
+  if (const std::string& adapter = active.generation.plan().adapter; !adapter.empty()) {
+    metrics_.adapter(adapter).arrivals.add();
+    metrics_.adapter(adapter).active.add(1);
+  }
   active.series.input_tokens.observe(active.generation.prompt_tokens());
   for (Choice& choice : active.generation.choices()) {
     choice.id = RequestId(++next_request_);
@@ -305,6 +337,7 @@ router::RouteRequest ShardService::make_route(const Active& active, const Choice
                                                .required_taints = wish.required_taints,
                                                .preferred_taints = wish.preferred_taints},
                                .prefill_pinned = wish.prefill_pinned,
+                               .prefill_pinned_rank = wish.prefill_rank,
                                .override = wish.override,
                                .expected_output_tokens = wish.expected_output_tokens,
                                // What was begun is worth more than what was not.
@@ -327,12 +360,14 @@ Status ShardService::dispatch(Active& active, Choice& choice) {
   const std::string receipt_id =
       choice.index == 0 ? request_id : fmt::format("{}-{}", request_id, choice.index);
   const TimePoint received = active.generation.received();
-  router::QueueHints hints{.arrival = received,
-                           .strict_priority = plan.routing.strict_priority,
-                           .priority_jump = static_cast<double>(plan.priority),
-                           .tenant = plan.routing.tenant,
-                           .tenant_weight = plan.routing.tenant_weight,
-                           .held_bytes = prompt.tokens.size() * sizeof(TokenId)};
+  router::QueueHints hints{
+      .arrival = received,
+      .strict_priority = plan.routing.strict_priority,
+      .priority_jump = static_cast<double>(plan.priority) + plan.routing.latency_sensitivity,
+      .tenant = plan.routing.tenant,
+      .tenant_weight = plan.routing.tenant_weight,
+      .policy_class = policy_class_of(plan),
+      .held_bytes = prompt.tokens.size() * sizeof(TokenId)};
   if (plan.timeout) {
     hints.deadline = received + *plan.timeout;
   }
@@ -390,8 +425,10 @@ bool ShardService::submit(Active& active, Choice& choice, router::Decision decis
   choice.lease = std::move(decision.lease);
   choice.expected_cached_tokens = decision.overlap_blocks * decision.receipt.block_size;
   choice.accepted = false;
+  choice.queue_depth = active.generation.plan().model->router->waiting();
   note(active, choice, telemetry::Step::kRouted, choice.worker.worker,
        choice.expected_cached_tokens);
+  add_trace(active, choice, request);
   note(active, choice, telemetry::Step::kSubmitted, choice.worker.worker);
   session->submit(std::move(request));
   return true;
@@ -518,7 +555,8 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
     choice.course.on_output();
     end_handoff(active, choice);
     if (choice.prompt_done != TimePoint()) {
-      metrics_.prompt_moved(shard_.now() - std::exchange(choice.prompt_done, {}));
+      choice.transfer = shard_.now() - std::exchange(choice.prompt_done, {});
+      metrics_.prompt_moved(choice.transfer);
     }
   }
   observe(active, choice, delta);
@@ -531,6 +569,7 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
   }
   if (progress != Progress::kRunning) {
     report(choice.worker.worker, WorkOutcome::kServed);
+    note_answer(choice);
     end_choice(active, choice.id);
   }
 }
@@ -538,6 +577,7 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
 void ShardService::end_choice(Active& active, RequestId id) {
   if (const auto known = choices_.find(id); known != choices_.end()) {
     drop_prompt(known->second.get());
+    course_.leave(known->second.get().place);
     choices_.erase(known);
   }
   if (active.generation.all_finished()) {
@@ -562,11 +602,8 @@ void ShardService::observe(Active& active, Choice& choice, const engine::Delta& 
   const TimePoint now = shard_.now();
   series.output_tokens.add(delta.token_count);
   if (delta.offset == 0) {
-    series.time_to_first_token.observe(seconds(now - active.generation.received()));
-    if (!choice.prompt_from) {
-      series.expected_cached_tokens.add(choice.expected_cached_tokens);
-      series.found_cached_tokens.add(delta.cached_tokens);
-    }
+    choice.first_token = now;
+    note_first_token(active, choice, delta);
   } else {
     series.inter_token_latency.observe(seconds(now - choice.last_token) / delta.token_count,
                                        delta.token_count);
@@ -588,35 +625,11 @@ void ShardService::on_accepted(WorkerId worker, engine::RequestKey key) {
   const auto known = choices_.find(key.request);
   if (known != choices_.end() && known->second.get().key() == key) {
     known->second.get().accepted = true;
+    course_.accepted(known->second.get().place, shard_.now());
     const auto step = known->second.get().course.on_accepted(shard_.now());
     carry_on(known->second, step,
              Error(Code::kUnavailable, "a prompt was handed over too late, retry"));
   }
-}
-
-void ShardService::on_worker_added(const runtime::InstanceRecord& record) {
-  environment_.fleet.joined(record.key.worker, record.model.name);
-  heard_from(record.key.worker);
-  environment_.catalog.add_worker(record);
-  unpark_all();
-}
-
-void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
-  if (record.state == runtime::InstanceState::kDraining) {
-    environment_.fleet.draining(record.key.worker);
-    environment_.catalog.set_draining(record.key.worker);
-  } else if (record.state == runtime::InstanceState::kStarting) {
-    environment_.catalog.set_engine_lost(record.key.worker);  // until a record says it is back
-    lose_giver(record.key.worker, Error(Code::kUnavailable, "the prefill worker's engine is gone"));
-  } else {
-    environment_.catalog.add_worker(record);
-  }
-}
-
-void ShardService::on_worker_removed(WorkerId worker) {
-  heard_.erase(worker);
-  environment_.fleet.left(worker);
-  environment_.catalog.remove_worker(worker);
 }
 
 void ShardService::fail(Active& active, Error error) {
@@ -673,7 +686,7 @@ void ShardService::release(Active& active, std::string_view error_type) {
   const RequestSeries& series = active.series;
   note_end(active, error_type);
   series.inflight.add(-1);
-  series.duration.observe(seconds(shard_.now() - generation.received()));
+  end_course(active);
   series.output_sequence.observe(generation.output_tokens());
   series.cached_tokens.observe(generation.cached_tokens());
   series.reasoning_tokens.add(generation.reasoning_tokens());
@@ -686,29 +699,6 @@ void ShardService::release(Active& active, std::string_view error_type) {
   active_.erase(&active);
 }
 
-void ShardService::observe_parser(const Generation& generation, const RequestSeries& series) {
-  if (generation.plan().format == nullptr) {
-    return;
-  }
-  const ParserCounts& counts = generation.parser_counts();
-  series.tool_calls.add(counts.tool_calls);
-  uint32_t recoveries = 0;
-  for (size_t kind = 0; kind < counts.recoveries.size(); ++kind) {
-    if (counts.recoveries[kind] > 0) {
-      recoveries += counts.recoveries[kind];
-      metrics_.recovered(generation.plan().format->name,
-                         parsers::describe(static_cast<parsers::Recovery>(kind)),
-                         counts.recoveries[kind]);
-    }
-  }
-  if (recoveries > 0) {
-    log::warn("frontend", "the model's output was malformed in places",
-              {{"request_id", generation.plan().answer.request_id},
-               {"parser", generation.plan().format->name},
-               {"recoveries", recoveries}});
-  }
-}
-
 void ShardService::schedule_sweep() {
   sweep_timer_ = shard_.after(kSweepInterval, [this] {
     sweep();
@@ -717,7 +707,9 @@ void ShardService::schedule_sweep() {
 }
 
 void ShardService::schedule_tick() {
+  tick_due_ = shard_.clock().now() + kTickInterval;
   tick_timer_ = shard_.after(kTickInterval, [this] {
+    course_.loop_was_late(std::max(shard_.clock().now() - tick_due_, Duration::zero()));
     routed_->take();
     environment_.catalog.tick();
     schedule_tick();

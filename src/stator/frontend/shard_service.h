@@ -26,6 +26,7 @@
 #include "stator/frontend/stored_work.h"
 #include "stator/frontend/stream_copies.h"
 #include "stator/frontend/stream_gate.h"
+#include "stator/frontend/worker_gauges.h"
 #include "stator/net/compute_pool.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
@@ -52,6 +53,7 @@ struct ShardEnvironment {
   const Entrance* entrance = nullptr;             ///< null: everybody may everything
   responses::ResponseStore* responses = nullptr;  ///< null: nothing is stored
   batches::BatchService* batches = nullptr;       ///< null: no files, no batches
+  WorkerGauges* worker_gauges = nullptr;          ///< null: nobody looks
 };
 
 /// The frontend of one shard: answers HTTP requests by running them on workers.
@@ -153,6 +155,7 @@ class ShardService final : public net::HttpHandler,
     };
     std::optional<Copy> copy;  // of its journal
     uint64_t writing = 0;      // its entry in writing_; 0: none
+    bool queued = true;        // counts as before its first token
     net::Timer deadline;       // of requests that brought one
     /// Of the client's request; shared with it. Null: nothing needs one.
     std::shared_ptr<net::RequestNotes> notes;
@@ -210,13 +213,21 @@ class ShardService final : public net::HttpHandler,
   void refuse(net::HttpExchange& exchange, const TextRoute& route, std::string_view request_id,
               const api::ApiError& error);
   void refuse(net::HttpExchange& exchange, const PrepareJob& job, const api::ApiError& error);
+  void refuse_metadata(net::HttpExchange& exchange, const TextRoute& route,
+                       std::string_view request_id, std::string_view message);
   void run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job);
   const RequestSeries& series_of(const Generation& generation);
   // shard_telemetry.cc: what is written down of requests.
   void charge_tokens(const Active& active, uint32_t tokens) const;
   void note_plan(Active& active) const;
-  void note(const Active& active, const Choice& choice, telemetry::Step step, WorkerId worker = {},
+  void note(const Active& active, Choice& choice, telemetry::Step step, WorkerId worker = {},
             uint32_t tokens = 0) const;
+  void note_first_token(Active& active, const Choice& choice, const engine::Delta& delta) const;
+  void note_answer(const Choice& choice) const;
+  void add_trace(const Active& active, const Choice& choice, engine::EngineRequest& request) const;
+  void end_course(Active& active);
+  static void exemplify(const Active& active, const Histogram& histogram, double value,
+                        WallTime at);
   void note_end(Active& active, std::string_view error_type) const;
   static void note_refusal(const net::HttpRequest& request, std::string_view request_id,
                            const Error& error);
@@ -236,6 +247,7 @@ class ShardService final : public net::HttpHandler,
   void cancel_work(const Choice& choice, runtime::CancelReason reason);
 
   // shard_prefill.cc: prompts computed by other workers than the answers.
+  Status check_prefill_pin(const GenerationPlan& plan) const;
   Result<bool> begin_prefill(Active& active, Choice& choice, const ReplayPrompt& prompt,
                              std::string_view receipt_id, const router::QueueHints& hints);
   bool split_at(Choice& choice, router::PrefillRouterService::Split split);
@@ -315,6 +327,8 @@ class ShardService final : public net::HttpHandler,
   net::Shard& shard_;
   ShardEnvironment environment_;
   FrontendMetrics metrics_;
+  const CourseMeters course_;
+  const TextMeters texts_;
   Random random_;
   uint64_t next_request_;
   PreparationDesk desk_;
@@ -337,6 +351,7 @@ class ShardService final : public net::HttpHandler,
   std::unique_ptr<runtime::WorkerPool> pool_;
   net::Timer sweep_timer_;
   net::Timer tick_timer_;
+  TimePoint tick_due_{};
   std::shared_ptr<RoutedInbox> routed_;  // shared with those who wait in routers' queues
 };
 

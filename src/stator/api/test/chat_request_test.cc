@@ -134,7 +134,7 @@ TEST(ChatRequest, RefusesByNameWhatWouldChangeTheAnswer) {
       {R"("modalities":["text","audio"])", "modalities"},
       {R"("bad_words":["x"])", "bad_words"},
       {R"("kv_transfer_params":{})", "kv_transfer_params"},
-      {R"("nvext":{"extra_fields":["engine_data"]})", "nvext.extra_fields[0]"},
+      {R"("nvext":{"extra_fields":["prompt_logprobs"]})", "nvext.extra_fields[0]"},
       {R"("nvext":{"extra_fields":["worker_id","routed_experts"]})", "nvext.extra_fields[1]"},
   };
   for (const auto& [field, name] : cases) {
