@@ -267,11 +267,15 @@ class Process(unittest.TestCase):
         status, told = system.post("/engine/sleep", {}, {"Authorization": "Bearer open sesame"})
         self.assertEqual(status, 501, told)
 
-    def test_an_open_address_without_a_token_is_refused_at_start(self):
-        process = Stator("serve", str(MODEL_DIR), "--engine", "sim", "--port", "0", "--system-port", "0",
-                         "--system-host", "0.0.0.0", announce=False)
+    def test_without_a_token_others_may_only_look(self):
+        process = Stator("serve", str(MODEL_DIR), "--engine", "sim", "--host", "127.0.0.1", "--port", "0", "--system-port", "0",
+                         "--system-host", "0.0.0.0")
         self.addCleanup(process.close)
-        self.assertEqual(process.wait(), 2)
+        system = Http(process.ready["system_port"])
+        self.assertEqual(system.request("GET", "/metrics")[0], 200)
+        status, told = system.post("/engine/reset_prefix_cache", {})
+        self.assertEqual(status, 403)
+        self.assertIn("system.token", told["error"])
         self.assertIn("system.token", process.log())
 
 

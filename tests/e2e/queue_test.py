@@ -151,7 +151,7 @@ class LongWait(QueueTest):
         self.assert_shed(self.send().result(), "queue_wait_max")
         self.release()
         self.assertEqual(self.http.metric(SHED, reason="wait_limit"), 1)
-        self.assertEqual(self.http.metric("dynamo_frontend_model_rejection_total", model=MODEL), 1)
+        self.assertEqual(self.http.metric("dynamo_frontend_model_rejection_total", model=MODEL, endpoint="chat_completions"), 1)
         self.assertEqual(first.result()[0], 200)
 
 

@@ -8,9 +8,11 @@
 
 #include "stator/cli/command.h"
 #include "stator/cli/dynamo.h"
+#include "stator/cli/dynamo_flags.h"
 #include "stator/cli/terminal.h"
 #include "stator/cli/version.h"
 #include "stator/core/log.h"
+#include "stator/io/replace_file.h"
 
 namespace stator::cli {
 namespace {
@@ -39,6 +41,9 @@ struct Typed {
   std::map<std::string, bool> switches;
   std::vector<std::string> positionals;
   std::string config_file;
+  std::vector<std::string> translated;  ///< the words behind the command, in ours
+  std::vector<DynamoFinding> ignored;   ///< flags of Dynamo
+  std::string dump_config_to;
 };
 
 /// What a setting means, what may be chosen, and the default.
@@ -130,7 +135,7 @@ Result<Invocation> load(const Command& command, const CLI::App& app, Typed& type
   ConfigSchema schema;
   describe(schema, invocation.settings);
   ConfigSchema::Sources sources;
-  sources.env = read_env;
+  sources.env = read_dynamo_env;
   sources.file =
       typed.config_file.empty() ? read_env("STATOR_CONFIG").value_or("") : typed.config_file;
   for (const CLI::Option* option : app.get_options()) {
@@ -148,6 +153,10 @@ Result<Invocation> load(const Command& command, const CLI::App& app, Typed& type
   }
   if (!command.setting_prefixes.empty()) {
     STATOR_CHECK(schema.load(sources));
+    STATOR_CHECK(settle(invocation.settings));
+    if (!typed.dump_config_to.empty()) {
+      STATOR_CHECK(io::replace_file(typed.dump_config_to, schema.render_yaml()));
+    }
   }
   return invocation;
 }
@@ -214,7 +223,7 @@ std::string nearest_command(std::string_view typed) {
 }
 
 /// A variable that looks like a setting and is none has no effect: most often a typing error.
-void warn_of_unknown_variables() {
+void warn_of_unknown_variables(const std::vector<DynamoFinding>& ignored_flags) {
   Settings defaults;
   ConfigSchema schema;
   describe(schema, defaults);
@@ -237,7 +246,45 @@ void warn_of_unknown_variables() {
     log::warn("config", "an environment variable has no effect: no setting has this name",
               {{"variable", name}, {"did_you_mean", nearest}});
   }
-  warn_of_dynamo_variables(schema);
+  warn_of_dynamo(schema, ignored_flags);
+}
+
+/// Puts what stands behind the command's name into our words: it may be Dynamo's command line.
+Result<std::vector<std::string>> translate(const Command& command, const CLI::App& app, Words words,
+                                           Typed& typed) {
+  if (command.setting_prefixes.empty()) {
+    return std::vector<std::string>(words.begin(), words.end());
+  }
+  const auto option = [&app](std::string_view flag) {
+    return app.get_option_no_throw(std::string(flag));
+  };
+  STATOR_TRY(auto translated,
+             translate_dynamo_flags(
+                 words, {.has = [&](std::string_view flag) { return option(flag) != nullptr; },
+                         .is_switch =
+                             [&](std::string_view flag) {
+                               const CLI::Option* known = option(flag);
+                               return known != nullptr && known->get_expected_min() == 0;
+                             },
+                         .takes_model = command.positional == "MODEL"}));
+  typed.ignored = std::move(translated.ignored);
+  typed.dump_config_to = std::move(translated.dump_config_to);
+  return std::move(translated.words);
+}
+
+/// Puts the words behind the command, which end `all`, into our own. kInvalidArgument for a flag
+/// that nobody knows.
+Status take_words(const Command& command, const CLI::App& app, Words words, Typed& typed,
+                  std::vector<const char*>& all) {
+  STATOR_TRY(typed.translated, translate(command, app, words, typed));
+  all.resize(all.size() - words.size());
+  for (const std::string& word : typed.translated) {
+    all.push_back(word.c_str());
+  }
+  if (const auto unknown = find_unknown_flag(app, Words(all).last(typed.translated.size()))) {
+    return Error(Code::kInvalidArgument, *unknown);
+  }
+  return {};
 }
 
 int run_command(const Command& command, const CLI::App& app, Typed& typed) {
@@ -256,7 +303,7 @@ int run_command(const Command& command, const CLI::App& app, Typed& typed) {
     return kExitUsage;
   }
   if (!command.setting_prefixes.empty()) {
-    warn_of_unknown_variables();
+    warn_of_unknown_variables(typed.ignored);
   }
   const Status status = command.run(*invocation);
   if (status) {
@@ -309,14 +356,16 @@ int run_command_line(int argc, const char* const* argv) {
       chosen = sub;
     }
   }
+  std::vector<const char*> own_words(argv, argv + own_argc);
   if (chosen != nullptr) {
-    if (const auto unknown = find_unknown_flag(*chosen, words)) {
-      print_error(*unknown);
+    const Status understood = take_words(*command, *chosen, words, typed, own_words);
+    if (!understood) {
+      print_error(understood.error().message());
       return kExitUsage;
     }
   }
   try {
-    app.parse(own_argc, argv);
+    app.parse(static_cast<int>(own_words.size()), own_words.data());
   } catch (const CLI::CallForHelp&) {
     print(chosen == nullptr || app.get_subcommands().empty() ? app.help()
                                                              : chosen->help(app.get_name()));

@@ -18,7 +18,7 @@ const std::vector<Command> kCommands = {
      .positional = "MODEL",
      .setting_prefixes = "http,access,admin,trace,request_log,frontend,responses,batches,router,"
                          "worker,engine,kv,sim,"
-                         "sim_fault,system,hub,log,announce",
+                         "sim_fault,system,hub,log,announce,discovery.namespace",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_serve},
@@ -45,7 +45,7 @@ const std::vector<Command> kCommands = {
          "    --launch -- vllm serve /models/qwen --port 8000",
      .positional = "MODEL",
      .setting_prefixes =
-         "worker,engine,kv,sim,sim_fault,discovery,events,rpc,system,hub,log,announce",
+         "worker,engine,kv,sim,sim_fault,discovery,events,rpc,system,trace,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true}},
      .takes_rest = true,
      .run = run_worker},
@@ -359,7 +359,8 @@ const std::vector<Command> kCommands = {
     {.name = "epp",
      .summary = "Endpoint picker for gateways: Envoy's external processing over the router",
      .description =
-         "Serves envoy.service.ext_proc.v3 for the pods of an InferencePool, or for a file with one\n"
+         "Serves envoy.service.ext_proc.v3 for the pods of an InferencePool, or for a file with "
+         "one\n"
          "ip:port a line (read again when it changes). Gateways must send request bodies:\n"
          "FULL_DUPLEX_STREAMED or BUFFERED.\n\n"
          "  stator epp --pool-name llama --pool-namespace llm --kubeconfig ~/.kube/config\n"
@@ -482,13 +483,18 @@ const std::vector<Command> kCommands = {
                  {"--json", "print JSON", true}},
      .run = run_configure},
     {.name = "planner",
-     .summary = "Decide how many workers a fleet should have; on a trace, what that would have saved",
+     .summary =
+         "Decide how many workers a fleet should have; on a trace, what that would have saved",
      .description =
-         "--dry-run replays a request trace on a simulated fleet whose size a policy decides, and prints\n"
-         "missed goals, GPU-seconds and scaling events; --report-html draws it beside the reference's\n"
-         "rules. Policies: mpc (simulates what each size would do), throughput (forecast of the next\n"
+         "--dry-run replays a request trace on a simulated fleet whose size a policy decides, and "
+         "prints\n"
+         "missed goals, GPU-seconds and scaling events; --report-html draws it beside the "
+         "reference's\n"
+         "rules. Policies: mpc (simulates what each size would do), throughput (forecast of the "
+         "next\n"
          "interval), load (up or down by one), reference (both, as NVIDIA Dynamo's), static:N.\n\n"
-         "  stator planner --dry-run conversation_trace.jsonl --start-up 60 --ttft 2000 --itl 25 \\\n"
+         "  stator planner --dry-run conversation_trace.jsonl --start-up 60 --ttft 2000 --itl 25 "
+         "\\\n"
          "    --policy mpc --report-json report.json --report-html report.html\n"
          "  stator planner --dry-run trace.jsonl --policy mpc --compare reference,static:4",
      .positional = "",
@@ -506,7 +512,8 @@ const std::vector<Command> kCommands = {
                  {"--gpus-per-worker", "[1]"},
                  {"--max-gpu-budget", "-1: none [-1]"},
                  {"--min-gpu-budget", "-1: none [-1]"},
-                 {"--predictor", "of throughput and reference: constant, kalman, arima, seasonal [arima]"},
+                 {"--predictor",
+                  "of throughput and reference: constant, kalman, arima, seasonal [arima]"},
                  {"--throughput-interval", "seconds [180]"},
                  {"--load-interval", "seconds [5]"},
                  {"--mpc-interval", "seconds [10]"},

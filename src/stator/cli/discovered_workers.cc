@@ -28,7 +28,7 @@ services::SelectionWorker describe(const runtime::InstanceRecord& record) {
 }  // namespace
 
 void DiscoveredWorkers::start(runtime::Discovery& discovery) {
-  watch_ = discovery.watch({.component = "backend", .endpoint = "generate"}, shard_, *this);
+  watch_ = discovery.watch({.endpoint = "generate"}, shard_, *this);
 }
 
 void DiscoveredWorkers::on_added(const runtime::InstanceRecord& record) {

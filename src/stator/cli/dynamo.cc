@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "stator/cli/dynamo_flags.h"
 #include "stator/cli/terminal.h"
 #include "stator/core/log.h"
 #include "stator/io/read_file.h"
@@ -38,16 +39,13 @@ constexpr std::string_view kTraces = "see the trace.* and request_log.* settings
 
 constexpr auto kKnown = std::to_array<Known>({
     {"DYN_AUDIT_*", kTraces},
-    {"DYN_COMPONENT", kDiscovery},
     {"DYN_CONTEXT_WINDOW", "GET /v1/models tells the model's own context length"},
     {"DYN_DISABLE_FRONTEND_NVEXT", "use --trust-hints headers or --trust-hints none"},
-    {"DYN_DISCOVERY_BACKEND", kDiscovery},
     {"DYN_DYNAMO_REQUEST_QUEUE_LIMIT", kQueues},
     {"DYN_ENABLE_FORCE_INCLUDE_USAGE", "clients ask with stream_options.include_usage"},
     {"DYN_ENABLE_STREAMING_REASONING_DISPATCH", kPieces},
     {"DYN_ENABLE_STREAMING_TOOL_DISPATCH", kPieces},
     {"DYN_ENGINE_REQUEST_LIMIT", kQueues},
-    {"DYN_FILE_KV", "use --discovery file:PATH"},
     {"DYN_FORWARDPASS_METRIC_PORT", "engines' passes are metrics of the worker's system port"},
     {"DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS", kDrain},
     {"DYN_GRPC_INITIAL_*", "gRPC windows grow by themselves"},
@@ -67,7 +65,6 @@ constexpr auto kKnown = std::to_array<Known>({
     {"DYN_METRICS_*", "histograms have the buckets that Dynamo's dashboards expect"},
     {"DYN_MM_ALLOW_INTERNAL", kMedia},
     {"DYN_MULTIMODAL_LOADER_CACHE_GB", kMedia},
-    {"DYN_NAMESPACE*", "processes that should not find each other get another --discovery place"},
     {"DYN_PARENT_DGD_K8S_NAME", "set by Dynamo's operator; not needed"},
     {"DYN_PREFILL_DRAIN_TIMEOUT_S", kDrain},
     {"DYN_REQUEST_PLANE", kPlanes},
@@ -77,22 +74,38 @@ constexpr auto kKnown = std::to_array<Known>({
     {"DYN_ROUTER_ACTIVE_SEQUENCE_DIRECT_ZMQ", kPlanes},
     {"DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS", "the index is read when a request is routed"},
     {"DYN_ROUTER_POSITIONAL_SEARCH_MODE", "there is one index, and it is exact"},
-    {"DYN_ROUTER_USE_KV_EVENTS", kEvents},
     {"DYN_ROUTER_WORKER_SELECTION_POLICY", "use --router"},
     {"DYN_RUNTIME_GRACEFUL_SHUTDOWN_TIMEOUT_SECS", kDrain},
     {"DYN_RUNTIME_INHIBITED_DURATION_SECS", "how long a failing worker is left out is learned"},
     {"DYN_RUNTIME_MAX_BLOCKING_THREADS", "use frontend.compute_threads"},
     {"DYN_SDK_DISABLE_ANSI_LOGGING", kLogs},
-    {"DYN_SYSTEM_ENABLED", "use --system-port"},
     {"DYN_SYSTEM_STARTING_HEALTH_STATUS", kHealth},
     {"DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS", kHealth},
     {"DYN_TCP_TLS_*", "use rpc.* settings"},
     {"DYN_TOKENIZER_CACHE_EXTEND", "later turns always extend what an earlier one left"},
     {"DYN_TOPOLOGY_*", "a worker's labels say where it is"},
-    {"DYN_USE_KV_EVENTS", kEvents},
     {"DYN_WORKER_GRACEFUL_SHUTDOWN_TIMEOUT", kDrain},
     {"DYN_ZMQ_*", kEvents},
 });
+
+// Read beside the variable of a setting: older names, and parts of its value.
+constexpr auto kThrough = std::to_array<Known>({
+    {"DYN_FILE_KV", "discovery.backend file (STATOR_DISCOVERY_BACKEND)"},
+    {"DYN_HEALTH_CHECK_ENABLED", "frontend.canary_interval (STATOR_FRONTEND_CANARY_INTERVAL)"},
+    {"DYN_LOGGING_JSONL", "log.format (STATOR_LOG_FORMAT)"},
+    {"DYN_STORE_KV", "discovery.backend (STATOR_DISCOVERY_BACKEND)"},
+    {"DYN_SYSTEM_ENABLED", "system.port (STATOR_SYSTEM_PORT)"},
+    {"DYN_USE_KV_EVENTS", "router.use_kv_events (STATOR_ROUTER_USE_KV_EVENTS)"},
+});
+
+/// DYN_ROUTER_EVENT_THREADS → --router-event-threads
+std::string flag_of(std::string_view variable) {
+  std::string flag = "--";
+  for (const char c : variable.substr(std::string_view("DYN_").size())) {
+    flag += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return flag;
+}
 
 bool matches(std::string_view pattern, std::string_view name) {
   return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1))
@@ -110,10 +123,17 @@ DynamoFinding assess(const ConfigSchema& schema, const std::string& name) {
   if (field != schema.fields().end()) {
     return {name, DynamoFinding::Kind::kMapped, fmt::format("{} ({})", field->key, field->env)};
   }
+  const auto through = std::ranges::find(kThrough, name, &Known::name);
+  if (through != kThrough.end()) {
+    return {name, DynamoFinding::Kind::kMapped, std::string(through->advice)};
+  }
   for (const Known& known : kKnown) {
     if (matches(known.name, name)) {
       return {name, DynamoFinding::Kind::kIgnored, std::string(known.advice)};
     }
+  }
+  if (const auto advice = unused_flag_advice(flag_of(name))) {
+    return {name, DynamoFinding::Kind::kIgnored, std::string(*advice)};
   }
   return {name, DynamoFinding::Kind::kUnknown, "not a variable that we know of Dynamo"};
 }
@@ -174,16 +194,19 @@ std::vector<std::string> find_dynamo_names(std::string_view text) {
   return names;
 }
 
-void warn_of_dynamo_variables(const ConfigSchema& schema) {
+void warn_of_dynamo(const ConfigSchema& schema, std::span<const DynamoFinding> flags) {
+  std::vector<DynamoFinding> all = assess_dynamo(schema, dynamo_variables());
+  all.insert(all.end(), flags.begin(), flags.end());
   std::string without_effect;
-  for (const DynamoFinding& finding : assess_dynamo(schema, dynamo_variables())) {
+  for (const DynamoFinding& finding : all) {
     if (finding.kind != DynamoFinding::Kind::kMapped) {
       without_effect +=
           fmt::format("{}{}: {}", without_effect.empty() ? "" : "; ", finding.name, finding.advice);
     }
   }
   if (!without_effect.empty()) {
-    log::warn("config", "variables of Dynamo that have no effect here", {{"what", without_effect}});
+    log::warn("config", "flags and variables of Dynamo that have no effect here",
+              {{"what", without_effect}});
   }
 }
 

@@ -32,8 +32,9 @@ std::vector<std::string> dynamo_variables();
 /// Those that stand in a text: a shell file, a compose file, a manifest. Each once.
 std::vector<std::string> find_dynamo_names(std::string_view text);
 
-/// One warning that names all variables without effect and what to use; nothing if there is none.
-void warn_of_dynamo_variables(const ConfigSchema& schema);
+/// One warning that names all variables, and `flags`, without effect and what to use; nothing if
+/// there is none.
+void warn_of_dynamo(const ConfigSchema& schema, std::span<const DynamoFinding> flags);
 
 /// `stator doctor --from-dynamo SOURCE`: "env" or a file. A line per variable, or JSON.
 Status report_dynamo(const ConfigSchema& schema, const std::string& source, bool as_json);

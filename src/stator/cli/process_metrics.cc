@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/cli/process_metrics.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "stator/cli/version.h"
+#include "stator/core/random.h"
 
 namespace stator::cli {
 namespace {
@@ -86,6 +88,20 @@ double start_seconds() {
 }
 
 }  // namespace
+
+void label_fleet_metrics(Metrics& metrics, const Settings& settings) {
+  const std::string space = settings.spaces.shown();
+  std::string plain = space;  // as the planner asks of component families
+  std::ranges::replace(plain, '-', '_');
+  const MetricLabels component = {{"dynamo_namespace", plain}, {"dynamo_component", "frontend"}};
+  metrics.label_all(settings.frontend.metrics_prefix + "_", {{"dynamo_namespace", space}});
+  metrics.label_all("dynamo_component_router_", component);
+  metrics.label_all("dynamo_component_kv_cache_event", component);
+  metrics.label_all("dynamo_request_plane_", component);
+  MetricLabels router = component;
+  router.emplace_back("router_id", fmt::format("{:x}", Random::from_entropy().next()));
+  metrics.label_all("dynamo_router_overhead_", router);
+}
 
 void add_process_metrics(Metrics& metrics) {
   metrics

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "stator/cli/settings.h"
 #include "stator/core/metrics.h"
 
 namespace stator::cli {
@@ -10,5 +11,8 @@ namespace stator::cli {
 /// and `stator_build_info`. Read when somebody scrapes; costs a few system calls then, however much
 /// is open.
 void add_process_metrics(Metrics& metrics);
+/// Labels by which Dynamo's dashboards and planner tell fleets and processes apart; before a
+/// frontend or worker registers series.
+void label_fleet_metrics(Metrics& metrics, const Settings& settings);
 
 }  // namespace stator::cli

@@ -55,6 +55,7 @@ Status run_serve(Invocation& invocation) {
   SystemClock clock;
   Metrics metrics;
   add_process_metrics(metrics);
+  label_fleet_metrics(metrics, settings);
   Signals signals;
   // The port first: a taken one should be told before seconds of loading.
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));
@@ -115,6 +116,7 @@ Status run_frontend(Invocation& invocation) {
   SystemClock clock;
   Metrics metrics;
   add_process_metrics(metrics);
+  label_fleet_metrics(metrics, settings);
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
   STATOR_TRY(const auto broker, open_event_carrier(settings.events, "frontend", metrics));

@@ -7,8 +7,12 @@
 #include <string_view>
 #include <utility>
 
+#include "stator/cli/dynamo_flags.h"
 #include "stator/engine/sim/sim_core.h"
+#include "stator/io/read_file.h"
+#include "stator/kube/yaml.h"
 #include "stator/net/loopback.h"
+#include "stator/router/queue/policy_classes.h"
 #include "stator/router/router_service.h"
 
 namespace stator::cli {
@@ -72,7 +76,8 @@ void describe_system(ConfigSchema& schema, SystemSettings& settings) {
                  "port of a worker's HTTP service for operators (health, metrics, LoRA adapters, "
                  "sleep), 0 = any free one, -1 = none",
                  {.flag = "system-port", .env_peer = "DYN_SYSTEM_PORT"});
-  schema.text("system.host", settings.host, "its address; others than loopback need system.token",
+  schema.text("system.host", settings.host,
+              "its address; on others than loopback nothing can be changed without system.token",
               {.flag = "system-host", .env_peer = "DYN_SYSTEM_HOST"});
   schema.secret("system.token", settings.token,
                 "bearer token it wants from whoever changes something");
@@ -94,6 +99,23 @@ void describe_admin(ConfigSchema& schema, AdminSettings& settings) {
               "commas");
 }
 
+/// What clients, discovery and metrics call a worker.
+void describe_names(ConfigSchema& schema, WorkerSettings& worker) {
+  schema.text("worker.model_name", worker.model_name,
+              "name clients use, default: the last part of MODEL",
+              {.flag = "model-name", .env_peer = "DYN_MODEL_NAME"});
+  schema.text("worker.aliases", worker.aliases,
+              "further names that clients may use for the model: a list with commas",
+              {.flag = "model-aliases"});
+  schema.text("worker.component", worker.component,
+              "component it registers as and its metrics name; empty = prefill for --role prefill, "
+              "else backend",
+              {.flag = "component", .env_peer = "DYN_COMPONENT"});
+  schema.text("worker.endpoint", worker.endpoint,
+              "endpoint its metrics name, or dyn://NAMESPACE.COMPONENT.ENDPOINT for all three",
+              {.flag = "endpoint", .env_peer = "DYN_ENDPOINT"});
+}
+
 void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   engine::EngineConfig& engine = worker.engine_config;
   engine.max_num_batched_tokens = 0;
@@ -109,9 +131,7 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   schema.integer("worker.count", worker.count, 0, 1024,
                  "workers in this process (engines sim and cpu), 0 = 2 (serve) or 1 (worker)",
                  {.flag = "workers"});
-  schema.text("worker.model_name", worker.model_name,
-              "name clients use, default: the last part of MODEL",
-              {.flag = "model-name", .env_peer = "DYN_MODEL_NAME"});
+  describe_names(schema, worker);
   schema.choice("worker.task", worker.task, {"auto", "generate", "embed", "classify", "score"},
                 "what the model is asked for: auto goes by its files (cpu) or its server, a "
                 "simulated one does everything; embed, classify and score generate nothing",
@@ -263,14 +283,76 @@ Status check_kv_budgets(const Settings& settings, uint32_t usual_workers) {
                        worker.engine == "cpu" ? worker.kv_cache_bytes : 0);
 }
 
+std::string NamespaceSettings::of_workers() const {
+  return (name.empty() ? "dynamo" : name) + (worker_suffix.empty() ? "" : "-" + worker_suffix);
+}
+
+std::string NamespaceSettings::of_frontend() const {
+  return prefix.empty() ? name : prefix + "*";
+}
+
+std::string NamespaceSettings::shown() const {
+  return !name.empty() ? name : prefix.empty() ? "dynamo" : prefix;
+}
+
+/// The classes of requests that router.policy_config names.
+Status load_policies(router::RouterConfig& config) {
+  if (config.policy_config.empty()) {
+    return {};
+  }
+  STATOR_TRY(const std::string text, io::read_file(config.policy_config), "router.policy_config");
+  STATOR_TRY(const auto documents, kube::parse_yaml(text, config.policy_config));
+  if (documents.size() != 1) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("router.policy_config: {} must have one YAML document, not {}",
+                             config.policy_config, documents.size()));
+  }
+  STATOR_TRY(config.policies, router::parse_policy_config(documents.front()), config.policy_config);
+  return {};
+}
+
+Status settle(Settings& settings) {
+  WorkerSettings& worker = settings.worker;
+  settings.discovery = discovery_place(settings.discovery);
+  constexpr std::string_view kScheme = "dyn://";
+  std::string_view path = worker.endpoint;
+  if (path.starts_with(kScheme)) {
+    path.remove_prefix(kScheme.size());
+    const size_t first = path.find('.');
+    const size_t second = first == std::string_view::npos ? first : path.find('.', first + 1);
+    if (second == std::string_view::npos) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("worker.endpoint (flag --endpoint): '{}' is not "
+                               "dyn://NAMESPACE.COMPONENT.ENDPOINT",
+                               worker.endpoint));
+    }
+    settings.spaces.name = path.substr(0, first);
+    worker.component = path.substr(first + 1, second - first - 1);
+    worker.endpoint = std::string(path.substr(second + 1));
+  }
+  settings.frontend.worker_namespace = settings.spaces.of_frontend();
+  return load_policies(settings.router);
+}
+
 void describe(ConfigSchema& schema, Settings& settings) {
-  schema.choice("log.format", settings.log_format, {"human", "json"}, "how log lines look");
+  schema.choice("log.format", settings.log_format, {"human", "json"}, "how log lines look",
+                {.env_peer = "DYN_LOGGING_CONSOLE_FORMAT"});
   schema.text("log.filter", settings.log_filter, "level[,target=level]*, e.g. info,router=debug",
               {.flag = "log", .env_peer = "DYN_LOG"});
   schema.text("discovery.backend", settings.discovery,
               "how processes find each other: memory, file:DIR shared on one host, "
               "etcd://host:port[,host:port][/root] (etcds:// for TLS), or kubernetes:NAMESPACE",
-              {.flag = "discovery"});
+              {.flag = "discovery", .env_peer = "DYN_DISCOVERY_BACKEND"});
+  schema.text("discovery.namespace", settings.spaces.name,
+              "namespace that workers join (else: dynamo) and whose workers a frontend serves "
+              "(else: all); label dynamo_namespace of metrics",
+              {.flag = "namespace", .env_peer = "DYN_NAMESPACE"});
+  schema.text("discovery.namespace_prefix", settings.spaces.prefix,
+              "a frontend serves the workers of all namespaces that begin so",
+              {.flag = "namespace-prefix", .env_peer = "DYN_NAMESPACE_PREFIX"});
+  schema.text("discovery.namespace_suffix", settings.spaces.worker_suffix,
+              "workers join NAMESPACE-SUFFIX: pools of one fleet",
+              {.env_peer = "DYN_NAMESPACE_WORKER_SUFFIX"});
   schema.duration("discovery.lease_ttl", settings.lease_ttl,
                   "a record not renewed for this long is stale");
   describe_etcd(schema, settings.etcd);

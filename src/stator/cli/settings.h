@@ -81,14 +81,28 @@ struct AdminSettings {
   std::string allowed_hosts;  ///< its names beside localhost and addresses, with commas
 };
 
+/// What a fleet's processes call themselves, so that several fleets may share a store.
+struct NamespaceSettings {
+  std::string name;           ///< empty: workers join "dynamo", frontends serve every one
+  std::string prefix;         ///< frontends serve the namespaces that begin so; goes before `name`
+  std::string worker_suffix;  ///< workers join "name-suffix"
+
+  std::string of_workers() const;   ///< that workers join
+  std::string of_frontend() const;  ///< frontend::FrontendConfig::worker_namespace
+  std::string shown() const;        ///< label dynamo_namespace of a frontend's metrics
+};
+
 /// Everything about the workers of a process.
 struct WorkerSettings {
   std::string engine = "cpu";
-  std::string role = "auto";        ///< list with commas, one for each engine server
-  uint32_t count = 0;               ///< 0: as usual for the command
-  std::string model_name;           ///< served name; empty: from the path
-  std::string task = "auto";        ///< what the model is for, see settings.cc
-  uint32_t sim_vector_width = 384;  ///< numbers of a simulated embedding
+  std::string role = "auto";          ///< list with commas, one for each engine server
+  uint32_t count = 0;                 ///< 0: as usual for the command
+  std::string model_name;             ///< served name; empty: from the path
+  std::string aliases;                ///< further names, a list with commas
+  std::string component;              ///< empty: "prefill" by role, else "backend"
+  std::string endpoint = "generate";  ///< or dyn://NAMESPACE.COMPONENT.ENDPOINT
+  std::string task = "auto";          ///< what the model is for, see settings.cc
+  uint32_t sim_vector_width = 384;    ///< numbers of a simulated embedding
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::string listen_host = "127.0.0.1";
@@ -110,7 +124,8 @@ struct Settings {
   std::string log_format = "human";
   std::string log_filter = "info";
   std::string discovery = "memory";  ///< "memory", "file:DIR" or "etcd://…"
-  runtime::EtcdOptions etcd;         ///< what the address of the store does not say
+  NamespaceSettings spaces;
+  runtime::EtcdOptions etcd;  ///< what the address of the store does not say
   Duration lease_ttl = std::chrono::seconds(10);
   EventSettings events;
   bool announce = false;  ///< print one JSON line on stdout when ready
@@ -133,5 +148,8 @@ Status check_kv_budgets(const Settings& settings, uint32_t usual_workers);
 
 /// Declares every setting. `settings` outlives the schema.
 void describe(ConfigSchema& schema, Settings& settings);
+/// After loading: what settings of one section say about another. kInvalidArgument for an endpoint
+/// that cannot be read.
+Status settle(Settings& settings);
 
 }  // namespace stator::cli

@@ -244,7 +244,8 @@ bool SystemService::answer_question(net::HttpExchange& exchange) const {
     const std::string body = health(ready);
     exchange.respond(ready ? 200 : 503, kJson, body);
   } else if (request.path() == "/metrics") {
-    exchange.respond(200, Metrics::kContentType, metrics_.render());
+    const auto format = Metrics::format_for(request.header("accept").value_or(""));
+    exchange.respond(200, Metrics::content_type(format), metrics_.render(format));
   } else if (request.path() == kLoras) {
     exchange.respond(200, kJson, adapters());
   } else {
@@ -255,7 +256,12 @@ bool SystemService::answer_question(net::HttpExchange& exchange) const {
 
 Status SystemService::check_token(const net::HttpRequest& request) const {
   if (settings_.token.empty()) {
-    return {};
+    return net::is_loopback_host(settings_.host)
+               ? Status()
+               : Error(Code::kPermissionDenied,
+                       fmt::format("system.host {} is reached by others, so changes need "
+                                   "system.token (environment STATOR_SYSTEM_TOKEN)",
+                                   settings_.host));
   }
   const std::string given(request.header("authorization").value_or(""));
   const std::string wanted = "Bearer " + settings_.token;
@@ -406,10 +412,10 @@ Result<std::unique_ptr<SystemServer>> start_system_server(
     return std::unique_ptr<SystemServer>();
   }
   if (!net::is_loopback_host(settings.host) && settings.token.empty()) {
-    return wrong(
-        fmt::format("system.host {} is reached by others: set system.token, too (environment "
-                    "STATOR_SYSTEM_TOKEN)",
-                    settings.host));
+    log::warn("system",
+              "others reach this service: they may look, and change nothing until system.token is "
+              "set (environment STATOR_SYSTEM_TOKEN)",
+              {{"host", settings.host}});
   }
   auto service = std::make_unique<SystemService>(settings, workers, clock, metrics);
   STATOR_CHECK(service->open());

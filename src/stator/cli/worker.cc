@@ -190,6 +190,7 @@ Status run_worker(Invocation& invocation) {
   SystemClock clock;
   Metrics metrics;
   add_process_metrics(metrics);
+  label_fleet_metrics(metrics, settings);
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
   STATOR_CHECK(check_model(model_of(invocation), settings));

@@ -43,6 +43,22 @@ std::string default_model_name(const std::string& model) {
   return std::filesystem::is_directory(path) ? path.filename().string() : path.stem().string();
 }
 
+/// "a, b" → {"a", "b"}
+std::vector<std::string> split_names(std::string_view list) {
+  std::vector<std::string> names;
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    std::string_view name = list.substr(0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+    name = name.substr(0, name.find_last_not_of(' ') + 1);
+    if (!name.empty()) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
 /// Rows of the model's embedding: config.json's vocab_size, which may be more than the tokenizer
 /// fills, or the tokenizer's. Ids beyond it must not reach an engine.
 uint32_t read_vocab_size(const std::string& model_dir, uint32_t tokenizer_size) {
@@ -102,6 +118,7 @@ Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
   EngineServers* const servers = wanted.servers;
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(settings, clock, metrics));
   host->servers_ = servers;
+  STATOR_TRY(host->meters_, WorkerMeters::start(settings, clock, metrics));
   const std::string& from = servers != nullptr && model.empty() ? servers->model_root() : model;
   if (from.empty()) {
     return Error(Code::kInvalidArgument,
@@ -308,9 +325,8 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
     STATOR_TRY(auto runner, make_runner(config));
     runners.push_back(std::move(runner));
   }
-  STATOR_TRY(worker.engine,
-             make_engine(config, std::move(runners), clock_, metrics_, vocabulary_source(),
-                         loaded_->tiers));
+  STATOR_TRY(worker.engine, make_engine(config, std::move(runners), clock_, metrics_,
+                                        vocabulary_source(), loaded_->tiers));
   if (simulated) {
     const engine::SimFaults& faults = settings_.worker.sim_faults;
     STATOR_CHECK(validate(faults));
@@ -361,18 +377,29 @@ std::string WorkerHost::shown_place() const {
   return servers_ == nullptr ? "local" : servers_->shown_url(made_ - 1);
 }
 
+std::string component_of(const WorkerSettings& worker, const engine::EngineInfo& info) {
+  if (!worker.component.empty()) {
+    return worker.component;
+  }
+  return info.handoff.role == engine::WorkerRole::kPrefill ? "prefill" : "backend";
+}
+
 Result<WorkerHost::Worker> WorkerHost::make_worker() {
   STATOR_TRY(Worker worker, servers_ != nullptr ? make_server_engine() : make_own_engine());
   ++made_;
+  // 53 bits: exact in JSON and JavaScript; never zero.
+  worker.record.key.worker = WorkerId((random_.next() >> 11) | 1);
+  worker.engine = meters_->watch(std::move(worker.engine), worker.record.key.worker, model_name_);
   STATOR_CHECK(worker.engine->start());
+  meters_->loaded();
   fill_record(worker);
   return worker;
 }
 
 void WorkerHost::fill_record(Worker& worker) {
   const engine::EngineInfo& info = worker.engine->info();
-  // 53 bits: exact in JSON and JavaScript; never zero.
-  worker.record.key.worker = WorkerId((random_.next() >> 11) | 1);
+  worker.record.key.namespace_name = settings_.spaces.of_workers();
+  worker.record.key.component = component_of(settings_.worker, info);
   worker.record.incarnation =
       Incarnation(static_cast<uint64_t>(clock_.wall_now().time_since_epoch().count()));
   worker.record.state = clock_.now() < worker.ready_at ? runtime::InstanceState::kStarting
@@ -380,7 +407,7 @@ void WorkerHost::fill_record(Worker& worker) {
   worker.record.started_at_ms = unix_seconds(clock_.wall_now()) * 1000;
   worker.record.model = {
       .name = model_name_,
-      .aliases = {},
+      .aliases = split_names(settings_.worker.aliases),
       .adapters = worker.server != nullptr ? worker.server->adapters() : std::vector<std::string>(),
       .model_path = std::filesystem::absolute(model_dir_).string(),
       .architectural_context = facts_.architectural_context,

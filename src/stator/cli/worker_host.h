@@ -10,6 +10,7 @@
 #include "stator/cli/engine_servers.h"
 #include "stator/cli/settings.h"
 #include "stator/cli/signals.h"
+#include "stator/cli/worker_meters.h"
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/random.h"
@@ -88,6 +89,7 @@ class WorkerHost {
   frontend::ModelFacts facts_;
   std::unique_ptr<Loaded> loaded_;
   uint32_t vocab_size_ = 0;
+  std::unique_ptr<WorkerMeters> meters_;
   uint32_t made_ = 0;
   EngineServers* servers_ = nullptr;  // the caller's
 };
@@ -99,6 +101,9 @@ Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings,
 /// Waits for a signal. Meanwhile tells discovery what changes about engines.
 void wait_and_report(Signals& signals, const Clock& clock, std::vector<WorkerHost::Worker>& workers,
                      std::span<const std::unique_ptr<runtime::Registration>> registrations);
+
+/// The component a worker registers as.
+std::string component_of(const WorkerSettings& worker, const engine::EngineInfo& info);
 
 /// Resolves MODEL to a folder, showing download progress on a terminal.
 Result<std::string> resolve_model_dir(const std::string& model, const weights::HubConfig& config);
