@@ -6,7 +6,7 @@ engine that uses what another one put into a `stator store`. Runs in vLLM's own 
 usage: VENV/bin/python tests/real_engines/kv_connector.py --model DIR --work DIR [--prompts 200] [--tokens 300] [--steps disk,store,object,sync]
 
 Engines live one after the other in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0): scheduler, worker, cache and connector are made anew
-each time, and only what is on disk or in a store outlives them. `--servers 1` starts `vllm serve` processes instead (scripts/test_vllm_kv.sh).
+each time, and only what is on disk or in a store outlives them.
 """
 
 from __future__ import annotations

@@ -4,21 +4,23 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import pathlib
 
+from stator_kv import _discover
 from stator_kv._library import parse_bytes
 
 KEYS = {
     "host_bytes": "host memory for blocks: 4GiB", "disk": "folder of this engine alone", "disk_bytes": "how much of it",
-    "disk_write_bytes_per_day": "spares the SSD", "store": "HOST:PORT of a `stator store`", "object": "s3://BUCKET/PREFIX or file:///FOLDER",
+    "disk_write_bytes_per_day": "spares the SSD", "store": "HOST:PORT of a `stator store`, or discover:file:DIR, discover:etcd://HOST:PORT", "object": "s3://BUCKET/PREFIX or file:///FOLDER",
     "object_endpoint": "of another S3 server", "object_region": "", "object_access_key": "", "object_secret_key": "",
     "object_session_token": "", "salt": "engines with another one share nothing", "model": "name of the model, else the engine's",
     "revision": "of the weights, else a digest of a local folder's files", "load": "async (between steps) or sync (before the forward pass)",
     "load_timeout_ms": "how long a request waits for tiers below host memory", "flush_ms": "how long an ending engine waits for blocks to go down",
     "save_decode": "whether blocks of generated tokens are kept, too", "metrics_port": "serves /metrics on 127.0.0.1", "staging": "",
     "wipe_foreign": "empty a disk folder of another namespace", "trust_host": "no checksum over host memory", "library": "path of libstator_kv",
-    "discovery": "", "backend_name": "", "module_path": "", "class_name": "", "interface_v1": "", "prefetch_threshold": "",
+    "backend_name": "", "module_path": "", "class_name": "", "interface_v1": "", "prefetch_threshold": "",
     "prefetch_timeout_base": "", "prefetch_timeout_per_ki_token": "", "hicache_storage_pass_prefix_keys": "",
 }
 _CACHE = ("disk", "store", "object", "object_endpoint", "object_region", "object_access_key", "object_secret_key", "object_session_token", "salt")
@@ -49,10 +51,16 @@ def read(extra: dict, environ=os.environ) -> dict:
         out["disk"] = _DISK_DEFAULT
     if isinstance(out.get("store"), str):
         out["store"] = out["store"].removeprefix("store://")
+        if out["store"].startswith("discover:"):
+            try:
+                out["store"] = _discover.find(out["store"].removeprefix("discover:"))
+            except (LookupError, OSError) as error:  # serving goes on without it
+                logging.getLogger("stator_kv").error("%s", error)
+                del out["store"]
     for key in ("wipe_foreign", "trust_host", "save_decode", "staging"):
         if isinstance(out.get(key), str):
             out[key] = out[key].lower() in ("1", "true", "yes", "on")
-    if not any(out.get(key) for key in ("host_bytes", "disk", "store", "object")):
+    if not any(out.get(key) for key in ("host_bytes", "disk", "object")) and not extra.get("store") and not environ.get("STATOR_KV_STORE"):
         raise ValueError("no tier is configured: set host_bytes, disk with disk_bytes, store or object")
     return out
 

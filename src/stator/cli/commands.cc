@@ -151,10 +151,12 @@ const std::vector<Command> kCommands = {
          "with remote_url lm://HOST:PORT. Every block is checked when it comes "
          "and again by the engine that takes it. There is no authentication.\n\n"
          "  stator store --listen 127.0.0.1:8095 --host-bytes 4GiB --dir /var/lib/stator/store\n"
-         "  stator serve models/demo --kv-store 127.0.0.1:8095",
+         "  stator serve models/demo --kv-store 127.0.0.1:8095\n"
+         "  stator store --discovery file:$HOME/.stator   # and: worker … --kv-store discover",
      .positional = "",
-     .setting_prefixes = "log,announce",
+     .setting_prefixes = "discovery,log,announce",
      .options = {{"--listen", "HOST:PORT, port 0 = any free one [127.0.0.1:8095]"},
+                 {"--advertise", "HOST:PORT that discovery gives to engines [that of --listen]"},
                  {"--lmcache-listen", "HOST:PORT for LMCache's remote backend [none]"},
                  {"--host-bytes", "memory for blocks [1GiB]"},
                  {"--dir", "folder for blocks that outlive the process"},

@@ -64,7 +64,9 @@ void describe_kv(ConfigSchema& schema, KvSettings& kv) {
   schema.secret("kv.object_session_token", kv.object_session_token, "of temporary credentials",
                 {.env_peer = "AWS_SESSION_TOKEN"});
   schema.text("kv.store", kv.store,
-              "HOST:PORT of a `stator store` that engines share blocks through (cpu engine)",
+              "HOST:PORT of a `stator store` that engines share blocks through, or discover: a "
+              "worker finds "
+              "one through its discovery (cpu engine)",
               {.flag = "kv-store"});
   schema.text("kv.salt", kv.salt,
               "part of the namespace of KV blocks: engines with another one share nothing",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stator/cli/command.h"
+#include "stator/cli/kv_store_discovery.h"
 #include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
@@ -86,6 +87,21 @@ Result<Address> parse_address(std::string_view text) {
   }
   out.host = colon == std::string_view::npos || colon == 0 ? "127.0.0.1" : text.substr(0, colon);
   return out;
+}
+
+/// Where engines reach the store.
+Result<std::string> advertised(const Invocation& invocation, const std::string& host,
+                               uint16_t port) {
+  std::string given = option(invocation, "--advertise", "");
+  if (!given.empty()) {
+    return given;
+  }
+  if (host == "0.0.0.0" || host == "::") {
+    return Error(Code::kInvalidArgument,
+                 "a store that listens on all addresses needs --advertise HOST:PORT, by which "
+                 "engines find it through discovery");
+  }
+  return fmt::format("{}:{}", host, port);
 }
 
 /// Null without the flag.
@@ -245,6 +261,13 @@ Status run_store(Invocation& invocation) {
   StoreServer server(cache, clock, metrics);
   STATOR_CHECK(server.open(address.host, address.port));
   STATOR_TRY(const auto lmcache, open_lmcache(invocation, cache, metrics));
+  std::unique_ptr<runtime::Discovery> discovery;
+  std::unique_ptr<runtime::Registration> published;  // withdrawn before the port is closed
+  if (invocation.settings.discovery != "memory") {
+    STATOR_TRY(const std::string reached, advertised(invocation, address.host, server.port()));
+    STATOR_TRY(discovery, open_discovery(invocation.settings, clock, metrics));
+    STATOR_TRY(published, publish_store(*discovery, reached, clock));
+  }
   if (!net::is_loopback_host(address.host)) {
     log::warn("store",
               "this service asks nobody who they are: whoever reaches its port may put KV blocks "
@@ -259,6 +282,7 @@ Status run_store(Invocation& invocation) {
            fmt::format(R"("url":"http://127.0.0.1:{}","port":{},"lmcache_port":{})", server.port(),
                        server.port(), lmcache == nullptr ? 0 : lmcache->port()));
   signals.wait();
+  published.reset();
   server.close();
   return {};
 }

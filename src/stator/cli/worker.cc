@@ -8,6 +8,7 @@
 
 #include "stator/cli/command.h"
 #include "stator/cli/event_carrier.h"
+#include "stator/cli/kv_store_discovery.h"
 #include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
@@ -180,19 +181,20 @@ void drain_and_stop(ServedWorkers& workers, const Settings& settings, Signals& s
 }  // namespace
 
 Status run_worker(Invocation& invocation) {
-  const Settings& settings = invocation.settings;
-  if (settings.discovery == "memory") {
+  if (invocation.settings.discovery == "memory") {
     return Error(Code::kInvalidArgument,
                  "a worker process needs --discovery file:DIR, etcd://host:port or "
                  "kubernetes:NAMESPACE, the same as its frontend's");
   }
-  STATOR_CHECK(settings.rpc.check_reach("worker.listen_host", settings.worker.listen_host));
+  STATOR_CHECK(invocation.settings.rpc.check_reach("worker.listen_host",
+                                                   invocation.settings.worker.listen_host));
   SystemClock clock;
   Metrics metrics;
   add_process_metrics(metrics);
   label_fleet_metrics(metrics, settings);
   Signals signals;
-  STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
+  STATOR_TRY(auto discovery, open_discovery(invocation.settings, clock, metrics));
+  const Settings settings = with_store(invocation.settings, *discovery, signals);
   STATOR_CHECK(check_model(model_of(invocation), settings));
   STATOR_CHECK(check_kv_budgets(settings, 1));
   // Outlives everything that talks to it.
