@@ -355,6 +355,8 @@ const std::vector<Command> kCommands = {
                  {"--webhook-service",
                   "NAMESPACE/NAME by which the API server reaches the webhooks; crds: that converts"},
                  {"--webhook-url", "https://HOST:PORT of the webhooks, outside the cluster"},
+                 {"--gangs",
+                  "own: place PodCliqueSets; off: Grove's operator does [own]"},
                  {"--shard", "I/N: of N operators, this one does its share of the namespaces [0/1]"},
                  {"--json", "print JSON", true}},
      .run = run_operator},

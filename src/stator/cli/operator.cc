@@ -12,6 +12,7 @@
 #include "stator/cli/terminal.h"
 #include "stator/core/log.h"
 #include "stator/core/random.h"
+#include "stator/grove/controller.h"
 #include "stator/io/read_file.h"
 #include "stator/json/value.h"
 #include "stator/kube/object.h"
@@ -161,7 +162,19 @@ Status run_controller(const Invocation& invocation) {
   STATOR_CHECK(read_shard(invocation, options));
   op::ClusterFacts facts(*client, environment_of(invocation), clock);
   STATOR_TRY(auto webhooks, start_webhooks(invocation, *client, facts, options, clock, metrics));
-  auto controller = op::make_controller(*client, facts, std::move(options), clock, metrics);
+  std::vector<op::Companion> companions;
+  if (option_of(invocation, "--gangs", "own") == "own") {
+    grove::GangOptions gangs{.space = options.space, .holder = options.holder};
+    gangs.wanted = [shard = options.shard, shards = options.shards](std::string_view space) {
+      return op::shard_of(space, shards) == shard;
+    };
+    gangs.has_kai = [&facts] { return facts.environment().has_kai; };
+    companions.emplace_back([&client, gangs, &clock, &metrics]() -> std::shared_ptr<void> {
+      return grove::start_gang_controller(*client, gangs, clock, metrics);
+    });
+  }
+  auto controller = op::make_controller(*client, facts, std::move(options), clock, metrics,
+                                        std::move(companions));
   STATOR_TRY(const auto health,
              start_health_server(
                  health_port, [&controller] { return controller->is_ready(); }, clock, metrics));
