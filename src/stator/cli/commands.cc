@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/cli/bench.h"
 #include "stator/cli/command.h"
+#include "stator/cli/planner_process.h"
 #include "stator/cli/sim_run.h"
 
 namespace stator::cli {
 namespace {
+
+std::vector<CommandOption> serve_options() {
+  std::vector<CommandOption> out = {
+      {"--launch", "start the engine server: its command follows --", true}};
+  const std::vector<CommandOption> scaled = scaled_serve_options();
+  out.insert(out.end(), scaled.begin(), scaled.end());
+  return out;
+}
 
 const std::vector<Command> kCommands = {
     {.name = "serve",
@@ -13,13 +22,14 @@ const std::vector<Command> kCommands = {
                     "With --engine vllm, sglang, trtllm, llamacpp or openai the workers are the\n"
                     "servers at --url, and MODEL may be left out where they name their folder.\n\n"
                     "  stator serve models/demo\n"
+                    "  stator serve models/demo --planner --ttft 500 --itl 50\n"
                     "  stator serve /models/qwen --engine vllm --url http://a:8000,http://b:8000\n"
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
      .setting_prefixes = "http,access,admin,trace,request_log,frontend,responses,batches,router,"
                          "worker,engine,kv,sim,"
                          "sim_fault,system,hub,log,announce,discovery.namespace",
-     .options = {{"--launch", "start the engine server: its command follows --", true}},
+     .options = serve_options(),
      .takes_rest = true,
      .run = run_serve},
     {.name = "frontend",
@@ -46,7 +56,8 @@ const std::vector<Command> kCommands = {
      .positional = "MODEL",
      .setting_prefixes =
          "worker,engine,kv,sim,sim_fault,discovery,events,rpc,system,trace,hub,log,announce",
-     .options = {{"--launch", "start the engine server: its command follows --", true}},
+     .options = {{"--launch", "start the engine server: its command follows --", true},
+                 {"--exit-with-parent", "drain when the process that started this one ends", true}},
      .takes_rest = true,
      .run = run_worker},
     {.name = "router",
@@ -487,50 +498,25 @@ const std::vector<Command> kCommands = {
                  {"--json", "print JSON", true}},
      .run = run_configure},
     {.name = "planner",
-     .summary =
-         "Decide how many workers a fleet should have; on a trace, what that would have saved",
+     .summary = "Decide how many workers a fleet should have: live, or what that would have saved",
      .description =
-         "--dry-run replays a request trace on a simulated fleet whose size a policy decides, and "
-         "prints\n"
-         "missed goals, GPU-seconds and scaling events; --report-html draws it beside the "
-         "reference's\n"
-         "rules. Policies: mpc (simulates what each size would do), throughput (forecast of the "
-         "next\n"
+         "Looks at the metrics of frontends (or a Prometheus, or forward passes), decides, and has a\n"
+         "connector do it; /planner tells what and why, / is a page. --dry-run replays a request trace\n"
+         "on a simulated fleet whose size a policy decides, and prints missed goals, GPU-seconds and\n"
+         "scaling events; --report-html draws it beside the reference's rules.\n"
+         "Policies: mpc (simulates what each size would do), throughput (forecast of the next\n"
          "interval), load (up or down by one), reference (both, as NVIDIA Dynamo's), static:N.\n\n"
-         "  stator planner --dry-run conversation_trace.jsonl --start-up 60 --ttft 2000 --itl 25 "
-         "\\\n"
+         "  stator planner --frontend http://a:8000 --ttft 500 --itl 30        # advises only\n"
+         "  stator planner --prometheus http://prom:9090 --connector kubernetes --graph llama\n"
+         "  stator planner --frontend http://a:8000 --connector process -- \\\n"
+         "    stator worker models/demo --discovery file:$HOME/.stator\n"
+         "  stator planner --dry-run conversation_trace.jsonl --start-up 60 --ttft 2000 --itl 25 \\\n"
          "    --policy mpc --report-json report.json --report-html report.html\n"
-         "  stator planner --dry-run trace.jsonl --policy mpc --compare reference,static:4",
+         "  stator planner --global --pool prod/llama=kubernetes --max-total-gpus 64",
      .positional = "",
-     .setting_prefixes = "",
-     .options = {{"--dry-run", "request trace, as of stator sim"},
-                 {"--policy", "mpc, throughput, load, reference or static:N [mpc]"},
-                 {"--compare", "further policies, joined by commas"},
-                 {"--start-up", "seconds until a new worker takes requests [60]"},
-                 {"--ttft", "goal for the time to the first token, ms [500]"},
-                 {"--itl", "goal for the mean time per further token, ms [50]"},
-                 {"--quantile", "of requests that are to meet both [0.95]"},
-                 {"--workers", "at the beginning [what the first minute needs]"},
-                 {"--min-workers", "at least [1]"},
-                 {"--max-workers", "at most [64]"},
-                 {"--gpus-per-worker", "[1]"},
-                 {"--max-gpu-budget", "-1: none [-1]"},
-                 {"--min-gpu-budget", "-1: none [-1]"},
-                 {"--predictor",
-                  "of throughput and reference: constant, kalman, arima, seasonal [arima]"},
-                 {"--throughput-interval", "seconds [180]"},
-                 {"--load-interval", "seconds [5]"},
-                 {"--mpc-interval", "seconds [10]"},
-                 {"--arrival-speedup", "divides the trace's times [1]"},
-                 {"--timing", "step model of the engines, as --sim-timing [polynomial]"},
-                 {"--block-size", "tokens per KV block [64]"},
-                 {"--kv-blocks", "per worker [16384]"},
-                 {"--seed", "of sampled paths [42]"},
-                 {"--report-json", "file, - = standard output"},
-                 {"--report-html", "file"},
-                 {"--journal", "file for inputs and decisions, one JSON line per tick"},
-                 {"--replay", "make the decisions of such a file again, with the same options"},
-                 {"--json", "print the report as JSON", true}},
+     .setting_prefixes = "discovery,events,rpc,log,announce",
+     .options = planner_options(),
+     .takes_rest = true,
      .run = run_planner},
     {.name = "forecast",
      .summary = "Forecast a series: what the planner expects of the load",

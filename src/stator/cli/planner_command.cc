@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "stator/cli/command.h"
 #include "stator/cli/option_number.h"
+#include "stator/cli/planner_process.h"
 #include "stator/cli/sim_run.h"
 #include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
@@ -15,6 +17,7 @@
 #include "stator/lab/planning/dry_run.h"
 #include "stator/lab/simulator/sim_setup.h"
 #include "stator/lab/simulator/trace_format.h"
+#include "stator/perf/calibrated_timing.h"
 #include "stator/perf/timing_spec.h"
 
 namespace stator::cli {
@@ -25,39 +28,14 @@ std::string option(const Invocation& invocation, std::string_view flag) {
   return found == invocation.options.end() ? std::string() : found->second;
 }
 
-/// What the options say, over the defaults.
+/// What the options say, of engines as the simulation has them.
 Result<planner::PlannerConfig> read_config(const Invocation& invocation,
                                            const simulator::SimConfig& engine) {
-  planner::PlannerConfig c;
-  const std::string policy = option(invocation, "--policy");
-  if (!policy.empty()) {
-    STATOR_CHECK(planner::parse_policy(policy, c), "--policy");
-  }
-  STATOR_CHECK(read_number(invocation, "--start-up", 0.0, 86'400.0, c.start_up_s));
-  STATOR_CHECK(read_number(invocation, "--ttft", 1e-3, 1e9, c.ttft_ms));
-  STATOR_CHECK(read_number(invocation, "--itl", 1e-3, 1e9, c.itl_ms));
-  STATOR_CHECK(read_number(invocation, "--quantile", 0.5, 0.9999, c.quantile));
-  STATOR_CHECK(read_number<uint32_t>(invocation, "--min-workers", 0, 4096, c.min_workers));
-  STATOR_CHECK(read_number<uint32_t>(invocation, "--max-workers", 1, 4096, c.max_workers));
-  STATOR_CHECK(read_number<uint32_t>(invocation, "--gpus-per-worker", 1, 1024, c.gpus_per_worker));
-  STATOR_CHECK(
-      read_number<int32_t>(invocation, "--max-gpu-budget", -1, 1'000'000, c.max_gpu_budget));
-  STATOR_CHECK(
-      read_number<int32_t>(invocation, "--min-gpu-budget", -1, 1'000'000, c.min_gpu_budget));
-  STATOR_CHECK(
-      read_number(invocation, "--throughput-interval", 1.0, 86'400.0, c.throughput_interval_s));
-  STATOR_CHECK(read_number(invocation, "--load-interval", 0.1, 86'400.0, c.load_interval_s));
-  STATOR_CHECK(read_number(invocation, "--mpc-interval", 0.1, 86'400.0, c.mpc_interval_s));
-  STATOR_CHECK(read_number<uint64_t>(invocation, "--seed", 0, UINT64_MAX, c.seed));
-  const std::string predictor = option(invocation, "--predictor");
-  if (!predictor.empty()) {
-    STATOR_TRY(c.predictor.kind, planner::find_predictor(predictor), "--predictor");
-  }
-  c.max_num_batched_tokens = engine.max_num_batched_tokens;
-  c.max_num_seqs = engine.max_num_seqs;
-  c.max_kv_tokens = double{1} * engine.blocks * engine.block_size;
-  STATOR_CHECK(planner::validate(c));
-  return c;
+  return read_planner_config(invocation,
+                             {.max_num_batched_tokens = double{1} * engine.max_num_batched_tokens,
+                              .max_num_seqs = double{1} * engine.max_num_seqs,
+                              .max_kv_tokens = double{1} * engine.blocks * engine.block_size,
+                              .block_size = double{1} * engine.block_size});
 }
 
 Result<std::unique_ptr<SimRequests>> open_trace(const simulator::SimConfig& config,
@@ -161,10 +139,20 @@ Status run_replay(const Invocation& invocation) {
   const std::string spec = option(invocation, "--timing");
   STATOR_TRY(const auto timing,
              perf::make_timing(spec.empty() ? "polynomial" : spec, engine.sim.linear));
-  STATOR_TRY(const auto core, planner::PlannerCore::create(config, *timing));
+  perf::CalibratedTiming learned(*timing);  // as it was at each tick
+  STATOR_TRY(const auto core, planner::PlannerCore::create(config, learned));
   STATOR_TRY(const std::string lines, io::read_file(option(invocation, "--replay"), 1ULL << 30),
              "--replay");
-  STATOR_TRY(const planner::JournalCheck check, planner::replay_journal(lines, *core), "--replay");
+  const auto recall = [&learned](const planner::Inputs& inputs) {
+    perf::CalibrationState state;
+    if (inputs.calibration.size() == state.theta.size() + 1) {
+      std::copy_n(inputs.calibration.begin(), state.theta.size(), state.theta.begin());
+      state.passes = static_cast<uint64_t>(inputs.calibration.back());
+      learned.set(state);
+    }
+  };
+  STATOR_TRY(const planner::JournalCheck check, planner::replay_journal(lines, *core, recall),
+             "--replay");
   print(fmt::format("{{\"ticks\":{},\"differences\":{}}}\n", check.ticks, check.differences));
   if (check.differences > 0) {
     return Error(Code::kInternal, "decisions differ: " + check.first_difference.substr(0, 2000));
@@ -181,7 +169,10 @@ Status run_planner(Invocation& invocation) {
   if (invocation.options.contains("--replay")) {
     return run_replay(invocation);
   }
-  return Error(Code::kInvalidArgument, "planner needs --dry-run TRACE or --replay JOURNAL");
+  if (invocation.options.contains("--global")) {
+    return run_global_planner(invocation);
+  }
+  return run_live_planner(invocation);
 }
 
 }  // namespace stator::cli

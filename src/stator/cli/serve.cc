@@ -6,6 +6,7 @@
 
 #include "stator/cli/admin_server.h"
 #include "stator/cli/command.h"
+#include "stator/cli/planner_process.h"
 #include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
@@ -51,6 +52,9 @@ Result<LocalWorkers> make_workers(WorkerHost& host, uint32_t count, Metrics& met
 }  // namespace
 
 Status run_serve(Invocation& invocation) {
+  if (invocation.options.contains("--planner")) {
+    return run_scaled_serve(invocation);
+  }
   const Settings& settings = invocation.settings;
   SystemClock clock;
   Metrics metrics;

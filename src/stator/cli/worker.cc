@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -181,6 +184,10 @@ void drain_and_stop(ServedWorkers& workers, const Settings& settings, Signals& s
 }  // namespace
 
 Status run_worker(Invocation& invocation) {
+  if (invocation.options.contains("--exit-with-parent") &&
+      (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() == 1)) {
+    return Error(Code::kCancelled, "--exit-with-parent: the process that started this one is gone");
+  }
   if (invocation.settings.discovery == "memory") {
     return Error(Code::kInvalidArgument,
                  "a worker process needs --discovery file:DIR, etcd://host:port or "

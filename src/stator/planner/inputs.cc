@@ -87,6 +87,18 @@ std::string render_json(const Inputs& inputs) {
   out["decode"] = render(inputs.decode);
   out["prefill"] = render(inputs.prefill);
   out["broken"] = inputs.broken;
+  if (!inputs.stable) {
+    out["stable"] = false;
+  }
+  if (inputs.min_workers) {
+    out["min_workers"] = *inputs.min_workers;
+  }
+  if (!inputs.calibration.empty()) {
+    json::Value& learned = out["calibration"] = json::Value::array();
+    for (const double each : inputs.calibration) {
+      learned.push_back(each);
+    }
+  }
   return json::to_text(out);
 }
 
@@ -104,6 +116,8 @@ std::string render_json(const Decision& decision) {
   out["predicted_requests_per_s"] = decision.predicted_requests_per_s;
   out["estimated_ttft_ms"] = decision.estimated_ttft_ms;
   out["estimated_itl_ms"] = decision.estimated_itl_ms;
+  out["engine_requests_per_s"] = decision.engine_requests_per_s;
+  out["prefill_engine_requests_per_s"] = decision.prefill_engine_requests_per_s;
   json::Value& alternatives = out["alternatives"] = json::Value::array();
   for (const Alternative& each : decision.alternatives) {
     alternatives.push_back(json::Value::object({{"workers", each.workers},
@@ -144,6 +158,13 @@ Result<Inputs> parse_inputs(std::string_view text) {
   out.decode = read.pool(root.find("decode"));
   out.prefill = read.pool(root.find("prefill"));
   out.broken = root.text_at({"broken"});
+  out.stable = root.at("stable").as_bool().value_or(true);
+  if (const auto least = root.at("min_workers").as_uint64(); least && *least <= 4096) {
+    out.min_workers = static_cast<uint32_t>(*least);
+  }
+  for (const json::Value& each : root.at("calibration").elements()) {
+    out.calibration.push_back(each.as_double().value_or(0));
+  }
   if (!missing.empty()) {
     return Error(Code::kInvalidArgument,
                  fmt::format("inputs of a planner: '{}' is missing", missing));

@@ -55,6 +55,11 @@ struct Inputs {
   PoolState decode;                ///< of the only pool, where nothing is disaggregated
   PoolState prefill;
   std::string broken;  ///< why the measurements cannot be trusted; empty: they can
+  bool stable = true;  ///< nothing else changes the fleet now; if not, no decision is made
+  std::optional<uint32_t> min_workers;  ///< from now on, over the configuration's
+  /// What the step model learned, as whoever made the core knows how to read it: part of the inputs
+  /// so that a journal has it. The core itself does not look at it.
+  std::vector<double> calibration;
 };
 
 /// A size that was looked at, and what was expected of it.
@@ -76,6 +81,8 @@ struct Decision {
   double predicted_requests_per_s = 0;
   double estimated_ttft_ms = 0;
   double estimated_itl_ms = 0;
+  double engine_requests_per_s = 0;  ///< what one engine takes within the goals; 0: not asked
+  double prefill_engine_requests_per_s = 0;  ///< the same of those that compute prompts only
   std::vector<Alternative> alternatives;
 };
 

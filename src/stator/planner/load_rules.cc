@@ -93,10 +93,63 @@ LoadVerdict decide(const PoolState& pool, bool up, bool down) {
   return out;
 }
 
+struct Thresholds {
+  double up = 0, down = 0;
+  bool up_at = false;    // at the threshold, too
+  bool down_at = false;  // the same
+};
+
+/// Planner modes of the reference that need no model: any engine over goes up, all under go down.
+Thresholds thresholds(const PlannerConfig& config, bool prompts) {
+  switch (config.target) {
+    case LoadTarget::kLatency:
+      return prompts ? Thresholds{0.1, 0, true, true} : Thresholds{0.4, 0.1};
+    case LoadTarget::kLoad:
+      return prompts ? Thresholds{config.easy.prefill_up, config.easy.prefill_down, true, true}
+                     : Thresholds{config.easy.decode_up / 100, config.easy.decode_down / 100, true,
+                                  true};
+    case LoadTarget::kSla:
+    case LoadTarget::kThroughput:
+      break;
+  }
+  return prompts ? Thresholds{1, 0.1, true} : Thresholds{1, 0.6};
+}
+
+/// `kind`: prompts only, decodes only, or both.
+enum class PoolKind : uint8_t { kPrefill, kDecode, kBoth };
+
+LoadVerdict judge_easily(const PoolState& pool, const PlannerConfig& config, PoolKind kind) {
+  if (pool.engines.empty()) {
+    return {.reason = "no_fpm_data"};
+  }
+  if (pool.expected != pool.ready) {
+    return {.reason = "scaling_in_progress"};
+  }
+  const Thresholds limits = thresholds(config, kind == PoolKind::kPrefill);
+  const bool raw = config.target == LoadTarget::kLoad;
+  bool up = false, down = config.scale_down_sensitivity > 0;
+  for (const EngineLoad& load : pool.engines) {
+    double value = load.decode_kv_tokens / std::max(1.0, config.max_kv_tokens);
+    if (kind == PoolKind::kPrefill) {
+      value = load.queued_prefill_tokens / (raw ? 1 : std::max(1.0, config.context_length));
+    } else if (kind == PoolKind::kBoth) {
+      value += load.queued_prefill_tokens / std::max(1.0, config.max_kv_tokens);
+    }
+    up = up || (limits.up_at ? value >= limits.up : value > limits.up);
+    down = down && (limits.down_at ? value <= limits.down : value < limits.down);
+  }
+  LoadVerdict out = decide(pool, up, down);
+  out.reason = out.change == 0 ? "no_change" : out.reason;
+  return out;
+}
+
 }  // namespace
 
 LoadVerdict judge_prefill(const PoolState& pool, const LoadMeans& means, const EngineTiming& engine,
                           const PlannerConfig& config) {
+  if (config.target != LoadTarget::kSla) {
+    return judge_easily(pool, config, PoolKind::kPrefill);
+  }
   if (const std::string_view why = guard(pool, means); !why.empty()) {
     return {.reason = why};
   }
@@ -108,6 +161,9 @@ LoadVerdict judge_prefill(const PoolState& pool, const LoadMeans& means, const E
 
 LoadVerdict judge_decode(const PoolState& pool, const LoadMeans& means, const EngineTiming& engine,
                          const PlannerConfig& config) {
+  if (config.target != LoadTarget::kSla) {
+    return judge_easily(pool, config, PoolKind::kDecode);
+  }
   if (const std::string_view why = guard(pool, means); !why.empty()) {
     return {.reason = why};
   }
@@ -119,6 +175,9 @@ LoadVerdict judge_decode(const PoolState& pool, const LoadMeans& means, const En
 
 LoadVerdict judge_aggregated(const PoolState& pool, const LoadMeans& means,
                              const EngineTiming& engine, const PlannerConfig& config) {
+  if (config.target != LoadTarget::kSla) {
+    return judge_easily(pool, config, PoolKind::kBoth);
+  }
   if (const std::string_view why = guard(pool, means); !why.empty()) {
     return {.reason = why};
   }

@@ -11,9 +11,9 @@
 namespace stator::planner {
 namespace {
 
-constexpr double kMemory_s = 300;  // windows that are remembered
-constexpr double kRecent_s = 60;   // that the rate of now is taken from
-constexpr size_t kRatesMax = 30;   // minutes
+constexpr double kMemory_s = 300;   // windows that are remembered
+constexpr double kRecentTicks = 6;  // that the rate of now is taken from, a minute at most
+constexpr size_t kRatesMax = 30;    // minutes
 constexpr size_t kLengthsMax = 1024;
 constexpr double kRequestsMax = 6000;  // of one path; longer ones are cut in time
 /// A missed request costs as much as so many that an engine takes within the goals: what an hour of
@@ -72,7 +72,7 @@ void ModelPredictive::learn(const Inputs& inputs) {
   }
   minute_s_ += t.duration_s;
   minute_requests_ += t.requests;
-  if (minute_s_ >= kRecent_s) {
+  if (minute_s_ >= recent_s()) {
     rates_.push_back(minute_requests_ / minute_s_);
     minute_s_ = minute_requests_ = 0;
     if (rates_.size() > kRatesMax) {
@@ -93,9 +93,13 @@ void ModelPredictive::learn(const Inputs& inputs) {
   }
 }
 
+double ModelPredictive::recent_s() const {
+  return std::min(60.0, kRecentTicks * config_.mpc_interval_s);
+}
+
 double ModelPredictive::rate_now() const {
   double seconds = 0, requests = 0;
-  for (auto it = windows_.rbegin(); it != windows_.rend() && seconds < kRecent_s; ++it) {
+  for (auto it = windows_.rbegin(); it != windows_.rend() && seconds < recent_s(); ++it) {
     seconds += it->first;
     requests += it->second;
   }
@@ -134,7 +138,7 @@ ModelPredictive::Outlook ModelPredictive::look_ahead() {
       ++count;
     }
   }
-  const double minutes = std::max(1.0, config_.start_up_s / kRecent_s);
+  const double minutes = std::max(1.0, config_.start_up_s / recent_s());
   const double spread =
       std::min(0.6, (count > 2 ? std::sqrt(squares / count) : 0.15) * std::sqrt(minutes));
   out.horizon_s = std::clamp(config_.start_up_s + 60, 90.0, 300.0);
@@ -253,7 +257,7 @@ uint32_t ModelPredictive::settle(const Inputs& inputs, uint32_t wanted, bool urg
     smaller_most_ = wanted;
   }
   smaller_most_ = std::max(smaller_most_, wanted);
-  const double hold = std::max(120.0, 2 * config_.start_up_s);
+  const double hold = std::max(config_.down_hold_min_s, 2 * config_.start_up_s);
   const bool starts = inputs.decode.ready < current;
   if (starts || inputs.now_s - smaller_since_s_ < hold || inputs.now_s - started_at_s_ < hold) {
     decision.reason = "scale_down_held";
@@ -286,6 +290,7 @@ void ModelPredictive::decide(const Inputs& inputs, Decision& decision) {
   const Alternative& best = shown == decision.alternatives.end() ? wanted : *shown;
   decision.workers = settled;
   last_miss_ratio_ = best.miss_ratio;
+  decision.engine_requests_per_s = capacity_;
   decision.estimated_ttft_ms = best.ttft_ms;
   decision.estimated_itl_ms = best.itl_ms;
   decision.text = fmt::format(

@@ -34,6 +34,7 @@ class ModelPredictive {
     double rate = 0;
   };
   void learn(const Inputs& inputs);
+  double recent_s() const;
   double rate_now() const;
   Outlook look_ahead();
   std::vector<ModelRequest> sample_path(double rate, double horizon_s, Random& random) const;

@@ -18,6 +18,18 @@ enum class PolicyKind : uint8_t {
   kStatic,
 };
 
+/// What the reactive rules go by: the goals through the step model, or thresholds of load alone.
+enum class LoadTarget : uint8_t { kSla, kThroughput, kLatency, kLoad };
+/// "sla", "throughput", "latency" or "load".
+Result<LoadTarget> find_target(std::string_view name);
+
+/// Thresholds of LoadTarget::kLoad: tokens that wait for a prefill engine, percent of a decode
+/// engine's KV. Up at or above, down at or below; -1: not given.
+struct EasyThresholds {
+  double prefill_up = -1, prefill_down = -1;
+  double decode_up = -1, decode_down = -1;
+};
+
 /// How a fleet is sized. Names and defaults as in the reference's planner where it has them.
 struct PlannerConfig {
   PolicyKind policy = PolicyKind::kMpc;
@@ -29,7 +41,10 @@ struct PlannerConfig {
   double throughput_interval_s = 180;
   double load_interval_s = 5;
   double mpc_interval_s = 10;
-  double start_up_s = 60;  ///< until a new worker takes requests
+  LoadTarget target = LoadTarget::kSla;  ///< of the reactive rules
+  EasyThresholds easy;
+  double down_hold_min_s = 120;  ///< mpc: a smaller fleet must have sufficed for so long
+  double start_up_s = 60;        ///< until a new worker takes requests
 
   uint32_t min_workers = 1;  ///< 0: the fleet may go away while nothing comes
   uint32_t max_workers = 64;
@@ -48,6 +63,7 @@ struct PlannerConfig {
   double max_num_batched_tokens = 8192;
   double max_num_seqs = 256;
   double max_kv_tokens = 1'048'576;
+  double context_length = 32'768;  ///< of the model, for thresholds of prefill queues
 };
 
 /// "mpc", "throughput", "load", "reference" or "static:N", into `config`.

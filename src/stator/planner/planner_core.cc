@@ -75,6 +75,18 @@ std::string name_of(const PlannerConfig& config) {
   return "mpc";
 }
 
+Result<LoadTarget> find_target(std::string_view name) {
+  for (const auto& [known, target] :
+       {std::pair("sla", LoadTarget::kSla), std::pair("throughput", LoadTarget::kThroughput),
+        std::pair("latency", LoadTarget::kLatency), std::pair("load", LoadTarget::kLoad)}) {
+    if (name == known) {
+      return target;
+    }
+  }
+  return Error(Code::kInvalidArgument,
+               fmt::format("the target must be sla, throughput, latency or load, not '{}'", name));
+}
+
 Status validate(const PlannerConfig& c) {
   const auto refuse = [](std::string text) {
     return Error(Code::kInvalidArgument, std::move(text));
@@ -109,6 +121,16 @@ Status validate(const PlannerConfig& c) {
   if (c.min_gpu_budget >= 0 && c.max_gpu_budget >= 0 && c.min_gpu_budget > c.max_gpu_budget) {
     return refuse(fmt::format("min_gpu_budget ({}) is above max_gpu_budget ({})", c.min_gpu_budget,
                               c.max_gpu_budget));
+  }
+  if (c.target == LoadTarget::kLoad &&
+      !(c.easy.decode_down >= 0 && c.easy.decode_up > c.easy.decode_down &&
+        c.easy.decode_up <= 100 && c.easy.prefill_up >= c.easy.prefill_down)) {
+    return refuse(
+        "target load needs decode_scale_up_kv_rate above decode_scale_down_kv_rate (percent), and "
+        "prefill_scale_up_queue_tokens above prefill_scale_down_queue_tokens");
+  }
+  if (!(c.down_hold_min_s >= 0)) {
+    return refuse("down_hold must be 0 s or more");
   }
   if (!(c.scale_down_sensitivity >= 0 && c.scale_down_sensitivity <= 100)) {
     return refuse("scale_down_sensitivity must be from 0 to 100");
@@ -232,8 +254,12 @@ void PlannerCore::plan_throughput(const Inputs& inputs, Decision& decision) {
   const uint32_t workers = size(capacity);
   decision.estimated_ttft_ms = capacity.ttft_ms;
   decision.estimated_itl_ms = capacity.itl_ms;
+  decision.engine_requests_per_s = capacity.requests_per_s;
   if (split) {
-    decision.prefill_workers = size(find_prefill_capacity(engine_, query));
+    const Capacity prompts = find_prefill_capacity(engine_, query);
+    decision.prefill_engine_requests_per_s = prompts.requests_per_s;
+    decision.estimated_ttft_ms = prompts.ttft_ms;
+    decision.prefill_workers = size(prompts);
   }
   const std::string text =
       fmt::format("{:.2f} requests/s of {:.0f} + {:.0f} tokens expected, one engine takes {:.2f}{}",
@@ -277,6 +303,44 @@ void PlannerCore::plan_load(const Inputs& inputs, Decision& decision) {
   decision.text =
       fmt::format("{} → {} workers ({}): TTFT {:.0f} ms and ITL {:.1f} ms at the slowest engine",
                   pool.expected, wanted, reason, verdict.ttft_ms, verdict.itl_ms);
+}
+
+/// Prefill workers beside a fleet that mpc sizes: as many as the expected rate needs with room for
+/// bursts, fewer only once fewer would have done for two start-up times.
+void PlannerCore::plan_prompts(const Inputs& inputs, Decision& decision) {
+  constexpr double kRoom = 1.3;
+  constexpr double kHoldMin_s = 120;
+  const uint32_t current = inputs.prefill.expected;
+  if (current == 0 && inputs.prefill.ready == 0) {
+    return;
+  }
+  decision.prefill_workers = current;
+  if (!(means_.input_tokens > 0)) {
+    return;
+  }
+  const Capacity capacity =
+      find_prefill_capacity(engine_, {.input_tokens = means_.input_tokens,
+                                      .output_tokens = means_.output_tokens,
+                                      .kv_hit_rate = means_.kv_hit_rate,
+                                      .ttft_ms = config_.ttft_ms,
+                                      .itl_ms = config_.itl_ms,
+                                      .max_num_batched_tokens = config_.max_num_batched_tokens,
+                                      .max_num_seqs = config_.max_num_seqs});
+  decision.prefill_engine_requests_per_s = capacity.requests_per_s;
+  const auto need = static_cast<uint32_t>(
+      std::clamp<double>(std::ceil(kRoom * decision.predicted_requests_per_s /
+                                   std::max(capacity.requests_per_s, 1e-9)),
+                         std::max(1U, config_.min_workers), config_.max_workers));
+  if (need >= current) {
+    prompts_smaller_since_s_ = -1;
+    decision.prefill_workers = need;
+    return;
+  }
+  prompts_smaller_since_s_ = prompts_smaller_since_s_ < 0 ? inputs.now_s : prompts_smaller_since_s_;
+  if (inputs.now_s - prompts_smaller_since_s_ >= std::max(kHoldMin_s, 2 * config_.start_up_s)) {
+    prompts_smaller_since_s_ = -1;
+    decision.prefill_workers = need;
+  }
 }
 
 /// A fleet that nobody uses may go away, and comes back with the first request.
@@ -335,10 +399,13 @@ Decision PlannerCore::tick(const Inputs& inputs) {
     decision.text = "no decision: nothing was measured since the last tick";
     return decision;
   }
+  config_.min_workers =
+      std::min(inputs.min_workers.value_or(config_.min_workers), config_.max_workers);
   learn(inputs);
   switch (config_.policy) {
     case PolicyKind::kMpc:
       mpc_.decide(inputs, decision);
+      plan_prompts(inputs, decision);
       break;
     case PolicyKind::kThroughput:
       plan_throughput(inputs, decision);
@@ -358,6 +425,12 @@ Decision PlannerCore::tick(const Inputs& inputs) {
   }
   plan_idle(inputs, decision);
   clamp(inputs, decision);
+  if (!inputs.stable) {
+    decision.workers.reset();
+    decision.prefill_workers.reset();
+    decision.reason = "scaling_in_progress";
+    decision.text = "no decision: the last change is still under way; " + decision.text;
+  }
   return decision;
 }
 
@@ -366,7 +439,8 @@ std::string journal_line(const Inputs& inputs, const Decision& decision) {
                      render_json(decision));
 }
 
-Result<JournalCheck> replay_journal(std::string_view lines, PlannerCore& core) {
+Result<JournalCheck> replay_journal(std::string_view lines, PlannerCore& core,
+                                    const std::function<void(const Inputs&)>& before) {
   JournalCheck check;
   size_t number = 0;
   while (!lines.empty()) {
@@ -384,6 +458,9 @@ Result<JournalCheck> replay_journal(std::string_view lines, PlannerCore& core) {
       continue;  // the configuration, or a note
     }
     STATOR_TRY(const Inputs parsed, parse_inputs(json::to_text(*inputs)), context);
+    if (before) {
+      before(parsed);
+    }
     const std::string got = render_json(core.tick(parsed)), wanted = json::to_text(*expected);
     ++check.ticks;
     if (got != wanted) {

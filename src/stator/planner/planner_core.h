@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,10 +42,11 @@ class PlannerCore {
   void learn(const Inputs& inputs);
   void plan_throughput(const Inputs& inputs, Decision& decision);
   void plan_load(const Inputs& inputs, Decision& decision);
+  void plan_prompts(const Inputs& inputs, Decision& decision);
   void plan_idle(const Inputs& inputs, Decision& decision);
   void clamp(const Inputs& inputs, Decision& decision) const;
 
-  const PlannerConfig config_;
+  PlannerConfig config_;
   const EngineTiming engine_;
   ModelPredictive mpc_;
   std::unique_ptr<Predictor> requests_, input_tokens_, output_tokens_;
@@ -52,6 +54,7 @@ class PlannerCore {
   double last_s_ = -1;
   double window_s_ = 0, window_requests_ = 0, window_input_ = 0, window_output_ = 0;
   double idle_s_ = 0;
+  double prompts_smaller_since_s_ = -1;  // of mpc: since when fewer prefill workers would do
   std::optional<uint32_t> lower_bound_;  // of the reference: what the forecast asks for
 };
 
@@ -64,7 +67,9 @@ struct JournalCheck {
 };
 /// One line.
 std::string journal_line(const Inputs& inputs, const Decision& decision);
-/// Replays lines through `core`. kInvalidArgument names the line.
-Result<JournalCheck> replay_journal(std::string_view lines, PlannerCore& core);
+/// Replays lines through `core`; `before` is given the inputs of each tick first (what the step
+/// model had learned by then). kInvalidArgument names the line.
+Result<JournalCheck> replay_journal(std::string_view lines, PlannerCore& core,
+                                    const std::function<void(const Inputs&)>& before = {});
 
 }  // namespace stator::planner
