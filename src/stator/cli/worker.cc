@@ -198,7 +198,7 @@ Status run_worker(Invocation& invocation) {
   SystemClock clock;
   Metrics metrics;
   add_process_metrics(metrics);
-  label_fleet_metrics(metrics, settings);
+  label_fleet_metrics(metrics, invocation.settings);
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(invocation.settings, clock, metrics));
   const Settings settings = with_store(invocation.settings, *discovery, signals);
