@@ -134,8 +134,12 @@ void ShardService::end_course(Active& active) {
   if (std::exchange(active.queued, false)) {
     active.series.queued.add(-1);
   }
-  if (const std::string& adapter = active.generation.plan().adapter; !adapter.empty()) {
-    metrics_.adapter(adapter).active.add(-1);
+  const GenerationPlan& plan = active.generation.plan();
+  if (!plan.adapter.empty()) {
+    metrics_.adapter(plan.adapter).active.add(-1);
+  }
+  if (plan.context != nullptr && plan.context->session_final && !plan.routing.session.empty()) {
+    plan.model->router->forget_session(plan.routing.session);
   }
   const double took =
       std::chrono::duration<double>(shard_.now() - active.generation.received()).count();

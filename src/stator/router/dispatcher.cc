@@ -191,10 +191,10 @@ Result<std::variant<Decision, Dispatcher::Id>> Dispatcher::submit(const RouteReq
   RouteRequest known = request;
   std::optional<Router::Outlook> outlook;
   if (policies_ != nullptr) {
+    STATOR_CHECK(router_->consider(request));  // finds who may serve it
     outlook = router_->look_ahead(request);
-    last_class_ = &policies_->choose(
-        hints.policy_class,
-        request.prompt_tokens - std::min(request.prompt_tokens, outlook->cached_tokens));
+    const uint32_t cached = std::min(request.prompt_tokens, outlook->cached_tokens);
+    last_class_ = &policies_->choose(hints.policy_class, request.prompt_tokens - cached);
     known.wait = &last_class_->wait;
   }
   STATOR_TRY(const Router::Readiness readiness, router_->consider(known));

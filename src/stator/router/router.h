@@ -200,6 +200,7 @@ class Router {
 
   Refusal last_refusal() const { return last_refusal_; }
   const SessionTable& sessions() const { return sessions_; }
+  bool forget_session(std::string_view session) { return sessions_.forget(session); }
   size_t worker_count() const { return table_.all().size(); }
   /// Workers (with their ranks) that may be given work.
   size_t ready_count() { return table_.ready().workers.size(); }

@@ -541,6 +541,13 @@ void RouterService::set_load_stale(bool stale) {
   dispatcher_.router().set_load_stale(stale);
 }
 
+void RouterService::forget_session(std::string_view session) {
+  const MutexLock lock(mutex_);
+  if (dispatcher_.router().forget_session(session)) {
+    metrics_.set_sessions(dispatcher_.router().sessions().size());
+  }
+}
+
 int64_t RouterService::active_requests() const {
   return book_->total_requests();
 }

@@ -105,6 +105,8 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
 
   /// For snapshots of it; thread-safe as it is.
   IndexService& index() { return index_; }
+  /// The session's last request has ended: its binding to a worker goes.
+  void forget_session(std::string_view session);
   int64_t active_requests() const;
   size_t worker_count() const;
   /// Whether any worker may be given new work: neither draining nor suspended; busy ones count.

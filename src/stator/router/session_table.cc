@@ -31,6 +31,15 @@ std::shared_ptr<SessionBinding> SessionTable::find(std::string_view session, Tim
   return known->second;
 }
 
+bool SessionTable::forget(std::string_view session) {
+  const auto known = bindings_.find(session);
+  if (known == bindings_.end()) {
+    return false;
+  }
+  bindings_.erase(known);
+  return true;
+}
+
 void SessionTable::reap(TimePoint now) {
   if (now - reaped_ < std::min(config_.ttl, kReapInterval)) {
     return;

@@ -47,6 +47,9 @@ class SessionTable {
   /// table is full; both are counted in refused().
   std::shared_ptr<SessionBinding> bind(std::string_view session, WorkerKey worker, TimePoint now);
 
+  /// Its client said that nothing more comes. False when it has no binding.
+  bool forget(std::string_view session);
+
   size_t size() const { return bindings_.size(); }
   uint64_t refused() const { return refused_; }
 

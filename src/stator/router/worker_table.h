@@ -53,7 +53,8 @@ struct RouteConstraints {
 
   /// No worker is ruled out beforehand.
   bool none() const {
-    return !pinned && allowed.empty() && excluded.empty() && required_taints.empty();
+    return !pinned && !pinned_rank && allowed.empty() && excluded.empty() &&
+           required_taints.empty();
   }
 };
 

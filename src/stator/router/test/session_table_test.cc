@@ -51,6 +51,14 @@ TEST(SessionTable, IsBounded) {
   EXPECT_EQ(table.size(), 1U);
 }
 
+TEST(SessionTable, ForgetsWhoSaysThatNothingMoreComes) {
+  SessionTable table({.ttl = 60s});
+  table.bind("s", kA, TimePoint());
+  EXPECT_TRUE(table.forget("s"));
+  EXPECT_FALSE(table.forget("s"));
+  EXPECT_EQ(table.find("s", TimePoint()), nullptr);
+}
+
 class SessionRouting : public ::testing::Test {
  protected:
   SessionRouting() {
