@@ -146,10 +146,12 @@ class Telemetry(unittest.TestCase):
         self.assertRegex(line["worker_id"], r"^\d+$")
         self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
 
-        spans = eventually(lambda: [s for _, s in self.collector.spans if s.trace_id.hex() == TRACE], "its spans")
+        wanted = {"http-request", "prepare", "route", "decode", "handle_payload", "engine.generate", "engine.queue", "engine.prefill", "engine.decode"}
+        spans = eventually(lambda: (lambda found: {s.name for s in found} >= wanted and found)(
+            [s for _, s in self.collector.spans if s.trace_id.hex() == TRACE]), "its spans")
         self.assertEqual(self.collector.faults, [])
         by_name = {span.name: span for span in spans}
-        self.assertEqual(set(by_name), {"http-request", "prepare", "route", "decode"})
+        self.assertEqual(set(by_name), wanted)
         root = by_name["http-request"]
         self.assertEqual((root.parent_span_id.hex(), root.kind, root.trace_state), ("00f067aa0ba902b7", 2, "v=1"))
         self.assertEqual(root.span_id.hex(), line["span_id"])
@@ -161,6 +163,16 @@ class Telemetry(unittest.TestCase):
             self.assertEqual(span.parent_span_id, root.span_id)
             self.assertTrue(root.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano <= root.end_time_unix_nano)
         self.assertNotIn("KV cache", str(spans))
+        worker = by_name["handle_payload"]  # of the worker, below the frontend's span of this attempt
+        self.assertEqual((worker.parent_span_id, worker.kind), (by_name["decode"].span_id, 2))
+        self.assertEqual(attributes(worker)["component"], "backend")
+        self.assertEqual(by_name["engine.generate"].parent_span_id, worker.span_id)
+        said = attributes(by_name["engine.generate"])
+        self.assertEqual((said["model"], said["output_tokens"], said["finish_reason"]), ("demo", 6, "length"))
+        for name in ("engine.queue", "engine.prefill", "engine.decode"):
+            self.assertEqual(by_name[name].parent_span_id, by_name["engine.generate"].span_id)
+        metrics = ask(self.admin, "GET", "/metrics", accept="application/openmetrics-text")[2].decode()
+        self.assertRegex(metrics, r"dynamo_frontend_time_to_first_token_seconds_bucket\{[^}]*\} \d+ # \{trace_id=\"[0-9a-f]{32}\"\}")
 
         record = eventually(lambda: [r for r in self.lines(self.trace) if r["request"].get("x_request_id") == "mine-1"], "its record")[0]
         self.assertEqual((record["schema"], record["event_type"]), ("dynamo.request.trace.v1", "request_end"))
@@ -269,8 +281,8 @@ class Collectors(unittest.TestCase):
         self.addCleanup(collector.close)
         server = self.start("--otlp-endpoint", collector.url, "--otlp-protocol", "grpc", "--trace-interval", "50ms")
         ask(server.ready["port"], "POST", "/v1/chat/completions", CHAT)
-        names = eventually(lambda: {s.name for s in collector.spans} if len(collector.spans) >= 4 else None, "spans")
-        self.assertLessEqual({"http-request", "prepare", "route", "decode"}, names)
+        wanted = {"http-request", "prepare", "route", "decode", "handle_payload", "engine.generate"}
+        eventually(lambda: wanted <= {s.name for s in collector.spans}, "spans of frontend and worker")
 
     def test_a_collector_that_is_away_costs_spans_only(self):
         server = self.start("--otlp-endpoint", "http://127.0.0.1:1", "--trace-interval", "20ms", "--trace-spans-max", "8")

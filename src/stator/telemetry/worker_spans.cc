@@ -76,12 +76,12 @@ class SpanMaker {
     const SpanId id = made.id;
     out_.push_back(std::move(made));
     if (facts_.queued > Duration::zero()) {
-      out_.push_back(span("queue", id, Duration{}, facts_.queued));
+      out_.push_back(span("engine.queue", id, Duration{}, facts_.queued));
     }
     if (answered) {
-      out_.push_back(span("prefill", id, facts_.queued, facts_.first_output));
+      out_.push_back(span("engine.prefill", id, facts_.queued, facts_.first_output));
       if (facts_.took > facts_.first_output && facts_.output_tokens > 1) {
-        out_.push_back(span("decode", id, facts_.first_output, facts_.took));
+        out_.push_back(span("engine.decode", id, facts_.first_output, facts_.took));
       }
     }
   }

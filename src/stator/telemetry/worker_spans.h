@@ -36,8 +36,8 @@ struct WorkerFacts {
 };
 
 /// `handle_payload` (a server's span below the frontend's) with `engine.generate` in it, and in
-/// that one `queue`, `prefill` and `decode` as far as they are known. Ids follow from the parent's
-/// and the worker's, so that no two workers give the same.
+/// that one `engine.queue`, `engine.prefill` and `engine.decode` as far as they are known. Ids
+/// follow from the parent's and the worker's, so that no two workers give the same.
 std::vector<Span> make_worker_spans(const WorkerFacts& facts);
 
 }  // namespace stator::telemetry

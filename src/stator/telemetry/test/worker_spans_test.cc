@@ -36,8 +36,9 @@ TEST(WorkerSpans, HangBelowTheFrontendsSpan) {
 
   const auto spans = make_worker_spans(facts);
 
-  EXPECT_THAT(names(spans), testing::ElementsAre("handle_payload", "engine.generate", "queue",
-                                                 "prefill", "decode"));
+  EXPECT_THAT(names(spans),
+              testing::ElementsAre("handle_payload", "engine.generate", "engine.queue",
+                                   "engine.prefill", "engine.decode"));
   EXPECT_EQ(spans[0].parent, facts.parent.span);
   EXPECT_EQ(spans[0].kind, Span::Kind::kServer);
   EXPECT_EQ(spans[1].parent, spans[0].id);
