@@ -176,6 +176,9 @@ class Translator {
     while (!rest_.empty()) {
       STATOR_CHECK(take(rest_.front()));
     }
+    if (load_aware_) {
+      put_load_aware();
+    }
     return std::move(out_);
   }
 
@@ -230,6 +233,33 @@ class Translator {
 
   void put(std::string_view flag, std::string_view value) {
     out_.words.push_back(fmt::format("{}={}", flag, value));
+  }
+
+  /// The preset wins over what else was said of the same settings.
+  void put_load_aware() {
+    static constexpr auto kPreset = std::to_array<Renamed>({
+        {"--router-mode", "kv"},
+        {"--router-overlap-credit", "0"},
+        {"--router-use-kv-events", "false"},
+        {"--router-assume-kv-reuse", "false"},
+        {"--router-track-prefill-tokens", "true"},
+    });
+    std::vector<std::string> kept;
+    for (size_t i = 0; i < out_.words.size(); ++i) {
+      const std::string flag = out_.words[i].substr(0, out_.words[i].find('='));
+      const bool replaced =
+          flag == "--router" || std::ranges::find(kPreset, flag, &Renamed::theirs) != kPreset.end();
+      if (!replaced) {
+        kept.push_back(std::move(out_.words[i]));
+      } else if (flag.size() == out_.words[i].size() && i + 1 < out_.words.size() &&
+                 !out_.words[i + 1].starts_with("--")) {
+        ++i;  // its value
+      }
+    }
+    out_.words = std::move(kept);
+    for (const auto& [flag, value] : kPreset) {
+      put(flag, value);
+    }
   }
 
   /// A flag that the command has under the same name.
@@ -306,13 +336,7 @@ class Translator {
     } else if (typed.flag == "--is-prefill-worker" || typed.flag == "--is-decode-worker") {
       put("--role", typed.flag == "--is-prefill-worker" ? "prefill" : "decode");
     } else if (typed.flag == "--load-aware") {
-      if (!typed.negated) {
-        put("--router", "kv");
-        put("--router-overlap-credit", "0");
-        put("--router-use-kv-events", "false");
-        put("--router-assume-kv-reuse", "false");
-        put("--router-track-prefill-tokens", "true");
-      }
+      load_aware_ = !typed.negated;
     } else if (typed.flag == "--router-conditional-disagg") {
       if (!typed.negated && !conditional_) {
         put("--router-conditional-disagg-policy", "isl_bounding");
@@ -359,6 +383,7 @@ class Translator {
   const OwnFlags& own_;
   TranslatedFlags out_;
   bool conditional_ = false;  // its policy was given
+  bool load_aware_ = false;
 };
 
 bool is_truthy(const std::optional<std::string>& text) {

@@ -122,5 +122,50 @@ TEST(Metrics, ADefaultHandleCountsIntoNothing) {
   EXPECT_EQ(Counter().value(), 0U);
 }
 
+TEST(Metrics, GivesFamiliesLabelsThatAllTheirSeriesHave) {
+  Metrics metrics;
+  metrics.label_all("a_", {{"fleet", "f"}});
+  const MetricLabels labels = {{"x", "1"}};
+  metrics.counter("a_total", "help", labels).add();
+  metrics.counter("b_total", "help").add();
+
+  EXPECT_THAT(metrics.render(), HasSubstr("a_total{x=\"1\",fleet=\"f\"} 1\n"));
+  EXPECT_THAT(metrics.render(), HasSubstr("b_total 1\n"));
+  metrics.remove("a_total", labels);
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("a_total{")));
+}
+
+TEST(Metrics, SpeaksOpenMetricsToThoseWhoAsk) {
+  EXPECT_EQ(Metrics::format_for("text/plain"), Metrics::Format::kText);
+  EXPECT_EQ(Metrics::format_for("application/openmetrics-text;version=1.0.0,*/*;q=0.1"),
+            Metrics::Format::kOpenMetrics);
+  Metrics metrics;
+  metrics.counter("x_total", "help").add();
+  metrics.counter("y", "help").add();
+  constexpr std::array kBounds = {1.0, 2.0};
+  const Histogram histogram = metrics.histogram("z_seconds", "help", kBounds);
+  histogram.observe(1.5);
+  histogram.exemplify(1.5, "0af7651916cd43dd8448eb211c80319c", WallTime(std::chrono::seconds(7)));
+
+  const std::string text = metrics.render(Metrics::Format::kOpenMetrics);
+
+  EXPECT_THAT(text, HasSubstr("# TYPE x counter\nx_total 1\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE y unknown\ny 1\n"));
+  EXPECT_THAT(text, HasSubstr("z_seconds_bucket{le=\"2\"} 1 # "
+                              "{trace_id=\"0af7651916cd43dd8448eb211c80319c\"} 1.5 7.000\n"));
+  EXPECT_TRUE(text.ends_with("# EOF\n"));
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("trace_id")));
+}
+
+TEST(Metrics, HasRoomForAFleet) {
+  Metrics metrics;
+  Counter last;
+  for (int i = 0; i < 50'000; ++i) {
+    last = metrics.counter("many_total", "help", {{"i", std::to_string(i)}});
+  }
+  last.add(3);
+  EXPECT_EQ(last.value(), 3U);
+}
+
 }  // namespace
 }  // namespace stator

@@ -98,6 +98,16 @@ engine::EngineRequest random_request(Random& random) {
   if (request.phase != engine::Phase::kWhole) {
     request.handoff = random_handoff(random);
   }
+  if (random.below(2) == 0) {
+    request.context = std::make_shared<engine::RequestContext>(
+        engine::RequestContext{.traceparent = random_text(random),
+                               .tracestate = random_text(random),
+                               .metadata = {{"a", random_text(random)}, {"b", "c"}},
+                               .session = random_text(random),
+                               .parent_session = random_text(random),
+                               .session_final = random.below(2) == 0});
+    request.sent_unix_us = random.next();
+  }
   return request;
 }
 
@@ -129,6 +139,11 @@ void expect_equal(const engine::EngineRequest& a, const engine::EngineRequest& b
   EXPECT_EQ(a.phase, b.phase);
   EXPECT_EQ(a.handoff, b.handoff);
   EXPECT_EQ(a.deadline_ms, b.deadline_ms);
+  EXPECT_EQ(a.sent_unix_us, b.sent_unix_us);
+  ASSERT_EQ(a.context == nullptr, b.context == nullptr);
+  if (a.context != nullptr) {
+    EXPECT_EQ(*a.context, *b.context);
+  }
 }
 
 TEST(Wire, RequestsSurviveTheRoundTrip) {
