@@ -49,13 +49,18 @@ class Dashboards(unittest.TestCase):
         cls.prometheus = subprocess.Popen(
             [PROMETHEUS, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for turn in range(4):
-            ask(cls.frontend.port, max_tokens=8)
+        cls.load()
         eventually(lambda: cls.query("count_over_time(stator_build_info[10s]) >= 3"), "three scrapes")
-        for turn in range(4):
-            ask(cls.frontend.port, max_tokens=8)
+        cls.load()
         eventually(lambda: cls.query("rate(dynamo_frontend_output_tokens_total[10s]) > 0"), "a rate")
         eventually(lambda: len(cls.query("rate(dynamo_component_requests_total[10s]) > 0")) == 2, "rates of both workers")
+
+    @classmethod
+    def load(cls) -> None:
+        for turn in range(4):
+            ask(cls.frontend.port, max_tokens=8)
+            status, answer = cls.http.post("/v1/chat/completions", {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": f"turn {turn}"}]})
+            assert status == 200, answer
 
     @classmethod
     def tearDownClass(cls):

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Dynamo client and operator move in: flags, variables, nvext, headers, metrics."""
 
+import http.client
 import json
+import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 from stator_process import BINARY, MODEL_DIR, Http, Stator, clean_environment, eventually
@@ -83,8 +86,9 @@ class Requests(unittest.TestCase):
         cls.policy = tempfile.NamedTemporaryFile("w", suffix=".yaml")
         cls.policy.write(POLICY)
         cls.policy.flush()
+        cls.classes = ("--router-policy-config", cls.policy.name)
         cls.server = Stator("serve", str(MODEL_DIR), "--engine", "sim", "--sim-speedup", "0", "--http-host", "127.0.0.1", "--http-port", "0",
-                            "--model-aliases", "gpt-x, org/demo", "--system-port", "0", "--router-policy-config", cls.policy.name)
+                            "--model-aliases", "gpt-x, org/demo", "--system-port", "0", *cls.classes)
         cls.http = Http(cls.server.port)
 
     @classmethod
@@ -180,6 +184,29 @@ class Requests(unittest.TestCase):
         self.assertEqual(self.chat({"x-dynamo-meta-policy-class": "batch"})[0], 200)
         self.assertEqual(self.chat()[0], 200)
         self.assertEqual(self.http.metric("dynamo_frontend_router_queue_pending_requests", policy_class="batch"), 0)
+
+
+class Cancellation(unittest.TestCase):
+    def test_a_client_that_leaves_frees_the_engine(self):
+        with tempfile.TemporaryDirectory() as folder:
+            worker = Stator("worker", str(MODEL_DIR), "--engine", "sim", "--model-name", "m", "--system-port", "0", "--discovery", f"file:{folder}")
+            self.addCleanup(worker.kill)
+            front = Stator("frontend", "--host", "127.0.0.1", "--port", "0", "--discovery", f"file:{folder}")
+            self.addCleanup(front.kill)
+            http_, system = Http(front.port), Http(worker.ready["system_port"])
+            eventually(lambda: http_.get("/health")[1].get("instances"), "the worker")
+            connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=60)
+            connection.request("POST", "/v1/completions", json.dumps({"model": "m", "prompt": "a", "max_tokens": 20000, "stream": True}),
+                               {"Content-Type": "application/json"})
+            connection.getresponse().read(1)
+            self.assertEqual(system.metric("dynamo_component_inflight_requests"), 1)
+            left = time.monotonic()
+            connection.sock.shutdown(socket.SHUT_RDWR)
+            eventually(lambda: system.metric("dynamo_component_cancellation_total") == 1, "the engine was told", timeout_s=10)
+            print(f"cancellation reached the engine {1e3 * (time.monotonic() - left):.0f} ms after the client left (looked at every 20 ms)")
+            self.assertEqual(system.metric("dynamo_component_inflight_requests"), 0)
+            eventually(lambda: http_.metric("dynamo_frontend_model_cancellation_total", model="m", endpoint="completions", request_type="stream") == 1,
+                       "the frontend counts it")
 
 
 if __name__ == "__main__":
