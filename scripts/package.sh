@@ -78,6 +78,11 @@ with stator.serve() as server:
     assert server.chat('What is a KV cache?', max_tokens=4)
     assert ''.join(server.stream('What is a KV cache?', max_tokens=4))
 ") || fail "the wheel does not serve"
+  (cd "$work" && "$work/venv/bin/python" -c "
+import stator_kv
+with stator_kv.Cache(model='m', block_tokens=4, block_bytes=64, host_bytes=4096) as cache:
+    assert len(cache.keys(range(16))) == 4
+") || fail "the wheel has no stator_kv (cmake --build --preset release --target stator_kv_c)"
   "$work/venv/bin/stator" --version | grep -q "$version" || fail "the wheel has no command stator"
   say "wheel: $wheel, $(du -h "$wheel" | cut -f1), serves"
 }

@@ -33,6 +33,7 @@ def contents(binary: pathlib.Path, version: str, scratch: pathlib.Path) -> dict[
     for name, path in sorted(libraries.needed(binary).items()):
         if not libraries.is_libc(name):
             files[f"stator/lib/{name}"] = (path.read_bytes(), False)
+    files |= kv_package(binary.resolve().parents[1] / "lib" / "libstator_kv.so.1", scratch)
     for path in sorted((ROOT / "models/demo").rglob("*")):
         if path.is_file():
             files[f"stator/models/demo/{path.relative_to(ROOT / 'models/demo')}"] = (path.read_bytes(), False)
@@ -43,6 +44,20 @@ def contents(binary: pathlib.Path, version: str, scratch: pathlib.Path) -> dict[
     files[f"{info}/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: stator\nRoot-Is-Purelib: false\nTag: py3-none-{platform_tag()}\n".encode(), False)
     files[f"{info}/entry_points.txt"] = (b"[console_scripts]\nstator = stator._binary:main\n", False)
     files[f"{info}/licenses/LICENSE"] = ((ROOT / "LICENSE").read_bytes(), False)
+    return files
+
+
+def kv_package(library: pathlib.Path, scratch: pathlib.Path) -> dict[str, tuple[bytes, bool]]:
+    """stator_kv with its library; what that needs beyond the system's lies in stator/lib."""
+    if not library.exists():
+        print(f"without stator_kv: there is no {library} (cmake --build --preset release --target stator_kv_c)", file=sys.stderr)
+        return {}
+    files = {f"stator_kv/{path.name}": (path.read_bytes(), False) for path in sorted((ROOT / "bindings/python/stator_kv").glob("*.py"))}
+    libraries.stripped(library, scratch / library.name)
+    files[f"stator_kv/lib/{library.name}"] = ((scratch / library.name).read_bytes(), True)
+    for name, path in sorted(libraries.needed(library).items()):
+        if not libraries.is_libc(name):
+            files[f"stator/lib/{name}"] = (path.read_bytes(), False)
     return files
 
 

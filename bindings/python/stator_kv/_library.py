@@ -62,11 +62,23 @@ def library_path() -> str:
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
+def _open(path: str, neighbours: pathlib.Path, **mode) -> ctypes.CDLL:
+    """With the libraries that the system lacks from a folder beside it (a wheel's)."""
+    while True:
+        try:
+            return ctypes.CDLL(path, **mode)
+        except OSError as error:
+            match = re.match(r"(\S+\.so[.\d]*): cannot open shared object", str(error))
+            if not match or match[1] == path or not (neighbours / match[1]).exists():
+                raise
+            _open(str(neighbours / match[1]), neighbours, mode=ctypes.RTLD_GLOBAL)
+
+
 def load(path: str | None = None) -> ctypes.CDLL:
     path = path or library_path()
     if path in _loaded:
         return _loaded[path]
-    lib = ctypes.CDLL(path)
+    lib = _open(path, pathlib.Path(__file__).resolve().parents[1] / "stator" / "lib")
     handle, key, count = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
     number, text = ctypes.c_int64, ctypes.c_char_p
     for name, result, arguments in (
