@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::string_view kLogTarget = "router";
 
-services::SelectionWorker describe(const runtime::InstanceRecord& record) {
-  const runtime::ModelCard& card = record.model;
+services::SelectionWorker describe(const discovery::InstanceRecord& record) {
+  const discovery::ModelCard& card = record.model;
   services::SelectionWorker worker;
   worker.id = record.key.worker;
   worker.partition = {card.name, "default"};
@@ -21,17 +21,17 @@ services::SelectionWorker describe(const runtime::InstanceRecord& record) {
   worker.max_num_batched_tokens = card.max_num_batched_tokens;
   worker.total_kv_blocks = card.total_kv_blocks;
   worker.kv_events = card.kv_events;
-  worker.draining = record.state != runtime::InstanceState::kReady;
+  worker.draining = record.state != discovery::InstanceState::kReady;
   return worker;
 }
 
 }  // namespace
 
-void DiscoveredWorkers::start(runtime::Discovery& discovery) {
+void DiscoveredWorkers::start(discovery::Discovery& discovery) {
   watch_ = discovery.watch({.endpoint = "generate"}, shard_, *this);
 }
 
-void DiscoveredWorkers::on_added(const runtime::InstanceRecord& record) {
+void DiscoveredWorkers::on_added(const discovery::InstanceRecord& record) {
   on_updated(record);
   const auto [entry, is_new] = workers_.try_emplace(record.key.worker);
   if (!is_new) {
@@ -47,7 +47,7 @@ void DiscoveredWorkers::on_added(const runtime::InstanceRecord& record) {
             {{"worker", record.key.worker.value()}, {"model", record.model.name}});
 }
 
-void DiscoveredWorkers::on_updated(const runtime::InstanceRecord& record) {
+void DiscoveredWorkers::on_updated(const discovery::InstanceRecord& record) {
   if (selection_ == nullptr) {
     return;
   }
@@ -56,7 +56,7 @@ void DiscoveredWorkers::on_updated(const runtime::InstanceRecord& record) {
   }
 }
 
-void DiscoveredWorkers::on_removed(const runtime::InstanceRecord& last) {
+void DiscoveredWorkers::on_removed(const discovery::InstanceRecord& last) {
   const WorkerId worker = last.key.worker;
   const auto known = workers_.find(worker);
   if (known == workers_.end()) {

@@ -62,16 +62,16 @@ Status check_list(const std::vector<std::string>& list, size_t urls, std::string
 }
 
 /// What one rank's publisher says, as of that rank.
-class RankListener final : public events::EngineBatchListener {
+class RankListener final : public kv_events::EngineBatchListener {
  public:
-  RankListener(events::EngineEventFeed& feed, uint32_t rank) : feed_(feed), rank_(rank) {}
+  RankListener(kv_events::EngineEventFeed& feed, uint32_t rank) : feed_(feed), rank_(rank) {}
   void on_batch(uint32_t /*rank*/, std::string_view payload) override {
     feed_.on_batch(rank_, payload);
   }
   void on_reset(uint32_t /*rank*/) override { feed_.on_reset(rank_); }
 
  private:
-  events::EngineEventFeed& feed_;
+  kv_events::EngineEventFeed& feed_;
   const uint32_t rank_;
 };
 
@@ -284,11 +284,11 @@ Result<EngineEvents> EngineServers::follow_events(size_t index, AdapterEngine& e
     return out;
   }
   if (zmq_ == nullptr) {
-    STATOR_TRY(zmq_, events::ZmqSources::start(clock_, metrics_));
+    STATOR_TRY(zmq_, kv_events::ZmqSources::start(clock_, metrics_));
   }
-  out.feed = std::make_unique<events::EngineEventFeed>(
-      events::NormalizerConfig{.block_size = engine.info().block_size,
-                               .dp_ranks = engine.info().dp_size},
+  out.feed = std::make_unique<kv_events::EngineEventFeed>(
+      kv_events::NormalizerConfig{.block_size = engine.info().block_size,
+                                  .dp_ranks = engine.info().dp_size},
       engine.events(), clock_, metrics_);
   for (const KvEventSource& source : sources) {
     out.ranks.push_back(std::make_unique<RankListener>(*out.feed, source.dp_rank));

@@ -13,9 +13,9 @@
 #include "stator/core/result.h"
 #include "stator/engine/adapters/adapter_service.h"
 #include "stator/engine/adapters/supervisor.h"
-#include "stator/events/engine_event_feed.h"
-#include "stator/events/zmq_sources.h"
 #include "stator/frontend/model_assets.h"
+#include "stator/kv_events/engine_event_feed.h"
+#include "stator/kv_events/zmq_sources.h"
 
 namespace stator::cli {
 
@@ -33,9 +33,10 @@ Result<std::unique_ptr<engine::adapters::Supervisor>> launch_server(const Invoca
 /// What an engine server does with KV blocks, followed into its adapter's event log. Destroy it
 /// before the engine.
 struct EngineEvents {
-  std::unique_ptr<events::EngineEventFeed> feed;                    // null: it publishes none
-  std::vector<std::unique_ptr<events::EngineBatchListener>> ranks;  // call the feed
-  std::vector<std::unique_ptr<events::ZmqSources::Subscription>> subscriptions;  // call the ranks
+  std::unique_ptr<kv_events::EngineEventFeed> feed;                    // null: it publishes none
+  std::vector<std::unique_ptr<kv_events::EngineBatchListener>> ranks;  // call the feed
+  std::vector<std::unique_ptr<kv_events::ZmqSources::Subscription>>
+      subscriptions;  // call the ranks
 };
 
 /// The engine servers of this process: waited for, asked what they are, and made into engines.
@@ -81,7 +82,7 @@ class EngineServers {
   Clock& clock_;
   Metrics& metrics_;
   std::vector<Server> servers_;
-  std::unique_ptr<events::ZmqSources> zmq_;  // started with the first subscription
+  std::unique_ptr<kv_events::ZmqSources> zmq_;  // started with the first subscription
 };
 
 }  // namespace stator::cli

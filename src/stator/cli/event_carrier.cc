@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "stator/runtime/nats_connector.h"
+#include "stator/session/nats_connector.h"
 
 namespace stator::cli {
 
@@ -24,7 +24,7 @@ void describe(ConfigSchema& schema, EventSettings& settings) {
                  "workers with an engine of ours publish what each of its forward passes computes, "
                  "for planners; needs a broker",
                  {.flag = "forward-passes"});
-  runtime::DurableEventsConfig& durable = settings.durable_config;
+  kv_events::DurableEventsConfig& durable = settings.durable_config;
   schema.bytes("events.stream_bytes_max", durable.stream_bytes_max,
                "durable events: room for them in the broker; beyond it the oldest go");
   schema.bytes("events.snapshot_bytes_max", durable.snapshot_bytes_max,
@@ -38,9 +38,9 @@ void describe(ConfigSchema& schema, EventSettings& settings) {
                  {.env_peer = "DYN_ROUTER_RESET_STATES", .flag_peer = "router-reset-states"});
 }
 
-Result<std::unique_ptr<events::NatsConnection>> open_event_carrier(const EventSettings& settings,
-                                                                   std::string_view role,
-                                                                   Metrics& metrics) {
+Result<std::unique_ptr<kv_events::NatsConnection>> open_event_carrier(const EventSettings& settings,
+                                                                      std::string_view role,
+                                                                      Metrics& metrics) {
   if (settings.carrier == "grpc") {
     if (settings.durable) {
       return Error(Code::kInvalidArgument,
@@ -52,7 +52,7 @@ Result<std::unique_ptr<events::NatsConnection>> open_event_carrier(const EventSe
                    "events.forward_passes (flag --forward-passes) needs a broker: events.carrier "
                    "(flag --events) nats://HOST:PORT");
     }
-    return std::unique_ptr<events::NatsConnection>();
+    return std::unique_ptr<kv_events::NatsConnection>();
   }
   if (!settings.carrier.starts_with("nats://") && !settings.carrier.starts_with("tls://")) {
     return Error(Code::kInvalidArgument,
@@ -60,31 +60,31 @@ Result<std::unique_ptr<events::NatsConnection>> open_event_carrier(const EventSe
                              "nats://HOST:PORT",
                              settings.carrier));
   }
-  return events::NatsConnection::open(
+  return kv_events::NatsConnection::open(
       {.url = settings.carrier, .client_name = fmt::format("stator-{}", role)}, metrics);
 }
 
-Result<std::unique_ptr<runtime::DurableSink>> open_durable_sink(const EventSettings& settings,
-                                                                events::NatsConnection& broker,
-                                                                const runtime::InstanceKey& key) {
+Result<std::unique_ptr<kv_events::DurableSink>> open_durable_sink(
+    const EventSettings& settings, kv_events::NatsConnection& broker,
+    const discovery::InstanceKey& key) {
   if (!settings.durable) {
-    return std::unique_ptr<runtime::DurableSink>();
+    return std::unique_ptr<kv_events::DurableSink>();
   }
-  return runtime::DurableSink::make(settings.durable_config, broker, key);
+  return kv_events::DurableSink::make(settings.durable_config, broker, key);
 }
 
-Result<std::unique_ptr<runtime::Connector>> carry_events(
-    const EventSettings& settings, std::unique_ptr<runtime::Connector> sessions,
-    events::NatsConnection* broker, const Clock& clock, Metrics& metrics) {
+Result<std::unique_ptr<session::Connector>> carry_events(
+    const EventSettings& settings, std::unique_ptr<session::Connector> sessions,
+    kv_events::NatsConnection* broker, const Clock& clock, Metrics& metrics) {
   if (broker == nullptr) {
     return sessions;
   }
-  std::unique_ptr<runtime::DurableEvents> durable;
+  std::unique_ptr<kv_events::DurableEvents> durable;
   if (settings.durable) {
     STATOR_TRY(durable,
-               runtime::DurableEvents::start(settings.durable_config, *broker, clock, metrics));
+               kv_events::DurableEvents::start(settings.durable_config, *broker, clock, metrics));
   }
-  return runtime::make_nats_connector(std::move(sessions), *broker, metrics, std::move(durable));
+  return session::make_nats_connector(std::move(sessions), *broker, metrics, std::move(durable));
 }
 
 }  // namespace stator::cli

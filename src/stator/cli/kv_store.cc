@@ -261,8 +261,8 @@ Status run_store(Invocation& invocation) {
   StoreServer server(cache, clock, metrics);
   STATOR_CHECK(server.open(address.host, address.port));
   STATOR_TRY(const auto lmcache, open_lmcache(invocation, cache, metrics));
-  std::unique_ptr<runtime::Discovery> discovery;
-  std::unique_ptr<runtime::Registration> published;  // withdrawn before the port is closed
+  std::unique_ptr<discovery::Discovery> discovery;
+  std::unique_ptr<discovery::Registration> published;  // withdrawn before the port is closed
   if (invocation.settings.discovery != "memory") {
     STATOR_TRY(const std::string reached, advertised(invocation, address.host, server.port()));
     STATOR_TRY(discovery, open_discovery(invocation.settings, clock, metrics));

@@ -15,22 +15,22 @@ namespace {
 constexpr Duration kWait = std::chrono::seconds(5);
 constexpr Duration kPoll = std::chrono::milliseconds(50);
 
-runtime::InstanceQuery store_query() {
+discovery::InstanceQuery store_query() {
   return {.namespace_name = {}, .component = "kv", .endpoint = "store"};
 }
 
-bool is_far(const runtime::InstanceRecord& record) {
+bool is_far(const discovery::InstanceRecord& record) {
   return !net::is_loopback_host(record.address.substr(0, record.address.rfind(':')));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<runtime::Registration>> publish_store(runtime::Discovery& discovery,
-                                                             std::string address,
-                                                             const Clock& clock) {
+Result<std::unique_ptr<discovery::Registration>> publish_store(discovery::Discovery& discovery,
+                                                               std::string address,
+                                                               const Clock& clock) {
   Random random = Random::from_entropy();
   const auto started = clock.wall_now();
-  runtime::InstanceRecord record;
+  discovery::InstanceRecord record;
   record.key = {.namespace_name = "default",
                 .component = "kv",
                 .endpoint = "store",
@@ -42,12 +42,12 @@ Result<std::unique_ptr<runtime::Registration>> publish_store(runtime::Discovery&
   return discovery.register_instance(std::move(record));
 }
 
-Settings with_store(const Settings& settings, runtime::Discovery& discovery, Signals& signals) {
+Settings with_store(const Settings& settings, discovery::Discovery& discovery, Signals& signals) {
   Settings out = settings;
   if (settings.kv.store != kDiscoverStore) {
     return out;
   }
-  std::vector<runtime::InstanceRecord> stores;
+  std::vector<discovery::InstanceRecord> stores;
   for (Duration waited{}; waited < kWait; waited += kPoll) {
     stores = discovery.list(store_query());
     if (!stores.empty() || signals.wait_for(kPoll)) {

@@ -7,7 +7,7 @@
 #include "stator/cli/settings.h"
 #include "stator/cli/signals.h"
 #include "stator/core/clock.h"
-#include "stator/runtime/discovery.h"
+#include "stator/discovery/discovery.h"
 
 namespace stator::cli {
 
@@ -16,12 +16,12 @@ inline constexpr std::string_view kDiscoverStore = "discover";
 
 /// Publishes a `stator store` ("kv/store" in discovery) until the result is destroyed. `address` is
 /// "HOST:PORT", as engines reach it.
-Result<std::unique_ptr<runtime::Registration>> publish_store(runtime::Discovery& discovery,
-                                                             std::string address,
-                                                             const Clock& clock);
+Result<std::unique_ptr<discovery::Registration>> publish_store(discovery::Discovery& discovery,
+                                                               std::string address,
+                                                               const Clock& clock);
 
 /// The settings, with the address of a store where they say "discover": one of this host, else the
 /// one that started first. None within five seconds: said in the log, and no store is used.
-Settings with_store(const Settings& settings, runtime::Discovery& discovery, Signals& signals);
+Settings with_store(const Settings& settings, discovery::Discovery& discovery, Signals& signals);
 
 }  // namespace stator::cli

@@ -11,15 +11,15 @@
 #include "stator/cli/terminal.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
-#include "stator/runtime/forward_pass_publisher.h"
-#include "stator/runtime/forward_pass_wire.h"
+#include "stator/kv_events/forward_pass_publisher.h"
+#include "stator/kv_events/forward_pass_wire.h"
 
 namespace stator::cli {
 namespace {
 
 using namespace std::chrono_literals;
 
-std::string as_json(const runtime::ForwardPassMessage& message) {
+std::string as_json(const kv_events::ForwardPassMessage& message) {
   const engine::ForwardPass& pass = message.pass;
   const engine::PassWork& work = pass.scheduled;
   const engine::PassQueue& queue = pass.queued;
@@ -39,7 +39,7 @@ std::string as_json(const runtime::ForwardPassMessage& message) {
       queue.decode_kv_tokens, queue.decode_kv_var);
 }
 
-std::string as_text(const runtime::ForwardPassMessage& message) {
+std::string as_text(const kv_events::ForwardPassMessage& message) {
   const engine::ForwardPass& pass = message.pass;
   const std::string whose =
       fmt::format("{} rank {} pass {}", message.worker.value(), pass.dp_rank, pass.counter);
@@ -56,12 +56,12 @@ std::string as_text(const runtime::ForwardPassMessage& message) {
 }
 
 /// Prints what comes, on the broker's thread.
-class Printer final : public events::NatsListener {
+class Printer final : public kv_events::NatsListener {
  public:
   Printer(bool json, uint64_t count_max) : json_(json), left_(count_max) {}
   void on_message(std::string_view /*subject*/, std::string_view payload,
                   std::string_view /*reply*/) override {
-    const auto message = runtime::decode_forward_pass(payload);
+    const auto message = kv_events::decode_forward_pass(payload);
     if (!message) {
       log::warn("passes", message.error().message());
       return;
@@ -112,7 +112,7 @@ Status run_passes(Invocation& invocation) {
   }
   Printer printer(invocation.options.contains("--json"), count);
   STATOR_TRY(const auto subscription,
-             broker->subscribe(runtime::forward_passes_subject("*", "*"), printer));
+             broker->subscribe(kv_events::forward_passes_subject("*", "*"), printer));
   while (!printer.done() && !signals.wait_for(50ms)) {
   }
   return {};

@@ -14,9 +14,9 @@
 #include "stator/cli/signals.h"
 #include "stator/core/log.h"
 #include "stator/json/value.h"
+#include "stator/kv_events/forward_pass_publisher.h"
+#include "stator/kv_events/forward_pass_wire.h"
 #include "stator/perf/timing_spec.h"
-#include "stator/runtime/forward_pass_publisher.h"
-#include "stator/runtime/forward_pass_wire.h"
 
 namespace stator::cli {
 namespace {
@@ -41,7 +41,7 @@ std::vector<std::string> split(std::string_view text) {
 Result<std::unique_ptr<scaling::KeyStore>> open_etcd_store(const Settings& settings,
                                                            const std::string& url,
                                                            const std::string& name_space) {
-  STATOR_TRY(runtime::EtcdOptions options, runtime::parse_etcd_url(url), "--etcd");
+  STATOR_TRY(discovery::EtcdOptions options, discovery::parse_etcd_url(url), "--etcd");
   options.username = settings.etcd.username;
   options.password = settings.etcd.password;
   options.ca_path = settings.etcd.ca_path;
@@ -125,7 +125,7 @@ Result<Connected> connect(const Invocation& invocation, Clock& clock, Metrics& m
 }
 
 /// Passes from the broker to the board.
-class PassFeed final : public events::NatsListener {
+class PassFeed final : public kv_events::NatsListener {
  public:
   PassFeed(scaling::PassBoard& board, const Clock& clock, Metrics& metrics)
       : board_(board),
@@ -134,7 +134,7 @@ class PassFeed final : public events::NatsListener {
                                     "messages that are no forward passes")) {}
   void on_message(std::string_view /*subject*/, std::string_view payload,
                   std::string_view /*reply*/) override {
-    const auto message = runtime::decode_forward_pass(payload);
+    const auto message = kv_events::decode_forward_pass(payload);
     if (!message) {
       unreadable_.add();
       return;
@@ -192,11 +192,11 @@ Result<std::vector<std::unique_ptr<scaling::Source>>> open_sources(
 
 }  // namespace
 
-std::function<std::optional<scaling::FleetCount>()> count_by(runtime::Discovery& discovery) {
+std::function<std::optional<scaling::FleetCount>()> count_by(discovery::Discovery& discovery) {
   return [&discovery]() -> std::optional<scaling::FleetCount> {
     scaling::FleetCount out;
-    for (const runtime::InstanceRecord& record : discovery.list({})) {
-      if (record.state != runtime::InstanceState::kReady || record.key.endpoint != "generate") {
+    for (const discovery::InstanceRecord& record : discovery.list({})) {
+      if (record.state != discovery::InstanceState::kReady || record.key.endpoint != "generate") {
         continue;
       }
       const bool prompts = record.model.handoff.role == engine::WorkerRole::kPrefill;
@@ -294,7 +294,7 @@ Status run_live_planner(Invocation& invocation) {
   STATOR_TRY(parts.sources, open_sources(invocation, config.observer));
   STATOR_TRY(const Connected connected, connect(invocation, clock, metrics));
   parts.connector = connected.connector.get();
-  std::unique_ptr<runtime::Discovery> discovery;
+  std::unique_ptr<discovery::Discovery> discovery;
   if (settings.discovery != "memory") {
     STATOR_TRY(discovery, open_discovery(settings, clock, metrics));
     parts.count_fleet = count_by(*discovery);
@@ -318,9 +318,9 @@ Status run_live_planner(Invocation& invocation) {
   STATOR_TRY(const auto planner,
              scaling::PlannerService::start(std::move(config), std::move(parts), clock, metrics));
   PassFeed feed(planner->board(), clock, metrics);
-  std::unique_ptr<events::NatsConnection::Subscription> passes;
+  std::unique_ptr<kv_events::NatsConnection::Subscription> passes;
   if (wants_passes) {
-    STATOR_TRY(passes, broker->subscribe(runtime::forward_passes_subject("*", "*"), feed));
+    STATOR_TRY(passes, broker->subscribe(kv_events::forward_passes_subject("*", "*"), feed));
   }
   const std::string host = option_of(invocation, "--host", "127.0.0.1");
   double port = kPortUsual;

@@ -10,11 +10,11 @@
 #include "stator/cli/command.h"
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
-#include "stator/events/nats_connection.h"
+#include "stator/discovery/discovery.h"
+#include "stator/kv_events/nats_connection.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
 #include "stator/planner/planner_config.h"
-#include "stator/runtime/discovery.h"
 #include "stator/scaling/planner_service.h"
 #include "stator/services/service_api.h"
 
@@ -37,7 +37,7 @@ Result<planner::PlannerConfig> read_planner_config(const Invocation& invocation,
 Status read_planner_file(const std::string& path, planner::PlannerConfig& config, bool& advisory);
 
 /// Workers that are ready, as discovery tells.
-std::function<std::optional<scaling::FleetCount>()> count_by(runtime::Discovery& discovery);
+std::function<std::optional<scaling::FleetCount>()> count_by(discovery::Discovery& discovery);
 
 /// GET /planner, /, /metrics, /health, GET and PATCH /v1/min-endpoints of a running planner.
 class PlannerServer {

@@ -20,7 +20,7 @@
 #include "stator/net/http_server.h"
 #include "stator/net/loopback.h"
 #include "stator/net/shard.h"
-#include "stator/runtime/replica_hub.h"
+#include "stator/router/replicas/replica_hub.h"
 #include "stator/services/indexer_api.h"
 #include "stator/services/replica_endpoints.h"
 #include "stator/services/selection.h"
@@ -50,7 +50,7 @@ struct ServiceSettings {
   std::vector<std::string> peers;
   std::vector<std::pair<WorkerKey, std::string>> workers;
   std::optional<router::ReplicaConfig> replicas;  ///< none: on our own
-  std::optional<runtime::TlsFiles> tls;           ///< none: plain
+  std::optional<net::TlsFiles> tls;               ///< none: plain
   std::vector<std::string> replica_peers;
   services::ServiceOptions api;
   services::ReplayCacheConfig replay;
@@ -203,7 +203,7 @@ void recover_from_peers(services::Indexer& indexer, const std::vector<std::strin
 class RouterServiceProcess {
  public:
   RouterServiceProcess(const Settings& settings, const ServiceSettings& service, Clock& clock,
-                       Metrics& metrics, events::ZmqSources& sources)
+                       Metrics& metrics, kv_events::ZmqSources& sources)
       : settings_(settings),
         service_(service),
         feeds_(services::make_zmq_feeds(sources, clock, metrics)),
@@ -214,7 +214,7 @@ class RouterServiceProcess {
         api_(service.api, clock, metrics),
         shards_(service.threads, clock, metrics) {
     if (service.replicas) {
-      hub_ = runtime::ReplicaHub::create(*service.replicas, service.tls, clock, metrics);
+      hub_ = router::ReplicaHub::create(*service.replicas, service.tls, clock, metrics);
       const auto announcer = [this](const std::string& name) { return hub_->announcer(name); };
       slots_.announce_to(announcer);
       selection_.announce_to(announcer);
@@ -250,7 +250,7 @@ class RouterServiceProcess {
   }
 
   /// Both outlive run(); null: workers are registered by hand.
-  void run(Signals& signals, runtime::Discovery* discovery, runtime::Connector* connector) {
+  void run(Signals& signals, discovery::Discovery* discovery, session::Connector* connector) {
     recover_from_peers(indexer_, service_.peers, signals);
     indexer_.release();
     shards_.start();
@@ -332,7 +332,7 @@ class RouterServiceProcess {
   services::SlotTracker slots_;
   services::SelectionService selection_;
   services::ServiceApi api_;
-  std::unique_ptr<runtime::ReplicaHub> hub_;  // null: on our own
+  std::unique_ptr<router::ReplicaHub> hub_;  // null: on our own
   net::ShardSet shards_;
   std::vector<std::unique_ptr<net::HttpServer>> servers_;
 };
@@ -345,15 +345,15 @@ Status run_router(Invocation& invocation) {
   Metrics metrics;
   add_process_metrics(metrics);
   Signals signals;
-  STATOR_TRY(const auto sources, events::ZmqSources::start(clock, metrics));
+  STATOR_TRY(const auto sources, kv_events::ZmqSources::start(clock, metrics));
   STATOR_TRY(const auto broker, open_event_carrier(invocation.settings.events, "router", metrics));
   RouterServiceProcess process(invocation.settings, service, clock, metrics, *sources);
-  std::unique_ptr<runtime::Discovery> discovery;
-  std::unique_ptr<runtime::Connector> connector;
+  std::unique_ptr<discovery::Discovery> discovery;
+  std::unique_ptr<session::Connector> connector;
   if (invocation.settings.discovery != "memory" && service.service != Service::kSlots) {
     STATOR_TRY(discovery, open_discovery(invocation.settings, clock, metrics));
-    runtime::GrpcOptions grpc{.tls = service.tls, .client_name = "router"};
-    STATOR_TRY(auto sessions, runtime::make_grpc_connector(std::move(grpc), metrics));
+    session::GrpcOptions grpc{.tls = service.tls, .client_name = "router"};
+    STATOR_TRY(auto sessions, session::make_grpc_connector(std::move(grpc), metrics));
     STATOR_TRY(connector, carry_events(invocation.settings.events, std::move(sessions),
                                        broker.get(), clock, metrics));
   }

@@ -10,12 +10,12 @@
 #include "stator/cli/worker_host.h"
 #include "stator/core/credentials.h"
 #include "stator/core/log.h"
+#include "stator/discovery/etcd_discovery.h"
+#include "stator/discovery/file_discovery.h"
+#include "stator/discovery/kube_discovery.h"
+#include "stator/discovery/memory_discovery.h"
 #include "stator/frontend/remote_router.h"
 #include "stator/net/loopback.h"
-#include "stator/runtime/etcd_discovery.h"
-#include "stator/runtime/file_discovery.h"
-#include "stator/runtime/kube_discovery.h"
-#include "stator/runtime/memory_discovery.h"
 
 namespace stator::cli {
 namespace {
@@ -28,8 +28,8 @@ constexpr std::string_view kKubernetesPrefix = "kubernetes:";
 constexpr Duration kPoll = 20ms;
 
 /// In a pod by its service account, elsewhere by the file that KUBECONFIG names.
-Result<runtime::KubeDiscoveryOptions> kube_discovery_options(std::string space) {
-  runtime::KubeDiscoveryOptions options;
+Result<discovery::KubeDiscoveryOptions> kube_discovery_options(std::string space) {
+  discovery::KubeDiscoveryOptions options;
   options.client.agent = "stator-discovery";
   if (const auto file = read_env("KUBECONFIG"); file && !file->empty()) {
     STATOR_TRY(options.client.access, kube::read_kubeconfig(*file));
@@ -59,32 +59,32 @@ void warn_of_open_port(const Settings& settings) {
 
 }  // namespace
 
-Result<std::unique_ptr<runtime::Discovery>> open_discovery(const Settings& settings,
-                                                           const Clock& clock, Metrics& metrics) {
+Result<std::unique_ptr<discovery::Discovery>> open_discovery(const Settings& settings,
+                                                             const Clock& clock, Metrics& metrics) {
   if (settings.discovery == "memory") {
-    return runtime::make_memory_discovery(metrics);
+    return discovery::make_memory_discovery(metrics);
   }
   if (settings.discovery.starts_with(kFilePrefix) &&
       settings.discovery.size() > kFilePrefix.size()) {
-    return runtime::open_file_discovery(
+    return discovery::open_file_discovery(
         {.root = settings.discovery.substr(kFilePrefix.size()), .lease_ttl = settings.lease_ttl},
         clock, metrics);
   }
   if (settings.discovery.starts_with(kEtcdPrefix)) {
-    STATOR_TRY(const runtime::EtcdOptions address, runtime::parse_etcd_url(settings.discovery),
+    STATOR_TRY(const discovery::EtcdOptions address, discovery::parse_etcd_url(settings.discovery),
                "discovery.backend (flag --discovery)");
-    runtime::EtcdOptions options = settings.etcd;
+    discovery::EtcdOptions options = settings.etcd;
     options.endpoints = address.endpoints;
     options.root = address.root;
     options.tls = address.tls;
     options.lease_ttl = settings.lease_ttl;
-    return runtime::open_etcd_discovery(std::move(options), clock, metrics);
+    return discovery::open_etcd_discovery(std::move(options), clock, metrics);
   }
   if (settings.discovery.starts_with(kKubernetesPrefix)) {
     STATOR_TRY(auto options,
                kube_discovery_options(settings.discovery.substr(kKubernetesPrefix.size())),
                "discovery.backend (flag --discovery)");
-    return runtime::open_kube_discovery(std::move(options), clock, metrics);
+    return discovery::open_kube_discovery(std::move(options), clock, metrics);
   }
   return Error(
       Code::kInvalidArgument,
@@ -109,7 +109,7 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
         settings.rpc.check_reach("frontend.journal_host", settings.frontend.journals.host));
     STATOR_TRY(auto tls, settings.rpc.tls());
     process->journals_ =
-        runtime::JournalHub::create(settings.frontend.journals, std::move(tls), clock, metrics);
+        continuity::JournalHub::create(settings.frontend.journals, std::move(tls), clock, metrics);
   }
   frontend::ModelSources sources{
       .resolve_path =
@@ -195,7 +195,7 @@ FrontendProcess::~FrontendProcess() {
   }
 }
 
-Status FrontendProcess::start(runtime::Discovery& discovery, runtime::Connector& connector) {
+Status FrontendProcess::start(discovery::Discovery& discovery, session::Connector& connector) {
   warn_of_open_port(settings_);
   if (replicas_ != nullptr) {
     STATOR_CHECK(replicas_->start(*catalog_, discovery));
@@ -211,15 +211,15 @@ Status FrontendProcess::start(runtime::Discovery& discovery, runtime::Connector&
   return {};
 }
 
-bool FrontendProcess::join_port(runtime::Discovery& discovery, Signals& signals) {
+bool FrontendProcess::join_port(discovery::Discovery& discovery, Signals& signals) {
   if (!joined()) {
     return true;
   }
   log::info("frontend", "joining those who serve the port", {{"port", port()}});
   const auto reached = [&] {
     auto workers = discovery.list(frontend_->worker_query());
-    std::erase_if(workers, [](const runtime::InstanceRecord& record) {
-      return record.state != runtime::InstanceState::kReady;
+    std::erase_if(workers, [](const discovery::InstanceRecord& record) {
+      return record.state != discovery::InstanceState::kReady;
     });
     return !workers.empty() && frontend_->can_serve(workers);
   };

@@ -11,6 +11,7 @@
 #include "stator/cli/signals.h"
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
+#include "stator/discovery/discovery.h"
 #include "stator/frontend/entrance.h"
 #include "stator/frontend/frontend.h"
 #include "stator/frontend/index_snapshot_service.h"
@@ -19,15 +20,14 @@
 #include "stator/frontend/replica_sync.h"
 #include "stator/net/shard.h"
 #include "stator/router/receipt.h"
-#include "stator/runtime/connector.h"
-#include "stator/runtime/discovery.h"
+#include "stator/session/connector.h"
 #include "stator/telemetry/telemetry.h"
 
 namespace stator::cli {
 
 /// The discovery that `settings` names; kInvalidArgument for a spelling nobody knows.
-Result<std::unique_ptr<runtime::Discovery>> open_discovery(const Settings& settings,
-                                                           const Clock& clock, Metrics& metrics);
+Result<std::unique_ptr<discovery::Discovery>> open_discovery(const Settings& settings,
+                                                             const Clock& clock, Metrics& metrics);
 
 /// The frontend half of a process with everything it stands on, in the order it must be built and
 /// taken down.
@@ -39,10 +39,10 @@ class FrontendProcess {
 
   /// Starts the loops and looks for workers. Both arguments outlive stop().
   /// kIo when the service for other frontends cannot listen.
-  Status start(runtime::Discovery& discovery, runtime::Connector& connector);
+  Status start(discovery::Discovery& discovery, session::Connector& connector);
   /// On a port that another process serves, too: waits until all workers are reached, then accepts.
   /// Returns at once otherwise. False when a signal ended the wait.
-  [[nodiscard]] bool join_port(runtime::Discovery& discovery, Signals& signals);
+  [[nodiscard]] bool join_port(discovery::Discovery& discovery, Signals& signals);
   /// Leaves and drains within the configured times (a second signal ends it at once), then stops.
   void drain_and_stop(Signals& signals);
 
@@ -79,7 +79,7 @@ class FrontendProcess {
   std::unique_ptr<telemetry::Telemetry> telemetry_;  // outlives every request
   std::unique_ptr<frontend::Entrance> entrance_;
   std::unique_ptr<frontend::ReplicaSync> replicas_;            // null unless asked for
-  std::unique_ptr<runtime::JournalHub> journals_;              // the same
+  std::unique_ptr<continuity::JournalHub> journals_;           // the same
   std::unique_ptr<frontend::IndexSnapshotService> snapshots_;  // null: none are kept
   std::unique_ptr<frontend::ModelCatalog> catalog_;
   std::unique_ptr<net::ShardSet> shards_;

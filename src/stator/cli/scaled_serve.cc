@@ -18,9 +18,9 @@
 #include "stator/core/log.h"
 #include "stator/io/replace_file.h"
 #include "stator/perf/timing_spec.h"
-#include "stator/runtime/connector.h"
 #include "stator/scaling/connector.h"
 #include "stator/scaling/metrics_page.h"
+#include "stator/session/connector.h"
 
 namespace stator::cli {
 namespace {
@@ -186,7 +186,7 @@ Status run_scaled_serve(Invocation& invocation) {
   STATOR_TRY(const auto command, worker_command(invocation, folder.path()));
   settings.discovery = fmt::format("file:{}/fleet", folder.path());
   STATOR_TRY(const auto discovery, open_discovery(settings, clock, metrics));
-  STATOR_TRY(const auto sessions, runtime::make_grpc_connector({}, metrics));
+  STATOR_TRY(const auto sessions, session::make_grpc_connector({}, metrics));
   STATOR_CHECK(process->start(*discovery, *sessions));
   if (!process->join_port(*discovery, signals)) {
     return {};

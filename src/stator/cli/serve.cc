@@ -13,9 +13,9 @@
 #include "stator/cli/system_server.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
-#include "stator/runtime/connector.h"
-#include "stator/runtime/local_worker.h"
-#include "stator/runtime/memory_discovery.h"
+#include "stator/discovery/memory_discovery.h"
+#include "stator/session/connector.h"
+#include "stator/session/local_worker.h"
 
 namespace stator::cli {
 namespace {
@@ -25,10 +25,10 @@ constexpr uint32_t kServeWorkersDefault = 2;
 /// The workers of one process, offered to its own frontend.
 struct LocalWorkers {
   std::vector<WorkerHost::Worker> hosted;
-  std::vector<std::unique_ptr<runtime::LocalWorker>> local;
+  std::vector<std::unique_ptr<session::LocalWorker>> local;
 
-  std::vector<runtime::LocalWorker*> pointers() const {
-    std::vector<runtime::LocalWorker*> out;
+  std::vector<session::LocalWorker*> pointers() const {
+    std::vector<session::LocalWorker*> out;
     for (const auto& worker : local) {
       out.push_back(worker.get());
     }
@@ -42,7 +42,7 @@ Result<LocalWorkers> make_workers(WorkerHost& host, uint32_t count, Metrics& met
     STATOR_TRY(auto worker, host.make_worker());
     // Nobody connects to it; people want to know which engine it stands for.
     worker.record.address = host.shown_place();
-    workers.local.push_back(std::make_unique<runtime::LocalWorker>(
+    workers.local.push_back(std::make_unique<session::LocalWorker>(
         worker.record.key.worker, worker.record.incarnation, *worker.engine, metrics));
     workers.hosted.push_back(std::move(worker));
   }
@@ -76,9 +76,9 @@ Status run_serve(Invocation& invocation) {
   process->know_assets(host->model_dir(), host->assets());
   STATOR_CHECK(process->catalog().preload(workers.hosted.front().record.model));
 
-  const auto discovery = runtime::make_memory_discovery(metrics);
-  runtime::LocalConnector connector(workers.pointers(), nullptr, metrics);
-  std::vector<std::unique_ptr<runtime::Registration>> registrations;  // go before their discovery
+  const auto discovery = discovery::make_memory_discovery(metrics);
+  session::LocalConnector connector(workers.pointers(), nullptr, metrics);
+  std::vector<std::unique_ptr<discovery::Registration>> registrations;  // go before their discovery
   for (const WorkerHost::Worker& worker : workers.hosted) {
     STATOR_TRY(auto registration, discovery->register_instance(worker.record));
     registrations.push_back(std::move(registration));
@@ -124,9 +124,9 @@ Status run_frontend(Invocation& invocation) {
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(settings, clock, metrics));
   STATOR_TRY(const auto broker, open_event_carrier(settings.events, "frontend", metrics));
-  runtime::GrpcOptions grpc;
+  session::GrpcOptions grpc;
   STATOR_TRY(grpc.tls, settings.rpc.tls());
-  STATOR_TRY(auto sessions, runtime::make_grpc_connector(std::move(grpc), metrics));
+  STATOR_TRY(auto sessions, session::make_grpc_connector(std::move(grpc), metrics));
   STATOR_TRY(const auto connector,
              carry_events(settings.events, std::move(sessions), broker.get(), clock, metrics));
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));

@@ -185,7 +185,7 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   describe_simulated(schema, worker);
 }
 
-void describe_etcd(ConfigSchema& schema, runtime::EtcdOptions& etcd) {
+void describe_etcd(ConfigSchema& schema, discovery::EtcdOptions& etcd) {
   schema.text("discovery.etcd_username", etcd.username, "user of the etcd store, empty = no login",
               {.env_peer = "ETCD_AUTH_USERNAME"});
   schema.secret("discovery.etcd_password", etcd.password,
@@ -239,21 +239,21 @@ void describe_rpc(ConfigSchema& schema, RpcSettings& rpc) {
 
 }  // namespace
 
-Result<std::optional<runtime::TlsFiles>> RpcSettings::tls() const {
+Result<std::optional<net::TlsFiles>> RpcSettings::tls() const {
   if (certificate.empty() && key.empty() && ca.empty() && allowed_callers.empty() &&
       server_name.empty()) {
-    return std::optional<runtime::TlsFiles>();
+    return std::optional<net::TlsFiles>();
   }
   if (certificate.empty() || key.empty() || ca.empty()) {
     return Error(Code::kInvalidArgument,
                  "TLS between frontends and workers is mutual: give rpc.tls_cert_path, "
                  "rpc.tls_key_path and rpc.tls_ca_cert_path");
   }
-  runtime::TlsFiles files{.certificate = certificate,
-                          .key = key,
-                          .ca = ca,
-                          .allowed_callers = {},
-                          .server_name = server_name};
+  net::TlsFiles files{.certificate = certificate,
+                      .key = key,
+                      .ca = ca,
+                      .allowed_callers = {},
+                      .server_name = server_name};
   std::string_view rest = allowed_callers;
   while (!rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());

@@ -11,13 +11,13 @@
 #include "stator/cli/kv_settings.h"
 #include "stator/core/config.h"
 #include "stator/core/result.h"
+#include "stator/discovery/etcd_discovery.h"
 #include "stator/engine/core/engine_config.h"
 #include "stator/engine/sim/sim_faults.h"
 #include "stator/engine/sim/sim_knobs.h"
 #include "stator/frontend/frontend_config.h"
+#include "stator/net/tls_files.h"
 #include "stator/router/router.h"
-#include "stator/runtime/etcd_discovery.h"
-#include "stator/runtime/tls_files.h"
 #include "stator/telemetry/telemetry_config.h"
 #include "stator/weights/hub.h"
 
@@ -33,7 +33,7 @@ struct RpcSettings {
   bool insecure = false;  ///< plain connections from other machines are meant
 
   /// None: plain. kInvalidArgument unless all three files are named, or none of all this.
-  Result<std::optional<runtime::TlsFiles>> tls() const;
+  Result<std::optional<net::TlsFiles>> tls() const;
   /// kInvalidArgument if other machines reach `host`, the address in `setting` of a service for our
   /// own processes, without TLS and without that being meant.
   Status check_reach(std::string_view setting, std::string_view host) const;
@@ -125,7 +125,7 @@ struct Settings {
   std::string log_filter = "info";
   std::string discovery = "memory";  ///< "memory", "file:DIR" or "etcd://…"
   NamespaceSettings spaces;
-  runtime::EtcdOptions etcd;  ///< what the address of the store does not say
+  discovery::EtcdOptions etcd;  ///< what the address of the store does not say
   Duration lease_ttl = std::chrono::seconds(10);
   EventSettings events;
   bool announce = false;  ///< print one JSON line on stdout when ready

@@ -18,12 +18,12 @@
 #include "stator/cli/system_server.h"
 #include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
-#include "stator/events/lossy_connection.h"
+#include "stator/discovery/discovery.h"
+#include "stator/kv_events/event_publisher.h"
+#include "stator/kv_events/forward_pass_publisher.h"
+#include "stator/kv_events/lossy_connection.h"
 #include "stator/net/grpc_server.h"
-#include "stator/runtime/discovery.h"
-#include "stator/runtime/event_publisher.h"
-#include "stator/runtime/forward_pass_publisher.h"
-#include "stator/runtime/worker_server.h"
+#include "stator/session/worker_server.h"
 
 namespace stator::cli {
 namespace {
@@ -39,12 +39,12 @@ struct ServedWorkers {
   std::vector<WorkerHost::Worker> hosted;
   std::shared_ptr<net::MessageBudget> message_budget =  // of all servers of the process
       std::make_shared<net::MessageBudget>(net::GrpcServerOptions::kServerBytesMax);
-  std::vector<std::unique_ptr<runtime::WorkerServer>> servers;
-  std::unique_ptr<events::NatsConnection> broker;  ///< null: events go over gRPC
-  std::unique_ptr<events::NatsConnection> faulty;  ///< the broker, if its link shall be bad
-  std::vector<std::unique_ptr<runtime::EventPublisher>> publishers;
-  std::vector<std::unique_ptr<runtime::ForwardPassPublisher>> pass_publishers;
-  std::vector<std::unique_ptr<runtime::Registration>> registrations;
+  std::vector<std::unique_ptr<session::WorkerServer>> servers;
+  std::unique_ptr<kv_events::NatsConnection> broker;  ///< null: events go over gRPC
+  std::unique_ptr<kv_events::NatsConnection> faulty;  ///< the broker, if its link shall be bad
+  std::vector<std::unique_ptr<kv_events::EventPublisher>> publishers;
+  std::vector<std::unique_ptr<kv_events::ForwardPassPublisher>> pass_publishers;
+  std::vector<std::unique_ptr<discovery::Registration>> registrations;
 
   size_t in_flight() const {
     size_t count = 0;
@@ -72,7 +72,7 @@ struct ServedWorkers {
 Status publish_events(ServedWorkers& out, const WorkerHost::Worker& worker,
                       const EventSettings& settings, const Clock& clock, Metrics& metrics) {
   STATOR_TRY(auto sink, open_durable_sink(settings, *out.broker, worker.record.key));
-  STATOR_TRY(auto publisher, runtime::EventPublisher::start(
+  STATOR_TRY(auto publisher, kv_events::EventPublisher::start(
                                  out.faulty != nullptr ? *out.faulty : *out.broker, worker.record,
                                  worker.engine->events(), clock, metrics, std::move(sink)));
   out.publishers.push_back(std::move(publisher));
@@ -86,7 +86,7 @@ Status publish_events(ServedWorkers& out, const WorkerHost::Worker& worker,
                              worker.record.model.engine_kind));
   }
   out.pass_publishers.push_back(
-      runtime::ForwardPassPublisher::start(*out.broker, worker.record, *passes, clock, metrics));
+      kv_events::ForwardPassPublisher::start(*out.broker, worker.record, *passes, clock, metrics));
   return {};
 }
 
@@ -102,22 +102,22 @@ Status break_link(ServedWorkers& out, const Settings& settings, Metrics& metrics
                  "of simulated engines (--engine sim) whose events a broker carries (--events "
                  "nats://HOST:PORT) and does not keep (no --durable-kv-events)");
   }
-  out.faulty = events::make_lossy_connection(*out.broker,
-                                             {.lost = faults.lose_events,
-                                              .repeated = faults.repeat_events,
-                                              .reordered = faults.reorder_events,
-                                              .seed = faults.seed},
-                                             metrics);
+  out.faulty = kv_events::make_lossy_connection(*out.broker,
+                                                {.lost = faults.lose_events,
+                                                 .repeated = faults.repeat_events,
+                                                 .reordered = faults.reorder_events,
+                                                 .seed = faults.seed},
+                                                metrics);
   return {};
 }
 
-Status serve_worker(ServedWorkers& out, WorkerHost& host, runtime::Discovery& discovery,
+Status serve_worker(ServedWorkers& out, WorkerHost& host, discovery::Discovery& discovery,
                     const Settings& settings, const Clock& clock, Metrics& metrics) {
   STATOR_TRY(WorkerHost::Worker worker, host.make_worker());
   const auto index = static_cast<uint16_t>(out.hosted.size());
   const uint16_t port = settings.worker.port;
   STATOR_TRY(auto tls, settings.rpc.tls());
-  STATOR_TRY(auto server, runtime::WorkerServer::start(
+  STATOR_TRY(auto server, session::WorkerServer::start(
                               worker.record, *worker.engine,
                               {.listen_host = settings.worker.listen_host,
                                .port = port == 0 ? port : static_cast<uint16_t>(port + index),
@@ -147,7 +147,7 @@ void drain_and_stop(ServedWorkers& workers, const Settings& settings, Signals& s
   log::info("worker", "draining: no new requests, running ones may finish",
             {{"in_flight", workers.in_flight()}});
   for (size_t i = 0; i < workers.hosted.size(); ++i) {
-    workers.hosted[i].record.state = runtime::InstanceState::kDraining;
+    workers.hosted[i].record.state = discovery::InstanceState::kDraining;
     workers.registrations[i]
         ->update(workers.hosted[i].record)
         .ignore("frontends are told on their sessions, too");
@@ -217,7 +217,7 @@ Status run_worker(Invocation& invocation) {
     STATOR_CHECK(serve_worker(workers, *host, *discovery, settings, clock, metrics));
   }
   STATOR_TRY(system, start_system_server(settings.system, workers.hosted, clock, metrics));
-  const runtime::InstanceRecord& first = workers.hosted.front().record;
+  const discovery::InstanceRecord& first = workers.hosted.front().record;
   announce(
       settings, "worker",
       fmt::format(R"("worker_id":"{}","address":"{}","system_port":{})", first.key.worker.value(),

@@ -359,7 +359,7 @@ bool WorkerHost::Worker::refresh(TimePoint now) {
     ready = server->healthy() && !server->asleep();
     adapters = server->adapters();
   }
-  const auto state = ready ? runtime::InstanceState::kReady : runtime::InstanceState::kStarting;
+  const auto state = ready ? discovery::InstanceState::kReady : discovery::InstanceState::kStarting;
   const bool changed = state != record.state || adapters != record.model.adapters;
   record.state = state;
   record.model.adapters = std::move(adapters);
@@ -402,8 +402,8 @@ void WorkerHost::fill_record(Worker& worker) {
   worker.record.key.component = component_of(settings_.worker, info);
   worker.record.incarnation =
       Incarnation(static_cast<uint64_t>(clock_.wall_now().time_since_epoch().count()));
-  worker.record.state = clock_.now() < worker.ready_at ? runtime::InstanceState::kStarting
-                                                       : runtime::InstanceState::kReady;
+  worker.record.state = clock_.now() < worker.ready_at ? discovery::InstanceState::kStarting
+                                                       : discovery::InstanceState::kReady;
   worker.record.started_at_ms = unix_seconds(clock_.wall_now()) * 1000;
   worker.record.model = {
       .name = model_name_,
@@ -441,7 +441,7 @@ Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings,
 }
 
 void wait_and_report(Signals& signals, const Clock& clock, std::vector<WorkerHost::Worker>& workers,
-                     std::span<const std::unique_ptr<runtime::Registration>> registrations) {
+                     std::span<const std::unique_ptr<discovery::Registration>> registrations) {
   constexpr Duration kLook = std::chrono::milliseconds(100);
   while (!signals.wait_for(kLook)) {
     for (size_t i = 0; i < workers.size(); ++i) {

@@ -15,14 +15,14 @@
 #include "stator/core/metrics.h"
 #include "stator/core/random.h"
 #include "stator/core/result.h"
+#include "stator/discovery/discovery.h"
+#include "stator/discovery/instance_record.h"
 #include "stator/engine/api/engine.h"
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/api/pool_runner.h"
 #include "stator/engine/core/engine_service.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_facts.h"
-#include "stator/runtime/discovery.h"
-#include "stator/runtime/instance_record.h"
 
 namespace stator::cli {
 
@@ -43,7 +43,7 @@ class WorkerHost {
   ~WorkerHost();
 
   struct Worker {
-    runtime::InstanceRecord record;  ///< address still to be filled in
+    discovery::InstanceRecord record;  ///< address still to be filled in
     std::unique_ptr<engine::Engine> engine;
     EngineEvents events;  ///< of an engine server
     /// The engine, if it is a server: tells whether it answers. Else null.
@@ -100,7 +100,7 @@ Result<std::unique_ptr<EngineServers>> connect_servers(const Settings& settings,
 
 /// Waits for a signal. Meanwhile tells discovery what changes about engines.
 void wait_and_report(Signals& signals, const Clock& clock, std::vector<WorkerHost::Worker>& workers,
-                     std::span<const std::unique_ptr<runtime::Registration>> registrations);
+                     std::span<const std::unique_ptr<discovery::Registration>> registrations);
 
 /// The component a worker registers as.
 std::string component_of(const WorkerSettings& worker, const engine::EngineInfo& info);

@@ -9,7 +9,7 @@
 namespace stator::frontend {
 namespace {
 
-using State = runtime::CircuitBreaker::State;
+using State = continuity::CircuitBreaker::State;
 
 constexpr uint32_t kCanariesMax = 2;  // failed in a row
 

@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/continuity/circuit_breaker.h"
+#include "stator/continuity/quarantine.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/ids.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/core/random.h"
-#include "stator/runtime/circuit_breaker.h"
-#include "stator/runtime/quarantine.h"
 
 namespace stator::frontend {
 
@@ -59,7 +59,7 @@ class FleetService {
  private:
   struct Worker {
     std::string model;
-    runtime::CircuitBreaker breaker{runtime::CircuitBreaker::Options{}};
+    continuity::CircuitBreaker breaker{continuity::CircuitBreaker::Options{}};
     bool suspended = false;
     bool draining = false;
     uint32_t canaries_failed = 0;
@@ -76,7 +76,7 @@ class FleetService {
   Mutex mutex_;
   Random random_ STATOR_GUARDED_BY(mutex_);
   FlatMap<WorkerId, Worker> workers_ STATOR_GUARDED_BY(mutex_);
-  runtime::Quarantine quarantine_ STATOR_GUARDED_BY(mutex_){runtime::Quarantine::Limits{}};
+  continuity::Quarantine quarantine_ STATOR_GUARDED_BY(mutex_){continuity::Quarantine::Limits{}};
   std::atomic<bool> any_open_{false};
   std::atomic<bool> any_quarantined_{false};
 };

@@ -99,9 +99,9 @@ Frontend::~Frontend() {
   stop();
 }
 
-void Frontend::start(runtime::Discovery& discovery, runtime::Connector& connector) {
+void Frontend::start(discovery::Discovery& discovery, session::Connector& connector) {
   for (uint32_t i = 0; i < services_.size(); ++i) {
-    runtime::WorkerPoolOptions options;
+    session::WorkerPoolOptions options;
     options.query = worker_query();
     options.kv_events = i == 0 ? &environment_.catalog : nullptr;
     run_on(shards_.shard(i), [&service = *services_[i], &discovery, &connector,
@@ -115,9 +115,9 @@ void Frontend::start(runtime::Discovery& discovery, runtime::Connector& connecto
   }
 }
 
-bool Frontend::can_serve(std::span<const runtime::InstanceRecord> workers) {
+bool Frontend::can_serve(std::span<const discovery::InstanceRecord> workers) {
   const auto known = environment_.catalog.instances();
-  for (const runtime::InstanceRecord& record : workers) {
+  for (const discovery::InstanceRecord& record : workers) {
     if (!std::ranges::binary_search(known, record.key.worker, {},
                                     &ModelCatalog::Instance::worker)) {
       return false;

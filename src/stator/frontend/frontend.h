@@ -10,6 +10,7 @@
 #include "stator/batches/batch_service.h"
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
+#include "stator/discovery/discovery.h"
 #include "stator/frontend/batch_runner.h"
 #include "stator/frontend/fleet_service.h"
 #include "stator/frontend/frontend_config.h"
@@ -21,8 +22,7 @@
 #include "stator/net/shard.h"
 #include "stator/responses/response_store.h"
 #include "stator/router/receipt.h"
-#include "stator/runtime/connector.h"
-#include "stator/runtime/discovery.h"
+#include "stator/session/connector.h"
 
 namespace stator::frontend {
 
@@ -41,8 +41,8 @@ class Frontend {
     ModelCatalog& catalog;
     router::ReceiptLog& receipts;
     Metrics& metrics;
-    runtime::JournalHub* journals = nullptr;  ///< outlives stop(); null: streams end with us
-    const Entrance* entrance = nullptr;       ///< the same; null: everybody may everything
+    continuity::JournalHub* journals = nullptr;  ///< outlives stop(); null: streams end with us
+    const Entrance* entrance = nullptr;          ///< the same; null: everybody may everything
   };
   /// Binds the listeners; before shards.start(). Errors as HttpServer::listen.
   static Result<std::unique_ptr<Frontend>> create(const FrontendConfig& config,
@@ -54,16 +54,16 @@ class Frontend {
 
   /// Starts looking for workers, and accepts unless it joined a port; after shards.start(). Both
   /// arguments outlive stop().
-  void start(runtime::Discovery& discovery, runtime::Connector& connector);
+  void start(discovery::Discovery& discovery, session::Connector& connector);
   net::HttpPort& port() { return *port_; }
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
   /// The workers it looks for.
-  runtime::InstanceQuery worker_query() const {
+  discovery::InstanceQuery worker_query() const {
     return {.namespace_name = config_.worker_namespace, .component = {}, .endpoint = "generate"};
   }
 
   /// Every shard has a line to each of them, and their models are read.
-  bool can_serve(std::span<const runtime::InstanceRecord> workers);
+  bool can_serve(std::span<const discovery::InstanceRecord> workers);
   /// Serves on, but asks clients to connect anew: to whoever shares the port, if anybody does (true
   /// then), else to where their load balancer finds that /health is well.
   bool leave();

@@ -83,7 +83,7 @@ void describe_migration(ConfigSchema& schema, FrontendConfig& config) {
                   "as long before the first token), 0 = never");
 }
 
-void describe_journals(ConfigSchema& schema, runtime::JournalHubConfig& journals) {
+void describe_journals(ConfigSchema& schema, continuity::JournalHubConfig& journals) {
   schema.boolean("frontend.resumable_streams", journals.enabled,
                  "another frontend keeps a copy of every stream, so that its client can go on with "
                  "Last-Event-ID at any of them when this one dies");

@@ -6,11 +6,11 @@
 #include <string>
 
 #include "stator/batches/batch_config.h"
+#include "stator/continuity/journal_hub.h"
 #include "stator/core/clock.h"
 #include "stator/core/config.h"
 #include "stator/net/http_server.h"
 #include "stator/responses/response_store.h"
-#include "stator/runtime/journal_hub.h"
 
 namespace stator::frontend {
 
@@ -73,7 +73,7 @@ struct FrontendConfig {
   bool tokenizer_cache = true;               ///< keep the token ids of prompts' beginnings
   uint64_t tokenizer_cache_bytes = 64ULL << 20;
   std::string reasoning_field = "reasoning_content";  ///< name of that member in answers
-  runtime::JournalHubConfig journals;                 ///< streams that outlive this process
+  continuity::JournalHubConfig journals;              ///< streams that outlive this process
   std::string parser_spec;             ///< file with further parser families; empty = none
   std::string unknown_tools = "keep";  ///< calls of tools nobody declared: "keep" or "drop"
 };

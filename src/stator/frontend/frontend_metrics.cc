@@ -173,7 +173,7 @@ const FrontendMetrics::AdapterSeries& FrontendMetrics::adapter(std::string_view 
   return *entry->second;
 }
 
-void FrontendMetrics::describe_model(const runtime::ModelCard& card, uint32_t migration_limit) {
+void FrontendMetrics::describe_model(const discovery::ModelCard& card, uint32_t migration_limit) {
   const auto show = [&](std::string_view name, const char* help, double value) {
     metrics_.gauge(prefix_ + "_model_" + std::string(name), help, {{"model", card.name}})
         .set(value);

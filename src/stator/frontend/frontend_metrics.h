@@ -11,8 +11,8 @@
 #include "stator/core/error_code.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
+#include "stator/discovery/instance_record.h"
 #include "stator/frontend/handoff_course.h"
-#include "stator/runtime/instance_record.h"
 
 namespace stator::frontend {
 
@@ -72,7 +72,7 @@ class FrontendMetrics {
   };
   const AdapterSeries& adapter(std::string_view name);
   /// What the model's workers say of it, when one of them joins.
-  void describe_model(const runtime::ModelCard& card, uint32_t migration_limit);
+  void describe_model(const discovery::ModelCard& card, uint32_t migration_limit);
   /// Counts what `parser` survived.
   void recovered(std::string_view parser, std::string_view kind, uint32_t count);
   /// Counts a choice that is sent to another worker.

@@ -19,13 +19,13 @@ double milliseconds(Duration duration) {
 
 }  // namespace
 
-runtime::Replay GenerationPlan::replay() const {
+continuity::Replay GenerationPlan::replay() const {
   if (routing.pinned) {
-    return runtime::Replay::kNever;
+    return continuity::Replay::kNever;
   }
   return structured_outputs.empty() || model->structured_replay
-             ? runtime::Replay::kAlways
-             : runtime::Replay::kBeforeFirstToken;
+             ? continuity::Replay::kAlways
+             : continuity::Replay::kBeforeFirstToken;
 }
 
 void GenerationPlan::ignore_thinking_budget() {
@@ -49,15 +49,15 @@ Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoi
                                     .options = plan_.decode};
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t prompt = i / plan_.choices_per_prompt;
-    choices_.push_back(Choice{
-        .index = i,
-        .prompt = prompt,
-        .journal =
-            runtime::Journal({.prompt_tokens = static_cast<uint32_t>(plan_.prompts[prompt].size()),
-                              .stop = &plan_.stop[prompt],
-                              .replay = plan_.replay(),
-                              .limits = plan_.migration}),
-        .pipeline = OutputPipeline(parts, i)});
+    choices_.push_back(
+        Choice{.index = i,
+               .prompt = prompt,
+               .journal = continuity::Journal(
+                   {.prompt_tokens = static_cast<uint32_t>(plan_.prompts[prompt].size()),
+                    .stop = &plan_.stop[prompt],
+                    .replay = plan_.replay(),
+                    .limits = plan_.migration}),
+               .pipeline = OutputPipeline(parts, i)});
   }
   open_choices_ = count;
   for (const auto& prompt : plan_.prompts) {
@@ -227,11 +227,11 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
   return take_delta(choice, rest, output, now);
 }
 
-runtime::Journal::Step Generation::end_thinking(Choice& choice, TimePoint now) {
+continuity::Journal::Step Generation::end_thinking(Choice& choice, TimePoint now) {
   choice.thought_enough = true;
   choice.lease.release();
-  const runtime::Journal::Step step = choice.journal.interject(plan_.thinking->close);
-  if (step == runtime::Journal::Step::kResubmit) {
+  const continuity::Journal::Step step = choice.journal.interject(plan_.thinking->close);
+  if (step == continuity::Journal::Step::kResubmit) {
     last_activity_ = now;
     write_output(choice, plan_.thinking->close, {}, {.key = choice.key()});
   }
@@ -240,7 +240,7 @@ runtime::Journal::Step Generation::end_thinking(Choice& choice, TimePoint now) {
 
 Progress Generation::take_delta(Choice& choice, const engine::Delta& delta,
                                 const engine::StepOutput& output, TimePoint now) {
-  using Verdict = runtime::Journal::Verdict;
+  using Verdict = continuity::Journal::Verdict;
   const bool fresh = choice.journal.attempt_is_fresh();
   if (scores_prompt(choice) && delta.key == choice.key() && delta.token_count > 0 &&
       output.prompt_of(delta.key).size() + 1 != plan_.prompts[choice.prompt].size()) {

@@ -13,6 +13,7 @@
 #include "stator/api/generation.h"
 #include "stator/api/request.h"
 #include "stator/blocks/block_hash.h"
+#include "stator/continuity/journal.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/engine/api/engine.h"
@@ -26,7 +27,6 @@
 #include "stator/parsers/stop_matcher.h"
 #include "stator/router/prefill_router.h"
 #include "stator/router/router_service.h"
-#include "stator/runtime/journal.h"
 
 namespace stator::frontend {
 
@@ -86,7 +86,7 @@ struct GenerationPlan {
   bool want_engine_data = false;  ///< what the engine said of the request
   /// Only who would answer is wanted (nvext annotation query_instance_id): nothing is generated.
   bool dry_run = false;
-  runtime::JournalLimits migration;
+  continuity::JournalLimits migration;
   std::shared_ptr<const engine::RequestContext> context;  ///< null: nothing travels with it
   const TextMeters* texts = nullptr;  ///< measures some deltas; null: nobody does
   AnswerSpec answer;
@@ -94,7 +94,7 @@ struct GenerationPlan {
   /// Of its blocks' hashes.
   uint64_t hash_seed() const { return blocks::hash_seed(adapter, cache_salt); }
   /// Whether its choices may go on at another worker when theirs is lost.
-  runtime::Replay replay() const;
+  continuity::Replay replay() const;
   /// It cannot be kept here; the client is told.
   void ignore_thinking_budget();
 };
@@ -109,7 +109,7 @@ struct Choice {
   RequestId id;
   uint32_t index = 0;   ///< in the answer
   uint32_t prompt = 0;  ///< in the plan
-  runtime::Journal journal;
+  continuity::Journal journal;
   WorkerKey worker;
   router::LoadLease lease;
   router::QueueTicket ticket;                ///< while the router lets it wait for a worker
@@ -196,7 +196,7 @@ class Generation {
   Progress on_delta(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
                     TimePoint now);
   /// Ends the reasoning of a choice for the model; after kThoughtEnough.
-  runtime::Journal::Step end_thinking(Choice& choice, TimePoint now);
+  continuity::Journal::Step end_thinking(Choice& choice, TimePoint now);
   /// Ends a choice to which no worker will say its last word. kChoiceDone.
   Progress finish_choice(Choice& choice, api::FinishReason finish, TimePoint now);
   /// After the last choice finished: ends the answer.

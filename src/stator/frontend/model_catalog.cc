@@ -43,7 +43,7 @@ size_t block_count(const kv::KvEvent& event) {
   return removed == nullptr ? 0 : removed->blocks.size();
 }
 
-Result<ModelParsers> find_parsers(const ModelSources& sources, const runtime::ModelCard& card,
+Result<ModelParsers> find_parsers(const ModelSources& sources, const discovery::ModelCard& card,
                                   const ModelAssets& assets) {
   const parsers::FamilyRegistry& families =
       sources.families == nullptr ? parsers::FamilyRegistry::builtin() : *sources.families;
@@ -63,7 +63,7 @@ Result<ModelParsers> find_parsers(const ModelSources& sources, const runtime::Mo
 
 /// Whom a worker may be paired with, whether it may be given a whole request, and for which
 /// adapters.
-std::vector<std::string> taints_of(const runtime::ModelCard& card) {
+std::vector<std::string> taints_of(const discovery::ModelCard& card) {
   const engine::HandoffAbility& ability = card.handoff;
   std::vector<std::string> taints;
   for (const std::string& adapter : card.adapters) {
@@ -186,7 +186,7 @@ ModelCatalog::~ModelCatalog() {
   loader_.join();
 }
 
-Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::ModelCard& card) {
+Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const discovery::ModelCard& card) {
   STATOR_TRY(const std::string dir, sources_.resolve_path(card.model_path));
   auto model = std::make_shared<ServedModel>();
   STATOR_TRY(model->assets, sources_.load_assets(dir));
@@ -227,14 +227,14 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const runtime::Mod
   return model;
 }
 
-Status ModelCatalog::preload(const runtime::ModelCard& card) {
+Status ModelCatalog::preload(const discovery::ModelCard& card) {
   STATOR_TRY(auto model, make_model(card), "loading model '" + card.name + "'");
   const MutexLock lock(mutex_);
   models_.emplace(card.name, std::move(model));
   return {};
 }
 
-void ModelCatalog::add_worker(const runtime::InstanceRecord& record) {
+void ModelCatalog::add_worker(const discovery::InstanceRecord& record) {
   {
     const MutexLock lock(mutex_);
     const auto model = models_.find(record.model.name);
@@ -248,9 +248,9 @@ void ModelCatalog::add_worker(const runtime::InstanceRecord& record) {
   wake_.notify_all();
 }
 
-void ModelCatalog::enroll(const runtime::InstanceRecord& record,
+void ModelCatalog::enroll(const discovery::InstanceRecord& record,
                           const std::shared_ptr<ServedModel>& model) {
-  const runtime::ModelCard& card = record.model;
+  const discovery::ModelCard& card = record.model;
   Early early;
   if (const auto known = early_.find(record.key.worker); known != early_.end()) {
     early = std::move(known->second);
@@ -285,7 +285,7 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
               .aliases = card.aliases,
               .space = record.key.namespace_name};
   enrolled.standing =
-      record.state == runtime::InstanceState::kReady ? Standing::kReady : Standing::kEngineLost;
+      record.state == discovery::InstanceState::kReady ? Standing::kReady : Standing::kEngineLost;
   if (is_new) {
     log_change("worker joined", record.key.worker, enrolled);
   } else if (before != enrolled.standing) {
@@ -306,7 +306,7 @@ void ModelCatalog::enroll(const runtime::InstanceRecord& record,
   } else {
     model->router->add_worker(key_of(record.key.worker), std::move(facts));
   }
-  if (record.state != runtime::InstanceState::kReady) {  // its engine does not answer yet
+  if (record.state != discovery::InstanceState::kReady) {  // its engine does not answer yet
     enrolled.router().set_draining(key_of(record.key.worker), true);
   }
   // Under the lock, so that what comes now cannot overtake it.
@@ -567,7 +567,7 @@ void ModelCatalog::on_events(WorkerId worker, std::vector<kv::KvEvent> events) {
 
 void ModelCatalog::load_loop() {
   while (true) {
-    runtime::InstanceRecord record;
+    discovery::InstanceRecord record;
     {
       MutexLock lock(mutex_);
       while (!stopping_ && to_load_.empty()) {

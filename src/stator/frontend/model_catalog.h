@@ -14,15 +14,15 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
+#include "stator/discovery/instance_record.h"
 #include "stator/engine/api/pool.h"
 #include "stator/frontend/event_lines.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_parsers.h"
+#include "stator/kv_events/event_follower.h"
 #include "stator/net/thread.h"
 #include "stator/router/prefill_router_service.h"
 #include "stator/router/router_service.h"
-#include "stator/runtime/event_follower.h"
-#include "stator/runtime/instance_record.h"
 
 #include <condition_variable>
 
@@ -85,7 +85,7 @@ struct ModelSources {
 /// A worker whose model is new has its folder read on the catalog's own thread, so a shard never
 /// blocks; the model is listed once that succeeded. A worker whose checksum differs from the
 /// model's is kept out of rotation and logged, not mixed in.
-class ModelCatalog final : public runtime::KvEventsListener {
+class ModelCatalog final : public kv_events::KvEventsListener {
  public:
   ModelCatalog(router::RouterConfig config, ModelSources sources, const Clock& clock,
                Metrics& metrics, router::ReceiptLog& receipts);
@@ -94,9 +94,9 @@ class ModelCatalog final : public runtime::KvEventsListener {
   ~ModelCatalog() override;
 
   /// Reads the assets now, on the caller's thread: for start-up, where a bad folder must stop it.
-  Status preload(const runtime::ModelCard& card);
+  Status preload(const discovery::ModelCard& card);
 
-  void add_worker(const runtime::InstanceRecord& record);
+  void add_worker(const discovery::InstanceRecord& record);
   void set_draining(WorkerId worker);
   /// Its engine does not answer: it gets nothing new until add_worker says that it is ready again.
   void set_engine_lost(WorkerId worker);
@@ -150,7 +150,7 @@ class ModelCatalog final : public runtime::KvEventsListener {
   void on_events(WorkerId worker, std::vector<kv::KvEvent> events) override;
 
  private:
-  Result<std::shared_ptr<ServedModel>> make_model(const runtime::ModelCard& card);
+  Result<std::shared_ptr<ServedModel>> make_model(const discovery::ModelCard& card);
   /// What this catalog knows of one worker.
   struct Enrolled {
     std::shared_ptr<ServedModel> model;
@@ -164,7 +164,7 @@ class ModelCatalog final : public runtime::KvEventsListener {
     router::RouterService& router() const;
   };
   static void count(const Enrolled& worker, int change);
-  void enroll(const runtime::InstanceRecord& record, const std::shared_ptr<ServedModel>& model)
+  void enroll(const discovery::InstanceRecord& record, const std::shared_ptr<ServedModel>& model)
       STATOR_REQUIRES(mutex_);
   /// Keeps adapters_ in step with a worker that comes (+1) or goes (-1).
   void count_adapters(const Enrolled& worker, int change) STATOR_REQUIRES(mutex_);
@@ -208,7 +208,7 @@ class ModelCatalog final : public runtime::KvEventsListener {
   FlatMap<std::string, Alias> aliases_ STATOR_GUARDED_BY(mutex_);
   /// By "model:adapter", and by the bare name.
   FlatMap<std::string, Adapter> adapters_ STATOR_GUARDED_BY(mutex_);
-  std::deque<runtime::InstanceRecord> to_load_
+  std::deque<discovery::InstanceRecord> to_load_
       STATOR_GUARDED_BY(mutex_);  // bounded by live workers
   /// What workers tell whose model is still being loaded, bounded in blocks.
   struct Early {

@@ -528,7 +528,7 @@ ApiStatus apply_thinking_budget(GenerationPlan& plan, const api::GenerateOptions
   const auto& reasoning = plan.model->parsers.reasoning;
   const bool reasons = plan.format != nullptr && plan.format->reasons;
   plan.thinking.emplace(ThinkingBudget{.tokens = *tokens, .close = {}});
-  if (!reasons || reasoning->close.empty() || plan.replay() != runtime::Replay::kAlways) {
+  if (!reasons || reasoning->close.empty() || plan.replay() != continuity::Replay::kAlways) {
     plan.ignore_thinking_budget();
     return {};
   }

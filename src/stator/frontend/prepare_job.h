@@ -9,6 +9,7 @@
 
 #include "stator/api/api_error.h"
 #include "stator/api/request_parser.h"
+#include "stator/continuity/stream_journal.h"
 #include "stator/core/cancel_token.h"
 #include "stator/core/clock.h"
 #include "stator/frontend/frontend_config.h"
@@ -20,7 +21,6 @@
 #include "stator/net/byte_budget.h"
 #include "stator/net/http_request.h"
 #include "stator/protocols/protocol.h"
-#include "stator/runtime/stream_journal.h"
 
 namespace stator::frontend {
 
@@ -51,7 +51,7 @@ struct TextRoute {
 /// A stream that began at another frontend.
 struct ResumedStream {
   uint64_t first_event = 0;  ///< that the client does not have
-  runtime::StreamJournal journal;
+  continuity::StreamJournal journal;
 };
 
 /// What preparing needs from the process; all of it outlives every job.

@@ -10,9 +10,9 @@ namespace {
 constexpr const char* kComponent = "frontend";
 constexpr const char* kEndpoint = "replica_sync";
 
-std::vector<runtime::ReplicaHub::Peer> find_peers(runtime::Discovery& discovery) {
-  std::vector<runtime::ReplicaHub::Peer> peers;
-  for (const runtime::InstanceRecord& record :
+std::vector<router::ReplicaHub::Peer> find_peers(discovery::Discovery& discovery) {
+  std::vector<router::ReplicaHub::Peer> peers;
+  for (const discovery::InstanceRecord& record :
        discovery.list({.component = kComponent, .endpoint = kEndpoint})) {
     peers.push_back({record.key.worker.value(), record.address});
   }
@@ -21,13 +21,13 @@ std::vector<runtime::ReplicaHub::Peer> find_peers(runtime::Discovery& discovery)
 
 }  // namespace
 
-ReplicaSync::ReplicaSync(const router::ReplicaConfig& config, std::optional<runtime::TlsFiles> tls,
+ReplicaSync::ReplicaSync(const router::ReplicaConfig& config, std::optional<net::TlsFiles> tls,
                          const Clock& clock, Metrics& metrics)
-    : clock_(clock), hub_(runtime::ReplicaHub::create(config, std::move(tls), clock, metrics)) {}
+    : clock_(clock), hub_(router::ReplicaHub::create(config, std::move(tls), clock, metrics)) {}
 
-Status ReplicaSync::start(ModelCatalog& catalog, runtime::Discovery& discovery) {
+Status ReplicaSync::start(ModelCatalog& catalog, discovery::Discovery& discovery) {
   STATOR_CHECK(hub_->listen(), "router.replica_sync_host and router.replica_sync_port");
-  runtime::InstanceRecord record;
+  discovery::InstanceRecord record;
   record.key = {"default", kComponent, kEndpoint, WorkerId(hub_->router_id())};
   record.incarnation =
       Incarnation(static_cast<uint64_t>(clock_.wall_now().time_since_epoch().count()));

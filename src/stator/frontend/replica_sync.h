@@ -7,9 +7,9 @@
 
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
+#include "stator/discovery/discovery.h"
 #include "stator/frontend/model_catalog.h"
-#include "stator/runtime/discovery.h"
-#include "stator/runtime/replica_hub.h"
+#include "stator/router/replicas/replica_hub.h"
 
 namespace stator::frontend {
 
@@ -17,7 +17,7 @@ namespace stator::frontend {
 /// and tell each other what their routers booked. See runtime/replica_hub.h. Main thread.
 class ReplicaSync {
  public:
-  ReplicaSync(const router::ReplicaConfig& config, std::optional<runtime::TlsFiles> tls,
+  ReplicaSync(const router::ReplicaConfig& config, std::optional<net::TlsFiles> tls,
               const Clock& clock, Metrics& metrics);
   ~ReplicaSync() { stop(); }
   ReplicaSync(const ReplicaSync&) = delete;
@@ -27,14 +27,14 @@ class ReplicaSync {
     return hub_->announcer(model);
   }
   /// kIo when the port cannot be bound or a TLS file cannot be read. Both arguments outlive stop().
-  Status start(ModelCatalog& catalog, runtime::Discovery& discovery);
+  Status start(ModelCatalog& catalog, discovery::Discovery& discovery);
   /// Idempotent.
   void stop();
 
  private:
   const Clock& clock_;
-  std::unique_ptr<runtime::ReplicaHub> hub_;
-  std::unique_ptr<runtime::Registration> registration_;
+  std::unique_ptr<router::ReplicaHub> hub_;
+  std::unique_ptr<discovery::Registration> registration_;
 };
 
 }  // namespace stator::frontend

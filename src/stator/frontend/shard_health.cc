@@ -47,7 +47,7 @@ engine::PoolRequest probe_of(const engine::PoolAbility& ability) {
 
 /// A request as small as can be, beside router and leases: one token in, one out.
 void ShardService::send_probe(WorkerId worker) {
-  runtime::WorkerSession* session = pool_->find_session(worker);
+  session::WorkerSession* session = pool_->find_session(worker);
   if (session == nullptr) {
     apply(worker, environment_.fleet.probed(worker, false, shard_.now()));
     return;
@@ -57,7 +57,7 @@ void ShardService::send_probe(WorkerId worker) {
   request.tokens = {0};
   request.sampling.temperature = 0;
   request.stop = {.max_tokens = 1, .ignore_eos = true};
-  if (const runtime::InstanceRecord* record = pool_->find_record(worker);
+  if (const discovery::InstanceRecord* record = pool_->find_record(worker);
       record != nullptr && !record->model.pool.generates) {
     request.pool = probe_of(record->model.pool);
   }
@@ -101,7 +101,7 @@ void ShardService::probe_workers(TimePoint now) {
   std::ranges::sort(late);
   for (const RequestId id : late) {
     if (auto* session = pool_->find_session(probes_.at(id).worker)) {
-      session->cancel({id, Attempt(0)}, runtime::CancelReason::kDeadline);
+      session->cancel({id, Attempt(0)}, session::CancelReason::kDeadline);
     }
     end_probe(id, false);
   }
@@ -123,7 +123,7 @@ void ShardService::probe_workers(TimePoint now) {
   }
 }
 
-void ShardService::on_worker_added(const runtime::InstanceRecord& record) {
+void ShardService::on_worker_added(const discovery::InstanceRecord& record) {
   environment_.fleet.joined(record.key.worker, record.model.name);
   metrics_.describe_model(record.model, environment_.config.migration_limit);
   if (environment_.worker_gauges != nullptr) {
@@ -135,11 +135,11 @@ void ShardService::on_worker_added(const runtime::InstanceRecord& record) {
   unpark_all();
 }
 
-void ShardService::on_worker_updated(const runtime::InstanceRecord& record) {
-  if (record.state == runtime::InstanceState::kDraining) {
+void ShardService::on_worker_updated(const discovery::InstanceRecord& record) {
+  if (record.state == discovery::InstanceState::kDraining) {
     environment_.fleet.draining(record.key.worker);
     environment_.catalog.set_draining(record.key.worker);
-  } else if (record.state == runtime::InstanceState::kStarting) {
+  } else if (record.state == discovery::InstanceState::kStarting) {
     environment_.catalog.set_engine_lost(record.key.worker);  // until a record says it is back
     lose_giver(record.key.worker, Error(Code::kUnavailable, "the prefill worker's engine is gone"));
   } else {

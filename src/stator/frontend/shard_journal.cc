@@ -15,7 +15,7 @@ namespace stator::frontend {
 namespace {
 
 using namespace std::chrono_literals;
-using Place = runtime::JournalStore::Place;
+using Place = continuity::JournalStore::Place;
 
 // A copy that was lost is made anew so much later, twice as much each time it is lost again.
 constexpr Duration kRenewMin = 1s;
@@ -32,7 +32,7 @@ uint64_t hash_of(const PrepareJob& job) {
 }
 
 /// Each half from the system's own entropy: nobody can tell one from others that he saw.
-runtime::StreamId draw_stream_id() {
+continuity::StreamId draw_stream_id() {
   return {.high = Random::from_entropy().next(), .low = Random::from_entropy().next()};
 }
 
@@ -85,8 +85,8 @@ void ShardService::on_fetched(Resuming* waiting, Result<std::vector<std::string>
   resuming_.erase(known);
   PrepareJob& job = *owned->job;
   owned->exchange.set_observer(nullptr);
-  auto journal = parts ? runtime::decode_journal(*parts)
-                       : Result<runtime::StreamJournal>(std::move(parts.error()));
+  auto journal = parts ? continuity::decode_journal(*parts)
+                       : Result<continuity::StreamJournal>(std::move(parts.error()));
   if (!journal || journal->header.request_hash != job.request_hash) {
     metrics_.resume_failures.add();
     const bool away = !journal && journal.error().code() == Code::kUnavailable;
@@ -124,7 +124,7 @@ std::unique_ptr<StreamGate> ShardService::open_gate(net::HttpExchange& exchange,
   if (copies_ == nullptr || !plan.answer.stream || plan.prompt_logprobs) {
     return nullptr;
   }
-  const runtime::StreamId stream = draw_stream_id();
+  const continuity::StreamId stream = draw_stream_id();
   const auto holder = environment_.journals->choose_holder(stream);
   copy = {.serial = ++last_copy_, .own = stream, .stream = stream, .holder = holder};
   return std::make_unique<StreamGate>(
@@ -139,9 +139,9 @@ void ShardService::begin_copy(Active& active, const Active::Copy& copy, const Pr
   active.gate->begin_step();
   const bool under_way =
       bring(active, Place::kBegin,
-            runtime::encode(runtime::StreamJournal::Header{.request_hash = job.request_hash,
-                                                           .request_id = job.request_id,
-                                                           .created = job.wall_now}));
+            continuity::encode(continuity::StreamJournal::Header{.request_hash = job.request_hash,
+                                                                 .request_id = job.request_id,
+                                                                 .created = job.wall_now}));
   active.gate->end_step(under_way ? StreamGate::Copied::kUnderWay : StreamGate::Copied::kNothing);
 }
 
@@ -191,7 +191,7 @@ bool ShardService::copy_step(Active& active, const Choice& choice, const engine:
                          .cached_tokens = delta.cached_tokens,
                          .finish = delta.finish,
                          .stopped_by_token = delta.stopped_by_token});
-  return bring(active, Place::kEnd, runtime::encode(step));
+  return bring(active, Place::kEnd, continuity::encode(step));
 }
 
 void ShardService::on_copied(StreamCopies::Serial serial) {
@@ -256,7 +256,7 @@ void ShardService::renew_copies(TimePoint now) {
   for (const StreamCopies::Serial serial : due) {
     Active::Copy& copy = *copied_.at(serial)->copy;
     // A name of its own: a late message for the lost copy must not get into this one.
-    const runtime::StreamId stream = draw_stream_id();
+    const continuity::StreamId stream = draw_stream_id();
     const auto holder = environment_.journals->choose_holder(stream);
     if (!holder || bytes > kRenewBytesMax) {
       break;
@@ -282,7 +282,7 @@ void ShardService::renew_copies(TimePoint now) {
 }
 
 /// Brings a generation to where its journal ends. False: it has failed.
-bool ShardService::replay(Active& active, const runtime::StreamJournal& journal) {
+bool ShardService::replay(Active& active, const continuity::StreamJournal& journal) {
   std::vector<Choice>& choices = active.generation.choices();
   for (const engine::StepOutput& step : journal.steps) {
     engine::Delta delta = step.deltas.front();
@@ -318,7 +318,7 @@ void ShardService::go_on(Active& active) {
       continue;
     }
     if (choice.journal.generated() > 0) {
-      lose_at({&active, i}, {}, runtime::Loss::kHandedOff,
+      lose_at({&active, i}, {}, continuity::Loss::kHandedOff,
               Error(Code::kUnavailable, "the frontend of this stream was lost, retry"));
       if (!active_.contains(&active)) {
         return;

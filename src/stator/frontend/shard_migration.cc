@@ -16,7 +16,7 @@ namespace stator::frontend {
 namespace {
 
 using namespace std::chrono_literals;
-using runtime::Loss;
+using continuity::Loss;
 
 // How often a request without a worker looks for one, beside being told of new ones.
 constexpr Duration kParkedRetry = 100ms;
@@ -191,7 +191,7 @@ void ShardService::lose_stalled(TimePoint now) {
     }
     if (auto why = stalled(known->second.get(), now)) {
       metrics_.stalls.add();
-      cancel_work(known->second.get(), runtime::CancelReason::kSuperseded);
+      cancel_work(known->second.get(), session::CancelReason::kSuperseded);
       lose(known->second, Loss::kStalled, Error(Code::kUnavailable, std::move(*why)));
     }
   }
@@ -207,13 +207,13 @@ void ShardService::lose(ChoiceRef ref, Loss loss, Error error) {
 }
 
 void ShardService::lose_at(ChoiceRef ref, WorkerKey culprit, Loss loss, Error error) {
-  using Step = runtime::Journal::Step;
+  using Step = continuity::Journal::Step;
   Active& active = *ref.active;
   Choice& choice = ref.get();
   choice.lease.mark_failed();
   choice.lease.release();
   choice.ticket = {};
-  runtime::Journal& journal = choice.journal;
+  continuity::Journal& journal = choice.journal;
   const uint32_t poison = environment_.config.poison_workers;
   Step step = journal.lose(loss, culprit);
   if (step == Step::kResubmit && poison > 0 && journal.workers_killed() >= poison) {
@@ -248,7 +248,7 @@ void ShardService::lose_at(ChoiceRef ref, WorkerKey culprit, Loss loss, Error er
   // full.
   const uint32_t nth =
       loss == Loss::kRefused && choice.lost ? journal.refusals() + 1 : journal.migrations();
-  const Duration wait = runtime::migration_backoff(nth, random_);
+  const Duration wait = continuity::migration_backoff(nth, random_);
   if (wait > Duration::zero()) {
     park(choice, std::move(error), wait);
   } else {
@@ -259,8 +259,8 @@ void ShardService::lose_at(ChoiceRef ref, WorkerKey culprit, Loss loss, Error er
 /// Its thinking budget is spent: a next attempt answers from where the reasoning ends. The worker
 /// has the prompt and the reasoning in its cache.
 void ShardService::go_on_without_thinking(Active& active, Choice& choice) {
-  using Step = runtime::Journal::Step;
-  cancel_work(choice, runtime::CancelReason::kSuperseded);
+  using Step = continuity::Journal::Step;
+  cancel_work(choice, session::CancelReason::kSuperseded);
   const Step step = active.generation.end_thinking(choice, shard_.now());
   if (step == Step::kResubmit) {
     resubmit(active, choice,
@@ -272,7 +272,7 @@ void ShardService::go_on_without_thinking(Active& active, Choice& choice) {
 }
 
 void ShardService::give_up(Active& active, Choice& choice, Error error) {
-  const runtime::Journal& journal = choice.journal;
+  const continuity::Journal& journal = choice.journal;
   const uint32_t poison = environment_.config.poison_workers;
   const GenerationPlan& plan = active.generation.plan();
   if (journal.too_long()) {

@@ -13,7 +13,7 @@
 namespace stator::frontend {
 namespace {
 
-using runtime::Loss;
+using continuity::Loss;
 using Step = HandoffCourse::Step;
 using Otherwise = router::PrefillRouterService::Otherwise;
 
@@ -90,7 +90,7 @@ Status ShardService::check_prefill_pin(const GenerationPlan& plan) const {
   if (!pinned || !plan.model->prefill->has_workers()) {
     return {};
   }
-  const runtime::InstanceRecord* record = pool_->find_record(*pinned);
+  const discovery::InstanceRecord* record = pool_->find_record(*pinned);
   if (record != nullptr && record->model.name == plan.model->name &&
       record->model.handoff.role == engine::WorkerRole::kPrefill) {
     return {};
@@ -102,7 +102,7 @@ Status ShardService::check_prefill_pin(const GenerationPlan& plan) const {
 /// False when this shard cannot reach the prefill worker.
 bool ShardService::split_at(Choice& choice, router::PrefillRouterService::Split split) {
   const WorkerKey worker = split.prefill.worker;
-  const runtime::InstanceRecord* record = pool_->find_record(worker.worker);
+  const discovery::InstanceRecord* record = pool_->find_record(worker.worker);
   if (record == nullptr || pool_->find_session(worker.worker) == nullptr) {
     choice.journal.avoid(worker);
     return false;
@@ -180,7 +180,7 @@ bool ShardService::hand_over(Active& active, Choice& choice, engine::EngineReque
   }
   const WorkerKey giver = choice.course.giver().worker;
   const bool together = choice.course.together();
-  const runtime::InstanceRecord* record =
+  const discovery::InstanceRecord* record =
       pool_->find_session(giver.worker) == nullptr ? nullptr : pool_->find_record(giver.worker);
   auto handoff = choice.course.take(
       record == nullptr ? std::nullopt : std::optional(record->incarnation), choice.submitted);
@@ -316,7 +316,7 @@ void ShardService::carry_on(ChoiceRef ref, Step step, const Error& error) {
       return;
     case Step::kDropAnswer:
       drop_prompt(choice);
-      cancel_work(choice, runtime::CancelReason::kSuperseded);
+      cancel_work(choice, session::CancelReason::kSuperseded);
       choice.whole_next = true;
       lose_at(ref, giver, Loss::kFailed, error.clone());
       return;
@@ -340,10 +340,10 @@ void ShardService::drop_prompt(Choice& choice) {
   if (found == prompts_.end()) {
     return;
   }
-  runtime::WorkerSession* session =
+  session::WorkerSession* session =
       pool_ == nullptr ? nullptr : pool_->find_session(found->second->worker.worker);
   if (session != nullptr) {
-    session->cancel({found->first, Attempt()}, runtime::CancelReason::kSuperseded);
+    session->cancel({found->first, Attempt()}, session::CancelReason::kSuperseded);
   }
   prompts_.erase(found);
 }

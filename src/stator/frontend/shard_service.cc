@@ -77,10 +77,10 @@ ShardService::~ShardService() {
   STATOR_ASSERT(active_.empty(), "F1: stop() ends every generation before the service goes");
 }
 
-void ShardService::start(runtime::WorkerPoolOptions options, runtime::Discovery& discovery,
-                         runtime::Connector& connector) {
-  pool_ = std::make_unique<runtime::WorkerPool>(
-      std::move(options), runtime::WorkerPool::Wiring{discovery, connector, shard_, *this, *this},
+void ShardService::start(session::WorkerPoolOptions options, discovery::Discovery& discovery,
+                         session::Connector& connector) {
+  pool_ = std::make_unique<session::WorkerPool>(
+      std::move(options), session::WorkerPool::Wiring{discovery, connector, shard_, *this, *this},
       environment_.metrics);
   schedule_sweep();
   schedule_tick();
@@ -407,7 +407,7 @@ Status ShardService::dispatch(Active& active, Choice& choice) {
 /// False when this shard cannot reach the chosen worker: it is as good as absent, though another
 /// shard may reach it.
 bool ShardService::submit(Active& active, Choice& choice, router::Decision decision) {
-  runtime::WorkerSession* session = pool_->find_session(decision.worker.worker);
+  session::WorkerSession* session = pool_->find_session(decision.worker.worker);
   if (session == nullptr) {
     choice.journal.avoid(decision.worker);
     return false;
@@ -540,8 +540,8 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
       return;
     case Progress::kBroken:
       metrics_.offset_gaps.add();
-      cancel_work(choice, runtime::CancelReason::kSuperseded);
-      lose(ref, runtime::Loss::kFailed,
+      cancel_work(choice, session::CancelReason::kSuperseded);
+      lose(ref, continuity::Loss::kFailed,
            Error(Code::kUnavailable, "the worker's output is not contiguous, retry"));
       return;
     case Progress::kRunning:
@@ -565,7 +565,7 @@ void ShardService::take(ChoiceRef ref, const engine::Delta& delta,
     return;
   }
   if (progress == Progress::kChoiceDoneCancelEngine) {
-    cancel_work(choice, runtime::CancelReason::kStopped);
+    cancel_work(choice, session::CancelReason::kStopped);
   }
   if (progress != Progress::kRunning) {
     report(choice.worker.worker, WorkOutcome::kServed);
@@ -585,7 +585,7 @@ void ShardService::end_choice(Active& active, RequestId id) {
   }
 }
 
-void ShardService::cancel_work(const Choice& choice, runtime::CancelReason reason) {
+void ShardService::cancel_work(const Choice& choice, session::CancelReason reason) {
   if (pool_ == nullptr) {
     return;
   }
@@ -670,7 +670,7 @@ void ShardService::release(Active& active, std::string_view error_type) {
   for (Choice& choice : generation.choices()) {
     drop_prompt(choice);
     if (choices_.erase(choice.id) > 0 && !choice.lease.empty()) {
-      cancel_work(choice, runtime::CancelReason::kClientGone);
+      cancel_work(choice, session::CancelReason::kClientGone);
     }
     choice.course.abandon();
     end_handoff(active, choice);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/continuity/journal_hub.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/random.h"
 #include "stator/frontend/endpoints.h"
@@ -31,9 +32,8 @@
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
 #include "stator/router/receipt.h"
-#include "stator/runtime/journal_hub.h"
-#include "stator/runtime/worker_pool.h"
-#include "stator/runtime/worker_session.h"
+#include "stator/session/worker_pool.h"
+#include "stator/session/worker_session.h"
 #include "stator/telemetry/request_facts.h"
 
 namespace stator::frontend {
@@ -48,7 +48,7 @@ struct ShardEnvironment {
   net::ComputePool& compute;
   const std::atomic<Stage>& stage;
   FleetService& fleet;
-  runtime::JournalHub* journals = nullptr;        ///< null: streams end with this process
+  continuity::JournalHub* journals = nullptr;     ///< null: streams end with this process
   net::ByteBudget* answers = nullptr;             ///< of answers being collected; null: unbounded
   const Entrance* entrance = nullptr;             ///< null: everybody may everything
   responses::ResponseStore* responses = nullptr;  ///< null: nothing is stored
@@ -78,16 +78,16 @@ class ShardService final : public net::HttpHandler,
                            public PreparationListener,
                            public RoutedInbox::Owner,
                            public StreamCopies::Owner,
-                           public runtime::SessionEvents,
-                           public runtime::WorkerPoolListener,
+                           public session::SessionEvents,
+                           public session::WorkerPoolListener,
                            public PoolHost {
  public:
   ShardService(net::Shard& shard, ShardEnvironment environment);
   ~ShardService() override;
 
   /// Connects to workers; on the loop, once, before requests come.
-  void start(runtime::WorkerPoolOptions options, runtime::Discovery& discovery,
-             runtime::Connector& connector);
+  void start(session::WorkerPoolOptions options, discovery::Discovery& discovery,
+             session::Connector& connector);
   /// Fails what runs and closes the sessions; on the loop.
   void stop();
   size_t active() const {
@@ -118,15 +118,15 @@ class ShardService final : public net::HttpHandler,
   void on_draining(WorkerId worker) override;
   void on_closed(WorkerId worker, Error error) override;
 
-  runtime::WorkerSession* find_session(WorkerId worker) override {
+  session::WorkerSession* find_session(WorkerId worker) override {
     return pool_ == nullptr ? nullptr : pool_->find_session(worker);
   }
   RequestId next_request() override { return RequestId(++next_request_); }
   void report_outcome(WorkerId worker, WorkOutcome outcome) override { report(worker, outcome); }
 
   void on_synced() override {}
-  void on_worker_added(const runtime::InstanceRecord& record) override;
-  void on_worker_updated(const runtime::InstanceRecord& record) override;
+  void on_worker_added(const discovery::InstanceRecord& record) override;
+  void on_worker_updated(const discovery::InstanceRecord& record) override;
   void on_worker_removed(WorkerId worker) override;
 
  private:
@@ -145,10 +145,10 @@ class ShardService final : public net::HttpHandler,
     /// Where its journal is: here, and elsewhere if somebody else is there to keep it.
     struct Copy {
       StreamCopies::Serial serial = 0;
-      runtime::StreamId own;
-      bool kept = false;                                      // here
-      runtime::StreamId stream;                               // its name elsewhere
-      std::optional<runtime::JournalHub::HolderId> holder{};  // elsewhere
+      continuity::StreamId own;
+      bool kept = false;                                         // here
+      continuity::StreamId stream;                               // its name elsewhere
+      std::optional<continuity::JournalHub::HolderId> holder{};  // elsewhere
       size_t catching_up = 0;  // old parts that a new copy elsewhere does not have yet
       uint32_t losses = 0;     // in a row
       TimePoint renew_at{};    // no sooner
@@ -244,7 +244,7 @@ class ShardService final : public net::HttpHandler,
   void go_on_without_thinking(Active& active, Choice& choice);
   void take(ChoiceRef ref, const engine::Delta& delta, const engine::StepOutput& output);
   void end_choice(Active& active, RequestId id);
-  void cancel_work(const Choice& choice, runtime::CancelReason reason);
+  void cancel_work(const Choice& choice, session::CancelReason reason);
 
   // shard_prefill.cc: prompts computed by other workers than the answers.
   Status check_prefill_pin(const GenerationPlan& plan) const;
@@ -261,12 +261,12 @@ class ShardService final : public net::HttpHandler,
   void carry_on(ChoiceRef ref, HandoffCourse::Step step, const Error& error);
   void drop_prompt(Choice& choice);
   void end_handoff(const Active& active, Choice& choice);
-  WorkerKey blame(const Active& active, Choice& choice, runtime::Loss loss);
+  WorkerKey blame(const Active& active, Choice& choice, continuity::Loss loss);
 
   // shard_migration.cc: what happens to choices that lose their worker.
   Status check_quarantine(const GenerationPlan& plan);
-  void lose(ChoiceRef ref, runtime::Loss loss, Error error);
-  void lose_at(ChoiceRef ref, WorkerKey culprit, runtime::Loss loss, Error error);
+  void lose(ChoiceRef ref, continuity::Loss loss, Error error);
+  void lose_at(ChoiceRef ref, WorkerKey culprit, continuity::Loss loss, Error error);
   void lose_failed(ChoiceRef ref, Error error);
   std::optional<std::string> stalled(const Choice& choice, TimePoint now) const;
   void lose_stalled(TimePoint now);
@@ -290,12 +290,12 @@ class ShardService final : public net::HttpHandler,
   std::unique_ptr<StreamGate> open_gate(net::HttpExchange& exchange, const GenerationPlan& plan,
                                         const PrepareJob& job, std::optional<Active::Copy>& copy);
   void begin_copy(Active& active, const Active::Copy& copy, const PrepareJob& job);
-  bool bring(Active& active, runtime::JournalStore::Place place, std::string data);
+  bool bring(Active& active, continuity::JournalStore::Place place, std::string data);
   void lose_last_copy(Active& active);
   void renew_copies(TimePoint now);
   bool copy_step(Active& active, const Choice& choice, const engine::Delta& delta,
                  const engine::StepOutput& output, uint32_t known_tokens);
-  bool replay(Active& active, const runtime::StreamJournal& journal);
+  bool replay(Active& active, const continuity::StreamJournal& journal);
   void go_on(Active& active);
 
   // shard_answers.cc: bodies that are collected, and written by the compute pool.
@@ -348,7 +348,7 @@ class ShardService final : public net::HttpHandler,
   FlatMap<StreamCopies::Serial, Active*> copied_;  // those whose journal is kept
   StreamCopies::Serial last_copy_ = 0;
   std::shared_ptr<StreamCopies> copies_;  // shared with its calls; null: nobody keeps copies
-  std::unique_ptr<runtime::WorkerPool> pool_;
+  std::unique_ptr<session::WorkerPool> pool_;
   net::Timer sweep_timer_;
   net::Timer tick_timer_;
   TimePoint tick_due_{};

@@ -6,7 +6,7 @@
 
 namespace stator::frontend {
 
-void StreamCopies::append(HolderId holder, Serial serial, runtime::JournalPart part) {
+void StreamCopies::append(HolderId holder, Serial serial, continuity::JournalPart part) {
   auto& line = lines_[holder];
   if (line == nullptr) {
     line = std::make_unique<Line>();
@@ -26,18 +26,19 @@ void StreamCopies::flush() {
 void StreamCopies::send(HolderId holder, Line& line) {
   line.sent = std::exchange(line.serials, {});
   line.sent_streams.clear();
-  for (const runtime::JournalPart& part : line.parts) {
+  for (const continuity::JournalPart& part : line.parts) {
     line.sent_streams.push_back(part.stream);
   }
-  hub_.append(holder, std::exchange(line.parts, {}), shard_,
-              [weak = weak_from_this(), holder](Result<std::vector<runtime::StreamId>>& refused) {
-                if (const auto self = weak.lock()) {
-                  self->on_answer(holder, refused);
-                }
-              });
+  hub_.append(
+      holder, std::exchange(line.parts, {}), shard_,
+      [weak = weak_from_this(), holder](Result<std::vector<continuity::StreamId>>& refused) {
+        if (const auto self = weak.lock()) {
+          self->on_answer(holder, refused);
+        }
+      });
 }
 
-void StreamCopies::on_answer(HolderId holder, Result<std::vector<runtime::StreamId>>& refused) {
+void StreamCopies::on_answer(HolderId holder, Result<std::vector<continuity::StreamId>>& refused) {
   const auto known = lines_.find(holder);
   const std::unique_ptr<Line> line = std::move(known->second);
   lines_.erase(known);

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "stator/continuity/journal_hub.h"
 #include "stator/core/flat_map.h"
 #include "stator/net/shard.h"
-#include "stator/runtime/journal_hub.h"
 
 namespace stator::frontend {
 
@@ -17,7 +17,7 @@ namespace stator::frontend {
 /// produce within JournalHubConfig::ack_timeout. Home loop: the shard's.
 class StreamCopies : public std::enable_shared_from_this<StreamCopies> {
  public:
-  using HolderId = runtime::JournalHub::HolderId;
+  using HolderId = continuity::JournalHub::HolderId;
   /// Names a stream on this shard; never reused.
   using Serial = uint64_t;
 
@@ -29,10 +29,10 @@ class StreamCopies : public std::enable_shared_from_this<StreamCopies> {
     /// The stream has no copy any more. Nothing more comes for it.
     virtual void on_copy_lost(Serial serial) = 0;
   };
-  StreamCopies(runtime::JournalHub& hub, net::Shard& shard, Owner& owner)
+  StreamCopies(continuity::JournalHub& hub, net::Shard& shard, Owner& owner)
       : hub_(hub), shard_(shard), owner_(&owner) {}
 
-  void append(HolderId holder, Serial serial, runtime::JournalPart part);
+  void append(HolderId holder, Serial serial, continuity::JournalPart part);
   /// Sends what append() has gathered, where nothing is under way.
   void flush();
   /// The owner goes; nothing is told any more.
@@ -40,15 +40,15 @@ class StreamCopies : public std::enable_shared_from_this<StreamCopies> {
 
  private:
   struct Line {
-    std::vector<runtime::JournalPart> parts;
+    std::vector<continuity::JournalPart> parts;
     std::vector<Serial> serials;  // of `parts`
     std::vector<Serial> sent;     // under way; empty: nothing is
-    std::vector<runtime::StreamId> sent_streams;
+    std::vector<continuity::StreamId> sent_streams;
   };
   void send(HolderId holder, Line& line);
-  void on_answer(HolderId holder, Result<std::vector<runtime::StreamId>>& refused);
+  void on_answer(HolderId holder, Result<std::vector<continuity::StreamId>>& refused);
 
-  runtime::JournalHub& hub_;
+  continuity::JournalHub& hub_;
   net::Shard& shard_;
   Owner* owner_;
   FlatMap<HolderId, std::unique_ptr<Line>> lines_;  // of holders with something to bring

@@ -54,12 +54,12 @@ void StreamGate::confirm() {
   }
 }
 
-void StreamGate::rename(runtime::StreamId stream, runtime::JournalHub::HolderId holder) {
+void StreamGate::rename(continuity::StreamId stream, continuity::JournalHub::HolderId holder) {
   id_.stream = stream;
   id_.holder = holder;
 }
 
-void StreamGate::fall_back(runtime::StreamId stream, runtime::JournalHub::HolderId own) {
+void StreamGate::fall_back(continuity::StreamId stream, continuity::JournalHub::HolderId own) {
   rename(stream, own);
   waits_.clear();
   flush();

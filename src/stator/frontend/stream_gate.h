@@ -7,16 +7,16 @@
 #include <string>
 #include <string_view>
 
+#include "stator/continuity/journal_hub.h"
 #include "stator/net/http_server.h"
-#include "stator/runtime/journal_hub.h"
 
 namespace stator::frontend {
 
 /// What `id:` of an event says, and Last-Event-ID of who wants the rest: which stream, who keeps
 /// its copy, which event. As text "<32 hex digits>-<hex>.<decimal>".
 struct EventId {
-  runtime::StreamId stream;
-  runtime::JournalHub::HolderId holder = 0;
+  continuity::StreamId stream;
+  continuity::JournalHub::HolderId holder = 0;
   uint64_t event = 0;  ///< from 0
 };
 std::string to_string(const EventId& id);
@@ -51,9 +51,9 @@ class StreamGate final : public net::HttpExchange {
   void confirm();
   /// Events that leave from now on name this copy: it has all that left, and all that waits it will
   /// have by its confirm().
-  void rename(runtime::StreamId stream, runtime::JournalHub::HolderId holder);
+  void rename(continuity::StreamId stream, continuity::JournalHub::HolderId holder);
   /// There is no copy elsewhere any more, nothing waits for it; `own` is the one of this process.
-  void fall_back(runtime::StreamId stream, runtime::JournalHub::HolderId own);
+  void fall_back(continuity::StreamId stream, continuity::JournalHub::HolderId own);
   /// There is no copy any more, nothing waits for it; later events have no id.
   void give_up();
   /// The answer is complete and has left; the exchange is over.

@@ -13,8 +13,8 @@
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
+#include "stator/discovery/etcd_discovery.h"
 #include "stator/kube/client.h"
-#include "stator/runtime/etcd_discovery.h"
 
 namespace stator::scaling {
 
@@ -57,7 +57,7 @@ class KeyStore {
 /// Files named by the keys; each is replaced whole.
 Result<std::unique_ptr<KeyStore>> open_folder_store(const std::string& folder);
 /// Keys v1/NAMESPACE/planner/KEY, where Dynamo's own executors look.
-Result<std::unique_ptr<KeyStore>> open_etcd_store(const runtime::EtcdOptions& options,
+Result<std::unique_ptr<KeyStore>> open_etcd_store(const discovery::EtcdOptions& options,
                                                   std::string_view name_space);
 
 struct VirtualOptions {

@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "stator/core/log.h"
+#include "stator/discovery/etcd_keys.h"
 #include "stator/io/read_file.h"
 #include "stator/io/replace_file.h"
-#include "stator/runtime/etcd_keys.h"
 #include "stator/scaling/connector.h"
 
 namespace stator::scaling {
@@ -37,7 +37,7 @@ class FolderStore final : public KeyStore {
 
 class EtcdStore final : public KeyStore {
  public:
-  EtcdStore(std::unique_ptr<runtime::EtcdKeys> keys, std::string prefix)
+  EtcdStore(std::unique_ptr<discovery::EtcdKeys> keys, std::string prefix)
       : keys_(std::move(keys)), prefix_(std::move(prefix)) {}
   Result<std::string> get(std::string_view key) override {
     return keys_->get(prefix_ + std::string(key));
@@ -47,7 +47,7 @@ class EtcdStore final : public KeyStore {
   }
 
  private:
-  std::unique_ptr<runtime::EtcdKeys> keys_;
+  std::unique_ptr<discovery::EtcdKeys> keys_;
   const std::string prefix_;
 };
 
@@ -155,9 +155,9 @@ Result<std::unique_ptr<KeyStore>> open_folder_store(const std::string& folder) {
   return std::make_unique<FolderStore>(folder);
 }
 
-Result<std::unique_ptr<KeyStore>> open_etcd_store(const runtime::EtcdOptions& options,
+Result<std::unique_ptr<KeyStore>> open_etcd_store(const discovery::EtcdOptions& options,
                                                   std::string_view name_space) {
-  STATOR_TRY(auto keys, runtime::open_etcd_keys(options));
+  STATOR_TRY(auto keys, discovery::open_etcd_keys(options));
   return std::make_unique<EtcdStore>(std::move(keys), fmt::format("v1/{}/planner/", name_space));
 }
 

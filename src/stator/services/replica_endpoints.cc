@@ -48,8 +48,8 @@ void add_replica_endpoints(ServiceApi& api, PeerList& peers, bool has_hub) {
   });
 }
 
-std::vector<runtime::ReplicaHub::Peer> replica_peers(const PeerList& peers) {
-  std::vector<runtime::ReplicaHub::Peer> found;
+std::vector<router::ReplicaHub::Peer> replica_peers(const PeerList& peers) {
+  std::vector<router::ReplicaHub::Peer> found;
   for (const std::string& endpoint : peers.all()) {
     const std::string_view address = std::string_view(endpoint).substr(kTcp.size());
     found.push_back({xxh3_64(address), std::string(address)});

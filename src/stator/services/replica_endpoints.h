@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "stator/runtime/replica_hub.h"
+#include "stator/router/replicas/replica_hub.h"
 #include "stator/services/indexer_api.h"
 #include "stator/services/service_api.h"
 
@@ -13,6 +13,6 @@ namespace stator::services {
 void add_replica_endpoints(ServiceApi& api, PeerList& peers, bool has_hub);
 
 /// The peers as the hub asks them: "tcp://host:port" without its scheme.
-std::vector<runtime::ReplicaHub::Peer> replica_peers(const PeerList& peers);
+std::vector<router::ReplicaHub::Peer> replica_peers(const PeerList& peers);
 
 }  // namespace stator::services

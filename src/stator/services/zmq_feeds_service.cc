@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "stator/core/log.h"
-#include "stator/events/engine_events.h"
-#include "stator/events/engine_lag.h"
-#include "stator/events/event_normalizer.h"
+#include "stator/kv_events/engine_events.h"
+#include "stator/kv_events/engine_lag.h"
+#include "stator/kv_events/event_normalizer.h"
 #include "stator/services/zmq_feeds.h"
 
 namespace stator::services {
@@ -18,19 +18,19 @@ struct FeedCounters {
       : corrupt(metrics.counter("stator_events_engine_corrupt_total",
                                 "event batches of engines that cannot be read")),
         lag(metrics) {
-    for (size_t reason = 0; reason < events::kDropCount; ++reason) {
-      dropped[reason] =
-          metrics.counter("stator_events_engine_dropped_total", "engine events that did not count",
-                          {{"reason", std::string(drop_name(static_cast<events::Drop>(reason)))}});
+    for (size_t reason = 0; reason < kv_events::kDropCount; ++reason) {
+      dropped[reason] = metrics.counter(
+          "stator_events_engine_dropped_total", "engine events that did not count",
+          {{"reason", std::string(drop_name(static_cast<kv_events::Drop>(reason)))}});
     }
   }
   Counter corrupt;
-  std::array<Counter, events::kDropCount> dropped;
-  events::EngineLag lag;
+  std::array<Counter, kv_events::kDropCount> dropped;
+  kv_events::EngineLag lag;
 };
 
 /// One publisher: its batches in our hashes, those of its own rank only.
-class ZmqFeed final : public EventFeed, public events::EngineBatchListener {
+class ZmqFeed final : public EventFeed, public kv_events::EngineBatchListener {
  public:
   ZmqFeed(const FeedSpec& spec, EventFeeds::Deliver deliver, const FeedCounters& counters,
           const Clock& clock)
@@ -41,7 +41,7 @@ class ZmqFeed final : public EventFeed, public events::EngineBatchListener {
         normalizer_({.block_size = spec.block_size, .dp_ranks = spec.worker.dp_rank + 1}) {}
   ~ZmqFeed() override { subscription_.reset(); }  // before what it calls
 
-  Status start(events::ZmqSources& sources, const FeedSpec& spec) {
+  Status start(kv_events::ZmqSources& sources, const FeedSpec& spec) {
     STATOR_TRY(subscription_,
                sources.subscribe(
                    {.endpoint = spec.endpoint, .replay_endpoint = spec.replay_endpoint}, *this));
@@ -54,7 +54,7 @@ class ZmqFeed final : public EventFeed, public events::EngineBatchListener {
 
   void on_batch(uint32_t rank, std::string_view payload) override {
     heard_.store(true, std::memory_order_relaxed);
-    const auto batch = events::decode_engine_events(payload);
+    const auto batch = kv_events::decode_engine_events(payload);
     if (!batch) {
       counters_.corrupt.add();
       log::warn("services", batch.error().message(), {{"worker", worker_.worker.value()}});
@@ -84,15 +84,15 @@ class ZmqFeed final : public EventFeed, public events::EngineBatchListener {
   const EventFeeds::Deliver deliver_;
   const FeedCounters counters_;
   const Clock& clock_;
-  events::EventNormalizer normalizer_;
-  std::array<uint64_t, events::kDropCount> counted_{};
+  kv_events::EventNormalizer normalizer_;
+  std::array<uint64_t, kv_events::kDropCount> counted_{};
   std::atomic<bool> heard_{false};
-  std::unique_ptr<events::ZmqSources::Subscription> subscription_;
+  std::unique_ptr<kv_events::ZmqSources::Subscription> subscription_;
 };
 
 class ZmqFeeds final : public EventFeeds {
  public:
-  ZmqFeeds(events::ZmqSources& sources, const Clock& clock, Metrics& metrics)
+  ZmqFeeds(kv_events::ZmqSources& sources, const Clock& clock, Metrics& metrics)
       : sources_(sources), clock_(clock), counters_(metrics) {}
   Result<std::unique_ptr<EventFeed>> open(const FeedSpec& spec, Deliver deliver) override {
     auto feed = std::make_unique<ZmqFeed>(spec, std::move(deliver), counters_, clock_);
@@ -101,14 +101,14 @@ class ZmqFeeds final : public EventFeeds {
   }
 
  private:
-  events::ZmqSources& sources_;
+  kv_events::ZmqSources& sources_;
   const Clock& clock_;
   const FeedCounters counters_;
 };
 
 }  // namespace
 
-std::unique_ptr<EventFeeds> make_zmq_feeds(events::ZmqSources& sources, const Clock& clock,
+std::unique_ptr<EventFeeds> make_zmq_feeds(kv_events::ZmqSources& sources, const Clock& clock,
                                            Metrics& metrics) {
   return std::make_unique<ZmqFeeds>(sources, clock, metrics);
 }

@@ -113,7 +113,7 @@ Status PoolService::dispatch(Run& run, size_t index) {
     if (!decision) {
       return std::move(decision.error());
     }
-    runtime::WorkerSession* const session = host_.find_session(decision->worker.worker);
+    session::WorkerSession* const session = host_.find_session(decision->worker.worker);
     if (session == nullptr) {
       run.avoided.push_back(decision->worker);
       continue;
@@ -290,7 +290,7 @@ void PoolService::end(Run& run, std::string_view error_type) {
       continue;
     }
     if (auto* session = host_.find_session(known->second.worker.worker)) {
-      session->cancel({id, Attempt(0)}, runtime::CancelReason::kClientGone);
+      session->cancel({id, Attempt(0)}, session::CancelReason::kClientGone);
     }
     parts_.erase(known);
   }
@@ -323,7 +323,7 @@ void PoolService::sweep() {
   }
   for (const auto& [id, worker] : late) {
     if (auto* session = host_.find_session(worker); session != nullptr && parts_.contains(id)) {
-      session->cancel({id, Attempt(0)}, runtime::CancelReason::kSuperseded);
+      session->cancel({id, Attempt(0)}, session::CancelReason::kSuperseded);
       host_.report_outcome(worker, WorkOutcome::kHung);
     }
     lose(

@@ -19,7 +19,7 @@
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
 #include "stator/router/load_lease.h"
-#include "stator/runtime/worker_session.h"
+#include "stator/session/worker_session.h"
 
 namespace stator::frontend {
 
@@ -28,7 +28,7 @@ class PoolHost {
  public:
   virtual ~PoolHost() = default;
   /// Null: this shard has no line to it.
-  virtual runtime::WorkerSession* find_session(WorkerId worker) = 0;
+  virtual session::WorkerSession* find_session(WorkerId worker) = 0;
   /// Of no other request of the shard's.
   virtual RequestId next_request() = 0;
   virtual void report_outcome(WorkerId worker, WorkOutcome outcome) = 0;

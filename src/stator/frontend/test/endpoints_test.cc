@@ -13,8 +13,8 @@ using ::testing::HasSubstr;
 
 class EndpointsTest : public ::testing::Test {
  protected:
-  static runtime::InstanceRecord worker(uint64_t id) {
-    runtime::InstanceRecord record;
+  static discovery::InstanceRecord worker(uint64_t id) {
+    discovery::InstanceRecord record;
     record.key.worker = WorkerId(id);
     record.address = "local";
     record.model.name = "demo";
@@ -88,7 +88,7 @@ TEST_F(EndpointsTest, WorkersThatTakeNothingNewDoNotMakeItHealthy) {
 // What discovery lists first after it was wiped may be one that is about to go.
 TEST_F(EndpointsTest, AWorkerThatJoinsDrainingDoesNotMakeItHealthy) {
   auto record = worker(7);
-  record.state = runtime::InstanceState::kDraining;
+  record.state = discovery::InstanceState::kDraining;
   ASSERT_TRUE(catalog_.preload(record.model).has_value());
   catalog_.add_worker(record);
   EXPECT_EQ(get("/health").first, 503);

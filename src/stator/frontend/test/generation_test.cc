@@ -241,7 +241,7 @@ TEST_F(GenerationTest, OutputOfAnEarlierAttemptIsStale) {
   output.tokens = tokens_of("old");
   engine::Delta delta{.key = choice.key(),
                       .token_count = static_cast<uint32_t>(output.tokens.size())};
-  choice.journal.lose(runtime::Loss::kVanished, {WorkerId(1), 0});
+  choice.journal.lose(continuity::Loss::kVanished, {WorkerId(1), 0});
   EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kStale);
   EXPECT_EQ(generation->output_tokens(), 0U);
 }
@@ -286,8 +286,8 @@ TEST_F(GenerationTest, AnAnswerGoesOnAtAnotherWorkerAsIfNothingHadHappened) {
     for (size_t i = 0; i < tokens.size() && !choice.finished; ++i) {
       if (i == lose_after) {
         const engine::RequestKey old = choice.key();
-        EXPECT_EQ(choice.journal.lose(runtime::Loss::kVanished, {WorkerId(1), 0}),
-                  runtime::Journal::Step::kResubmit);
+        EXPECT_EQ(choice.journal.lose(continuity::Loss::kVanished, {WorkerId(1), 0}),
+                  continuity::Journal::Step::kResubmit);
         const auto request = generation->make_engine_request(choice, TimePoint{});
         EXPECT_EQ(request.generated, i);
         EXPECT_EQ(
@@ -349,13 +349,13 @@ TEST_F(GenerationTest, RoutingAReplayCountsTheOutput) {
 TEST_F(GenerationTest, WhatMayGoOnElsewhere) {
   GenerationPlan plan;
   plan.model = model_;
-  EXPECT_EQ(plan.replay(), runtime::Replay::kAlways);
+  EXPECT_EQ(plan.replay(), continuity::Replay::kAlways);
   plan.structured_outputs = R"({"json":{}})";
-  EXPECT_EQ(plan.replay(), runtime::Replay::kBeforeFirstToken);
+  EXPECT_EQ(plan.replay(), continuity::Replay::kBeforeFirstToken);
   model_->structured_replay = true;
-  EXPECT_EQ(plan.replay(), runtime::Replay::kAlways);
+  EXPECT_EQ(plan.replay(), continuity::Replay::kAlways);
   plan.routing.pinned = WorkerId(1);
-  EXPECT_EQ(plan.replay(), runtime::Replay::kNever);
+  EXPECT_EQ(plan.replay(), continuity::Replay::kNever);
 }
 
 TEST_F(GenerationTest, TheWorkerIsToldTheTimeLeft) {

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 class PrepareJobTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    runtime::ModelCard card;
+    discovery::ModelCard card;
     card.name = "demo";
     card.model_path = demo_model_dir();
     card.context_length = 2048;

@@ -9,8 +9,8 @@
 namespace stator::frontend {
 namespace {
 
-using runtime::JournalHub;
-using runtime::StreamId;
+using continuity::JournalHub;
+using continuity::StreamId;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -22,20 +22,20 @@ class FakeHub final : public JournalHub {
     std::vector<std::string> parts;
     Appended done;
   };
-  Status start(runtime::Discovery&) override { return {}; }
+  Status start(discovery::Discovery&) override { return {}; }
   void stop() override {}
   std::optional<HolderId> choose_holder(StreamId) const override { return 1; }
-  void append(HolderId holder, const std::vector<runtime::JournalPart>& parts, net::Shard&,
+  void append(HolderId holder, const std::vector<continuity::JournalPart>& parts, net::Shard&,
               Appended done) override {
     Call call{.holder = holder, .parts = {}, .done = std::move(done)};
-    for (const runtime::JournalPart& part : parts) {
+    for (const continuity::JournalPart& part : parts) {
       call.parts.push_back(part.data);
     }
     calls.push_back(std::move(call));
   }
   void fetch(HolderId, StreamId, net::Shard&, Fetched) override {}
   HolderId own_id() const override { return 9; }
-  Status keep(runtime::JournalPart) override { return {}; }
+  Status keep(continuity::JournalPart) override { return {}; }
   std::vector<std::string> kept(StreamId) const override { return {}; }
 
   void answer(Result<std::vector<StreamId>> refused) {

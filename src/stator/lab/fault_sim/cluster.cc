@@ -96,7 +96,7 @@ Cluster::~Cluster() {
   }
 }
 
-runtime::ModelCard Cluster::make_card() const {
+discovery::ModelCard Cluster::make_card() const {
   return {.name = "demo",
           .model_path = "demo",
           .context_length = 1024,
@@ -178,18 +178,17 @@ void Cluster::start_worker(uint32_t index) {
                                          .last_token = kLastToken,
                                          .eos_every = 40});
   STATOR_ASSERT(runner.has_value(), "the simulated model's configuration is one");
-  runtime::InstanceRecord record;
+  discovery::InstanceRecord record;
   record.key.worker = WorkerId(index + 1);
   record.incarnation = Incarnation(++slot.lives);
   record.address = network_.name(slot.node);
   record.model = settings_.card;
   slot.metrics = std::make_unique<Metrics>();
-  slot.life = std::make_unique<runtime::VirtualWorker>(
-      runtime::VirtualWorker::Machine{time_, network_, slot.node, *slot.clock, *slot.metrics,
-                                      plane()},
+  slot.life = std::make_unique<VirtualWorker>(
+      VirtualWorker::Machine{time_, network_, slot.node, *slot.clock, *slot.metrics, plane()},
       record, make_engine(), std::move(*runner));
-  slot.registration = std::make_unique<runtime::VirtualRegistration>(
-      store_, network_, time_, slot.node, Random(random_.next()));
+  slot.registration = std::make_unique<VirtualRegistration>(store_, network_, time_, slot.node,
+                                                            Random(random_.next()));
   slot.registration->publish(record);
   log_.note("worker {} starts, life {}", index, slot.lives);
 }
@@ -206,8 +205,8 @@ void Cluster::bury_worker(uint32_t index, Duration until_next) {
 void Cluster::drain_worker(uint32_t index, Duration lasts) {
   WorkerSlot& slot = workers_[index];
   slot.leaving = true;
-  runtime::InstanceRecord record = slot.life->record();
-  record.state = runtime::InstanceState::kDraining;
+  discovery::InstanceRecord record = slot.life->record();
+  record.state = discovery::InstanceState::kDraining;
   slot.registration->publish(record);
   slot.life->drain();
   later(lasts, [this, index, life = slot.lives] {
@@ -228,9 +227,9 @@ void Cluster::drain_worker(uint32_t index, Duration lasts) {
 }
 
 void Cluster::block(const PlannedFault& fault) {
-  const runtime::NodeId worker = workers_[fault.worker].node;
-  const runtime::NodeId frontend = frontends_[fault.frontend].node;
-  std::vector<std::pair<runtime::NodeId, runtime::NodeId>> links;
+  const NodeId worker = workers_[fault.worker].node;
+  const NodeId frontend = frontends_[fault.frontend].node;
+  std::vector<std::pair<NodeId, NodeId>> links;
   if (fault.fault == Fault::kCopyCut) {
     for (const FrontendSlot& other : frontends_) {
       if (other.node != frontend) {
@@ -238,7 +237,7 @@ void Cluster::block(const PlannedFault& fault) {
       }
     }
   } else if (fault.fault == Fault::kStoreCut) {
-    const runtime::NodeId node = fault.amount % 2 == 0 ? worker : frontend;
+    const NodeId node = fault.amount % 2 == 0 ? worker : frontend;
     links = {{node, store_.node()}, {store_.node(), node}};
   } else if (fault.fault == Fault::kPartition) {
     links = {{worker, frontend}, {frontend, worker}};
@@ -260,11 +259,11 @@ void Cluster::block(const PlannedFault& fault) {
 
 /// Messages between one worker and one frontend fare badly for a while.
 void Cluster::spoil(const PlannedFault& fault) {
-  const runtime::NodeId worker = workers_[fault.worker].node;
-  const runtime::NodeId frontend = frontends_[fault.frontend].node;
-  runtime::LinkQuality quality;
+  const NodeId worker = workers_[fault.worker].node;
+  const NodeId frontend = frontends_[fault.frontend].node;
+  LinkQuality quality;
   const double often = static_cast<double>(fault.amount) / 1000;
-  auto& session = quality.faults[static_cast<size_t>(runtime::StreamKind::kSession)];
+  auto& session = quality.faults[static_cast<size_t>(StreamKind::kSession)];
   switch (fault.fault) {
     case Fault::kDelay:
       quality.latency = latency_of(fault.amount);
@@ -283,7 +282,7 @@ void Cluster::spoil(const PlannedFault& fault) {
       session.corrupt = often;
       break;
     default:
-      quality.faults[static_cast<size_t>(runtime::StreamKind::kEvents)].drop = often * 10;
+      quality.faults[static_cast<size_t>(StreamKind::kEvents)].drop = often * 10;
       break;
   }
   network_.set_quality(worker, frontend, quality);

@@ -11,7 +11,7 @@
 #include "stator/lab/fault_sim/fault_plan.h"
 #include "stator/lab/fault_sim/frontend_node.h"
 #include "stator/lab/fault_sim/run_log.h"
-#include "stator/runtime/virtual/virtual_worker.h"
+#include "stator/lab/fault_sim/virtual_worker.h"
 
 namespace stator::fault_sim {
 
@@ -75,17 +75,17 @@ class Cluster {
 
  private:
   struct FrontendSlot {
-    runtime::NodeId node = 0;
+    NodeId node = 0;
     uint64_t lives = 0;
     std::unique_ptr<FrontendNode> life;
   };
   struct WorkerSlot {
-    runtime::NodeId node = 0;
+    NodeId node = 0;
     uint64_t lives = 0;
     std::unique_ptr<SkewedClock> clock;
     std::unique_ptr<Metrics> metrics;
-    std::unique_ptr<runtime::VirtualWorker> life;
-    std::unique_ptr<runtime::VirtualRegistration> registration;
+    std::unique_ptr<VirtualWorker> life;
+    std::unique_ptr<VirtualRegistration> registration;
     bool leaving = false;
   };
 
@@ -101,22 +101,22 @@ class Cluster {
   void slow_down(const PlannedFault& fault);
   void confuse_replicas(const PlannedFault& fault);
   void lose_events(const PlannedFault& fault);
-  runtime::VirtualPlane* plane() { return parts_.plan.event_plane ? &plane_ : nullptr; }
+  VirtualPlane* plane() { return parts_.plan.event_plane ? &plane_ : nullptr; }
   void count(FrontendNode& frontend);
   void check_frontend_rest(uint32_t index, const std::vector<WorkerId>& alive, uint64_t blocks);
   void later(Duration delay, std::function<void()> task);
-  runtime::ModelCard make_card() const;
+  discovery::ModelCard make_card() const;
   engine::EngineConfig make_engine() const;
 
   const Parts parts_;
   net::VirtualTime& time_;
   RunLog& log_;
   Random& random_;
-  runtime::VirtualNetwork network_;
-  runtime::VirtualStore store_;
-  runtime::VirtualJournals journals_;
-  runtime::VirtualReplicas replicas_;
-  runtime::VirtualPlane plane_;
+  VirtualNetwork network_;
+  VirtualStore store_;
+  VirtualJournals journals_;
+  VirtualReplicas replicas_;
+  VirtualPlane plane_;
   FrontendNode::Settings settings_;
   std::vector<FrontendSlot> frontends_;
   std::vector<WorkerSlot> workers_;

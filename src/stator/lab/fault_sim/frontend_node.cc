@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "stator/core/assert.h"
+#include "stator/lab/fault_sim/virtual_connector.h"
 #include "stator/router/index/index_service.h"
-#include "stator/runtime/virtual/virtual_connector.h"
 
 namespace stator::fault_sim {
 
@@ -17,7 +17,7 @@ namespace {
 constexpr Duration kYoung = std::chrono::seconds(3);
 
 frontend::ModelSources make_sources(std::shared_ptr<const frontend::ModelAssets> assets,
-                                    runtime::VirtualReplicaHub* replicas) {
+                                    VirtualReplicaHub* replicas) {
   frontend::ModelSources sources;
   sources.resolve_path = [](const std::string& path) { return Result<std::string>(path); };
   sources.load_assets = [assets = std::move(assets)](const std::string&)
@@ -28,12 +28,12 @@ frontend::ModelSources make_sources(std::shared_ptr<const frontend::ModelAssets>
   return sources;
 }
 
-std::unique_ptr<runtime::Connector> make_connector(const FrontendNode::Machine& machine,
+std::unique_ptr<session::Connector> make_connector(const FrontendNode::Machine& machine,
                                                    Metrics& metrics) {
-  auto streams = runtime::make_virtual_connector(machine.network, machine.node, metrics);
-  return machine.plane == nullptr ? std::move(streams)
-                                  : runtime::make_virtual_plane_connector(
-                                        std::move(streams), *machine.plane, machine.node);
+  auto streams = make_virtual_connector(machine.network, machine.node, metrics);
+  return machine.plane == nullptr
+             ? std::move(streams)
+             : make_virtual_plane_connector(std::move(streams), *machine.plane, machine.node);
 }
 
 }  // namespace
@@ -43,8 +43,8 @@ FrontendNode::FrontendNode(Machine machine, const Settings& settings)
       config_(settings.config),
       replicas_(machine.replicas == nullptr
                     ? nullptr
-                    : std::make_unique<runtime::VirtualReplicaHub>(*machine.replicas, machine.node,
-                                                                   settings.router.replicas)),
+                    : std::make_unique<VirtualReplicaHub>(*machine.replicas, machine.node,
+                                                          settings.router.replicas)),
       catalog_(settings.router, make_sources(settings.assets, replicas_.get()),
                machine.time.clock(), metrics_, receipts_),
       fleet_(metrics_, Random::from_entropy()),
@@ -57,8 +57,8 @@ FrontendNode::FrontendNode(Machine machine, const Settings& settings)
   STATOR_ASSERT(catalog_.preload(settings.card).has_value(), "the demo model can be served");
   machine_.time.attach(shard_);
   if (machine_.journals != nullptr) {
-    journals_ = std::make_unique<runtime::VirtualJournalHub>(*machine_.journals, machine_.node,
-                                                             config_.journals);
+    journals_ =
+        std::make_unique<VirtualJournalHub>(*machine_.journals, machine_.node, config_.journals);
   }
   service_ = std::make_unique<frontend::ShardService>(
       shard_, frontend::ShardEnvironment{.config = config_,
@@ -71,7 +71,7 @@ FrontendNode::FrontendNode(Machine machine, const Settings& settings)
                                          .fleet = fleet_,
                                          .journals = journals_.get()});
   machine_.time.on_loop(shard_, [this] {
-    runtime::WorkerPoolOptions options;
+    session::WorkerPoolOptions options;
     options.kv_events = &catalog_;
     service_->start(std::move(options), discovery_, *connector_);
   });
@@ -113,7 +113,7 @@ bool FrontendNode::ready() {
 
 std::vector<WorkerId> FrontendNode::listed() {
   std::vector<WorkerId> workers;
-  for (const runtime::InstanceRecord& record : discovery_.list({})) {
+  for (const discovery::InstanceRecord& record : discovery_.list({})) {
     workers.push_back(record.key.worker);
   }
   std::ranges::sort(workers);

@@ -14,14 +14,14 @@
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/shard_service.h"
 #include "stator/lab/fault_sim/virtual_client.h"
+#include "stator/lab/fault_sim/virtual_journals.h"
+#include "stator/lab/fault_sim/virtual_network.h"
+#include "stator/lab/fault_sim/virtual_plane.h"
+#include "stator/lab/fault_sim/virtual_replicas.h"
+#include "stator/lab/fault_sim/virtual_store.h"
 #include "stator/net/compute_pool.h"
 #include "stator/net/virtual_time.h"
 #include "stator/router/receipt.h"
-#include "stator/runtime/virtual/virtual_journals.h"
-#include "stator/runtime/virtual/virtual_network.h"
-#include "stator/runtime/virtual/virtual_plane.h"
-#include "stator/runtime/virtual/virtual_replicas.h"
-#include "stator/runtime/virtual/virtual_store.h"
 
 namespace stator::fault_sim {
 
@@ -31,17 +31,17 @@ class FrontendNode {
  public:
   struct Machine {
     net::VirtualTime& time;
-    runtime::VirtualNetwork& network;
-    runtime::VirtualStore& store;
-    runtime::NodeId node;
-    runtime::VirtualJournals* journals;  ///< null: streams end with their frontend
-    runtime::VirtualReplicas* replicas;  ///< null: routers do not hear of each other
-    runtime::VirtualPlane* plane;        ///< null: KV events come on streams
+    VirtualNetwork& network;
+    VirtualStore& store;
+    NodeId node;
+    VirtualJournals* journals;  ///< null: streams end with their frontend
+    VirtualReplicas* replicas;  ///< null: routers do not hear of each other
+    VirtualPlane* plane;        ///< null: KV events come on streams
   };
   struct Settings {
     frontend::FrontendConfig config;
     router::RouterConfig router;
-    runtime::ModelCard card;
+    discovery::ModelCard card;
     std::shared_ptr<const frontend::ModelAssets> assets;
   };
   FrontendNode(Machine machine, const Settings& settings);
@@ -63,7 +63,7 @@ class FrontendNode {
   std::vector<WorkerId> listed();    ///< in discovery's view, sorted
   std::vector<WorkerId> routable();  ///< with a session, sorted
   /// Null where routers do not hear of each other.
-  const runtime::VirtualReplicaHub* replicas() const { return replicas_.get(); }
+  const VirtualReplicaHub* replicas() const { return replicas_.get(); }
   /// KV blocks that the index believes workers to hold.
   uint64_t indexed_blocks();
   /// Sum over the series of a metric.
@@ -74,7 +74,7 @@ class FrontendNode {
   Metrics metrics_;
   const frontend::FrontendConfig config_;
   router::ReceiptLog receipts_{64};
-  std::unique_ptr<runtime::VirtualReplicaHub> replicas_;
+  std::unique_ptr<VirtualReplicaHub> replicas_;
   frontend::ModelCatalog catalog_;
   frontend::FleetService fleet_;
   net::ComputePool compute_;
@@ -82,10 +82,10 @@ class FrontendNode {
   std::atomic<frontend::Stage> stage_{frontend::Stage::kServing};
   const TimePoint born_;
   bool ready_ = false;
-  runtime::VirtualDiscovery discovery_;
-  std::unique_ptr<runtime::Connector> connector_;
+  VirtualDiscovery discovery_;
+  std::unique_ptr<session::Connector> connector_;
   net::Shard shard_;
-  std::unique_ptr<runtime::VirtualJournalHub> journals_;
+  std::unique_ptr<VirtualJournalHub> journals_;
   std::unique_ptr<frontend::ShardService> service_;
 };
 

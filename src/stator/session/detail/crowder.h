@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stator::session::detail {
+
+/// Who gives way when all places are taken: the oldest holder of the connection that holds the most
+/// places, if that holds more than the newcomer's connection would; with one place for each
+/// connection the same by host. So one client that takes all places keeps nobody out. None: the
+/// newcomer is refused. `holders` are addresses (host:port) by age, oldest first. O(n log n).
+std::optional<size_t> find_crowder(const std::vector<std::string>& holders,
+                                   const std::string& newcomer);
+
+}  // namespace stator::session::detail

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+#include "stator/engine/api/engine.h"
+
+namespace stator::session::detail {
+
+/// Appends `from` to `into` as if one step had produced both. Order per key is kept.
+void merge_step(engine::StepOutput& into, engine::StepOutput from);
+
+/// Drops offers and prompts whose request has no delta in the step: it was not wanted.
+void drop_lone_parts(engine::StepOutput& step);
+
+/// What a step costs while it waits, in bytes: within a factor of two of the heap it holds.
+size_t step_bytes(const engine::StepOutput& step);
+
+}  // namespace stator::session::detail

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/session/session_protocol.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "stator/proto/worker/v1/worker.pb.h"
+#include "stator/session/wire.h"
+
+namespace stator::session {
+namespace {
+
+namespace pb = worker::v1;
+
+template <typename Message>
+engine::RequestKey key_of(const Message& message) {
+  return {RequestId(message.request()), Attempt(static_cast<uint16_t>(message.attempt()))};
+}
+
+bool is_welcome_of(const pb::Welcome& welcome, WorkerId worker, Incarnation incarnation) {
+  return welcome.protocol() == wire::kProtocolVersion && welcome.worker_id() == worker.value() &&
+         (incarnation == Incarnation() || welcome.incarnation() == incarnation.value());
+}
+
+}  // namespace
+
+std::unique_ptr<pb::ClientMessage> make_hello(WorkerId worker, Incarnation incarnation,
+                                              const std::string& client_name) {
+  auto message = std::make_unique<pb::ClientMessage>();
+  pb::Hello& hello = *message->mutable_hello();
+  hello.set_protocol(wire::kProtocolVersion);
+  hello.set_worker_id(worker.value());
+  hello.set_incarnation(incarnation.value());
+  hello.set_client(client_name);
+  return message;
+}
+
+Result<std::unique_ptr<pb::ClientMessage>> make_submit(const engine::EngineRequest& request) {
+  auto message = std::make_unique<pb::ClientMessage>();
+  wire::encode(request, *message->mutable_submit());
+  if (message->ByteSizeLong() > wire::kMessageBytesMax ||
+      request.tokens.size() > wire::kRequestTokensMax) {
+    return Error(Code::kTooLarge,
+                 fmt::format("a request of {} tokens exceeds the worker protocol's {} MiB",
+                             request.tokens.size(), wire::kMessageBytesMax >> 20));
+  }
+  return message;
+}
+
+std::unique_ptr<pb::ClientMessage> make_cancel(engine::RequestKey key, CancelReason reason) {
+  auto message = std::make_unique<pb::ClientMessage>();
+  wire::encode({key, reason}, *message->mutable_cancel());
+  return message;
+}
+
+Result<Told> tell(const pb::WorkerMessage& message, Incarnation incarnation, SessionCore& core) {
+  const auto refuse = [&core](Error error) {
+    core.metrics().rejected_messages.add();
+    return std::move(error).with_code(Code::kDisconnected);
+  };
+  core.metrics().messages_received.add();
+  switch (message.body_case()) {
+    case pb::WorkerMessage::kWelcome:
+      if (!is_welcome_of(message.welcome(), core.worker(), incarnation)) {
+        return refuse(
+            Error(Code::kCorrupt,
+                  fmt::format("the worker that answers is {}, incarnation {}, of "
+                              "protocol {}, not {}, {}, {}",
+                              message.welcome().worker_id(), message.welcome().incarnation(),
+                              message.welcome().protocol(), core.worker().value(),
+                              incarnation.value(), wire::kProtocolVersion)));
+      }
+      core.push(SessionOpened());
+      return Told{.opened = true};
+    case pb::WorkerMessage::kAccepted:
+      core.push(SessionAccepted{key_of(message.accepted())});
+      return Told();
+    case pb::WorkerMessage::kRejected: {
+      auto failure = wire::decode(message.rejected());
+      if (!failure) {
+        return refuse(std::move(failure.error()));
+      }
+      core.push(SessionRejected{std::move(*failure)});
+      return Told();
+    }
+    case pb::WorkerMessage::kStep: {
+      auto step = wire::decode(message.step());
+      if (!step) {
+        return refuse(std::move(step.error()));
+      }
+      core.push(std::move(*step));
+      return Told();
+    }
+    case pb::WorkerMessage::kLoad:
+      core.push_load(wire::decode(message.load()));
+      return Told();
+    case pb::WorkerMessage::kDraining:
+      core.push(SessionDraining());
+      return Told();
+    case pb::WorkerMessage::BODY_NOT_SET:
+      break;
+  }
+  // Something a newer worker tells and we need not know.
+  core.metrics().rejected_messages.add();
+  return Told();
+}
+
+}  // namespace stator::session

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/session/session_protocol.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "stator/net/virtual_time.h"
+#include "stator/proto/worker/v1/worker.pb.h"
+#include "stator/session/wire.h"
+
+namespace stator::session {
+namespace {
+
+namespace pb = worker::v1;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class Recorder final : public SessionEvents {
+ public:
+  void on_opened(WorkerId) override { seen.emplace_back("opened"); }
+  void on_rejected(WorkerId, engine::RequestKey, Error) override { seen.emplace_back("rejected"); }
+  void on_accepted(WorkerId, engine::RequestKey) override { seen.emplace_back("accepted"); }
+  void on_step(WorkerId, engine::StepOutput) override { seen.emplace_back("step"); }
+  void on_draining(WorkerId) override { seen.emplace_back("draining"); }
+  void on_closed(WorkerId, Error) override { seen.emplace_back("closed"); }
+  std::vector<std::string> seen;
+};
+
+/// What a client makes of what a worker says. We asked for worker 7, incarnation 100.
+class TellTest : public ::testing::Test {
+ protected:
+  TellTest() { time_.attach(shard_); }
+  ~TellTest() override {
+    core_->close();
+    time_.detach(shard_);
+  }
+  static pb::WorkerMessage welcome(uint32_t protocol, uint64_t worker, uint64_t incarnation) {
+    pb::WorkerMessage message;
+    message.mutable_welcome()->set_protocol(protocol);
+    message.mutable_welcome()->set_worker_id(worker);
+    message.mutable_welcome()->set_incarnation(incarnation);
+    return message;
+  }
+  Result<Told> hear(const pb::WorkerMessage& message) {
+    auto told = tell(message, Incarnation(100), *core_);
+    time_.run_until(time_.now());
+    return told;
+  }
+  uint64_t rejected() const { return core_->metrics().rejected_messages.value(); }
+
+  net::VirtualTime time_;
+  Metrics metrics_;
+  net::Shard shard_{0, time_.clock(), metrics_};
+  Recorder events_;
+  std::shared_ptr<SessionCore> core_ =
+      std::make_shared<SessionCore>(WorkerId(7), shard_, events_, SessionMetrics(metrics_));
+};
+
+TEST_F(TellTest, TheWorkerWeAskedForIsWelcome) {
+  const auto told = hear(welcome(wire::kProtocolVersion, 7, 100));
+  ASSERT_TRUE(told.has_value());
+  EXPECT_TRUE(told->opened);
+  EXPECT_THAT(events_.seen, ElementsAre("opened"));
+  EXPECT_EQ(rejected(), 0U);
+}
+
+TEST_F(TellTest, AnotherWorkerLifeOrProtocolIsNotTrusted) {
+  for (const auto& message : {welcome(wire::kProtocolVersion, 8, 100),
+                              welcome(wire::kProtocolVersion, 7, 99), welcome(2, 7, 100)}) {
+    const auto told = hear(message);
+    ASSERT_FALSE(told.has_value());
+    EXPECT_EQ(told.error().code(), Code::kDisconnected);
+  }
+  EXPECT_THAT(events_.seen, IsEmpty());
+  EXPECT_EQ(rejected(), 3U);
+}
+
+TEST_F(TellTest, AMessageOfAnUnknownKindIsCountedAndPassedOver) {
+  ASSERT_TRUE(hear(pb::WorkerMessage()).has_value());
+  EXPECT_EQ(rejected(), 1U);
+  EXPECT_TRUE(core_->open());
+}
+
+TEST_F(TellTest, AStepThatContradictsItselfPutsTheWholeSessionInDoubt) {
+  pb::WorkerMessage message;
+  pb::StepOutput& step = *message.mutable_step();
+  step.add_tokens(1);
+  pb::Delta& delta = *step.add_deltas();
+  delta.set_request(1);
+  delta.set_token_count(2);  // there is one
+  EXPECT_FALSE(hear(message).has_value());
+  EXPECT_EQ(rejected(), 1U);
+}
+
+}  // namespace
+}  // namespace stator::session

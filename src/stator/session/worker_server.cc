@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/session/worker_server.h"
+
+#include <fmt/format.h>
+#include <grpcpp/support/status_code_enum.h>
+
+#include <chrono>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#include "stator/core/assert.h"
+#include "stator/core/log.h"
+#include "stator/net/grpc_server.h"
+#include "stator/net/shard.h"
+#include "stator/proto/worker/v1/worker.pb.h"
+#include "stator/session/detail/server_events.h"
+#include "stator/session/detail/server_session.h"
+#include "stator/session/rpc_credentials.h"
+#include "stator/session/server_context.h"
+#include "stator/session/wire.h"
+
+namespace stator::session {
+namespace {
+
+namespace pb = worker::v1;
+using net::GrpcServer;
+using net::GrpcServerCall;
+
+// For streams to hear why they end before the sockets are closed.
+constexpr Duration kShutdownGrace = std::chrono::milliseconds(500);
+constexpr Duration kEventsPumpPace = std::chrono::seconds(60);
+// Connections beside those with a session or an event stream each.
+constexpr size_t kOtherConnectionsMax = 256;
+constexpr std::string_view kLogTarget = "session::server";
+
+/// A call with one request and one answer, which `fill` makes on the loop.
+template <typename Request, typename Response>
+class UnaryCall final : public net::GrpcCallHandler {
+ public:
+  using Fill = std::function<void(Response&)>;
+  UnaryCall(std::shared_ptr<GrpcServerCall> call, Fill fill)
+      : call_(std::move(call)), fill_(std::move(fill)) {}
+
+  void on_message(std::string_view message) override {
+    Request request;
+    if (++requests_ == 1 &&
+        request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
+      return;
+    }
+    call_->finish({grpc::StatusCode::INVALID_ARGUMENT, "not one request of this method"});
+  }
+  void on_half_closed() override {
+    if (requests_ == 0) {
+      call_->finish({grpc::StatusCode::INVALID_ARGUMENT, "no request"});
+      return;
+    }
+    Response response;
+    fill_(response);
+    call_->send(response.SerializeAsString());
+    call_->finish({});
+  }
+  void on_gone() override {}
+
+ private:
+  const std::shared_ptr<GrpcServerCall> call_;
+  const Fill fill_;
+  int requests_ = 0;
+};
+
+/// The methods of stator.worker.v1.Worker.
+class WorkerService {
+ public:
+  explicit WorkerService(ServerContext& context) : context_(context) {}
+
+  GrpcServer::Methods methods() {
+    GrpcServer::Methods methods;
+    const auto serve = [&](const char* name, GrpcServer::Start start) {
+      methods[fmt::format("/stator.worker.v1.Worker/{}", name)] =
+          [this, start = std::move(start)](
+              std::shared_ptr<GrpcServerCall> call) -> std::shared_ptr<net::GrpcCallHandler> {
+        return admit(*call) ? start(std::move(call)) : nullptr;
+      };
+    };
+    serve("Session", [this](std::shared_ptr<GrpcServerCall> call) {
+      return std::make_shared<detail::ServerSession>(context_, std::move(call));
+    });
+    serve("Events", [this](std::shared_ptr<GrpcServerCall> call) {
+      return std::make_shared<detail::ServerEvents>(context_, std::move(call));
+    });
+    serve("Describe", unary<pb::DescribeRequest, pb::DescribeResponse>(
+                          [this](pb::DescribeResponse& response) { describe(response); }));
+    serve("Health", unary<pb::HealthRequest, pb::HealthResponse>(
+                        [this](pb::HealthResponse& response) { tell_health(response); }));
+    serve("FlushCache",
+          unary<pb::FlushCacheRequest, pb::FlushCacheResponse>(
+              [this](pb::FlushCacheResponse&) { context_.engine.reset_prefix_cache(); }));
+    return methods;
+  }
+
+ private:
+  template <typename Request, typename Response>
+  static GrpcServer::Start unary(std::function<void(Response&)> fill) {
+    return [fill = std::move(fill)](std::shared_ptr<GrpcServerCall> call) {
+      return std::make_shared<UnaryCall<Request, Response>>(std::move(call), fill);
+    };
+  }
+
+  void describe(pb::DescribeResponse& response) const {
+    response.set_worker_id(context_.record.key.worker.value());
+    response.set_incarnation(context_.record.incarnation.value());
+    response.set_record_json(to_json(context_.record));
+  }
+
+  void tell_health(pb::HealthResponse& response) const {
+    response.set_state(context_.draining ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_READY);
+    wire::encode(context_.engine.load(), *response.mutable_load());
+    const MutexLock lock(context_.mutex);
+    response.set_sessions(static_cast<uint32_t>(context_.sessions.size()));
+  }
+
+  /// Whether one of the caller's certified names is among those allowed, if any are given.
+  bool admit(GrpcServerCall& call) const {
+    const auto& tls = context_.options.tls;
+    const net::GrpcCaller& caller = call.caller();
+    if (!tls || is_allowed(caller.names, tls->allowed_callers)) {
+      return true;
+    }
+    context_.metrics.refused_callers.add();
+    log::warn(kLogTarget, "a caller is not allowed", {{"peer", caller.address}});
+    call.finish({grpc::StatusCode::PERMISSION_DENIED, kCallerRefused});
+    return false;
+  }
+
+  ServerContext& context_;
+};
+
+auto load_fields(const engine::LoadReport& load) {
+  return std::tuple(load.kv_used_blocks, load.kv_cached_blocks, load.kv_total_blocks, load.running,
+                    load.waiting, load.prefix_hit_tokens, load.prefix_query_tokens,
+                    load.preemptions);
+}
+
+}  // namespace
+
+class WorkerServer::Impl {
+ public:
+  Impl(discovery::InstanceRecord record, engine::Engine& engine, WorkerServerOptions options,
+       const Clock& clock, Metrics& metrics)
+      : context_(std::move(record), engine, std::move(options), clock, metrics),
+        service_(context_),
+        metrics_(metrics),
+        shards_(1, loop_clock_, metrics) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() { shutdown(); }
+
+  Status start() {
+    const WorkerServerOptions& options = context_.options;
+    net::GrpcServerOptions wanted{
+        .host = options.listen_host,
+        .port = options.port,
+        .message_bytes_max = wire::kMessageBytesMax,
+        .connections_max =
+            size_t{options.sessions_max} + options.event_streams_max + kOtherConnectionsMax,
+        .message_budget = options.message_budget};
+    if (options.tls) {
+      STATOR_TRY(wanted.tls,
+                 net::ServerTls::load(options.tls->certificate, options.tls->key, options.tls->ca));
+    }
+    // Streams start with the server, so all they use comes first.
+    context_.loop = &loop();
+    context_.events_pump =
+        std::make_unique<detail::Pump>("worker-events", kEventsPumpPace, nullptr);
+    shards_.start();
+    auto server = GrpcServer::listen(std::move(wanted), service_.methods(), loop(), metrics_);
+    if (!server) {
+      return Error(Code::kIo,
+                   fmt::format("the worker cannot listen on {}:{}: the address is in use, "
+                               "not of this machine, or not permitted",
+                               options.listen_host, options.port));
+    }
+    server_ = std::move(*server);
+    run_on_loop([this] { tick(); });
+    return {};
+  }
+
+  uint16_t port() const { return server_->port(); }
+  std::string address() const { return fmt::format("{}:{}", context_.options.listen_host, port()); }
+
+  void drain() {
+    if (context_.draining.exchange(true)) {
+      return;
+    }
+    log::info(kLogTarget, "draining", {{"in_flight", in_flight()}});
+    for (const auto& session : sessions()) {
+      session->drain();
+    }
+  }
+
+  size_t in_flight() {
+    size_t count = 0;
+    for (const auto& session : sessions()) {
+      count += session->in_flight();
+    }
+    return count;
+  }
+
+  size_t unsent() {
+    size_t count = 0;
+    for (const auto& session : sessions()) {
+      count += session->unsent();
+    }
+    return count;
+  }
+
+  void shutdown() {
+    if (std::exchange(shut_down_, true)) {
+      return;
+    }
+    const net::GrpcOutcome outcome{grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
+    std::vector<std::shared_ptr<detail::ServerEvents>> event_streams;
+    {
+      const MutexLock lock(context_.mutex);
+      context_.stopping = true;
+      event_streams = context_.event_streams;
+    }
+    for (const auto& session : sessions()) {
+      session->end(outcome);
+    }
+    for (const auto& stream : event_streams) {
+      stream->end(outcome);
+    }
+    event_streams.clear();
+    if (server_ != nullptr) {
+      server_->stop(kShutdownGrace);  // then nobody has a stream any more
+    }
+    run_on_loop([this] { tick_timer_.cancel(); });
+    context_.events_pump.reset();
+    shards_.stop();
+  }
+
+ private:
+  std::vector<std::shared_ptr<detail::ServerSession>> sessions() {
+    const MutexLock lock(context_.mutex);
+    return context_.sessions;
+  }
+
+  net::Shard& loop() { return shards_.shard(0); }
+  template <typename Task>
+  void run_on_loop(const Task& task) {
+    STATOR_ASSERT(loop().run_and_wait([&task] { task(); }), "set-up and tear-down fit the inbox");
+  }
+
+  // On the loop.
+  void tick() {
+    const engine::LoadReport load = context_.engine.load();
+    const bool changed = load_fields(load) != load_fields(last_load_);
+    last_load_ = load;
+    const TimePoint now = context_.clock.now();
+    for (const auto& session : sessions()) {
+      session->tick(now);
+      if (changed) {
+        session->offer_load(load);
+      }
+    }
+    tick_timer_ = loop().after(context_.options.load_interval, [this] { tick(); });
+  }
+
+  ServerContext context_;
+  WorkerService service_;
+  Metrics& metrics_;
+  SystemClock loop_clock_;  // only paces the loop
+  net::ShardSet shards_;
+  std::unique_ptr<GrpcServer> server_;
+  bool shut_down_ = false;
+  engine::LoadReport last_load_;  // the loop's
+  net::Timer tick_timer_;         // the loop's
+};
+
+WorkerServer::WorkerServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+WorkerServer::~WorkerServer() = default;
+
+Result<std::unique_ptr<WorkerServer>> WorkerServer::start(discovery::InstanceRecord record,
+                                                          engine::Engine& engine,
+                                                          WorkerServerOptions options,
+                                                          const Clock& clock, Metrics& metrics) {
+  auto impl = std::make_unique<Impl>(std::move(record), engine, std::move(options), clock, metrics);
+  STATOR_CHECK(impl->start(), "starting the worker's gRPC service");
+  return std::make_unique<WorkerServer>(std::move(impl));
+}
+
+uint16_t WorkerServer::port() const {
+  return impl_->port();
+}
+std::string WorkerServer::address() const {
+  return impl_->address();
+}
+void WorkerServer::drain() {
+  impl_->drain();
+}
+size_t WorkerServer::in_flight() const {
+  return impl_->in_flight();
+}
+size_t WorkerServer::unsent() const {
+  return impl_->unsent();
+}
+void WorkerServer::shutdown() {
+  impl_->shutdown();
+}
+
+}  // namespace stator::session
