@@ -85,6 +85,20 @@ class Dashboards(unittest.TestCase):
                 if entry.get("planner"):  # it keeps only series of its own namespace
                     self.assertIn(NAMESPACE, [series["metric"]["dynamo_namespace"] for series in found])
 
+    def test_prefill_pins_are_checked_as_decode_pins_are(self):
+        known = {entry["model"]: entry for entry in self.http.get("/health")[1]["instances"]}
+        self.assertEqual(list(known), ["m"])
+        workers = [entry["instance_id"] for entry in self.http.get("/health")[1]["instances"]]
+        answer = ask(self.frontend.port, nvext={"extra_fields": ["worker_id"]})
+        prefill = answer["workers"]["prefill_worker_id"]
+        self.assertIn(prefill, workers)
+        self.assertNotEqual(prefill, answer["workers"]["decode_worker_id"])
+        self.assertIsNone(ask(self.frontend.port, nvext={"prefill_worker_id": prefill})["error"])
+        for wrong in ({"prefill_worker_id": 5}, {"decode_worker_id": 5}, {"prefill_worker_id": answer["workers"]["decode_worker_id"]}):
+            self.assertEqual(ask(self.frontend.port, nvext=wrong)["error"][0], 404, wrong)
+        status, _, _ = self.http.request("POST", "/v1/completions", {"model": "m", "prompt": "a"}, {"x-dynamo-prefill-instance-id": "5"})
+        self.assertEqual(status, 404)
+
     def test_nothing_was_said_to_have_no_effect(self):
         for process in self.processes:
             self.assertNotIn("have no effect", process.log())
