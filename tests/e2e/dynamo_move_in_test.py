@@ -94,6 +94,7 @@ class Requests(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.server.kill()
+        cls.policy.close()
 
     def chat(self, headers: dict | None = None, **fields) -> tuple[int, dict]:
         return self.http.post("/v1/chat/completions", CHAT | fields, headers)
@@ -141,6 +142,16 @@ class Requests(unittest.TestCase):
         _, _, text = self.http.request("GET", "/receipts/last")
         self.assertNotRegex(text.decode(), r"\dE")
         self.assertIsInstance(json.loads(text)["prompt_tokens"], int)
+
+    def test_what_a_request_leaves_out_comes_from_the_template(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"model": "demo", "temperature": 0, "models": {"demo": {"max_completion_tokens": 3}}}, file)
+            file.flush()
+            server = Stator("serve", str(MODEL_DIR), "--engine", "sim", "--sim-speedup", "0", "--host", "127.0.0.1", "--port", "0", "--request-template", file.name)
+        self.addCleanup(server.kill)
+        messages = {"model": "demo", "messages": CHAT["messages"]}
+        self.assertEqual(Http(server.port).post("/v1/chat/completions", messages)[1]["usage"]["completion_tokens"], 3)
+        self.assertEqual(Http(server.port).post("/v1/chat/completions", messages | {"max_tokens": 5})[1]["usage"]["completion_tokens"], 5)
 
     def test_aliases_are_models(self):
         listed = [model["id"] for model in self.http.get("/v1/models")[1]["data"]]

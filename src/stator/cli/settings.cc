@@ -9,6 +9,7 @@
 
 #include "stator/cli/dynamo_flags.h"
 #include "stator/engine/sim/sim_core.h"
+#include "stator/frontend/request_defaults.h"
 #include "stator/io/read_file.h"
 #include "stator/kube/yaml.h"
 #include "stator/net/loopback.h"
@@ -331,6 +332,10 @@ Status settle(Settings& settings) {
     worker.endpoint = std::string(path.substr(second + 1));
   }
   settings.frontend.worker_namespace = settings.spaces.of_frontend();
+  if (const std::string& file = settings.frontend.request_template; !file.empty()) {
+    STATOR_TRY(const std::string text, io::read_file(file), "frontend.request_template");
+    STATOR_TRY(settings.frontend.request_defaults, frontend::RequestDefaults::parse(text), file);
+  }
   return load_policies(settings.router);
 }
 

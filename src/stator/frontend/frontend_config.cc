@@ -107,6 +107,10 @@ void describe_dynamo(ConfigSchema& schema, FrontendConfig& config) {
               "headers that begin so go to workers and engine servers as metadata, at most 64 and "
               "64 KiB (beyond: 431); in lower case",
               {.env_peer = "DYN_METADATA_HEADER"});
+  schema.text("frontend.request_template", config.request_template,
+              "JSON file with what counts where a request says nothing: temperature, top_p, top_k, "
+              "min_p, max_completion_tokens, for all models and under \"models\" for single ones",
+              {.flag = "request-template"});
   schema.boolean("frontend.disable_nvext", config.disable_nvext,
                  "ignore nvext and hints in headers, and name them in x-stator-ignored-fields",
                  {.env_peer = "DYN_DISABLE_FRONTEND_NVEXT"});

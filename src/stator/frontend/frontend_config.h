@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "stator/batches/batch_config.h"
@@ -13,6 +14,8 @@
 #include "stator/responses/response_store.h"
 
 namespace stator::frontend {
+
+class RequestDefaults;
 
 /// Settings of the HTTP front door.
 struct FrontendConfig {
@@ -59,6 +62,8 @@ struct FrontendConfig {
   bool force_include_usage = false;  ///< streams end with their usage, asked for or not
   uint32_t context_window = 0;       ///< GET /v1/models says so; 0: the model's own
   uint32_t max_output_tokens = 0;    ///< the same; 0: not said
+  std::string request_template;      ///< JSON file, see RequestDefaults; empty: none
+  std::shared_ptr<const RequestDefaults> request_defaults;  // what it says, with every shard
   /// Whose workers it serves: a namespace, or with '*' at its end all that begin so; empty: all.
   std::string worker_namespace;
   uint64_t answers_bytes_max = 1ULL << 30;    ///< of answers being collected, all shards together

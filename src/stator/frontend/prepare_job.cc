@@ -7,6 +7,7 @@
 #include "stator/core/log.h"
 #include "stator/frontend/pooling/prepare_pool.h"
 #include "stator/frontend/prepare.h"
+#include "stator/frontend/request_defaults.h"
 #include "stator/frontend/stored_responses.h"
 #include "stator/frontend/text_endpoints.h"
 #include "stator/json/cursor.h"
@@ -35,6 +36,9 @@ ApiResult<GenerationPlan> plan_request(Request request, PrepareJob& job,
   STATOR_CHECK(check_generates(*named.model));
   job.model = named.adapter.empty() ? named.model->name : named.adapter;
   job.stream = request.options.stream;
+  if (environment.config.request_defaults != nullptr) {
+    environment.config.request_defaults->apply(job.model, request.options);
+  }
   STATOR_CHECK(CancelToken::check(&job.cancel));
   return prepare(std::move(request), std::move(named));
 }
