@@ -105,7 +105,7 @@ class GlobalService {
       STATOR_TRY(auto store, scaling::open_folder_store(target.substr(kFolder.size())));
       pools_[name] = scaling::make_virtual_connector(std::move(store), {}, clock);
     } else if (target.starts_with(kEtcd)) {
-      STATOR_TRY(const auto options, runtime::parse_etcd_url(option_of(invocation, "--etcd", "")),
+      STATOR_TRY(const auto options, discovery::parse_etcd_url(option_of(invocation, "--etcd", "")),
                  "--etcd");
       STATOR_TRY(auto store, scaling::open_etcd_store(options, target.substr(kEtcd.size())),
                  "--etcd");

@@ -11,7 +11,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using stator::kv_events::detail::DurableState;
   const auto state =
-      detail::DurableState::decode(std::string_view(reinterpret_cast<const char*>(data), size));
+      DurableState::decode(std::string_view(reinterpret_cast<const char*>(data), size));
   if (state.has_value()) {
     const auto again = DurableState::decode(state->encode());
     STATOR_ASSERT(again.has_value() && again->watermark() == state->watermark() &&
