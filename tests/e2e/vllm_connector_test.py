@@ -48,6 +48,14 @@ class VllmConnectorTest(unittest.TestCase):
             self.assertEqual((stats["operations"], stats["host_pinned"], stats["integrity_errors"]), (0, 0, 0))
             self.assertEqual(stats["get_blocks"], sum(FULL) // BLOCK)
 
+    def test_more_prompts_than_host_memory_holds_wait_for_their_turn(self):
+        tiers = {"disk": str(self.folder / "kv"), "disk_bytes": "8MiB"}
+        engine = self.engine(**tiers)
+        engine.run(*requests("first"))
+        engine.close()
+        # 64 slots: at most 16 blocks are staged at once, a prompt has 6.
+        self.assertEqual(self.engine(**(tiers | {"host_bytes": 64 * 512})).run(*requests("again")), FULL)
+
     def test_blocks_of_generated_tokens_are_kept_too(self):
         engine = self.engine()
         first = Request("first", list(range(30)), max_tokens=40)

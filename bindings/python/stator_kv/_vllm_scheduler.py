@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 
+from stator_kv import _library as c
 from stator_kv import _settings, _shared
 from stator_kv._cache import Cache, StatorKvError
 
@@ -37,6 +38,7 @@ class _Match:
     first_block: int
     operations: list  # one per cache
     blocks: int | None = None
+    waits: bool = False  # for room in host memory
 
 
 @dataclasses.dataclass
@@ -106,11 +108,13 @@ class Scheduler:
         first = computed_tokens // self._block_tokens
         last = (request.num_tokens - 1) // self._block_tokens  # one token at least is computed
         match = self._matches.get(request.request_id)
-        if match is not None and match.first_block > first:  # vLLM evicted what it had
+        if match is not None and (match.waits or match.first_block > first):  # or vLLM evicted what it had
             self._drop(request.request_id)
             match = None
         if match is None:
             match = self._begin(request, first, last)
+        if match.waits:
+            return None, False
         if match.blocks is None and not self._poll(match):
             return None, False
         blocks = match.first_block + match.blocks - first
@@ -132,11 +136,13 @@ class Scheduler:
                 match.blocks = 0
                 return match
             try:
-                rest = keys[first:]
-                operation = (cache.stage(rest, tokens=tokens[first * self._block_tokens:], limit_ms=self._limit_ms) if self._stages
+                rest = keys[first:] if found.ask else keys[first:found.present]
+                operation = (cache.stage(rest, tokens=tokens[first * self._block_tokens:(first + len(rest)) * self._block_tokens], limit_ms=self._limit_ms) if self._stages
                              else cache.probe(rest, limit_ms=self._limit_ms))
-            except StatorKvError:  # a bound is reached: compute
+            except StatorKvError as error:
                 self._end(match)
+                if error.status == c.FULL and self._stages:
+                    match.waits = True  # others are staged and will be copied: ask again
                 match.blocks = 0
                 return match
             match.operations.append(operation)

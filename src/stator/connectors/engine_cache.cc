@@ -179,6 +179,10 @@ Result<EngineCache::OperationId> EngineCache::start(Kind kind, Request request) 
     if (operations_.size() >= kOperationsMax) {
       return Error(Code::kOverloaded, "too many open operations: release those that are done");
     }
+    if (kind == Kind::kStage && staged_ > 0 && count > pins_left()) {
+      return Error(Code::kOverloaded,
+                   "other stages hold host memory: ask again when some were released");
+    }
     id = ++last_id_;
     op->stamp = stamp_ += count;
     op->deadline = clock_.now() + op->request.limit;
@@ -202,6 +206,7 @@ void EngineCache::begin_fetch(const OperationRef& op) {
       op->slots.resize(std::min(op->slots.size(), pins_left()));
       op->held = op->slots.size();  // until it is known how many there are
       held_ += op->held;
+      staged_ += op->held;
     }
     for (size_t i = 0; i < op->slots.size(); ++i) {
       const uint32_t slot = host_.find(op->request.names[i]);
@@ -337,6 +342,7 @@ void EngineCache::proceed(const OperationRef& op) {
   }
   if (op->kind == Kind::kStage) {
     held_ -= op->held - op->blocks;
+    staged_ -= op->held - op->blocks;
     op->held = op->blocks;
   }
   if (op->kind != Kind::kGet || op->blocks == 0) {
@@ -568,6 +574,7 @@ bool EngineCache::release(OperationId id) {
   op.phase = Phase::kDone;  // what still loads stays in host memory
   unpin_slots(op);
   held_ -= op.held;
+  staged_ -= op.held;
   operations_.erase(found);
   return true;
 }

@@ -84,6 +84,8 @@ class EngineCache {
   /// Loads the first blocks that are there, in any tier, into the engine's memory.
   Result<OperationId> start_get(Request request);
   /// Brings them into host memory and keeps them there until release(): a get of them is a copy.
+  /// kOverloaded: other stages hold too much for all of them; without others a stage is as long as
+  /// E3 lets it.
   Result<OperationId> start_stage(Request request);
   /// Counts how many are there in any tier.
   Result<OperationId> start_probe(Request request);
@@ -193,7 +195,8 @@ class EngineCache {
   std::deque<Down> down_ STATOR_GUARDED_BY(mutex_);
   uint64_t last_id_ STATOR_GUARDED_BY(mutex_) = 0;
   uint64_t stamp_ STATOR_GUARDED_BY(mutex_) = 0;
-  size_t held_ STATOR_GUARDED_BY(mutex_) = 0;  // slots of stages and pins
+  size_t held_ STATOR_GUARDED_BY(mutex_) = 0;    // slots of stages and pins
+  size_t staged_ STATOR_GUARDED_BY(mutex_) = 0;  // of these, of stages
   size_t copying_out_ STATOR_GUARDED_BY(mutex_) = 0;
   bool pumping_ STATOR_GUARDED_BY(mutex_) = false;
   bool pump_again_ STATOR_GUARDED_BY(mutex_) = false;

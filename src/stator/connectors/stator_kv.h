@@ -179,7 +179,8 @@ STATOR_KV_API int stator_kv_lookup(stator_kv_cache* cache, const stator_kv_key* 
 /* Operations: an id above 0, to be polled and released.
  * get: loads into the engine's memory, which is touched between start and end only.
  * put: copies out of it; at its end that memory is free, and blocks go down behind it.
- * stage: brings blocks into host memory and keeps them there until release.
+ * stage: brings blocks into host memory and keeps them there until release. STATOR_KV_FULL: other
+ * stages hold too much for all of them, ask again.
  * probe: counts what is there in any tier. */
 STATOR_KV_API int64_t stator_kv_get(stator_kv_cache* cache, const stator_kv_request* request);
 STATOR_KV_API int64_t stator_kv_put(stator_kv_cache* cache, const stator_kv_request* request);

@@ -190,7 +190,9 @@ TEST_F(EngineCacheTest, StagesAndPinsHoldAQuarterAtMost) {
   const auto staged = cache_->start_stage(request(sequence(12), 0));
   EXPECT_EQ(cache_->wait(*staged, seconds(60))->blocks, 8U) << "of 32 slots";
   EXPECT_EQ(cache_->pin(sequence(1).names, seconds(60)).error().code(), Code::kOverloaded);
+  EXPECT_EQ(cache_->start_stage(request(sequence(1), 0)).error().code(), Code::kOverloaded);
   EXPECT_TRUE(cache_->release(*staged));
+  EXPECT_EQ(done(cache_->start_stage(request(sequence(1), 0))).blocks, 1U);
   const auto pinned = cache_->pin(sequence(8).names, seconds(60));
   ASSERT_TRUE(pinned);
   EXPECT_EQ(pinned->blocks, 8U);
