@@ -11,6 +11,7 @@ import tempfile
 import threading
 import unittest
 
+from gguf_file import gguf
 from stator_process import BINARY, MODEL_DIR, Http, Stator, clean_environment
 
 NAME = "stator/demo"
@@ -131,6 +132,34 @@ class HubTest(unittest.TestCase):
         self.assertEqual(len(lines), 1, done.stderr)
         for name in names:
             self.assertIn(name, lines[0])
+
+    def gguf_files(self) -> None:
+        """The repository holds .gguf files only, as many on the hub do."""
+        weights = self.hub.files.pop(WEIGHTS)
+        for name in ("demo-Q8_0.gguf", "demo-Q4_K_M.gguf", "demo-IQ4_K_M.gguf", "mmproj-Q4_K_M.gguf", "many-Q2_K-00001-of-00002.gguf"):
+            self.hub.files[name] = gguf({"general.name": name}) + weights[:64]
+
+    def pulled(self, model: str, **env: str) -> tuple[int, str]:
+        done = subprocess.run([BINARY, "models", "pull", model], env=self.environment(**env), timeout=300, capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_of_a_repository_of_gguf_files_one_is_taken(self):
+        self.gguf_files()
+        status, said = self.pulled(NAME)
+        self.assertEqual(status, 0, said)
+        self.assertEqual([n for n in self.hub.sent_bytes if n.endswith(".gguf")], ["demo-Q4_K_M.gguf"], "what llama.cpp would take")
+        self.assertEqual(self.pulled(NAME + ":q8_0")[0], 0)
+        self.assertIn("demo-Q8_0.gguf", self.hub.sent_bytes)
+        asked = len(self.hub.requests)
+        self.assertEqual(self.pulled(NAME + ":Q8_0", HF_HUB_OFFLINE="1")[0], 0, "from the cache")
+        self.assertEqual(len(self.hub.requests), asked)
+        status, said = self.pulled(NAME + ":Q5_K")
+        self.assertNotEqual(status, 0)
+        self.assertIn("demo-IQ4_K_M.gguf, demo-Q4_K_M.gguf, demo-Q8_0.gguf", said)
+        status, said = self.pulled(NAME + ":Q2_K-00001-of-00002")
+        self.assertNotEqual(status, 0)
+        self.assertIn("several files", said)
 
     def answer_of(self, server: Stator) -> str:
         status, answer = Http(server.port).post("/v1/completions", {

@@ -56,8 +56,8 @@ Result<storage::Digest> name_space(const KvSettings& settings, const KvModel& mo
   const engine::cpu::KvLayout& layout = model.layout;
   return storage::namespace_of({.model = "stator-cpu",
                                 .revision = std::move(revision),
-                                .dtype = "f32",
-                                .layout = fmt::format("operational_nhd/{}", layout.version),
+                                .dtype = std::string(to_string(layout.type)),
+                                .layout = fmt::format("head_major/{}", layout.version),
                                 .salt = settings.salt,
                                 .block_tokens = layout.block_size,
                                 .layers = layout.layers,

@@ -369,6 +369,7 @@ void describe(ConfigSchema& schema, Settings& settings) {
   describe_port(schema, settings.port);
   router::describe(schema, settings.router);
   describe_worker(schema, settings.worker);
+  describe(schema, settings.worker.cpu);
   describe_kv(schema, settings.kv);
   describe_system(schema, settings.system);
   describe_admin(schema, settings.admin);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "stator/access/access_config.h"
+#include "stator/cli/cpu_settings.h"
 #include "stator/cli/event_carrier.h"
 #include "stator/cli/kv_settings.h"
 #include "stator/core/config.h"
@@ -110,6 +111,7 @@ struct WorkerSettings {
   Duration drain_timeout = std::chrono::seconds(25);  ///< `worker` only
   uint64_t kv_cache_bytes = 256ULL << 20;  ///< per worker, cpu engine; touched only as used
   uint32_t threads = 1;                    ///< per worker, cpu engine
+  CpuSettings cpu;
   engine::EngineConfig engine_config;
   EngineServerSettings server;  ///< for engines that are servers
   engine::SimKnobs sim;

@@ -38,6 +38,7 @@ struct Target {
   WorkerId id;
   engine::Engine* engine;
   engine::adapters::AdapterEngine* server;  // null: the engine is part of this process
+  OwnEngine* own;                           // then it is asked this way
 };
 
 Error wrong(std::string message) {
@@ -91,6 +92,13 @@ Result<Control> read_load(std::string_view text) {
   return Control(std::move(load));
 }
 
+Result<Control> read_unload(std::string_view text) {
+  STATOR_TRY(const json::Value body, read_body(text));
+  engine::adapters::UnloadAdapter unload{text_member(body, "lora_name")};
+  STATOR_CHECK(check_name(unload.name));
+  return Control(std::move(unload));
+}
+
 Result<Control> read_sleep(std::string_view text) {
   STATOR_TRY(const json::Value body, read_body(text));
   engine::adapters::Sleep sleep;
@@ -113,8 +121,11 @@ std::optional<Result<Control>> read_control(const net::HttpRequest& request) {
   if (request.method() != "POST") {
     return std::nullopt;
   }
-  if (path == kLoras) {
+  if (path == kLoras || path == "/v1/load_lora_adapter") {
     return read_load(request.body());
+  }
+  if (path == "/v1/unload_lora_adapter") {
+    return read_unload(request.body());
   }
   if (path == "/engine/sleep") {
     return read_sleep(request.body());
@@ -143,7 +154,8 @@ class SystemService final : public SystemServer, private net::HttpHandler {
                 Metrics& metrics)
       : settings_(std::move(settings)), metrics_(metrics), shards_(1, clock, metrics) {
     for (const WorkerHost::Worker& worker : workers) {
-      targets_.push_back({worker.record.key.worker, worker.engine.get(), worker.server});
+      targets_.push_back(
+          {worker.record.key.worker, worker.engine.get(), worker.server, worker.own.get()});
     }
   }
   ~SystemService() override { close(); }
@@ -311,6 +323,8 @@ void SystemService::carry_out(net::HttpExchange& exchange, const Control& contro
     if (targets[i].server != nullptr) {
       targets[i].server->control(
           control, [this, id, i](Status outcome) { post_outcome(id, i, std::move(outcome)); });
+    } else if (targets[i].own != nullptr) {
+      post_outcome(id, i, targets[i].own->carry_out(control));
     } else if (std::holds_alternative<engine::adapters::ResetPrefixCache>(control)) {
       targets[i].engine->reset_prefix_cache();
       post_outcome(id, i, {});
@@ -371,7 +385,8 @@ std::string SystemService::health(bool& ready) const {
   json.begin_array();
   for (const Target& target : targets_) {
     const bool up = target.server == nullptr || target.server->healthy();
-    const bool asleep = target.server != nullptr && target.server->asleep();
+    const bool asleep = (target.server != nullptr && target.server->asleep()) ||
+                        (target.own != nullptr && target.own->asleep());
     ready = ready && up && !asleep;
     json.begin_object().key("worker_id").value(target.id.value());
     json.key("state").value(!up ? "notready" : asleep ? "asleep" : "ready").end_object();
@@ -383,10 +398,14 @@ std::string SystemService::health(bool& ready) const {
 std::string SystemService::adapters() const {
   std::map<std::string, std::vector<WorkerId>> holders;
   for (const Target& target : targets_) {
+    std::vector<std::string> names;
     if (target.server != nullptr) {
-      for (std::string& name : target.server->adapters()) {
-        holders[std::move(name)].push_back(target.id);
-      }
+      names = target.server->adapters();
+    } else if (target.own != nullptr) {
+      names = target.own->adapters();
+    }
+    for (std::string& name : names) {
+      holders[std::move(name)].push_back(target.id);
     }
   }
   std::string body;

@@ -16,7 +16,8 @@ namespace stator::cli {
 /// busy the workers are:
 ///
 ///   GET /live, /health, /metrics
-///   GET, POST /v1/loras, DELETE /v1/loras/{name}               LoRA adapters of its engine servers
+///   GET, POST /v1/loras, DELETE /v1/loras/{name}               LoRA adapters of its engines
+///   POST /v1/load_lora_adapter, /v1/unload_lora_adapter        the same in vLLM's words
 ///   POST /engine/sleep, /engine/wake_up, /engine/reset_prefix_cache
 ///
 /// What changes something is done at all workers of the process, or at ?worker_id=N, and answered

@@ -80,6 +80,51 @@ struct WorkerHost::Loaded {
   std::shared_ptr<storage::LowerTiers> tiers;  // shared by the engines; null: none
 };
 
+namespace {
+
+engine::cpu::PromptLookup prompt_lookup(const CpuSettings& cpu) {
+  return {.tokens = cpu.prompt_lookup,
+          .match_least = cpu.prompt_lookup_match,
+          .match_most = std::max(cpu.prompt_lookup_match, 4U)};
+}
+
+/// With the adapters that are there from the start.
+Result<std::shared_ptr<engine::cpu::LoraShelf>> make_shelf(
+    std::shared_ptr<const engine::cpu::Model> model, const CpuSettings& cpu) {
+  auto shelf = std::make_shared<engine::cpu::LoraShelf>(
+      std::move(model),
+      engine::cpu::LoraShelf::Limits{.adapters = cpu.max_loras, .rank = cpu.max_lora_rank});
+  std::string_view rest = cpu.lora_modules;
+  while (!rest.empty()) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    const size_t equals = item.find('=');
+    if (equals == item.npos || equals == 0 || equals + 1 == item.size()) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("engine.lora_modules: '{}' is not NAME=FOLDER", item));
+    }
+    STATOR_CHECK(shelf->load(item.substr(0, equals), std::string(item.substr(equals + 1))));
+  }
+  return shelf;
+}
+
+/// Null for an engine that is another one.
+Result<std::shared_ptr<engine::cpu::LoraShelf>> set_cpu_options(
+    engine::EngineConfig& config, std::shared_ptr<const engine::cpu::Model> model,
+    const CpuSettings& cpu) {
+  if (model == nullptr) {
+    return std::shared_ptr<engine::cpu::LoraShelf>();
+  }
+  STATOR_TRY(auto shelf, make_shelf(std::move(model), cpu));
+  config.prefill_budget = cpu.prefill_budget;
+  config.policy = cpu.scheduling_policy == "fcfs" ? engine::SchedulingPolicy::kFcfs
+                                                  : engine::SchedulingPolicy::kPriority;
+  config.adapters = shelf;
+  return shelf;
+}
+
+}  // namespace
+
 Result<std::string> resolve_model_dir(const std::string& model, const weights::HubConfig& config) {
   std::string shown;
   const bool terminal = stdout_is_terminal();
@@ -161,6 +206,22 @@ Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
   return host;
 }
 
+/// Of the CPU engine's blocks.
+engine::cpu::KvLayout WorkerHost::kv_layout() const {
+  const engine::cpu::ModelConfig& shape = loaded_->cpu->config;
+  engine::cpu::KvLayout layout{.layers = shape.layers,
+                               .kv_heads = shape.kv_heads,
+                               .head_dim = shape.head_dim,
+                               .block_size = settings_.worker.engine_config.block_size};
+  for (const auto type :
+       {engine::cpu::KvType::kF16, engine::cpu::KvType::kBf16, engine::cpu::KvType::kInt8}) {
+    if (settings_.worker.cpu.kv_cache_type == to_string(type)) {
+      layout.type = type;
+    }
+  }
+  return layout;
+}
+
 /// Tiers below host memory, for a model that generates.
 Status WorkerHost::open_tiers() {
   if (loaded_->cpu == nullptr) {
@@ -169,24 +230,16 @@ Status WorkerHost::open_tiers() {
                                              "for models that generate"))
                               : Status();
   }
-  const engine::cpu::ModelConfig& shape = loaded_->cpu->config;
   STATOR_TRY(loaded_->tiers,
-             open_lower_tiers(settings_.kv,
-                              {.folder = model_dir_,
-                               .layout = {.layers = shape.layers,
-                                          .kv_heads = shape.kv_heads,
-                                          .head_dim = shape.head_dim,
-                                          .block_size = settings_.worker.engine_config.block_size}},
-                              clock_, metrics_));
+             open_lower_tiers(settings_.kv, {.folder = model_dir_, .layout = kv_layout()}, clock_,
+                              metrics_));
   return {};
 }
 
 Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
     engine::EngineConfig& config) const {
   if (loaded_->cpu != nullptr) {
-    const auto& shape = loaded_->cpu->config;
-    const uint64_t block_bytes = uint64_t{2} * sizeof(float) * config.block_size * shape.layers *
-                                 shape.kv_heads * shape.head_dim;
+    const uint64_t block_bytes = kv_layout().block_bytes();
     config.total_blocks = static_cast<uint32_t>(
         std::clamp<uint64_t>(settings_.worker.kv_cache_bytes / block_bytes, 2, 1ULL << 28));
     if (config.host_blocks == 0) {
@@ -198,7 +251,9 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
                                                .host_blocks = config.host_blocks,
                                                .threads = settings_.worker.threads,
                                                .seed = made_,
-                                               .max_model_len = config.max_model_len}));
+                                               .max_model_len = config.max_model_len,
+                                               .kv_type = kv_layout().type,
+                                               .lookup = prompt_lookup(settings_.worker.cpu)}));
     return runner;
   }
   const uint32_t context = facts_.architectural_context;
@@ -291,6 +346,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
     config.rules = *engine::find_rules(settings_.worker.sim.rules);  // checked by the schema
     config.sglang = settings_.worker.sim.sglang;
   }
+  STATOR_TRY(auto shelf, set_cpu_options(config, loaded_->cpu, settings_.worker.cpu));
   if (config.max_num_batched_tokens == 0) {
     config.max_num_batched_tokens =
         loaded_->cpu != nullptr ? kCpuBatchedTokensDefault : kSimBatchedTokensDefault;
@@ -327,6 +383,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   }
   STATOR_TRY(worker.engine, make_engine(config, std::move(runners), clock_, metrics_,
                                         vocabulary_source(), loaded_->tiers));
+  worker.own = std::make_unique<OwnEngine>(*worker.engine, std::move(shelf), model_name_);
   if (simulated) {
     const engine::SimFaults& faults = settings_.worker.sim_faults;
     STATOR_CHECK(validate(faults));
@@ -358,6 +415,9 @@ bool WorkerHost::Worker::refresh(TimePoint now) {
   if (server != nullptr) {
     ready = server->healthy() && !server->asleep();
     adapters = server->adapters();
+  } else if (own != nullptr) {
+    ready = ready && !own->asleep();
+    adapters = own->adapters();
   }
   const auto state = ready ? discovery::InstanceState::kReady : discovery::InstanceState::kStarting;
   const bool changed = state != record.state || adapters != record.model.adapters;
@@ -408,7 +468,9 @@ void WorkerHost::fill_record(Worker& worker) {
   worker.record.model = {
       .name = model_name_,
       .aliases = split_names(settings_.worker.aliases),
-      .adapters = worker.server != nullptr ? worker.server->adapters() : std::vector<std::string>(),
+      .adapters = worker.server != nullptr ? worker.server->adapters()
+                  : worker.own != nullptr  ? worker.own->adapters()
+                                           : std::vector<std::string>(),
       .model_path = std::filesystem::absolute(model_dir_).string(),
       .architectural_context = facts_.architectural_context,
       .context_length = info.max_model_len,

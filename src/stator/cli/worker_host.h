@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stator/cli/engine_servers.h"
+#include "stator/cli/own_engine.h"
 #include "stator/cli/settings.h"
 #include "stator/cli/signals.h"
 #include "stator/cli/worker_meters.h"
@@ -21,6 +22,7 @@
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/api/pool_runner.h"
 #include "stator/engine/core/engine_service.h"
+#include "stator/engine/cpu/kv_arena.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_facts.h"
 
@@ -48,6 +50,8 @@ class WorkerHost {
     EngineEvents events;  ///< of an engine server
     /// The engine, if it is a server: tells whether it answers. Else null.
     engine::adapters::AdapterEngine* server = nullptr;
+    /// What operators may ask of an engine of this process; null for a server.
+    std::unique_ptr<OwnEngine> own;
 
     TimePoint ready_at{};  ///< of a simulated engine: it loads weights until then
 
@@ -74,6 +78,7 @@ class WorkerHost {
   Result<std::unique_ptr<engine::ModelRunner>> make_runner(engine::EngineConfig& config) const;
   Result<std::unique_ptr<engine::PoolRunner>> make_pool_runner() const;
   engine::VocabularySource vocabulary_source() const;
+  engine::cpu::KvLayout kv_layout() const;
   Status open_tiers();
   Result<Worker> make_own_engine();
   Result<Worker> make_server_engine();

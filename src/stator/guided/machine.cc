@@ -11,6 +11,8 @@ namespace {
 
 // Below, a walk over everything is as quick as what could be left out.
 constexpr uint32_t kPlainRunMin = 4;
+// Nodes of a trie that are worth a look at what their place does with every byte.
+constexpr uint32_t kSubtreeMin = 6;
 
 }  // namespace
 
@@ -190,6 +192,23 @@ Position Machine::step(Position at, uint8_t byte) {
   return after;
 }
 
+uint64_t Machine::staying_groups(Position at) {
+  if (const auto known = staying_.find(at); known != staying_.end()) {
+    return known->second;
+  }
+  uint64_t groups = ~uint64_t{0};
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const auto value = static_cast<uint8_t>(byte);
+    const uint64_t bit = uint64_t{1} << byte_group(value);
+    if ((groups & bit) != 0 && step(at, value) != at) {
+      groups &= ~bit;
+    }
+  }
+  staying_.emplace(at, groups);
+  bytes_ += sizeof(Position) + sizeof(uint64_t) + 1;
+  return groups;
+}
+
 Position Machine::advance_bytes(Position at, std::string_view bytes) {
   for (const char c : bytes) {
     if (at.is_nowhere()) {
@@ -266,8 +285,20 @@ void Machine::walk(const Walk& walk) {
       continue;
     }
     path_[depth] = at;
-    if (node.token_count > 0 &&
-        (walk.bytes_to_end_max == UINT32_MAX || bytes_to_end(at) <= walk.bytes_to_end_max)) {
+    const bool in_time =
+        walk.bytes_to_end_max == UINT32_MAX || bytes_to_end(at) <= walk.bytes_to_end_max;
+    // Where all that a subtree has leads back here, its tokens need no look.
+    if (at == path_[depth - 1] && node.end - i >= kSubtreeMin && !leaves(at) &&
+        (walk.trie->groups_below(i) & ~staying_groups(at)) == 0) {
+      for (const TokenId token : walk.trie->tokens_below(i)) {
+        if (in_time) {
+          walk.tokens->set(token);
+        }
+      }
+      i = node.end;
+      continue;
+    }
+    if (node.token_count > 0 && in_time) {
       for (const TokenId token : walk.trie->tokens_at(node)) {
         walk.tokens->set(token);
       }

@@ -108,12 +108,15 @@ class Machine {
   };
 
   Position step(Position at, uint8_t byte);
+  /// Groups of bytes (byte_group) whose every byte leads from a place to itself.
+  uint64_t staying_groups(Position at);
   Position settle_one(StateId state, ContextId context);
   Position settle(std::vector<Item>& reached);
   void enter_calls(Settling& settling);
   ContextId intern_context(std::vector<Item>& returns);
   Position intern(std::vector<Item>& items, bool ends, bool leaves);
   Position after_return(ContextId context);
+  bool leaves(Position at) const { return at.is_set() && sets_[at.context].leaves; }
   std::span<const Item> items(const Position& at, Item& one) const;
   Position advance_bytes(Position at, std::string_view bytes);
 
@@ -133,6 +136,7 @@ class Machine {
   FlatMap<Item, Position> settled_;
   FlatMap<ContextId, Position> returned_;
   FlatMap<uint64_t, Position> set_steps_;  // set and byte class
+  FlatMap<Position, uint64_t> staying_;
   FlatMap<StateId, std::unique_ptr<Local>> locals_;
   FlatMap<Item, std::unique_ptr<TokenSet>> item_masks_;
   FlatMap<uint32_t, std::unique_ptr<TokenSet>> set_masks_;

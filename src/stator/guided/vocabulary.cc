@@ -2,6 +2,7 @@
 #include "stator/guided/vocabulary.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "stator/text/utf8.h"
@@ -36,6 +37,42 @@ size_t TokenSet::count() const {
 
 bool TokenSet::none() const {
   return std::ranges::all_of(words_, [](uint64_t word) { return word == 0; });
+}
+
+uint32_t byte_group(uint8_t byte) {
+  static constexpr auto kGroups = [] {
+    std::array<uint8_t, 256> groups{};
+    uint8_t next = 0;
+    const auto range = [&](unsigned first, unsigned last) {
+      for (unsigned b = first; b <= last; ++b) {
+        groups[b] = next;
+      }
+      ++next;
+    };
+    range(0x00, 0x1F);
+    for (unsigned b = 0x20; b < 0x7F; ++b) {  // signs have groups of their own
+      const bool letter_or_digit =
+          (b >= '0' && b <= '9') || (b >= 'A' && b <= 'Z') || (b >= 'a' && b <= 'z');
+      if (!letter_or_digit) {
+        range(b, b);
+      }
+    }
+    for (const auto& [first, last] :
+         {std::pair{'0', '0'}, {'1', '9'}, {'A', 'F'}, {'G', 'Z'}, {'a', 'f'}, {'g', 'z'}}) {
+      range(static_cast<unsigned>(first), static_cast<unsigned>(last));
+    }
+    for (const auto& [first, last] : {std::pair{0x7F, 0x7F},
+                                      {0x80, 0xBF},
+                                      {0xC0, 0xC1},
+                                      {0xC2, 0xDF},
+                                      {0xE0, 0xEF},
+                                      {0xF0, 0xFF}}) {
+      range(static_cast<unsigned>(first), static_cast<unsigned>(last));
+    }
+    // A tab and a line feed stand in the first group with all control characters.
+    return groups;
+  }();
+  return kGroups[byte];
 }
 
 TokenTrie::TokenTrie(std::vector<Entry> entries) {
@@ -75,6 +112,17 @@ TokenTrie::TokenTrie(std::vector<Entry> entries) {
     last = entry.bytes;
   }
   close(0);
+  groups_below_.resize(nodes_.size());
+  std::vector<uint32_t> parents;
+  for (uint32_t i = 0; i < nodes_.size(); ++i) {
+    while (!parents.empty() && nodes_[parents.back()].end <= i) {
+      parents.pop_back();
+    }
+    for (const uint32_t parent : parents) {
+      groups_below_[parent] |= uint64_t{1} << byte_group(nodes_[i].byte);
+    }
+    parents.push_back(i);
+  }
 }
 
 Vocabulary::Vocabulary(uint32_t size, const std::function<Token(TokenId)>& token_at) {

@@ -39,6 +39,9 @@ class TokenSet {
   std::vector<uint64_t> words_;
 };
 
+/// Bytes fall into 64 groups, so that a set of bytes that keeps groups together is one word.
+uint32_t byte_group(uint8_t byte);
+
 /// Tokens as a tree of their bytes, its nodes in depth-first order: the subtree of node i is
 /// [i + 1, nodes[i].end).
 class TokenTrie {
@@ -61,11 +64,21 @@ class TokenTrie {
   std::span<const TokenId> tokens_at(const Node& node) const {
     return std::span(tokens_).subspan(node.first_token, node.token_count);
   }
+  /// Tokens of a node and of its whole subtree.
+  std::span<const TokenId> tokens_below(uint32_t index) const {
+    const uint32_t first = nodes_[index].first_token;
+    const uint32_t end = nodes_[index].end;
+    const size_t last = end < nodes_.size() ? nodes_[end].first_token : tokens_.size();
+    return std::span(tokens_).subspan(first, last - first);
+  }
+  /// Groups of the bytes below a node, itself not included: a bit each.
+  uint64_t groups_below(uint32_t index) const { return groups_below_[index]; }
   uint16_t depth_max() const { return depth_max_; }
 
  private:
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;
+  std::vector<uint64_t> groups_below_;  // by node
   uint16_t depth_max_ = 0;
 };
 

@@ -44,8 +44,9 @@ CachedModel measure(const fs::path& folder, std::string name, const HubConfig& c
     ++out.files;
     out.partial_bytes += at->path().extension() == ".incomplete" ? bytes : 0;
   }
-  out.can_be_served =
-      HubCache(config.cache_dir, out.name).find_snapshot(config.revision).has_value();
+  const HubCache cache(config.cache_dir, out.name);
+  out.can_be_served = cache.find_snapshot(config.revision).has_value() ||
+                      cache.find_gguf(config.revision, "").has_value();
   return out;
 }
 

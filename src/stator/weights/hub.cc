@@ -72,9 +72,13 @@ struct RemoteFile {
 /// Talks to one hub about one model.
 class Download {
  public:
-  Download(const HubConfig& config, std::string name, const HubCache& cache,
+  Download(const HubConfig& config, HubModel model, const HubCache& cache,
            const HubProgress& progress)
-      : config_(config), name_(std::move(name)), cache_(cache), progress_(progress) {}
+      : config_(config),
+        name_(std::move(model.name)),
+        suffix_(std::move(model.suffix)),
+        cache_(cache),
+        progress_(progress) {}
 
   Result<fs::path> run() {
     STATOR_TRY(const json::Value info, fetch_info());
@@ -90,19 +94,40 @@ class Download {
                    fmt::format("{} describes '{}' with a commit that is none: nothing was written",
                                config_.endpoint, name_));
     }
+    STATOR_TRY(const std::string gguf, choose(*siblings));
     STATOR_CHECK(cache_.prepare(commit_));
     for (const json::Value& sibling : siblings->elements()) {
       const std::string_view file = sibling.text_at({"rfilename"});
-      if (is_wanted_file(file)) {
+      if (file == gguf ||
+          (is_wanted_file(file) && (gguf.empty() || !file.ends_with(kSafetensors)))) {
         STATOR_CHECK(fetch(std::string(file)), "downloading " + name_);
       }
     }
     // Last: a snapshot with a ref is complete.
     STATOR_CHECK(cache_.write_ref(config_.revision, commit_));
-    return cache_.snapshot(commit_);
+    return gguf.empty() ? cache_.snapshot(commit_) : cache_.snapshot(commit_) / gguf;
   }
 
  private:
+  static constexpr std::string_view kSafetensors = ".safetensors";
+
+  /// The .gguf file to serve; empty where the repository holds another format.
+  Result<std::string> choose(const json::Value& siblings) const {
+    std::vector<std::string> files;
+    bool safetensors = false;
+    bool gguf = false;
+    for (const json::Value& sibling : siblings.elements()) {
+      files.emplace_back(sibling.text_at({"rfilename"}));
+      safetensors = safetensors || files.back().ends_with(kSafetensors);
+      gguf = gguf || files.back().ends_with(".gguf");
+    }
+    if (suffix_.empty() && (safetensors || !gguf)) {
+      return std::string();
+    }
+    STATOR_TRY(std::string chosen, choose_gguf(std::move(files), suffix_), name_);
+    return chosen;
+  }
+
   net::HttpHeaderList headers() const {
     net::HttpHeaderList list = {{"User-Agent", "stator"}};
     if (!config_.token.empty()) {
@@ -241,6 +266,7 @@ class Download {
 
   const HubConfig& config_;
   const std::string name_;
+  const std::string suffix_;
   const HubCache& cache_;
   const HubProgress& progress_;
   std::string commit_;
@@ -285,9 +311,13 @@ Result<std::string> resolve_model(const std::string& model, const HubConfig& con
         Code::kInvalidArgument,
         fmt::format("MODEL '{}' is a file: give the folder it is in, or a .gguf file", model));
   }
-  if (!is_hub_name(model)) {
-    return Error(Code::kNotFound,
-                 fmt::format("MODEL '{}' is neither a folder nor a hub name like ORG/NAME", model));
+  const std::optional<HubModel> named = parse_hub_model(model);
+  if (!named) {
+    return Error(
+        Code::kNotFound,
+        fmt::format(
+            "MODEL '{}' is neither a folder nor a hub name like ORG/NAME or ORG/NAME:Q4_K_M",
+            model));
   }
   if (config.cache_dir.empty()) {
     return Error(Code::kInvalidArgument, "hub.cache_dir is empty: set it, HF_HUB_CACHE or HOME");
@@ -296,9 +326,13 @@ Result<std::string> resolve_model(const std::string& model, const HubConfig& con
     return Error(Code::kInvalidArgument,
                  fmt::format("hub.revision: '{}' is no branch, tag or commit", config.revision));
   }
-  const HubCache cache(config.cache_dir, model);
-  if (const auto snapshot = cache.find_snapshot(config.revision)) {
+  const HubCache cache(config.cache_dir, named->name);
+  if (const auto snapshot = cache.find_snapshot(config.revision);
+      snapshot && named->suffix.empty()) {
     return snapshot->string();
+  }
+  if (const auto file = cache.find_gguf(config.revision, named->suffix)) {
+    return file->string();
   }
   if (config.offline) {
     return Error(
@@ -307,7 +341,7 @@ Result<std::string> resolve_model(const std::string& model, const HubConfig& con
                     model, config.cache_dir));
   }
   STATOR_CHECK(check_token_stays_secret(config));
-  STATOR_TRY(const fs::path snapshot, Download(config, model, cache, progress).run());
+  STATOR_TRY(const fs::path snapshot, Download(config, *named, cache, progress).run());
   return snapshot.string();
 }
 

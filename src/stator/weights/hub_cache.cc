@@ -79,6 +79,75 @@ bool is_hub_name(std::string_view name) {
          is_name_part(name.substr(slash + 1));
 }
 
+std::optional<HubModel> parse_hub_model(std::string_view text) {
+  const size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  const std::string_view suffix = colon == text.npos ? "" : text.substr(colon + 1);
+  if (!is_hub_name(name) || (colon != text.npos && !is_name_part(suffix))) {
+    return std::nullopt;
+  }
+  return HubModel{std::string(name), std::string(suffix)};
+}
+
+namespace {
+
+constexpr std::string_view kGguf = ".gguf";
+constexpr size_t kNamedFilesMax = 20;
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+/// "model-Q4_K_M.gguf" and "model.q4_k_m.gguf" are of "Q4_K_M", "model-IQ4_K_M.gguf" is not.
+bool has_suffix(std::string_view file, std::string_view suffix) {
+  const std::string stem = lower_case(file.substr(0, file.size() - kGguf.size()));
+  const std::string wanted = lower_case(suffix);
+  if (!stem.ends_with(wanted)) {
+    return false;
+  }
+  const size_t before = stem.size() - wanted.size();
+  return before == 0 || std::isalnum(static_cast<unsigned char>(stem[before - 1])) == 0;
+}
+
+}  // namespace
+
+Result<std::string> choose_gguf(std::vector<std::string> files, std::string_view suffix) {
+  std::erase_if(files, [](const std::string& file) {
+    return !is_path_part(file) || !file.ends_with(kGguf) || file.contains("mmproj");
+  });
+  std::ranges::sort(files);
+  const auto find = [&](std::string_view wanted) {
+    return std::ranges::find_if(
+        files, [wanted](const std::string& file) { return has_suffix(file, wanted); });
+  };
+  auto found = suffix.empty() ? find("Q4_K_M") : find(suffix);
+  if (suffix.empty() && found == files.end()) {
+    found = find("Q8_0");
+  }
+  if (suffix.empty() && found == files.end()) {
+    found = files.begin();
+  }
+  if (found == files.end()) {
+    std::string names;
+    for (size_t i = 0; i < std::min(files.size(), kNamedFilesMax); ++i) {
+      names += (names.empty() ? "" : ", ") + files[i];
+    }
+    return Error(Code::kNotFound,
+                 files.empty()
+                     ? std::string("there is no .gguf file")
+                     : fmt::format("no .gguf file ends with '{}'; there are {}", suffix, names));
+  }
+  if (found->contains("-of-0")) {
+    return Error(Code::kUnsupported,
+                 fmt::format("'{}' is a part of a model in several files, which is not read: join "
+                             "them with llama-gguf-split --merge",
+                             *found));
+  }
+  return *found;
+}
+
 bool is_commit(std::string_view text) {
   return text.size() >= 7 && text.size() <= 64 && std::ranges::all_of(text, is_hex);
 }
@@ -121,7 +190,25 @@ bool is_wanted_file(std::string_view name) {
 HubCache::HubCache(fs::path cache_dir, std::string_view name)
     : root_(std::move(cache_dir) / folder_name(name)) {}
 
-std::optional<fs::path> HubCache::find_snapshot(const std::string& revision) const {
+std::optional<fs::path> HubCache::find_gguf(const std::string& revision,
+                                            std::string_view suffix) const {
+  const auto folder = folder_of(revision);
+  if (!folder) {
+    return std::nullopt;
+  }
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(*folder, ignored)) {
+    // exists() follows the link: one whose blob is missing does not count.
+    if (fs::exists(entry.path(), ignored)) {
+      files.push_back(entry.path().filename().string());
+    }
+  }
+  const auto chosen = choose_gguf(std::move(files), suffix);
+  return chosen ? std::optional(*folder / *chosen) : std::nullopt;
+}
+
+std::optional<fs::path> HubCache::folder_of(const std::string& revision) const {
   std::string commit;
   std::ifstream ref(root_ / "refs" / revision);
   if (!(ref >> commit)) {
@@ -130,7 +217,15 @@ std::optional<fs::path> HubCache::find_snapshot(const std::string& revision) con
   if (!is_commit(commit)) {
     return std::nullopt;  // no snapshot has such a name
   }
-  const fs::path folder = snapshot(commit);
+  return snapshot(commit);
+}
+
+std::optional<fs::path> HubCache::find_snapshot(const std::string& revision) const {
+  const auto found = folder_of(revision);
+  if (!found) {
+    return std::nullopt;
+  }
+  const fs::path& folder = *found;
   std::error_code ignored;
   const bool has_texts =
       fs::exists(folder / "config.json", ignored) && fs::exists(folder / "tokenizer.json", ignored);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "stator/core/result.h"
 
@@ -12,6 +13,20 @@ namespace stator::weights {
 
 /// "ORG/NAME" as the hub allows it; anything else is not a hub name.
 bool is_hub_name(std::string_view name);
+
+/// "ORG/NAME:Q4_K_M" is a file of that model, by the end of its name; without a suffix all of it.
+struct HubModel {
+  std::string name;
+  std::string suffix;  ///< of a .gguf file, without the extension; empty: none was asked for
+};
+/// Nothing if it is neither of the two.
+std::optional<HubModel> parse_hub_model(std::string_view text);
+
+/// Which of a repository's files to serve, where it has .gguf files only or a suffix was asked for:
+/// the one whose name ends with the suffix, whatever its case; without one Q4_K_M, else Q8_0, else
+/// the first by name. Files of other kinds and projectors of images (mmproj) do not count.
+/// kNotFound names those that are there; kUnsupported for a model in several parts.
+Result<std::string> choose_gguf(std::vector<std::string> files, std::string_view suffix);
 
 // What a hub answers becomes part of paths, so none of it is taken as it is.
 
@@ -32,6 +47,9 @@ class HubCache {
  public:
   HubCache(std::filesystem::path cache_dir, std::string_view name);
 
+  /// A .gguf file of the snapshot `revision` stands at, as choose_gguf() says.
+  std::optional<std::filesystem::path> find_gguf(const std::string& revision,
+                                                 std::string_view suffix) const;
   /// The snapshot `revision` stands at, if all it needs to be served is there.
   std::optional<std::filesystem::path> find_snapshot(const std::string& revision) const;
 
@@ -50,6 +68,8 @@ class HubCache {
   }
 
  private:
+  std::optional<std::filesystem::path> folder_of(const std::string& revision) const;
+
   std::filesystem::path root_;
 };
 

@@ -17,6 +17,8 @@
 
 namespace stator::engine {
 
+class Adapter;
+
 /// Index of a physical KV block in the runner's arena, 0 … total_blocks − 1.
 using BlockId = kv::BlockId;
 
@@ -37,6 +39,9 @@ struct SequenceSlice {
   bool may_end = true;
   /// Log-probabilities of the prompt tokens behind the computed ones are wanted (Sampled::prompt).
   bool score_prompt = false;
+  /// Set: what the model is changed by; the sequence holds it.
+  const Adapter* adapter = nullptr;
+  bool may_draft = true;  ///< Sampled::drafted is taken
 };
 
 /// What sampling one slice gave. Only meaningful where `sample` was set.
@@ -77,6 +82,8 @@ class ModelRunner {
   /// without KV bytes. They may be read between two run()s, and written where nobody reads.
   virtual std::span<std::byte> device_block(BlockId /*block*/) { return {}; }
   virtual std::span<std::byte> host_block(uint32_t /*slot*/) { return {}; }
+  /// Between two run()s, with no sequence left: gives the memory of KV blocks back to the system.
+  virtual void discard_kv() {}
   /// `sampled` is parallel to `slices`.
   virtual void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) = 0;
   /// How long a pass of this shape lasts at least: a simulated engine's modelled time, which the

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "stator/kv/block_identity.h"
+
 #include <algorithm>
 
 namespace stator::engine {
@@ -100,7 +102,8 @@ Status validate(const EngineRequest& request, const EngineConfig& config, uint32
     return refuse(fmt::format("min_tokens {} is more than max_tokens {}", request.stop.min_tokens,
                               request.stop.max_tokens));
   }
-  if (!request.lora_name.empty() && !config.supports_lora) {
+  STATOR_CHECK(find_adapter(request, config));
+  if (!request.lora_name.empty() && config.adapters == nullptr && !config.supports_lora) {
     return refuse(fmt::format("adapter '{}': this engine has no LoRA support", request.lora_name));
   }
   if (!request.structured_outputs.empty() && !config.structured_output) {
@@ -121,6 +124,29 @@ Status validate(const EngineRequest& request, const EngineConfig& config, uint32
                  fmt::format("engine '{}' neither gives nor takes prompts of others", config.kind));
   }
   return check_vocabulary(request, vocab_size);
+}
+
+Result<std::shared_ptr<const Adapter>> find_adapter(const EngineRequest& request,
+                                                    const EngineConfig& config) {
+  if (config.adapters == nullptr || request.lora_name.empty()) {
+    return std::shared_ptr<const Adapter>();
+  }
+  std::shared_ptr<const Adapter> found = config.adapters->find(request.lora_name);
+  if (found == nullptr) {
+    return Error(Code::kNotFound,
+                 fmt::format("adapter '{}' is not loaded here", request.lora_name));
+  }
+  return found;
+}
+
+std::string owner_of(const EngineRequest& request, const AdapterSource* adapters) {
+  const auto adapter = adapters != nullptr && !request.lora_name.empty()
+                           ? adapters->find(request.lora_name)
+                           : std::shared_ptr<const Adapter>();
+  return adapter == nullptr
+             ? kv::block_owner(request.lora_name, request.cache_salt)
+             : kv::block_owner(fmt::format("{}@{}", request.lora_name, adapter->identity()),
+                               request.cache_salt);
 }
 
 }  // namespace stator::engine

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "stator/core/clock.h"
 #include "stator/core/result.h"
+#include "stator/engine/api/adapter.h"
 #include "stator/engine/api/engine.h"
 #include "stator/engine/core/scheduling_rules.h"
 
@@ -27,13 +29,16 @@ struct EngineConfig {
 
   uint32_t block_size = 16;  ///< tokens per KV block, 1 … 1024
   uint32_t total_blocks = 16'384;
-  uint32_t host_blocks = 0;                 ///< KV blocks kept in host memory, 0 = no such tier
+  uint32_t host_blocks = 0;  ///< KV blocks kept in host memory, 0 = no such tier
   /// How long a request waits at most for blocks of tiers below host memory.
   Duration tier_load_timeout = std::chrono::seconds(2);
   uint32_t max_num_seqs = 256;              ///< running at once
   uint32_t max_num_batched_tokens = 8'192;  ///< computed in one step
-  uint32_t max_model_len = 0;               ///< prompt and output tokens; 0 = the runner's limit
-  uint32_t waiting_max = 4'096;             ///< requests not yet running; beyond: kOverloaded
+  /// Tokens of prompts in a step in which others decode, so that a long prompt stretches their
+  /// steps by no more than it takes to compute these. 0 = as many as a step has.
+  uint32_t prefill_budget = 0;
+  uint32_t max_model_len = 0;    ///< prompt and output tokens; 0 = the runner's limit
+  uint32_t waiting_max = 4'096;  ///< requests not yet running; beyond: kOverloaded
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   SchedulingRules rules = SchedulingRules::kVllm;
   SglangConfig sglang;
@@ -46,7 +51,9 @@ struct EngineConfig {
   bool structured_output = false;
   bool prompt_logprobs = false;  ///< off: a request for them is kUnsupported
   bool supports_lora = false;    ///< off: a request with a lora_name is kInvalidArgument
-  bool takes_phases = false;     ///< off: a request of a phase but kWhole is kUnsupported
+  /// Set: a lora_name must be one of these; it is shared with whoever loads and unloads them.
+  std::shared_ptr<const AdapterSource> adapters;
+  bool takes_phases = false;  ///< off: a request of a phase but kWhole is kUnsupported
 };
 
 /// The config with `max_model_len` filled in, or kInvalidArgument naming the key, its value and the
@@ -56,5 +63,13 @@ Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len)
 /// Whether an engine with this (resolved) config and vocabulary can run `request` at all; otherwise
 /// kInvalidArgument naming the field. Pure; called on the submitter's thread.
 Status validate(const EngineRequest& request, const EngineConfig& config, uint32_t vocab_size);
+
+/// The adapter the request names; null for the model as it is, or where names are not looked up.
+Result<std::shared_ptr<const Adapter>> find_adapter(const EngineRequest& request,
+                                                    const EngineConfig& config);
+
+/// Whose blocks the request's are, see kv::block_owner(): an adapter counts with what is in it, so
+/// that another one of the same name never finds them.
+std::string owner_of(const EngineRequest& request, const AdapterSource* adapters);
 
 }  // namespace stator::engine

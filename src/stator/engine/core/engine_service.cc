@@ -14,6 +14,7 @@
 #include "stator/core/assert.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
+#include "stator/engine/api/sleeper.h"
 #include "stator/engine/core/engine_metrics.h"
 #include "stator/engine/core/forward_pass_log.h"
 #include "stator/engine/core/grammar_compiler.h"
@@ -120,7 +121,7 @@ LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
 /// V2  The ranks belong to the engine's thread (to stop()'s caller if the engine was never
 ///     started).
 /// Locks are never nested, except lifecycle_mutex_, which is outermost.
-class EngineService final : public Engine {
+class EngineService final : public Engine, public Sleeper {
  public:
   EngineService(const EngineConfig& config, std::vector<std::unique_ptr<ModelRunner>> runners,
                 Clock& clock, Metrics& metrics, VocabularySource vocabulary,
@@ -155,7 +156,8 @@ class EngineService final : public Engine {
         rank.lanes = std::make_unique<TierLanes>(
             lower, rank.scheduler, *rank.runner,
             TierLanes::Options{.load_timeout = config.tier_load_timeout,
-                               .engine_name = config.name},
+                               .engine_name = config.name,
+                               .adapters = config.adapters.get()},
             [this] { tell_tier_news(); }, metrics);
       }
     }
@@ -176,6 +178,8 @@ class EngineService final : public Engine {
   void cancel(SessionId session, RequestKey key) override;
   LoadReport load() const override;
   void reset_prefix_cache() override;
+  void set_asleep(bool asleep) override;
+  bool asleep() const override;
 
  private:
   // The engine's thread.
@@ -211,6 +215,7 @@ class EngineService final : public Engine {
   std::vector<const StepPlan*> plans_;  // of the ranks, in a step
   std::vector<Command> commands_;
   bool reset_now_ = false;
+  bool discard_now_ = false;
   TimePoint pass_end_{};  // of the last modelled pass, unless there was nothing to do since
   kv::EventLog events_;
   ForwardPassLog passes_;
@@ -226,6 +231,8 @@ class EngineService final : public Engine {
   bool reset_requested_ STATOR_GUARDED_BY(mutex_) = false;
   bool sleeping_ STATOR_GUARDED_BY(mutex_) = false;
   bool tier_news_ STATOR_GUARDED_BY(mutex_) = false;
+  bool asleep_ STATOR_GUARDED_BY(mutex_) = false;        // an operator's wish
+  bool kv_discarded_ STATOR_GUARDED_BY(mutex_) = false;  // since it sleeps
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
 
   Sinks sinks_;
@@ -304,6 +311,9 @@ Status EngineService::submit(SessionId session, EngineRequest request) {
     if (stopping_) {
       return Error(Code::kDraining, "the engine is shutting down");
     }
+    if (asleep_) {
+      return Error(Code::kUnavailable, "the engine sleeps: POST /engine/wake_up wakes it");
+    }
     if (inbox_submits_ + compiling_ + load_.waiting >= config_.waiting_max) {
       return Error(Code::kOverloaded,
                    fmt::format("the engine's queue is full with {} waiting requests (waiting_max)",
@@ -359,6 +369,18 @@ void EngineService::reset_prefix_cache() {
   wake();
 }
 
+void EngineService::set_asleep(bool asleep) {
+  const MutexLock lock(mutex_);
+  asleep_ = asleep;
+  kv_discarded_ = kv_discarded_ && asleep;
+  wake();
+}
+
+bool EngineService::asleep() const {
+  const MutexLock lock(mutex_);
+  return asleep_;
+}
+
 void EngineService::wake() {
   if (sleeping_) {
     work_.notify_one();
@@ -378,7 +400,8 @@ bool EngineService::take_commands() {
   {
     MutexLock lock(mutex_);
     sleeping_ = true;
-    while (!stopping_ && !reset_requested_ && !tier_news_ && inbox_.empty() && idle()) {
+    while (!stopping_ && !reset_requested_ && !tier_news_ && inbox_.empty() && idle() &&
+           (!asleep_ || kv_discarded_)) {
       const TimePoint until = next_deadline();
       if (until == TimePoint::max()) {
         work_.wait(lock);
@@ -394,7 +417,9 @@ bool EngineService::take_commands() {
     go_on = !stopping_;
     commands_.swap(inbox_);
     load_.waiting += static_cast<uint32_t>(std::exchange(inbox_submits_, 0));
-    reset_now_ = std::exchange(reset_requested_, false);
+    discard_now_ = asleep_ && !kv_discarded_ && inbox_.empty() && commands_.empty() && idle();
+    kv_discarded_ = kv_discarded_ || discard_now_;
+    reset_now_ = std::exchange(reset_requested_, false) || discard_now_;
   }
   for (Command& command : commands_) {
     apply(command);
@@ -409,6 +434,9 @@ bool EngineService::take_commands() {
     if (ranks_[i]->lanes != nullptr) {
       ranks_[i]->lanes->forget();
     }
+  }
+  for (size_t i = 0; discard_now_ && i < ranks_.size(); ++i) {
+    ranks_[i]->runner->discard_kv();
   }
   collect_loads();
   return go_on;

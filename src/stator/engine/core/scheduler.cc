@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "stator/core/assert.h"
+#include "stator/engine/core/finish.h"
 
 namespace stator::engine {
 namespace {
@@ -20,30 +21,6 @@ constexpr uint32_t kWatermarkDivisor = 100;
 
 /// SGLang falls back to the order of arrival when more than this wait.
 constexpr size_t kPrefixOrderMax = 128;
-
-bool contains(std::span<const TokenId> tokens, TokenId token) {
-  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
-}
-
-/// Decides whether `delta`'s last token ends its sequence, which already contains the token.
-void set_finish(Delta& delta, const Sequence& sequence, uint32_t max_model_len) {
-  const api::StopConditions& stop = sequence.stop;
-  const TokenId token = sequence.tokens.back();
-  if (sequence.output_tokens() >= stop.min_tokens) {
-    if (!stop.ignore_eos && contains(stop.eos_token_ids, token)) {
-      delta.finish = FinishReason::kStop;
-      return;
-    }
-    if (contains(stop.stop_token_ids, token)) {
-      delta.finish = FinishReason::kStop;
-      delta.stopped_by_token = true;
-      return;
-    }
-  }
-  if (sequence.output_tokens() >= stop.max_tokens || sequence.tokens.size() >= max_model_len) {
-    delta.finish = FinishReason::kLength;
-  }
-}
 
 }  // namespace
 
@@ -71,6 +48,7 @@ Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now,
                  fmt::format("the engine's queue is full with {} waiting requests (waiting_max)",
                              config_.waiting_max));
   }
+  STATOR_TRY(std::shared_ptr<const Adapter> adapter, find_adapter(request, config_));
   const SequenceKey key{.session = session, .request = request.key};
   auto [entry, inserted] = live_.try_emplace(key);
   if (!inserted) {
@@ -81,7 +59,8 @@ Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now,
   const uint64_t seed = blocks::hash_seed(request.lora_name, request.cache_salt);
   entry->second = std::make_unique<Sequence>(key, pool_, SequenceHashes(config_.block_size, seed));
   Sequence& sequence = *entry->second;
-  sequence.owner = kv::block_owner(request.lora_name, request.cache_salt);
+  sequence.owner = owner_of(request, config_.adapters.get());
+  sequence.adapter = std::move(adapter);
   sequence.id = next_sequence_++;
   sequence.priority = request.priority;
   sequence.session_slot = take_slot(session);
@@ -183,6 +162,9 @@ bool Scheduler::plan_running() {
     } else if (grow(sequence)) {
       schedule(sequence, 1);
     }
+  }
+  if (!plan_.slices.empty() && config_.prefill_budget > 0) {
+    budget_ = std::min(budget_, config_.prefill_budget);
   }
   for (Sequence* sequence : chosen_) {
     if (budget_ == 0) {
@@ -444,16 +426,19 @@ void Scheduler::preempt(Sequence& sequence) {
 }
 
 void Scheduler::schedule(Sequence& sequence, uint32_t count) {
-  plan_.slices.push_back(SequenceSlice{.sequence = sequence.id,
-                                       .tokens = sequence.tokens,
-                                       .prompt_tokens = sequence.prompt_tokens,
-                                       .start = sequence.computed,
-                                       .count = count,
-                                       .blocks = sequence.chain.ids(),
-                                       .sample = count == sequence.remaining(),
-                                       .sampling = &sequence.sampling,
-                                       .stop = &sequence.stop,
-                                       .score_prompt = sequence.scores_prompt});
+  plan_.slices.push_back(
+      SequenceSlice{.sequence = sequence.id,
+                    .tokens = sequence.tokens,
+                    .prompt_tokens = sequence.prompt_tokens,
+                    .start = sequence.computed,
+                    .count = count,
+                    .blocks = sequence.chain.ids(),
+                    .sample = count == sequence.remaining(),
+                    .sampling = &sequence.sampling,
+                    .stop = &sequence.stop,
+                    .score_prompt = sequence.scores_prompt,
+                    .adapter = sequence.adapter.get(),
+                    .may_draft = sequence.guide == nullptr && !sequence.sampling.logprobs});
   if (SequenceSlice& slice = plan_.slices.back(); slice.sample && sequence.guide != nullptr) {
     // The last of the tokens left is for EOS.
     if (const guided::TokenSet* mask =

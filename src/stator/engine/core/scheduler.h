@@ -79,7 +79,8 @@ struct KnownPrompt {
 ///                       └── plan(): out of blocks ─┘ └── cancel(), fail_all() ─► Ended
 ///
 /// A step gives every decoding sequence one token, then continues started prefills, then admits
-/// waiting requests, each in policy order, within max_num_batched_tokens and max_num_seqs. A
+/// waiting requests, each in policy order, within max_num_batched_tokens and max_num_seqs (and,
+/// where somebody decodes, within prefill_budget). A
 /// request is admitted when all its tokens so far fit into blocks that are reusable, free or
 /// evictable; the head of the queue is never overtaken. When a decoding sequence finds no block,
 /// the running sequence last in policy order is preempted: its blocks are given back, it keeps its

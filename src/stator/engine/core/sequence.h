@@ -14,6 +14,7 @@
 #include "stator/blocks/block_hash.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
+#include "stator/engine/api/adapter.h"
 #include "stator/engine/api/engine.h"
 #include "stator/guided/grammar.h"
 #include "stator/kv/block_handle.h"
@@ -100,8 +101,9 @@ struct Sequence {
 
   std::vector<TokenId> tokens;  ///< prompt, then output of all attempts
   kv::BlockChain chain;
-  SequenceHashes hasher;  ///< over `tokens`; unused without prefix caching
-  std::string owner;      ///< kv::block_owner() of its adapter and cache salt
+  SequenceHashes hasher;                   ///< over `tokens`; unused without prefix caching
+  std::string owner;                       ///< owner_of() its request
+  std::shared_ptr<const Adapter> adapter;  ///< null: the model as it is
   api::SamplingParams sampling;
   api::StopConditions stop;
   std::unique_ptr<guided::Guide> guide;           ///< null: any token may come

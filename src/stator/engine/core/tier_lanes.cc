@@ -52,6 +52,7 @@ TierLanes::TierLanes(std::shared_ptr<storage::LowerTiers> lower, Scheduler& sche
       scheduler_(scheduler),
       runner_(runner),
       load_timeout_(options.load_timeout),
+      adapters_(options.adapters),
       wake_(std::move(wake)),
       named_(scheduler.pool().total_blocks()) {
   scheduler_.record_registrations();
@@ -78,7 +79,7 @@ bool TierLanes::park(Parked& ready, TimePoint now) {
     return false;
   }
   auto fetch = std::make_shared<Fetch>(ready, block_size);
-  fetch->owner = kv::block_owner(fetch->request.lora_name, fetch->request.cache_salt);
+  fetch->owner = owner_of(fetch->request, adapters_);
   fetch->hasher.append(fetch->request.tokens);
   // The last token is always computed.
   const size_t matchable = (fetch->request.tokens.size() - 1) / block_size;

@@ -38,6 +38,7 @@ class TierLanes {
   struct Options {
     Duration load_timeout = std::chrono::seconds(2);
     std::string_view engine_name;
+    const AdapterSource* adapters = nullptr;  ///< outlives this
   };
   /// `wake` may be called from any thread until close() returns; all references outlive this.
   TierLanes(std::shared_ptr<storage::LowerTiers> lower, Scheduler& scheduler, ModelRunner& runner,
@@ -91,6 +92,7 @@ class TierLanes {
   Scheduler& scheduler_;
   ModelRunner& runner_;
   const Duration load_timeout_;
+  const AdapterSource* const adapters_;
   const std::function<void()> wake_;
 
   std::vector<std::shared_ptr<Fetch>> fetches_;  // shared with the loads under way

@@ -12,6 +12,7 @@ namespace stator::engine::cpu {
 namespace {
 
 constexpr uint32_t kBlockSizeMax = 1024;
+constexpr uint32_t kDraftsMax = 64;
 
 Status check(std::string_view name, uint64_t value, uint64_t max) {
   if (value >= 1 && value <= max) {
@@ -33,6 +34,14 @@ Result<std::unique_ptr<CpuModelRunner>> CpuModelRunner::create(std::shared_ptr<c
                                                                const CpuRunnerConfig& config) {
   STATOR_CHECK(check("block_size", config.block_size, kBlockSizeMax));
   STATOR_CHECK(check("kv_blocks", config.kv_blocks, UINT32_MAX));
+  if (config.lookup.tokens > kDraftsMax || config.lookup.match_least < 1 ||
+      config.lookup.match_most < config.lookup.match_least ||
+      config.lookup.match_most > kDraftsMax) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("CPU engine: prompt lookup takes 0 to {} tokens and matches of 1 to {}",
+                    kDraftsMax, kDraftsMax));
+  }
   STATOR_CHECK(check("threads", config.threads, ThreadTeam::kSizeMax));
   if (!supports(config.isa)) {
     return Error(Code::kUnsupported,
@@ -41,7 +50,8 @@ Result<std::unique_ptr<CpuModelRunner>> CpuModelRunner::create(std::shared_ptr<c
   const KvLayout layout{.layers = model->config.layers,
                         .kv_heads = model->config.kv_heads,
                         .head_dim = model->config.head_dim,
-                        .block_size = config.block_size};
+                        .block_size = config.block_size,
+                        .type = config.kv_type};
   STATOR_TRY(KvArena cache, KvArena::create(layout, config.kv_blocks));
   std::optional<KvArena> host;
   if (config.host_blocks > 0) {
@@ -56,6 +66,7 @@ CpuModelRunner::CpuModelRunner(Private /*key*/, std::shared_ptr<const Model> mod
                                const CpuRunnerConfig& config, KvArena cache,
                                std::optional<KvArena> host)
     : model_(std::move(model)),
+      lookup_(config.lookup),
       seed_(config.seed),
       max_model_len_(length_limit(model_->config, config)),
       cache_(std::move(cache)),
@@ -76,17 +87,40 @@ void CpuModelRunner::copy_blocks(std::span<const kv::BlockCopy> copies) {
 
 void CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) {
   STATOR_ASSERT(slices.size() == sampled.size(), "run: sampled must be parallel to slices");
+  guesses_.clear();
+  for (size_t index = 0; index < slices.size() && lookup_.tokens > 0; ++index) {
+    const SequenceSlice& slice = slices[index];
+    if (!slice.sample || !slice.may_draft || !slice.allowed.empty()) {
+      continue;
+    }
+    // Room: the blocks' and the model's; the last guess needs no KV, but its row writes some.
+    const size_t held =
+        std::min<size_t>(slice.blocks.size() * cache_.layout().block_size, max_model_len_);
+    const std::span<const TokenId> guess = look_up(slice.tokens, lookup_);
+    const size_t count = std::min(guess.size(), held - std::min(held, slice.tokens.size()));
+    if (count > 0) {
+      Guess& made = guesses_.emplace_back();
+      made.slice = index;
+      made.tokens.assign(slice.tokens.begin(), slice.tokens.end());
+      made.tokens.insert(made.tokens.end(), guess.begin(),
+                         guess.begin() + static_cast<ptrdiff_t>(count));
+    }
+  }
   for (size_t index = 0; index < slices.size(); ++index) {
     const SequenceSlice& slice = slices[index];
     const uint32_t end = slice.start + slice.count;
     STATOR_ASSERT(end <= slice.tokens.size() && end <= max_model_len_, "run: slice out of range");
     STATOR_ASSERT(!slice.sample || (slice.count > 0 && end == slice.tokens.size()),
                   "run: only the end of a sequence can be sampled");
-    for (uint32_t position = slice.start; position < end; ++position) {
-      rows_.push_back(
-          {.token = slice.tokens[position], .position = position, .blocks = slice.blocks});
+    const std::span<const TokenId> tokens = tokens_of(slice, index);
+    const auto last = static_cast<uint32_t>(slice.sample ? tokens.size() : end);
+    for (uint32_t position = slice.start; position < last; ++position) {
+      rows_.push_back({.token = tokens[position],
+                       .position = position,
+                       .blocks = slice.blocks,
+                       .adapter = static_cast<const LoraAdapter*>(slice.adapter)});
       const bool scored = slice.score_prompt && position + 1 < slice.prompt_tokens;
-      if (scored || (slice.sample && position + 1 == end)) {
+      if (scored || (slice.sample && position + 1 >= end)) {
         wanted_.push_back(
             {.row = static_cast<uint32_t>(rows_.size() - 1), .slice = index, .next = position + 1});
       }
@@ -96,6 +130,13 @@ void CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sample
     }
   }
   flush(slices, sampled);
+}
+
+/// The slice's sequence, with the guessed tokens behind it if there are some.
+std::span<const TokenId> CpuModelRunner::tokens_of(const SequenceSlice& slice, size_t index) const {
+  const auto found = std::ranges::lower_bound(guesses_, index, {}, &Guess::slice);
+  return found != guesses_.end() && found->slice == index ? std::span<const TokenId>(found->tokens)
+                                                          : slice.tokens;
 }
 
 void CpuModelRunner::flush(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) {
@@ -129,6 +170,10 @@ void CpuModelRunner::flush(std::span<const SequenceSlice> slices, std::span<Samp
 void CpuModelRunner::use_logits(const SequenceSlice& slice, const Wanted& wanted,
                                 std::span<float> logits, Sampled& out) {
   if (std::ranges::any_of(logits, [](float logit) { return !std::isfinite(logit); })) {
+    if (wanted.next > slice.tokens.size()) {
+      std::ranges::lower_bound(guesses_, wanted.slice, {}, &Guess::slice)->wrong = true;
+      return;  // a token of the sequence's own will tell
+    }
     out.error = fmt::format(
         "the model's logits at position {} are no finite numbers: its weights are damaged, or too "
         "large for this engine",
@@ -138,23 +183,41 @@ void CpuModelRunner::use_logits(const SequenceSlice& slice, const Wanted& wanted
   if (wanted.next < slice.tokens.size()) {
     out.prompt.push_back(
         compute_logprobs(logits, slice.tokens[wanted.next], slice.sampling->logprobs.value_or(0)));
-  } else {
-    sample(slice, logits, out);
+    return;
+  }
+  if (wanted.next == slice.tokens.size()) {
+    SampleResult result = sample(slice, slice.tokens, logits);
+    out.token = result.token;
+    out.logprobs = std::move(result.logprobs);
+    return;
+  }
+  follow_guess(slice, wanted, logits, out);
+}
+
+/// Draws the token at `wanted.next`, if those before it came as they were guessed: then it is what
+/// a step of its own would draw.
+void CpuModelRunner::follow_guess(const SequenceSlice& slice, const Wanted& wanted,
+                                  std::span<float> logits, Sampled& out) {
+  Guess& guess = *std::ranges::lower_bound(guesses_, wanted.slice, {}, &Guess::slice);
+  const std::span<const TokenId> tokens = std::span<const TokenId>(guess.tokens).first(wanted.next);
+  const TokenId before = out.drafted.empty() ? out.token : out.drafted.back();
+  guess.wrong = guess.wrong || !out.error.empty() || before != tokens.back();
+  if (!guess.wrong) {
+    out.drafted.push_back(sample(slice, tokens, logits).token);
   }
 }
 
-void CpuModelRunner::sample(const SequenceSlice& slice, std::span<float> logits, Sampled& out) {
+SampleResult CpuModelRunner::sample(const SequenceSlice& slice, std::span<const TokenId> tokens,
+                                    std::span<float> logits) {
   STATOR_ASSERT(slice.sampling != nullptr, "run: a sampled slice needs sampling parameters");
-  SampleResult result = sampler_.sample({.logits = logits,
-                                         .prompt = slice.tokens.first(slice.prompt_tokens),
-                                         .output = slice.tokens.subspan(slice.prompt_tokens),
-                                         .params = slice.sampling,
-                                         .stop = slice.stop,
-                                         .key = draw_key(*slice.sampling, seed_, slice.sequence),
-                                         .allowed = slice.allowed,
-                                         .may_end = slice.may_end});
-  out.token = result.token;
-  out.logprobs = std::move(result.logprobs);
+  return sampler_.sample({.logits = logits,
+                          .prompt = tokens.first(slice.prompt_tokens),
+                          .output = tokens.subspan(slice.prompt_tokens),
+                          .params = slice.sampling,
+                          .stop = slice.stop,
+                          .key = draw_key(*slice.sampling, seed_, slice.sequence),
+                          .allowed = slice.allowed,
+                          .may_end = slice.may_end});
 }
 
 }  // namespace stator::engine::cpu

@@ -14,6 +14,7 @@
 #include "stator/engine/cpu/kernels.h"
 #include "stator/engine/cpu/kv_arena.h"
 #include "stator/engine/cpu/model.h"
+#include "stator/engine/cpu/prompt_lookup.h"
 #include "stator/engine/cpu/sampler.h"
 #include "stator/engine/cpu/thread_team.h"
 
@@ -26,6 +27,8 @@ struct CpuRunnerConfig {
   uint32_t threads = 1;        ///< 1 … ThreadTeam::kSizeMax, the calling thread included
   uint64_t seed = 0;           ///< of the draws of requests without a seed
   uint32_t max_model_len = 0;  ///< 0: what the model allows
+  KvType kv_type = KvType::kF32;
+  PromptLookup lookup;
   Isa isa = detect_isa();
 };
 
@@ -55,6 +58,8 @@ class CpuModelRunner final : public ModelRunner {
   uint32_t max_model_len() const override { return max_model_len_; }
   bool takes_masks() const override { return true; }
   bool prompt_logprobs() const override { return true; }
+  uint32_t draft_tokens() const override { return lookup_.tokens; }
+  void discard_kv() override { cache_.discard(); }
   void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override;
   bool supports_host_tier() const override { return true; }
   void copy_blocks(std::span<const kv::BlockCopy> copies) override;
@@ -78,13 +83,25 @@ class CpuModelRunner final : public ModelRunner {
     size_t slice;
     uint32_t next;  // position behind the row's: of a prompt token to score, or the one to draw
   };
+  /// A slice with guessed tokens behind its last one.
+  struct Guess {
+    size_t slice = 0;
+    std::vector<TokenId> tokens;  // of the sequence, then the guessed ones
+    bool wrong = false;           // one of them did not come
+  };
 
   void flush(std::span<const SequenceSlice> slices, std::span<Sampled> sampled);
   void use_logits(const SequenceSlice& slice, const Wanted& wanted, std::span<float> logits,
                   Sampled& out);
-  void sample(const SequenceSlice& slice, std::span<float> logits, Sampled& out);
+  void follow_guess(const SequenceSlice& slice, const Wanted& wanted, std::span<float> logits,
+                    Sampled& out);
+  SampleResult sample(const SequenceSlice& slice, std::span<const TokenId> tokens,
+                      std::span<float> logits);
+
+  std::span<const TokenId> tokens_of(const SequenceSlice& slice, size_t index) const;
 
   std::shared_ptr<const Model> model_;  // shared: see Model
+  PromptLookup lookup_;
   uint64_t seed_;
   uint32_t max_model_len_;
   KvArena cache_;
@@ -95,6 +112,7 @@ class CpuModelRunner final : public ModelRunner {
   LogitsObserver observer_;
   std::vector<ForwardRow> rows_;
   std::vector<Wanted> wanted_;
+  std::vector<Guess> guesses_;  // of the current run(), by slice
   std::vector<float> logits_;
 };
 

@@ -4,11 +4,26 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "stator/core/assert.h"
 #include "stator/engine/cpu/rope.h"
 
 namespace stator::engine::cpu {
+
+namespace {
+
+PagedAttention::Shape attention_shape(const ModelConfig& config) {
+  return {.heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .scale = config.attention_scale != 0
+                       ? config.attention_scale
+                       : 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+          .softcap = config.attention_softcap};
+}
+
+}  // namespace
 
 Forward::Forward(const Parts& parts)
     : model_(parts.model),
@@ -16,11 +31,12 @@ Forward::Forward(const Parts& parts)
       team_(parts.team),
       cache_(parts.cache),
       matmul_(parts.kernels, parts.team),
-      sizes_{.hidden = parts.model.config.hidden_size,
-             .query = int64_t{parts.model.config.heads} * parts.model.config.head_dim,
-             .key = int64_t{parts.model.config.kv_heads} * parts.model.config.head_dim,
-             .inner = parts.model.config.intermediate_size},
-      scores_(parts.team.size()) {
+      paged_(attention_shape(parts.model.config), parts.kernels, parts.team, parts.cache),
+      sizes_{
+          .hidden = round_up_lanes(parts.model.config.hidden_size),
+          .query = round_up_lanes(int64_t{parts.model.config.heads} * parts.model.config.head_dim),
+          .key = round_up_lanes(int64_t{parts.model.config.kv_heads} * parts.model.config.head_dim),
+          .inner = round_up_lanes(parts.model.config.intermediate_size)} {
   const ModelConfig& config = parts.model.config;
   ropes_.emplace_back(config.rope, config.head_dim);
   if (config.window_rope) {
@@ -33,6 +49,8 @@ Forward::Forward(const Parts& parts)
 void Forward::run(std::span<const ForwardRow> rows) {
   STATOR_ASSERT(rows.size() <= kRowsMax, "Forward: too many rows for one run");
   embed(rows);
+  paged_.set_rows(rows);
+  adapters_ = std::ranges::any_of(rows, [](const ForwardRow& row) { return row.adapter; });
   const auto count = static_cast<int64_t>(rows.size());
   for (uint32_t layer = 0; layer < model_.config.layers; ++layer) {
     const LayerWeights& weights = model_.weights.layers[layer];
@@ -40,7 +58,7 @@ void Forward::run(std::span<const ForwardRow> rows) {
     attention(layer, rows);
     normalize(weights.mlp_norm, count);
     if (weights.experts.empty()) {
-      mlp(weights, count);
+      mlp(layer, rows);
     } else {
       experts(weights, count);
     }
@@ -48,8 +66,10 @@ void Forward::run(std::span<const ForwardRow> rows) {
 }
 
 void Forward::hidden(uint32_t row_index, float* out) const {
+  std::vector<float> padded(static_cast<size_t>(sizes_.hidden));
   kernels_.rms_norm(stream_.data() + row_index * sizes_.hidden, model_.weights.final_norm.data(),
-                    sizes_.hidden, model_.config.rms_norm_epsilon, out);
+                    model_.config.hidden_size, model_.config.rms_norm_epsilon, padded.data());
+  std::copy_n(padded.data(), model_.config.hidden_size, out);
 }
 
 void Forward::embed(std::span<const ForwardRow> rows) {
@@ -85,8 +105,9 @@ void Forward::embed(std::span<const ForwardRow> rows) {
 
 void Forward::normalize(const std::vector<float>& weight, int64_t rows) {
   each_row(rows, [&](int64_t row) {
-    kernels_.rms_norm(stream_.data() + row * sizes_.hidden, weight.data(), sizes_.hidden,
-                      model_.config.rms_norm_epsilon, normed_.data() + row * sizes_.hidden);
+    kernels_.rms_norm(stream_.data() + row * sizes_.hidden, weight.data(),
+                      model_.config.hidden_size, model_.config.rms_norm_epsilon,
+                      normed_.data() + row * sizes_.hidden);
   });
 }
 
@@ -98,8 +119,8 @@ void Forward::add_to_stream(const std::vector<float>& bias, const std::vector<fl
       kernels_.add(projected, bias.data(), sizes_.hidden);
     }
     if (!norm.empty()) {
-      kernels_.rms_norm(projected, norm.data(), sizes_.hidden, model_.config.rms_norm_epsilon,
-                        projected);
+      kernels_.rms_norm(projected, norm.data(), model_.config.hidden_size,
+                        model_.config.rms_norm_epsilon, projected);
     }
     kernels_.add(stream_.data() + row * sizes_.hidden, projected, sizes_.hidden);
   });
@@ -108,20 +129,30 @@ void Forward::add_to_stream(const std::vector<float>& bias, const std::vector<fl
 void Forward::attention(uint32_t layer, std::span<const ForwardRow> rows) {
   const LayerWeights& weights = model_.weights.layers[layer];
   const auto count = static_cast<int64_t>(rows.size());
+  const int64_t width = sizes_.query + 2 * sizes_.key;
   matmul_.run({.data = normed_.data(), .stride = sizes_.hidden, .count = count},
-              weights.query_key_value, query_key_value_.data(), sizes_.query + 2 * sizes_.key);
+              weights.query_key_value, query_key_value_.data(), width);
+  const auto adapt_part = [&](LoraTarget target, int64_t offset) {
+    adapt(layer, target, rows,
+          {normed_.data(), sizes_.hidden, query_key_value_.data() + offset, width});
+  };
+  adapt_part(LoraTarget::kQuery, 0);
+  adapt_part(LoraTarget::kKey, sizes_.query);
+  adapt_part(LoraTarget::kValue, sizes_.query + sizes_.key);
   // All keys and values are in place before the first query looks at them.
   each_row(count,
            [&](int64_t row) { store_key_value(layer, rows[static_cast<size_t>(row)], row); });
-  const auto kv_heads = static_cast<int64_t>(model_.config.kv_heads);
-  team_.run(count * kv_heads, [&](int64_t item, uint32_t member) {
-    // The latest rows see the most keys: start with them, so that no member ends with a long one.
-    const int64_t row = count - 1 - item / kv_heads;
-    attend(layer, rows[static_cast<size_t>(row)], row, static_cast<uint32_t>(item % kv_heads),
-           member);
-  });
+  paged_.run({.index = layer,
+              .window = model_.config.sliding_window[layer],
+              .sinks = weights.sinks.empty() ? nullptr : weights.sinks.data()},
+             {.queries = query_key_value_.data(),
+              .query_stride = width,
+              .out = attended_.data(),
+              .out_stride = sizes_.query});
   matmul_.run({.data = attended_.data(), .stride = sizes_.query, .count = count},
               weights.attention_output, projected_.data(), sizes_.hidden);
+  adapt(layer, LoraTarget::kOutput, rows,
+        {attended_.data(), sizes_.query, projected_.data(), sizes_.hidden});
   add_to_stream(weights.attention_output_bias, weights.attention_output_norm, count);
 }
 
@@ -129,97 +160,119 @@ void Forward::store_key_value(uint32_t layer, const ForwardRow& row, int64_t ind
   const LayerWeights& weights = model_.weights.layers[layer];
   const int64_t dim = model_.config.head_dim;
   const int64_t width = sizes_.query + 2 * sizes_.key;
-  const RopeTable& rope = ropes_[rope_of(layer)];
-  const size_t pairs = rope.pairs();
+  const size_t which = rope_of(layer);
+  const RopeTable& rope = ropes_[which];
+  const auto angles = [&](const std::vector<std::vector<float>>& all) {
+    return std::span(all[which]).subspan(static_cast<size_t>(index) * rope.pairs(), rope.pairs());
+  };
   float* query = query_key_value_.data() + index * width;
-  float* key = query + sizes_.query;
   if (!weights.query_key_value_bias.empty()) {
     kernels_.add(query, weights.query_key_value_bias.data(), width);
   }
-  const auto cosines =
-      std::span(cosines_[rope_of(layer)]).subspan(static_cast<size_t>(index) * pairs, pairs);
-  const auto sines =
-      std::span(sines_[rope_of(layer)]).subspan(static_cast<size_t>(index) * pairs, pairs);
-  const auto finish = [&](float* heads, int64_t floats, const std::vector<float>& norm) {
-    for (float* head = heads; head < heads + floats; head += dim) {
-      if (!norm.empty()) {
-        kernels_.rms_norm(head, norm.data(), dim, model_.config.rms_norm_epsilon, head);
-      }
-      rope.rotate(cosines, sines, head);
+  // A head, padded with zeros: in place if it is whole vectors.
+  std::vector<float> padded(dim % kLanes == 0 ? 0 : static_cast<size_t>(round_up_lanes(dim)));
+  const auto with_padding = [&](float* head, const auto& body) {
+    if (padded.empty()) {
+      body(head);
+      return;
     }
+    std::copy_n(head, dim, padded.data());
+    body(padded.data());
+    std::copy_n(padded.data(), dim, head);
   };
-  finish(query, sizes_.query, weights.query_norm);
-  finish(key, sizes_.key, weights.key_norm);
-  const uint32_t block_size = cache_.layout().block_size;
-  const kv::BlockId block = row.blocks[row.position / block_size];
-  const int64_t offset = row.position % block_size * sizes_.key;
-  std::copy_n(key, sizes_.key, cache_.keys(block, layer) + offset);
-  std::copy_n(key + sizes_.key, sizes_.key, cache_.values(block, layer) + offset);
-}
-
-void Forward::attend(uint32_t layer, const ForwardRow& row, int64_t index, uint32_t kv_head,
-                     uint32_t member) {
-  const ModelConfig& config = model_.config;
-  const int64_t dim = config.head_dim;
-  const uint32_t block_size = cache_.layout().block_size;
-  const uint32_t window = config.sliding_window[layer];
-  const uint32_t end = row.position + 1;
-  const uint32_t begin = window != 0 && end > window ? end - window : 0;
-  std::vector<float>& scores = scores_[member];
-  scores.resize(std::max(scores.size(), static_cast<size_t>(round_up_lanes(end - begin + 1))));
-  // Calls body(first position, rows) for the part of each block that the query sees.
-  const auto each_block = [&](auto base, const auto& body) {
-    for (uint32_t at = begin; at < end;) {
-      const uint32_t offset = at % block_size;
-      const uint32_t count = std::min(block_size - offset, end - at);
-      const float* data = (cache_.*base)(row.blocks[at / block_size], layer);
-      body(at, HeadRows{.data = data + offset * sizes_.key + kv_head * dim,
-                        .stride = sizes_.key,
-                        .count = count,
-                        .dim = dim});
-      at += count;
+  const auto finish = [&](float* head, const std::vector<float>& norm) {
+    if (!norm.empty()) {
+      kernels_.rms_norm(head, norm.data(), dim, model_.config.rms_norm_epsilon, head);
     }
+    rope.rotate(angles(cosines_), angles(sines_), head);
   };
-  const float scale = config.attention_scale != 0 ? config.attention_scale
-                                                  : 1.0F / std::sqrt(static_cast<float>(dim));
-  const std::vector<float>& sinks = model_.weights.layers[layer].sinks;
-  const uint32_t group = config.heads / config.kv_heads;
-  for (uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const float* query =
-        query_key_value_.data() + index * (sizes_.query + 2 * sizes_.key) + head * dim;
-    float* out = attended_.data() + index * sizes_.query + head * dim;
-    each_block(&KvArena::keys, [&](uint32_t at, const HeadRows& keys) {
-      kernels_.dot_keys(query, keys, scale, scores.data() + (at - begin));
+  for (uint32_t head = 0; head < model_.config.heads; ++head) {
+    with_padding(query + head * dim, [&](float* at) { finish(at, weights.query_norm); });
+  }
+  const KvLayout& layout = cache_.layout();
+  const auto stored = static_cast<int64_t>(layout.padded_dim());
+  const kv::BlockId block = row.blocks[row.position / layout.block_size];
+  const size_t offset = row.position % layout.block_size;
+  const auto store = kernels_.store_kv[static_cast<size_t>(layout.type)];
+  const bool scaled = layout.type == KvType::kInt8;
+  for (uint32_t head = 0; head < model_.config.kv_heads; ++head) {
+    std::byte* keys = cache_.keys(block, layer, head);
+    std::byte* values = cache_.values(block, layer, head);
+    float key_scale = 0;
+    float value_scale = 0;
+    with_padding(query + sizes_.query + head * dim, [&](float* at) {
+      finish(at, weights.key_norm);
+      key_scale = store(at, stored, keys + offset * layout.element_bytes(), layout.block_size);
     });
-    if (config.attention_softcap != 0) {
-      kernels_.softcap(scores.data(), config.attention_softcap, round_up_lanes(end - begin));
-    }
-    if (!sinks.empty()) {
-      scores[end - begin] = sinks[head];  // takes its share of the sum and gives nothing
-    }
-    const float sum = kernels_.exp_scores(scores.data(), end - begin + (sinks.empty() ? 0 : 1));
-    std::fill_n(out, dim, 0.0F);
-    each_block(&KvArena::values, [&](uint32_t at, const HeadRows& values) {
-      kernels_.add_values(scores.data() + (at - begin), values, out);
+    with_padding(query + sizes_.query + sizes_.key + head * dim, [&](float* at) {
+      value_scale =
+          store(at, stored, values + offset * layout.padded_dim() * layout.element_bytes(), 1);
     });
-    kernels_.scale(out, 1.0F / sum, dim);
+    if (scaled) {
+      cache_.scales(keys)[offset] = key_scale;
+      cache_.scales(values)[offset] = value_scale;
+    }
   }
 }
 
-void Forward::mlp(const LayerWeights& layer, int64_t rows) {
+void Forward::adapt(uint32_t layer, LoraTarget target, std::span<const ForwardRow> rows,
+                    const Place& place) {
+  if (!adapters_) {
+    return;
+  }
+  for (size_t first = 0; first < rows.size();) {
+    const LoraAdapter* adapter = rows[first].adapter;
+    size_t end = first + 1;
+    while (end < rows.size() && rows[end].adapter == adapter) {
+      ++end;
+    }
+    const auto count = static_cast<int64_t>(end - first);
+    const auto begin = static_cast<int64_t>(std::exchange(first, end));
+    if (adapter == nullptr) {
+      continue;
+    }
+    const LoraPair& pair = adapter->layers[layer][static_cast<size_t>(target)];
+    if (pair.a.outputs() == 0) {
+      continue;
+    }
+    const int64_t rank = pair.a.padded_outputs();
+    const int64_t width = pair.b.padded_outputs();
+    lora_inner_.resize(std::max(lora_inner_.size(), static_cast<size_t>(count * rank)));
+    lora_out_.resize(std::max(lora_out_.size(), static_cast<size_t>(count * width)));
+    matmul_.run(
+        {.data = place.in + begin * place.in_stride, .stride = place.in_stride, .count = count},
+        pair.a, lora_inner_.data(), rank);
+    matmul_.run({.data = lora_inner_.data(), .stride = rank, .count = count}, pair.b,
+                lora_out_.data(), width);
+    each_row(count, [&](int64_t row) {
+      kernels_.add_scaled(place.out + (begin + row) * place.out_stride,
+                          lora_out_.data() + row * width, pair.scale, width);
+    });
+  }
+}
+
+void Forward::mlp(uint32_t index, std::span<const ForwardRow> rows) {
+  const LayerWeights& layer = model_.weights.layers[index];
+  const auto count = static_cast<int64_t>(rows.size());
   const int64_t inner = sizes_.inner;
-  matmul_.run({.data = normed_.data(), .stride = sizes_.hidden, .count = rows}, layer.gate_up,
+  matmul_.run({.data = normed_.data(), .stride = sizes_.hidden, .count = count}, layer.gate_up,
               gate_up_.data(), 2 * inner);
-  each_row(rows, [&](int64_t row) {
+  adapt(index, LoraTarget::kGate, rows,
+        {normed_.data(), sizes_.hidden, gate_up_.data(), 2 * inner});
+  adapt(index, LoraTarget::kUp, rows,
+        {normed_.data(), sizes_.hidden, gate_up_.data() + inner, 2 * inner});
+  each_row(count, [&](int64_t row) {
     float* gate = gate_up_.data() + row * 2 * inner;
     if (!layer.gate_up_bias.empty()) {
       kernels_.add(gate, layer.gate_up_bias.data(), 2 * inner);
     }
     activate(gate, inner);
   });
-  matmul_.run({.data = gate_up_.data(), .stride = 2 * inner, .count = rows}, layer.down,
+  matmul_.run({.data = gate_up_.data(), .stride = 2 * inner, .count = count}, layer.down,
               projected_.data(), sizes_.hidden);
-  add_to_stream(layer.down_bias, layer.mlp_output_norm, rows);
+  adapt(index, LoraTarget::kDown, rows,
+        {gate_up_.data(), 2 * inner, projected_.data(), sizes_.hidden});
+  add_to_stream(layer.down_bias, layer.mlp_output_norm, count);
 }
 
 void Forward::activate(float* row, int64_t inner) const {
@@ -291,7 +344,7 @@ void Forward::run_expert(const ExpertWeights& expert, uint32_t index) {
     return;
   }
   const int64_t hidden = sizes_.hidden;
-  const int64_t inner = model_.config.experts.inner_size;
+  const int64_t inner = round_up_lanes(model_.config.experts.inner_size);
   const auto grow = [](std::vector<float>& scratch, int64_t floats) {
     scratch.resize(std::max(scratch.size(), static_cast<size_t>(floats)));
   };
@@ -328,7 +381,7 @@ void Forward::logits(std::span<const uint32_t> row_indices, float* out) {
   STATOR_ASSERT(row_indices.size() <= capacity_rows_, "Forward: more logits than rows");
   each_row(count, [&](int64_t row) {
     kernels_.rms_norm(stream_.data() + row_indices[static_cast<size_t>(row)] * sizes_.hidden,
-                      model_.weights.final_norm.data(), sizes_.hidden,
+                      model_.weights.final_norm.data(), model_.config.hidden_size,
                       model_.config.rms_norm_epsilon, normed_.data() + row * sizes_.hidden);
   });
   matmul_.run({.data = normed_.data(), .stride = sizes_.hidden, .count = count},

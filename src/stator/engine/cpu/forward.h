@@ -9,8 +9,10 @@
 #include "stator/core/ids.h"
 #include "stator/engine/cpu/kernels.h"
 #include "stator/engine/cpu/kv_arena.h"
+#include "stator/engine/cpu/lora.h"
 #include "stator/engine/cpu/matmul.h"
 #include "stator/engine/cpu/model.h"
+#include "stator/engine/cpu/paged_attention.h"
 #include "stator/engine/cpu/rope.h"
 #include "stator/engine/cpu/thread_team.h"
 
@@ -21,6 +23,7 @@ struct ForwardRow {
   TokenId token = 0;
   uint32_t position = 0;                ///< within its sequence
   std::span<const kv::BlockId> blocks;  ///< of its sequence; positions before it are filled in
+  const LoraAdapter* adapter = nullptr;
 };
 
 /// The transformer: turns rows into hidden states and their KV, then hidden states into logits.
@@ -56,11 +59,18 @@ class Forward {
   int64_t logits_stride() const { return model_.weights.head().padded_outputs(); }
 
  private:
+  /// Floats of a row of scratch, each padded with zeros to whole vectors.
   struct Sizes {
     int64_t hidden;
     int64_t query;  // all heads
     int64_t key;    // all KV heads
     int64_t inner;
+  };
+  struct Place {
+    const float* in;
+    int64_t in_stride;
+    float* out;
+    int64_t out_stride;
   };
 
   void embed(std::span<const ForwardRow> rows);
@@ -70,12 +80,13 @@ class Forward {
   }
   void attention(uint32_t layer, std::span<const ForwardRow> rows);
   void store_key_value(uint32_t layer, const ForwardRow& row, int64_t index);
-  void attend(uint32_t layer, const ForwardRow& row, int64_t index, uint32_t kv_head,
-              uint32_t member);
-  void mlp(const LayerWeights& layer, int64_t rows);
+  void mlp(uint32_t layer, std::span<const ForwardRow> rows);
   void experts(const LayerWeights& layer, int64_t rows);
   void choose_experts(const LayerWeights& layer, int64_t rows);
   void run_expert(const ExpertWeights& expert, uint32_t index);
+  /// Adds what the rows' adapters say of one projection.
+  void adapt(uint32_t layer, LoraTarget target, std::span<const ForwardRow> rows,
+             const Place& place);
   /// gate = activation of gate and up, side by side in `row`.
   void activate(float* row, int64_t inner) const;
   void normalize(const std::vector<float>& weight, int64_t rows);
@@ -91,8 +102,10 @@ class Forward {
   ThreadTeam& team_;
   KvArena& cache_;
   Matmul matmul_;
+  PagedAttention paged_;
   Sizes sizes_;
   std::vector<RopeTable> ropes_;  // of all layers, or of full and of windowed ones
+  bool adapters_ = false;         // any row has one
   // Row-major scratch, one row per ForwardRow.
   size_t capacity_rows_ = 0;
   std::vector<float> stream_;  // residual stream, [hidden]
@@ -108,12 +121,13 @@ class Forward {
     uint32_t expert = 0;
     float weight = 0;
   };
-  std::vector<float> router_scores_;        // [experts]
-  std::vector<Choice> choices_;             // of all rows, by expert, then row
-  std::vector<float> expert_rows_;          // [hidden] of the rows of one expert
-  std::vector<float> expert_gates_;         // [2 · inner of an expert]
-  std::vector<float> expert_out_;           // [hidden]
-  std::vector<std::vector<float>> scores_;  // per team member: one head's scores over the context
+  std::vector<float> router_scores_;  // [experts]
+  std::vector<Choice> choices_;       // of all rows, by expert, then row
+  std::vector<float> expert_rows_;    // [hidden] of the rows of one expert
+  std::vector<float> expert_gates_;   // [2 · inner of an expert]
+  std::vector<float> expert_out_;     // [hidden]
+  std::vector<float> lora_inner_;     // [rank] of the rows of one adapter
+  std::vector<float> lora_out_;
 };
 
 }  // namespace stator::engine::cpu

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include "stator/engine/cpu/kernels.h"
 #include "stator/engine/cpu/quantized.h"
 #include "stator/io/mapped_file.h"
 
@@ -146,15 +145,6 @@ Status read_sizes(const Keys& keys, ModelConfig& config) {
                                              keys.name("attention.head_count"),
                                              keys.name("attention.head_count_kv")));
   }
-  for (const auto& [key, value] : {std::pair{"embedding_length", config.hidden_size},
-                                   std::pair{"feed_forward_length", config.intermediate_size},
-                                   std::pair{"attention.key_length", config.head_dim}}) {
-    if (value % kLanes != 0) {
-      return Error(Code::kUnsupported,
-                   fmt::format("GGUF: {} = {} is no multiple of {}, which the CPU engine needs",
-                               keys.name(key), value, kLanes));
-    }
-  }
   return {};
 }
 
@@ -248,10 +238,6 @@ Status read_experts(const Keys& keys, ModelConfig& config) {
   STATOR_TRY(config.experts.per_token, keys.size("expert_used_count", config.experts.count));
   STATOR_TRY(config.experts.inner_size,
              keys.size("expert_feed_forward_length", kSizeMax, config.intermediate_size));
-  if (config.experts.inner_size % kLanes != 0) {
-    return Error(Code::kUnsupported, fmt::format("GGUF: {} is no multiple of {}",
-                                                 keys.name("expert_feed_forward_length"), kLanes));
-  }
   config.experts.normalize = true;
   config.experts.dense_layers.assign(config.layers, false);
   return {};

@@ -2,6 +2,7 @@
 #include "stator/engine/cpu/kv_arena.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include "stator/core/assert.h"
 #include "stator/core/hash.h"
@@ -9,7 +10,7 @@
 namespace stator::engine::cpu {
 
 Result<KvArena> KvArena::create(const KvLayout& layout, uint32_t blocks, memory::Sharing sharing) {
-  uint64_t bytes = sizeof(float) * 2;
+  uint64_t bytes = (sizeof(float) + 1) * 2 * kLanes;  // an upper bound, padding and scales included
   for (const uint32_t factor :
        {layout.layers, layout.kv_heads, layout.head_dim, layout.block_size, blocks}) {
     if (factor == 0 || __builtin_mul_overflow(bytes, factor, &bytes)) {
@@ -20,6 +21,7 @@ Result<KvArena> KvArena::create(const KvLayout& layout, uint32_t blocks, memory:
                       blocks, layout.block_size));
     }
   }
+  bytes = uint64_t{layout.block_bytes()} * blocks;
   KvArena arena;
   STATOR_TRY(arena.arena_,
              memory::Arena::create({.bytes = bytes, .sharing = sharing, .name = "stator-kv"}),
@@ -43,12 +45,16 @@ uint64_t KvArena::checksum(kv::BlockId block) const {
   return xxh3_64(block_view(block));
 }
 
-float* KvArena::keys(kv::BlockId block, uint32_t layer) {
-  return reinterpret_cast<float*>(block_view(block).data()) + layer * layout_.layer_floats();
+std::byte* KvArena::keys(kv::BlockId block, uint32_t layer, uint32_t head) {
+  return block_view(block).data() + layer * layout_.layer_bytes() + head * layout_.head_bytes();
 }
 
-float* KvArena::values(kv::BlockId block, uint32_t layer) {
-  return keys(block, layer) + layout_.token_floats() * layout_.block_size;
+std::byte* KvArena::values(kv::BlockId block, uint32_t layer, uint32_t head) {
+  return keys(block, layer, head) + layout_.kv_heads * layout_.head_bytes();
+}
+
+void KvArena::discard() {
+  ::madvise(arena_.bytes().data(), arena_.bytes().size(), MADV_DONTNEED);
 }
 
 }  // namespace stator::engine::cpu

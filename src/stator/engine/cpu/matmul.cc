@@ -2,6 +2,10 @@
 #include "stator/engine/cpu/matmul.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "stator/core/assert.h"
+#include "stator/engine/cpu/quantized.h"
 
 namespace stator::engine::cpu {
 namespace {
@@ -23,41 +27,85 @@ int64_t tile_begin(int64_t rows, int64_t tile) {
   return rows * tile / tile_count(rows);
 }
 
+template <typename T>
+void grow(std::vector<T>& scratch, int64_t count) {
+  scratch.resize(std::max(scratch.size(), static_cast<size_t>(count)));
+}
+
+using MultiplyQuantized = void (*)(const QuantizedTile& tile);
+
+MultiplyQuantized quantized_kernel(const Kernels& kernels, Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kQ8_0:
+      return kernels.multiply_q8_0;
+    case Dtype::kQ4_0:
+      return kernels.multiply_q4_0;
+    case Dtype::kQ4K:
+      return kernels.multiply_q4_k;
+    case Dtype::kQ6K:
+      return kernels.multiply_q6_k;
+    default:
+      break;
+  }
+  STATOR_ASSERT(false, "Matmul: weights of a type without a kernel");
+}
+
 }  // namespace
 
 struct Matmul::Job {
   const PackedMatrix& weights;
+  const PackedMatrix::Segment& segment;
   const float* rows;  // packed: tile after tile, inside a tile input after input
   int64_t row_count;
-  float* out;
+  float* out;  // of the segment's first output
   int64_t out_stride;
+
+  const std::byte* panel(int64_t index) const {
+    return segment.arena.bytes().data() + index * weights.panel_bytes(segment);
+  }
 };
 
 Matmul::Matmul(const Kernels& kernels, ThreadTeam& team)
-    : kernels_(kernels), team_(team), widened_(team.size()) {}
+    : kernels_(kernels), team_(team), scratch_(team.size()) {}
 
 void Matmul::run(const Rows& rows, const PackedMatrix& weights, float* out, int64_t out_stride) {
   if (rows.count == 0) {
     return;
   }
-  Job job{.weights = weights,
-          .rows = rows.data,
-          .row_count = rows.count,
-          .out = out,
-          .out_stride = out_stride};
-  if (rows.count > 1) {  // one row is its own packed form
-    pack_rows(rows, weights.inputs());
-    job.rows = packed_rows_.data();
+  bool packed = false;
+  bool quantized = false;
+  for (const PackedMatrix::Segment& segment : weights.segments()) {
+    Job job{.weights = weights,
+            .segment = segment,
+            .rows = nullptr,
+            .row_count = rows.count,
+            .out = out + segment.first_panel * kLanes,
+            .out_stride = out_stride};
+    const int64_t blocks = (segment.panels + kBlockPanels - 1) / kBlockPanels;
+    const auto panels_of = [&](int64_t block) {
+      return std::min(kBlockPanels, segment.panels - block * kBlockPanels);
+    };
+    if (is_quantized(segment.dtype)) {
+      if (!std::exchange(quantized, true)) {
+        quantize_rows(rows, weights.inputs());
+      }
+      team_.run(blocks, [&](int64_t block, uint32_t /*member*/) {
+        run_quantized_block(job, block * kBlockPanels, panels_of(block));
+      });
+      continue;
+    }
+    if (rows.count > 1 && !std::exchange(packed, true)) {  // one row is its own packed form
+      pack_rows(rows, weights.inputs());
+    }
+    job.rows = rows.count > 1 ? packed_rows_.data() : rows.data;
+    team_.run(blocks, [&](int64_t block, uint32_t member) {
+      run_block(job, block * kBlockPanels, panels_of(block), member);
+    });
   }
-  const int64_t blocks = (weights.panels() + kBlockPanels - 1) / kBlockPanels;
-  team_.run(blocks, [&](int64_t block, uint32_t member) { run_block(job, block, member); });
 }
 
 void Matmul::pack_rows(const Rows& rows, int64_t depth) {
-  const auto floats = static_cast<size_t>(rows.count * depth);
-  if (packed_rows_.size() < floats) {
-    packed_rows_.resize(floats);
-  }
+  grow(packed_rows_, rows.count * depth);
   team_.run(tile_count(rows.count), [&](int64_t tile, uint32_t /*member*/) {
     const int64_t begin = tile_begin(rows.count, tile);
     const int64_t height = tile_begin(rows.count, tile + 1) - begin;
@@ -71,34 +119,90 @@ void Matmul::pack_rows(const Rows& rows, int64_t depth) {
   });
 }
 
-void Matmul::run_block(const Job& job, int64_t block, uint32_t member) {
-  const PackedMatrix& weights = job.weights;
-  const int64_t depth = weights.inputs();
-  const int64_t first_panel = block * kBlockPanels;
-  const int64_t panels = std::min(kBlockPanels, weights.panels() - first_panel);
+void Matmul::quantize_rows(const Rows& rows, int64_t depth) {
+  const int64_t blocks = depth / kQuantBlock;
+  grow(pairs_, rows.count * depth / 2);
+  grow(scales_, rows.count * blocks);
+  grow(sums_, rows.count * blocks);
+  team_.run(tile_count(rows.count), [&](int64_t tile, uint32_t member) {
+    Scratch& scratch = scratch_[member];
+    grow(scratch.pairs, depth / 2);
+    grow(scratch.scales, blocks);
+    grow(scratch.sums, blocks);
+    const int64_t begin = tile_begin(rows.count, tile);
+    const int64_t height = tile_begin(rows.count, tile + 1) - begin;
+    for (int64_t row = 0; row < height; ++row) {
+      kernels_.quantize(rows.data + (begin + row) * rows.stride, depth,
+                        {.pairs = scratch.pairs.data(),
+                         .scales = scratch.scales.data(),
+                         .sums = scratch.sums.data()});
+      int32_t* pairs = pairs_.data() + begin * depth / 2 + row;
+      for (int64_t i = 0; i < depth / 2; ++i) {
+        pairs[i * height] = scratch.pairs[static_cast<size_t>(i)];
+      }
+      for (int64_t i = 0; i < blocks; ++i) {
+        scales_[static_cast<size_t>(begin * blocks + i * height + row)] =
+            scratch.scales[static_cast<size_t>(i)];
+        sums_[static_cast<size_t>(begin * blocks + i * height + row)] =
+            scratch.sums[static_cast<size_t>(i)];
+      }
+    }
+  });
+}
+
+void Matmul::run_quantized_block(const Job& job, int64_t first_panel, int64_t panels) {
+  const int64_t depth = job.weights.inputs();
   const int64_t tiles = tile_count(job.row_count);
-  // bf16 is widened inside the product for few tiles, and once per block for many.
-  const bool bf16 = weights.format() == WeightFormat::kBf16;
-  const bool widen = bf16 && tiles > kTilesWithoutWidening;
-  std::vector<float>& widened = widened_[member];
-  if (widen) {
-    widened.resize(static_cast<size_t>(kBlockPanels * kDepthAtOnce * kLanes));
+  const MultiplyQuantized multiply = quantized_kernel(kernels_, job.segment.dtype);
+  QuantizedTile tile{.panel_stride = job.weights.panel_bytes(job.segment),
+                     .panel_count = panels,
+                     .out_stride = job.out_stride};
+  for (int64_t k = 0; k < depth; k += kDepthAtOnce) {
+    tile.depth = std::min(kDepthAtOnce, depth - k);
+    tile.accumulate = k > 0;
+    tile.weights =
+        job.panel(first_panel) +
+        kLanes * static_cast<int64_t>(row_bytes(job.segment.dtype, static_cast<size_t>(k)));
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t begin = tile_begin(job.row_count, t);
+      tile.row_count = tile_begin(job.row_count, t + 1) - begin;
+      tile.row_stride = tile.row_count;
+      tile.pairs = pairs_.data() + begin * depth / 2 + k / 2 * tile.row_count;
+      const int64_t block = begin * (depth / kQuantBlock) + k / kQuantBlock * tile.row_count;
+      tile.scales = scales_.data() + block;
+      tile.sums = sums_.data() + block;
+      tile.out = job.out + begin * job.out_stride + first_panel * kLanes;
+      multiply(tile);
+    }
   }
+}
+
+void Matmul::run_block(const Job& job, int64_t first_panel, int64_t panels, uint32_t member) {
+  const int64_t depth = job.weights.inputs();
+  const int64_t tiles = tile_count(job.row_count);
+  // Halves are widened inside the product for few tiles, and once per block for many.
+  const bool halves = job.segment.dtype != Dtype::kF32;
+  const bool bf16 = job.segment.dtype == Dtype::kBf16;
+  const bool widen = halves && tiles > kTilesWithoutWidening;
+  std::vector<float>& widened = scratch_[member].widened;
+  if (widen) {
+    grow(widened, kBlockPanels * kDepthAtOnce * kLanes);
+  }
+  const auto multiply = widen || !halves ? kernels_.multiply_f32
+                        : bf16           ? kernels_.multiply_bf16
+                                         : kernels_.multiply_f16;
   MultiplyTile tile{.panel_count = panels, .out_stride = job.out_stride};
   for (int64_t k = 0; k < depth; k += kDepthAtOnce) {
     tile.depth = std::min(kDepthAtOnce, depth - k);
     tile.accumulate = k > 0;
     tile.panel_stride = depth * kLanes;
-    if (bf16) {
-      tile.weights = static_cast<const uint16_t*>(weights.panel(first_panel)) + k * kLanes;
-    } else {
-      tile.weights = static_cast<const float*>(weights.panel(first_panel)) + k * kLanes;
-    }
+    tile.weights = job.panel(first_panel) + k * kLanes * (halves ? 2 : 4);
     if (widen) {
       const auto* from = static_cast<const uint16_t*>(tile.weights);
       for (int64_t p = 0; p < panels; ++p) {
-        kernels_.widen_bf16(from + p * tile.panel_stride, tile.depth * kLanes,
-                            widened.data() + p * tile.depth * kLanes);
+        (bf16 ? kernels_.widen_bf16 : kernels_.widen_f16)(from + p * tile.panel_stride,
+                                                          tile.depth * kLanes,
+                                                          widened.data() + p * tile.depth * kLanes);
       }
       tile.weights = widened.data();
       tile.panel_stride = tile.depth * kLanes;
@@ -109,11 +213,7 @@ void Matmul::run_block(const Job& job, int64_t block, uint32_t member) {
       tile.row_stride = tile.row_count;
       tile.rows = job.rows + begin * depth + k * tile.row_count;
       tile.out = job.out + begin * job.out_stride + first_panel * kLanes;
-      if (bf16 && !widen) {
-        kernels_.multiply_bf16(tile);
-      } else {
-        kernels_.multiply_f32(tile);
-      }
+      multiply(tile);
     }
   }
 }

@@ -11,7 +11,8 @@
 namespace stator::engine::cpu {
 
 /// Activation rows times weights, for the whole engine. Holds the scratch space this needs, which
-/// grows to the largest product seen. Why not a library: docs/adr/0003-cpu-engine-matmul.md.
+/// grows to the largest product seen. Why not a library: docs/adr/0003-cpu-engine-matmul.md; what
+/// quantized weights meet: docs/adr/0080-weights-stay-in-their-type.md.
 /// Thread-safety: one caller at a time; the team works inside.
 class Matmul {
  public:
@@ -30,12 +31,24 @@ class Matmul {
  private:
   struct Job;
   void pack_rows(const Rows& rows, int64_t depth);
-  void run_block(const Job& job, int64_t block, uint32_t member);
+  void quantize_rows(const Rows& rows, int64_t depth);
+  void run_block(const Job& job, int64_t first_panel, int64_t panels, uint32_t member);
+  void run_quantized_block(const Job& job, int64_t first_panel, int64_t panels);
 
   const Kernels& kernels_;
   ThreadTeam& team_;
   std::vector<float> packed_rows_;
-  std::vector<std::vector<float>> widened_;  // per team member: a block of weights as f32
+  // Quantized rows: tile after tile, inside a tile input pair after input pair (block after block).
+  std::vector<int32_t> pairs_;
+  std::vector<float> scales_;
+  std::vector<float> sums_;
+  struct Scratch {
+    std::vector<float> widened;  // a block of weights as f32
+    std::vector<int32_t> pairs;  // one quantized row
+    std::vector<float> scales;
+    std::vector<float> sums;
+  };
+  std::vector<Scratch> scratch_;  // per team member
 };
 
 }  // namespace stator::engine::cpu

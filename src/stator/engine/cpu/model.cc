@@ -160,10 +160,9 @@ Status check_tensors(const ModelConfig& config, const TensorMap& tensors) {
                       expected.name, to_string(tensor.dtype)));
     }
     if (tensor.shape != expected.shape) {
-      return Error(
-          Code::kCorrupt,
-          fmt::format("tensor '{}' has shape [{}], config.json says [{}]", expected.name,
-                      fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
+      return Error(Code::kCorrupt,
+                   fmt::format("tensor '{}' has shape [{}], config.json says [{}]", expected.name,
+                               fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
     }
   }
   if (missing.empty()) {
@@ -171,10 +170,9 @@ Status check_tensors(const ModelConfig& config, const TensorMap& tensors) {
   }
   const size_t total = missing.size();
   missing.resize(std::min(total, kNamedProblemsMax));
-  return Error(
-      Code::kCorrupt,
-      fmt::format("the checkpoint lacks {} tensor(s) that config.json asks for: {}{}", total,
-                  fmt::join(missing, ", "), total > missing.size() ? ", …" : ""));
+  return Error(Code::kCorrupt,
+               fmt::format("the checkpoint lacks {} tensor(s) that config.json asks for: {}{}",
+                           total, fmt::join(missing, ", "), total > missing.size() ? ", …" : ""));
 }
 
 /// Access to checked tensors while building.
@@ -210,7 +208,10 @@ class Builder {
       layer.sinks = floats({named("self_attn.sinks")});
     }
     if (config_.query_key_value_fused) {
-      STATOR_TRY(layer.query_key_value, matrix({named("self_attn.qkv_proj.weight")}));
+      const uint64_t query = uint64_t{config_.heads} * config_.head_dim;
+      const uint64_t key = uint64_t{config_.kv_heads} * config_.head_dim;
+      STATOR_TRY(layer.query_key_value,
+                 divided(named("self_attn.qkv_proj.weight"), {query, key, key}));
     } else {
       STATOR_TRY(layer.query_key_value,
                  matrix({named("self_attn.q_proj.weight"), named("self_attn.k_proj.weight"),
@@ -233,7 +234,8 @@ class Builder {
       layer.down_bias = floats({named("mlp.down_proj.bias")});
     }
     if (config_.gate_up_fused) {
-      STATOR_TRY(layer.gate_up, matrix({named("mlp.gate_up_proj.weight")}));
+      STATOR_TRY(layer.gate_up, divided(named("mlp.gate_up_proj.weight"),
+                                        {config_.intermediate_size, config_.intermediate_size}));
     } else {
       STATOR_TRY(layer.gate_up,
                  matrix({named("mlp.gate_proj.weight"), named("mlp.up_proj.weight")}));
@@ -274,9 +276,11 @@ class Builder {
         for (size_t k = 0; k < inner; ++k) {
           expert.gate_up_bias.push_back(gate_up_bias[i * 2 * inner + 2 * k + half]);
         }
+        pad(expert.gate_up_bias);
       }
       const auto* bias = down_bias.data() + i * hidden;
       expert.down_bias.assign(bias, bias + hidden);
+      pad(expert.down_bias);
       layer.experts.push_back(std::move(expert));
     }
     return {};
@@ -298,17 +302,46 @@ class Builder {
       }
     }
     const TensorView view{.dtype = tensor.dtype, .shape = {outputs, inputs}, .bytes = turned};
-    return PackedMatrix::pack({&view, 1});
+    if (!pairs) {
+      return PackedMatrix::pack({&view, 1});
+    }
+    return PackedMatrix::pack(
+        std::vector{rows_of(view, 0, outputs / 2), rows_of(view, outputs / 2, outputs / 2)});
   }
 
   std::vector<float> norm(const std::string& name) const {
-    std::vector<float> weights = floats({name});
+    std::vector<float> weights = to_floats(tensors_.at(name));
     if (config_.unit_norms) {
       for (float& weight : weights) {
         weight += 1.0F;
       }
     }
+    pad(weights);
     return weights;
+  }
+
+  /// Zeros up to whole vectors.
+  static void pad(std::vector<float>& values) {
+    values.resize(static_cast<size_t>(round_up_lanes(static_cast<int64_t>(values.size()))));
+  }
+
+  static TensorView rows_of(const TensorView& matrix, uint64_t first, uint64_t count) {
+    const size_t row = row_bytes(matrix.dtype, matrix.shape[1]);
+    return {.dtype = matrix.dtype,
+            .shape = {count, matrix.shape[1]},
+            .bytes = matrix.bytes.subspan(first * row, count * row)};
+  }
+
+  /// A tensor that holds several matrices on top of each other.
+  Result<PackedMatrix> divided(const std::string& name,
+                               std::initializer_list<uint64_t> rows) const {
+    std::vector<TensorView> parts;
+    uint64_t first = 0;
+    for (const uint64_t count : rows) {
+      parts.push_back(rows_of(tensors_.at(name), first, count));
+      first += count;
+    }
+    return PackedMatrix::pack(parts);
   }
 
   Result<PackedMatrix> matrix(std::initializer_list<std::string> names) const {
@@ -319,10 +352,12 @@ class Builder {
     return PackedMatrix::pack(parts);
   }
 
+  /// Each tensor padded to whole vectors, as the outputs of stacked matrices are.
   std::vector<float> floats(std::initializer_list<std::string> names) const {
     std::vector<float> all;
     for (const std::string& name : names) {
-      const std::vector<float> part = to_floats(tensors_.at(name));
+      std::vector<float> part = to_floats(tensors_.at(name));
+      pad(part);
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

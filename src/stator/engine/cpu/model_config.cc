@@ -8,8 +8,6 @@
 #include <cmath>
 #include <limits>
 
-#include "stator/engine/cpu/kernels.h"
-
 namespace stator::engine::cpu {
 namespace {
 
@@ -362,10 +360,6 @@ Status parse_experts(dom::object root, const Architecture& architecture, ModelCo
              count_of(root, "moe_intermediate_size",
                       {.fallback = architecture.gpt_oss ? config.intermediate_size : 0,
                        .max = kDimensionMax}));
-  if (experts.inner_size % kLanes != 0) {
-    return unsupported(
-        fmt::format("moe_intermediate_size = {} is no multiple of {}", experts.inner_size, kLanes));
-  }
   experts.softmax_first = qwen;
   experts.dense_layers.assign(config.layers, false);
   if (!qwen) {
@@ -449,16 +443,9 @@ Status parse_sizes(dom::object root, ModelConfig& config) {
   if (uint64_t{config.heads} * config.head_dim > kDimensionMax) {
     return Error(Code::kCorrupt, "config.json: num_attention_heads × head_dim is out of range");
   }
-  const std::array<std::pair<std::string_view, uint32_t>, 3> aligned = {{
-      {"hidden_size", config.hidden_size},
-      {"intermediate_size", config.intermediate_size},
-      {"head_dim", config.head_dim},
-  }};
-  for (const auto& [name, value] : aligned) {
-    if (value % kLanes != 0) {
-      return unsupported(fmt::format("{} = {} is no multiple of {}, which the CPU engine needs",
-                                     name, value, kLanes));
-    }
+  if (config.head_dim % 2 != 0) {
+    return unsupported(
+        fmt::format("head_dim = {} is odd: positions rotate pairs", config.head_dim));
   }
   return {};
 }

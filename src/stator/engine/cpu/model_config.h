@@ -54,7 +54,7 @@ enum class Activation : uint8_t {
 struct ExpertConfig {
   uint32_t count = 0;  ///< 0: no layer has experts
   uint32_t per_token = 0;
-  uint32_t inner_size = 0;         ///< of one expert, a multiple of 16
+  uint32_t inner_size = 0;         ///< of one expert
   bool softmax_first = true;       ///< over all experts, before choosing; else over the chosen
   bool normalize = false;          ///< the chosen weights add up to 1 (with softmax_first)
   std::vector<bool> dense_layers;  ///< per layer: a plain MLP instead
@@ -66,11 +66,11 @@ struct ModelConfig {
   std::string architecture;
   uint32_t vocab_size = 0;
   uint32_t layers = 0;
-  uint32_t hidden_size = 0;        ///< a multiple of 16
-  uint32_t intermediate_size = 0;  ///< a multiple of 16
+  uint32_t hidden_size = 0;
+  uint32_t intermediate_size = 0;
   uint32_t heads = 0;
   uint32_t kv_heads = 0;  ///< divides heads
-  uint32_t head_dim = 0;  ///< a multiple of 16
+  uint32_t head_dim = 0;  ///< even
   uint32_t max_positions = 0;
   float rms_norm_epsilon = 1e-6F;
   bool tied_embeddings = false;

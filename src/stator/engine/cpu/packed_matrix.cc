@@ -10,94 +10,99 @@
 namespace stator::engine::cpu {
 namespace {
 
-uint16_t read_u16(const std::byte* from) {
-  uint16_t value = 0;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
+// Units read of one row before the next: 16 rows of 64 units stay in the first-level cache.
+constexpr int64_t kUnitsAtOnce = 64;
+
+/// to[u * 16 + lane] = from[lane][u] for `rows` rows of `units` units; other lanes stay.
+template <typename Unit>
+void interleave(const std::byte* from, int64_t rows, int64_t units, Unit* to) {
+  for (int64_t first = 0; first < units; first += kUnitsAtOnce) {
+    const int64_t count = std::min(kUnitsAtOnce, units - first);
+    for (int64_t lane = 0; lane < rows; ++lane) {
+      const std::byte* row = from + (lane * units + first) * int64_t{sizeof(Unit)};
+      Unit* target = to + first * kLanes + lane;
+      for (int64_t u = 0; u < count; ++u) {
+        std::memcpy(target + u * kLanes, row + u * int64_t{sizeof(Unit)}, sizeof(Unit));
+      }
+    }
+  }
 }
 
-size_t format_bytes(WeightFormat format) {
-  return format == WeightFormat::kBf16 ? 2 : 4;
+int64_t padded_panels(const TensorView& part) {
+  return round_up_lanes(static_cast<int64_t>(part.shape[0])) / kLanes;
 }
 
 }  // namespace
 
+int64_t PackedMatrix::panel_bytes(const Segment& segment) const {
+  return kLanes * static_cast<int64_t>(row_bytes(segment.dtype, static_cast<size_t>(inputs_)));
+}
+
 Result<PackedMatrix> PackedMatrix::pack(std::span<const TensorView> parts) {
   STATOR_ASSERT(!parts.empty(), "PackedMatrix: nothing to pack");
   PackedMatrix matrix;
-  matrix.format_ = WeightFormat::kBf16;
   matrix.inputs_ = static_cast<int64_t>(parts.front().shape.at(1));
   for (const TensorView& part : parts) {
     STATOR_ASSERT(part.shape.size() == 2 && static_cast<int64_t>(part.shape[1]) == matrix.inputs_,
                   "PackedMatrix: parts must be matrices of equal inputs");
     STATOR_ASSERT(part.bytes.size() == part.shape[0] * row_bytes(part.dtype, part.shape[1]),
                   "PackedMatrix: bytes do not match the shape");
-    STATOR_ASSERT(matrix.outputs_ % kLanes == 0, "PackedMatrix: a panel cannot span two parts");
-    matrix.outputs_ += static_cast<int64_t>(part.shape[0]);
-    if (part.dtype != Dtype::kBf16) {
-      matrix.format_ = WeightFormat::kF32;
+    const int64_t panel = matrix.panels();
+    if (matrix.segments_.empty() || matrix.segments_.back().dtype != part.dtype) {
+      matrix.segments_.push_back({.dtype = part.dtype, .first_panel = panel});
     }
+    matrix.segments_.back().panels += padded_panels(part);
+    matrix.outputs_ = panel * kLanes + static_cast<int64_t>(part.shape[0]);
   }
-  const auto elements = static_cast<size_t>(matrix.padded_outputs() * matrix.inputs_);
   // Huge pages: a step streams all weights, and page walks would cost more than the slack.
-  STATOR_TRY(matrix.arena_, memory::Arena::create({.bytes = elements * format_bytes(matrix.format_),
-                                                   .huge_pages = memory::HugePages::kAdvise}));
-  int64_t first_output = 0;
+  for (Segment& segment : matrix.segments_) {
+    const auto bytes = static_cast<size_t>(segment.panels * matrix.panel_bytes(segment));
+    STATOR_TRY(segment.arena,
+               memory::Arena::create({.bytes = bytes, .huge_pages = memory::HugePages::kAdvise}));
+  }
+  size_t segment = 0;
+  int64_t panel = 0;
   for (const TensorView& part : parts) {
-    std::byte* data = matrix.arena_.bytes().data();
-    if (matrix.format_ == WeightFormat::kBf16) {
-      matrix.pack_bf16(part, first_output, reinterpret_cast<uint16_t*>(data));
-    } else {
-      matrix.pack_floats(part, first_output, reinterpret_cast<float*>(data));
+    while (panel >= matrix.segments_[segment].first_panel + matrix.segments_[segment].panels) {
+      ++segment;
     }
-    first_output += static_cast<int64_t>(part.shape[0]);
+    matrix.pack_part(part, panel, matrix.segments_[segment]);
+    panel += padded_panels(part);
   }
   return matrix;
 }
 
-void PackedMatrix::pack_bf16(const TensorView& part, int64_t first_output, uint16_t* target) const {
+void PackedMatrix::pack_part(const TensorView& part, int64_t panel, Segment& segment) const {
   const auto rows = static_cast<int64_t>(part.shape[0]);
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t output = first_output + row;
-    uint16_t* to = target + output / kLanes * inputs_ * kLanes + output % kLanes;
-    const std::byte* from = part.bytes.data() + row * inputs_ * int64_t{sizeof(uint16_t)};
-    for (int64_t input = 0; input < inputs_; ++input) {
-      to[input * kLanes] = read_u16(from + input * int64_t{sizeof(uint16_t)});
+  const auto row_size = static_cast<int64_t>(row_bytes(part.dtype, part.shape[1]));
+  std::byte* to =
+      segment.arena.bytes().data() + (panel - segment.first_panel) * panel_bytes(segment);
+  for (int64_t row = 0; row < rows; row += kLanes, to += panel_bytes(segment)) {
+    const std::byte* from = part.bytes.data() + row * row_size;
+    const int64_t count = std::min(kLanes, rows - row);
+    if (part.dtype == Dtype::kF32) {
+      interleave(from, count, row_size / 4, reinterpret_cast<uint32_t*>(to));
+    } else {
+      interleave(from, count, row_size / 2, reinterpret_cast<uint16_t*>(to));
     }
   }
-}
-
-void PackedMatrix::pack_floats(const TensorView& part, int64_t first_output, float* target) const {
-  const auto rows = static_cast<int64_t>(part.shape[0]);
-  const size_t stride = row_bytes(part.dtype, static_cast<size_t>(inputs_));
-  std::vector<float> widened(static_cast<size_t>(inputs_));
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t output = first_output + row;
-    float* to = target + output / kLanes * inputs_ * kLanes + output % kLanes;
-    widen_row(part.dtype, part.bytes.data() + static_cast<size_t>(row) * stride, widened.size(),
-              widened.data());
-    for (int64_t input = 0; input < inputs_; ++input) {
-      to[input * kLanes] = widened[static_cast<size_t>(input)];
-    }
-  }
-}
-
-const void* PackedMatrix::panel(int64_t index) const {
-  const auto elements = static_cast<size_t>(index * inputs_ * kLanes);
-  return arena_.bytes().data() + elements * format_bytes(format_);
 }
 
 void PackedMatrix::copy_row(int64_t output, float* out) const {
-  const void* from = panel(output / kLanes);
-  const int64_t lane = output % kLanes;
-  for (int64_t input = 0; input < inputs_; ++input) {
-    const int64_t index = input * kLanes + lane;
-    out[input] =
-        format_ == WeightFormat::kF32
-            ? static_cast<const float*>(from)[index]
-            : __builtin_bit_cast(
-                  float, static_cast<uint32_t>(static_cast<const uint16_t*>(from)[index]) << 16U);
+  const int64_t panel = output / kLanes;
+  const auto found = std::ranges::find_if(segments_, [panel](const Segment& segment) {
+    return panel < segment.first_panel + segment.panels;
+  });
+  STATOR_ASSERT(found != segments_.end(), "PackedMatrix: no such row");
+  const std::byte* from =
+      found->arena.bytes().data() + (panel - found->first_panel) * panel_bytes(*found);
+  const int64_t unit = found->dtype == Dtype::kF32 ? 4 : 2;
+  std::vector<std::byte> row(static_cast<size_t>(panel_bytes(*found) / kLanes));
+  for (int64_t at = 0; at < static_cast<int64_t>(row.size()); at += unit) {
+    std::memcpy(row.data() + at, from + at * kLanes + output % kLanes * unit,
+                static_cast<size_t>(unit));
   }
+  widen_row(found->dtype, row.data(), static_cast<size_t>(inputs_), out);
 }
 
 std::vector<float> to_floats(const TensorView& tensor) {

@@ -9,10 +9,12 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "stator/core/mutex.h"
+#include "stator/engine/api/sleeper.h"
 #include "stator/engine/core/forward_pass_log.h"
 #include "stator/engine/core/test/scheduler_fixture.h"
 #include "stator/kv/event_log.h"
@@ -245,6 +247,25 @@ TEST_F(EngineServiceTest, TheQueueIsBoundedBeforeAndAfterTheInbox) {
   for (uint64_t id = 1; id <= 3; ++id) {
     EXPECT_EQ(sink_.wait_for_end(key(id)).finish, FinishReason::kLength);
   }
+}
+
+TEST_F(EngineServiceTest, AsleepItFinishesWhatItHasForgetsItsCacheAndTakesNothing) {
+  const auto engine = make();
+  auto* sleeper = dynamic_cast<Sleeper*>(engine.get());
+  ASSERT_NE(sleeper, nullptr);
+  ASSERT_TRUE(engine->start());
+  const SessionId session = engine->open_session(sink_);
+  ASSERT_TRUE(engine->submit(session, request(1, 40, 50)));
+  sleeper->set_asleep(true);
+  EXPECT_TRUE(sleeper->asleep());
+  EXPECT_EQ(engine->submit(session, request(2, 4, 1)).error().code(), Code::kUnavailable);
+  EXPECT_EQ(sink_.wait_for_end(key(1)).tokens.size(), 50U);
+  while (engine->load().kv_cached_blocks > 0) {
+    std::this_thread::yield();
+  }
+  sleeper->set_asleep(false);
+  ASSERT_TRUE(engine->submit(session, request(3, 40, 5)));
+  EXPECT_EQ(sink_.wait_for_end(key(3)).tokens.size(), 5U);
 }
 
 TEST_F(EngineServiceTest, CancelEndsARequestSilently) {

@@ -53,6 +53,43 @@ TEST(Scheduler, DecodesComeBeforePrefillsAndPrefillsBeforeAdmissions) {
   EXPECT_THAT(harness.step(), ElementsAre(Pair(101, 1), Pair(63, 7), Pair(0, 56)));
 }
 
+TEST(Scheduler, ALongPromptTakesItsBudgetOfEachStepInWhichOthersDecode) {
+  EngineConfig config = small_config();
+  config.prefill_budget = 10;
+  Harness harness(config);
+  ASSERT_TRUE(harness.add(request(1, 4, 30)));
+  harness.step();
+  ASSERT_TRUE(harness.add(request(2, 100, 4, 500)));
+  ASSERT_TRUE(harness.add(request(3, 100, 4, 300)));
+  for (int step = 0; step < 5; ++step) {
+    const StepPlan& plan = harness.scheduler.plan(TimePoint{});
+    ASSERT_EQ(plan.slices.size(), 2U) << "who decodes, and one prompt";
+    EXPECT_EQ(plan.slices[0].count, 1U);
+    EXPECT_EQ(plan.slices[1].count, 10U);
+    std::vector<Sampled> sampled(plan.slices.size());
+    sampled[0].token = 7;
+    harness.scheduler.commit(sampled);
+  }
+  ASSERT_TRUE(harness.scheduler.cancel(kSession, key(1)));
+  EXPECT_EQ(harness.scheduler.plan(TimePoint{}).tokens, 64U) << "nobody waits: as many as there are";
+}
+
+/// Preemption by swapping: a victim's full blocks move to host memory instead of being lost.
+TEST(Scheduler, WhoWasPreemptedComesBackFromHostMemory) {
+  EngineConfig config = small_config();
+  config.total_blocks = 24;
+  config.max_model_len = 96;
+  config.host_blocks = 64;
+  Harness harness(config);
+  ASSERT_TRUE(harness.add(request(1, 40, 40)));
+  ASSERT_TRUE(harness.add(request(2, 40, 40, 500)));
+  harness.run_until_idle();
+  EXPECT_GT(harness.scheduler.load().preemptions, 0U);
+  EXPECT_GT(harness.scheduler.host_tier().loaded_total(), 0U);
+  EXPECT_EQ(harness.answer(1).tokens.size(), 40U);
+  EXPECT_EQ(harness.answer(2).tokens.size(), 40U);
+}
+
 TEST(Scheduler, RunsAtMostMaxNumSeqs) {
   EngineConfig config = small_config();
   config.max_num_seqs = 2;

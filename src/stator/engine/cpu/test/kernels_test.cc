@@ -232,7 +232,8 @@ TEST_P(KernelTable, AttentionSumsMatchTheDefinition) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, KernelTable,
-                         testing::Values(Isa::kBaseline, Isa::kAvx2, Isa::kAvx512),
+                         testing::Values(Isa::kBaseline, Isa::kAvx2, Isa::kAvx512,
+                                         Isa::kAvx512Vnni),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST(Kernels, TheBestSetIsSupported) {

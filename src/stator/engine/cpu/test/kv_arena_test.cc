@@ -20,11 +20,25 @@ TEST(KvArena, ABlockIsOneRangeOfAllLayers) {
   EXPECT_EQ(kLayout.block_bytes(), 3U * 2 * 4 * 2 * 16 * 4);
   const auto view = arena->block_view(BlockId(2));
   EXPECT_EQ(view.size(), kLayout.block_bytes());
-  const auto* base = reinterpret_cast<const float*>(view.data());
-  EXPECT_EQ(arena->keys(BlockId(2), 0), base);
-  EXPECT_EQ(arena->values(BlockId(2), 0), base + 4 * 2 * 16);
-  EXPECT_EQ(arena->keys(BlockId(2), 1), base + 2 * 4 * 2 * 16);
-  EXPECT_EQ(arena->values(BlockId(2), 2) + 4 * 2 * 16, arena->keys(BlockId(3), 0));
+  const auto at = [&](uint64_t floats) { return view.data() + floats * sizeof(float); };
+  EXPECT_EQ(arena->keys(BlockId(2), 0, 0), at(0));
+  EXPECT_EQ(arena->keys(BlockId(2), 0, 1), at(4 * 16));
+  EXPECT_EQ(arena->values(BlockId(2), 0, 0), at(4 * 2 * 16));
+  EXPECT_EQ(arena->keys(BlockId(2), 1, 0), at(2 * 4 * 2 * 16));
+  EXPECT_EQ(arena->values(BlockId(2), 2, 1) + sizeof(float) * 4 * 16, view.data() + view.size());
+}
+
+TEST(KvArena, ElementsTakeTheBytesOfTheirType) {
+  KvLayout layout = kLayout;
+  for (const auto& [type, bytes] :
+       {std::pair{KvType::kF16, 2}, {KvType::kBf16, 2}, {KvType::kInt8, 1}}) {
+    layout.type = type;
+    const size_t scales = type == KvType::kInt8 ? 3U * 2 * 2 * 4 * sizeof(float) : 0;
+    EXPECT_EQ(layout.block_bytes(), 3U * 2 * 4 * 2 * 16 * static_cast<size_t>(bytes) + scales);
+  }
+  layout.head_dim = 20;
+  layout.type = KvType::kF16;
+  EXPECT_EQ(layout.block_bytes(), 3U * 2 * 4 * 2 * 32 * 2) << "heads are padded to whole vectors";
 }
 
 TEST(KvArena, ChecksumsTellContentsApart) {
@@ -32,7 +46,7 @@ TEST(KvArena, ChecksumsTellContentsApart) {
   ASSERT_TRUE(arena.has_value());
   EXPECT_EQ(arena->checksum(BlockId(0)), arena->checksum(BlockId(1)));
 
-  *arena->values(BlockId(1), 2) = 1.0F;
+  *arena->values(BlockId(1), 2, 1) = std::byte{1};
 
   EXPECT_NE(arena->checksum(BlockId(0)), arena->checksum(BlockId(1)));
   EXPECT_EQ(arena->checksum(BlockId(0)), arena->checksum(BlockId(2)));

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "stator/core/random.h"
+#include "stator/engine/cpu/quantized.h"
 
 namespace stator::engine::cpu {
 namespace {
@@ -45,7 +48,8 @@ TEST(PackedMatrix, KeepsEveryElementOfEveryDtype) {
     ASSERT_TRUE(packed.has_value());
     EXPECT_EQ(packed->outputs(), 21);
     EXPECT_EQ(packed->padded_outputs(), 32);
-    EXPECT_EQ(packed->format(), dtype == Dtype::kBf16 ? WeightFormat::kBf16 : WeightFormat::kF32);
+    ASSERT_EQ(packed->segments().size(), 1U);
+    EXPECT_EQ(packed->segments()[0].dtype, dtype) << "nothing is widened";
     std::vector<float> row(19);
     for (int64_t output = 0; output < 21; ++output) {
       packed->copy_row(output, row.data());
@@ -56,17 +60,20 @@ TEST(PackedMatrix, KeepsEveryElementOfEveryDtype) {
   }
 }
 
-TEST(PackedMatrix, StackedPartsOfMixedDtypesBecomeF32) {
-  const Matrix top(1, 16, 8, Dtype::kBf16);
+TEST(PackedMatrix, StackedPartsOfMixedDtypesStayInTheirTypes) {
+  const Matrix top(1, 13, 8, Dtype::kBf16);
   const Matrix bottom(2, 5, 8, Dtype::kF32);
   const std::vector<TensorView> parts = {top.view, bottom.view};
 
   const auto packed = PackedMatrix::pack(parts);
 
   ASSERT_TRUE(packed.has_value());
-  EXPECT_EQ(packed->format(), WeightFormat::kF32);
+  ASSERT_EQ(packed->segments().size(), 2U);
+  EXPECT_EQ(packed->segments()[0].dtype, Dtype::kBf16);
+  EXPECT_EQ(packed->segments()[1].first_panel, 1);
+  EXPECT_EQ(packed->outputs(), 21);
   std::vector<float> row(8);
-  packed->copy_row(15, row.data());
+  packed->copy_row(12, row.data());
   EXPECT_TRUE(std::ranges::equal(row, std::span(top.floats).last(8)));
   packed->copy_row(16, row.data());
   EXPECT_TRUE(std::ranges::equal(row, std::span(bottom.floats).first(8)));
@@ -122,7 +129,87 @@ TEST_P(MatmulTest, ARowIsBitEqualInEveryBatchAndTeam) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, MatmulTest, testing::Values(Dtype::kF32, Dtype::kBf16),
+INSTANTIATE_TEST_SUITE_P(Dtypes, MatmulTest,
+                         testing::Values(Dtype::kF32, Dtype::kF16, Dtype::kBf16),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+/// A matrix of random blocks: whatever the bits, they mean something. Scales are small halves.
+struct BlockMatrix {
+  std::vector<std::byte> bytes;
+  TensorView view;
+
+  BlockMatrix(Dtype dtype, uint64_t outputs, uint64_t inputs) {
+    Random random(7);
+    bytes.resize(outputs * row_bytes(dtype, inputs));
+    for (std::byte& byte : bytes) {
+      byte = static_cast<std::byte>(random.below(256));
+    }
+    const bool small = dtype == Dtype::kQ8_0 || dtype == Dtype::kQ4_0;
+    const size_t block = row_bytes(dtype, small ? 32 : 256);
+    for (size_t at = 0; at < bytes.size(); at += block) {
+      const size_t scale = at + (dtype == Dtype::kQ6K ? block - 2 : 0);
+      bytes[scale + 1] = static_cast<std::byte>(random.below(2) * 128 + 0x1C);
+      if (dtype == Dtype::kQ4K) {
+        bytes[scale + 3] = static_cast<std::byte>(0x1C);
+      }
+    }
+    view = {.dtype = dtype, .shape = {outputs, inputs}, .bytes = bytes};
+  }
+};
+
+class QuantizedMatmul : public testing::TestWithParam<Dtype> {};
+
+TEST_P(QuantizedMatmul, EqualsTheWidenedProductToSixteenBitsOnEverySetAndForAnyRows) {
+  constexpr int64_t kRows = 29;
+  constexpr int64_t kInputs = 768;
+  constexpr int64_t kOutputs = 150;
+  const Matrix activations(3, kRows, kInputs, Dtype::kF32);
+  const BlockMatrix weights(GetParam(), kOutputs, kInputs);
+  const PackedMatrix packed = *PackedMatrix::pack({&weights.view, 1});
+  const std::vector<float> widened = to_floats(weights.view);
+  const int64_t stride = packed.padded_outputs();
+  std::vector<float> first;
+  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni}) {
+    if (!supports(isa)) {
+      continue;
+    }
+    for (const int64_t rows : {kRows, int64_t{1}, int64_t{7}}) {
+      ThreadTeam team(2);
+      Matmul matmul(kernels_for(isa), team);
+      std::vector<float> out(static_cast<size_t>(rows * stride));
+      matmul.run({.data = activations.floats.data(), .stride = kInputs, .count = rows}, packed,
+                 out.data(), stride);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t output = 0; output < kOutputs; ++output) {
+          double sum = 0;
+          double size = 0;
+          for (int64_t k = 0; k < kInputs; ++k) {
+            const double term =
+                static_cast<double>(activations.floats[static_cast<size_t>(row * kInputs + k)]) *
+                widened[static_cast<size_t>(output * kInputs + k)];
+            sum += term;
+            size += std::abs(term);
+          }
+          ASSERT_NEAR(out[static_cast<size_t>(row * stride + output)], sum, size * 1e-4)
+              << to_string(isa);
+        }
+      }
+      if (isa == Isa::kAvx2 && first.empty()) {
+        first = out;
+      }
+      if (isa != Isa::kBaseline) {
+        EXPECT_TRUE(std::ranges::equal(out, std::span(first).first(out.size())))
+            << to_string(isa) << ", " << rows << " rows";
+      }
+    }
+  }
+  std::vector<float> row(kInputs);
+  packed.copy_row(kOutputs - 1, row.data());
+  EXPECT_TRUE(std::ranges::equal(row, std::span(widened).last(kInputs)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Blocks, QuantizedMatmul,
+                         testing::Values(Dtype::kQ8_0, Dtype::kQ4_0, Dtype::kQ4K, Dtype::kQ6K),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST(Matmul, NoRowsAreNoWork) {

@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
                   Code::kUnsupported},
         BadConfig{config(R"(,"rope_parameters":{"full_attention":{"factor":0}})"), "RoPE factors",
                   Code::kCorrupt},
-        BadConfig{config(R"(,"head_dim":20)"), "head_dim = 20", Code::kUnsupported},
+        BadConfig{config(R"(,"head_dim":15)"), "head_dim = 15", Code::kUnsupported},
         BadConfig{
             config(
                 R"(,"use_sliding_window":true,"sliding_window":8,"layer_types":["full_attention","chunked_attention","full_attention"])"),

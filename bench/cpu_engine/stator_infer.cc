@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// One measurement of the CPU engine without the rest of Stator, for race.py:
+//   stator_infer MODEL THREADS prefill TOKENS | decode SEQUENCES [KV_TYPE] | ids PROMPTS
+// prints the greedy tokens of some prompts, or tokens per second of one repetition (after a warm-up) and the resident memory in MiB.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "stator/engine/cpu/cpu_model_runner.h"
+
+namespace {
+
+using namespace stator;
+using namespace stator::engine;
+
+constexpr uint32_t kContext = 128;
+constexpr uint32_t kDecoded = 32;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Run {
+  cpu::CpuModelRunner& runner;
+  std::vector<std::vector<TokenId>> tokens;
+  std::vector<std::vector<BlockId>> blocks;
+  api::SamplingParams sampling{.temperature = 0.0F};
+  api::StopConditions stop;
+
+  Run(cpu::CpuModelRunner& runner_in, uint32_t sequences, uint32_t length, uint32_t room)
+      : runner(runner_in) {
+    uint32_t next = 0;
+    for (uint32_t s = 0; s < sequences; ++s) {
+      auto& own = tokens.emplace_back();
+      for (uint32_t i = 0; i < length; ++i) {
+        own.push_back((s * 131 + i * 17) % 16000);
+      }
+      auto& table = blocks.emplace_back();
+      for (uint32_t i = 0; i < (length + room + 15) / 16; ++i) {
+        table.emplace_back(next++);
+      }
+    }
+  }
+  TokenId step(uint32_t start, uint32_t count) {
+    std::vector<SequenceSlice> slices;
+    for (size_t s = 0; s < tokens.size(); ++s) {
+      slices.push_back({.sequence = s,
+                        .tokens = tokens[s],
+                        .prompt_tokens = static_cast<uint32_t>(tokens[s].size()),
+                        .start = start,
+                        .count = count,
+                        .blocks = blocks[s],
+                        .sample = start + count == tokens[s].size(),
+                        .sampling = &sampling,
+                        .stop = &stop});
+    }
+    std::vector<Sampled> sampled(slices.size());
+    runner.run(slices, sampled);
+    return sampled[0].token;
+  }
+};
+
+double prefill(cpu::CpuModelRunner& runner, uint32_t length) {
+  Run run(runner, 1, length, 1);
+  const double begin = now();
+  for (uint32_t at = 0; at < length; at += 512) {
+    run.step(at, std::min(512U, length - at));
+  }
+  return length / (now() - begin);
+}
+
+double decode(cpu::CpuModelRunner& runner, uint32_t sequences) {
+  Run run(runner, sequences, kContext, kDecoded + 1);
+  run.step(0, kContext);
+  const double begin = now();
+  for (uint32_t i = 0; i < kDecoded; ++i) {
+    for (size_t s = 0; s < sequences; ++s) {
+      run.tokens[s].push_back(static_cast<TokenId>((s * 131 + (kContext + i) * 17) % 16000));
+    }
+    run.step(kContext + i, 1);
+  }
+  return sequences * kDecoded / (now() - begin);
+}
+
+/// Eight greedy tokens behind each of `prompts` texts of 24.
+void print_ids(cpu::CpuModelRunner& runner, uint32_t prompts) {
+  for (uint32_t prompt = 0; prompt < prompts; ++prompt) {
+    Run run(runner, 1, 24, 9);
+    for (uint32_t i = 0; i < 24; ++i) {
+      run.tokens[0][i] = (prompt * 1009 + i * i * 37 + i * 17) % 16000;
+    }
+    for (uint32_t done = 0; run.tokens[0].size() < 32;) {
+      const auto count = static_cast<uint32_t>(run.tokens[0].size());
+      const TokenId next = run.step(done, count - done);
+      done = count;
+      std::printf(count == 24 ? "%u" : " %u", next);
+      run.tokens[0].push_back(next);
+    }
+    std::printf("\n");
+  }
+}
+
+long resident_mib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) {
+      return std::atol(line.c_str() + 6) / 1024;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fprintf(stderr, "stator_infer MODEL THREADS prefill|decode N [KV_TYPE]\n");
+    return 2;
+  }
+  const double begin = now();
+  auto model = cpu::load_model(argv[1]);
+  if (!model.has_value()) {
+    std::fprintf(stderr, "%s\n", model.error().to_string().c_str());
+    return 1;
+  }
+  const double loaded = now() - begin;
+  const long weights = resident_mib();
+  const std::string kind = argv[3];
+  const auto n = static_cast<uint32_t>(std::atoi(argv[4]));
+  cpu::KvType type = cpu::KvType::kF32;
+  for (const auto candidate : {cpu::KvType::kF16, cpu::KvType::kBf16, cpu::KvType::kInt8}) {
+    if (argc > 5 && argv[5] == to_string(candidate)) {
+      type = candidate;
+    }
+  }
+  auto runner = cpu::CpuModelRunner::create(
+      *model,
+      {.kv_blocks = 2048, .threads = static_cast<uint32_t>(std::atoi(argv[2])), .kv_type = type});
+  if (!runner.has_value()) {
+    std::fprintf(stderr, "%s\n", runner.error().to_string().c_str());
+    return 1;
+  }
+  if (kind == "ids") {
+    print_ids(**runner, n);
+    return 0;
+  }
+  if (kind == "prefill") {
+    (void)prefill(**runner, std::min(n, 64U));
+    std::printf("%.2f", prefill(**runner, n));
+  } else {
+    (void)decode(**runner, 1);
+    std::printf("%.2f", decode(**runner, n));
+  }
+  std::printf(" tok/s, loaded in %.2f s, RSS %ld MiB (%ld after loading)\n", loaded, resident_mib(),
+              weights);
+  return 0;
+}
