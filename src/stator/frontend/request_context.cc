@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -26,26 +27,10 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// The first of these headers that says something.
-template <size_t Count>
-std::string first_of(const net::HttpRequest& http, std::array<std::string_view, Count> names) {
-  for (const std::string_view name : names) {
-    const auto value = http.header(name);
-    if (value && !value->empty() && value->size() <= kIdBytesMax) {
-      return std::string(*value);
-    }
-  }
-  return {};
-}
-
-std::string prefixed(const net::HttpRequest& http, std::string_view suffix) {
-  for (const std::string_view prefix : kPrefixes) {
-    const auto value = http.header(std::string(prefix) + std::string(suffix));
-    if (value && !value->empty() && value->size() <= kIdBytesMax) {
-      return std::string(*value);
-    }
-  }
-  return {};
+bool starts_with_any_case(std::string_view text, std::string_view prefix) {
+  return text.size() >= prefix.size() &&
+         std::ranges::equal(text.substr(0, prefix.size()), prefix, {},
+                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
 }
 
 bool is_true(std::string_view text) {
@@ -55,36 +40,86 @@ bool is_true(std::string_view text) {
 
 /// The name without the prefix, in lower case; empty: it has another one, or nothing behind it.
 std::string metadata_name(std::string_view header, std::string_view prefix) {
-  std::string name = lower(header);
-  return name.size() > prefix.size() && name.starts_with(prefix) ? name.substr(prefix.size())
-                                                                 : std::string();
+  return starts_with_any_case(header, prefix) ? lower(header.substr(prefix.size())) : std::string();
 }
 
 bool is_credential(std::string_view name, std::string_view value) {
   return name == "authorization" || value.starts_with("Bearer ");
 }
 
+/// What headers say about whose conversation a request belongs to.
+struct Said {
+  // Of our own spelling first, then Dynamo's, then OpenCode's.
+  std::array<std::string_view, kPrefixes.size()> session, parent, final;
+  std::string_view claude, claude_agent, claude_parent, codex, codex_parent;
+
+  void take(std::string_view name, std::string_view value) {
+    if (name == "thread-id") {
+      codex = value;
+    } else if (name == "x-codex-parent-thread-id") {
+      codex_parent = value;
+    } else if (name == "x-claude-code-session-id") {
+      claude = value;
+    } else if (name == "x-claude-code-agent-id") {
+      claude_agent = value;
+    } else if (name == "x-claude-code-parent-agent-id") {
+      claude_parent = value;
+    } else {
+      take_prefixed(name, value);
+    }
+  }
+
+ private:
+  void take_prefixed(std::string_view name, std::string_view value) {
+    for (size_t i = 0; i < kPrefixes.size(); ++i) {
+      if (!name.starts_with(kPrefixes[i])) {
+        continue;
+      }
+      const std::string_view suffix = name.substr(kPrefixes[i].size());
+      if (suffix == "session-id") {
+        session[i] = value;
+      } else if (suffix == "parent-session-id") {
+        parent[i] = value;
+      } else if (suffix == "session-final") {
+        final[i] = value;
+      }
+    }
+  }
+};
+
+std::string_view first_of(std::span<const std::string_view> values) {
+  const auto given =
+      std::ranges::find_if(values, [](std::string_view value) { return !value.empty(); });
+  return given == values.end() ? std::string_view() : *given;
+}
+
 }  // namespace
 
+/// One pass: most requests have none of these.
 SessionIdentity session_identity(const net::HttpRequest& http) {
-  SessionIdentity identity;
-  identity.session = prefixed(http, "session-id");
-  identity.parent = prefixed(http, "parent-session-id");
-  identity.final = is_true(prefixed(http, "session-final"));
+  Said said;
+  for (size_t i = 0; i < http.header_count(); ++i) {
+    const net::HttpHeader header = http.header_at(i);
+    const char first = header.name.empty() ? ' ' : header.name.front();
+    const bool may_be = first == 'x' || first == 'X' || first == 't' || first == 'T';
+    if (may_be && !header.value.empty() && header.value.size() <= kIdBytesMax) {
+      said.take(lower(header.name), header.value);
+    }
+  }
+  SessionIdentity identity{.session = std::string(first_of(said.session)),
+                           .parent = std::string(first_of(said.parent)),
+                           .final = is_true(first_of(said.final))};
   if (!identity.session.empty()) {
     return identity;
   }
-  const std::string claude = first_of<1>(http, {"x-claude-code-session-id"});
-  const std::string agent = first_of<1>(http, {"x-claude-code-agent-id"});
-  if (!agent.empty()) {
-    identity.session = agent;
-    const std::string parent = first_of<1>(http, {"x-claude-code-parent-agent-id"});
-    identity.parent = parent.empty() ? claude : parent;
-  } else if (!claude.empty()) {
-    identity.session = claude;
+  if (!said.claude_agent.empty()) {
+    identity.session = said.claude_agent;
+    identity.parent = said.claude_parent.empty() ? said.claude : said.claude_parent;
+  } else if (!said.claude.empty()) {
+    identity.session = said.claude;
   } else {
-    identity.session = first_of<1>(http, {"thread-id"});
-    identity.parent = first_of<1>(http, {"x-codex-parent-thread-id"});
+    identity.session = said.codex;
+    identity.parent = said.codex_parent;
   }
   return identity;
 }
