@@ -3,6 +3,7 @@
 
 import http.client
 import json
+import pathlib
 import socket
 import subprocess
 import tempfile
@@ -47,10 +48,11 @@ class CommandLine(unittest.TestCase):
         self.assertNotIn("--router-ttl-secs", log)
 
     def test_settings_are_what_the_flags_said(self):
-        with tempfile.NamedTemporaryFile(suffix=".yaml") as dump:
+        with tempfile.TemporaryDirectory() as folder:
+            dump = pathlib.Path(folder) / "settings.yaml"
             self.run_frontend("--router-mode", "least-loaded", "--no-router-kv-events", "--router-ttl-secs", "60", "--load-aware",
-                              "--dump-config-to", dump.name, DYN_LOGGING_JSONL="1", DYN_CONTEXT_WINDOW="1234", DYN_ROUTER_PREFILL_LOAD_MODEL="aic")
-            text = dump.read().decode()
+                              "--dump-config-to", str(dump), DYN_LOGGING_JSONL="1", DYN_CONTEXT_WINDOW="1234", DYN_ROUTER_PREFILL_LOAD_MODEL="aic")
+            text = dump.read_text()
         for line in ("mode: kv", "use_kv_events: false", "ttl: 60s", "format: json", "context_window: 1234", "prefill_load_model: learned"):
             self.assertIn(line, text)
 
