@@ -56,6 +56,9 @@ void describe_http(ConfigSchema& schema, net::HttpServerConfig& http) {
                   "how long a slow client is tolerated");
   schema.duration("http.stream_flush_interval", http.stream_flush_interval,
                   "writes of one stream closer together than this leave as one");
+  schema.integer(
+      "http.http2_streams_max", http.http2_streams_max, 0, 65536,
+      "HTTP/2 requests at once on one connection, further ones are refused; 0: no HTTP/2");
 }
 
 void describe_migration(ConfigSchema& schema, FrontendConfig& config) {

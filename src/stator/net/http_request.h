@@ -89,6 +89,9 @@ struct BodyRule {
   size_t bytes_max = SIZE_MAX;
   int status = 413;     ///< of the refusal of a longer one
   std::string message;  ///< empty: one that names the limit
+  /// Over HTTP/2 the handler gets the request with its head, and the body as it comes: see
+  /// ExchangeObserver::on_body. `bytes_max` does not hold then.
+  bool in_pieces = false;
 };
 
 /// "Not Found" for 404; "Unknown" for a status without a phrase.

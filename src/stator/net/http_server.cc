@@ -11,6 +11,7 @@
 #include "stator/core/assert.h"
 #include "stator/net/detail/acceptor.h"
 #include "stator/net/detail/cors_policy.h"
+#include "stator/net/detail/http2_connection.h"
 #include "stator/net/detail/http_connection.h"
 #include "stator/net/detail/server_context.h"
 #include "stator/net/detail/shared_server.h"
@@ -22,6 +23,7 @@ namespace stator::net {
 namespace {
 
 using detail::HttpConnection;
+using detail::ServerConnection;
 using std::chrono::milliseconds;
 
 constexpr Duration kSweepMin = milliseconds(5);
@@ -42,8 +44,11 @@ class Server final : public detail::SharedServer, private TurnHook {
       : shard_(shard),
         context_(shard, std::move(config), handler, metrics, std::move(cors)),
         tls_(std::move(tls)) {
-    context_.make_room = [this](const HttpConnection& asker) {
+    context_.make_room = [this](const ServerConnection& asker) {
       shed_bodies(asker.held_body().bytes + 1);
+    };
+    context_.go_on_in_http2 = [this](HttpConnection& from, std::string_view bytes) {
+      go_on_in_http2(from, bytes);
     };
   }
 
@@ -86,6 +91,7 @@ class Server final : public detail::SharedServer, private TurnHook {
  private:
   void add_connection(detail::FileDescriptor fd);
   void reject_connection(const detail::FileDescriptor& fd);
+  void go_on_in_http2(HttpConnection& from, std::string_view bytes);
   void sweep();
   void shed_bodies(size_t share_bytes);
   void shed_bodies_for_others();
@@ -99,8 +105,9 @@ class Server final : public detail::SharedServer, private TurnHook {
   std::unique_ptr<detail::TlsContext> tls_;  // null for plain HTTP
   std::vector<std::unique_ptr<detail::Acceptor>> acceptors_;
   uint16_t port_ = 0;
-  std::vector<std::shared_ptr<HttpConnection>> connections_;
-  std::vector<HttpConnection*> flushing_;  // scratch, kept for its capacity
+  std::vector<std::shared_ptr<ServerConnection>> connections_;
+  std::vector<std::shared_ptr<ServerConnection>> replaced_;  // until the loop is back from them
+  std::vector<ServerConnection*> flushing_;                  // scratch, kept for its capacity
   std::atomic<size_t> connection_count_{0};
   size_t refusals_seen_ = 0;  // of the budget for bodies, at the last sweep
   Timer sweep_timer_;
@@ -134,6 +141,20 @@ void Server::add_connection(detail::FileDescriptor fd) {
   connections_.push_back(std::move(connection));
   connection_count_.store(connections_.size(), std::memory_order_relaxed);
   context_.metrics.connections_open.add(1);
+}
+
+/// The client's place in the list stays.
+void Server::go_on_in_http2(HttpConnection& from, std::string_view bytes) {
+  const size_t position = from.position;
+  std::erase(context_.dirty, &from);
+  std::erase(context_.delayed, &from);
+  HttpConnection::Socket socket = from.hand_over();
+  auto connection = std::make_shared<detail::Http2Connection>(context_, std::move(socket.fd),
+                                                              std::move(socket.transport));
+  connection->position = position;
+  replaced_.push_back(std::exchange(connections_[position], connection));
+  context_.metrics.http2_connections.add();
+  connection->start(bytes);
 }
 
 // Best effort and without state: a connection beyond the bound must not cost one.
@@ -239,7 +260,7 @@ void Server::shed_output() {
 void Server::on_turn_end() {
   if (!context_.dirty.empty()) {
     flushing_.swap(context_.dirty);
-    for (HttpConnection* connection : flushing_) {
+    for (ServerConnection* connection : flushing_) {
       connection->flush_turn();
     }
     flushing_.clear();
@@ -257,20 +278,21 @@ void Server::on_turn_end() {
 
 void Server::flush_delayed() {
   flushing_.swap(context_.delayed);
-  for (HttpConnection* connection : flushing_) {
+  for (ServerConnection* connection : flushing_) {
     connection->flush();
   }
   flushing_.clear();
 }
 
 void Server::reap() {
+  replaced_.clear();
   if (context_.closed.empty()) {
     return;
   }
-  const auto gone = [](const HttpConnection* connection) { return connection->is_closed(); };
+  const auto gone = [](const ServerConnection* connection) { return connection->is_closed(); };
   std::erase_if(context_.dirty, gone);
   std::erase_if(context_.delayed, gone);
-  for (const HttpConnection* connection : context_.closed) {
+  for (const ServerConnection* connection : context_.closed) {
     const size_t position = connection->position;
     STATOR_ASSERT(connections_[position].get() == connection, "I1: positions follow the list");
     std::swap(connections_[position], connections_.back());
@@ -290,8 +312,10 @@ Result<std::unique_ptr<detail::SharedServer>> detail::make_shared_server(
   std::unique_ptr<TlsContext> tls;
   if (!config.tls_cert_path.empty() || !config.tls_key_path.empty() ||
       !config.tls_client_ca_path.empty()) {
-    STATOR_TRY(tls, TlsContext::load(config.tls_cert_path, config.tls_key_path,
-                                     config.tls_client_ca_path));
+    STATOR_TRY(
+        tls, TlsContext::load(
+                 config.tls_cert_path, config.tls_key_path, config.tls_client_ca_path,
+                 config.http2_streams_max > 0 ? TlsContext::Http2::kYes : TlsContext::Http2::kNo));
   }
   STATOR_TRY(auto cors, CorsPolicy::parse(config.cors_origins));
   auto server = std::make_unique<Server>(shard, std::move(config), handler, metrics, std::move(tls),

@@ -23,8 +23,8 @@ class ShardSet;
 
 struct HttpBudgets;
 
-/// Limits and addresses of an HTTP/1.1 listener. Timeouts are checked four times per shortest
-/// timeout (at least once a second), so they fire up to a quarter late.
+/// Limits and addresses of a listener for HTTP/1.1 and HTTP/2. Timeouts are checked four times per
+/// shortest timeout (at least once a second), so they fire up to a quarter late.
 struct HttpServerConfig {
   std::string host = "0.0.0.0";                        ///< IPv4 or IPv6 address
   uint16_t port = 8000;                                ///< 0: the system picks one, see port()
@@ -50,8 +50,9 @@ struct HttpServerConfig {
   /// A client that takes nothing, or keeps a stream above high water, this long is dropped.
   Duration slow_client_timeout = std::chrono::seconds(60);
   Duration stream_flush_interval = std::chrono::milliseconds(1);
-  std::string tls_cert_path;  ///< PEM chain; with tls_key_path: HTTPS, TLS 1.2 or later
-  std::string tls_key_path;   ///< PEM
+  uint32_t http2_streams_max = 128;  ///< requests at once on one connection; 0: no HTTP/2
+  std::string tls_cert_path;         ///< PEM chain; with tls_key_path: HTTPS, TLS 1.2 or later
+  std::string tls_key_path;          ///< PEM
   /// PEM: clients must show a certificate that it signed; empty: they need none.
   std::string tls_client_ca_path;
   /// Origins whose pages may use the server from a browser (CORS): a list with commas, "*" for all,
@@ -91,6 +92,11 @@ class ExchangeObserver {
   /// The exchange is over and must not be touched again. At most once, and never after respond() or
   /// finish(); never from inside a call on the exchange, always straight from the loop.
   virtual void on_client_gone(ClientGone reason) = 0;
+  /// What the client has sent since, of a body in pieces (BodyRule::in_pieces) or after
+  /// start_tunnel(). From the loop, as on_client_gone; the exchange may be ended inside.
+  virtual void on_body(std::string_view /*bytes*/) {}
+  /// The client sends nothing more, and still reads. Once.
+  virtual void on_body_end() {}
 };
 
 /// One request being answered. Owned by its connection, touched only on the shard's loop, valid
@@ -144,6 +150,15 @@ class HttpExchange {
   /// Appends to the stream; never blocks. Empty writes do nothing.
   virtual void write(std::string_view bytes) = 0;
   virtual void finish() = 0;
+  /// The same with fields behind the body, where takes_trailers(); else they are dropped.
+  virtual bool takes_trailers() const { return false; }
+  virtual void finish_with(std::span<const HttpHeader> /*trailers*/) { finish(); }
+  /// Answers a request to go on in another protocol (Upgrade, or CONNECT of RFC 8441, whose
+  /// `:protocol` tunnel_protocol() is): from now on bytes go both ways until finish(), ours by
+  /// write(), the client's to on_body(). False, and nothing has happened, where there is no
+  /// connection to go on with.
+  virtual bool start_tunnel(std::span<const HttpHeader> /*headers*/) { return false; }
+  virtual std::string_view tunnel_protocol() const { return {}; }
   /// Ends a started stream without its final chunk and closes the connection, so that the client
   /// sees a broken answer rather than a complete one. Ends the exchange like finish().
   virtual void abort() = 0;
@@ -175,7 +190,8 @@ class HttpHandler {
   }
 };
 
-/// Accepts and serves HTTP/1.1 connections on one shard.
+/// Accepts and serves HTTP/1.1 and HTTP/2 connections on one shard: HTTP/2 to clients that choose
+/// it in the TLS handshake (ALPN) or begin with its preface; the handler sees no difference.
 ///
 /// Keep-alive; pipelined requests of up to half a mebibyte are kept while another is answered,
 /// beyond that the connection is closed. Malformed requests (400, 408, 413, 417, 431, 501, 503,

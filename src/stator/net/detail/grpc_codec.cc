@@ -25,38 +25,6 @@ uint32_t read_length(const char* bytes) {
 
 }  // namespace
 
-nghttp2_nv http2_field(std::string_view name, std::string_view value) {
-  // nghttp2 writes to neither.
-  return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
-          reinterpret_cast<uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(),
-          NGHTTP2_NV_FLAG_NONE};
-}
-
-bool http2_given_up(nghttp2_session* session) {
-  return nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0;
-}
-
-void append_http2_output(nghttp2_session* session, OutputBuffer& out) {
-  for (;;) {
-    const uint8_t* bytes = nullptr;
-    const ssize_t size = nghttp2_session_mem_send(session, &bytes);
-    if (size <= 0) {
-      return;  // an error is memory's end; the streams then starve and the keep-alive ends them
-    }
-    out.append_raw({reinterpret_cast<const char*>(bytes), static_cast<size_t>(size)});
-  }
-}
-
-ssize_t hand_out(OutputBuffer& from, uint8_t* to, size_t size) {
-  const std::string_view bytes = from.front().substr(0, size);
-  if (bytes.empty()) {
-    return NGHTTP2_ERR_DEFERRED;
-  }
-  std::memcpy(to, bytes.data(), bytes.size());
-  from.consume(bytes.size());
-  return static_cast<ssize_t>(bytes.size());
-}
-
 void append_grpc_message(OutputBuffer& out, std::string_view message) {
   const auto size = static_cast<uint32_t>(message.size());
   const std::array prefix{'\0', static_cast<char>(size >> 24), static_cast<char>(size >> 16),

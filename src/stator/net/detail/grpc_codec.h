@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <nghttp2/nghttp2.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "stator/core/clock.h"
+#include "stator/net/detail/http2_session.h"
 #include "stator/net/detail/output_buffer.h"
 #include "stator/net/grpc_call.h"
 
@@ -31,24 +29,6 @@ inline constexpr std::string_view kGrpcContentType = "application/grpc";
 inline constexpr size_t kGrpcTextBytesMax = 4096;
 /// A drained buffer of messages keeps this much.
 inline constexpr size_t kGrpcCapacityKept = size_t{64} * 1024;
-inline constexpr uint32_t kHttp2FrameBytesMax = uint32_t{1024} * 1024;
-
-struct Http2SessionDeleter {
-  void operator()(nghttp2_session* session) const { nghttp2_session_del(session); }
-};
-using Http2Session = std::unique_ptr<nghttp2_session, Http2SessionDeleter>;
-
-/// A header field to submit; nghttp2 copies both.
-nghttp2_nv http2_field(std::string_view name, std::string_view value);
-
-/// Nothing more will be read or written: the peer broke HTTP/2's rules or both are done.
-bool http2_given_up(nghttp2_session* session);
-
-/// Appends what the session has to send now.
-void append_http2_output(nghttp2_session* session, OutputBuffer& out);
-
-/// nghttp2's data source: as many of `from`'s bytes as fit, or NGHTTP2_ERR_DEFERRED.
-ssize_t hand_out(OutputBuffer& from, uint8_t* to, size_t size);
 
 void append_grpc_message(OutputBuffer& out, std::string_view message);
 

@@ -9,21 +9,12 @@
 namespace stator::net::detail {
 namespace {
 
-// What all of a connection's calls may send ahead of us.
-constexpr int32_t kConnectionWindowBytes = 4 * 1024 * 1024;
 constexpr uint32_t kHeaderListBytesMax = 16 * 1024;
 constexpr size_t kPathBytesMax = 1024;
 
 std::string_view text(const uint8_t* bytes, size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
 }
-
-struct OptionDeleter {
-  void operator()(nghttp2_option* option) const { nghttp2_option_del(option); }
-};
-struct CallbacksDeleter {
-  void operator()(nghttp2_session_callbacks* of) const { nghttp2_session_callbacks_del(of); }
-};
 
 }  // namespace
 
@@ -86,32 +77,18 @@ GrpcServerStreams::GrpcServerStreams(const Limits& limits)
     : limits_(limits),
       share_(limits.budget != nullptr ? limits.budget : std::make_shared<MessageBudget>(SIZE_MAX),
              limits.unfinished_bytes_max) {
-  nghttp2_session_callbacks* raw_callbacks = nullptr;
-  nghttp2_option* raw_option = nullptr;
-  STATOR_ASSERT(
-      nghttp2_session_callbacks_new(&raw_callbacks) == 0 && nghttp2_option_new(&raw_option) == 0,
-      "memory for an HTTP/2 session");
-  const std::unique_ptr<nghttp2_session_callbacks, CallbacksDeleter> callbacks(raw_callbacks);
-  const std::unique_ptr<nghttp2_option, OptionDeleter> option(raw_option);
-  nghttp2_session_callbacks_set_on_begin_headers_callback(raw_callbacks, Callbacks::on_begin);
-  nghttp2_session_callbacks_set_on_header_callback(raw_callbacks, Callbacks::on_header);
-  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(raw_callbacks, Callbacks::on_data);
-  nghttp2_session_callbacks_set_on_frame_recv_callback(raw_callbacks, Callbacks::on_frame);
-  nghttp2_session_callbacks_set_on_frame_send_callback(raw_callbacks, Callbacks::on_sent);
-  nghttp2_session_callbacks_set_on_stream_close_callback(raw_callbacks, Callbacks::on_close);
-  nghttp2_option_set_no_auto_window_update(raw_option, 1);  // R2
-  nghttp2_session* session = nullptr;
-  STATOR_ASSERT(nghttp2_session_server_new2(&session, raw_callbacks, this, raw_option) == 0,
-                "memory for an HTTP/2 session");
-  session_.reset(session);
-
-  const std::array settings{
-      nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits_.streams_max},
-      nghttp2_settings_entry{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, kStreamWindowBytes},
-      nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_FRAME_SIZE, kHttp2FrameBytesMax},
-      nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, kHeaderListBytesMax}};
-  nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, settings.data(), settings.size());
-  nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, kConnectionWindowBytes);
+  const Http2Callbacks callbacks = make_http2_callbacks();
+  nghttp2_session_callbacks* const set = callbacks.get();
+  nghttp2_session_callbacks_set_on_begin_headers_callback(set, Callbacks::on_begin);
+  nghttp2_session_callbacks_set_on_header_callback(set, Callbacks::on_header);
+  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(set, Callbacks::on_data);
+  nghttp2_session_callbacks_set_on_frame_recv_callback(set, Callbacks::on_frame);
+  nghttp2_session_callbacks_set_on_frame_send_callback(set, Callbacks::on_sent);
+  nghttp2_session_callbacks_set_on_stream_close_callback(set, Callbacks::on_close);
+  session_ = make_http2_server(*set, this,
+                               {.streams_max = limits_.streams_max,
+                                .header_list_bytes = kHeaderListBytesMax,
+                                .consumes_by_itself = false});  // R2
 }
 
 GrpcServerStreams::~GrpcServerStreams() = default;

@@ -46,7 +46,7 @@ struct GrpcArrival {
 /// One thread at a time. Functions on a stream that is gone do nothing.
 class GrpcServerStreams {
  public:
-  static constexpr int32_t kStreamWindowBytes = 1024 * 1024;
+  static constexpr int32_t kStreamWindowBytes = kHttp2StreamWindowBytes;
 
   struct Limits {
     size_t message_bytes_max = 0;            ///< a longer one ends its call with RESOURCE_EXHAUSTED

@@ -9,7 +9,6 @@
 
 #include "stator/core/assert.h"
 #include "stator/net/client_origin.h"
-#include "stator/net/loopback.h"
 
 namespace stator::net::detail {
 namespace {
@@ -39,6 +38,9 @@ constexpr size_t kLingerBytes = 4UL * 1024 * 1024;
 constexpr Duration kLingerTime = seconds(2);
 // For the first request of a connection that was opened as the server began to stop.
 constexpr Duration kFirstRequestTime = seconds(1);
+// What every HTTP/2 connection begins with (RFC 9113, 3.4), as far as no other request does.
+constexpr std::string_view kHttp2Start = "PRI * HTTP/2.0";
+constexpr uint8_t kNoPreface = 255;
 // A delayed stream with this much to send does not wait for the tick.
 constexpr size_t kFlushWithoutDelayBytes = 64 * 1024;
 
@@ -152,6 +154,10 @@ void HttpConnection::take_bytes(std::string_view bytes) {
       }
       return;
     case State::kAnswering:
+      if (framing_ == Framing::kTunnel) {
+        return take_tunnel_bytes(bytes);
+      }
+      [[fallthrough]];
     case State::kSending:
       if (!linger_) {  // of a refused request nothing is worth keeping
         stash_pipelined(bytes);
@@ -162,7 +168,51 @@ void HttpConnection::take_bytes(std::string_view bytes) {
   }
 }
 
+// True: the client speaks HTTP/2, and `bytes` are all that it has said.
+bool HttpConnection::is_http2_start(std::string_view& bytes) {
+  if (preface_matched_ == kNoPreface || context_.config.http2_streams_max == 0) {
+    return false;
+  }
+  const bool chosen = preface_matched_ == 0 && transport_->protocol() == "h2";
+  const std::string_view expected = kHttp2Start.substr(preface_matched_);
+  const std::string_view got = bytes.substr(0, expected.size());
+  if (!chosen && !expected.starts_with(got)) {
+    preface_matched_ = kNoPreface;
+    return false;
+  }
+  if (!chosen && got.size() < expected.size()) {
+    preface_matched_ += static_cast<uint8_t>(got.size());
+    return false;
+  }
+  if (preface_matched_ > 0) {
+    clear_stash();
+    stash(kHttp2Start.substr(0, preface_matched_));
+    stash(bytes);
+    bytes = stash_;
+  }
+  return true;
+}
+
+HttpConnection::Socket HttpConnection::hand_over() {
+  FileDescriptor fd(socket_.release());
+  parser_.reset();
+  clear_stash();
+  state_ = State::kClosed;
+  return {std::move(fd), std::move(transport_)};
+}
+
+/// What the client says in the protocol that it changed to.
+void HttpConnection::take_tunnel_bytes(std::string_view bytes) {
+  if (observer_ != nullptr) {
+    observer_->on_body(bytes);
+  }
+}
+
 void HttpConnection::take_request_bytes(std::string_view bytes) {
+  if (requests_ == 0 && is_http2_start(bytes)) {
+    const std::string all(bytes);
+    return context_.go_on_in_http2(*this, all);
+  }
   const size_t consumed = parse(bytes);
   if (parser_ != nullptr && parser_->complete()) {
     stash(bytes.substr(consumed));
@@ -316,6 +366,9 @@ void HttpConnection::end_exchange() {
 
 void HttpConnection::refuse(Refusal refusal) {
   context_.metrics.count_refusal(refusal.status);
+  if (refusal.not_http && requests_ == 0) {
+    return close();
+  }
   state_ = State::kSending;
   keep_alive_ = false;
   linger_ = true;
@@ -335,18 +388,11 @@ void HttpConnection::refuse(Refusal refusal) {
 // ---- answering
 
 bool HttpConnection::from_this_host() {
-  for (const std::string_view passed_on : {"forwarded", "x-forwarded-for", "via"}) {
-    if (request_.header(passed_on)) {
-      return false;
-    }
-  }
-  return is_loopback_host(client_address());
+  return comes_from_this_host(request_, client_address());
 }
 
 std::string HttpConnection::client_address() {
-  std::string address = peer_address(socket_.native_handle());
-  address.resize(std::min(address.rfind(':'), address.size()));  // every connection has its port
-  return address;
+  return client_host(socket_.native_handle());
 }
 
 void HttpConnection::set_observer(ExchangeObserver* observer) {
@@ -416,6 +462,29 @@ void HttpConnection::start_stream(int status, std::string_view content_type,
   mark_dirty();
 }
 
+bool HttpConnection::start_tunnel(std::span<const HttpHeader> headers) {
+  STATOR_ASSERT(state_ == State::kAnswering && framing_ == Framing::kNone,
+                "E1: one answer per exchange");
+  if (http_1_0_) {
+    return false;
+  }
+  framing_ = Framing::kTunnel;
+  append_response_head({.status = 101, .upgrades = true}, headers);
+  close_after_ = true;
+  mark_dirty();
+  if (!stash_.empty()) {
+    // What came behind the request is told after the handler is back.
+    boost::asio::post(context_.shard.io(), [self = shared_from_this()] {
+      if (self->state_ == State::kAnswering && self->framing_ == Framing::kTunnel) {
+        const std::string bytes = self->stash_.substr(self->stash_read_);
+        self->clear_stash();
+        self->take_tunnel_bytes(bytes);
+      }
+    });
+  }
+  return true;
+}
+
 void HttpConnection::write(std::string_view bytes) {
   STATOR_ASSERT(state_ == State::kAnswering && framing_ != Framing::kNone,
                 "E1: write comes between start_stream and finish");
@@ -424,7 +493,7 @@ void HttpConnection::write(std::string_view bytes) {
   }
   if (framing_ == Framing::kChunked) {
     output_.append_chunk_data(bytes);
-  } else if (framing_ == Framing::kUntilClose) {
+  } else if (framing_ == Framing::kUntilClose || framing_ == Framing::kTunnel) {
     output_.append_raw(bytes);
   }
   check_overflow();
@@ -450,6 +519,7 @@ void HttpConnection::finish() {
   if (framing_ == Framing::kChunked) {
     output_.append_last_chunk();
   }
+  linger_ = linger_ || framing_ == Framing::kTunnel;
   end_exchange();
 }
 
@@ -672,8 +742,8 @@ void HttpConnection::close() {
 namespace stator::net {
 
 bool client_is_local(HttpExchange& exchange) {
-  auto* connection = dynamic_cast<detail::HttpConnection*>(&exchange);
-  return connection != nullptr && connection->from_this_host();
+  auto* known = dynamic_cast<detail::KnowsClient*>(&exchange);
+  return known != nullptr && known->from_this_host();
 }
 
 }  // namespace stator::net

@@ -15,6 +15,7 @@
 #include "stator/net/detail/rate_watch.h"
 #include "stator/net/detail/request_parser.h"
 #include "stator/net/detail/response_head.h"
+#include "stator/net/detail/server_connection.h"
 #include "stator/net/detail/server_context.h"
 #include "stator/net/detail/socket.h"
 #include "stator/net/detail/transport.h"
@@ -45,32 +46,36 @@ namespace stator::net::detail {
 /// Memory while idle or streaming: this object (about 500 bytes), Asio's descriptor state, the head
 /// of the request being answered, and at most 512 bytes of output buffer.
 /// shared_ptr because a cancelled wait completes after its connection was closed.
+/// A client that begins in HTTP/2 gets another connection on the same socket: hand_over().
 class HttpConnection final : public HttpExchange,
+                             public ServerConnection,
+                             public KnowsClient,
                              public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(ServerContext& context, FileDescriptor fd, std::unique_ptr<Transport> transport);
-  ~HttpConnection() = default;
+  ~HttpConnection() override = default;
 
   /// Once, after construction. False when the loop cannot watch the socket: drop the connection.
   bool start(Duration first_byte_timeout);
-  /// Sends what is due; at the end of a turn.
-  void flush_turn();
-  /// Sends what is there, recently flushed or not.
-  void flush();
-  /// Ends what has waited too long.
-  void check_deadlines(TimePoint now);
-  /// Closes unless a request is under way, or the first one may be, which must come soon.
-  void close_if_idle();
-  void close_now(ClientGone reason);
-  /// Body bytes that have come, of a request that is not complete; since when.
-  Holding held_body() const;
-  /// Gives the room of its body to others; while it receives one.
-  void refuse_for_room();
-  /// Output that the client has not taken; since when it takes none.
-  Holding held_output() const { return {output_lease_.charged(), blocked_at_}; }
-  void drop_slow_client();
-  bool is_closed() const { return state_ == State::kClosed; }
-  size_t position = 0;  ///< in the server's list
+  struct Socket {
+    FileDescriptor fd;
+    std::unique_ptr<Transport> transport;
+  };
+  /// Gives the socket away, and is closed.
+  Socket hand_over();
+
+  // ServerConnection
+  void flush_turn() override;
+  void flush() override;
+  void check_deadlines(TimePoint now) override;
+  void close_if_idle() override;
+  void close_now(ClientGone reason) override;
+  Holding held_body() const override;
+  void refuse_for_room() override;
+  Holding held_output() const override { return {output_lease_.charged(), blocked_at_}; }
+  void drop_slow_client() override;
+  bool is_closed() const override { return state_ == State::kClosed; }
+  bool from_this_host() override;
 
   // HttpExchange
   HttpRequest& request() override { return request_; }
@@ -78,8 +83,6 @@ class HttpConnection final : public HttpExchange,
   Shard& shard() override { return context_.shard; }
   std::string client_address() override;
   void set_observer(ExchangeObserver* observer) override;
-  /// See client_is_local.
-  bool from_this_host();
   void respond(int status, std::string_view content_type, std::string_view body,
                std::span<const HttpHeader> headers) override;
   void respond_with(int status, std::string_view content_type, std::string body,
@@ -88,6 +91,7 @@ class HttpConnection final : public HttpExchange,
                     std::span<const HttpHeader> headers) override;
   void write(std::string_view bytes) override;
   void finish() override;
+  bool start_tunnel(std::span<const HttpHeader> headers) override;
   void abort() override;
   size_t buffered_bytes() const override { return output_.size(); }
   bool above_high_water() const override {
@@ -96,7 +100,7 @@ class HttpConnection final : public HttpExchange,
 
  private:
   enum class State : uint8_t { kIdle, kReceiving, kAnswering, kSending, kLingering, kClosed };
-  enum class Framing : uint8_t { kNone, kChunked, kUntilClose, kNoBody };
+  enum class Framing : uint8_t { kNone, kChunked, kUntilClose, kNoBody, kTunnel };
 
   void wait_readable();
   void wait_writable();
@@ -104,7 +108,9 @@ class HttpConnection final : public HttpExchange,
   void resume_reading();
   void read_again();
   void take_bytes(std::string_view bytes);
+  bool is_http2_start(std::string_view& bytes);
   void take_request_bytes(std::string_view bytes);
+  void take_tunnel_bytes(std::string_view bytes);
   void parse_stash();
   size_t parse(std::string_view bytes);
   bool hold_body();
@@ -149,6 +155,7 @@ class HttpConnection final : public HttpExchange,
   std::optional<TimePoint> pressed_since_;  // above high water since
   size_t lingered_bytes_ = 0;
   uint64_t requests_ = 0;
+  uint8_t preface_matched_ = 0;  // of the first bytes; kNoPreface: they are none of HTTP/2
   State state_ = State::kIdle;
   Framing framing_ = Framing::kNone;  // of the stream under way
   bool head_request_ = false;

@@ -227,6 +227,7 @@ void RequestParser::Core::refuse_beast_error(const ErrorCode& ec, std::string_vi
     if (proper && line.find(" HTTP/1.0\r") == std::string_view::npos &&
         line.find(" HTTP/1.1\r") == std::string_view::npos) {
       refuse(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+      refusal_->not_http = line.find("HTTP/") == std::string_view::npos;
     } else {
       refuse(400, "malformed request line");
     }

@@ -28,6 +28,7 @@ struct ParserLimits {
 struct Refusal {
   int status;
   std::string message;
+  bool not_http = false;  ///< the client speaks something else: an answer in HTTP would be noise
 };
 
 /// Parses one HTTP/1.x request from any split of its bytes into the same result. Beast does the

@@ -48,7 +48,9 @@ void append_head(std::string& out, const ResponseHead& head, std::span<const Htt
   } else if (head.chunked) {
     append_line(out, "transfer-encoding", "chunked");
   }
-  if (head.connection != ConnectionHeader::kNone) {
+  if (head.upgrades) {
+    append_line(out, "connection", "Upgrade");
+  } else if (head.connection != ConnectionHeader::kNone) {
     append_line(out, "connection",
                 head.connection == ConnectionHeader::kClose ? "close" : "keep-alive");
   }

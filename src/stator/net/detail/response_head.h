@@ -23,6 +23,7 @@ struct ResponseHead {
   std::string_view content_type = {};                  ///< empty: no such header
   std::optional<size_t> content_bytes = std::nullopt;  ///< Content-Length
   bool chunked = false;                                ///< Transfer-Encoding: chunked
+  bool upgrades = false;                               ///< Connection: upgrade, and nothing else
 };
 
 /// Whether a response with this status has neither body nor length (1xx, 204, 304).

@@ -38,7 +38,10 @@ ServerMetrics::ServerMetrics(Metrics& metrics)
       rejected_timeout(rejected(metrics, "timeout")),
       rejected_connections(rejected(metrics, "connections")),
       rejected_budget(rejected(metrics, "budget")),
-      rejected_pipelined(rejected(metrics, "pipelined")) {}
+      rejected_pipelined(rejected(metrics, "pipelined")),
+      rejected_flood(rejected(metrics, "http2_flood")),
+      http2_connections(metrics.counter("stator_http2_connections_total",
+                                        "Connections whose client chose HTTP/2.")) {}
 
 void ServerMetrics::count_refusal(int status) const {
   switch (status) {

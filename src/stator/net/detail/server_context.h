@@ -18,6 +18,7 @@
 namespace stator::net::detail {
 
 class HttpConnection;
+class ServerConnection;
 
 /// The server's counters; one set per process, whatever the number of shards.
 struct ServerMetrics {
@@ -35,6 +36,8 @@ struct ServerMetrics {
   Counter rejected_connections;
   Counter rejected_budget;
   Counter rejected_pipelined;
+  Counter rejected_flood;
+  Counter http2_connections;
 
   /// Counts a request refused with `status`.
   void count_refusal(int status) const;
@@ -59,16 +62,18 @@ struct ServerContext {
   const std::shared_ptr<HttpBudgets> budgets;  // shared: by the servers of all shards
   /// Makes room for a body's next bytes at the cost of larger ones of this server, if there are
   /// any.
-  std::function<void(const HttpConnection& asker)> make_room;
+  std::function<void(const ServerConnection& asker)> make_room;
+  /// Goes on in HTTP/2 on the connection's socket, with the bytes that have come.
+  std::function<void(HttpConnection& from, std::string_view bytes)> go_on_in_http2;
   bool send_away = false;  ///< answers say Connection: close
   bool draining = false;   ///< and connections close once idle
   std::atomic<size_t> open_exchanges{0};
 
   // One buffer for all reads: a connection holds no memory for bytes that have not come.
   std::vector<char> read_buffer;
-  std::vector<HttpConnection*> dirty;    // have output to flush at the end of this turn
-  std::vector<HttpConnection*> delayed;  // flushed less than a flush interval ago
-  std::vector<HttpConnection*> closed;   // to be forgotten at the end of this turn
+  std::vector<ServerConnection*> dirty;    // have output to flush at the end of this turn
+  std::vector<ServerConnection*> delayed;  // flushed less than a flush interval ago
+  std::vector<ServerConnection*> closed;   // to be forgotten at the end of this turn
 
  private:
   std::string date_line_;

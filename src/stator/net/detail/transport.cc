@@ -144,6 +144,13 @@ class TlsTransport final : public Transport {
     return certificate != nullptr ? alternative_names(*certificate) : std::vector<std::string>();
   }
 
+  std::string_view protocol() const override {
+    const unsigned char* name = nullptr;
+    unsigned size = 0;
+    SSL_get0_alpn_selected(ssl_.get(), &name, &size);
+    return {reinterpret_cast<const char*>(name), size};
+  }
+
  private:
   IoResult stopped(int outcome) {
     switch (SSL_get_error(ssl_.get(), outcome)) {
@@ -176,6 +183,19 @@ class TlsTransport final : public Transport {
   std::string failure_;
   bool broken_ = false;  // OpenSSL forbids SSL_shutdown after a fatal error
 };
+
+/// HTTP/2 if the client offers it, else HTTP/1.1; who offers other things gets HTTP/1.1 all the
+/// same.
+int select_protocol(SSL* /*ssl*/, const unsigned char** chosen, unsigned char* chosen_size,
+                    const unsigned char* offered, unsigned offered_size, void* /*user*/) {
+  static constexpr unsigned char kKnown[] = {2,   'h', '2', 8,   'h', 't',
+                                             't', 'p', '/', '1', '.', '1'};
+  unsigned char* found = nullptr;
+  const int outcome =
+      SSL_select_next_proto(&found, chosen_size, kKnown, sizeof(kKnown), offered, offered_size);
+  *chosen = found;
+  return outcome == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
+}
 
 }  // namespace
 
@@ -218,7 +238,8 @@ TlsContext::~TlsContext() = default;
 
 Result<std::unique_ptr<TlsContext>> TlsContext::load(const std::string& cert_path,
                                                      const std::string& key_path,
-                                                     const std::string& client_ca_path) {
+                                                     const std::string& client_ca_path,
+                                                     Http2 http2) {
   if (cert_path.empty() || key_path.empty()) {
     return Error(Code::kInvalidArgument,
                  "TLS needs both a certificate and a key: give --tls-cert-path and --tls-key-path");
@@ -227,8 +248,11 @@ Result<std::unique_ptr<TlsContext>> TlsContext::load(const std::string& cert_pat
   if (!client_ca_path.empty()) {
     files.emplace_back(client_ca_path);
   }
-  const auto make = [cert_path, key_path, client_ca_path]() -> Result<SslContext> {
+  const auto make = [cert_path, key_path, client_ca_path, http2]() -> Result<SslContext> {
     STATOR_TRY(SslContext context, make_ssl_context(TLS_server_method(), cert_path, key_path));
+    if (http2 == Http2::kYes) {
+      SSL_CTX_set_alpn_select_cb(context.get(), select_protocol, nullptr);
+    }
     if (!client_ca_path.empty()) {
       STATOR_CHECK(ask_certificate(*context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
                                    client_ca_path));

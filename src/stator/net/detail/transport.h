@@ -48,6 +48,8 @@ class Transport {
   /// The subject alternative names of the certificate that the peer has shown: DNS names, URIs, IP
   /// addresses. After the handshake; empty for plain connections.
   virtual std::vector<std::string> peer_names() const { return {}; }
+  /// What the two sides agreed on in the handshake (ALPN): "h2"; empty: nothing.
+  virtual std::string_view protocol() const { return {}; }
 };
 
 std::unique_ptr<Transport> make_plain_transport(int fd);
@@ -67,9 +69,12 @@ class TlsContext {
  public:
   /// kInvalidArgument, naming the file, when certificate, key or authority cannot be used. With
   /// `client_ca_path` clients must show a certificate that it signed.
+  /// Whether clients may choose HTTP/2.
+  enum class Http2 : uint8_t { kNo, kYes };
   static Result<std::unique_ptr<TlsContext>> load(const std::string& cert_path,
                                                   const std::string& key_path,
-                                                  const std::string& client_ca_path = {});
+                                                  const std::string& client_ca_path = {},
+                                                  Http2 http2 = Http2::kNo);
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
   ~TlsContext();

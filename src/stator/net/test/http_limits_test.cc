@@ -40,7 +40,7 @@ TEST_F(HttpLimitsTest, RefusesGarbage) {
 
 TEST_F(HttpLimitsTest, RefusesOtherVersions) {
   start_echo();
-  expect_refusal("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "malformed");
+  expect_refusal("GET / HTTP/3.0\r\nhost: test\r\n\r\n", 505, "malformed");
 }
 
 TEST_F(HttpLimitsTest, RefusesLargeHeaders) {
