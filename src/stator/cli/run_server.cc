@@ -229,7 +229,7 @@ bool FrontendProcess::join_port(discovery::Discovery& discovery, Signals& signal
     stopped = signals.wait_for(kPoll);
   }
   if (!stopped) {
-    frontend_->port().accept();
+    frontend_->accept();
   }
   return !stopped;
 }
@@ -251,7 +251,7 @@ void FrontendProcess::drain_and_stop(Signals& signals) {
   const bool hurry = wait_while(
       signals.interactive() ? Duration{} : settings_.port.lame_duck,
       [this, handed_over] { return !handed_over || frontend_->port().connections() > 0; });
-  frontend_->port().drain();
+  frontend_->drain();
   if (!hurry) {
     wait_while(settings_.frontend.drain_timeout,
                [this] { return frontend_->port().connections() > 0; });

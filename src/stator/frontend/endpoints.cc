@@ -14,6 +14,7 @@
 #include "stator/batches/batch_api.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/busy_threshold.h"
+#include "stator/frontend/kserve/kserve_routes.h"
 #include "stator/frontend/openapi.h"
 #include "stator/frontend/pooling/pool_routes.h"
 #include "stator/frontend/stored_responses.h"
@@ -21,6 +22,7 @@
 #include "stator/net/browser_guard.h"
 #include "stator/protocols/anthropic/anthropic.h"
 #include "stator/protocols/anthropic/models.h"
+#include "stator/protocols/kserve/grpc_form.h"
 #include "stator/protocols/routes.h"
 
 namespace stator::frontend {
@@ -500,6 +502,9 @@ std::string allowed_methods(std::string_view path) {
   if (methods.empty()) {
     methods = batches::methods_of(path);
   }
+  if (methods.empty()) {
+    methods = kserve_methods_of(path);
+  }
   return methods;
 }
 
@@ -534,11 +539,15 @@ RouteAccess find_access(const net::HttpRequest& request) {
       return {.role = route.role, .plane = route.plane};
     }
   }
+  if (is_kserve_health(request.path())) {
+    return {.role = Role::kAnyone, .plane = Plane::kBoth};
+  }
   // What other tables serve, or nobody does.
   return {.role = Role::kUser,
           .plane = Plane::kBoth,
-          .metered = request.method() == "POST" && (request.path().starts_with("/v1/") ||
-                                                    is_protocol_post("POST", request.path()))};
+          .metered = request.method() == "POST" &&
+                     (request.path().starts_with("/v1/") || is_kserve_run(request.path()) ||
+                      is_protocol_post("POST", request.path()))};
 }
 
 namespace {
@@ -580,6 +589,7 @@ std::vector<RouteRow> list_routes() {
     rows.push_back({"POST", std::string(route.path), RouteAccess{.metered = true}});
   }
   add_stored(rows);
+  add_kserve_routes(rows);
   return rows;
 }
 
@@ -616,7 +626,10 @@ net::BodyRule body_rule(const net::HttpRequest& head, const FrontendConfig& conf
         return {.bytes_max = kSmallBodyBytesMax};
     }
   }
-  if (is_protocol_post(method, head.path())) {
+  if (protocols::kserve::find_method(head.path())) {
+    return {.in_pieces = true};
+  }
+  if (is_protocol_post(method, head.path()) || (method == "POST" && is_kserve_run(head.path()))) {
     return {};
   }
   if (method == "POST" && head.path() == "/v1/files") {

@@ -9,6 +9,7 @@
 #include "stator/frontend/answer.h"
 #include "stator/frontend/request_record.h"
 #include "stator/json/writer.h"
+#include "stator/net/grpc_exchange.h"
 #include "stator/protocols/routes.h"
 
 namespace stator::frontend {
@@ -77,6 +78,10 @@ void Entrance::refuse(net::HttpExchange& exchange, const Error& error, Duration 
   if (RequestRecord* record = record_of(exchange.request())) {
     record->facts.error_type = error.info().name;
     audit_refusal(exchange.request(), error);
+  }
+  if (exchange.takes_trailers() && net::is_grpc(exchange.request())) {
+    net::GrpcExchange(exchange, 0).fail(error.info().http_status, error.message());
+    return;
   }
   const api::ErrorStyle plain{.overload_status = config_.overload_status};
   respond_error(exchange, error.clone(),

@@ -89,6 +89,14 @@ Result<std::unique_ptr<Frontend>> Frontend::create(const FrontendConfig& config,
   }
   STATOR_TRY(frontend->port_,
              net::HttpPort::open(shards, config.http, handlers, environment.metrics, join));
+  if (config.kserve_grpc_server) {
+    net::HttpServerConfig grpc = config.http;
+    grpc.port = config.kserve_grpc_port;
+    grpc.budget_prefix = "grpc_";
+    STATOR_TRY(frontend->grpc_port_,
+               net::HttpPort::open(shards, grpc, handlers, environment.metrics, join),
+               "opening kserve.grpc_port");
+  }
   environment.metrics.gauge_callback(
       "stator_router_active_requests", "sum of live load leases; 0 when idle", {},
       [&catalog = environment.catalog] { return static_cast<double>(catalog.active_requests()); });
@@ -110,6 +118,9 @@ void Frontend::start(discovery::Discovery& discovery, session::Connector& connec
     });
   }
   port_->start();
+  if (grpc_port_ != nullptr) {
+    grpc_port_->start();
+  }
   if (batches_ != nullptr) {
     batches_->start(*batch_runner_);
   }
@@ -134,8 +145,25 @@ bool Frontend::can_serve(std::span<const discovery::InstanceRecord> workers) {
   return all;
 }
 
+void Frontend::accept() {
+  port_->accept();
+  if (grpc_port_ != nullptr) {
+    grpc_port_->accept();
+  }
+}
+
+void Frontend::drain() {
+  port_->drain();
+  if (grpc_port_ != nullptr) {
+    grpc_port_->drain();
+  }
+}
+
 bool Frontend::leave() {
   const bool handed_over = port_->leave();
+  if (grpc_port_ != nullptr) {
+    grpc_port_->leave();
+  }
   if (!handed_over) {
     stage_.store(Stage::kLeaving, std::memory_order_relaxed);
   }
@@ -159,6 +187,9 @@ void Frontend::stop() {
   // pool's last messages have come.
   if (port_ != nullptr) {
     port_->close();
+  }
+  if (grpc_port_ != nullptr) {
+    grpc_port_->close();
   }
 }
 

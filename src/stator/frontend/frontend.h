@@ -56,6 +56,12 @@ class Frontend {
   /// arguments outlive stop().
   void start(discovery::Discovery& discovery, session::Connector& connector);
   net::HttpPort& port() { return *port_; }
+  /// Of gRPC alone; null unless the configuration wants one.
+  net::HttpPort* grpc_port() { return grpc_port_.get(); }
+  /// Where it joined a port: begins to accept.
+  void accept();
+  /// After leave(): takes no connections any more, and those there are close as they become idle.
+  void drain();
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
   /// The workers it looks for.
   discovery::InstanceQuery worker_query() const {
@@ -90,6 +96,7 @@ class Frontend {
   bool stopped_ = false;
   std::vector<std::unique_ptr<ShardService>> services_;
   std::unique_ptr<net::HttpPort> port_;
+  std::unique_ptr<net::HttpPort> grpc_port_;  // null: none
 };
 
 /// Number of shards for a configured value: 0 means cores − 1, at least 1.

@@ -61,6 +61,14 @@ void describe_http(ConfigSchema& schema, net::HttpServerConfig& http) {
       "HTTP/2 requests at once on one connection, further ones are refused; 0: no HTTP/2");
 }
 
+void describe_kserve(ConfigSchema& schema, FrontendConfig& config) {
+  schema.boolean("kserve.grpc_server", config.kserve_grpc_server,
+                 "serve gRPC (KServe v2) on a port of its own, too",
+                 {.flag = "kserve-grpc-server"});
+  schema.integer("kserve.grpc_port", config.kserve_grpc_port, 0, 65535,
+                 "that port, 0 = any free one", {.flag = "grpc-port"});
+}
+
 void describe_migration(ConfigSchema& schema, FrontendConfig& config) {
   schema.integer("frontend.migration_limit", config.migration_limit, 0, 100,
                  "how often a request whose worker is lost goes on at another one, 0 = never",
@@ -148,6 +156,7 @@ void describe_protocols(ConfigSchema& schema, FrontendConfig& config) {
 
 void describe(ConfigSchema& schema, FrontendConfig& config) {
   describe_http(schema, config.http);
+  describe_kserve(schema, config);
   schema.integer("frontend.shards", config.shards, 0, 1024,
                  "event-loop threads, 0 = cores − 1, at least 1",
                  {.flag = "shards", .env_peer = "DYN_RUNTIME_NUM_WORKER_THREADS"});

@@ -20,6 +20,10 @@ class RequestDefaults;
 /// Settings of the HTTP front door.
 struct FrontendConfig {
   net::HttpServerConfig http;
+  /// A second port for clients of the Open Inference Protocol over gRPC, which the first serves,
+  /// too.
+  bool kserve_grpc_server = false;
+  uint16_t kserve_grpc_port = 8787;    ///< 0: the system picks one
   uint32_t shards = 0;                 ///< 0: cores − 1, at least 1
   uint32_t inflight_max = 65536;       ///< requests per shard; beyond: overload status
   uint32_t migration_limit = 3;        ///< workers lost by one request before it fails

@@ -58,6 +58,7 @@ ApiResult<GenerationPlan> make_protocol_plan(PrepareJob& job,
   const protocols::Protocol& protocol = *job.route.protocol;
   const StoredMemory memory(job, environment);
   protocols::ReadOptions options = read_options(environment.config);
+  options.path = job.http.path();
   options.memory = &memory;
   STATOR_TRY(auto reading, protocol.read(job.body, options));
   PrepareContext context = context_of(job, environment);

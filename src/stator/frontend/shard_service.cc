@@ -68,6 +68,11 @@ ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
                {.config = environment.config, .metrics = metrics_, .compute = environment.compute},
                *this),
       stored_(shard, {environment.responses, environment.batches}, environment.config),
+      kserve_({.shard = shard,
+               .config = environment.config,
+               .catalog = environment.catalog,
+               .stage = environment.stage,
+               .handler = *this}),
       copies_(environment.journals == nullptr
                   ? nullptr
                   : std::make_shared<StreamCopies>(*environment.journals, shard, *this)),
@@ -91,6 +96,7 @@ void ShardService::stop() {
   tick_timer_.cancel();
   routed_->close();
   const Error stopping(Code::kUnavailable, "the server is shutting down, retry");
+  kserve_.stop();
   desk_.fail_all(stopping);
   fail_resuming(stopping);
   pooling_.stop(stopping);
@@ -110,6 +116,9 @@ void ShardService::on_request(net::HttpExchange& exchange) {
   const Entrance* entrance = environment_.entrance;
   if (entrance != nullptr && !exchange.is_internal() &&
       !entrance->admit(exchange, Listener::kPublic, shard_.now())) {
+    return;
+  }
+  if (kserve_.answer(exchange)) {
     return;
   }
   if (request.method() == "POST") {

@@ -19,6 +19,7 @@
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/frontend_metrics.h"
 #include "stator/frontend/generation.h"
+#include "stator/frontend/kserve/kserve_service.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/pooling/pool_service.h"
 #include "stator/frontend/preparation_desk.h"
@@ -334,6 +335,7 @@ class ShardService final : public net::HttpHandler,
   PreparationDesk desk_;
   PoolService pooling_;
   StoredWork stored_;
+  KserveService kserve_;
   FlatMap<RequestId, ChoiceRef> choices_;
   FlatMap<RequestId, std::unique_ptr<Prompt>> prompts_;  // at most one per choice
   FlatMap<Active*, std::unique_ptr<Active>> active_;     // bounded by config.inflight_max

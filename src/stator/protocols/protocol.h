@@ -50,6 +50,7 @@ struct ReadOptions {
   bool only_counts = false;
   /// Drops what coding agents put at the head of the system prompt and change with each request.
   bool strip_preamble = true;
+  std::string_view path{};  ///< of the request, for protocols that name the model there
 };
 
 /// What a reader makes of a body. `request.options.n` is 1.

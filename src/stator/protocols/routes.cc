@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "stator/protocols/anthropic/anthropic.h"
+#include "stator/protocols/kserve/kserve.h"
 #include "stator/protocols/responses/responses.h"
 #include "stator/protocols/tokens/tokens.h"
 
@@ -39,6 +40,14 @@ std::span<const Route> routes() {
 }
 
 const Route* find_route(std::string_view path) {
+  // The one protocol whose paths name the model.
+  if (const auto model = kserve::parse_model_path(path)) {
+    static constexpr Route kGenerate = {"/v2/models/{id}/generate", &kserve::kProtocol,
+                                        Operation::kGenerate};
+    const bool generates =
+        model->verb == kserve::Verb::kGenerate || model->verb == kserve::Verb::kGenerateStream;
+    return generates ? &kGenerate : nullptr;
+  }
   const auto* const route = std::ranges::find(kRoutes, path, &Route::path);
   return route == kRoutes.end() ? nullptr : route;
 }
@@ -46,7 +55,10 @@ const Route* find_route(std::string_view path) {
 const Protocol* find_protocol(std::string_view path) {
   const auto* const route = std::ranges::find_if(
       kRoutes, [path](const Route& known) { return lies_under(path, known.path); });
-  return route == kRoutes.end() ? nullptr : route->protocol;
+  if (route == kRoutes.end()) {
+    return kserve::is_kserve_path(path) ? &kserve::kProtocol : nullptr;
+  }
+  return route->protocol;
 }
 
 api::ErrorStyle style_for(const Protocol* protocol, api::ErrorStyle style) {
