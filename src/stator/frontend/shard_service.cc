@@ -14,6 +14,7 @@
 #include "stator/frontend/request_context.h"
 #include "stator/frontend/request_id.h"
 #include "stator/frontend/request_record.h"
+#include "stator/frontend/responses_sockets.h"
 #include "stator/frontend/text_routes.h"
 #include "stator/net/client_origin.h"
 #include "stator/protocols/routes.h"
@@ -73,6 +74,11 @@ ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
                .catalog = environment.catalog,
                .stage = environment.stage,
                .handler = *this}),
+      sockets_(std::make_unique<ResponsesSockets>(
+          ResponsesSockets::Environment{.shard = shard,
+                                        .config = environment.config,
+                                        .stage = environment.stage,
+                                        .handler = *this})),
       copies_(environment.journals == nullptr
                   ? nullptr
                   : std::make_shared<StreamCopies>(*environment.journals, shard, *this)),
@@ -97,6 +103,7 @@ void ShardService::stop() {
   routed_->close();
   const Error stopping(Code::kUnavailable, "the server is shutting down, retry");
   kserve_.stop();
+  sockets_->stop();
   desk_.fail_all(stopping);
   fail_resuming(stopping);
   pooling_.stop(stopping);
@@ -118,7 +125,7 @@ void ShardService::on_request(net::HttpExchange& exchange) {
       !entrance->admit(exchange, Listener::kPublic, shard_.now())) {
     return;
   }
-  if (kserve_.answer(exchange)) {
+  if (kserve_.answer(exchange) || sockets_->answer(exchange)) {
     return;
   }
   if (request.method() == "POST") {

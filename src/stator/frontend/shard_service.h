@@ -39,6 +39,8 @@
 
 namespace stator::frontend {
 
+class ResponsesSockets;
+
 /// What one shard's frontend needs from the process; all outlive it.
 struct ShardEnvironment {
   const FrontendConfig& config;
@@ -336,6 +338,7 @@ class ShardService final : public net::HttpHandler,
   PoolService pooling_;
   StoredWork stored_;
   KserveService kserve_;
+  std::unique_ptr<ResponsesSockets> sockets_;
   FlatMap<RequestId, ChoiceRef> choices_;
   FlatMap<RequestId, std::unique_ptr<Prompt>> prompts_;  // at most one per choice
   FlatMap<Active*, std::unique_ptr<Active>> active_;     // bounded by config.inflight_max
