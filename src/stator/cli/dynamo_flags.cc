@@ -105,7 +105,6 @@ constexpr auto kUnused = std::to_array<Unused>({
     {"--grpc-metrics-port", false, "metrics are on the HTTP port, or on --admin-port"},
     {"--health-check-payload", false, "frontend.canary_interval asks idle workers for a token"},
     {"--interactive", true, "use stator chat"},
-    {"--kserve-grpc-server", true, "see stator frontend --help for its KServe flags"},
     {"--kv-state-endpoint", false, "KV events come from the worker that serves"},
     {"--kv-transfer-bandwidth", false, kMocker},
     {"--media-output-fs-url", false, kMedia},
