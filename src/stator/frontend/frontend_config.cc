@@ -69,6 +69,11 @@ void describe_kserve(ConfigSchema& schema, FrontendConfig& config) {
                  "that port, 0 = any free one", {.flag = "grpc-port"});
 }
 
+void describe_listeners(ConfigSchema& schema, FrontendConfig& config) {
+  describe_http(schema, config.http);
+  describe_kserve(schema, config);
+}
+
 void describe_migration(ConfigSchema& schema, FrontendConfig& config) {
   schema.integer("frontend.migration_limit", config.migration_limit, 0, 100,
                  "how often a request whose worker is lost goes on at another one, 0 = never",
@@ -155,8 +160,7 @@ void describe_protocols(ConfigSchema& schema, FrontendConfig& config) {
 }  // namespace
 
 void describe(ConfigSchema& schema, FrontendConfig& config) {
-  describe_http(schema, config.http);
-  describe_kserve(schema, config);
+  describe_listeners(schema, config);
   schema.integer("frontend.shards", config.shards, 0, 1024,
                  "event-loop threads, 0 = cores − 1, at least 1",
                  {.flag = "shards", .env_peer = "DYN_RUNTIME_NUM_WORKER_THREADS"});

@@ -31,7 +31,7 @@ std::string error_event(int status, const json::Value& error) {
   return text;
 }
 
-std::string error_event(int status, std::string_view message) {
+std::string error_text(int status, std::string_view message) {
   return error_event(status, json::Value::object({{"type", "invalid_request_error"},
                                                   {"code", nullptr},
                                                   {"message", message},
@@ -41,8 +41,8 @@ std::string error_event(int status, std::string_view message) {
 }  // namespace
 
 /// One client's socket, and the response that it waits for.
-class ResponsesSockets::Socket final : private net::WebSocket::Listener,
-                                       private net::DetachedExchange::Listener {
+class ResponsesSockets::Socket final : public net::WebSocket::Listener,
+                                       public net::DetachedExchange::Listener {
  public:
   Socket(ResponsesSockets& service, net::HttpExchange& exchange)
       : service_(service),
@@ -110,16 +110,16 @@ class ResponsesSockets::Socket final : private net::WebSocket::Listener,
 void ResponsesSockets::Socket::on_text(std::string_view text) {
   auto message = json::parse(text);
   if (!message || !message->is_object()) {
-    return socket_.send(error_event(400, "a message is a JSON object"));
+    return socket_.send(error_text(400, "a message is a JSON object"));
   }
   if (message->text_at({"type"}) != "response.create") {
     return socket_.send(
-        error_event(400, "the only message understood is one of type \"response.create\""));
+        error_text(400, "the only message understood is one of type \"response.create\""));
   }
   if (run_ != nullptr && !run_->over()) {
-    return socket_.send(error_event(409,
-                                    "a response is under way on this socket: wait for its end, "
-                                    "or use another socket"));
+    return socket_.send(error_text(409,
+                                   "a response is under way on this socket: wait for its end, "
+                                   "or use another socket"));
   }
   message->erase("type");
   message->erase("background");
@@ -174,12 +174,12 @@ void ResponsesSockets::Socket::on_end(End end) {
     return;
   }
   if (end == End::kBroken) {
-    socket_.send(error_event(503, "the answer broke off"));
+    socket_.send(error_text(503, "the answer broke off"));
   } else if (status_ != 200) {
     const auto body = json::parse(received_);
     const json::Value* const error = body ? body->find("error") : nullptr;
     socket_.send(error != nullptr ? error_event(status_, *error)
-                                  : error_event(status_, "there is no answer"));
+                                  : error_text(status_, "there is no answer"));
   }
   received_ = std::string();
 }
