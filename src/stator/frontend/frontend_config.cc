@@ -63,10 +63,9 @@ void describe_http(ConfigSchema& schema, net::HttpServerConfig& http) {
 
 void describe_kserve(ConfigSchema& schema, FrontendConfig& config) {
   schema.boolean("kserve.grpc_server", config.kserve_grpc_server,
-                 "serve gRPC (KServe v2) on a port of its own, too",
-                 {.flag = "kserve-grpc-server"});
+                 "serve gRPC (KServe v2) on a port of its own, too");
   schema.integer("kserve.grpc_port", config.kserve_grpc_port, 0, 65535,
-                 "that port, 0 = any free one", {.flag = "grpc-port"});
+                 "that port, 0 = any free one");
 }
 
 void describe_listeners(ConfigSchema& schema, FrontendConfig& config) {
