@@ -149,7 +149,7 @@ class Kserve(unittest.TestCase):
     def test_errors_have_the_protocols_shape(self):
         for method, path, body, status in (("POST", f"/v2/models/{MODEL}/generate", {}, 400), ("POST", "/v2/models/absent/generate", {"text_input": "x"}, 404),
                                            ("POST", f"/v2/models/{MODEL}/infer", {"inputs": 1}, 400), ("GET", "/v2/models/absent", None, 404),
-                                           ("GET", "/v2/absent", None, 404), ("GET", f"/v2/models/{MODEL}/infer", None, 405)):
+                                           ("GET", "/v2/health/absent", None, 404), ("GET", f"/v2/models/{MODEL}/infer", None, 405)):
             got, _, raw = self.plain.request(method, path, body)
             import json
             self.assertEqual((got, list(json.loads(raw))), (status, ["error"]), (path, raw))

@@ -10,6 +10,7 @@ namespace stator::protocols::kserve {
 namespace {
 
 constexpr std::string_view kRoot = "/v2";
+constexpr std::string_view kHealth = "/v2/health/";
 constexpr std::string_view kModels = "/v2/models/";
 constexpr std::string_view kVersions = "/versions/";
 constexpr auto kVerbs = std::to_array<std::pair<std::string_view, Verb>>({
@@ -47,7 +48,8 @@ std::optional<ModelPath> parse_model_path(std::string_view path) {
 }
 
 bool is_kserve_path(std::string_view path) {
-  return path.starts_with(kRoot) && (path.size() == kRoot.size() || path[kRoot.size()] == '/');
+  // Not all of /v2: Cohere's /v2/rerank is not of this protocol.
+  return path == kRoot || path.starts_with(kHealth) || path.starts_with(kModels);
 }
 
 void append_error(std::string& out, const api::ErrorBody& body, const api::ErrorStyle& /*style*/) {
