@@ -200,7 +200,7 @@ TEST_F(EndpointsTest, OtherPathsAreLeftToTheShard) {
   answer_unknown_route(get_chat, {});
   EXPECT_EQ(get_chat.status, 405);
   EXPECT_EQ(get_chat.header("allow"), "POST");
-  FakeExchange unknown(net::HttpRequest("GET", "/v2"));
+  FakeExchange unknown(net::HttpRequest("GET", "/v3"));
   EXPECT_FALSE(ask(unknown));
   answer_unknown_route(unknown, {});
   EXPECT_EQ(unknown.status, 404);
