@@ -7,6 +7,8 @@ import http.server
 import importlib.util
 import json
 import pathlib
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -149,6 +151,40 @@ class Picker(unittest.TestCase):
             list(self.call(iter([request]), timeout=60))
         self.assertEqual(raised.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
         self.assertIn("FULL_DUPLEX_STREAMED", raised.exception.details())
+
+    def test_tls_with_a_certificate_of_its_own(self):
+        self.port, self.health_port = free_ports(2)
+        file = pathlib.Path(self.folder.name) / "secure"
+        file.write_text("10.0.0.1:8000")
+        picker = Stator("epp", "--endpoints", str(file), "--host", "127.0.0.1", "--grpc-port", str(self.port), "--grpc-health-port",
+                        str(self.health_port), "--drain-seconds", "0", "--secure-serving", announce=False)
+        self.addCleanup(picker.close)
+        certificate = eventually(lambda: ssl.get_server_certificate(("127.0.0.1", self.port)), "it serves TLS")
+        # The authority is not sent along: what gateways do is encrypt without asking who it is. Here the health port tells.
+        self.assertIn("BEGIN CERTIFICATE", certificate)
+        context = ssl._create_unverified_context()
+        context.set_alpn_protocols(["h2"])
+        with socket.create_connection(("127.0.0.1", self.port)) as plain, context.wrap_socket(plain) as secure:
+            self.assertEqual((secure.version(), secure.selected_alpn_protocol()), ("TLSv1.3", "h2"))
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel, self.assertRaises(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(channel).result(1)
+
+    def test_bodies_split_anywhere_up_to_twenty_megabytes(self):
+        self.start("10.0.0.1:8000")
+        for size, cuts in ((1, [1]), (20_000_000, [1, 61_999, 62_001, 1 << 20, 20_000_001]), (300_000, list(range(0, 300_000, 997)))):
+            text = json.dumps({"model": "m", "prompt": "\u00e4" * (size // 6)}).encode()
+            edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+            pieces = [text[a:b] for a, b in zip(edges, edges[1:])]
+            pieces = [part for piece in pieces for part in (piece[i:i + 4_000_000] for i in range(0, len(piece), 4_000_000))]
+            answers = list(self.call(iter([self.headers(), *(self.body(piece, i == len(pieces) - 1) for i, piece in enumerate(pieces))]),
+                                     timeout=120))
+            self.assertEqual(self.destination(answers[0].request_headers.response), "10.0.0.1:8000")
+            back = [answer.request_body.response.body_mutation.streamed_response for answer in answers[1:]]
+            self.assertEqual(b"".join(piece.body for piece in back), text)
+            self.assertLessEqual(max(len(piece.body) for piece in back), 62_000)
+        over = [self.body(b" " * 4_000_000, False) for _ in range(6)]
+        answers = list(self.call(iter([self.headers(), *over]), timeout=120))
+        self.assertEqual(answers[0].immediate_response.status.code, 413)
 
     def test_health_answers_every_name(self):
         self.start("10.0.0.1:8000")

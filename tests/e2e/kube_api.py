@@ -172,6 +172,9 @@ class KubeApi:
         query = dict(urllib.parse.parse_qsl(url.query))
         length = int(handler.headers.get("content-length") or 0)
         body = json.loads(handler.rfile.read(length)) if length else None
+        if url.path == "/apis":
+            return self.answer(handler, 200, {"kind": "APIGroupList", "groups": [{"name": name} for name in (
+                "apps", "nvidia.com", "inference.networking.k8s.io")]})
         parts = url.path.strip("/").split("/")
         parts = parts[2:] if parts[0] == "api" else parts[3:]
         space = ""

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`stator operator`: manifests in, objects out; and a graph in a cluster, from its creation to its end."""
 
+import hashlib
+import http.server
 import json
 import pathlib
 import subprocess
@@ -154,6 +156,44 @@ class Cluster(unittest.TestCase):
         lease = self.api.get("leases", "stator-operator")
         self.assertEqual(lease["spec"]["holderIdentity"], "")
         self.assertNotIn("secret-token", operator.log())
+
+    def test_adapters_are_loaded_by_all_workers_and_unloaded_before_they_go(self):
+        asked: list[tuple[str, str, dict]] = []
+
+        class Worker(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *arguments):
+                pass
+
+            def answer(self):
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                asked.append((self.command, self.path, json.loads(body) if body else {}))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            do_POST = do_DELETE = answer
+
+        worker = http.server.ThreadingHTTPServer(("127.77.0.2", 9090), Worker)
+        threading.Thread(target=worker.serve_forever, daemon=True).start()
+        self.addCleanup(worker.server_close)
+        self.addCleanup(worker.shutdown)
+        self.start()
+        base = hashlib.sha256(b"org/base").hexdigest()[:8]
+        self.api.put("endpointslices", {
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": "s", "labels": {"nvidia.com/dynamo-base-model-hash": base}},
+            "endpoints": [{"addresses": ["127.77.0.2"], "conditions": {"ready": True}, "targetRef": {"kind": "Pod", "name": "w-0"}},
+                          {"addresses": ["127.77.0.3"], "conditions": {"ready": False}}]})
+        self.api.put("dynamomodels", {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoModel", "metadata": {"name": "m"},
+                                      "spec": {"modelName": "tuned", "baseModelName": "org/base", "modelType": "lora",
+                                               "source": {"uri": "hf://org/tuned"}}})
+        eventually(lambda: self.api.get("dynamomodels", "m").get("status", {}).get("readyEndpoints") == 1, "it is loaded")
+        self.assertEqual(asked[0], ("POST", "/v1/loras", {"lora_name": "tuned", "source": {"uri": "hf://org/tuned"}}))
+        self.assertEqual(self.api.get("dynamomodels", "m")["status"]["endpoints"],
+                         [{"address": "http://127.77.0.2:9090", "podName": "w-0", "ready": True}])
+        self.api.delete("dynamomodels", "m")
+        eventually(lambda: self.api.get("dynamomodels", "m") is None, "it may go")
+        self.assertEqual(asked[-1], ("DELETE", "/v1/loras/tuned", {}))
 
     def test_a_broken_graph_says_why_and_blocks_no_other(self):
         self.start()

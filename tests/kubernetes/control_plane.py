@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import http.client
 import json
 import os
@@ -53,6 +54,10 @@ def eventually(condition, what: str, seconds: float = 60, pause: float = 0.1):
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds:.0f} s: {what}")
         time.sleep(pause)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # a test that is killed leaves no servers
 
 
 class ApiError(Exception):
@@ -164,7 +169,8 @@ class Api:
 
 
 class ControlPlane:
-    def __init__(self, nodes: int = 4, gpus: int = 8, racks: int = 0, folder: str = ""):
+    def __init__(self, nodes: int = 4, gpus: int = 8, racks: int = 0, folder: str = "", cidr: str = "10.244.0.1/16"):
+        self.cidr = cidr  # of the pods' addresses
         self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="stator-kubernetes-"))
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port, self.etcd_port, self.peer_port = free_ports(3)
@@ -185,7 +191,7 @@ class ControlPlane:
         log = open(self.folder / f"{name}.log", "ab")
         self.logs.append(log)
         self.processes[name] = subprocess.Popen(arguments, cwd=self.folder, stdout=log, stderr=log,
-                                                stdin=subprocess.DEVNULL, start_new_session=True)
+                                                stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
 
     def start(self) -> None:
         pki = self.folder / "pki"
@@ -209,7 +215,7 @@ class ControlPlane:
                              "clientConnection: {kubeconfig: kubeconfig, qps: 500, burst: 1000}\n"
                              "leaderElection: {leaderElect: false}\n")
         self.spawn("scheduler", str(binary / "kube-scheduler"), "--config=scheduler.yaml", "--secure-port=0")
-        self.spawn("kwok", str(binary / "kwok"), "--kubeconfig=kubeconfig", "--manage-all-nodes=true",
+        self.spawn("kwok", str(binary / "kwok"), "--kubeconfig=kubeconfig", "--manage-all-nodes=true", f"--cidr={self.cidr}",
                    "--node-lease-duration-seconds=40")
 
     def start_api_server(self) -> None:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/cli/bench.h"
 #include "stator/cli/command.h"
+#include "stator/cli/deploy.h"
 #include "stator/cli/planner_process.h"
 #include "stator/cli/sim_run.h"
 
@@ -339,38 +340,73 @@ const std::vector<Command> kCommands = {
          "Without an action: keeps graphs in a cluster as they say (--kubeconfig, or in a pod).\n"
          "ACTION is one of:\n"
          "render   prints what the operator would make of manifests, without a cluster\n"
+         "diff     prints what the operator would change in the cluster for manifests; 1: "
+         "something\n"
          "convert  prints manifests in the other API version (--to)\n"
          "crds     prints the CustomResourceDefinitions\n\n"
          "  stator operator --kubeconfig ~/.kube/config --namespace llm\n"
          "  stator operator crds | kubectl apply --server-side -f -\n"
-         "  stator operator render graph.yaml | kubectl diff -f -\n"
+         "  stator operator diff graph.yaml --kubeconfig ~/.kube/config\n"
          "  stator operator convert graph.yaml --to v1beta1",
      .positional = "ACTION",
      .positional_repeated = true,
      .setting_prefixes = "",
-     .options = {{"--kubeconfig", "file that says how to reach the cluster [the pod's own]"},
-                 {"--context", "context of the kubeconfig [its current one]"},
-                 {"--namespace",
-                  "only this namespace [all]; render: of manifests that name none [default]"},
-                 {"--lease-namespace", "namespace of the lease of the leader [--namespace]"},
-                 {"--health-port", "port of /metrics, /healthz and /readyz, -1 = none [-1]"},
-                 {"--workload-provider",
-                  "component (Deployments, LeaderWorkerSets) or grove, where a graph does not say "
-                  "[component]"},
-                 {"--discovery-backend", "kubernetes or etcd [kubernetes]"},
-                 {"--ingress", "make an Ingress for each frontend", true},
-                 {"--ingress-host-suffix", "domain of the hosts of Ingresses [local]"},
-                 {"--gateway", "NAMESPACE/NAME of a Gateway: make HTTPRoutes, too"},
-                 {"--to", "convert: v1alpha1 or v1beta1 [v1beta1]"},
-                 {"--webhook-port", "port of the admission and conversion webhooks, -1 = none [-1]"},
-                 {"--webhook-service",
-                  "NAMESPACE/NAME by which the API server reaches the webhooks; crds: that converts"},
-                 {"--webhook-url", "https://HOST:PORT of the webhooks, outside the cluster"},
-                 {"--gangs",
-                  "own: place PodCliqueSets; off: Grove's operator does [own]"},
-                 {"--shard", "I/N: of N operators, this one does its share of the namespaces [0/1]"},
-                 {"--json", "print JSON", true}},
+     .options =
+         {{"--kubeconfig", "file that says how to reach the cluster [the pod's own]"},
+          {"--context", "context of the kubeconfig [its current one]"},
+          {"--namespace",
+           "only this namespace [all]; render: of manifests that name none [default]"},
+          {"--lease-namespace", "namespace of the lease of the leader [--namespace]"},
+          {"--health-port", "port of /metrics, /healthz and /readyz, -1 = none [-1]"},
+          {"--workload-provider",
+           "component (Deployments, LeaderWorkerSets) or grove, where a graph does not say "
+           "[component]"},
+          {"--discovery-backend", "kubernetes or etcd [kubernetes]"},
+          {"--ingress", "make an Ingress for each frontend", true},
+          {"--ingress-host-suffix", "domain of the hosts of Ingresses [local]"},
+          {"--gateway", "NAMESPACE/NAME of a Gateway: make HTTPRoutes, too"},
+          {"--to", "convert: v1alpha1 or v1beta1 [v1beta1]"},
+          {"--worker-token-file",
+           "token of the workers' system ports, for loading adapters [none]"},
+          {"--webhook-port", "port of the admission and conversion webhooks, -1 = none [-1]"},
+          {"--webhook-service",
+           "NAMESPACE/NAME by which the API server reaches the webhooks; crds: that converts"},
+          {"--webhook-url", "https://HOST:PORT of the webhooks, outside the cluster"},
+          {"--gangs", "own: place PodCliqueSets; off: Grove's operator does [own]"},
+          {"--shard", "I/N: of N operators, this one does its share of the namespaces [0/1]"},
+          {"--json", "print JSON", true}},
      .run = run_operator},
+    {.name = "deploy",
+     .summary = "Kubernetes: deploy a model by what it should achieve",
+     .description =
+         "Searches the configuration that serves a model best on the cluster's GPUs within the "
+         "given\n"
+         "latencies, makes a DynamoGraphDeployment of it, applies it and waits until it is ready.\n"
+         "--dry-run prints the manifest with the reasons, and what would change in the cluster.\n\n"
+         "  stator deploy --model Qwen/Qwen3-32B --ttft 1000 --itl 25\n"
+         "  stator deploy --model Qwen/Qwen3-32B --ttft 1000 --itl 25 --gpu h200_sxm --gpus 8 "
+         "--dry-run",
+     .positional = "",
+     .positional_repeated = false,
+     .setting_prefixes = "",
+     .options = {{"--model", "its name as on the hub, or a folder with config.json"},
+                 {"--ttft", "milliseconds until the first token, at most [2000]"},
+                 {"--itl", "milliseconds for each further token, at most [30]"},
+                 {"--isl", "tokens of a prompt [4000]"},
+                 {"--osl", "tokens of an answer [1000]"},
+                 {"--gpu", "kind of GPU, as h100_sxm [what the nodes' labels say]"},
+                 {"--gpus", "how many of them [what the nodes have, at most 32]"},
+                 {"--gpus-per-node", "of one node [what the nodes have]"},
+                 {"--backend", "auto, vllm, sglang or trtllm [auto]"},
+                 {"--model-cache", "claim that holds the model, mounted at /opt/model-cache"},
+                 {"--name", "of the graph [the model's, with -dgd]"},
+                 {"--namespace", "where to [the kubeconfig's]"},
+                 {"--kubeconfig", "file that says how to reach the cluster [the pod's own]"},
+                 {"--context", "context of the kubeconfig [its current one]"},
+                 {"--wait", "seconds to wait until it is ready [600]"},
+                 {"--dry-run", "change nothing: print the manifest", true},
+                 {"--json", "print JSON: the reasons, the estimate, the manifest", true}},
+     .run = run_deploy},
     {.name = "epp",
      .summary = "Endpoint picker for gateways: Envoy's external processing over the router",
      .description =
@@ -393,6 +429,11 @@ const std::vector<Command> kCommands = {
                  {"--grpc-health-port", "port of gRPC health checks, -1 = none [9003]"},
                  {"--health-port", "port of /metrics, /healthz and /readyz, -1 = none [-1]"},
                  {"--config-file", "EndpointPickerConfig; plug-ins in it choose nothing here"},
+                 {"--secure-serving",
+                  "serve TLS with a certificate of its own making, which gateways accept", true},
+                 {"--cert-path",
+                  "folder with tls.crt and tls.key to serve TLS with, read again when "
+                  "they change"},
                  {"--body-bytes-max", "largest request body [20971520]"},
                  {"--drain-seconds", "between SIGTERM and the end of taking requests [5]"},
                  {"--test-mode", "obey test-epp-endpoint-selection", true}},

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -13,6 +15,8 @@
 #include "stator/epp/picker_server.h"
 #include "stator/epp/pool_watch.h"
 #include "stator/io/read_file.h"
+#include "stator/io/replace_file.h"
+#include "stator/kube/certificates.h"
 #include "stator/kube/yaml.h"
 #include "stator/net/shard.h"
 
@@ -37,6 +41,10 @@ class EndpointFile {
     STATOR_TRY(const auto endpoints,
                epp::read_endpoints(documents.empty() ? json::Value::array() : documents.front()),
                path_);
+    if (!documents.empty()) {
+      STATOR_TRY(auto objectives, epp::read_objectives(documents.front()), path_);
+      pool_.set_objectives(std::move(objectives));
+    }
     text_ = std::move(text);
     pool_.set_endpoints(endpoints);
     log::info("epp", "endpoints read", {{"file", path_}, {"endpoints", endpoints.size()}});
@@ -56,6 +64,57 @@ class EndpointFile {
   std::string text_ = "\x01";  // unlike any file
   std::string last_error_;
 };
+
+/// A certificate of its own for a picker that was given none: gateways encrypt, and trust the
+/// cluster's network for the rest.
+class OwnCertificate {
+ public:
+  OwnCertificate() = default;
+  OwnCertificate(const OwnCertificate&) = delete;
+  OwnCertificate& operator=(const OwnCertificate&) = delete;
+  ~OwnCertificate() {
+    if (!folder_.empty()) {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder_, ignored);
+    }
+  }
+
+  Result<std::string> make(const Clock& clock) {
+    std::error_code failed;
+    std::string pattern =
+        (std::filesystem::temp_directory_path(failed) / "stator-epp-XXXXXX").string();
+    if (failed || ::mkdtemp(pattern.data()) == nullptr) {
+      return Error(Code::kUnavailable,
+                   "--secure-serving needs a folder for its certificate: set "
+                   "TMPDIR to one that can be written, or --cert-path");
+    }
+    folder_ = pattern;
+    STATOR_TRY(const kube::KeyPair authority, kube::make_authority("stator-epp", clock.wall_now()));
+    STATOR_TRY(const kube::KeyPair server,
+               kube::make_server_certificate(authority, {"stator-epp", "localhost", "127.0.0.1"},
+                                             clock.wall_now(), std::chrono::hours(24 * 3650)));
+    STATOR_CHECK(io::replace_file(folder_ + "/tls.key", server.key));
+    STATOR_CHECK(io::replace_file(folder_ + "/tls.crt", server.certificate));
+    return folder_;
+  }
+
+ private:
+  std::string folder_;
+};
+
+Status add_tls(const Invocation& invocation, const Clock& clock, OwnCertificate& own,
+               epp::PickerServerConfig& config) {
+  std::string folder = option_of(invocation, "--cert-path", "");
+  if (!invocation.options.contains("--secure-serving") && folder.empty()) {
+    return {};
+  }
+  if (folder.empty()) {
+    STATOR_TRY(folder, own.make(clock));
+  }
+  STATOR_TRY(config.tls, net::ServerTls::load(folder + "/tls.crt", folder + "/tls.key", {}),
+             "--cert-path");
+  return {};
+}
 
 Result<epp::PickerServerConfig> read_config(const Invocation& invocation) {
   epp::PickerServerConfig config;
@@ -86,7 +145,9 @@ Status run_epp(Invocation& invocation) {
     return Error(Code::kInvalidArgument,
                  "name a pool (--pool-name) or a file with endpoints (--endpoints)");
   }
-  STATOR_TRY(const epp::PickerServerConfig config, read_config(invocation));
+  STATOR_TRY(epp::PickerServerConfig config, read_config(invocation));
+  OwnCertificate certificate;
+  STATOR_CHECK(add_tls(invocation, clock, certificate, config));
   STATOR_TRY(const int32_t health_port, port_option(invocation, "--health-port", -1));
   STATOR_TRY(const int64_t drain, whole_option(invocation, "--drain-seconds", 5, 3600));
   STATOR_TRY(auto pool, epp::EndpointPool::create(clock, metrics));

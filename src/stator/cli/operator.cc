@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,8 @@
 #include "stator/operator/controller.h"
 #include "stator/operator/convert.h"
 #include "stator/operator/crds.h"
+#include "stator/operator/diff.h"
+#include "stator/operator/model.h"
 #include "stator/operator/render.h"
 #include "stator/operator/webhooks.h"
 
@@ -88,6 +92,38 @@ Status run_convert(const Invocation& invocation) {
   return {};
 }
 
+/// The manifests and what the operator would make of them, against what is there.
+Status run_diff(const Invocation& invocation) {
+  SystemClock clock;
+  Metrics metrics;
+  STATOR_TRY(auto client, make_cluster_client(invocation, "stator-diff", clock, metrics));
+  op::Environment base = environment_of(invocation);
+  base.namespace_default = option_of(invocation, "--namespace", client->space());
+  const op::Environment environment = op::ClusterFacts(*client, base, clock).environment();
+  STATOR_TRY(auto manifests, read_manifests(invocation));
+  STATOR_TRY(auto made, op::render(manifests, environment));
+  std::vector<json::Value> objects;
+  for (json::Value& manifest : manifests) {
+    if (manifest.text_at({"apiVersion"}).starts_with("nvidia.com/")) {
+      if (manifest.text_at({"metadata", "namespace"}).empty()) {
+        manifest["metadata"]["namespace"] = environment.namespace_default;
+      }
+      objects.push_back(std::move(manifest));
+    }
+  }
+  std::ranges::move(made, std::back_inserter(objects));
+  STATOR_TRY(const auto diffs, op::diff_with_cluster(*client, objects));
+  if (invocation.options.contains("--json")) {
+    print(json::to_pretty_text(op::to_json(diffs)) + "\n");
+  } else {
+    print(op::to_text(diffs));
+  }
+  if (!diffs.empty()) {
+    return Error(Code::kAlreadyExists, fmt::format("{} objects would change", diffs.size()));
+  }
+  return {};
+}
+
 Status run_crds(const Invocation& invocation) {
   const auto crds =
       op::make_crds({.webhook_service = option_of(invocation, "--webhook-service", "")});
@@ -147,6 +183,26 @@ Result<std::unique_ptr<op::Webhooks>> start_webhooks(const Invocation& invocatio
   return op::Webhooks::start(client, facts, std::move(config), clock, metrics);
 }
 
+/// Models and adapters, beside the graphs.
+Status add_models(const Invocation& invocation, const op::ControllerOptions& options,
+                  kube::Client& client, Clock& clock, Metrics& metrics,
+                  std::vector<op::Companion>& companions) {
+  op::ModelOptions models{.space = options.space, .holder = options.holder};
+  if (const std::string path = option_of(invocation, "--worker-token-file", ""); !path.empty()) {
+    STATOR_TRY(models.token, io::read_file(path), "--worker-token-file");
+    while (!models.token.empty() && models.token.back() == '\n') {
+      models.token.pop_back();
+    }
+  }
+  models.wanted = [shard = options.shard, shards = options.shards](std::string_view space) {
+    return op::shard_of(space, shards) == shard;
+  };
+  companions.emplace_back([&client, models, &clock, &metrics]() -> std::shared_ptr<void> {
+    return op::start_model_controller(client, models, clock, metrics);
+  });
+  return {};
+}
+
 Status run_controller(const Invocation& invocation) {
   using namespace std::chrono_literals;
   Signals signals;
@@ -159,6 +215,8 @@ Status run_controller(const Invocation& invocation) {
   options.lease_space = option_of(invocation, "--lease-namespace",
                                   options.space.empty() ? client->space() : options.space);
   options.holder = fmt::format("stator-{:x}", Random::from_entropy().below(1ULL << 48));
+  STATOR_TRY(const int64_t lease, whole_option(invocation, "--lease-seconds", 15, 3600));
+  options.lease_duration = std::chrono::seconds(std::max<int64_t>(lease, 3));
   STATOR_CHECK(read_shard(invocation, options));
   op::ClusterFacts facts(*client, environment_of(invocation), clock);
   STATOR_TRY(auto webhooks, start_webhooks(invocation, *client, facts, options, clock, metrics));
@@ -173,6 +231,7 @@ Status run_controller(const Invocation& invocation) {
       return grove::start_gang_controller(*client, gangs, clock, metrics);
     });
   }
+  STATOR_CHECK(add_models(invocation, options, *client, clock, metrics, companions));
   auto controller = op::make_controller(*client, facts, std::move(options), clock, metrics,
                                         std::move(companions));
   STATOR_TRY(const auto health,
@@ -206,6 +265,9 @@ Status run_operator(Invocation& invocation) {
   if (action == "convert") {
     return run_convert(invocation);
   }
+  if (action == "diff") {
+    return run_diff(invocation);
+  }
   if (action == "crds") {
     return run_crds(invocation);
   }
@@ -214,7 +276,7 @@ Status run_operator(Invocation& invocation) {
   }
   return Error(
       Code::kInvalidArgument,
-      fmt::format("'{}' is no action of the operator: render, convert or crds; none runs it",
+      fmt::format("'{}' is no action of the operator: render, diff, convert or crds; none runs it",
                   action));
 }
 

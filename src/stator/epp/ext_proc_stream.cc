@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kDestination = "x-gateway-destination-endpoint";
 constexpr std::string_view kSubset = "x-gateway-destination-endpoint-subset";
 constexpr std::string_view kServed = "x-gateway-destination-endpoint-served";
+constexpr std::string_view kObjective = "x-gateway-inference-objective";
 constexpr std::string_view kForced = "test-epp-endpoint-selection";
 constexpr std::string_view kServedEcho = "x-conformance-test-served-endpoint";
 /// What only gateways may say to us: a client's own are taken out.
@@ -210,6 +211,9 @@ StreamAnswer ExtProcStream::choose() {
   }
   PickRequest wanted{
       .request_id = request_id_, .model = facts.model, .prompt = facts.prompt, .subset = subset_};
+  if (const auto objective = headers_.find(kObjective); objective != headers_.end()) {
+    wanted.priority = pool_.priority_of(objective->second);
+  }
   if (const auto forced = headers_.find(kForced); config_.test_mode && forced != headers_.end()) {
     wanted.forced = split(forced->second);
   }

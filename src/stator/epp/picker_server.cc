@@ -127,8 +127,9 @@ class PickerServerService final : public PickerServer {
           return std::make_shared<Process>(std::move(call), pool_, config_.stream, clock_, metrics_,
                                            fmt::format("epp-{}-{}", prefix_, number));
         };
-    STATOR_TRY(server_, net::GrpcServer::listen(options(config_.port), methods, shard, metrics),
-               "--grpc-port");
+    net::GrpcServerOptions serving = options(config_.port);
+    serving.tls = config_.tls;
+    STATOR_TRY(server_, net::GrpcServer::listen(serving, methods, shard, metrics), "--grpc-port");
     if (config_.health_port >= 0) {
       STATOR_TRY(health_,
                  net::GrpcServer::listen(options(static_cast<uint16_t>(config_.health_port)),

@@ -10,6 +10,7 @@
 #include "stator/core/result.h"
 #include "stator/epp/ext_proc_stream.h"
 #include "stator/epp/pool.h"
+#include "stator/net/grpc_server.h"
 
 namespace stator::net {
 class Shard;
@@ -22,6 +23,7 @@ struct PickerServerConfig {
   uint16_t port = 9002;
   int32_t health_port = 9003;  ///< -1: none
   StreamConfig stream = {};
+  std::shared_ptr<const net::ServerTls> tls = nullptr;  ///< of the picker's port; null: plain
 };
 
 /// envoy.service.ext_proc.v3.ExternalProcessor on one port and gRPC health checks on both, on a

@@ -97,6 +97,23 @@ Result<std::vector<Endpoint>> read_endpoints(const Value& document) {
   return endpoints;
 }
 
+Result<std::map<std::string, double, std::less<>>> read_objectives(const Value& document) {
+  std::map<std::string, double, std::less<>> priorities;
+  const Value* list = document.find("objectives");
+  if (list == nullptr) {
+    return priorities;
+  }
+  for (const json::Member& objective : list->members()) {
+    const auto priority = objective.value.as_double();
+    if (!priority) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("objectives: the priority of '{}' is no number", objective.key));
+    }
+    priorities.emplace(objective.key, *priority);
+  }
+  return priorities;
+}
+
 EndpointPool::EndpointPool(std::shared_ptr<router::RouterService> answers,
                            std::shared_ptr<router::RouterService> prefills)
     : answers_(std::move(answers)), prefills_(std::move(prefills)) {}
@@ -139,6 +156,17 @@ void EndpointPool::set_endpoints(const std::vector<Endpoint>& endpoints) {
     it = by_address_.erase(it);
   }
   synced_ = true;
+}
+
+void EndpointPool::set_objectives(std::map<std::string, double, std::less<>> priorities) {
+  const MutexLock lock(mutex_);
+  objectives_ = std::move(priorities);
+}
+
+double EndpointPool::priority_of(std::string_view objective) const {
+  const MutexLock lock(mutex_);
+  const auto found = objectives_.find(objective);
+  return found == objectives_.end() ? 0 : found->second;
 }
 
 size_t EndpointPool::size() const {

@@ -31,6 +31,9 @@ struct Endpoint {
 /// instance}, alone or under "endpoints". kInvalidArgument names what is wrong.
 Result<std::vector<Endpoint>> read_endpoints(const json::Value& document);
 
+/// Of the same file, "objectives": {name: priority}; empty where there are none. kInvalidArgument.
+Result<std::map<std::string, double, std::less<>>> read_objectives(const json::Value& document);
+
 /// What a request asks for, as far as choosing depends on it.
 struct PickRequest {
   std::string_view request_id;
@@ -59,6 +62,11 @@ class EndpointPool {
   static Result<std::unique_ptr<EndpointPool>> create(const Clock& clock, Metrics& metrics);
 
   void set_endpoints(const std::vector<Endpoint>& endpoints);
+  /// Priorities of InferenceObjectives by name: what a gateway's x-gateway-inference-objective
+  /// says.
+  void set_objectives(std::map<std::string, double, std::less<>> priorities);
+  /// 0 for an objective that nobody has heard of.
+  double priority_of(std::string_view objective) const;
   size_t size() const;
   bool has_synced() const;
 
@@ -80,6 +88,7 @@ class EndpointPool {
   mutable Mutex mutex_;
   std::map<std::string, Known> by_address_ STATOR_GUARDED_BY(mutex_);
   std::map<uint64_t, std::string> by_id_ STATOR_GUARDED_BY(mutex_);
+  std::map<std::string, double, std::less<>> objectives_ STATOR_GUARDED_BY(mutex_);
   uint64_t next_id_ STATOR_GUARDED_BY(mutex_) = 1;
   size_t prefill_count_ STATOR_GUARDED_BY(mutex_) = 0;
   bool synced_ STATOR_GUARDED_BY(mutex_) = false;

@@ -42,8 +42,14 @@ class PoolWatchService final : public PoolWatch {
                                       }
                                     },
                                 .on_change = refresh});
+    objectives_ = std::make_unique<kube::Informer>(
+        client, kube::resource_of("InferenceObjective"),
+        kube::Informer::Options{
+            .selection = {.space = name_.space},
+            .on_change = [this](const Value*, const Value*) { update_objectives(); }});
     started_.store(true);
     update();
+    update_objectives();
   }
 
  private:
@@ -60,12 +66,31 @@ class PoolWatchService final : public PoolWatch {
         endpoints_of(*pool, pods_->find(name_.space, [](const Value&) { return true; })));
   }
 
+  /// An optional API: without it every request has priority 0.
+  void update_objectives() {
+    if (!started_.load()) {
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    std::map<std::string, double, std::less<>> priorities;
+    for (const Value& objective : objectives_->find(name_.space, [&](const Value& each) {
+           const std::string_view pool = each.text_at({"spec", "poolRef", "name"});
+           return pool.empty() || pool == name_.name;
+         })) {
+      const Value* priority = objective.find_at({"spec", "priority"});
+      priorities.emplace(kube::name_of(objective).name,
+                         priority == nullptr ? 0 : priority->as_double().value_or(0));
+    }
+    pool_.set_objectives(std::move(priorities));
+  }
+
   kube::ObjectName name_;
   EndpointPool& pool_;
   std::atomic<bool> started_{false};
   std::mutex mutex_;
   std::unique_ptr<kube::Informer> pools_;
   std::unique_ptr<kube::Informer> pods_;
+  std::unique_ptr<kube::Informer> objectives_;
 };
 
 }  // namespace

@@ -58,6 +58,8 @@ const std::array kResources = {
     Resource{"scheduler.grove.io", "v1alpha1", "podgangs", "PodGang"},
     Resource{"leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet"},
     Resource{"inference.networking.k8s.io", "v1", "inferencepools", "InferencePool"},
+    Resource{"inference.networking.x-k8s.io", "v1alpha2", "inferenceobjectives",
+             "InferenceObjective"},
     Resource{"gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute"},
     Resource{"networking.istio.io", "v1beta1", "virtualservices", "VirtualService"},
 };

@@ -67,7 +67,7 @@ class GrpcCallHandler {
 class ServerTls {
  public:
   /// PEM files. kIo, naming the file, when one cannot be used. Clients must show a certificate that
-  /// `ca` signed.
+  /// `ca` signed; with an empty `ca` they need none.
   static Result<std::shared_ptr<const ServerTls>> load(const std::filesystem::path& certificate,
                                                        const std::filesystem::path& key,
                                                        const std::filesystem::path& ca);

@@ -13,6 +13,8 @@
 
 #include "stator/core/histogram_bounds.h"
 #include "stator/core/log.h"
+#include "stator/kube/base64.h"
+#include "stator/kube/certificates.h"
 #include "stator/kube/child_writer.h"
 #include "stator/kube/informer.h"
 #include "stator/kube/lease.h"
@@ -20,6 +22,8 @@
 #include "stator/net/thread.h"
 #include "stator/operator/names.h"
 #include "stator/operator/reconcile.h"
+#include "stator/operator/request.h"
+#include "stator/operator/ssh_secret.h"
 
 namespace stator::op {
 namespace {
@@ -30,13 +34,16 @@ using namespace std::chrono_literals;
 constexpr Duration kRenewInterval = 2s;
 constexpr std::string_view kGraphKey = "graph";
 constexpr std::string_view kComponentKey = "component";
+constexpr std::string_view kRequestKey = "request";
+constexpr std::string_view kLabelRequest = "dgdr.nvidia.com/name";
 
 /// Kinds whose objects are kept, and which of them: all, or those with our label.
 struct Kept {
   std::string_view kind;
   bool is_labelled;
 };
-constexpr std::array<Kept, 15> kKept = {{{"DynamoGraphDeployment", false},
+constexpr std::array<Kept, 16> kKept = {{{"DynamoGraphDeployment", false},
+                                         {"DynamoGraphDeploymentRequest", false},
                                          {"DynamoComponentDeployment", false},
                                          {"DynamoGraphDeploymentScalingAdapter", false},
                                          {"Deployment", true},
@@ -66,7 +73,10 @@ class OperatorController final : public Controller {
         options_(std::move(options)),
         clock_(clock),
         queue_(clock),
-        lease_({.name = {options_.lease_space, options_.lease_name}, .holder = options_.holder}),
+        lease_({.name = {options_.lease_space, options_.lease_name},
+                .holder = options_.holder,
+                .duration = options_.lease_duration,
+                .renew_limit = options_.lease_duration * 2 / 3}),
         reconciles_(metrics.counter("stator_operator_reconcile_total", "Reconciliations done")),
         errors_(metrics.counter("stator_operator_reconcile_errors_total",
                                 "Reconciliations that failed and come again")),
@@ -232,6 +242,14 @@ class OperatorController final : public Controller {
     const std::string_view kind = object.text_at({"kind"});
     if (kind == "DynamoGraphDeployment") {
       queue_.add(make_key(kGraphKey, name));
+      if (const std::string_view request = kube::label_of(object, kLabelRequest);
+          !request.empty()) {
+        queue_.add(make_key(kRequestKey, {name.space, std::string(request)}));
+      }
+      return;
+    }
+    if (kind == "DynamoGraphDeploymentRequest") {
+      queue_.add(make_key(kRequestKey, name));
       return;
     }
     if (kind == "DynamoComponentDeployment") {
@@ -284,7 +302,47 @@ class OperatorController final : public Controller {
     const size_t first = key.find('/');
     const size_t second = key.find('/', first + 1);
     const kube::ObjectName name{key.substr(first + 1, second - first - 1), key.substr(second + 1)};
-    return key.starts_with(kGraphKey) ? reconcile_graph(name) : reconcile_component(name);
+    return key.starts_with(kGraphKey)     ? reconcile_graph(name)
+           : key.starts_with(kRequestKey) ? reconcile_request(name)
+                                          : reconcile_component(name);
+  }
+
+  Status reconcile_request(const kube::ObjectName& name) {
+    auto request = informer("DynamoGraphDeploymentRequest")->get(name);
+    if (!request) {
+      return {};
+    }
+    RequestView view{.request = std::move(*request),
+                     .graph = std::nullopt,
+                     .nodes = {},
+                     .now = kube::rfc3339(clock_.wall_now())};
+    const std::string_view graph = view.request.text_at({"status", "dgdName"});
+    if (!graph.empty()) {
+      // Not from the copy: what we have just made must not look deleted.
+      auto found =
+          client_.get(kube::resource_of("DynamoGraphDeployment"), {name.space, std::string(graph)});
+      if (!found && found.error().code() != Code::kNotFound) {
+        return found.error().clone();
+      }
+      if (found) {
+        view.graph = std::move(*found);
+      }
+    }
+    if (view.request.text_at({"status", "phase"}).empty()) {
+      STATOR_TRY(const std::string version,
+                 client_.list(kube::resource_of("Node"), {}, [&](Value node) -> Status {
+                   view.nodes.push_back(std::move(node));
+                   return {};
+                 }));
+    }
+    const Status done = carry_out(view.request, plan_request(view));
+    const bool refused = !done && (done.error().code() == Code::kInvalidArgument ||
+                                   done.error().code() == Code::kPermissionDenied);
+    if (!refused) {
+      return done ? Status() : Status(done.error().clone());
+    }
+    return writer_.write_status(view.request,
+                                refuse_request(view.request, done.error().message(), view.now));
   }
 
   Status reconcile_graph(const kube::ObjectName& name) {
@@ -389,7 +447,14 @@ class OperatorController final : public Controller {
         return {};
       }
     }
-    const auto made = client_.create(resource, child);
+    Value complete = child;
+    if (kube::annotation_of(child, kAnnotationGenerate) == "ssh-key") {
+      STATOR_TRY(const kube::SshKey ssh, kube::make_ssh_key());
+      complete["data"]["id_rsa"] = kube::to_base64(ssh.secret);
+      complete["data"]["id_rsa.pub"] = kube::to_base64(ssh.shared);
+      complete["data"]["authorized_keys"] = kube::to_base64(ssh.shared);
+    }
+    const auto made = client_.create(resource, complete);
     if (!made && made.error().code() != Code::kAlreadyExists) {
       return made.error().clone();
     }

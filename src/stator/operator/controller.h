@@ -22,6 +22,8 @@ struct ControllerOptions {
   std::string lease_name = "stator-operator";
   std::string holder;  ///< this process in the lease
   bool elects = true;  ///< false: there is one operator only (tests)
+  /// A lease that was not renewed for so long is free; its holder gives up after two thirds of it.
+  Duration lease_duration = std::chrono::seconds(15);
   uint32_t threads = 4;
   /// Of several operators with a lease each: this one does the namespaces whose hash, modulo
   /// `shards`, is `shard`.

@@ -10,6 +10,7 @@
 
 #include "stator/kube/object.h"
 #include "stator/operator/names.h"
+#include "stator/operator/ssh_secret.h"
 #include "stator/operator/type_defaults.h"
 
 namespace stator::op {
@@ -277,7 +278,22 @@ void add_vllm(const PodContext& context, Value& container, Value& pod_spec) {
   }
 }
 
-void add_trtllm(const PodContext& context, Value& container) {
+/// The key by which the leader reaches its workers: one for each graph, see shared_objects.cc.
+void mount_ssh_key(const PodContext& context, Value& container, Value& pod_spec) {
+  Value volume = Value::object();
+  volume["name"] = "mpi-ssh-secret";
+  volume["secret"]["secretName"] = ssh_secret_name(context.graph.name());
+  volume["secret"]["defaultMode"] = 0644;  // copied, and closed, by whoever runs the container
+  pod_spec["volumes"].push_back(std::move(volume));
+  Value mount = Value::object();
+  mount["name"] = "mpi-ssh-secret";
+  mount["mountPath"] = "/ssh-pk";
+  mount["readOnly"] = true;
+  container["volumeMounts"].push_back(std::move(mount));
+}
+
+void add_trtllm(const PodContext& context, Value& container, Value& pod_spec) {
+  mount_ssh_key(context, container, pod_spec);
   const bool is_leader = context.role == Role::kLeader;
   const std::string ssh =
       "mkdir -p ~/.ssh /tmp/sshd && cp /ssh-pk/* ~/.ssh/ && chmod 600 ~/.ssh/* && "
@@ -345,7 +361,7 @@ void add_multinode_launch(const PodContext& context, Value& container, Value& po
   } else if (backend == "vllm") {
     add_vllm(context, container, pod_spec);
   } else if (backend == "trtllm") {
-    add_trtllm(context, container);
+    add_trtllm(context, container, pod_spec);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "stator/kube/object.h"
+#include "stator/operator/ssh_secret.h"
 
 namespace stator::op {
 
@@ -21,6 +22,10 @@ std::string dns_name(std::string_view name) {
   std::string out(name);
   std::ranges::replace(out, '.', '-');
   return out;
+}
+
+std::string ssh_secret_name(std::string_view graph) {
+  return shortened(dns_name(graph), 50) + "-mpi-ssh";
 }
 
 std::string shortened(std::string_view name, size_t max) {

@@ -511,7 +511,8 @@ Plan plan_graph(const GraphView& view, const Environment& environment) {
     if (!is_shared) {
       kube::set_owner(object, view.graph);
     }
-    const bool once = object.text_at({"kind"}) == "PersistentVolumeClaim" || is_shared;
+    const std::string_view kind = object.text_at({"kind"});
+    const bool once = kind == "PersistentVolumeClaim" || kind == "Secret" || is_shared;
     (once ? pass.plan.create : pass.plan.apply).push_back(std::move(object));
   }
   Value status = Value::object();

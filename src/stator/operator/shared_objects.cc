@@ -8,6 +8,7 @@
 #include "stator/operator/convert.h"
 #include "stator/operator/names.h"
 #include "stator/operator/objects.h"
+#include "stator/operator/ssh_secret.h"
 
 namespace stator::op {
 namespace {
@@ -106,6 +107,21 @@ void add_picker(const Graph& graph, const Component& component, std::vector<Valu
   made.push_back(std::move(pool));
 }
 
+/// TensorRT-LLM starts its workers over ssh. The key is made when the Secret is, and never seen
+/// again by us: nobody needs the right to read Secrets.
+void add_ssh_key(const Graph& graph, std::vector<Value>& made) {
+  const bool wanted = graph.backend() == "trtllm" &&
+                      std::ranges::any_of(graph.components(), [](const Component& component) {
+                        return component.is_multinode();
+                      });
+  if (wanted) {
+    Value secret = make_labelled("Secret", graph, ssh_secret_name(graph.name()));
+    secret["metadata"]["annotations"][kAnnotationGenerate] = "ssh-key";
+    secret["type"] = "Opaque";
+    made.push_back(std::move(secret));
+  }
+}
+
 }  // namespace
 
 std::vector<Value> make_shared_objects(const Graph& graph, const Environment&) {
@@ -113,6 +129,7 @@ std::vector<Value> make_shared_objects(const Graph& graph, const Environment&) {
   add_typed_account(graph, "planner", made);
   add_typed_account(graph, "epp", made);
   add_claims(graph, made);
+  add_ssh_key(graph, made);
   if (graph.discovery() != "etcd") {
     add_discovery_account(graph, made);
   }

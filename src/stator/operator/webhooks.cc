@@ -13,12 +13,12 @@
 #include "stator/core/log.h"
 #include "stator/io/replace_file.h"
 #include "stator/kube/base64.h"
+#include "stator/kube/certificates.h"
 #include "stator/kube/child_writer.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
 #include "stator/net/thread.h"
 #include "stator/operator/admission.h"
-#include "stator/operator/certificates.h"
 
 namespace stator::op {
 namespace {
@@ -31,9 +31,9 @@ constexpr Duration kAuthorityRest = std::chrono::hours(24 * 365);
 constexpr int kRaces = 5;
 
 struct Certificates {
-  KeyPair authority;   ///< who signs
-  std::string bundle;  ///< all authorities that the API server should accept
-  KeyPair server;
+  kube::KeyPair authority;  ///< who signs
+  std::string bundle;       ///< all authorities that the API server should accept
+  kube::KeyPair server;
 };
 
 std::string field_of(const Value& secret, std::string_view key) {
@@ -159,19 +159,19 @@ class WebhookService final : public Webhooks, public net::HttpHandler {
     Certificates made{{field_of(secret, "ca.crt"), field_of(secret, "ca.key")},
                       field_of(secret, "ca.crt"),
                       {field_of(secret, "tls.crt"), field_of(secret, "tls.key")}};
-    const auto authority_end = end_of_certificate(made.authority.certificate);
+    const auto authority_end = kube::end_of_certificate(made.authority.certificate);
     if (!authority_end || made.authority.key.empty() || *authority_end - now < kAuthorityRest) {
       // Servers that still have a certificate of the old one stay good for the API server.
-      STATOR_TRY(made.authority, make_authority("stator-webhooks", now));
+      STATOR_TRY(made.authority, kube::make_authority("stator-webhooks", now));
       made.bundle = made.authority.certificate + (authority_end ? made.bundle : "");
       changed = true;
     }
-    const auto end = end_of_certificate(made.server.certificate);
+    const auto end = kube::end_of_certificate(made.server.certificate);
     const std::vector<std::string> hosts = hosts_of(config_.address);
     if (!end || *end - now < config_.lifetime / 3 ||
-        !certifies(made.server, made.authority.certificate, hosts)) {
+        !kube::certifies(made.server, made.authority.certificate, hosts)) {
       STATOR_TRY(made.server,
-                 make_server_certificate(made.authority, hosts, now, config_.lifetime));
+                 kube::make_server_certificate(made.authority, hosts, now, config_.lifetime));
       changed = true;
     }
     return made;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "stator/kube/base64.h"
+#include "stator/kube/certificates.h"
 
 namespace stator::kube {
 namespace {
@@ -52,6 +53,26 @@ TEST(Base64, ComesBackWhateverItsLength) {
   }
   EXPECT_EQ(to_base64("hello"), "aGVsbG8=");
   EXPECT_FALSE(from_base64("not base64!"));
+}
+
+TEST(Certificates, ServersAreCertifiedForTheirHostsUntilTheyEnd) {
+  using namespace std::chrono_literals;
+  const WallTime now(std::chrono::seconds(1'800'000'000));
+  const KeyPair authority = make_authority("test", now).value();
+  const std::vector<std::string> hosts = {"op.ns.svc", "127.0.0.1"};
+  const KeyPair server = make_server_certificate(authority, hosts, now, 48h).value();
+  EXPECT_TRUE(certifies(server, authority.certificate, hosts));
+  EXPECT_FALSE(certifies(server, authority.certificate, {"other.ns.svc"}));
+  EXPECT_FALSE(certifies(server, make_authority("other", now).value().certificate, hosts));
+  EXPECT_EQ(end_of_certificate(server.certificate).value(), now + 48h);
+  EXPECT_FALSE(end_of_certificate("nonsense"));
+}
+
+TEST(SshKeys, AreWrittenAsSshReadsThem) {
+  const SshKey key = make_ssh_key().value();
+  EXPECT_TRUE(key.secret.starts_with("-----BEGIN RSA PRIVATE KEY-----"));
+  ASSERT_TRUE(key.shared.starts_with("ssh-rsa AAAAB3NzaC1yc2EAAAADAQAB"));  // the name, and 65537
+  EXPECT_NE(make_ssh_key().value().shared, key.shared);
 }
 
 }  // namespace

@@ -45,8 +45,10 @@ Result<detail::SslContext> load_server_context(const std::filesystem::path& cert
                                                const std::filesystem::path& ca) {
   STATOR_TRY(detail::SslContext context,
              as_io(detail::make_ssl_context(TLS_server_method(), certificate, key)));
-  STATOR_CHECK(as_io(
-      detail::ask_certificate(*context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, ca)));
+  if (!ca.empty()) {
+    STATOR_CHECK(as_io(
+        detail::ask_certificate(*context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, ca)));
+  }
   // Sessions of other servers' clients are of no use here, and a context is needed to tell.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_TICKET);
@@ -77,8 +79,12 @@ Result<std::shared_ptr<const ServerTls>> ServerTls::load(const std::filesystem::
                                                          const std::filesystem::path& key,
                                                          const std::filesystem::path& ca) {
   auto state = std::make_unique<State>();
+  std::vector<std::filesystem::path> files = {certificate, key};
+  if (!ca.empty()) {
+    files.push_back(ca);
+  }
   STATOR_TRY(state->context,
-             detail::RenewedContext::create({certificate, key, ca}, [certificate, key, ca] {
+             detail::RenewedContext::create(std::move(files), [certificate, key, ca] {
                return load_server_context(certificate, key, ca);
              }));
   return std::make_shared<const ServerTls>(std::move(state));

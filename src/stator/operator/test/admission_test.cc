@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "graphs.h"
-#include "stator/core/clock.h"
 #include "stator/kube/base64.h"
-#include "stator/operator/certificates.h"
 #include "stator/operator/validate_set.h"
 
 namespace stator::op {
@@ -135,19 +133,6 @@ TEST(Sets, AreRefusedByFieldAndRule) {
               pods["cliqueStartupType"] = "Sometimes";
             }).find("CliqueStartupTypeInOrder"),
             std::string::npos);
-}
-
-TEST(Certificates, ServersAreCertifiedForTheirHostsUntilTheyEnd) {
-  using namespace std::chrono_literals;
-  const WallTime now(std::chrono::seconds(1'800'000'000));
-  const KeyPair authority = make_authority("test", now).value();
-  const std::vector<std::string> hosts = {"op.ns.svc", "127.0.0.1"};
-  const KeyPair server = make_server_certificate(authority, hosts, now, 48h).value();
-  EXPECT_TRUE(certifies(server, authority.certificate, hosts));
-  EXPECT_FALSE(certifies(server, authority.certificate, {"other.ns.svc"}));
-  EXPECT_FALSE(certifies(server, make_authority("other", now).value().certificate, hosts));
-  EXPECT_EQ(end_of_certificate(server.certificate).value(), now + 48h);
-  EXPECT_FALSE(end_of_certificate("nonsense"));
 }
 
 }  // namespace

@@ -237,5 +237,35 @@ TEST(Crds, NameEveryKindOnce) {
   EXPECT_EQ(graph->find_at({"spec", "versions"})->size(), 2U);
 }
 
+TEST(Render, TensorRtLeadersHaveAKeyForTheirWorkers) {
+  Value graph = from_yaml(R"(
+apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+metadata: {name: big, namespace: llm}
+spec:
+  backendFramework: trtllm
+  components:
+  - name: W
+    type: worker
+    multinode: {nodeCount: 2}
+    podTemplate:
+      spec:
+        containers: [{name: main, image: "r/trt:1.0.0", command: [python3], args: [-m, dynamo.trtllm], resources: {limits: {nvidia.com/gpu: "8"}}}]
+)");
+  const Environment environment;
+  const auto made = children_of_graph(admit(graph, environment).value(), environment);
+  const Value* secret = find_object(made, "Secret", "big-mpi-ssh");
+  ASSERT_NE(secret, nullptr);
+  EXPECT_EQ(secret->find("data"), nullptr);  // whoever makes it fills it in
+  bool is_mounted = false;
+  for (const Value& object : made) {
+    if (object.text_at({"kind"}) == "LeaderWorkerSet") {
+      is_mounted =
+          json::to_text(object).find("\"secretName\":\"big-mpi-ssh\"") != std::string::npos;
+    }
+  }
+  EXPECT_TRUE(is_mounted);
+}
+
 }  // namespace
 }  // namespace stator::op

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/operator/certificates.h"
+#include "stator/kube/certificates.h"
 
 #include <fmt/format.h>
 #include <openssl/bio.h>
@@ -14,7 +14,9 @@
 #include <array>
 #include <memory>
 
-namespace stator::op {
+#include "stator/kube/base64.h"
+
+namespace stator::kube {
 namespace {
 
 using namespace std::chrono_literals;
@@ -110,6 +112,30 @@ Result<KeyPair> sign(X509& certificate, EVP_PKEY& key, EVP_PKEY& signer) {
   return KeyPair{text_of(out.get()), text_of(key_out.get())};
 }
 
+/// RFC 4251: a length and the bytes; whole numbers with a zero in front where they would look
+/// negative.
+void append_field(std::string& out, std::string_view bytes) {
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    out.push_back(static_cast<char>(bytes.size() >> shift & 0xFFU));
+  }
+  out += bytes;
+}
+
+bool append_number(std::string& out, const EVP_PKEY& key, const char* name) {
+  BIGNUM* number = nullptr;
+  if (EVP_PKEY_get_bn_param(&key, name, &number) != 1) {
+    return false;
+  }
+  std::string bytes(static_cast<size_t>(BN_num_bytes(number)), '\0');
+  BN_bn2bin(number, reinterpret_cast<unsigned char*>(bytes.data()));
+  BN_free(number);
+  if ((static_cast<unsigned char>(bytes.front()) & 0x80U) != 0) {
+    bytes.insert(bytes.begin(), '\0');
+  }
+  append_field(out, bytes);
+  return true;
+}
+
 bool is_address(std::string_view host) {
   return host.find(':') != std::string_view::npos ||
          std::ranges::all_of(host, [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
@@ -180,4 +206,20 @@ bool certifies(const KeyPair& server, std::string_view authority_pem,
   });
 }
 
-}  // namespace stator::op
+Result<SshKey> make_ssh_key() {
+  constexpr unsigned int kBits = 3072;
+  const Key key(EVP_RSA_gen(kBits));
+  const Bio out(BIO_new(BIO_s_mem()));
+  if (!key || PEM_write_bio_PrivateKey_traditional(out.get(), key.get(), nullptr, nullptr, 0,
+                                                   nullptr, nullptr) != 1) {
+    return failed("making an ssh key");
+  }
+  std::string blob;
+  append_field(blob, "ssh-rsa");
+  if (!append_number(blob, *key, "e") || !append_number(blob, *key, "n")) {
+    return failed("writing an ssh key");
+  }
+  return SshKey{text_of(out.get()), fmt::format("ssh-rsa {} stator\n", to_base64(blob))};
+}
+
+}  // namespace stator::kube

@@ -8,7 +8,7 @@
 #include "stator/core/clock.h"
 #include "stator/core/result.h"
 
-namespace stator::op {
+namespace stator::kube {
 
 /// A certificate and its private key, both PEM. The key is never logged.
 struct KeyPair {
@@ -32,4 +32,11 @@ Result<WallTime> end_of_certificate(std::string_view pem);
 bool certifies(const KeyPair& server, std::string_view authority_pem,
                const std::vector<std::string>& hosts);
 
-}  // namespace stator::op
+/// An RSA key (3072 bits) as ssh reads it.
+struct SshKey {
+  std::string secret;  ///< PEM, never logged
+  std::string shared;  ///< a line of authorized_keys
+};
+Result<SshKey> make_ssh_key();
+
+}  // namespace stator::kube

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How the operator bears many graphs, and its own death: figures for docs/benchmarks/kubernetes.md.
+
+  tests/kubernetes/scale.py graphs [--nodes 100] [--graphs 1000]     time, CPU, memory until all are ready; writes at rest
+  tests/kubernetes/scale.py faults [--kills 50] [--graphs 20]        killed at random points, API server restarted: the same end
+  tests/kubernetes/scale.py gangs [--racks 20] [--gangs 50]          gangs of 16, no part of one ever alone"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import threading
+import time
+
+import yaml
+
+from control_plane import ControlPlane, eventually, missing
+from rig import graph, install, start_operator
+
+SPACE = "load"
+
+
+def usage_of(pid: int) -> tuple[float, float]:
+    """CPU seconds and resident MiB."""
+    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    resident = next(line for line in open(f"/proc/{pid}/status") if line.startswith("VmRSS"))
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(resident.split()[1]) / 1024
+
+
+def count_ready(plane) -> int:
+    return sum((each.get("status") or {}).get("state") == "successful" for each in plane.api.list("DynamoGraphDeployment", SPACE))
+
+
+def create_all(plane, count: int) -> None:
+    def create(part):
+        for number in part:
+            made = graph(f"g{number}")
+            made["spec"]["components"][1]["podTemplate"]["spec"]["terminationGracePeriodSeconds"] = 1
+            plane.api.create(made, SPACE)
+    threads = [threading.Thread(target=create, args=(range(first, count, 4),)) for first in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+
+def objects(plane) -> dict:
+    """What there is, without what only the server writes."""
+    found = {}
+    for kind in ("DynamoGraphDeployment", "DynamoComponentDeployment", "Deployment", "Service", "ServiceAccount", "Role", "RoleBinding",
+                 "DynamoGraphDeploymentScalingAdapter"):
+        for each in plane.api.list(kind, SPACE):
+            if each["metadata"]["name"] not in ("default", "kubernetes"):
+                found[f"{kind}/{each['metadata']['name']}"] = json.dumps(each.get("spec", each.get("rules", "")), sort_keys=True)
+    return {key: value for key, value in found.items() if not key.startswith("Service/")} | {
+        key: "" for key in found if key.startswith("Service/")}
+
+
+def run_graphs(arguments) -> int:
+    plane = ControlPlane(arguments.nodes)
+    try:
+        install(plane)
+        plane.make_namespace(SPACE)
+        operator = start_operator(plane)
+        eventually(lambda: plane.api.get("ValidatingWebhookConfiguration", "stator-operator"), "the webhooks are known")
+        pid = operator.process.pid
+        begin, (cpu, _) = time.monotonic(), usage_of(pid)
+        create_all(plane, arguments.graphs)
+        created = time.monotonic() - begin
+        eventually(lambda: count_ready(plane) == arguments.graphs, "all graphs are ready", 3600, 1)
+        took, (cpu_end, memory) = time.monotonic() - begin, usage_of(pid)
+        time.sleep(5)
+        rest_begin = usage_of(pid)[0]
+        time.sleep(20)
+        rest = (usage_of(pid)[0] - rest_begin) / 20
+        print(json.dumps({"nodes": arguments.nodes, "graphs": arguments.graphs, "created_s": round(created, 1), "ready_s": round(took, 1),
+                          "operator_cpu_s": round(cpu_end - cpu, 1), "operator_rss_mib": round(memory), "rest_core_share": round(rest, 4)}))
+        operator.close()
+        return 0
+    finally:
+        plane.close()
+
+
+def run_faults(arguments) -> int:
+    def once(kills: int, restart: bool) -> tuple[dict, int]:
+        plane = ControlPlane(10)
+        try:
+            install(plane)
+            plane.make_namespace(SPACE)
+            chance = random.Random(5)
+            operator = start_operator(plane, webhooks=False)
+            creator = threading.Thread(target=create_all, args=(plane, arguments.graphs))
+            creator.start()
+            for number in range(kills):
+                time.sleep(chance.uniform(0.05, 1.0))
+                operator.kill()
+                lease = plane.api.get("Lease", "stator-operator", "stator-system")
+                if lease:  # what a new pod would wait for
+                    plane.api.patch("Lease", "stator-operator", {"spec": {"holderIdentity": ""}}, "stator-system")
+                operator.close()
+                if restart and number == kills // 2:
+                    creator.join()
+                    plane.restart_api_server(1)
+                operator = start_operator(plane, webhooks=False)
+            creator.join()
+            eventually(lambda: count_ready(plane) == arguments.graphs, "all graphs are ready", 900, 1)
+            found = objects(plane)
+            writes = sum(len(each["metadata"].get("managedFields", [])) for each in plane.api.list("DynamoGraphDeployment", SPACE))
+            operator.close()
+            return found, writes
+        finally:
+            plane.close()
+    calm, _ = once(0, False)
+    wild, _ = once(arguments.kills, True)
+    missing_objects, extra = sorted(set(calm) - set(wild)), sorted(set(wild) - set(calm))
+    different = sorted(key for key in set(calm) & set(wild) if calm[key] != wild[key])
+    print(json.dumps({"kills": arguments.kills, "graphs": arguments.graphs, "objects": len(calm), "missing": missing_objects,
+                      "orphaned": extra, "different": different}))
+    return 1 if missing_objects or extra or different else 0
+
+
+def run_gangs(arguments) -> int:
+    plane = ControlPlane(0)
+    try:
+        for index in range(arguments.racks * 4):
+            plane.add_node(f"node-{index}", 8, {"rack": f"r{index // 4}"})
+        install(plane)
+        plane.make_namespace(SPACE)
+        operator = start_operator(plane)
+        eventually(lambda: plane.api.get("ValidatingWebhookConfiguration", "stator-operator"), "the webhooks are known")
+        plane.api.apply({"apiVersion": "grove.io/v1alpha1", "kind": "ClusterTopologyBinding", "metadata": {"name": "t"}, "spec": {
+            "levels": [{"domain": "rack", "key": "rack"}, {"domain": "host", "key": "kubernetes.io/hostname"}]}})
+        begin, cpu = time.monotonic(), usage_of(operator.process.pid)[0]
+        for number in range(arguments.gangs):
+            plane.api.create(yaml.safe_load(f"""
+{{apiVersion: grove.io/v1alpha1, kind: PodCliqueSet, metadata: {{name: s{number}}}, spec: {{replicas: 1, template: {{
+  topologyConstraint: {{topologyName: t, pack: {{preferred: rack}}}},
+  cliques: [{{name: w, spec: {{roleName: w, replicas: 16, podSpec: {{containers: [{{name: m, image: i, resources: {{limits: {{nvidia.com/gpu: "1"}}}}}}]}}}}}}]}}}}}}"""), SPACE)
+        partial = 0
+        whole = 0
+        want = min(arguments.gangs, arguments.racks * 2)
+        while whole < want and time.monotonic() - begin < 900:
+            time.sleep(1)
+            bound: dict[str, list] = {}
+            for pod in plane.api.list("Pod", SPACE):
+                bound.setdefault(pod["metadata"]["labels"]["grove.io/podgang"], []).append(pod["spec"].get("nodeName"))
+            whole = sum(None not in nodes and len(nodes) == 16 for nodes in bound.values())
+            # While the scheduler binds the pods of a gang one by one, all of them must have been let go.
+            partial = max(partial, sum(0 < sum(node is not None for node in nodes) < len(nodes) for nodes in bound.values()))
+        took = time.monotonic() - begin
+        time.sleep(3)
+        racks: dict[str, set] = {}
+        left_alone = 0
+        for pod in plane.api.list("Pod", SPACE):
+            gang = pod["metadata"]["labels"]["grove.io/podgang"]
+            node = pod["spec"].get("nodeName")
+            racks.setdefault(gang, set()).add(node and f"r{int(node.split('-')[1]) // 4}")
+        left_alone = sum(None in found and len(found) > 1 for found in racks.values())
+        one = sum(len(found) == 1 and None not in found for found in racks.values())
+        print(json.dumps({"racks": arguments.racks, "gangs": arguments.gangs, "whole": whole, "partial_at_rest": left_alone,
+                          "in_one_rack": round(one / max(1, whole), 3), "seconds": round(took, 1),
+                          "operator_cpu_s": round(usage_of(operator.process.pid)[0] - cpu, 1)}))
+        operator.close()
+        return 1 if left_alone or whole < want else 0
+    finally:
+        plane.close()
+
+
+def main() -> int:
+    if missing():
+        print(f"skipped: {missing()}")
+        return 77
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("graphs", "faults", "gangs"))
+    for name, value in (("nodes", 100), ("graphs", 0), ("kills", 50), ("racks", 20), ("gangs", 50)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    arguments = parser.parse_args()
+    arguments.graphs = arguments.graphs or (1000 if arguments.what == "graphs" else 20)
+    return {"graphs": run_graphs, "faults": run_faults, "gangs": run_gangs}[arguments.what](arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

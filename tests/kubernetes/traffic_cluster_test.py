@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A graph with an endpoint picker, Envoy in front, real `stator` processes in place of the simulated pods: one answer is
+streamed through all of it, and goes on being while the workers are replaced."""
+
+import http.client
+import importlib.util
+import json
+import pathlib
+import subprocess
+import unittest
+
+import yaml
+
+from control_plane import eventually, free_ports, missing
+from rig import ClusterTest, ROOT, Stator, clean_environment
+
+POOL_CRD = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "inferencepools.inference.networking.k8s.io",
+                         "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api-inference-extension/pull/1173"}},
+            "spec": {"group": "inference.networking.k8s.io", "scope": "Namespaced",
+                     "names": {"kind": "InferencePool", "listKind": "InferencePoolList", "plural": "inferencepools", "singular": "inferencepool"},
+                     "versions": [{"name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
+                                   "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
+
+GRAPH = """
+apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+metadata: {name: chat}
+spec:
+  components:
+  - name: Picker
+    type: epp
+    eppConfig: {config: {plugins: []}}
+    podTemplate: {spec: {containers: [{name: main, image: "stator:0.1.0"}]}}
+  - name: Worker
+    type: worker
+    replicas: 2
+    podTemplate: {spec: {containers: [{name: main, image: "stator:0.1.0", args: ["one"]}]}}
+"""
+
+
+class Traffic(ClusterTest):
+    cidr = "127.10.0.1/16"  # what the pods are told to have is where their stand-ins listen
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.api.create(POOL_CRD)
+        eventually(lambda: cls.api.condition("CustomResourceDefinition", POOL_CRD["metadata"]["name"], "Established").get("status")
+                   == "True", "InferencePools are served")
+
+    def workers(self) -> dict[str, str]:
+        """Addresses of the pods that are there and ready."""
+        pods = self.api.list("Pod", self.space, "nvidia.com/dynamo-component-type=worker")
+        return {pod["metadata"]["uid"]: pod["status"]["podIP"] for pod in pods if not pod["metadata"].get("deletionTimestamp")
+                and pod["status"].get("podIP") and any(each["type"] == "Ready" and each["status"] == "True"
+                                                        for each in pod["status"].get("conditions", []))}
+
+    def stand_in(self, uid: str, address: str) -> None:
+        server = Stator("serve", str(ROOT / "models/demo"), "--host", address, "--port", "8000")
+        self.addCleanup(server.close)
+        self.servers[uid] = server
+
+    def start_envoy(self, picker_port: int) -> int:
+        binary = pathlib.Path(importlib.util.find_spec("envoy").submodule_search_locations[0]) / "_bin" / "envoy"
+        gateway, base = free_ports(2)
+        typed = "type.googleapis.com/envoy.extensions"
+        duplex = {"request_header_mode": "SEND", "response_header_mode": "SEND", "request_body_mode": "FULL_DUPLEX_STREAMED",
+                  "response_body_mode": "FULL_DUPLEX_STREAMED", "request_trailer_mode": "SEND", "response_trailer_mode": "SEND"}
+        picker = {"name": "picker", "type": "STATIC", "connect_timeout": "1s", "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": f"{typed}.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": {"http2_protocol_options": {}}}},
+            "transport_socket": {"name": "tls", "typed_config": {  # as gateways do: encrypted, whoever signed it
+                "@type": f"{typed}.transport_sockets.tls.v3.UpstreamTlsContext", "common_tls_context": {
+                    "alpn_protocols": ["h2"]}}},
+            "load_assignment": {"cluster_name": "picker", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {
+                "socket_address": {"address": "127.0.0.1", "port_value": picker_port}}}}]}]}}
+        models = {"name": "models", "type": "ORIGINAL_DST", "lb_policy": "CLUSTER_PROVIDED", "connect_timeout": "1s",
+                  "original_dst_lb_config": {"use_http_header": True, "http_header_name": "x-gateway-destination-endpoint"}}
+        manager = {"@type": f"{typed}.filters.network.http_connection_manager.v3.HttpConnectionManager", "stat_prefix": "in",
+                   "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                       {"match": {"prefix": "/"}, "route": {"cluster": "models", "timeout": "60s"}}]}]},
+                   "http_filters": [
+                       {"name": "ext_proc", "typed_config": {
+                           "@type": f"{typed}.filters.http.ext_proc.v3.ExternalProcessor", "message_timeout": "10s",
+                           "grpc_service": {"envoy_grpc": {"cluster_name": "picker"}}, "processing_mode": duplex}},
+                       {"name": "router", "typed_config": {"@type": f"{typed}.filters.http.router.v3.Router"}}]}
+        config = {"static_resources": {"clusters": [picker, models], "listeners": [{
+            "name": "in", "address": {"socket_address": {"address": "127.0.0.1", "port_value": gateway}},
+            "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}]}]}}
+        file = self.plane.folder / "envoy.yaml"
+        file.write_text(yaml.safe_dump(config))
+        log = open(file.with_suffix(".log"), "wb")
+        envoy = subprocess.Popen([str(binary), "-c", str(file), "--base-id", str(base), "--concurrency", "1", "-l", "warn"],
+                                 stdout=log, stderr=log, env=clean_environment())
+        self.addCleanup(log.close)
+        self.addCleanup(envoy.wait)
+        self.addCleanup(envoy.kill)
+        return gateway
+
+    def stream(self, gateway: int, content: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", gateway, timeout=60)
+        try:
+            connection.request("POST", "/v1/chat/completions", json.dumps(
+                {"model": "demo", "stream": True, "max_tokens": 16, "temperature": 0,
+                 "messages": [{"role": "user", "content": content}]}), {"content-type": "application/json"})
+            answer = connection.getresponse()
+            text = ""
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    text += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
+            return answer.status, text
+        except (OSError, http.client.HTTPException) as error:
+            return 0, str(error)
+        finally:
+            connection.close()
+
+    def test_an_answer_streams_through_envoy_picker_and_graph(self):
+        self.servers: dict[str, Stator] = {}
+        self.api.create(yaml.safe_load(GRAPH), self.space)
+        self.wait_ready(seconds=120)
+        pool = self.api.get("InferencePool", "chat-pool", self.space)
+        self.assertEqual(pool["spec"]["targetPorts"], [{"number": 8000}])
+        for uid, address in eventually(lambda: len(self.workers()) == 2 and self.workers(), "two workers").items():
+            self.stand_in(uid, address)
+        # The picker has the rights that the operator gave its account, and no others.
+        account = self.plane.account_kubeconfig(self.space, "epp-serviceaccount")
+        port, health = free_ports(2)
+        picker = Stator("epp", "--pool-name", "chat-pool", "--pool-namespace", self.space, "--kubeconfig", str(account),
+                        "--host", "127.0.0.1", "--grpc-port", str(port), "--grpc-health-port", str(health), "--secure-serving",
+                        announce=False)
+        self.addCleanup(picker.close)
+        gateway = self.start_envoy(port)
+        status, text = eventually(lambda: (got := self.stream(gateway, "What is a KV cache?"))[0] == 200 and got,
+                                  f"an answer: {picker.log()}")
+        self.assertTrue(text)
+        self.assertEqual(self.stream(gateway, "What is a KV cache?"), (200, text))
+
+        # The workers are replaced under traffic: no stream is lost, none is altered.
+        value = self.api.get("DynamoGraphDeployment", "chat", self.space)
+        value["spec"]["components"][1]["podTemplate"]["spec"]["containers"][0]["args"] = ["two"]
+        self.api.request("PUT", self.api.path("DynamoGraphDeployment", self.space, "chat"), value)
+        seen: list[tuple[int, str]] = []
+
+        def rolled():
+            for uid, address in self.workers().items():
+                if uid not in self.servers:
+                    self.stand_in(uid, address)
+            seen.append(self.stream(gateway, "What is a KV cache?"))
+            graph = self.api.get("DynamoGraphDeployment", "chat", self.space)
+            return (graph["status"].get("rollingUpdate") or {}).get("phase") == "Completed" and len(seen) > 20
+        eventually(rolled, "the workers have rolled", 180, 0)
+        # A stand-in starts when its pod is ready already: until it listens a choice of it may fail, and says so at once.
+        self.assertEqual({text for status, text in seen if status == 200}, {text})
+        self.assertLess(sum(status != 200 for status, _ in seen), len(seen) // 2)
+        eventually(lambda: all(self.stream(gateway, "again")[0] == 200 for _ in range(3)), "the new workers serve")
+        self.assertNotIn("forbidden", picker.log())
+
+
+if __name__ == "__main__":
+    if missing():
+        print(f"skipped: {missing()}")
+        raise SystemExit(77)
+    unittest.main()
