@@ -357,6 +357,7 @@ const std::vector<Command> kCommands = {
           {"--namespace",
            "only this namespace [all]; render: of manifests that name none [default]"},
           {"--lease-namespace", "namespace of the lease of the leader [--namespace]"},
+          {"--lease-seconds", "a leader that is silent for so long is followed by another [15]"},
           {"--health-port", "port of /metrics, /healthz and /readyz, -1 = none [-1]"},
           {"--workload-provider",
            "component (Deployments, LeaderWorkerSets) or grove, where a graph does not say "
