@@ -164,7 +164,11 @@ def main() -> int:
             for name, text in manifests_of(source, url):
                 if arguments.match not in name:
                     continue
-                outcome, why = trial.result(text, arguments.seconds)
+                try:
+                    outcome, why = trial.result(text, arguments.seconds)
+                except KeyboardInterrupt:
+                    lines += ["", "(stopped here)"]
+                    break
                 counts[outcome] = counts.get(outcome, 0) + 1
                 lines.append(f"| `{name}` | {outcome} | {why.replace('|', '/')} |")
                 print(f"{outcome:10} {name} {why}", flush=True)

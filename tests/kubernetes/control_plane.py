@@ -225,7 +225,7 @@ class ControlPlane:
                    "--authorization-mode=RBAC", f"--secure-port={self.port}", "--bind-address=127.0.0.1",
                    "--cert-dir=pki", "--service-cluster-ip-range=10.0.0.0/16", "--allow-privileged=true",
                    "--max-requests-inflight=800", "--max-mutating-requests-inflight=400")
-        eventually(self.is_ready, "the API server is ready", 120)
+        eventually(self.is_ready, "the API server is ready", 600)
 
     def is_ready(self) -> bool:
         try:
