@@ -32,7 +32,7 @@ class Kserve(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         grpc_port = free_ports(1)[0]
-        cls.server = Stator("serve", str(MODEL_DIR), "--port", "0", "--log-level", "warn", "--kserve-grpc-server", "--kserve-grpc-port", str(grpc_port))
+        cls.server = Stator("serve", str(MODEL_DIR), "--port", "0", "--log", "warn", "--kserve-grpc-server", "--kserve-grpc-port", str(grpc_port))
         cls.addClassCleanup(cls.server.close)
         cls.plain = Http(cls.server.port)
         cls.grpc = triton_grpc.InferenceServerClient(f"127.0.0.1:{cls.server.port}")

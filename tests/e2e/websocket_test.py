@@ -27,7 +27,7 @@ def masked(first: int, payload: bytes, length: int | None = None) -> bytes:
 class WebSocket(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Stator("serve", str(MODEL_DIR), "--port", "0", "--log-level", "warn")
+        cls.server = Stator("serve", str(MODEL_DIR), "--port", "0", "--log", "warn")
         cls.addClassCleanup(cls.server.close)
         cls.http = Http(cls.server.port)
         cls.url = f"ws://127.0.0.1:{cls.server.port}/v1/responses"
@@ -123,7 +123,7 @@ class WebSocket(unittest.TestCase):
         self.assertIn(b"response.create", before, "the message came whole")
 
     def test_a_server_that_leaves_closes_idle_sockets(self):
-        server = Stator("serve", str(MODEL_DIR), "--port", "0", "--log-level", "warn")
+        server = Stator("serve", str(MODEL_DIR), "--port", "0", "--log", "warn")
         self.addCleanup(server.close)
         with connect(f"ws://127.0.0.1:{server.port}/v1/responses") as ws:
             server.terminate()

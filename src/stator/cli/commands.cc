@@ -27,9 +27,10 @@ const std::vector<Command> kCommands = {
                     "  stator serve /models/qwen --engine vllm --url http://a:8000,http://b:8000\n"
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
-     .setting_prefixes = "http,access,admin,trace,request_log,frontend,responses,batches,router,"
-                         "worker,engine,kv,sim,"
-                         "sim_fault,system,hub,log,announce,discovery.namespace",
+     .setting_prefixes =
+         "http,kserve,access,admin,trace,request_log,frontend,responses,batches,router,"
+         "worker,engine,kv,sim,"
+         "sim_fault,system,hub,log,announce,discovery.namespace",
      .options = serve_options(),
      .takes_rest = true,
      .run = run_serve},
@@ -37,9 +38,10 @@ const std::vector<Command> kCommands = {
      .summary = "HTTP front door and router; workers join through discovery",
      .description = "  stator frontend --port 8000 --discovery file:$HOME/.stator",
      .positional = "",
-     .setting_prefixes = "http,access,admin,trace,request_log,frontend,responses,batches,router,"
-                         "discovery,events,rpc,"
-                         "hub,log,announce",
+     .setting_prefixes =
+         "http,kserve,access,admin,trace,request_log,frontend,responses,batches,router,"
+         "discovery,events,rpc,"
+         "hub,log,announce",
      .options = {},
      .run = run_frontend},
     {.name = "worker",
@@ -443,9 +445,10 @@ const std::vector<Command> kCommands = {
      .summary = "Print the effective settings as YAML, or their documentation",
      .description = "  stator config > stator.yaml\n  stator config --markdown",
      .positional = "",
-     .setting_prefixes = "http,access,admin,trace,request_log,frontend,router,worker,engine,sim,"
-                         "discovery,events,rpc,"
-                         "system,hub,log,announce",
+     .setting_prefixes =
+         "http,kserve,access,admin,trace,request_log,frontend,router,worker,engine,sim,"
+         "discovery,events,rpc,"
+         "system,hub,log,announce",
      .options = {{"--markdown", "the table of docs/configuration.md", true}},
      .run = run_config},
     {.name = "completion",
@@ -542,9 +545,12 @@ const std::vector<Command> kCommands = {
     {.name = "planner",
      .summary = "Decide how many workers a fleet should have: live, or what that would have saved",
      .description =
-         "Looks at the metrics of frontends (or a Prometheus, or forward passes), decides, and has a\n"
-         "connector do it; /planner tells what and why, / is a page. --dry-run replays a request trace\n"
-         "on a simulated fleet whose size a policy decides, and prints missed goals, GPU-seconds and\n"
+         "Looks at the metrics of frontends (or a Prometheus, or forward passes), decides, and has "
+         "a\n"
+         "connector do it; /planner tells what and why, / is a page. --dry-run replays a request "
+         "trace\n"
+         "on a simulated fleet whose size a policy decides, and prints missed goals, GPU-seconds "
+         "and\n"
          "scaling events; --report-html draws it beside the reference's rules.\n"
          "Policies: mpc (simulates what each size would do), throughput (forecast of the next\n"
          "interval), load (up or down by one), reference (both, as NVIDIA Dynamo's), static:N.\n\n"
@@ -552,7 +558,8 @@ const std::vector<Command> kCommands = {
          "  stator planner --prometheus http://prom:9090 --connector kubernetes --graph llama\n"
          "  stator planner --frontend http://a:8000 --connector process -- \\\n"
          "    stator worker models/demo --discovery file:$HOME/.stator\n"
-         "  stator planner --dry-run conversation_trace.jsonl --start-up 60 --ttft 2000 --itl 25 \\\n"
+         "  stator planner --dry-run conversation_trace.jsonl --start-up 60 --ttft 2000 --itl 25 "
+         "\\\n"
          "    --policy mpc --report-json report.json --report-html report.html\n"
          "  stator planner --global --pool prod/llama=kubernetes --max-total-gpus 64",
      .positional = "",

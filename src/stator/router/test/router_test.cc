@@ -208,7 +208,7 @@ TEST(Router, APinMayNameTheRank) {
   request.constraints.pinned_rank = 1;
   EXPECT_EQ(router->route(request, kNow)->worker, (WorkerKey{kB.worker, 1}));
   request.constraints.pinned_rank = 2;
-  EXPECT_EQ(router->route(request, kNow).error().code(), Code::kUnavailable);
+  EXPECT_EQ(router->route(request, kNow).error().code(), Code::kNotFound);
 }
 
 TEST(Router, PreferredTaintsWeighTheCost) {
