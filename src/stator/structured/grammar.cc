@@ -115,6 +115,9 @@ Outcome<std::string> ebnf_to_gbnf(std::string_view text) {
     }
     std::string name(token.text);
     std::ranges::replace_if(name, [](char c) { return c == '_' || c == '.'; }, '-');
+    if (name.front() == '-') {
+      name.insert(0, 1, 'r');  // a name begins with a letter in every dialect
+    }
     const auto [known, added] = original.try_emplace(name, token.text);
     if (!added && known->second != token.text) {
       return refuse_at(place_in(text, token.at),

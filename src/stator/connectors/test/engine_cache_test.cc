@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "stator/connectors/open_cache.h"
+#include "stator/io/read_file.h"
 #include "stator/storage/test/blocks_fixture.h"
 
 namespace stator::connectors {
@@ -18,6 +20,16 @@ using storage::TestSequence;
 
 constexpr size_t kBlock = 4096;
 constexpr size_t kEngineBlocks = 64;
+
+/// Flips one byte of `payload` where `file` holds it: lanes write blocks in any order.
+void damage(const fs::path& file, const std::vector<std::byte>& payload) {
+  std::string bytes = *io::read_file(file);
+  const std::string_view wanted(reinterpret_cast<const char*>(payload.data()), payload.size());
+  const size_t at = bytes.find(wanted);
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 100] = static_cast<char>(~bytes[at + 100]);
+  std::ofstream(file, std::ios::binary) << bytes;
+}
 
 /// An engine with one region per block, and a cache in front of a folder and a shared folder.
 class EngineCacheTest : public testing::Test {
@@ -210,14 +222,7 @@ TEST_F(EngineCacheTest, ADamagedBlockOnDiskEndsThePrefix) {
   put(known);
   ASSERT_TRUE(cache_->flush(seconds(60)));
   cache_.reset();
-  {
-    std::FILE* const file = std::fopen((folder_ / "disk" / "g3.data").c_str(), "r+b");
-    ASSERT_NE(file, nullptr);
-    const auto byte = static_cast<char>(~std::to_integer<int>(known.payload(3, kBlock)[100]));
-    std::fseek(file, 3 * 8192 + 4096 + 100, SEEK_SET);
-    std::fputc(byte, file);
-    std::fclose(file);
-  }
+  damage(folder_ / "disk" / "g3.data", known.payload(3, kBlock));
   open();
 
   EXPECT_EQ(get(known), 3U);

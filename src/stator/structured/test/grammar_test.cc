@@ -164,6 +164,7 @@ TEST(EbnfToGbnf, PutsEachRuleOnALineWithPlainNames) {
 
   ASSERT_TRUE(gbnf.has_value());
   EXPECT_EQ(*gbnf, "root ::= a-1 | \"x_y\" b-c\na-1 ::= [_.] +\nb-c ::= a-1");
+  EXPECT_EQ(*ebnf_to_gbnf("root ::= _b\n_b ::= \"\""), "root ::= r-b\nr-b ::= \"\"");
   EXPECT_EQ(verdict(ebnf_to_gbnf("root ::= a_1 a-1\na_1 ::= \"a\"\na-1 ::= \"b\"")),
             "at line 1, column 14: a_1 and a-1 are the same name to llama.cpp, which has neither _ "
             "nor . in names: rename one");
