@@ -8,7 +8,9 @@ import subprocess
 import tempfile
 import unittest
 
-from stator_process import BINARY, clean_environment
+import numpy
+
+from stator_process import BINARY, MODEL_DIR, Stator, clean_environment
 
 
 def stator(*arguments: str, text: str = "") -> subprocess.CompletedProcess:
@@ -81,6 +83,62 @@ class Configure(unittest.TestCase):
         self.assertGreater(first["itl_ms"], 1)
         self.assertIsNone(second["ttft_ms"])
         self.assertIn("no/model", second["error"])
+
+
+    def test_the_shortlist_is_simulated_on_the_trace(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as trace:
+            trace.write("".join(json.dumps({"timestamp": i * 400, "input_length": 1000, "output_length": 60, "hash_ids": [2 * i, 2 * i + 1]}) + "\n"
+                                for i in range(60)))
+            trace.flush()
+            done = stator("configure", "--model", "Qwen/Qwen3-8B", "--system", "h200_sxm", "--gpus", "4", "--ttft", "1000", "--itl", "30",
+                          "--best", "2", "--trace", trace.name, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for each in json.loads(done.stdout)["best"]:
+            self.assertEqual(each["simulated"]["requests"], 60)
+            self.assertGreater(each["simulated"]["goals_met"], 0.9)
+            self.assertGreater(each["simulated"]["itl_ms_p50"], 0.5)
+
+    def test_a_database_without_the_gpu_says_what_it_has(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "b200_sxm").mkdir()
+            done = stator("configure", "--model", "Qwen/Qwen3-8B", "--database", folder, *self.GOAL)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("b200_sxm", done.stderr)
+
+
+class Profile(unittest.TestCase):
+    def test_an_engine_is_measured_and_the_result_is_used(self):
+        engine = Stator("sim-server", "--dialect", "vllm", "--model-dir", str(MODEL_DIR), "--host", "127.0.0.1", "--port", "0",
+                        "--sim-step-us", "4000", "--sim-prefill-token-us", "40", "--sim-decode-sequence-us", "500")
+        self.addCleanup(engine.close)
+        with tempfile.TemporaryDirectory() as folder:
+            done = stator("profile", "--url", engine.url, "--output", folder, "--prefill-points", "4", "--decode-points", "2",
+                          "--decode-tokens", "16", "--concurrency-max", "4", "--repeats", "1", "--itl", "1000", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = json.loads(done.stdout)
+            self.assertEqual(len(found["prefill"]), 4)
+            self.assertEqual({point["concurrency"] for point in found["decode"]}, {1, 4})
+            self.assertGreater(found["best_decode"]["tokens_per_s_per_gpu"], 0)
+            prefill = numpy.load(f"{folder}/selected_prefill_interpolation/raw_data.npz")
+            decode = numpy.load(f"{folder}/selected_decode_interpolation/raw_data.npz")
+            table = numpy.load(f"{folder}/perf_data.npz")
+            self.assertEqual(list(prefill["prefill_isl"]), [point["isl"] for point in found["prefill"]])
+            self.assertTrue((numpy.diff(prefill["prefill_ttft"]) > 0).all(), prefill["prefill_ttft"])
+            self.assertEqual(sorted(decode), ["max_kv_tokens", "x_kv_usage", "y_context_length", "z_itl", "z_thpt_per_gpu"])
+            self.assertEqual(table["decode_itl"].shape, (100, 100))
+            self.assertEqual(json.loads(pathlib.Path(folder, "decode_raw_data.json").read_text())["z_itl"], list(decode["z_itl"]))
+            trace = pathlib.Path(folder) / "t.jsonl"
+            trace.write_text("".join(json.dumps({"timestamp": i * 200, "input_length": 500, "output_length": 20, "hash_ids": [i]}) + "\n"
+                                     for i in range(50)))
+            for command in (("planner", "--dry-run", str(trace), "--timing", f"profile:{folder}", "--json"),
+                            ("sim", str(trace), "--sim-timing", f"profile:{folder}")):
+                used = stator(*command)
+                self.assertEqual(used.returncode, 0, used.stderr)
+
+    def test_what_is_no_engine_is_told(self):
+        done = stator("profile", "--url", "http://127.0.0.1:1")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("127.0.0.1:1", done.stderr)
 
 
 class DryRun(unittest.TestCase):

@@ -534,8 +534,12 @@ const std::vector<Command> kCommands = {
                  {"--kv-quantization", "of KV: bfloat16 or fp8 [trtllm with narrow weights: fp8]"},
                  {"--batch-max", "largest batch of one rank of attention [512]"},
                  {"--best", "how many to print [5]"},
-                 {"--database", "measured operators; not read yet, refused"},
-                 {"--trace", "request trace whose mean lengths are planned for"},
+                 {"--database",
+                  "measured operators: AIConfigurator's folder, or a file of --database-file"},
+                 {"--database-file", "write what was read of it as one file, which later runs map"},
+                 {"--trace",
+                  "request trace: its mean lengths are planned for, and the shortlist is "
+                  "simulated on it"},
                  {"--output", "folder for engine flags, settings, deployment.yaml and a report"},
                  {"--html", "file for a page with the Pareto picture"},
                  {"--csv", "estimate: table of deployments, - = standard input"},
@@ -567,6 +571,35 @@ const std::vector<Command> kCommands = {
      .options = planner_options(),
      .takes_rest = true,
      .run = run_planner},
+    {.name = "profile",
+     .summary = "Measure an engine server: prompts and steps, for planner and simulator",
+     .description =
+         "Sweeps prompt lengths (one request at a time) and streams at once × contexts (prompts\n"
+         "cached, so that steps only decode), fits both, and writes NPZ and JSON files as "
+         "Dynamo's\n"
+         "profiler does. Nobody else should use the server meanwhile.\n\n"
+         "  stator profile --url http://127.0.0.1:8000 --output profiling_results\n"
+         "  stator planner --frontend http://a:8000 --timing profile:profiling_results\n"
+         "  stator sim trace.jsonl --sim-timing profile:profiling_results",
+     .positional = "",
+     .setting_prefixes = "log",
+     .options = {{"--url", "of an OpenAI-compatible server"},
+                 {"--model", "[the first it lists]"},
+                 {"--api-key", "bearer token"},
+                 {"--output", "folder for the results [profiling_results]"},
+                 {"--max-context", "longest prompt and answer, tokens [as the server says]"},
+                 {"--max-kv-tokens", "of its KV cache [as vLLM's metrics say, else 2000000]"},
+                 {"--prefill-points", "prompt lengths [16]"},
+                 {"--decode-points", "contexts, and streams at once of each [6]"},
+                 {"--decode-tokens", "of each answer [500]"},
+                 {"--concurrency-max", "streams at once [64]"},
+                 {"--repeats", "of each prompt length; the median counts [3]"},
+                 {"--vocabulary", "prompts are random ids from 10 to below this [1000]"},
+                 {"--gpus", "of the engine [1]"},
+                 {"--ttft", "goal, for the best prompt length it prints, ms [none]"},
+                 {"--itl", "goal, for the best concurrency, ms [none]"},
+                 {"--json", "print profile.json", true}},
+     .run = run_profile},
     {.name = "forecast",
      .summary = "Forecast a series: what the planner expects of the load",
      .description =

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "stator/cli/command.h"
+#include "stator/cli/configure_trace.h"
 #include "stator/cli/option_number.h"
 #include "stator/cli/sim_run.h"
 #include "stator/cli/terminal.h"
@@ -16,6 +19,7 @@
 #include "stator/configurator/search.h"
 #include "stator/core/clock.h"
 #include "stator/io/read_file.h"
+#include "stator/io/replace_file.h"
 #include "stator/json/value.h"
 #include "stator/lab/loadgen/trace_file.h"
 #include "stator/lab/simulator/trace_format.h"
@@ -111,7 +115,26 @@ Status run_estimate(const Invocation& invocation) {
     STATOR_TRY(text, io::read_file(path, kCsvBytesMax), "--csv");
   }
   STATOR_TRY(const configurator::CsvTable table, configurator::parse_csv(text), path);
-  const auto rows = configurator::estimate_rows(table);
+  const std::string folder = option(invocation, "--database");
+  std::map<std::string, std::shared_ptr<const perf::OperatorDatabase>> databases;
+  std::vector<std::string> absent;
+  const configurator::FindDatabase find = [&](const perf::EngineSpec& spec) {
+    const std::string key = fmt::format("{} on {}", perf::name_of(spec.backend), spec.system.name);
+    const auto known = databases.find(key);
+    if (known != databases.end()) {
+      return known->second;
+    }
+    const auto read = perf::OperatorDatabase::read(folder, spec);
+    if (!read) {
+      absent.push_back(read.error().message());
+    }
+    return databases.emplace(key, read ? *read : nullptr).first->second;
+  };
+  const auto rows =
+      configurator::estimate_rows(table, folder.empty() ? configurator::FindDatabase() : find);
+  for (const std::string& each : absent) {
+    print_status("no measured operators, fitted model instead: " + each + "\n");
+  }
   const bool parts = invocation.options.contains("--parts");
   if (invocation.options.contains("--json")) {
     json::Value out = json::Value::array();
@@ -230,6 +253,48 @@ Result<configurator::Goal> read_goal(const Invocation& invocation) {
   return goal;
 }
 
+/// The shortlist on the user's trace, behind what was searched.
+Status add_simulations(const Invocation& invocation, const configurator::Goal& goal,
+                       const configurator::SearchResult& result, json::Value& shown,
+                       std::string& table) {
+  const std::string trace = option(invocation, "--trace");
+  if (trace.empty() || result.best.empty()) {
+    return {};
+  }
+  STATOR_TRY(const json::Value simulated, simulate_shortlist(goal, result, trace));
+  table += fmt::format(
+      "\non the trace, simulated behind the router:\n{:<3} {:>8} {:>12} {:>12} {:>11} {:>11} "
+      "{:>10}\n",
+      "#", "goals", "TTFT p50 ms", "TTFT p95 ms", "ITL p50 ms", "ITL p95 ms", "tok/s/GPU");
+  for (size_t i = 0; i < simulated.size(); ++i) {
+    const json::Value& each = simulated.at(i);
+    const auto number = [&](std::string_view key) { return each.at(key).as_double().value_or(0); };
+    table +=
+        fmt::format("{:<3} {:>6.1f} % {:>12.1f} {:>12.1f} {:>11.2f} {:>11.2f} {:>10.1f}\n", i + 1,
+                    number("goals_met") * 100, number("ttft_ms_p50"), number("ttft_ms_p95"),
+                    number("itl_ms_p50"), number("itl_ms_p95"), number("tokens_per_s_per_gpu"));
+    (*shown["best"].mutable_elements())[i]["simulated"] = each;
+  }
+  return {};
+}
+
+/// --database-file: what was read of --database, as one file that later runs map.
+Status write_database(const Invocation& invocation, const configurator::Goal& goal) {
+  const std::string path = option(invocation, "--database-file");
+  if (path.empty()) {
+    return {};
+  }
+  if (goal.database == nullptr) {
+    return Error(Code::kInvalidArgument, "--database-file needs --database DIR");
+  }
+  const perf::OperatorTables& tables = goal.database->tables();
+  STATOR_CHECK(io::replace_file(path, tables.save(), 0644), "--database-file");
+  for (const std::string& note : tables.notes()) {
+    print_status(note + "\n");
+  }
+  return {};
+}
+
 Status write_outputs(const Invocation& invocation, const configurator::Goal& goal,
                      const configurator::SearchResult& result, double elapsed_ms) {
   const std::string html = option(invocation, "--html");
@@ -274,13 +339,15 @@ Status run_configure(Invocation& invocation) {
                     invocation.positionals.front()));
   }
   STATOR_TRY(const configurator::Goal goal, read_goal(invocation));
+  STATOR_CHECK(write_database(invocation, goal));
   const SystemClock clock;
   const TimePoint begin = clock.now();
   STATOR_TRY(const configurator::SearchResult result, configurator::search(goal));
   const double elapsed_ms = std::chrono::duration<double, std::milli>(clock.now() - begin).count();
-  print(invocation.options.contains("--json")
-            ? json::to_text(configurator::to_json(goal, result, elapsed_ms)) + "\n"
-            : configurator::render_table(goal, result, elapsed_ms));
+  json::Value shown = configurator::to_json(goal, result, elapsed_ms);
+  std::string table = configurator::render_table(goal, result, elapsed_ms);
+  STATOR_CHECK(add_simulations(invocation, goal, result, shown, table));
+  print(invocation.options.contains("--json") ? json::to_text(shown) + "\n" : table);
   return write_outputs(invocation, goal, result, elapsed_ms);
 }
 

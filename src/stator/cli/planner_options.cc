@@ -203,6 +203,7 @@ Result<planner::PlannerConfig> read_planner_config(const Invocation& invocation,
   STATOR_CHECK(read_number(invocation, "--mpc-interval", 0.1, 86'400.0, c.mpc_interval_s));
   STATOR_CHECK(read_number(invocation, "--idle-before-zero", 0.0, 1e9, c.idle_before_zero_s));
   STATOR_CHECK(read_number(invocation, "--down-hold", 0.0, 1e9, c.down_hold_min_s));
+  STATOR_CHECK(read_number(invocation, "--miss-price", 0.0, 1e9, c.miss_price));
   STATOR_CHECK(read_number<uint64_t>(invocation, "--seed", 0, UINT64_MAX, c.seed));
   const std::string predictor = option(invocation, "--predictor");
   if (!predictor.empty()) {
@@ -242,6 +243,7 @@ std::vector<CommandOption> policy_options() {
       {"--mpc-interval", "seconds [10]"},
       {"--idle-before-zero", "with --min-workers 0: seconds without requests [300]"},
       {"--down-hold", "mpc: a smaller fleet must have sufficed for so many seconds [120]"},
+      {"--miss-price", "mpc: a missed request costs as much as so many served ones [200]"},
       {"--arrival-speedup", "--dry-run: divides the trace's times [1]"},
       {"--timing", "step model of the engines, as --sim-timing [polynomial]"},
       {"--block-size", "tokens per KV block [64]"},

@@ -244,10 +244,10 @@ Result<RowSpec> read_row(const CsvTable& table, size_t index) {
   return out;
 }
 
-RowEstimate estimate_row(const RowSpec& row) {
+RowEstimate estimate_row(const RowSpec& row, const FindDatabase& database) {
   RowEstimate out;
-  auto decode = EngineModel::create(row.decode);
-  auto prefill = EngineModel::create(row.prefill);
+  auto decode = EngineModel::create(row.decode, database ? database(row.decode) : nullptr);
+  auto prefill = EngineModel::create(row.prefill, database ? database(row.prefill) : nullptr);
   if (!decode || !prefill) {
     out.error = (decode ? prefill.error() : decode.error()).message();
     return out;
@@ -272,13 +272,13 @@ RowEstimate estimate_row(const RowSpec& row) {
   return out;
 }
 
-std::vector<RowEstimate> estimate_rows(const CsvTable& table) {
+std::vector<RowEstimate> estimate_rows(const CsvTable& table, const FindDatabase& database) {
   std::vector<RowEstimate> out;
   out.reserve(table.rows.size());
   for (size_t i = 0; i < table.rows.size(); ++i) {
     auto row = read_row(table, i);
     if (row) {
-      out.push_back(estimate_row(*row));
+      out.push_back(estimate_row(*row, database));
     } else {
       out.push_back({.error = row.error().message()});
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -44,9 +45,12 @@ struct RowEstimate {
   PointParts parts;
   std::string error;  ///< why there is none; else empty
 };
-RowEstimate estimate_row(const RowSpec& row);
+/// Measured operators for a row's engine; null: there are none. May be empty itself.
+using FindDatabase =
+    std::function<std::shared_ptr<const perf::OperatorDatabase>(const perf::EngineSpec&)>;
+RowEstimate estimate_row(const RowSpec& row, const FindDatabase& database = {});
 /// Of every row, errors included.
-std::vector<RowEstimate> estimate_rows(const CsvTable& table);
+std::vector<RowEstimate> estimate_rows(const CsvTable& table, const FindDatabase& database = {});
 
 /// Mean absolute percentage errors against silicon_ttft_ms and silicon_tpot_ms.
 struct ErrorSummary {

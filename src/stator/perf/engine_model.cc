@@ -57,11 +57,11 @@ std::string_view name_of(Provenance provenance) {
 }
 
 Result<EngineModel> EngineModel::create(const EngineSpec& spec,
-                                        std::shared_ptr<const OperatorDatabase> database) {
+                                        const std::shared_ptr<const OperatorDatabase>& database) {
   EngineModel model(spec);
   STATOR_CHECK(model.build());
   if (database != nullptr) {
-    model.attach(std::move(database));
+    model.attach(*database);
   }
   return model;
 }
@@ -116,7 +116,8 @@ void EngineModel::add_product(double n, double k, double count, const QuantMode&
       .traffic_per_row = count * (mode.bytes * k + kActivationBytes * n) / bandwidth * kMs,
       .n = n,
       .k = k,
-      .count = count};
+      .count = count,
+      .dtype = mode.name};
   weight_bytes_ += count * mode.bytes * n * k / spec_.parallel.pp;
   products_.push_back(product);
 }
@@ -142,7 +143,10 @@ void EngineModel::add_attention(const LayerGroup& group) {
            (2 * kActivationBytes * heads + 2 * spec_.kv.bytes * kv_heads) * d / bandwidth * kMs,
        .decode_math = 4 * heads * d / decode_flops * kMs,
        .decode_traffic = 2 * spec_.kv.bytes * kv_heads * d / bandwidth * kMs,
-       .decode_fixed = 4 * heads * d / bandwidth * kMs});
+       .decode_fixed = 4 * heads * d / bandwidth * kMs,
+       .heads = heads,
+       .kv_heads = kv_heads,
+       .head_dim = d});
   const double kv_bytes = count * 2 * kv_heads * d * spec_.kv.bytes;
   if (group.attention == AttentionKind::kWindow) {
     window_kv_bytes_ += kv_bytes * group.window;
@@ -278,28 +282,32 @@ void EngineModel::add_expert_parts(double tokens, PassParts& parts) const {
   add_roof(moe_layers_ * math * kMs, moe_layers_ * traffic * kMs, Part::kExpertRoof, parts);
 }
 
-void EngineModel::add_attention_parts(const EnginePass& pass, PassParts& parts) const {
+double EngineModel::attention_ms(const Attention& a, const EnginePass& pass) {
   double sum = 0;
-  const double requests = std::max(pass.context_requests, 1e-9);
-  const double fresh = pass.context_tokens / requests;
-  for (const Attention& a : attentions_) {
-    if (pass.context_tokens > 0) {
-      const double reach = a.window > 0 ? std::min(a.window, pass.context_prefix + fresh / 2)
-                                        : pass.context_prefix + fresh / 2;
-      const double pairs = a.kind == AttentionKind::kLinear ? 1 : reach;
-      const double math = a.context_math * pass.context_tokens * pairs;
-      const double traffic =
-          a.context_traffic * (pass.context_tokens + requests * pass.context_prefix / 2);
-      sum += a.count * std::max(math, traffic);
-    }
-    if (pass.decode_requests > 0) {
-      const double length =
-          a.window > 0 ? std::min(a.window, pass.decode_context) : pass.decode_context;
-      const double traffic = a.decode_traffic * length + a.decode_fixed;
-      sum += a.count * pass.decode_requests * std::max(a.decode_math * length, traffic);
-    }
+  if (pass.context_tokens > 0) {
+    const double requests = std::max(pass.context_requests, 1e-9);
+    const double fresh = pass.context_tokens / requests;
+    const double reach = a.window > 0 ? std::min(a.window, pass.context_prefix + fresh / 2)
+                                      : pass.context_prefix + fresh / 2;
+    const double pairs = a.kind == AttentionKind::kLinear ? 1 : reach;
+    const double math = a.context_math * pass.context_tokens * pairs;
+    const double traffic =
+        a.context_traffic * (pass.context_tokens + requests * pass.context_prefix / 2);
+    sum += a.count * std::max(math, traffic);
   }
-  parts[at(Part::kAttention)] += sum;
+  if (pass.decode_requests > 0) {
+    const double length =
+        a.window > 0 ? std::min(a.window, pass.decode_context) : pass.decode_context;
+    const double traffic = a.decode_traffic * length + a.decode_fixed;
+    sum += a.count * pass.decode_requests * std::max(a.decode_math * length, traffic);
+  }
+  return sum;
+}
+
+void EngineModel::add_attention_parts(const EnginePass& pass, PassParts& parts) const {
+  for (const Attention& a : attentions_) {
+    parts[at(Part::kAttention)] += attention_ms(a, pass);
+  }
 }
 
 void EngineModel::add_product_parts(double rows, double heads, PassParts& parts) const {
@@ -348,8 +356,8 @@ PassParts EngineModel::parts(const EnginePass& pass) const {
 }
 
 double EngineModel::step_ms(const EnginePass& pass) const {
-  if (database_ != nullptr) {
-    return database_->step_ms(*this, pass);
+  if (curves_ != nullptr) {
+    return measured_step_ms(pass);
   }
   PassParts all = parts(pass);
   double sum = 0;

@@ -16,6 +16,7 @@
 namespace stator::perf {
 
 class OperatorDatabase;
+struct OperatorCurves;
 
 enum class Backend : uint8_t { kVllm, kSglang, kTrtllm };
 /// "vllm", "sglang", "trtllm".
@@ -95,8 +96,8 @@ struct MemoryUse {
 class EngineModel {
  public:
   /// kInvalidArgument if the model cannot be cut that way. `database` may be null.
-  static Result<EngineModel> create(const EngineSpec& spec,
-                                    std::shared_ptr<const OperatorDatabase> database = nullptr);
+  static Result<EngineModel> create(
+      const EngineSpec& spec, const std::shared_ptr<const OperatorDatabase>& database = nullptr);
 
   PassParts parts(const EnginePass& pass) const;
   /// Milliseconds of one pass, of the slowest rank, from begin to end of the pipeline.
@@ -122,15 +123,17 @@ class EngineModel {
   struct Product {
     double math_per_row = 0, traffic = 0, traffic_per_row = 0;
     double n = 0, k = 0, count = 0;
+    std::string_view dtype;
   };
   struct Attention {
     AttentionKind kind = AttentionKind::kFull;
     double count = 0, window = 0;
-    double context_math = 0;     // per pair of tokens
-    double context_traffic = 0;  // per new token
-    double decode_math = 0;      // per token of context
-    double decode_traffic = 0;   // the same
-    double decode_fixed = 0;     // per sequence
+    double context_math = 0;                       // per pair of tokens
+    double context_traffic = 0;                    // per new token
+    double decode_math = 0;                        // per token of context
+    double decode_traffic = 0;                     // the same
+    double decode_fixed = 0;                       // per sequence
+    double heads = 0, kv_heads = 0, head_dim = 0;  // of a rank, to be looked up; 0: never
   };
 
   explicit EngineModel(EngineSpec spec) : spec_(std::move(spec)) {}
@@ -141,14 +144,17 @@ class EngineModel {
   void add_ffn(const LayerGroup& group);
   void add_product(double n, double k, double count, const QuantMode& mode);
   void add_common();
-  void attach(std::shared_ptr<const OperatorDatabase> database);
+  void attach(const OperatorDatabase& database);
+  double measured_step_ms(const EnginePass& pass) const;
+  double measured_attention_ms(const EnginePass& pass) const;
   void add_expert_parts(double tokens, PassParts& parts) const;
+  static double attention_ms(const Attention& attention, const EnginePass& pass);
   void add_attention_parts(const EnginePass& pass, PassParts& parts) const;
   void add_product_parts(double rows, double heads, PassParts& parts) const;
 
   EngineSpec spec_;
   Efficiency efficiency_;
-  std::shared_ptr<const OperatorDatabase> database_;
+  std::shared_ptr<const OperatorCurves> curves_;  // null: roofline alone; shared by copies
   std::vector<Product> products_;
   std::vector<Attention> attentions_;
   Product head_;

@@ -11,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "stator/perf/engine_model_timing.h"
 #include "stator/perf/measured_costs.h"
 #include "stator/perf/operator_timing.h"
 #include "stator/perf/polynomial_timing.h"
+#include "stator/perf/profile_timing.h"
 #include "stator/perf/roofline.h"
 
 namespace stator::perf {
@@ -158,8 +160,17 @@ Result<std::unique_ptr<TimingModel>> make_timing(std::string_view spec,
   if (kind == "roofline" || kind == "table") {
     return make_by_operators(kind, rest);
   }
-  return Error(Code::kInvalidArgument,
-               fmt::format("timing must be linear, polynomial, roofline or table, not '{}'", kind));
+  if (kind == "engine") {
+    return make_engine_timing(rest);
+  }
+  if (kind == "profile") {
+    STATOR_TRY(auto timing, ProfileTiming::read(std::string(rest)), "timing 'profile'");
+    return timing;
+  }
+  return Error(
+      Code::kInvalidArgument,
+      fmt::format("timing must be linear, polynomial, roofline, table, engine or profile, not '{}'",
+                  kind));
 }
 
 }  // namespace stator::perf

@@ -16,10 +16,6 @@ constexpr double kRecentTicks = 6;  // that the rate of now is taken from, a min
 constexpr size_t kRatesMax = 30;    // minutes
 constexpr size_t kLengthsMax = 1024;
 constexpr double kRequestsMax = 6000;  // of one path; longer ones are cut in time
-/// A missed request costs as much as so many that an engine takes within the goals: what an hour of
-/// a GPU is worth against late answers. The knee of the curve of misses over GPU-hours of the
-/// conversation trace lies here (docs/benchmarks/planning.md).
-constexpr double kMissPrice = 200;
 /// Another size must be cheaper by this part of the cost.
 constexpr double kClearlyCheaper = 0.03;
 /// Misses that the model did not expect multiply those that it does, at most by this.
@@ -223,7 +219,8 @@ const Alternative& ModelPredictive::choose(uint32_t current, const Outlook& outl
   const double requests = outlook.rate * outlook.horizon_s;
   const double correction = std::clamp((observed_ + 1) / (expected_ + 1), 1.0, kCorrectionMax);
   const auto cost = [&](const Alternative& each) {
-    return each.gpu_seconds + kMissPrice * request_s * correction * each.miss_ratio * requests;
+    return each.gpu_seconds +
+           config_.miss_price * request_s * correction * each.miss_ratio * requests;
   };
   const auto best = std::ranges::min_element(all, {}, cost);
   const auto stay = std::ranges::find(all, current, &Alternative::workers);

@@ -43,6 +43,9 @@ struct PlannerConfig {
   double mpc_interval_s = 10;
   LoadTarget target = LoadTarget::kSla;  ///< of the reactive rules
   EasyThresholds easy;
+  /// mpc: a missed request costs as much as so many that an engine takes within the goals: what GPU
+  /// time is worth against late answers.
+  double miss_price = 200;
   double down_hold_min_s = 120;  ///< mpc: a smaller fleet must have sufficed for so long
   double start_up_s = 60;        ///< until a new worker takes requests
 
