@@ -46,7 +46,10 @@ bool covers(const Value& live, const Value& desired) {
         return false;
       }
     }
-    return live.size() == desired.size() || !desired.elements().front().text_at({"name"}).empty();
+    // Others may add to a list whose elements have names; one that should be empty has none of
+    // ours.
+    return live.size() == desired.size() ||
+           (desired.size() > 0 && !desired.elements().front().text_at({"name"}).empty());
   }
   return live == desired || (live.text() == desired.text() && !live.text().empty());
 }

@@ -363,7 +363,7 @@ Result<std::string> Client::watch(const Resource& resource, const Selection& sel
     if (line.text_at({"kind"}) == "Status") {
       return {};  // the answer is no stream: its status says so
     }
-    STATOR_TRY(WatchEvent event, parse_watch_event(text));
+    STATOR_TRY(WatchEvent event, to_watch_event(std::move(line)));
     if (event.type == "ERROR") {
       return to_error(static_cast<int>(int_at(event.object, {"code"}, 500)),
                       json::to_text(event.object), fmt::format("watching {}", resource.plural));

@@ -51,7 +51,7 @@ void Informer::run() {
         const bool unserved = listed.error().code() == Code::kNotFound;
         served_.store(!unserved);
         if (unserved) {
-          synced_.store(true);
+          become_synced();
         } else if (listed.error().code() != Code::kCancelled) {
           log::warn("kube", listed.error().message(), {{"kind", resource_.kind}});
         }
@@ -62,7 +62,7 @@ void Informer::run() {
         continue;
       }
       served_.store(true);
-      synced_.store(true);
+      become_synced();
       back_off_ = Duration::zero();
     }
     auto seen = client_.watch(resource_, options_.selection, version,
@@ -80,6 +80,12 @@ void Informer::run() {
     if (!pause()) {
       return;
     }
+  }
+}
+
+void Informer::become_synced() {
+  if (!synced_.exchange(true) && options_.on_synced) {
+    options_.on_synced();
   }
 }
 

@@ -32,6 +32,8 @@ class Informer {
     std::function<void(json::Value&)> trim = {};
     std::function<std::string(const json::Value&)> index_key = {};  ///< for find_indexed()
     OnChange on_change = {};  ///< on the informer's thread, one at a time
+    /// The copy has become complete: after the changes of the first list, on the same thread.
+    std::function<void()> on_synced = {};
   };
   Informer(Client& client, Resource resource, Options options);
   Informer(const Informer&) = delete;
@@ -60,6 +62,7 @@ class Informer {
   void drop(const ObjectName& name);
   void unindex(const ObjectName& name, const std::string& key);  ///< under mutex_
   bool pause();
+  void become_synced();
 
   Client& client_;
   Resource resource_;

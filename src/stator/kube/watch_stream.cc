@@ -81,6 +81,10 @@ Status ObjectSplitter::take(char c, const OnObject& on_object) {
 
 Result<WatchEvent> parse_watch_event(std::string_view text) {
   STATOR_TRY(json::Value line, json::parse(text), "reading a watch");
+  return to_watch_event(std::move(line));
+}
+
+Result<WatchEvent> to_watch_event(json::Value line) {
   WatchEvent event;
   event.type = line.text_at({"type"});
   json::Value* object = line.find("object");

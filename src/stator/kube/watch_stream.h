@@ -50,5 +50,7 @@ struct WatchEvent {
   json::Value object;
 };
 Result<WatchEvent> parse_watch_event(std::string_view text);
+/// The same of what was parsed already.
+Result<WatchEvent> to_watch_event(json::Value line);
 
 }  // namespace stator::kube

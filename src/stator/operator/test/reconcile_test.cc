@@ -212,6 +212,8 @@ TEST(Covers, IgnoresWhatOthersAdded) {
   EXPECT_TRUE(kube::covers(live, from_yaml("{spec: {replicas: 2, list: [{name: a, v: 2}]}}")));
   EXPECT_FALSE(kube::covers(live, from_yaml("{spec: {replicas: 3}}")));
   EXPECT_FALSE(kube::covers(live, from_yaml("{spec: {list: [{name: c}]}}")));
+  EXPECT_FALSE(kube::covers(live, from_yaml("{spec: {list: []}}")));
+  EXPECT_TRUE(kube::covers(from_yaml("{list: []}"), from_yaml("{list: []}")));
 }
 
 }  // namespace
