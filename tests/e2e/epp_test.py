@@ -19,6 +19,7 @@ import grpc
 import yaml
 
 from free_ports import free_ports
+from kube_api import KubeApi
 from stator_process import Stator, clean_environment, eventually
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -91,7 +92,8 @@ class Picker(unittest.TestCase):
         self.port, self.health_port = free_ports(2)
         self.file = pathlib.Path(self.folder.name) / f"endpoints-{self.port}"
         self.file.write_text(endpoints)
-        picker = Stator("epp", "--endpoints", str(self.file), "--host", "127.0.0.1", "--grpc-port", str(self.port),
+        source = ("--endpoints", str(self.file)) if "--pool-name" not in arguments else ()
+        picker = Stator("epp", *source, "--host", "127.0.0.1", "--grpc-port", str(self.port),
                         "--grpc-health-port", str(self.health_port), "--drain-seconds", "0", *arguments, announce=False)
         self.addCleanup(picker.close)
         channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
@@ -142,6 +144,31 @@ class Picker(unittest.TestCase):
                    .immediate_response.status.code == 503, "nobody is left")
         picker.terminate()
         self.assertEqual(picker.wait(), 0)
+
+    def test_pods_that_were_there_before_the_picker_are_chosen(self):
+        pool_is_watched = threading.Event()
+
+        class LatePods(KubeApi):
+            def watch(self, handler, plural, space, query):
+                if plural == "inferencepools":
+                    pool_is_watched.set()
+                super().watch(handler, plural, space, query)
+
+            def act(self, method, plural, *rest):
+                if (method, plural) == ("GET", "pods"):
+                    pool_is_watched.wait(60)
+                return super().act(method, plural, *rest)
+        api = LatePods()
+        self.addCleanup(api.close)
+        api.put("inferencepools", {"metadata": {"name": "pool"}, "spec": {
+            "selector": {"matchLabels": {"app": "w"}}, "targetPorts": [{"number": 8000}]}})
+        api.put("pods", {"metadata": {"name": "one", "labels": {"app": "w"}}, "status": {
+            "podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]}})
+        config = pathlib.Path(self.folder.name) / "kubeconfig"
+        api.write_kubeconfig(config)
+        self.start("", "--pool-name", "pool", "--pool-namespace", "llm", "--kubeconfig", str(config))
+        eventually(lambda: self.destination(next(iter(self.call(iter([self.headers(end=True)]), timeout=60)))
+                                            .request_headers.response) == "10.0.0.7:8000", "the pod is chosen")
 
     def test_wrong_modes_fail_with_the_mode_to_set(self):
         self.start("10.0.0.1:8000")

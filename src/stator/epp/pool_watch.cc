@@ -41,7 +41,9 @@ class PoolWatchService final : public PoolWatch {
                                         status->erase("containerStatuses");
                                       }
                                     },
-                                .on_change = refresh});
+                                .on_change = refresh,
+                                // Pods that were there before us are no change to come.
+                                .on_synced = [this] { update(); }});
     objectives_ = std::make_unique<kube::Informer>(
         client, kube::resource_of("InferenceObjective"),
         kube::Informer::Options{
