@@ -37,7 +37,17 @@ bool has_condition(const Value* stored, std::string_view type, std::string_view 
 
 }  // namespace
 
+void CliqueState::start_anew() {
+  leaving.insert(leaving.end(), pods.begin(), pods.end());
+  pods.clear();
+  ready = scheduled = gated = updated = failed = starting = 0;
+  is_new = true;
+}
+
 bool CliqueState::was_scheduled() const {
+  if (is_new) {
+    return false;
+  }
   // Once scheduled, a clique stays one that can be breached: its condition tells.
   return scheduled >= instance->min_available || has_condition(stored, kScheduled, "True") ||
          has_condition(stored, kBreached, "True");

@@ -22,6 +22,10 @@ struct CliqueState {
   int64_t updated = 0;   ///< of the template's hash
   int64_t failed = 0;    ///< scheduled, and with a container that ended with an error
   int64_t starting = 0;  ///< scheduled, started, not ready yet
+  bool is_new = false;   ///< start_anew() was called: what its status says is over
+
+  /// All its pods leave.
+  void start_anew();
 
   bool is_updating() const { return updated < static_cast<int64_t>(pods.size()); }
   /// Below minAvailable with pods that were scheduled once: false while it starts for the first

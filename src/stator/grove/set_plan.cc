@@ -191,8 +191,23 @@ void plan_update(const SetContext& context, const States& states, SetPlan& plan)
   }
 }
 
+/// When the longest-lived pod of a replica of the set was made: the replica as it is lacks nothing
+/// for longer than that.
+std::optional<WallTime> oldest_pod_of(const States& states, int64_t set_index) {
+  std::optional<WallTime> oldest;
+  for (const auto& [name, state] : states) {
+    for (const Value* pod : state.pods) {
+      const auto made = parse_time(pod->text_at({"metadata", "creationTimestamp"}));
+      if (state.instance->set_index == set_index && made) {
+        oldest = oldest ? std::min(*oldest, *made) : *made;
+      }
+    }
+  }
+  return oldest;
+}
+
 /// Gangs that have lacked their minimum for too long are ended as a whole, and start anew together.
-void plan_termination(const SetContext& context, const States& states, SetPlan& plan) {
+void plan_termination(const SetContext& context, States& states, SetPlan& plan) {
   for (int64_t set_index = 0; set_index < context.spec.replicas; ++set_index) {
     std::optional<WallTime> since;
     for (const auto& [name, state] : states) {
@@ -207,6 +222,8 @@ void plan_termination(const SetContext& context, const States& states, SetPlan& 
     if (!since) {
       continue;
     }
+    // The clock of what was started anew begins anew, however old the status is that we see.
+    since = std::max(*since, oldest_pod_of(states, set_index).value_or(*since));
     const Duration waited = context.view.now - *since;
     if (waited < context.spec.termination_delay) {
       const Duration rest = context.spec.termination_delay - waited;
@@ -214,12 +231,13 @@ void plan_termination(const SetContext& context, const States& states, SetPlan& 
       continue;
     }
     bool any = false;
-    for (const auto& [name, state] : states) {
+    for (auto& [name, state] : states) {
       if (state.instance->set_index == set_index) {
         for (const Value* pod : state.pods) {
           any = true;
           remove_pod(*pod, plan);
         }
+        state.start_anew();
       }
     }
     if (any) {
@@ -269,7 +287,7 @@ SetPlan plan_set(const SetView& view) {
   const SetSpec spec = read_set(view.set);
   const Layout layout = lay_out(spec, view);
   const SetContext context{spec, layout, view};
-  const States states = count_pods(layout, view);
+  States states = count_pods(layout, view);
   plan.apply = make_set_objects(context);
   plan_removals(context, plan);
   plan_termination(context, states, plan);

@@ -271,14 +271,18 @@ std::optional<WallTime> condition_since(const Value* object, std::string_view ty
     if (condition.text_at({"type"}) != type || condition.text_at({"status"}) != status) {
       continue;
     }
-    std::tm when{};
-    const std::string text(condition.text_at({"lastTransitionTime"}));
-    if (::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &when) == nullptr) {
-      return std::nullopt;
-    }
-    return WallTime(std::chrono::seconds(::timegm(&when)));
+    return parse_time(condition.text_at({"lastTransitionTime"}));
   }
   return std::nullopt;
+}
+
+std::optional<WallTime> parse_time(std::string_view text) {
+  std::tm when{};
+  const std::string copy(text);
+  if (::strptime(copy.c_str(), "%Y-%m-%dT%H:%M:%S", &when) == nullptr) {
+    return std::nullopt;
+  }
+  return WallTime(std::chrono::seconds(::timegm(&when)));
 }
 
 }  // namespace stator::grove

@@ -153,7 +153,7 @@ class World {
       return;
     }
     object["metadata"]["uid"] = fmt::format("uid-{}", ++uids_);
-    object["metadata"]["creationTimestamp"] = fmt::format("{:09}", uids_);
+    object["metadata"]["creationTimestamp"] = kube::rfc3339(now_);
     objects_[key] = std::move(object);
   }
 
@@ -317,6 +317,42 @@ TEST(Gangs, EndAsAWholeWhenTheirMinimumIsGoneForTooLong) {
   EXPECT_EQ(world.count(
                 [&](const Value& pod) { return before.contains(std::string(kube::uid_of(pod))); }),
             0);
+}
+
+TEST(Gangs, ThatWereEndedGetTheWholeDelayAgain) {
+  World world(kTwoRoles, 6);
+  world.settle();
+  const Value lost = world.list("Pod").front();
+  const std::string node(node_of(lost));
+  std::erase_if(world.nodes_, [&](const Value& each) { return kube::name_of(each).name == node; });
+  world.objects_.erase({"Pod", kube::name_of(lost).name});
+  world.reconcile();
+  world.now_ += 61s;
+  const auto before = world.objects_;
+  world.reconcile();
+  ASSERT_EQ(world.events_.size(), 1U);
+  const auto uids = [&] {
+    std::set<std::string> found;
+    for (const Value& pod : world.list("Pod")) {
+      found.emplace(kube::uid_of(pod));
+    }
+    return found;
+  };
+  const auto made = uids();
+  ASSERT_FALSE(made.empty());
+  // Nothing of it is running yet: that is how it begins, no new breach. A copy of the cluster that
+  // still shows the old status changes nothing.
+  world.reconcile();
+  EXPECT_EQ(uids(), made);
+  for (auto& [key, object] : world.objects_) {
+    if (const auto old = before.find(key); old != before.end() && key.first == "PodClique") {
+      object["status"] = old->second.at("status");
+    }
+  }
+  world.now_ += 30s;
+  world.reconcile();
+  EXPECT_EQ(uids(), made);
+  EXPECT_EQ(world.events_.size(), 1U);
 }
 
 TEST(Gangs, AreNeverPartlyThereWhateverComesAndGoes) {
