@@ -6,7 +6,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kAge = 15s;
+constexpr Duration kAge = 2s;
 
 }  // namespace
 

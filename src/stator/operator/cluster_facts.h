@@ -11,7 +11,7 @@
 
 namespace stator::op {
 
-/// Which APIs a cluster serves, seen anew at most every 15 s: what is installed later is noticed.
+/// Which APIs a cluster serves, seen anew at most every 2 s: what is installed later is noticed.
 /// Thread-safe.
 class ClusterFacts {
  public:

@@ -226,16 +226,19 @@ class WebhookService final : public Webhooks, public net::HttpHandler {
     return {};
   }
 
+  /// What is installed from now on is allowed from now on.
+  void look_at_cluster() {
+    Environment seen = facts_.environment();
+    const std::lock_guard lock(mutex_);
+    context_ = {.environment = std::move(seen), .operator_user = config_.address.operator_user};
+  }
+
   /// Tells the API server where we are and whom to believe.
   void register_hooks() {
     if (config_.address.operator_user.empty()) {
       config_.address.operator_user = facts_.user();
     }
-    {
-      Environment seen = facts_.environment();
-      const std::lock_guard lock(mutex_);
-      context_ = {.environment = std::move(seen), .operator_user = config_.address.operator_user};
-    }
+    look_at_cluster();
     WebhookAddress address = config_.address;
     if (!address.url.empty() && config_.port == 0) {
       address.url += fmt::format(":{}", port());
@@ -260,14 +263,20 @@ class WebhookService final : public Webhooks, public net::HttpHandler {
   }
 
   void watch() {
+    TimePoint looked = clock_.now();
     while (true) {
       {
         std::unique_lock lock(mutex_);
-        wake_.wait_for(lock, config_.look_interval, [&] { return stopping_; });
+        wake_.wait_for(lock, config_.facts_interval, [&] { return stopping_; });
         if (stopping_) {
           return;
         }
       }
+      if (clock_.now() - looked < config_.look_interval) {
+        look_at_cluster();
+        continue;
+      }
+      looked = clock_.now();
       if (const Status renewed = renew(); !renewed) {
         log::warn("operator", renewed.error().message());
       }

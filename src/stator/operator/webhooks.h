@@ -19,8 +19,9 @@ struct WebhookConfig {
   WebhookAddress address;
   std::string secret_space = "default";  ///< where the certificates are kept
   std::string secret_name = "stator-webhook-certificate";
-  Duration lifetime = std::chrono::hours(24 * 90);  ///< of a server's certificate
-  Duration look_interval = std::chrono::seconds(60);
+  Duration lifetime = std::chrono::hours(24 * 90);    ///< of a server's certificate
+  Duration look_interval = std::chrono::seconds(60);  ///< at certificates and registrations
+  Duration facts_interval = std::chrono::seconds(2);  ///< at what else the cluster serves
 };
 
 /// Admission and conversion webhooks over HTTPS: /defaults, /validate, /convert. The certificates
