@@ -93,7 +93,7 @@ Status run_convert(const Invocation& invocation) {
 }
 
 /// The manifests and what the operator would make of them, against what is there.
-Status run_diff(const Invocation& invocation) {
+Result<std::vector<op::ObjectDiff>> find_diffs(const Invocation& invocation) {
   SystemClock clock;
   Metrics metrics;
   STATOR_TRY(auto client, make_cluster_client(invocation, "stator-diff", clock, metrics));
@@ -112,14 +112,22 @@ Status run_diff(const Invocation& invocation) {
     }
   }
   std::ranges::move(made, std::back_inserter(objects));
-  STATOR_TRY(const auto diffs, op::diff_with_cluster(*client, objects));
-  if (invocation.options.contains("--json")) {
-    print(json::to_pretty_text(op::to_json(diffs)) + "\n");
-  } else {
-    print(op::to_text(diffs));
+  return op::diff_with_cluster(*client, objects);
+}
+
+/// As diff(1): status 1 when something would change, 2 when that cannot be told.
+Status run_diff(const Invocation& invocation) {
+  const auto diffs = find_diffs(invocation);
+  if (!diffs) {
+    return Error(Code::kInvalidArgument, diffs.error().message());
   }
-  if (!diffs.empty()) {
-    return Error(Code::kAlreadyExists, fmt::format("{} objects would change", diffs.size()));
+  if (invocation.options.contains("--json")) {
+    print(json::to_pretty_text(op::to_json(*diffs)) + "\n");
+  } else {
+    print(op::to_text(*diffs));
+  }
+  if (!diffs->empty()) {
+    return Error(Code::kUnavailable, fmt::format("{} objects would change", diffs->size()));
   }
   return {};
 }
