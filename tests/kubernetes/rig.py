@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import subprocess
 import sys
@@ -86,6 +87,17 @@ class ClusterTest(unittest.TestCase):
     def setUp(self):
         self.space = self.id().split(".")[-1].replace("_", "-")[:50].strip("-")
         self.plane.make_namespace(self.space)
+        self.addCleanup(self.delete_graphs)
+
+    def delete_graphs(self) -> None:
+        """What a test made goes with it: the next one needs the nodes."""
+        for name in self.api.names("DynamoGraphDeployment", self.space):
+            self.api.delete("DynamoGraphDeployment", name, self.space)
+        eventually(lambda: not self.api.names("Deployment", self.space) and not self.api.names("PodCliqueSet", self.space),
+                   "the graphs are gone", 120)
+        for name in self.api.names("Pod", self.space):
+            with contextlib.suppress(control_plane.ApiError):  # gone by itself
+                self.api.delete("Pod", name, self.space, 0)
 
     def state(self, name: str = "chat") -> str:
         value = self.api.get("DynamoGraphDeployment", name, self.space) or {}

@@ -12,7 +12,7 @@ import unittest
 
 import yaml
 
-from control_plane import eventually, free_ports, missing
+from control_plane import ApiError, eventually, free_ports, missing
 from rig import ClusterTest, ROOT, Stator, clean_environment
 
 POOL_CRD = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -50,12 +50,25 @@ class Traffic(ClusterTest):
         eventually(lambda: cls.api.condition("CustomResourceDefinition", POOL_CRD["metadata"]["name"], "Established").get("status")
                    == "True", "InferencePools are served")
 
+    def is_accepted(self) -> bool:
+        try:
+            return bool(self.api.create(yaml.safe_load(GRAPH), self.space))
+        except ApiError as error:
+            self.assertIn("which is not installed", error.message)
+            return False
+
     def workers(self) -> dict[str, str]:
         """Addresses of the pods that are there and ready."""
         pods = self.api.list("Pod", self.space, "nvidia.com/dynamo-component-type=worker")
         return {pod["metadata"]["uid"]: pod["status"]["podIP"] for pod in pods if not pod["metadata"].get("deletionTimestamp")
                 and pod["status"].get("podIP") and any(each["type"] == "Ready" and each["status"] == "True"
                                                         for each in pod["status"].get("conditions", []))}
+
+    def end_stand_ins(self) -> None:
+        """A pod that is gone took its server with it, and another one may get its address."""
+        there = {pod["metadata"]["uid"] for pod in self.api.list("Pod", self.space)}
+        for uid in set(self.servers) - there:
+            self.servers.pop(uid).close()
 
     def stand_in(self, uid: str, address: str) -> None:
         server = Stator("serve", str(ROOT / "models/demo"), "--host", address, "--port", "8000")
@@ -106,6 +119,8 @@ class Traffic(ClusterTest):
                 {"model": "demo", "stream": True, "max_tokens": 16, "temperature": 0,
                  "messages": [{"role": "user", "content": content}]}), {"content-type": "application/json"})
             answer = connection.getresponse()
+            if answer.status != 200:
+                return answer.status, answer.read().decode(errors="replace")
             text = ""
             for line in answer:
                 if line.startswith(b"data: {"):
@@ -118,7 +133,8 @@ class Traffic(ClusterTest):
 
     def test_an_answer_streams_through_envoy_picker_and_graph(self):
         self.servers: dict[str, Stator] = {}
-        self.api.create(yaml.safe_load(GRAPH), self.space)
+        # The operator looks every other second at what is installed.
+        eventually(self.is_accepted, "graphs with a picker are accepted")
         self.wait_ready(seconds=120)
         pool = self.api.get("InferencePool", "chat-pool", self.space)
         self.assertEqual(pool["spec"]["targetPorts"], [{"number": 8000}])
@@ -132,8 +148,12 @@ class Traffic(ClusterTest):
                         announce=False)
         self.addCleanup(picker.close)
         gateway = self.start_envoy(port)
-        status, text = eventually(lambda: (got := self.stream(gateway, "What is a KV cache?"))[0] == 200 and got,
-                                  f"an answer: {picker.log()}")
+        got = [(0, "")]
+
+        def is_answered():
+            got.append(self.stream(gateway, "What is a KV cache?"))
+            return got[-1][0] == 200 and got[-1]
+        status, text = eventually(is_answered, lambda: f"an answer; the last one is {got[-1]}; the picker says: {picker.log()}")
         self.assertTrue(text)
         self.assertEqual(self.stream(gateway, "What is a KV cache?"), (200, text))
 
@@ -144,6 +164,7 @@ class Traffic(ClusterTest):
         seen: list[tuple[int, str]] = []
 
         def rolled():
+            self.end_stand_ins()
             for uid, address in self.workers().items():
                 if uid not in self.servers:
                     self.stand_in(uid, address)
