@@ -59,7 +59,7 @@ make_deb() {
   cp "$work"/cpack/*.deb "$out/"
   local deb
   deb=$(ls -t "$out"/*.deb | head -n 1)
-  dpkg-deb --info "$deb" | grep -q 'Depends: .*libc6' || fail "$deb names no libraries it needs"
+  dpkg-deb --info "$deb" | grep -q 'Depends: .*libc6.*libcurl4\|Depends: .*libcurl4.*libc6' || fail "$deb names no libraries it needs"
   dpkg-deb --extract "$deb" "$work/deb"
   try_server "$work/deb/usr/bin/stator" serve "$work/deb/usr/share/stator/models/demo" --host 127.0.0.1 --port 0 --announce
   say "deb: $deb, $(du -h "$deb" | cut -f1), answers"
@@ -93,6 +93,8 @@ make_image() {
   if [ "$(id -u)" -eq 0 ]; then
     try_server chroot --userspec=65532:65532 "$work/image" /usr/bin/stator serve /usr/share/stator/models/demo --host 127.0.0.1 \
       --port 0 --announce
+    (chroot --userspec=65532:65532 "$work/image" /usr/bin/stator doctor || true) | grep -q "libcurl [0-9]" ||
+      fail "the image lacks a library that the program loads on use"
     say "image: $(du -sh "$out/stator-image" | cut -f1) packed, answers as user 65532"
   else
     say "image: $(du -sh "$out/stator-image" | cut -f1) packed; not started: that needs root for a chroot"
