@@ -125,6 +125,7 @@ std::vector<Value> make_component_deployments(const Graph& graph, const Environm
     if (!own_hash.empty()) {
       labels[kLabelWorkerHash] = own_hash;
     }
+    object["metadata"]["annotations"][kAnnotationMadeBy] = kOperatorName;
     if (const Value* annotations = graph.object().find_at({"metadata", "annotations"})) {
       for (const json::Member& member : annotations->members()) {
         if (member.key.starts_with("nvidia.com/") && member.key != kAnnotationWorkerHash &&
@@ -198,6 +199,7 @@ std::vector<Value> make_component_objects(const Value& component, const Environm
   std::vector<Value> made;
   made.push_back(only.is_multinode() ? make_leader_worker_set(pods, name)
                                      : make_deployment(pods, name));
+  made.back()["metadata"]["annotations"][kAnnotationMadeBy] = kOperatorName;
   const ServiceContext services{.graph = graph,
                                 .component = only,
                                 .environment = environment,

@@ -41,6 +41,13 @@ inline constexpr std::string_view kAnnotationRestartAt = "nvidia.com/restartAt";
 inline constexpr std::string_view kAnnotationWorkerHash = "nvidia.com/current-worker-hash-v2";
 inline constexpr std::string_view kAnnotationNoPullSecrets =
     "nvidia.com/disable-image-pull-secret-discovery";
+/// On children of ours, beside the pods' template: who made it last.
+inline constexpr std::string_view kAnnotationMadeBy = "stator.dev/made-by";
+/// On a graph: which of another operator's pods stay (see move_in.h).
+inline constexpr std::string_view kAnnotationAdopted = "stator.dev/adopted";
+/// On a component: its workload's pod template is another operator's, and stays.
+inline constexpr std::string_view kAnnotationKeepsPods = "stator.dev/keeps-pods";
+inline constexpr std::string_view kOperatorName = "stator-operator";
 inline constexpr std::string_view kFinalizer = "nvidia.com/finalizer";
 
 inline constexpr int kPortHttp = 8000;

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "stator/operator/move_in.h"
 #include "stator/operator/names.h"
 #include "stator/operator/objects.h"
 #include "stator/operator/render.h"
@@ -280,9 +281,41 @@ void report_component(Pass& pass, const Component& component, const Value* store
   static_cast<void>(stored);
 }
 
-void plan_component_path(Pass& pass, Value& status) {
-  const std::string hash = rolling_hash(pass.graph);
+/// The components as they should be. Pods that another operator made stay where nothing has changed
+/// since, and the workers' generation with them.
+std::vector<Value> desired_components(Pass& pass, std::string& hash) {
+  hash = rolling_hash(pass.graph);
   std::vector<Value> desired = make_component_deployments(pass.graph, pass.environment, hash, "");
+  std::optional<Adoption> adoption = read_adoption(pass.graph);
+  if (!adoption && pass.graph.annotation(kAnnotationAdopted).empty()) {
+    adoption = find_adoption(pass.view, pass.graph, desired);
+    if (adoption) {
+      if (!pass.plan.patch) {
+        pass.plan.patch = Value::object();
+      }
+      kube::at(*pass.plan.patch, {"metadata", "annotations"})[kAnnotationAdopted] =
+          to_text(*adoption);
+      pass.plan.events.push_back({false, "PodsKept", "the pods of the operator before are kept"});
+    }
+  }
+  if (!adoption) {
+    return desired;
+  }
+  if (!hash.empty() && adoption->keeps_workers(desired)) {
+    hash = adoption->generation;
+    desired = make_component_deployments(pass.graph, pass.environment, hash, "");
+  }
+  for (Value& object : desired) {
+    if (adoption->keeps(object)) {
+      object["metadata"]["annotations"][kAnnotationKeepsPods] = "true";
+    }
+  }
+  return desired;
+}
+
+void plan_component_path(Pass& pass, Value& status) {
+  std::string hash;
+  std::vector<Value> desired = desired_components(pass, hash);
   plan_generations(pass, desired, hash, status);
   plan_restart(pass, desired, status);
   for (Value& object : desired) {

@@ -76,6 +76,22 @@ std::string_view restart_of(const Value& workload) {
   return pod == nullptr ? std::string_view() : kube::annotation_of(*pod, kAnnotationRestartAt);
 }
 
+/// Leaves the pods as another operator made them: its template, and what depends on it. Only as
+/// long as we never wrote that template ourselves, because what we stop writing goes away.
+void keep_pods(const ComponentView& view, Value& workload) {
+  const bool keeps = kube::annotation_of(view.component, kAnnotationKeepsPods) == "true" &&
+                     kube::annotation_of(view.component, kAnnotationRestartAt).empty() &&
+                     view.workload && kube::name_of(*view.workload) == kube::name_of(workload) &&
+                     kube::annotation_of(*view.workload, kAnnotationMadeBy).empty();
+  if (!keeps) {
+    return;
+  }
+  for (const std::string_view key : {"template", "selector", "leaderWorkerTemplate"}) {
+    workload["spec"].erase(key);
+  }
+  workload["metadata"].erase("annotations");
+}
+
 Value condition(std::string_view type, bool holds, std::string_view reason,
                 std::string_view message) {
   Value made = Value::object();
@@ -119,6 +135,7 @@ Plan plan_component(const ComponentView& view, const Environment& environment) {
     }
     plan.apply.push_back(std::move(child));
   }
+  keep_pods(view, plan.apply.front());
   const Value& main = plan.apply.front();
   const WorkloadState state =
       read_workload(view.workload, kube::int_at(*admitted, {"spec", "replicas"}, 1),

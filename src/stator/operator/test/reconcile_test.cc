@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "graphs.h"
 #include "stator/operator/controller.h"
 #include "stator/operator/names.h"
@@ -146,6 +148,99 @@ TEST(Reconcile, ALostAnnotationLeaksNoGeneration) {
     world.step();
   }
   EXPECT_EQ(world.components_.size(), 2U);
+}
+
+/// What Dynamo's operator leaves: components with a generation of its own, and a graph it was done
+/// with.
+World moved_in() {
+  World world(from_yaml(kAggregated));
+  world.step();
+  world.step();
+  std::map<std::string, Value> foreign;
+  for (auto [name, component] : world.components_) {
+    component["metadata"]["annotations"].erase(kAnnotationMadeBy);
+    Value owner = from_yaml("{kind: DynamoGraphDeployment, uid: u1, controller: true}");
+    component["metadata"]["ownerReferences"] = Value::array();
+    component["metadata"]["ownerReferences"].push_back(std::move(owner));
+    if (!kube::label_of(component, kLabelWorkerHash).empty()) {
+      component["metadata"]["labels"][kLabelWorkerHash] = "0badcafe";
+      component["metadata"]["name"] = "chat.one-worker-0badcafe";
+    }
+    foreign.emplace(kube::name_of(component).name, component);
+  }
+  world.components_ = std::move(foreign);
+  world.adapters_.clear();
+  world.graph_["metadata"].erase("annotations");
+  world.graph_["metadata"].erase("finalizers");
+  return world;
+}
+
+TEST(MoveIn, KeepsThePodsOfTheOperatorBefore) {
+  World world = moved_in();
+  const auto names = [&] {
+    std::set<std::string> found;
+    for (const auto& [name, component] : world.components_) {
+      found.insert(name);
+    }
+    return found;
+  };
+  const std::set<std::string> before = names();
+  for (int i = 0; i < 4; ++i) {
+    world.step();
+    EXPECT_EQ(names(), before);
+  }
+  EXPECT_EQ(world.state(), "successful");
+  EXPECT_EQ(world.graph_.find_at({"status", "rollingUpdate"}), nullptr);
+  for (const auto& [name, component] : world.components_) {
+    EXPECT_EQ(kube::annotation_of(component, kAnnotationKeepsPods), "true") << name;
+  }
+  // Another number of workers is no other pod.
+  world.graph_["spec"]["components"].mutable_elements()->at(1)["replicas"] = 3;
+  world.step();
+  EXPECT_EQ(names(), before);
+  // Other arguments are: the old generation is replaced, the frontend stays.
+  Value& worker = world.graph_["spec"]["components"].mutable_elements()->at(1);
+  worker["podTemplate"]["spec"]["containers"].mutable_elements()->at(0)["args"] =
+      from_yaml("[other]");
+  for (int i = 0; i < 20; ++i) {
+    world.step();
+  }
+  EXPECT_FALSE(names().contains("chat.one-worker-0badcafe"));
+  EXPECT_EQ(names().size(), 2U);
+  EXPECT_EQ(kube::annotation_of(world.components_.at("chat.one-frontend"), kAnnotationKeepsPods),
+            "true");
+}
+
+TEST(MoveIn, ReplacesPodsThatRunSomethingElse) {
+  World world = moved_in();
+  Value& worker = world.components_.at("chat.one-worker-0badcafe");
+  worker["spec"]["podTemplate"]["spec"]["containers"].mutable_elements()->at(0)["image"] = "older";
+  for (int i = 0; i < 20; ++i) {
+    world.step();
+  }
+  EXPECT_FALSE(world.components_.contains("chat.one-worker-0badcafe"));
+}
+
+TEST(MoveIn, AKeptWorkloadIsWrittenWithoutItsTemplate) {
+  World world = moved_in();
+  world.step();
+  const Value component = world.components_.at("chat.one-frontend");
+  ComponentView view{.component = component, .workload = std::nullopt, .now = std::string(kNow)};
+  const Value whole = plan_component(view, {}).apply.front();
+  EXPECT_NE(whole.find_at({"spec", "template"}), nullptr);
+  // The other operator's one is there: it keeps its pods.
+  view.workload = whole;
+  (*view.workload)["metadata"].erase("annotations");
+  const Value kept = plan_component(view, {}).apply.front();
+  EXPECT_EQ(kept.find_at({"spec", "template"}), nullptr);
+  EXPECT_EQ(kept.find_at({"spec", "selector"}), nullptr);
+  EXPECT_NE(kept.find_at({"spec", "replicas"}), nullptr);
+  // What we have written once we go on writing; a restart is ours to do.
+  view.workload = whole;
+  EXPECT_NE(plan_component(view, {}).apply.front().find_at({"spec", "template"}), nullptr);
+  (*view.workload)["metadata"].erase("annotations");
+  view.component["metadata"]["annotations"][kAnnotationRestartAt] = "now";
+  EXPECT_NE(plan_component(view, {}).apply.front().find_at({"spec", "template"}), nullptr);
 }
 
 TEST(Reconcile, AnAdapterScalesItsComponent) {
