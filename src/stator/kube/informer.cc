@@ -146,8 +146,9 @@ void Informer::put(Value object) {
     }
   }
   if (options_.on_change && before != text) {
-    const auto old = before.empty() ? Result<Value>(Value()) : json::parse(before);
-    options_.on_change(before.empty() || !old ? nullptr : &*old, &object);
+    const auto old =
+        !options_.gives_before || before.empty() ? Result<Value>(Value()) : json::parse(before);
+    options_.on_change(!old || old->is_null() ? nullptr : &*old, &object);
   }
 }
 

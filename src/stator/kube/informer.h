@@ -17,7 +17,8 @@
 
 namespace stator::kube {
 
-/// What changed in the copy: `before` is null for a new object, `after` for one that is gone.
+/// What changed in the copy: `before` is null for a new object, and for a changed one if that was
+/// not asked for; `after` is null for one that is gone.
 using OnChange = std::function<void(const json::Value* before, const json::Value* after)>;
 
 /// A copy of the objects of one kind, kept by a thread that lists them and then watches, from the
@@ -31,7 +32,8 @@ class Informer {
     Selection selection = {};
     std::function<void(json::Value&)> trim = {};
     std::function<std::string(const json::Value&)> index_key = {};  ///< for find_indexed()
-    OnChange on_change = {};  ///< on the informer's thread, one at a time
+    OnChange on_change = {};    ///< on the informer's thread, one at a time
+    bool gives_before = false;  ///< on_change also gets what a changed object was
     /// The copy has become complete: after the changes of the first list, on the same thread.
     std::function<void()> on_synced = {};
   };

@@ -32,6 +32,8 @@ class ObjectSplitter {
 
  private:
   Status take(char c, const OnObject& on_object);
+  Status take_text(std::string_view text);
+  Status check_size() const;
 
   Mode mode_;
   size_t object_bytes_max_;

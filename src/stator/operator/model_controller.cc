@@ -65,6 +65,7 @@ class ModelService final : public ModelController {
     kube::Informer::Options options;
     options.selection = {.space = options_.space, .labels = std::move(labels), .fields = {}};
     options.index_key = std::move(key);
+    options.gives_before = true;
     options.on_change = [this, kind](const Value* before, const Value* after) {
       on_change(kind, before, after);
     };
