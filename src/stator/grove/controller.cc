@@ -302,6 +302,9 @@ class GangService final : public GangController {
   }
 
   void schedule() {
+    if (informers_.at("PodGang")->size() == 0) {
+      return;  // pods and nodes are of others alone
+    }
     const auto all = [](const Value&) { return true; };
     ScheduleView view{.nodes = informers_.at("Node")->find("", all),
                       .pods = informers_.at("Pod")->find("", all),
