@@ -371,6 +371,9 @@ void Agent::work() {
     queue_.pop_front();
     lock.unlock();
     run(*transfer);
+    if (options_.news) {
+      options_.news();
+    }
     lock.lock();
     done_.notify_all();
   }
@@ -458,12 +461,17 @@ bool Agent::allows(const RemoteKey& key, const Desc& range) const {
 }
 
 void Agent::deliver(std::string peer, std::string message) {
-  const MutexLock lock(mutex_);
-  if (notifications_.size() >= options_.notifications_max) {
-    notifications_.pop_front();
-    dropped_.add();
+  {
+    const MutexLock lock(mutex_);
+    if (notifications_.size() >= options_.notifications_max) {
+      notifications_.pop_front();
+      dropped_.add();
+    }
+    notifications_.emplace_back(std::move(peer), std::move(message));
   }
-  notifications_.emplace_back(std::move(peer), std::move(message));
+  if (options_.news) {
+    options_.news();
+  }
 }
 
 std::map<std::string, std::vector<std::string>> Agent::notifications() {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,6 +30,8 @@ struct AgentOptions {
   Duration deadline = std::chrono::seconds(30);  ///< of a transfer without one of its own
   uint32_t posted_max = 65'536;         ///< transfers waiting or running; beyond: kNotAllowed
   uint32_t notifications_max = 65'536;  ///< unread; beyond, the oldest are dropped and counted
+  /// A notification came or a transfer ended; called by the agent's threads, without its lock.
+  std::function<void()> news;
 };
 
 /// A list of ranges made ready once, so that transfers only name indices.
