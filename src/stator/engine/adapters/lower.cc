@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "stator/engine/core/engine_config.h"
+#include "stator/engine/core/phase.h"
 #include "stator/structured/read_request.h"
 
 namespace stator::engine::adapters {
@@ -73,30 +74,6 @@ Status check_continuation(const EngineRequest& request, const Traits& traits) {
   return {};
 }
 
-Status check_phase(const EngineRequest& request, const Traits& traits,
-                   const HandoffAbility& ability) {
-  const WorkerRole wanted = request.phase == Phase::kPrefill  ? WorkerRole::kPrefill
-                            : request.phase == Phase::kDecode ? WorkerRole::kDecode
-                                                              : WorkerRole::kAggregated;
-  if (request.phase == Phase::kWhole) {
-    return ability.role == WorkerRole::kDecode && !ability.runs_whole
-               ? Status(Error(Code::kUnsupported,
-                              fmt::format("engine '{}' here only goes on from prompts that a "
-                                          "prefill worker has computed",
-                                          traits.kind)))
-               : Status();
-  }
-  if (ability.role != wanted) {
-    return Error(Code::kUnsupported, fmt::format("engine '{}' is no {} worker (worker.role)",
-                                                 traits.kind, to_string(wanted)));
-  }
-  if (request.handoff.kind != ability.kind) {
-    return Error(Code::kUnsupported, fmt::format("a prompt handed over by '{}' is nothing for '{}'",
-                                                 request.handoff.kind, ability.kind));
-  }
-  return {};
-}
-
 }  // namespace
 
 Status check_request(const EngineRequest& request, const Traits& traits, const EngineFacts& facts,
@@ -115,7 +92,7 @@ Status check_request(const EngineRequest& request, const Traits& traits, const E
   config.supports_lora = traits.lora;
   config.takes_phases = true;  // see check_phase()
   STATOR_CHECK(validate(request, config, vocab_size));
-  STATOR_CHECK(check_phase(request, traits, facts.handoff));
+  STATOR_CHECK(check_phase(request.phase, request.handoff.kind, facts.handoff, traits.kind));
   STATOR_CHECK(check_options(request, traits));
   return check_continuation(request, traits);
 }

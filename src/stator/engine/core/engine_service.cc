@@ -18,9 +18,11 @@
 #include "stator/engine/core/engine_metrics.h"
 #include "stator/engine/core/forward_pass_log.h"
 #include "stator/engine/core/grammar_compiler.h"
+#include "stator/engine/core/phase.h"
 #include "stator/engine/core/scheduler.h"
 #include "stator/engine/core/session_book.h"
 #include "stator/engine/core/tier_lanes.h"
+#include "stator/engine/handoff/port.h"
 #include "stator/kv/event_log.h"
 #include "stator/net/thread.h"
 
@@ -100,6 +102,10 @@ void warn_of_forged_blocks(Rank& rank, const std::string& engine) {
             {{"engine", engine}, {"blocks", blocks}});
 }
 
+HandoffAbility ability_of(const EngineNeighbours& neighbours) {
+  return neighbours.port == nullptr ? HandoffAbility() : neighbours.port->ability();
+}
+
 LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
   LoadReport sum;
   for (const auto& rank : ranks) {
@@ -125,8 +131,10 @@ class EngineService final : public Engine, public Sleeper {
  public:
   EngineService(const EngineConfig& config, std::vector<std::unique_ptr<ModelRunner>> runners,
                 Clock& clock, Metrics& metrics, VocabularySource vocabulary,
-                std::shared_ptr<storage::LowerTiers> lower)
-      : config_(config),
+                EngineNeighbours neighbours)
+      : neighbours_(std::move(neighbours)),
+        giver_(neighbours_.port == nullptr ? nullptr : neighbours_.port->giver()),
+        config_(config),
         clock_(clock),
         info_{.kind = config.kind,
               .version = config.version,
@@ -139,7 +147,8 @@ class EngineService final : public Engine, public Sleeper {
               .dp_size = static_cast<uint32_t>(runners.size()),
               .structured_output = config.structured_output,
               .structured_replay = config.structured_output,
-              .prompt_logprobs = config.prompt_logprobs},
+              .prompt_logprobs = config.prompt_logprobs,
+              .handoff = ability_of(neighbours_)},
         events_(config.dp_rank) {
     if (vocabulary) {
       grammars_ =
@@ -151,15 +160,7 @@ class EngineService final : public Engine, public Sleeper {
           config, std::move(runner), metrics,
           alone ? config.name : fmt::format("{}.dp{}", config.name, ranks_.size())));
       ranks_.back()->pass.dp_rank = config.dp_rank + static_cast<uint32_t>(ranks_.size() - 1);
-      if (lower != nullptr) {
-        Rank& rank = *ranks_.back();
-        rank.lanes = std::make_unique<TierLanes>(
-            lower, rank.scheduler, *rank.runner,
-            TierLanes::Options{.load_timeout = config.tier_load_timeout,
-                               .engine_name = config.name,
-                               .adapters = config.adapters.get()},
-            [this] { tell_tier_news(); }, metrics);
-      }
+      make_lanes(*ranks_.back(), metrics);
     }
     load_ = sum(ranks_);
   }
@@ -182,6 +183,8 @@ class EngineService final : public Engine, public Sleeper {
   bool asleep() const override;
 
  private:
+  void make_lanes(Rank& rank, Metrics& metrics);
+
   // The engine's thread.
   void run_loop();
   bool take_commands();
@@ -192,6 +195,7 @@ class EngineService final : public Engine, public Sleeper {
   bool idle() const;
   Rank& rank_for(const EngineRequest& request);
   void publish();
+  void offer_prompts();
   void commit(TimePoint begin);
   void tell_events();
   void tell_idle();
@@ -208,6 +212,8 @@ class EngineService final : public Engine, public Sleeper {
 
   void wake() STATOR_REQUIRES(mutex_);
 
+  const EngineNeighbours neighbours_;  // outlive the ranks' lanes
+  handoff::Giver* const giver_;        // null: this engine computes prompts for nobody
   const EngineConfig config_;
   Clock& clock_;
   const EngineInfo info_;
@@ -244,6 +250,33 @@ class EngineService final : public Engine, public Sleeper {
   // Null: no request has a grammar here. Last: its thread uses the rest.
   std::unique_ptr<GrammarCompiler> grammars_;
 };
+
+/// Between the rank and where else its blocks may come from, if there is such a place.
+void EngineService::make_lanes(Rank& rank, Metrics& metrics) {
+  TierLanes::Sources sources{.lower = neighbours_.lower.get()};
+  TierLanes::Options options{.load_timeout = config_.tier_load_timeout,
+                             .engine_name = config_.name,
+                             .adapters = config_.adapters.get(),
+                             .block_tokens = config_.block_size};
+  if (neighbours_.port != nullptr) {
+    sources.taker = neighbours_.port->taker();
+    options.space = neighbours_.port->options().space;
+    options.handoff_timeout = neighbours_.port->options().patience;
+    const size_t block_bytes = rank.runner->device_block(BlockId(0)).size();
+    if (sources.taker != nullptr && block_bytes > 0) {
+      const Status usable = neighbours_.port->register_memory(
+          {rank.runner->host_block(0).data(), config_.host_blocks * block_bytes});
+      STATOR_ASSERT(usable, "host memory is no range of this process");
+    }
+  }
+  if (sources.lower != nullptr) {
+    options.space = sources.lower->options().space;
+  }
+  if (sources.lower != nullptr || sources.taker != nullptr) {
+    rank.lanes = std::make_unique<TierLanes>(
+        sources, rank.scheduler, *rank.runner, options, [this] { tell_tier_news(); }, metrics);
+  }
+}
 
 Status EngineService::start() {
   const MutexLock lifecycle(lifecycle_mutex_);
@@ -301,6 +334,7 @@ void EngineService::close_session(SessionId session) {
 
 Status EngineService::submit(SessionId session, EngineRequest request) {
   STATOR_CHECK(validate(request, config_, info_.vocab_size));
+  STATOR_CHECK(check_phase(request.phase, request.handoff.kind, info_.handoff, config_.kind));
   if (request.dp_rank && *request.dp_rank >= info_.dp_size) {
     return Error(Code::kInvalidArgument, fmt::format("dp_rank {}: this engine has {} (dp_size)",
                                                      *request.dp_rank, info_.dp_size));
@@ -451,6 +485,9 @@ void EngineService::apply(Command& command) {
         rank->scheduler.cancel(cancel->session, cancel->key);
       }
     }
+    if (giver_ != nullptr) {
+      giver_->cancel(cancel->session, cancel->key);
+    }
   } else {
     const SessionId session = std::get<Close>(command).session;
     for (const auto& rank : ranks_) {
@@ -458,6 +495,9 @@ void EngineService::apply(Command& command) {
       if (rank->lanes != nullptr) {
         rank->lanes->cancel_session(session);
       }
+    }
+    if (giver_ != nullptr) {
+      giver_->cancel_session(session);
     }
   }
 }
@@ -472,6 +512,10 @@ void EngineService::apply_submit(Submit& submit) {
   }
   TierLanes::Parked ready{
       .session = submit.session, .request = std::move(submit.request), .guide = std::move(*guide)};
+  if (giver_ != nullptr && ready.request.phase == Phase::kPrefill) {
+    giver_->accept({.session = ready.session, .request = ready.request.key}, ready.request,
+                   owner_of(ready.request, config_.adapters.get()));
+  }
   Rank& rank = rank_for(ready.request);
   if (rank.lanes == nullptr || !rank.lanes->park(ready, clock_.now())) {
     add(rank, std::move(ready));
@@ -491,6 +535,9 @@ void EngineService::refuse(SessionId session, RequestKey key, Error error) {
   std::vector<SessionOutput> refused(1);
   refused[0].session = session;
   refused[0].output.failures.push_back({.key = key, .error = std::move(error)});
+  if (giver_ != nullptr) {
+    giver_->on_outputs(refused);
+  }
   deliver(refused);
 }
 
@@ -564,9 +611,13 @@ void EngineService::step() {
   }
   tell_events();  // what the plan evicted is gone now, not when the pass is over
   publish();
+  offer_prompts();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!plans_[i]->empty()) {
       ranks_[i]->runner->run(plans_[i]->slices, ranks_[i]->sampled);
+      if (giver_ != nullptr) {
+        giver_->stage(*plans_[i], *ranks_[i]->runner);
+      }
     }
   }
   plans_.clear();
@@ -579,14 +630,32 @@ void EngineService::step() {
   tell_idle();
 }
 
+/// Of prompts that begin to be computed for others: their answers' workers may be chosen now.
+void EngineService::offer_prompts() {
+  if (giver_ == nullptr) {
+    return;
+  }
+  std::vector<SessionOutput> offers;
+  for (const StepPlan* plan : plans_) {
+    giver_->offers(plan->admitted, offers);
+  }
+  deliver(offers);
+}
+
 void EngineService::commit(TimePoint begin) {
   for (const auto& rank : ranks_) {
     if (!rank->sampled.empty()) {
       std::vector<SessionOutput>& outputs = rank->scheduler.commit(rank->sampled);
+      if (giver_ != nullptr) {
+        giver_->on_outputs(outputs);
+      }
       publish();
       deliver(outputs);
       const Duration wall = clock_.now() - begin;
       rank->metrics.observe_step(rank->tokens, wall);
+      if (rank->lanes != nullptr) {
+        rank->lanes->saw_pass(rank->tokens, wall);
+      }
       if (rank->pass.scheduled != PassWork()) {
         ++rank->pass.counter;
         rank->pass.wall_seconds = std::chrono::duration<double>(wall).count();
@@ -665,6 +734,9 @@ void EngineService::deliver(std::vector<SessionOutput>& outputs) {
 
 void EngineService::fail_everything() {
   const Error error(Code::kDraining, "the engine is shutting down");
+  if (neighbours_.port != nullptr) {
+    neighbours_.port->close();  // nothing is read into blocks any more
+  }
   for (const auto& rank : ranks_) {
     deliver(rank->scheduler.fail_all(error));
     if (rank->lanes == nullptr) {
@@ -688,7 +760,7 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::vector<std::unique_ptr<ModelRunner>> runners,
                                             Clock& clock, Metrics& metrics,
                                             VocabularySource vocabulary,
-                                            std::shared_ptr<storage::LowerTiers> lower) {
+                                            EngineNeighbours neighbours) {
   STATOR_ASSERT(!runners.empty(), "an engine has at least one rank");
   const ModelRunner& runner = *runners.front();
   if (!runner.takes_masks()) {
@@ -696,6 +768,7 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
   }
   config.structured_output = runner.structured_output() || vocabulary;
   config.prompt_logprobs = runner.prompt_logprobs();
+  config.takes_phases = neighbours.port != nullptr;
   config.draft_tokens = runner.draft_tokens();
   if (config.host_blocks > 0 && !runner.supports_host_tier()) {
     return Error(
@@ -703,13 +776,17 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
         fmt::format("engine '{}' has no KV blocks in host memory (host_blocks)", config.kind));
   }
   STATOR_TRY(const EngineConfig resolved, resolve(std::move(config), runner.max_model_len()));
-  if (lower != nullptr && (resolved.host_blocks == 0 || !resolved.enable_prefix_caching)) {
+  const bool loads = neighbours.lower != nullptr ||
+                     (neighbours.port != nullptr && neighbours.port->taker() != nullptr);
+  if ((loads && resolved.host_blocks == 0) ||
+      ((loads || neighbours.port != nullptr) && !resolved.enable_prefix_caching)) {
     return Error(Code::kInvalidArgument,
-                 "KV tiers below host memory (kv.disk, kv.object, kv.store) need host memory to "
-                 "load into (kv.host_bytes) and engine.prefix_caching");
+                 "KV tiers below host memory (kv.disk, kv.object, kv.store) and prompts of other "
+                 "workers (worker.role) need host memory to load into (kv.host_bytes; simulated: "
+                 "engine.host_blocks) and engine.prefix_caching");
   }
   return std::make_unique<EngineService>(resolved, std::move(runners), clock, metrics,
-                                         std::move(vocabulary), std::move(lower));
+                                         std::move(vocabulary), std::move(neighbours));
 }
 
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,

@@ -19,6 +19,19 @@ class LowerTiers;
 
 namespace stator::engine {
 
+namespace handoff {
+class Port;
+}
+
+/// Where an engine's KV blocks may also come from or go to; any may be null.
+struct EngineNeighbours {
+  /// Below host memory, shared by the engines of a process.
+  std::shared_ptr<storage::LowerTiers> lower;
+  /// Engines of the other role: this one computes prompts for them, or goes on from theirs. Of one
+  /// engine; made for its KV blocks. Shared with who asks whether prompts are owed.
+  std::shared_ptr<handoff::Port> port;
+};
+
 /// Where the bytes of the model's tokens come from, for grammars. Called once, on a thread of the
 /// engine's, when the first request has structured_outputs. Empty: there are none.
 using VocabularySource = std::function<Result<std::shared_ptr<const guided::Vocabulary>>()>;
@@ -47,8 +60,7 @@ using VocabularySource = std::function<Result<std::shared_ptr<const guided::Voca
 /// `waiting_max` of them; grammars of earlier requests are kept (guided::GrammarCache). Whatever
 /// goes wrong is a failure of that request.
 ///
-/// `lower`: tiers below host memory, shared by the engines of a process; null for none. They need
-/// config.host_blocks, and a runner whose blocks have bytes.
+/// Tiers below host memory, and prompts of others, need config.host_blocks to load into.
 ///
 /// Errors: kInvalidArgument if the config contradicts itself or the runner; the message names the
 /// key. There is at least one runner.
@@ -56,7 +68,7 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::vector<std::unique_ptr<ModelRunner>> runners,
                                             Clock& clock, Metrics& metrics,
                                             VocabularySource vocabulary = {},
-                                            std::shared_ptr<storage::LowerTiers> lower = nullptr);
+                                            EngineNeighbours neighbours = {});
 /// Of one rank.
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
                                             std::unique_ptr<ModelRunner> runner, Clock& clock,

@@ -38,30 +38,37 @@ struct TierLanes::Fetch {
   std::vector<uint32_t> slots;  // of the host tier, for blocks `begin` and later
   size_t begin = 0;
   TimePoint deadline;
+  TimePoint load_began;
+  std::shared_ptr<Fetch> after;  // whose load has what this one lacks
   uint64_t epoch = 0;
+  bool takes = false;    // from another engine
   bool waits = true;     // its request is still here
   bool probing = false;  // the stores are being asked how much they have
   bool over = false;     // nothing is under way for it
   std::atomic<int64_t> reported{-1};
 };
 
-TierLanes::TierLanes(std::shared_ptr<storage::LowerTiers> lower, Scheduler& scheduler,
-                     ModelRunner& runner, Options options, std::function<void()> wake,
-                     Metrics& metrics)
-    : lower_(std::move(lower)),
+TierLanes::TierLanes(Sources sources, Scheduler& scheduler, ModelRunner& runner, Options options,
+                     std::function<void()> wake, Metrics& metrics)
+    : sources_(sources),
       scheduler_(scheduler),
       runner_(runner),
-      load_timeout_(options.load_timeout),
-      adapters_(options.adapters),
-      wake_(std::move(wake)),
-      named_(scheduler.pool().total_blocks()) {
-  scheduler_.record_registrations();
-  lower_->on_room(this, wake_);
+      options_(options),
+      wake_(std::move(wake)) {
+  if (sources_.lower != nullptr) {
+    named_.resize(scheduler.pool().total_blocks());
+    scheduler_.record_registrations();
+    sources_.lower->on_room(this, wake_);
+  }
   const MetricLabels labels = {{"engine", std::string(options.engine_name)}};
   loaded_tokens_ = metrics.counter("stator_kv_onboarded_tokens_total",
                                    "prompt tokens loaded from tiers below host memory", labels);
   late_ = metrics.counter("stator_kv_onboard_late_total",
                           "requests that went on before their blocks had come", labels);
+  shared_loads_ = metrics.counter("stator_kv_shared_loads_total",
+                                  "requests that waited for the load of another one", labels);
+  declined_ = metrics.counter("stator_kv_loads_declined_total",
+                              "loads left out because computing is measured to be sooner", labels);
   skipped_ = metrics.counter("stator_kv_queue_dropped_total",
                              "blocks not offered to lower tiers, by reason",
                              {{"lane", "offload"}, {"reason", "evicted"}});
@@ -74,34 +81,40 @@ TierLanes::~TierLanes() {
 }
 
 bool TierLanes::park(Parked& ready, TimePoint now) {
-  const uint32_t block_size = lower_->options().block_tokens;
-  if (ready.request.tokens.size() <= block_size) {
+  const uint32_t block_size = options_.block_tokens;
+  const bool takes = ready.request.phase == Phase::kDecode && sources_.taker != nullptr;
+  if (!takes && (ready.request.tokens.size() <= block_size || sources_.lower == nullptr)) {
     return false;
   }
   auto fetch = std::make_shared<Fetch>(ready, block_size);
-  fetch->owner = owner_of(fetch->request, adapters_);
+  fetch->owner = owner_of(fetch->request, options_.adapters);
   fetch->hasher.append(fetch->request.tokens);
   // The last token is always computed.
   const size_t matchable = (fetch->request.tokens.size() - 1) / block_size;
   const kv::SequenceBlocks blocks = fetch->blocks(matchable);
-  fetch->names = storage::name_blocks(lower_->options().space, blocks);
-  const storage::LowerTiers::Known known = lower_->known(fetch->names);
+  fetch->names = storage::name_blocks(options_.space, blocks);
   fetch->begin = scheduler_.cached_blocks(blocks);
-  fetch->deadline = now + load_timeout_;
+  fetch->deadline = now + (takes ? options_.handoff_timeout : options_.load_timeout);
   fetch->epoch = epoch_;
-  if (known.ask && fetch->begin < matchable) {
-    fetch->probing = true;
-    {
-      const MutexLock lock(mutex_);
-      ++under_way_;
-    }
-    const auto from = static_cast<ptrdiff_t>(fetch->begin);
-    lower_->probe({fetch->names.begin() + from, fetch->names.end()},
-                  [this, fetch](size_t count) { report(*fetch, count); });
-  } else if (known.blocks > fetch->begin) {
-    begin_load(fetch, known.blocks - fetch->begin);
+  fetch->takes = takes;
+  storage::LowerTiers::Known known;
+  if (takes) {
+    begin_take(fetch);
+  } else if (fetch->begin < matchable) {
+    fetch->after = find_flight(*fetch);
+    known = fetch->after != nullptr ? known : sources_.lower->known(fetch->names);
   }
-  if (!fetch->probing && fetch->slots.empty()) {
+  shared_loads_.add(fetch->after != nullptr ? 1 : 0);
+  if (known.ask) {
+    fetch->probing = true;
+    begin_work();
+    const auto from = static_cast<ptrdiff_t>(fetch->begin);
+    sources_.lower->probe({fetch->names.begin() + from, fetch->names.end()},
+                          [this, fetch](size_t count) { report(*fetch, count); });
+  } else if (known.blocks > fetch->begin) {
+    begin_load(fetch, known.blocks - fetch->begin, now);
+  }
+  if (!fetch->probing && fetch->slots.empty() && fetch->after == nullptr) {
     ready.request = std::move(fetch->request);
     ready.guide = std::move(fetch->guide);
     return false;
@@ -113,13 +126,18 @@ bool TierLanes::park(Parked& ready, TimePoint now) {
 }
 
 /// Reserves host memory for so many blocks from `begin` on and asks for them.
-void TierLanes::begin_load(const std::shared_ptr<Fetch>& of, size_t known) {
+void TierLanes::begin_load(const std::shared_ptr<Fetch>& of, size_t known, TimePoint now) {
   Fetch& fetch = *of;
+  if (!costs_.worth_loading(known, options_.block_tokens)) {
+    declined_.add();
+    return;
+  }
+  fetch.load_began = now;
   fetch.slots = scheduler_.reserve_host_slots(static_cast<uint32_t>(known));
   if (fetch.slots.empty()) {
     return;
   }
-  const uint32_t block_size = lower_->options().block_tokens;
+  const uint32_t block_size = options_.block_tokens;
   const auto first = static_cast<ptrdiff_t>(fetch.begin);
   const auto count = static_cast<ptrdiff_t>(fetch.slots.size());
   const auto tokens = fetch.request.tokens.begin() + first * block_size;
@@ -129,12 +147,39 @@ void TierLanes::begin_load(const std::shared_ptr<Fetch>& of, size_t known) {
   for (const uint32_t slot : fetch.slots) {
     load.places.push_back(runner_.host_block(slot));
   }
-  {
-    const MutexLock lock(mutex_);
-    ++under_way_;
-  }
+  begin_work();
   load.done = [this, of](size_t loaded) { report(*of, loaded); };
-  lower_->load(std::move(load));
+  sources_.lower->load(std::move(load));
+}
+
+/// Takes the prompt over from the engine that computes it. What is here already is not fetched, but
+/// its giver hears of that.
+void TierLanes::begin_take(const std::shared_ptr<Fetch>& of) {
+  Fetch& fetch = *of;
+  const auto begin = static_cast<ptrdiff_t>(fetch.begin);
+  fetch.slots =
+      scheduler_.reserve_host_slots(static_cast<uint32_t>(fetch.names.size() - fetch.begin));
+  const auto count = static_cast<ptrdiff_t>(fetch.slots.size());
+  handoff::Taker::Want want;
+  want.handoff = std::move(fetch.request.handoff);
+  want.names.assign(fetch.names.begin() + begin, fetch.names.begin() + begin + count);
+  want.begin = fetch.begin;
+  for (const uint32_t slot : fetch.slots) {
+    want.places.push_back(runner_.host_block(slot));
+  }
+  if (fetch.slots.empty()) {
+    want.done = [](size_t /*taken*/) {};  // nobody waits
+  } else {
+    begin_work();
+    want.done = [this, of](size_t taken) { report(*of, taken); };
+  }
+  sources_.taker->take(std::move(want));
+}
+
+/// Something is under way whose end report() tells.
+void TierLanes::begin_work() {
+  const MutexLock lock(mutex_);
+  ++under_way_;
 }
 
 void TierLanes::report(Fetch& fetch, size_t count) {
@@ -145,27 +190,64 @@ void TierLanes::report(Fetch& fetch, size_t count) {
   wake_();
 }
 
+/// A fetch under way that brings the first block `wanted` lacks.
+std::shared_ptr<TierLanes::Fetch> TierLanes::find_flight(const Fetch& wanted) const {
+  for (const auto& flight : fetches_) {
+    const size_t at = wanted.begin;
+    const size_t end =
+        flight->probing ? flight->names.size() : flight->begin + flight->slots.size();
+    if (!flight->over && !flight->takes && flight->after == nullptr && flight->epoch == epoch_ &&
+        flight->begin <= at && at < end && flight->names[at] == wanted.names[at]) {
+      return flight;
+    }
+  }
+  return nullptr;
+}
+
+/// The load that a fetch waited for is over: it has what it needs, or loads the rest.
+void TierLanes::follow_up(const std::shared_ptr<Fetch>& of, TimePoint now) {
+  Fetch& fetch = *of;
+  fetch.after = nullptr;
+  if (fetch.waits && fetch.epoch == epoch_) {
+    fetch.begin = scheduler_.cached_blocks(fetch.blocks(fetch.names.size()));
+    const storage::LowerTiers::Known known = sources_.lower->known(fetch.names);
+    if (known.blocks > fetch.begin) {
+      begin_load(of, known.blocks - fetch.begin, now);
+    }
+  }
+  fetch.over = fetch.slots.empty();
+}
+
+/// So many of a fetch's first blocks are in their slots.
+void TierLanes::land(Fetch& fetch, size_t loaded, TimePoint now) {
+  const std::span<const uint32_t> slots = fetch.slots;
+  if (fetch.epoch == epoch_) {
+    const size_t adopted = scheduler_.adopt_host_blocks(fetch.blocks(fetch.begin + loaded),
+                                                        fetch.begin, slots.first(loaded));
+    loaded_tokens_.add(adopted * fetch.hasher.block_size());
+    scheduler_.give_back_host_slots(slots.subspan(loaded));
+  } else {
+    scheduler_.give_back_host_slots(slots);
+  }
+  if (!fetch.takes) {
+    costs_.saw_load(loaded, now - fetch.load_began);
+  }
+  fetch.over = true;
+}
+
 std::vector<TierLanes::Parked> TierLanes::collect(TimePoint now) {
   std::vector<Parked> ready;
   for (const auto& fetch : fetches_) {
     const int64_t reported = fetch->reported.exchange(-1);
     if (reported >= 0 && std::exchange(fetch->probing, false)) {
       if (reported > 0 && fetch->waits && fetch->epoch == epoch_) {
-        begin_load(fetch, static_cast<size_t>(reported));
+        begin_load(fetch, static_cast<size_t>(reported), now);
       }
       fetch->over = fetch->slots.empty();
     } else if (reported >= 0) {
-      const std::span<const uint32_t> slots = fetch->slots;
-      if (fetch->epoch == epoch_) {
-        const auto loaded = static_cast<size_t>(reported);
-        const size_t adopted = scheduler_.adopt_host_blocks(fetch->blocks(fetch->begin + loaded),
-                                                            fetch->begin, slots.first(loaded));
-        loaded_tokens_.add(adopted * fetch->hasher.block_size());
-        scheduler_.give_back_host_slots(slots.subspan(loaded));
-      } else {
-        scheduler_.give_back_host_slots(slots);
-      }
-      fetch->over = true;
+      land(*fetch, static_cast<size_t>(reported), now);
+    } else if (fetch->after != nullptr && fetch->after->over) {
+      follow_up(fetch, now);
     }
     const bool late = !fetch->over && now >= fetch->deadline;
     if (fetch->waits && (fetch->over || late)) {
@@ -238,8 +320,8 @@ const storage::BlockName* TierLanes::name(const kv::BlockPool::Registration& blo
   }
   Named& named = named_[block.block.value()];
   if (!block.parent) {
-    named.name.check = storage::next_check(
-        storage::root_check(lower_->options().space, identity->owner), identity->tokens);
+    named.name.check =
+        storage::next_check(storage::root_check(options_.space, identity->owner), identity->tokens);
     named.name.lineage = kv::LineageHash::root(identity->local);
   } else {
     const Named& parent = named_[block.parent->value()];
@@ -255,9 +337,12 @@ const storage::BlockName* TierLanes::name(const kv::BlockPool::Registration& blo
 }
 
 void TierLanes::offload() {
+  if (sources_.lower == nullptr) {
+    return;
+  }
   for (const kv::BlockPool::Registration& block : scheduler_.take_registrations()) {
     const storage::BlockName* const known = name(block);
-    if (known == nullptr || !lower_->wants(*known)) {
+    if (known == nullptr || !sources_.lower->wants(*known)) {
       continue;
     }
     if (offered_.size() >= kOfferedMax) {
@@ -272,9 +357,9 @@ void TierLanes::offload() {
     const Named& named = named_[block.value()];
     if (!identity || named.content != content) {
       skipped_.add();  // L2
-    } else if (lower_->wants(named.name)) {
+    } else if (sources_.lower->wants(named.name)) {
       const auto parent = scheduler_.pool().parent(block);
-      if (!lower_->save(
+      if (!sources_.lower->save(
               {.name = named.name,
                .parent = parent ? named_[parent->value()].name.lineage : kv::LineageHash(),
                .tokens = identity->tokens,
@@ -287,7 +372,9 @@ void TierLanes::offload() {
 }
 
 void TierLanes::close() {
-  lower_->off_room(this);
+  if (sources_.lower != nullptr) {
+    sources_.lower->off_room(this);
+  }
   MutexLock lock(mutex_);
   while (under_way_ > 0) {
     landed_.wait(lock);

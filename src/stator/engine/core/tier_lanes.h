@@ -15,14 +15,17 @@
 #include "stator/core/mutex.h"
 #include "stator/engine/api/engine.h"
 #include "stator/engine/api/model_runner.h"
+#include "stator/engine/core/load_or_compute.h"
 #include "stator/engine/core/scheduler.h"
+#include "stator/engine/handoff/taker.h"
 #include "stator/storage/lower_tiers.h"
 
 namespace stator::engine {
 
-/// Between one engine rank and the tiers below its host memory: on the way up, a request whose
-/// prompt has blocks there waits beside the scheduler until they are in host memory, or until it
-/// has waited long enough; on the way down, blocks that were registered are offered.
+/// Between one engine rank and where else KV blocks are: the tiers below its host memory, and
+/// engines that compute prompts for it. On the way up, a request whose prompt has blocks there
+/// waits beside the scheduler until they are in host memory, or until it has waited long enough; on
+/// the way down, blocks that were registered are offered to the tiers.
 ///
 ///   if (!lanes.park(session, request)) { scheduler.add(…); }
 ///   for (Parked& ready : lanes.collect(now)) { scheduler.add(…); }    // after wake()
@@ -32,17 +35,26 @@ namespace stator::engine {
 ///     waits for that.
 /// L2  A block is offered by its content: one that was evicted before its turn is skipped.
 /// L3  Nothing here changes tokens: a load that fails or comes late is a shorter cached prefix.
+/// L4  Requests that lack the same block share one load; later ones look again when it is over.
 /// Home thread: the engine's, but wake() is called by others.
 class TierLanes {
  public:
   struct Options {
     Duration load_timeout = std::chrono::seconds(2);
+    Duration handoff_timeout = std::chrono::seconds(30);  ///< for prompts that others compute
     std::string_view engine_name;
     const AdapterSource* adapters = nullptr;  ///< outlives this
+    storage::Digest space{};  ///< of the blocks
+    uint32_t block_tokens = 16;
+  };
+  /// Either may be null. They outlive this.
+  struct Sources {
+    storage::LowerTiers* lower = nullptr;
+    handoff::Taker* taker = nullptr;  ///< of kDecode requests' prompts
   };
   /// `wake` may be called from any thread until close() returns; all references outlive this.
-  TierLanes(std::shared_ptr<storage::LowerTiers> lower, Scheduler& scheduler, ModelRunner& runner,
-            Options options, std::function<void()> wake, Metrics& metrics);
+  TierLanes(Sources sources, Scheduler& scheduler, ModelRunner& runner, Options options,
+            std::function<void()> wake, Metrics& metrics);
   ~TierLanes();
   TierLanes(const TierLanes&) = delete;
   TierLanes& operator=(const TierLanes&) = delete;
@@ -64,6 +76,8 @@ class TierLanes {
   std::vector<Parked> take_all();
   uint32_t parked() const { return parked_; }
 
+  /// A pass computed so many tokens: what loading is weighed against.
+  void saw_pass(uint64_t tokens, Duration took) { costs_.saw_compute(tokens, took); }
   /// Offers what was registered since the last call.
   void offload();
   /// The cache was reset: loads under way are of no use any more.
@@ -84,15 +98,19 @@ class TierLanes {
   /// Blocks waiting for room on the way down; beyond, the oldest are skipped.
   static constexpr size_t kOfferedMax = 4096;
 
-  void begin_load(const std::shared_ptr<Fetch>& of, size_t known);
+  void begin_load(const std::shared_ptr<Fetch>& of, size_t known, TimePoint now);
+  void begin_take(const std::shared_ptr<Fetch>& of);
+  std::shared_ptr<Fetch> find_flight(const Fetch& wanted) const;
+  void follow_up(const std::shared_ptr<Fetch>& of, TimePoint now);
+  void land(Fetch& fetch, size_t loaded, TimePoint now);
+  void begin_work();
   void report(Fetch& fetch, size_t count);
   const storage::BlockName* name(const kv::BlockPool::Registration& block);
 
-  const std::shared_ptr<storage::LowerTiers> lower_;  // shared with the process's other engines
+  const Sources sources_;
   Scheduler& scheduler_;
   ModelRunner& runner_;
-  const Duration load_timeout_;
-  const AdapterSource* const adapters_;
+  const Options options_;
   const std::function<void()> wake_;
 
   std::vector<std::shared_ptr<Fetch>> fetches_;  // shared with the loads under way
@@ -100,6 +118,7 @@ class TierLanes {
   std::vector<Named> named_;  // by block
   std::deque<Offered> offered_;
   uint64_t epoch_ = 0;
+  LoadOrCompute costs_;
 
   Mutex mutex_;
   uint32_t under_way_ STATOR_GUARDED_BY(mutex_) = 0;
@@ -107,6 +126,8 @@ class TierLanes {
 
   Counter loaded_tokens_;
   Counter late_;
+  Counter shared_loads_;
+  Counter declined_;
   Counter skipped_;
   Gauge parked_gauge_;
 };

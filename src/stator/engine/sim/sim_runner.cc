@@ -14,6 +14,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/core/random.h"
+#include "stator/engine/sim/shared_sim_runner.h"
 #include "stator/engine/sim/sim_knobs.h"
 #include "stator/perf/linear_timing.h"
 
@@ -31,8 +32,13 @@ bool contains(std::span<const TokenId> tokens, TokenId token) {
 
 class SimRunner final : public ModelRunner {
  public:
-  explicit SimRunner(SimRunnerConfig config)
-      : config_(std::move(config)), range_(config_.last_token - config_.first_token + 1) {}
+  /// Of so many blocks the cells stay where they are, for those who read them.
+  SimRunner(SimRunnerConfig config, uint32_t shared_blocks, uint32_t shared_host_blocks)
+      : config_(std::move(config)),
+        range_(config_.last_token - config_.first_token + 1),
+        shared_(shared_blocks > 0),
+        cells_(shared_blocks),
+        host_cells_(shared_host_blocks) {}
 
   uint32_t vocab_size() const override { return config_.vocab_size; }
   uint32_t max_model_len() const override { return config_.max_model_len; }
@@ -54,6 +60,13 @@ class SimRunner final : public ModelRunner {
         on_device = on_host;
       }
     }
+  }
+
+  std::span<std::byte> device_block(BlockId block) override {
+    return shared_ ? bytes(cells_[block.value()]) : std::span<std::byte>();
+  }
+  std::span<std::byte> host_block(uint32_t slot) override {
+    return shared_ && slot < host_cells_.size() ? bytes(host_cells_[slot]) : std::span<std::byte>();
   }
 
   void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override {
@@ -82,6 +95,10 @@ class SimRunner final : public ModelRunner {
     uint64_t state = 0;
     uint32_t position = UINT32_MAX;
   };
+
+  static std::span<std::byte> bytes(Cell& cell) {
+    return std::as_writable_bytes(std::span(&cell, 1));
+  }
 
   uint64_t compute(const SequenceSlice& slice, Sampled& out) {
     uint64_t state = mix64(config_.seed);
@@ -271,6 +288,7 @@ class SimRunner final : public ModelRunner {
 
   SimRunnerConfig config_;
   uint32_t range_;
+  const bool shared_;
   std::vector<Cell> cells_;       // by block id
   std::vector<Cell> host_cells_;  // by slot
 };
@@ -298,6 +316,11 @@ Result<std::vector<double>> read_acceptance(std::string_view text) {
 }
 
 Result<std::unique_ptr<ModelRunner>> make_sim_runner(const SimRunnerConfig& config) {
+  return make_shared_sim_runner(config, 0, 0);
+}
+
+Result<std::unique_ptr<ModelRunner>> make_shared_sim_runner(SimRunnerConfig config, uint32_t blocks,
+                                                            uint32_t host_blocks) {
   const auto refuse = [](std::string message) {
     return Error(Code::kInvalidArgument, "simulated engine: " + std::move(message));
   };
@@ -337,11 +360,10 @@ Result<std::unique_ptr<ModelRunner>> make_sim_runner(const SimRunnerConfig& conf
       return refuse(fmt::format("draft_acceptance {} must be from 0 to 1", acceptance));
     }
   }
-  SimRunnerConfig complete = config;
-  if (complete.timing == nullptr) {
-    complete.timing = std::make_shared<perf::LinearTiming>();
+  if (config.timing == nullptr) {
+    config.timing = std::make_shared<perf::LinearTiming>();
   }
-  return std::make_unique<SimRunner>(std::move(complete));
+  return std::make_unique<SimRunner>(std::move(config), blocks, host_blocks);
 }
 
 }  // namespace stator::engine
