@@ -207,7 +207,16 @@ bool ShardService::take_prompt(WorkerId worker, const engine::Delta& delta,
     return false;
   }
   if (delta.finish == api::FinishReason::kNone) {
-    found->second->spoke = true;
+    found->second->spoke = found->second->spoke || delta.token_count > 0;
+    // Engines of ours offer a prompt when it begins to be computed: its decode worker is chosen
+    // then, and fetches blocks while the rest is computed.
+    const auto early = std::ranges::find(output.offers, delta.key, &engine::Offer::key);
+    if (early != output.offers.end()) {
+      const ChoiceRef ref = choices_.at(found->second->choice);
+      note(*ref.active, ref.get(), telemetry::Step::kHandedOver, worker);
+      carry_on(ref, ref.get().course.on_offer(std::move(early->handoff)),
+               Error(Code::kUnavailable, "the prefill worker handed nothing over, retry"));
+    }
     return true;
   }
   const std::unique_ptr<Prompt> prompt = std::move(found->second);
@@ -223,6 +232,9 @@ bool ShardService::take_prompt(WorkerId worker, const engine::Delta& delta,
     choice.prompt_done = shard_.now();
     note(*ref.active, choice, telemetry::Step::kHandedOver, worker);
     step = choice.course.on_offer(std::move(offer->handoff));
+  } else if (choice.course.state() != HandoffCourse::State::kPrefilling &&
+             !choice.course.together()) {
+    choice.prompt_done = shard_.now();  // offered before
   } else {
     // Of an answer in several pieces the first ones are gone.
     step = choice.course.on_prefill_end(prompt->spoke ? api::FinishReason::kLength : delta.finish);
@@ -323,7 +335,8 @@ void ShardService::carry_on(ChoiceRef ref, Step step, const Error& error) {
     case Step::kStartOver:
       choice.ticket = {};
       choice.journal.avoid(giver);
-      choice.whole_next = true;
+      // Another prefill worker may compute it, once.
+      choice.whole_next = choice.journal.avoided().size() > 1;
       break;
     case Step::kRouteAnswer:
       break;
