@@ -51,21 +51,6 @@ Result<std::string> read_revision(const std::string& model) {
   return revision;
 }
 
-Result<storage::Digest> name_space(const KvSettings& settings, const KvModel& model) {
-  STATOR_TRY(std::string revision, read_revision(model.folder));
-  const engine::cpu::KvLayout& layout = model.layout;
-  return storage::namespace_of({.model = "stator-cpu",
-                                .revision = std::move(revision),
-                                .dtype = std::string(to_string(layout.type)),
-                                .layout = fmt::format("head_major/{}", layout.version),
-                                .salt = settings.salt,
-                                .block_tokens = layout.block_size,
-                                .layers = layout.layers,
-                                .kv_heads = layout.kv_heads,
-                                .head_dim = layout.head_dim,
-                                .block_bytes = layout.block_bytes()});
-}
-
 void add_gauges(Metrics& metrics, const std::shared_ptr<storage::LowerTiers>& tiers) {
   const storage::DiskTier* const disk = tiers->disk();
   if (disk == nullptr) {
@@ -96,12 +81,59 @@ void add_gauges(Metrics& metrics, const std::shared_ptr<storage::LowerTiers>& ti
                            tier, read([](const Disk& d) { return d.evicted_total(); }));
 }
 
+/// Null when none is configured, and, said once, when its folder cannot be used.
+std::unique_ptr<storage::DiskTier> open_disk(const KvSettings& settings, const KvModel& model,
+                                             Clock& clock, Metrics& metrics) {
+  if (settings.disk.empty()) {
+    return nullptr;
+  }
+  auto opened = storage::DiskTier::open({.folder = settings.disk,
+                                         .bytes = settings.wanted_disk_bytes(),
+                                         .block_bytes = model.layout.block_bytes(),
+                                         .block_tokens = model.layout.block_size,
+                                         .space = model.space,
+                                         .wipe_foreign = settings.disk_on_mismatch == "wipe",
+                                         .direct = settings.disk_direct,
+                                         .write_bytes_per_day = settings.disk_write_bytes_per_day},
+                                        clock, metrics);
+  if (!opened) {
+    log::error("kv", "the disk tier is switched off; serving goes on without it",
+               {{"folder", settings.disk}, {"reason", opened.error().message()}});
+    return nullptr;
+  }
+  log::info("kv", "disk tier ready",
+            {{"folder", settings.disk},
+             {"namespace", storage::to_hex(model.space)},
+             {"blocks_max", (*opened)->slots()},
+             {"recovered", (*opened)->recovered()}});
+  return std::move(*opened);
+}
+
 }  // namespace
+
+Result<storage::Digest> kv_namespace(const KvSettings& settings, const KvModel& model) {
+  STATOR_TRY(std::string revision, read_revision(model.folder));
+  const engine::cpu::KvLayout& layout = model.layout;
+  return storage::namespace_of({.model = "stator-cpu",
+                                .revision = std::move(revision),
+                                .dtype = std::string(to_string(layout.type)),
+                                .layout = fmt::format("head_major/{}", layout.version),
+                                .salt = settings.salt,
+                                .block_tokens = layout.block_size,
+                                .layers = layout.layers,
+                                .kv_heads = layout.kv_heads,
+                                .head_dim = layout.head_dim,
+                                .block_bytes = layout.block_bytes()});
+}
+
+uint32_t staging_blocks(uint32_t device_blocks) {
+  return std::max(kStagingBlocksMin, device_blocks / kStagingDivisor);
+}
 
 uint32_t host_blocks(const KvSettings& settings, uint64_t block_bytes, uint32_t device_blocks) {
   const uint64_t wanted = settings.wanted_host_bytes() / block_bytes;
   if (wanted == 0 && settings.any_lower()) {
-    return std::max(kStagingBlocksMin, device_blocks / kStagingDivisor);
+    return staging_blocks(device_blocks);
   }
   return static_cast<uint32_t>(std::min<uint64_t>(wanted, kHostBlocksMax));
 }
@@ -116,32 +148,9 @@ Result<std::shared_ptr<storage::LowerTiers>> open_lower_tiers(const KvSettings& 
     return Error(Code::kInvalidArgument,
                  "kv.disk (a folder) and kv.disk_bytes (how much of it) are set together");
   }
-  STATOR_TRY(const storage::Digest space, name_space(settings, model));
+  const storage::Digest& space = model.space;
   const uint64_t block_bytes = model.layout.block_bytes();
-  std::unique_ptr<storage::DiskTier> disk;
-  if (!settings.disk.empty()) {
-    auto opened =
-        storage::DiskTier::open({.folder = settings.disk,
-                                 .bytes = settings.wanted_disk_bytes(),
-                                 .block_bytes = block_bytes,
-                                 .block_tokens = model.layout.block_size,
-                                 .space = space,
-                                 .wipe_foreign = settings.disk_on_mismatch == "wipe",
-                                 .direct = settings.disk_direct,
-                                 .write_bytes_per_day = settings.disk_write_bytes_per_day},
-                                clock, metrics);
-    if (opened) {
-      disk = std::move(*opened);
-      log::info("kv", "disk tier ready",
-                {{"folder", settings.disk},
-                 {"namespace", storage::to_hex(space)},
-                 {"blocks_max", disk->slots()},
-                 {"recovered", disk->recovered()}});
-    } else {
-      log::error("kv", "the disk tier is switched off; serving goes on without it",
-                 {{"folder", settings.disk}, {"reason", opened.error().message()}});
-    }
-  }
+  std::unique_ptr<storage::DiskTier> disk = open_disk(settings, model, clock, metrics);
   std::vector<std::unique_ptr<storage::BlockStore>> stores;
   if (!settings.store.empty()) {
     stores.push_back(std::make_unique<storage::HttpStore>(settings.store, space));

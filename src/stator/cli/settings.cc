@@ -117,6 +117,24 @@ void describe_names(ConfigSchema& schema, WorkerSettings& worker) {
               {.flag = "endpoint", .env_peer = "DYN_ENDPOINT"});
 }
 
+void describe_handoffs(ConfigSchema& schema, HandoffSettings& handoff) {
+  schema.integer("worker.prefill_workers", handoff.prefill_workers, 0, 1024,
+                 "workers of this process that compute prompts only (engines cpu and sim)",
+                 {.flag = "prefill-workers"});
+  schema.integer("worker.decode_workers", handoff.decode_workers, 0, 1024,
+                 "workers that go on from those prompts, or do everything; the two take the place "
+                 "of worker.count and worker.role",
+                 {.flag = "decode-workers"});
+  schema.bytes("worker.handoff_bytes", handoff.bytes,
+               "memory of a prefill worker for prompts that were not fetched yet (engines cpu and "
+               "sim)",
+               {.flag = "handoff-bytes"});
+  schema.duration("worker.handoff_timeout", handoff.timeout,
+                  "a decode worker waits so long for a prompt, then computes it itself (engines "
+                  "cpu and sim)",
+                  {.flag = "handoff-timeout"});
+}
+
 void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   engine::EngineConfig& engine = worker.engine_config;
   engine.max_num_batched_tokens = 0;
@@ -132,6 +150,7 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   schema.integer("worker.count", worker.count, 0, 1024,
                  "workers in this process (engines sim and cpu), 0 = 2 (serve) or 1 (worker)",
                  {.flag = "workers"});
+  describe_handoffs(schema, worker.handoff);
   describe_names(schema, worker);
   schema.choice("worker.task", worker.task, {"auto", "generate", "embed", "classify", "score"},
                 "what the model is asked for: auto goes by its files (cpu) or its server, a "
@@ -280,8 +299,10 @@ Status RpcSettings::check_reach(std::string_view setting, std::string_view host)
 
 Status check_kv_budgets(const Settings& settings, uint32_t usual_workers) {
   const WorkerSettings& worker = settings.worker;
-  return check_budgets(settings.kv, worker.count == 0 ? usual_workers : worker.count,
-                       worker.engine == "cpu" ? worker.kv_cache_bytes : 0);
+  const uint32_t count = worker.handoff.workers() > 0 ? worker.handoff.workers()
+                         : worker.count == 0          ? usual_workers
+                                                      : worker.count;
+  return check_budgets(settings.kv, count, worker.engine == "cpu" ? worker.kv_cache_bytes : 0);
 }
 
 std::string NamespaceSettings::of_workers() const {

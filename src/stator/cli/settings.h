@@ -93,6 +93,16 @@ struct NamespaceSettings {
   std::string shown() const;        ///< label dynamo_namespace of a frontend's metrics
 };
 
+/// Workers of our engines that compute prompts for others, or go on from theirs.
+struct HandoffSettings {
+  uint32_t prefill_workers = 0;
+  uint32_t decode_workers = 0;                  ///< both 0: all workers are what worker.role says
+  uint64_t bytes = uint64_t{256} << 20;         ///< of prompts not fetched yet, per prefill worker
+  Duration timeout = std::chrono::seconds(30);  ///< decode workers wait so long for a prompt
+
+  uint32_t workers() const { return prefill_workers + decode_workers; }
+};
+
 /// Everything about the workers of a process.
 struct WorkerSettings {
   std::string engine = "cpu";
@@ -113,6 +123,7 @@ struct WorkerSettings {
   uint32_t threads = 1;                    ///< per worker, cpu engine
   CpuSettings cpu;
   engine::EngineConfig engine_config;
+  HandoffSettings handoff;      ///< for engines of ours
   EngineServerSettings server;  ///< for engines that are servers
   engine::SimKnobs sim;
   engine::SimFaults sim_faults;

@@ -55,9 +55,7 @@ struct ServedWorkers {
   }
   /// Somebody may still fetch a prompt that was computed here.
   bool owe_prompts() const {
-    return std::ranges::any_of(hosted, [](const WorkerHost::Worker& worker) {
-      return worker.server != nullptr && worker.server->owes_prompts();
-    });
+    return std::ranges::any_of(hosted, &WorkerHost::Worker::owes_prompts);
   }
   size_t unsent() const {
     size_t count = 0;

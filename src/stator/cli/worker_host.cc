@@ -18,6 +18,8 @@
 #include "stator/engine/cpu/cpu_model_runner.h"
 #include "stator/engine/cpu/model.h"
 #include "stator/engine/cpu/pooling/cpu_pool_runner.h"
+#include "stator/engine/handoff/port.h"
+#include "stator/engine/sim/shared_sim_runner.h"
 #include "stator/engine/sim/sim_pool_runner.h"
 #include "stator/engine/sim/sim_runner.h"
 #include "stator/io/read_file.h"
@@ -163,6 +165,12 @@ Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
   EngineServers* const servers = wanted.servers;
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(settings, clock, metrics));
   host->servers_ = servers;
+  if (const HandoffSettings& handoff = settings.worker.handoff;
+      handoff.prefill_workers > 0 && handoff.decode_workers == 0) {
+    return Error(Code::kInvalidArgument,
+                 "--prefill-workers without --decode-workers: their prompts need workers that "
+                 "answer; prefill workers alone are stator worker --role prefill");
+  }
   STATOR_TRY(host->meters_, WorkerMeters::start(settings, clock, metrics));
   const std::string& from = servers != nullptr && model.empty() ? servers->model_root() : model;
   if (from.empty()) {
@@ -230,10 +238,71 @@ Status WorkerHost::open_tiers() {
                                              "for models that generate"))
                               : Status();
   }
-  STATOR_TRY(loaded_->tiers,
-             open_lower_tiers(settings_.kv, {.folder = model_dir_, .layout = kv_layout()}, clock_,
-                              metrics_));
+  KvModel model{.folder = model_dir_, .layout = kv_layout()};
+  if (settings_.kv.any_lower() || some_hand_over()) {
+    STATOR_TRY(space_, kv_namespace(settings_.kv, model));
+    model.space = space_;
+  }
+  STATOR_TRY(loaded_->tiers, open_lower_tiers(settings_.kv, model, clock_, metrics_));
   return {};
+}
+
+/// Some worker of this process gives or takes prompts.
+bool WorkerHost::some_hand_over() const {
+  const WorkerSettings& worker = settings_.worker;
+  return settings_.worker.handoff.workers() > 0 || worker.role == "prefill" ||
+         worker.role == "decode";
+}
+
+/// Of the next worker, an engine of ours.
+Result<engine::WorkerRole> WorkerHost::own_role() const {
+  const WorkerSettings& worker = settings_.worker;
+  if (made_ < settings_.worker.handoff.prefill_workers) {
+    return engine::WorkerRole::kPrefill;
+  }
+  if (made_ < settings_.worker.handoff.workers()) {
+    return engine::WorkerRole::kDecode;
+  }
+  if (worker.role == "auto") {
+    return engine::WorkerRole::kAggregated;
+  }
+  const auto role = engine::find_role(worker.role);
+  if (!role) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("worker.role {}: must be auto, aggregated, prefill or decode", worker.role));
+  }
+  return *role;
+}
+
+/// Null for a worker that does everything.
+Result<std::shared_ptr<engine::handoff::Port>> WorkerHost::open_port(
+    engine::WorkerRole role, const engine::EngineConfig& config, uint64_t block_bytes) {
+  if (role == engine::WorkerRole::kAggregated) {
+    return std::shared_ptr<engine::handoff::Port>();
+  }
+  storage::Digest space = space_;
+  if (loaded_->cpu == nullptr) {  // simulated blocks have no bytes: their tokens are all there is
+    space = storage::namespace_of({.model = "stator-sim",
+                                   .revision = facts_.checksum,
+                                   .salt = settings_.kv.salt,
+                                   .block_tokens = config.block_size});
+  }
+  return engine::handoff::Port::open({.role = role,
+                                      .engine_kind = config.kind,
+                                      .engine_name = config.name,
+                                      .space = space,
+                                      .block_tokens = config.block_size,
+                                      .block_bytes = block_bytes,
+                                      .staging_bytes = settings_.worker.handoff.bytes,
+                                      .lease = settings_.worker.server.handoff_lease,
+                                      .patience = settings_.worker.handoff.timeout,
+                                      .listen_host = settings_.worker.listen_host},
+                                     clock_, metrics_);
+}
+
+bool WorkerHost::Worker::owes_prompts() const {
+  return (server != nullptr && server->owes_prompts()) || (port != nullptr && port->owed() > 0);
 }
 
 Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
@@ -244,6 +313,11 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
         std::clamp<uint64_t>(settings_.worker.kv_cache_bytes / block_bytes, 2, 1ULL << 28));
     if (config.host_blocks == 0) {
       config.host_blocks = host_blocks(settings_.kv, block_bytes, config.total_blocks);
+    }
+    STATOR_TRY(const engine::WorkerRole role, own_role());
+    if (config.host_blocks == 0 &&
+        (role == engine::WorkerRole::kDecode || loaded_->tiers != nullptr)) {
+      config.host_blocks = staging_blocks(config.total_blocks);
     }
     STATOR_TRY(auto runner, engine::cpu::CpuModelRunner::create(
                                 loaded_->cpu, {.block_size = config.block_size,
@@ -257,6 +331,8 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
     return runner;
   }
   const uint32_t context = facts_.architectural_context;
+  const bool shared =
+      own_role().value_or(engine::WorkerRole::kAggregated) != engine::WorkerRole::kAggregated;
   std::vector<engine::ScriptedReply> replies;
   if (!settings_.worker.sim_reply.empty()) {
     STATOR_TRY(replies, read_sim_replies(settings_.worker.sim_reply, *assets_->tokenizer));
@@ -270,18 +346,21 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
   STATOR_TRY(auto drafts, engine::read_acceptance(settings_.worker.sim.draft_acceptance));
   STATOR_TRY(auto timing,
              perf::make_timing(settings_.worker.sim.timing, settings_.worker.sim.linear));
-  return engine::make_sim_runner({.vocab_size = facts_.vocabulary.vocab_size,
-                                  .max_model_len = context > 0 ? context : kSimContextDefault,
-                                  .block_size = config.block_size,
-                                  .first_token = facts_.vocabulary.first_printable,
-                                  .last_token = facts_.vocabulary.last_printable,
-                                  .timing = std::move(timing),
-                                  .speedup = settings_.worker.sim.speedup,
-                                  .decode_speedup = settings_.worker.sim.decode_speedup,
-                                  .host_link = settings_.worker.sim.host_link(),
-                                  .draft_acceptance = std::move(drafts),
-                                  .replies = std::move(replies),
-                                  .token_bytes = std::move(token_bytes)});
+  engine::SimRunnerConfig sim{.vocab_size = facts_.vocabulary.vocab_size,
+                              .max_model_len = context > 0 ? context : kSimContextDefault,
+                              .block_size = config.block_size,
+                              .first_token = facts_.vocabulary.first_printable,
+                              .last_token = facts_.vocabulary.last_printable,
+                              .timing = std::move(timing),
+                              .speedup = settings_.worker.sim.speedup,
+                              .decode_speedup = settings_.worker.sim.decode_speedup,
+                              .host_link = settings_.worker.sim.host_link(),
+                              .draft_acceptance = std::move(drafts),
+                              .replies = std::move(replies),
+                              .token_bytes = std::move(token_bytes)};
+  return shared ? engine::make_shared_sim_runner(std::move(sim), config.total_blocks,
+                                                 config.host_blocks)
+                : engine::make_sim_runner(sim);
 }
 
 /// Of the CPU engine's pooling model, or of a simulated one: null where the engine only generates.
@@ -331,12 +410,21 @@ engine::VocabularySource WorkerHost::vocabulary_source() const {
   };
 }
 
+/// Limits of an engine that pools, beside or instead of one that generates by `config`.
+engine::PoolingConfig WorkerHost::make_pooling_config(const engine::EngineConfig& config) const {
+  const uint32_t wanted = settings_.worker.engine_config.max_num_batched_tokens;
+  const uint32_t usual = config.kind == "sim" ? kSimBatchedTokensDefault : kCpuPooledTokensDefault;
+  return {.kind = config.kind,
+          .version = config.version,
+          .name = config.name,
+          .max_num_batched_tokens = wanted > 0 ? wanted : usual,
+          .max_model_len = config.max_model_len,
+          .waiting_max = config.waiting_max,
+          .block_size = config.block_size};
+}
+
 Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
-  if (const std::string& role = settings_.worker.role; role != "auto" && role != "aggregated") {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("worker.role {}: engine '{}' cannot hand prompts over", role,
-                             settings_.worker.engine));
-  }
+  STATOR_TRY(const engine::WorkerRole role, own_role());
   engine::EngineConfig config = settings_.worker.engine_config;
   config.kind = settings_.worker.engine;
   config.version = version();
@@ -357,32 +445,34 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
                                                      settings_.worker.sim_dp_size, config.kind));
   }
   STATOR_TRY(auto pooling, make_pool_runner());
-  const engine::PoolingConfig pooling_config{
-      .kind = config.kind,
-      .version = config.version,
-      .name = config.name,
-      .max_num_batched_tokens = settings_.worker.engine_config.max_num_batched_tokens > 0
-                                    ? settings_.worker.engine_config.max_num_batched_tokens
-                                : simulated ? kSimBatchedTokensDefault
-                                            : kCpuPooledTokensDefault,
-      .max_model_len = config.max_model_len,
-      .waiting_max = config.waiting_max,
-      .block_size = config.block_size};
+  const engine::PoolingConfig pooling_config = make_pooling_config(config);
   Worker worker;
   const std::string& task = settings_.worker.task;
   if (pooling != nullptr && (!simulated || task != "auto")) {
+    if (role != engine::WorkerRole::kAggregated) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("worker.role {}: a model that generates nothing has no prompts to "
+                               "hand over",
+                               to_string(role)));
+    }
     worker.engine =
         engine::make_pooling_engine(pooling_config, std::move(pooling), clock_, metrics_);
     worker.ready_at = clock_.now() + settings_.worker.sim_startup_time;
     return worker;
+  }
+  if (role == engine::WorkerRole::kDecode && simulated && config.host_blocks == 0) {
+    config.host_blocks = staging_blocks(config.total_blocks);
   }
   std::vector<std::unique_ptr<engine::ModelRunner>> runners;
   for (uint32_t rank = 0; rank < settings_.worker.sim_dp_size; ++rank) {
     STATOR_TRY(auto runner, make_runner(config));
     runners.push_back(std::move(runner));
   }
-  STATOR_TRY(worker.engine, make_engine(config, std::move(runners), clock_, metrics_,
-                                        vocabulary_source(), loaded_->tiers));
+  STATOR_TRY(worker.port,
+             open_port(role, config, runners.front()->device_block(engine::BlockId(0)).size()));
+  STATOR_TRY(worker.engine,
+             make_engine(config, std::move(runners), clock_, metrics_, vocabulary_source(),
+                         {.lower = loaded_->tiers, .port = worker.port}));
   worker.own = std::make_unique<OwnEngine>(*worker.engine, std::move(shelf), model_name_);
   if (simulated) {
     const engine::SimFaults& faults = settings_.worker.sim_faults;
@@ -429,6 +519,9 @@ bool WorkerHost::Worker::refresh(TimePoint now) {
 uint32_t WorkerHost::count(uint32_t usual) const {
   if (servers_ != nullptr) {
     return static_cast<uint32_t>(servers_->count());
+  }
+  if (settings_.worker.handoff.workers() > 0) {
+    return settings_.worker.handoff.workers();
   }
   return settings_.worker.count == 0 ? usual : settings_.worker.count;
 }

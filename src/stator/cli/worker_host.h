@@ -22,9 +22,15 @@
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/api/pool_runner.h"
 #include "stator/engine/core/engine_service.h"
+#include "stator/engine/core/pooling_service.h"
 #include "stator/engine/cpu/kv_arena.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_facts.h"
+#include "stator/storage/block_name.h"
+
+namespace stator::engine::handoff {
+class Port;
+}
 
 namespace stator::cli {
 
@@ -52,6 +58,10 @@ class WorkerHost {
     engine::adapters::AdapterEngine* server = nullptr;
     /// What operators may ask of an engine of this process; null for a server.
     std::unique_ptr<OwnEngine> own;
+    /// Of an engine of ours that computes prompts for others, or goes on from theirs. Else null.
+    std::shared_ptr<engine::handoff::Port> port;
+    /// Somebody may still fetch a prompt that was computed here.
+    bool owes_prompts() const;
 
     TimePoint ready_at{};  ///< of a simulated engine: it loads weights until then
 
@@ -80,6 +90,12 @@ class WorkerHost {
   engine::VocabularySource vocabulary_source() const;
   engine::cpu::KvLayout kv_layout() const;
   Status open_tiers();
+  Result<engine::WorkerRole> own_role() const;
+  bool some_hand_over() const;
+  Result<std::shared_ptr<engine::handoff::Port>> open_port(engine::WorkerRole role,
+                                                           const engine::EngineConfig& config,
+                                                           uint64_t block_bytes);
+  engine::PoolingConfig make_pooling_config(const engine::EngineConfig& config) const;
   Result<Worker> make_own_engine();
   Result<Worker> make_server_engine();
   void fill_record(Worker& worker);
@@ -95,6 +111,7 @@ class WorkerHost {
   std::unique_ptr<Loaded> loaded_;
   uint32_t vocab_size_ = 0;
   std::unique_ptr<WorkerMeters> meters_;
+  storage::Digest space_{};  // what the engines' KV blocks are; zero while nobody asks
   uint32_t made_ = 0;
   EngineServers* servers_ = nullptr;  // the caller's
 };

@@ -44,7 +44,7 @@ class TierLanes {
     Duration handoff_timeout = std::chrono::seconds(30);  ///< for prompts that others compute
     std::string_view engine_name;
     const AdapterSource* adapters = nullptr;  ///< outlives this
-    storage::Digest space{};  ///< of the blocks
+    storage::Digest space{};                  ///< of the blocks
     uint32_t block_tokens = 16;
   };
   /// Either may be null. They outlive this.
