@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/engine/core/load_or_compute.h"
 
+#include <algorithm>
+
 namespace stator::engine {
 namespace {
 
@@ -20,6 +22,7 @@ void LoadOrCompute::learn(double& mean, double value) {
 void LoadOrCompute::saw_load(uint64_t blocks, Duration took) {
   if (blocks > 0) {
     learn(seconds_per_block_, seconds(took) / static_cast<double>(blocks));
+    loads_ = std::min(loads_ + 1, kLoadsMin);
   }
 }
 
@@ -33,8 +36,8 @@ bool LoadOrCompute::worth_loading(uint64_t blocks, uint32_t block_tokens) {
   if (blocks == 0) {
     return false;
   }
-  const bool known = seconds_per_block_ > 0 && seconds_per_token_ > 0;
-  if (!known || seconds_per_block_ <= seconds_per_token_ * block_tokens) {
+  const bool known = loads_ == kLoadsMin && seconds_per_token_ > 0;
+  if (!known || seconds_per_block_ <= kMuchSlower * seconds_per_token_ * block_tokens) {
     refused_ = 0;
     return true;
   }
