@@ -134,6 +134,17 @@ class KvToolsTest(unittest.TestCase):
                         self.assertGreaterEqual(row[column], 0)
         self.assertEqual(objects.refused, [])
 
+    def test_transfers_are_measured_between_many(self):
+        small = ("--min-size", "64KiB", "--max-size", "64KiB", "--iterations", "4", "--warm-up", "1", "--check", "--json")
+        for backend in ("shm", "tcp"):
+            for scheme, links in (("pairwise", 3), ("manytoone", 3), ("onetomany", 3), ("tp", 3)):
+                out = json.loads(run("transfer-bench", "--backend", backend, "--scheme", scheme, "--agents", "3", "--processes", *small))
+                self.assertEqual((out["scheme"], out["links"], out["processes"]), (scheme, links, 2))
+                self.assertGreater(out["rows"][0]["gb_per_s"], 0)
+        wrong = subprocess.run([BINARY, "transfer-bench", "--scheme", "ring"], capture_output=True, text=True, check=False)
+        self.assertNotEqual(wrong.returncode, 0)
+        self.assertIn("pairwise, manytoone, onetomany or tp", wrong.stderr)
+
     def test_the_library_works_from_python(self):
         out = subprocess.run(["python3", str(ROOT / "src/stator/transfer/examples/two_agents.py"),
                               str(pathlib.Path(BINARY).parent.parent / "lib" / "libstator_transfer.so")],

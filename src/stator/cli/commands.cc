@@ -142,12 +142,18 @@ const std::vector<Command> kCommands = {
          "Two agents in this process, or one and a file or bucket. Times in microseconds.\n\n"
          "  stator transfer-bench --backend shm --max-size 4MiB\n"
          "  stator transfer-bench --backend tcp --op read --batch 16 --json\n"
+         "  stator transfer-bench --backend shm --scheme manytoone --agents 4 --processes\n"
          "  stator transfer-bench --backend obj --params "
          "bucket=b,endpoint_override=http://127.0.0.1:9000,access_key=K,secret_key=S",
      .positional = "",
      .setting_prefixes = "",
      .options = {{"--backend", "shm, tcp, posix or obj [shm]"},
                  {"--op", "read or write [write]"},
+                 {"--scheme",
+                  "pairwise: each initiator has a target; manytoone, onetomany; tp: each transfer "
+                  "in equal parts over the pairs of two groups [pairwise]"},
+                 {"--agents", "initiators, targets or pairs, as the scheme has many [1 pair, 2]"},
+                 {"--processes", "shm, tcp: the targets are another process", true},
                  {"--min-size", "smallest block [4KiB]"},
                  {"--max-size", "largest block; sizes double [64MiB]"},
                  {"--batch", "blocks per transfer [1]"},

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <numeric>
@@ -10,8 +14,10 @@
 
 #include "stator/cli/command.h"
 #include "stator/cli/terminal.h"
+#include "stator/io/file_descriptor.h"
 #include "stator/json/value.h"
 #include "stator/transfer/agent.h"
+#include "stator/transfer/wire.h"
 
 namespace stator::cli {
 namespace {
@@ -26,11 +32,14 @@ constexpr uint64_t kLargeBytes = uint64_t{1} << 20;  // larger ones are repeated
 constexpr uint64_t kLargeDivisor = 16;
 constexpr Duration kWaitMax = std::chrono::seconds(60);
 constexpr uint64_t kArenaMax = uint64_t{1} << 30;
+constexpr uint64_t kAgentsMax = 64;
 
 struct Plan {
   std::string backend = "shm";
   Op op = Op::kWrite;
   std::string scheme = "pairwise";
+  uint32_t agents = 0;     ///< on the sides that the scheme has many of; 0: 1 for pairs, else 2
+  bool processes = false;  ///< the targets are another process
   uint64_t size_min = 4096;
   uint64_t size_max = uint64_t{64} << 20;
   uint64_t batch = 1;
@@ -68,54 +77,198 @@ Error failed(std::string_view what, Outcome outcome, const std::string& cause = 
                       cause.empty() ? "" : ": ", cause)};
 }
 
-/// Initiator, target and their memory.
+/// Bytes of one agent's memory.
+uint64_t arena_bytes(const Plan& plan) {
+  return std::min(kArenaMax, plan.size_max * plan.batch);
+}
+
+/// An agent with memory of its own, which others may use.
+struct Node {
+  Node(std::string name, Clock& clock, Metrics& metrics)
+      : agent(std::move(name), {}, clock, metrics) {}
+  Status open(const Plan& plan, std::byte fill) {
+    const Outcome made = agent.create_backend(plan.backend, plan.params);
+    if (made != Outcome::kSuccess) {
+      return failed("backend " + plan.backend, made);
+    }
+    memory = agent.allocate(arena_bytes(plan));
+    std::ranges::fill(memory, fill);
+    const Desc all{.addr = reinterpret_cast<uint64_t>(memory.data()), .len = memory.size()};
+    const Outcome registered = agent.register_mem(MemType::kDram, {&all, 1});
+    return registered == Outcome::kSuccess ? Status() : failed("register_mem", registered);
+  }
+  Agent agent;
+  std::span<std::byte> memory;
+};
+using Nodes = std::vector<std::unique_ptr<Node>>;
+
+Result<Nodes> open_nodes(std::string_view side, uint32_t count, const Plan& plan, Clock& clock,
+                         Metrics& metrics) {
+  Nodes nodes;
+  for (uint32_t i = 0; i < count; ++i) {
+    nodes.push_back(std::make_unique<Node>(fmt::format("{}-{}", side, i), clock, metrics));
+    STATOR_CHECK(nodes.back()->open(plan, side == "target" ? std::byte{0x3C} : std::byte{0x5A}));
+  }
+  return nodes;
+}
+
+/// The targets in a process of their own, which ends with this object.
+class TargetProcess {
+ public:
+  TargetProcess() = default;
+  TargetProcess(const TargetProcess&) = delete;
+  TargetProcess& operator=(const TargetProcess&) = delete;
+  ~TargetProcess() {
+    stop_.reset();  // it reads the end of this line
+    if (child_ > 0) {
+      ::waitpid(child_, nullptr, 0);
+    }
+  }
+  /// Before this process has any thread. Gives the targets' metadata; in the other process, when
+  /// the targets are not needed any more, nothing (inside() is true there).
+  Result<std::vector<std::string>> start(uint32_t count, const Plan& plan, Clock& clock) {
+    std::array<int, 2> told{-1, -1};
+    std::array<int, 2> stop{-1, -1};
+    if (::pipe2(told.data(), O_CLOEXEC) != 0 || ::pipe2(stop.data(), O_CLOEXEC) != 0) {
+      return Error(Code::kIo, "transfer-bench: no pipes");
+    }
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::close(told[0]);
+      ::close(stop[1]);
+      serve(count, plan, clock, told[1], stop[0]);
+      return std::vector<std::string>();
+    }
+    const io::FileDescriptor read_end(told[0]);
+    ::close(told[1]);
+    ::close(stop[0]);
+    stop_ = io::FileDescriptor(stop[1]);
+    std::vector<std::string> out;
+    if (child_ < 0) {
+      return Error(Code::kInternal, "transfer-bench: no second process can be had");
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+      uint32_t length = 0;
+      std::string& blob = out.emplace_back();
+      if (!read_all(read_end.get(), &length, sizeof length)) {
+        return Error(Code::kInternal, "transfer-bench: the process with the targets failed");
+      }
+      blob.resize(std::min(length, kBlobMax));
+      if (!read_all(read_end.get(), blob.data(), blob.size())) {
+        return Error(Code::kInternal, "transfer-bench: the process with the targets failed");
+      }
+    }
+    return out;
+  }
+  /// This is the process of the targets, and has nothing more to do.
+  bool inside() const { return child_ == 0; }
+
+ private:
+  static constexpr uint32_t kBlobMax = 1U << 20;
+  static bool read_all(int fd, void* data, size_t bytes) {
+    auto* at = static_cast<char*>(data);
+    while (bytes > 0) {
+      const ssize_t got = ::read(fd, at, bytes);
+      if (got <= 0) {
+        return false;
+      }
+      at += got;
+      bytes -= static_cast<size_t>(got);
+    }
+    return true;
+  }
+  static void serve(uint32_t count, const Plan& plan, Clock& clock, int told, int stop) {
+    Metrics metrics;
+    const auto nodes = open_nodes("target", count, plan, clock, metrics);
+    if (!nodes) {
+      print_error(nodes.error().message());
+      return;
+    }
+    for (size_t i = 0; i < nodes->size(); ++i) {
+      const std::string blob = (*nodes)[i]->agent.local_md();
+      const auto length = static_cast<uint32_t>(blob.size());
+      if (::write(told, &length, sizeof length) != sizeof length ||
+          ::write(told, blob.data(), blob.size()) != static_cast<ssize_t>(blob.size())) {
+        return;
+      }
+    }
+    ::close(told);
+    char byte = 0;
+    while (::read(stop, &byte, 1) > 0) {
+    }
+  }
+
+  pid_t child_ = -1;
+  io::FileDescriptor stop_;
+};
+
+/// Who moves bytes where: one transfer at a time between an initiator and a target.
+struct Link {
+  Node* initiator = nullptr;
+  std::string peer;  ///< empty: files or objects of the initiator's
+  uint64_t remote = 0;
+  std::map<std::string, uint64_t> devices;
+};
+
+/// All links of a scheme.
 struct Bench {
-  Bench(const Plan& plan_in, Clock& clock_in, Metrics& metrics)
-      : plan(plan_in),
-        clock(clock_in),
-        initiator("initiator", {}, clock_in, metrics),
-        target("target", {}, clock_in, metrics) {}
+  Bench(const Plan& plan_in, Clock& clock_in) : plan(plan_in), clock(clock_in) {}
 
   Status open() {
-    STATOR_CHECK(add(initiator));
-    bytes = std::min(kArenaMax, plan.size_max * plan.batch);
-    local = initiator.allocate(bytes);
-    std::ranges::fill(local, std::byte{0x5A});
-    const Desc mine{.addr = reinterpret_cast<uint64_t>(local.data()), .len = bytes};
-    initiator.register_mem(MemType::kDram, {&mine, 1});
-    if (plan.backend == "posix" || plan.backend == "obj") {
+    const bool many_start = plan.scheme != "onetomany";
+    const bool many_end = plan.scheme != "manytoone";
+    const bool memory = plan.backend != "posix" && plan.backend != "obj";
+    const uint32_t ends = !memory ? 0 : many_end ? plan.agents : 1;
+    std::vector<std::string> metadata;
+    if (plan.processes && memory) {
+      STATOR_TRY(metadata, elsewhere.start(ends, plan, clock));
+      if (elsewhere.inside()) {
+        return {};
+      }
+    } else {
+      STATOR_TRY(targets, open_nodes("target", ends, plan, clock, metrics));
+      for (const auto& node : targets) {
+        metadata.push_back(node->agent.local_md());
+      }
+    }
+    STATOR_TRY(initiators,
+               open_nodes("initiator", many_start ? plan.agents : 1, plan, clock, metrics));
+    bytes = arena_bytes(plan);
+    if (!memory) {
       remote_type = plan.backend == "posix" ? MemType::kFile : MemType::kObj;
+      for (const auto& node : initiators) {
+        links.push_back({.initiator = node.get()});
+      }
       return {};
     }
-    STATOR_CHECK(add(target));
-    remote = target.allocate(bytes);
-    std::ranges::fill(remote, std::byte{0x3C});
-    const Desc theirs{.addr = reinterpret_cast<uint64_t>(remote.data()), .len = bytes};
-    target.register_mem(MemType::kDram, {&theirs, 1});
-    if (const Outcome loaded = initiator.load_remote_md(target.local_md(), peer);
-        loaded != Outcome::kSuccess) {
-      return failed("load_remote_md", loaded);
+    for (size_t i = 0; i < std::max(initiators.size(), metadata.size()); ++i) {
+      STATOR_CHECK(connect(*initiators[i % initiators.size()], metadata[i % metadata.size()]));
     }
     return {};
   }
 
-  Status add(Agent& agent) const {
-    const Outcome made = agent.create_backend(plan.backend, plan.params);
-    return made == Outcome::kSuccess ? Status() : failed("backend " + plan.backend, made);
+  Status connect(Node& initiator, const std::string& metadata) {
+    STATOR_TRY(const auto known, transfer::decode_metadata(metadata));
+    Link& link = links.emplace_back();
+    link.initiator = &initiator;
+    link.remote = known.regions.empty() ? 0 : known.regions.front().desc.addr;
+    const Outcome loaded = initiator.agent.load_remote_md(metadata, link.peer);
+    return loaded == Outcome::kSuccess ? Status() : failed("load_remote_md", loaded);
   }
 
   /// Where the other side's piece `index` of `size` bytes is.
-  Result<Desc> place(uint64_t index, uint64_t size) {
+  Result<Desc> place(Link& link, uint64_t index, uint64_t size) {
     if (remote_type == MemType::kDram) {
-      return Desc{.addr = reinterpret_cast<uint64_t>(remote.data()) + index * size % bytes,
-                  .len = size};
+      return Desc{.addr = link.remote + index * size % bytes, .len = size};
     }
     const bool file = remote_type == MemType::kFile;
-    const std::string name = file ? fmt::format("rw:{}/stator-transfer-bench.data", plan.folder)
-                                  : fmt::format("stator-transfer-bench/{}-{}", size, index);
-    uint64_t& dev = devices[name];
+    const std::string& owner = link.initiator->agent.name();
+    const std::string name =
+        file ? fmt::format("rw:{}/stator-transfer-bench-{}.data", plan.folder, owner)
+             : fmt::format("stator-transfer-bench/{}-{}-{}", owner, size, index);
+    uint64_t& dev = link.devices[name];
     if (dev == 0) {
-      if (const Outcome named = initiator.register_named(remote_type, name, dev);
+      if (const Outcome named = link.initiator->agent.register_named(remote_type, name, dev);
           named != Outcome::kSuccess) {
         return failed(name, named);
       }
@@ -125,14 +278,13 @@ struct Bench {
 
   const Plan& plan;
   Clock& clock;
-  Agent initiator;
-  Agent target;
-  std::string peer;
+  Metrics metrics;
+  TargetProcess elsewhere;
+  Nodes targets;
+  Nodes initiators;
+  std::vector<Link> links;
   uint64_t bytes = 0;
-  std::span<std::byte> local;
-  std::span<std::byte> remote;
   MemType remote_type = MemType::kDram;
-  std::map<std::string, uint64_t> devices;
 };
 
 double micros(Duration time) {
@@ -144,54 +296,91 @@ struct Round {
   bool counts = true;
 };
 
-Status run_once(Bench& bench, uint64_t size, Row& row, Round round) {
-  const uint64_t batch = row.batch;
+/// Prepares one link's transfer of `batch` pieces of `size` bytes.
+Result<transfer::TransferId> prepare(Bench& bench, Link& link, uint64_t size, uint64_t batch,
+                                     Op op) {
+  Agent& agent = link.initiator->agent;
+  const auto base = reinterpret_cast<uint64_t>(link.initiator->memory.data());
   std::vector<Desc> mine;
   std::vector<Desc> theirs;
   for (uint64_t i = 0; i < batch; ++i) {
-    mine.push_back({.addr = reinterpret_cast<uint64_t>(bench.local.data()) + i * size % bench.bytes,
-                    .len = size});
-    STATOR_TRY(const Desc place, bench.place(i, size));
+    mine.push_back({.addr = base + i * size % bench.bytes, .len = size});
+    STATOR_TRY(const Desc place, bench.place(link, i, size));
     theirs.push_back(place);
   }
-  const TimePoint begin = bench.clock.now();
   transfer::ListId local = 0;
   transfer::ListId remote = 0;
   std::vector<uint32_t> all(batch);
   std::iota(all.begin(), all.end(), 0U);
   transfer::TransferId id = 0;
-  Outcome outcome = bench.initiator.prep_list(transfer::kSelf, MemType::kDram, mine, local);
-  outcome = outcome == Outcome::kSuccess
-                ? bench.initiator.prep_list(bench.peer, bench.remote_type, theirs, remote)
-                : outcome;
-  outcome = outcome == Outcome::kSuccess ? bench.initiator.make_xfer({.op = round.op,
-                                                                      .local = local,
-                                                                      .local_indices = all,
-                                                                      .remote = remote,
-                                                                      .remote_indices = all,
-                                                                      .notification = {}},
-                                                                     id)
-                                         : outcome;
+  Outcome outcome = agent.prep_list(transfer::kSelf, MemType::kDram, mine, local);
+  if (outcome == Outcome::kSuccess) {
+    outcome = agent.prep_list(link.peer, bench.remote_type, theirs, remote);
+  }
+  if (outcome == Outcome::kSuccess) {
+    outcome = agent.make_xfer({.op = op,
+                               .local = local,
+                               .local_indices = all,
+                               .remote = remote,
+                               .remote_indices = all,
+                               .notification = {}},
+                              id);
+  }
+  agent.release_list(local);
+  agent.release_list(remote);
   if (outcome != Outcome::kSuccess) {
     return failed("preparing", outcome);
   }
-  const TimePoint prepared = bench.clock.now();
-  bench.initiator.post(id);
-  const TimePoint posted = bench.clock.now();
-  outcome = bench.initiator.wait(id, kWaitMax);
-  const TimePoint end = bench.clock.now();
-  if (outcome != Outcome::kSuccess) {
-    return failed("a transfer", outcome, bench.initiator.cause(id));
+  return id;
+}
+
+/// One transfer on every link, all at once.
+Status run_once(Bench& bench, uint64_t size, Row& row, Round round) {
+  const uint64_t piece =
+      bench.plan.scheme == "tp" ? std::max<uint64_t>(1, size / bench.links.size()) : size;
+  const TimePoint begin = bench.clock.now();
+  std::vector<transfer::TransferId> ids;
+  for (Link& link : bench.links) {
+    STATOR_TRY(const transfer::TransferId id, prepare(bench, link, piece, row.batch, round.op));
+    ids.push_back(id);
   }
-  bench.initiator.release(id);
-  bench.initiator.release_list(local);
-  bench.initiator.release_list(remote);
+  const TimePoint prepared = bench.clock.now();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    bench.links[i].initiator->agent.post(ids[i]);
+  }
+  const TimePoint posted = bench.clock.now();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    Agent& agent = bench.links[i].initiator->agent;
+    const Outcome outcome = agent.wait(ids[i], kWaitMax);
+    if (outcome != Outcome::kSuccess) {
+      return failed("a transfer", outcome, agent.cause(ids[i]));
+    }
+  }
+  const TimePoint end = bench.clock.now();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    bench.links[i].initiator->agent.release(ids[i]);
+  }
   if (round.counts) {
     row.prepare.push_back(micros(prepared - begin));
     row.post.push_back(micros(posted - prepared));
     row.moved.push_back(micros(end - posted));
   }
   return {};
+}
+
+/// Reads back what was written, over the same link, and compares.
+Status check_bytes(Bench& bench, uint64_t size) {
+  Link& link = bench.links.front();
+  const std::span<std::byte> memory = link.initiator->memory.first(size);
+  const std::vector<std::byte> written(memory.begin(), memory.end());
+  std::ranges::fill(memory, std::byte{0});
+  STATOR_TRY(const transfer::TransferId id, prepare(bench, link, size, 1, Op::kRead));
+  link.initiator->agent.post(id);
+  const Outcome outcome = link.initiator->agent.wait(id, kWaitMax);
+  link.initiator->agent.release(id);
+  return outcome == Outcome::kSuccess && std::ranges::equal(memory, written)
+             ? Status()
+             : Status(Error(Code::kInternal, "transfer-bench: the target has other bytes"));
 }
 
 Result<Row> measure(Bench& bench, uint64_t size) {
@@ -214,11 +403,11 @@ Result<Row> measure(Bench& bench, uint64_t size) {
   }
   const double total = std::accumulate(row.moved.begin(), row.moved.end(), 0.0) +
                        std::accumulate(row.post.begin(), row.post.end(), 0.0);
-  row.gb_per_second = static_cast<double>(size * row.batch * rounds) / total / 1e3;
+  const uint64_t links = plan.scheme == "tp" ? 1 : bench.links.size();
+  row.gb_per_second = static_cast<double>(size * row.batch * rounds * links) / total / 1e3;
   row.latency_avg = total / static_cast<double>(rounds);
-  if (plan.check && plan.op == Op::kWrite && bench.remote_type == MemType::kDram &&
-      !std::ranges::equal(bench.local.first(size), bench.remote.first(size))) {
-    return Error(Code::kInternal, "transfer-bench: the target has other bytes");
+  if (plan.check && plan.op == Op::kWrite && plan.scheme != "tp") {
+    STATOR_CHECK(check_bytes(bench, size));
   }
   return row;
 }
@@ -267,6 +456,22 @@ Result<Plan> read_plan(const Invocation& invocation) {
     return Error(Code::kInvalidArgument, "--op: read or write");
   }
   plan.op = op == "read" || op == "READ" ? Op::kRead : Op::kWrite;
+  plan.scheme = option(invocation, "--scheme", plan.scheme);
+  std::erase(plan.scheme, '-');
+  constexpr std::array<std::string_view, 4> kSchemes = {"pairwise", "manytoone", "onetomany", "tp"};
+  if (std::ranges::find(kSchemes, plan.scheme) == kSchemes.end()) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("--scheme {}: it is pairwise, manytoone, onetomany or tp", plan.scheme));
+  }
+  uint64_t agents = plan.scheme == "pairwise" ? 1 : 2;
+  STATOR_CHECK(read_number(invocation, "--agents", agents));
+  if (agents > kAgentsMax) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("--agents {}: at most {}", agents, kAgentsMax));
+  }
+  plan.agents = static_cast<uint32_t>(agents);
+  plan.processes = invocation.options.contains("--processes");
   plan.folder = option(invocation, "--dir", plan.folder);
   plan.check = invocation.options.contains("--check");
   STATOR_CHECK(read_number(invocation, "--min-size", plan.size_min));
@@ -295,9 +500,11 @@ Result<Plan> read_plan(const Invocation& invocation) {
 Status run_transfer_bench(Invocation& invocation) {
   STATOR_TRY(const Plan plan, read_plan(invocation));
   SystemClock clock;
-  Metrics metrics;
-  Bench bench(plan, clock, metrics);
+  Bench bench(plan, clock);
   STATOR_CHECK(bench.open());
+  if (bench.elsewhere.inside()) {
+    return {};
+  }
   const bool json = invocation.options.contains("--json");
   json::Value rows = json::Value::array();
   if (!json) {
@@ -322,12 +529,18 @@ Status run_transfer_bench(Invocation& invocation) {
     out["backend"] = plan.backend;
     out["op"] = plan.op == Op::kRead ? "READ" : "WRITE";
     out["scheme"] = plan.scheme;
+    out["links"] = bench.links.size();
+    out["processes"] = plan.processes ? 2 : 1;
     out["rows"] = std::move(rows);
     print(json::to_text(out) + "\n");
   }
   if (plan.backend == "posix") {
     std::error_code ignored;
-    std::filesystem::remove(plan.folder + "/stator-transfer-bench.data", ignored);
+    for (const auto& node : bench.initiators) {
+      std::filesystem::remove(
+          fmt::format("{}/stator-transfer-bench-{}.data", plan.folder, node->agent.name()),
+          ignored);
+    }
   }
   return {};
 }
