@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "stator/core/random.h"
 #include "stator/gang/placement.h"
 
 namespace stator::gang {
@@ -55,6 +56,54 @@ void place_16000_pods(benchmark::State& state) {
   state.counters["one_rack_share"] = in_one_rack / placed_gangs;
 }
 BENCHMARK(place_16000_pods)->Unit(benchmark::kMillisecond);
+
+/// 200 racks of six nodes with 8 GPUs, a seventh of the GPUs taken at random: three gangs of 16 fit
+/// into a rack only where little of it is taken.
+std::vector<Node> used_racks() {
+  Random random(3);
+  std::vector<Node> nodes;
+  for (int rack = 0; rack < 200; ++rack) {
+    for (int node = 0; node < 6; ++node) {
+      const auto taken = random.below(7) == 0 ? static_cast<int64_t>(random.below(9)) : 0;
+      nodes.push_back({.name = fmt::format("n{}-{}", rack, node),
+                       .free = gpus(8 - taken),
+                       .domains = {fmt::format("b{}", rack / 10), fmt::format("r{}", rack)}});
+    }
+  }
+  return nodes;
+}
+
+/// 500 gangs of 16 pods with a GPU each, all of them in one rack where that is possible.
+void place_500_gangs_on_200_racks(benchmark::State& state) {
+  const auto nodes = used_racks();
+  double gangs = 0;
+  double whole = 0;
+  double in_one_rack = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto cluster = Cluster::create(nodes, 2).value();
+    state.ResumeTiming();
+    for (int i = 0; i < 500; ++i) {
+      const Gang gang{
+          .name = fmt::format("g{}", i),
+          .sets = {{.groups = {{.name = "w", .pods_min = 16, .demand = gpus(1)}}, .pack = {}}},
+          .pack = {.required = std::nullopt, .preferred = 1}};
+      if (const auto placed = cluster.place(gang)) {
+        gangs += 1;
+        whole += placed->groups[0].nodes.size() == 16 ? 1 : 0;
+        std::set<std::string> racks;
+        for (const uint32_t node : placed->groups[0].nodes) {
+          racks.insert(cluster.nodes()[node].domains[1]);
+        }
+        in_one_rack += racks.size() == 1 ? 1 : 0;
+      }
+    }
+  }
+  state.counters["gangs"] = gangs / static_cast<double>(state.iterations());
+  state.counters["whole_share"] = whole / gangs;
+  state.counters["one_rack_share"] = in_one_rack / gangs;
+}
+BENCHMARK(place_500_gangs_on_200_racks)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace stator::gang
