@@ -7,6 +7,8 @@
 DIR is a checkout of ai-dynamo/grove or ai-dynamo/dynamo, or a bare repository of it; without one it is cloned. Nothing of them stays."""
 
 import argparse
+import concurrent.futures
+import contextlib
 import pathlib
 import re
 import subprocess
@@ -17,11 +19,15 @@ import time
 import yaml
 
 from control_plane import ApiError, ControlPlane, eventually, missing
-from rig import install, start_operator
+from rig import POOL_CRD, install, start_operator
 
 KINDS = ("DynamoGraphDeployment", "DynamoComponentDeployment", "DynamoGraphDeploymentRequest", "PodCliqueSet")
 # What needs hardware or services that a control plane alone does not have.
-NOT_OURS = {"examples need values": re.compile(r"\$\{|<[a-z-]+>|\{\{")}
+NOT_OURS = {"a template: it needs values": re.compile(r"\$\{[A-Z]|<[a-z-]+>|\{\{|\$glob:|\$\(inputs")}
+NO_MANIFESTS = re.compile(r"/crd|/charts/|/templates/|/patch-|^\.github/|testdata/.*/output\.yaml")
+# What people make before they apply a manifest, as its README says: here it is there as soon as it is named.
+CLAIM = re.compile(r"(?:claimName|pvcName):\s*[\"']?([a-z0-9][a-z0-9.-]*)")
+V1ALPHA1_CLAIM = re.compile(r"pvcs:\s*\n(?:\s*#.*\n)*(?:\s*-?\s*(?:create: (?:true|false)|name: \S+)\s*\n)+")
 
 
 def manifests_of(source: str, url: str) -> list[tuple[str, str]]:
@@ -41,7 +47,7 @@ def manifests_of(source: str, url: str) -> list[tuple[str, str]]:
             read = lambda name: (path / name).read_text(errors="replace")
         found = []
         for name in sorted(names):
-            if not name.endswith((".yaml", ".yml")) or "/crd" in name or "/charts/" in name or "/templates/" in name:
+            if not name.endswith((".yaml", ".yml")) or NO_MANIFESTS.search(name):
                 continue
             text = read(name)
             if any(f"kind: {kind}" in text for kind in KINDS):
@@ -49,11 +55,31 @@ def manifests_of(source: str, url: str) -> list[tuple[str, str]]:
         return found
 
 
-class Trial:
-    def __init__(self, plane: ControlPlane):
-        self.plane, self.api, self.number = plane, plane.api, 0
+# Product, nodes, GPUs of a node, MiB of a GPU, architecture of the CPU.
+PRODUCTS = (("NVIDIA-H100-80GB-HBM3", 40, 8, 81559, "amd64"), ("NVIDIA-H200", 8, 8, 143771, "amd64"), ("NVIDIA-B200", 8, 8, 183359, "amd64"),
+            ("NVIDIA-GB200", 16, 4, 189471, "arm64"), ("NVIDIA-GB300", 16, 4, 288000, "arm64"))
+DEVICES = {"rdma/ib": "64", "rdma/shared_ib": "64", "vpc.amazonaws.com/efa": "64", "ephemeral-storage": "20Ti", "cpu": "256", "memory": "4Ti",
+           "pods": "110", **{f"networking.gke.io.networks/rdma-{number}{suffix}": "64" for number in range(8) for suffix in ("", ".IP")}}
 
-    def result(self, text: str, seconds: float) -> tuple[str, str]:
+
+def add_nodes(plane: ControlPlane) -> None:
+    index = 0
+    for product, count, gpus, memory, architecture in PRODUCTS:
+        for _ in range(count):
+            plane.add_node(f"node-{index}", gpus, {
+                "nvidia.com/gpu.product": product, "nvidia.com/gpu.count": str(gpus), "nvidia.com/gpu.memory": str(memory),
+                "nvidia.com/gpu.present": "true", "kubernetes.io/arch": architecture, "kubernetes.io/os": "linux",
+                "node_role.e2e.grove.nvidia.com": "agent", "type": "kwok", "zone": f"z{index // 20}", "block": f"b{index // 10}",
+                "rack": f"r{index // 5}", "topology.kubernetes.io/zone": f"z{index // 20}", "topology.kubernetes.io/block": f"b{index // 10}",
+                "topology.kubernetes.io/rack": f"r{index // 5}"}, DEVICES)
+            index += 1
+
+
+class Trial:
+    def __init__(self, plane: ControlPlane, pods_max: int):
+        self.plane, self.api, self.pods_max = plane, plane.api, pods_max
+
+    def result(self, number: str, text: str, seconds: float) -> tuple[str, str]:
         for why, pattern in NOT_OURS.items():
             if pattern.search(text):
                 return "skipped", why
@@ -61,22 +87,37 @@ class Trial:
             documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict) and each.get("kind")]
         except yaml.YAMLError as error:
             return "skipped", f"no YAML as it stands: {str(error).splitlines()[0]}"
-        self.number += 1
-        space = f"trial-{self.number}"
+        space = f"trial-{number}"
         self.plane.make_namespace(space)
+        self.make_claims(text, space)
         try:
-            return self.run(documents, space, seconds)
+            return self.run(text, documents, space, seconds)
         finally:
             for kind in KINDS:
                 for name in self.api.names(kind, space):
                     self.api.delete(kind, name, space)
-            for pod in self.api.names("Pod", space):
-                try:
-                    self.api.delete("Pod", pod, space, 0)
-                except ApiError:
-                    pass
+            with contextlib.suppress(ApiError):
+                self.api.request("DELETE", self.api.path("Pod", space) + "?gracePeriodSeconds=0")
 
-    def run(self, documents: list[dict], space: str, seconds: float) -> tuple[str, str]:
+    def make_claims(self, text: str, space: str) -> None:
+        names = set(CLAIM.findall(text))
+        for block in V1ALPHA1_CLAIM.findall(text):
+            names |= set(re.findall(r"name: [\"']?([a-z0-9][a-z0-9.-]*)", block))
+        for name in names:
+            size = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+            self.api.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{space}-{name}"}, "spec": {
+                **size, "capacity": {"storage": "1Ti"}, "hostPath": {"path": "/x"}, "claimRef": {"namespace": space, "name": name}}})
+            self.api.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
+                **size, "volumeName": f"{space}-{name}", "resources": {"requests": {"storage": "1Gi"}}}}, space)
+
+    @staticmethod
+    def pods_of(document: dict) -> int:
+        """Of a PodCliqueSet, as far as one can tell without scaling groups."""
+        spec = document["spec"]
+        cliques = spec.get("template", {}).get("cliques", [])
+        return spec.get("replicas", 1) * sum(each["spec"].get("replicas", 1) for each in cliques)
+
+    def run(self, text: str, documents: list[dict], space: str, seconds: float) -> tuple[str, str]:
         watched = []
         for document in documents:
             kind = document["kind"]
@@ -94,9 +135,12 @@ class Trial:
                 message = re.sub(r'^admission webhook "[^"]*" denied the request: ', "", error.message)
                 return "refused", message.splitlines()[0][:240]
             watched.append((kind, document["metadata"]["name"]))
-        # The simulated kubelets of a small machine start some pods each second.
-        replicas = sum(document["spec"].get("replicas", 1) for document in documents if document["kind"] == "PodCliqueSet")
-        end = time.monotonic() + max(seconds, replicas * 1.0)
+        pods = sum(self.pods_of(document) for document in documents if document["kind"] == "PodCliqueSet")
+        if pods > self.pods_max:
+            return "accepted", f"{pods} pods: not waited for"
+        if "resourceClaim" in text or "ComputeDomain" in text:
+            return "accepted", "its pods need a driver for dynamic resources: not waited for"
+        end = time.monotonic() + seconds
         waiting = "nothing to wait for"
         while time.monotonic() < end:
             states = [self.state(kind, name, space) for kind, name in watched]
@@ -137,6 +181,8 @@ def main() -> int:
     parser.add_argument("--out", default="")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--match", default="")
+    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--pods-max", type=int, default=200, help="larger sets are only created, not waited for")
     arguments = parser.parse_args()
     sources = {"grove": (arguments.grove, "https://github.com/ai-dynamo/grove"), "dynamo": (arguments.dynamo, "https://github.com/ai-dynamo/dynamo")}
     plane = ControlPlane(0)
@@ -145,35 +191,35 @@ def main() -> int:
              "operator and its webhooks, on simulated nodes. *Refused* rows have the message that users see.", ""]
     counts: dict[str, int] = {}
     try:
-        for index in range(40):
-            plane.add_node(f"node-{index}", 8, {
-                "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8", "nvidia.com/gpu.memory": "81559",
-                "node_role.e2e.grove.nvidia.com": "agent", "type": "kwok", "zone": f"z{index // 20}", "block": f"b{index // 10}", "rack": f"r{index // 5}",
-                "topology.kubernetes.io/zone": f"z{index // 20}", "topology.kubernetes.io/block": f"b{index // 10}",
-                "topology.kubernetes.io/rack": f"r{index // 5}"})
+        add_nodes(plane)
+        plane.api.create({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"})
         install(plane)
+        plane.api.create(POOL_CRD)
         for name in ("grove-topology", "h100-topology", "gb200-topology", "topology"):
             plane.api.apply({"apiVersion": "grove.io/v1alpha1", "kind": "ClusterTopologyBinding", "metadata": {"name": name}, "spec": {
                 "levels": [{"domain": "zone", "key": "topology.kubernetes.io/zone"}, {"domain": "block", "key": "topology.kubernetes.io/block"},
                            {"domain": "rack", "key": "topology.kubernetes.io/rack"}, {"domain": "host", "key": "kubernetes.io/hostname"}]}})
         operator = start_operator(plane)
         eventually(lambda: plane.api.get("ValidatingWebhookConfiguration", "stator-operator"), "the webhooks are known")
-        trial = Trial(plane)
+        trial = Trial(plane, arguments.pods_max)
         for title, (source, url) in sources.items():
             if (arguments.only and arguments.only != title) or (not source and not arguments.only):
                 continue
             lines += [f"## {title}", "", "| Manifest | Result | Why |", "|---|---|---|"]
-            for name, text in manifests_of(source, url):
-                if arguments.match not in name:
-                    continue
+            found = [each for each in manifests_of(source, url) if arguments.match in each[0]]
+
+            def attempt(numbered, title=title):
+                number, (name, text) = numbered
                 try:
-                    outcome, why = trial.result(text, arguments.seconds)
-                except KeyboardInterrupt:
-                    lines += ["", "(stopped here)"]
-                    break
-                counts[outcome] = counts.get(outcome, 0) + 1
-                lines.append(f"| `{name}` | {outcome} | {why.replace('|', '/')} |")
+                    outcome, why = trial.result(f"{title}-{number}", text, arguments.seconds)
+                except (ApiError, OSError, AssertionError) as error:
+                    outcome, why = "not tried", repr(error)[:200]
                 print(f"{outcome:10} {name} {why}", flush=True)
+                return name, outcome, why
+            with concurrent.futures.ThreadPoolExecutor(arguments.at_once) as pool:
+                for name, outcome, why in pool.map(attempt, enumerate(found)):
+                    counts[outcome] = counts.get(outcome, 0) + 1
+                    lines.append(f"| `{name}` | {outcome} | {why.replace('|', '/')} |")
             lines.append("")
         operator.close()
     finally:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import collections
 import ctypes
 import http.client
 import json
@@ -70,7 +71,8 @@ class ApiError(Exception):
 PLURALS = {
     "Pod": "/api/v1:pods", "Node": "/api/v1:nodes:cluster", "Service": "/api/v1:services", "Secret": "/api/v1:secrets",
     "Namespace": "/api/v1:namespaces:cluster", "ConfigMap": "/api/v1:configmaps", "ServiceAccount": "/api/v1:serviceaccounts",
-    "PersistentVolumeClaim": "/api/v1:persistentvolumeclaims", "Deployment": "/apis/apps/v1:deployments",
+    "PersistentVolume": "/api/v1:persistentvolumes:cluster", "PersistentVolumeClaim": "/api/v1:persistentvolumeclaims",
+    "RuntimeClass": "/apis/node.k8s.io/v1:runtimeclasses:cluster", "Deployment": "/apis/apps/v1:deployments",
     "ReplicaSet": "/apis/apps/v1:replicasets", "StatefulSet": "/apis/apps/v1:statefulsets", "Job": "/apis/batch/v1:jobs",
     "Event": "/apis/events.k8s.io/v1:events", "Lease": "/apis/coordination.k8s.io/v1:leases",
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2:horizontalpodautoscalers",
@@ -170,8 +172,10 @@ class Api:
 
 
 class ControlPlane:
-    def __init__(self, nodes: int = 4, gpus: int = 8, racks: int = 0, folder: str = "", cidr: str = "10.244.0.1/16"):
+    def __init__(self, nodes: int = 4, gpus: int = 8, racks: int = 0, folder: str = "", cidr: str = "10.244.0.1/16",
+                 audits: bool = False):
         self.cidr = cidr  # of the pods' addresses
+        self.audits = audits  # each write of a service account becomes a line of audit.log
         self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="stator-kubernetes-"))
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port, self.etcd_port, self.peer_port = free_ports(3)
@@ -219,6 +223,26 @@ class ControlPlane:
         self.spawn("kwok", str(binary / "kwok"), "--kubeconfig=kubeconfig", "--manage-all-nodes=true", f"--cidr={self.cidr}",
                    "--node-lease-duration-seconds=40")
 
+    def audit_arguments(self) -> list[str]:
+        if not self.audits:
+            return []
+        (self.folder / "audit.yaml").write_text(json.dumps({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
+                {"level": "Metadata", "userGroups": ["system:serviceaccounts"], "verbs": ["create", "update", "patch", "delete"]},
+                {"level": "None"}]}))
+        return ["--audit-policy-file=audit.yaml", "--audit-log-path=audit.log", "--audit-log-mode=blocking"]
+
+    def writes_of(self, account: str) -> collections.Counter:
+        """How often a service account wrote, by kind and verb; leases and events are no writes about anything."""
+        counted: collections.Counter = collections.Counter()
+        for line in (self.folder / "audit.log").read_text().splitlines():
+            entry = json.loads(line)
+            what = entry.get("objectRef", {})
+            kind = what.get("resource", "") + ("/" + what["subresource"] if "subresource" in what else "")
+            if entry["user"]["username"].endswith(f":{account}") and kind not in ("leases", "events", "selfsubjectreviews"):
+                counted[f"{entry['verb']} {kind} {entry['responseStatus']['code']}"] += 1
+        return counted
+
     def start_api_server(self) -> None:
         self.spawn("apiserver", str(binaries() / "kube-apiserver"), f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
                    "--service-account-key-file=pki/sa.pub", "--service-account-signing-key-file=pki/sa.key",
@@ -228,7 +252,7 @@ class ControlPlane:
                    "--max-requests-inflight=800", "--max-mutating-requests-inflight=400",
                    # kwok watches from version 0, which this gate turns into a streamed list; Debian's etcd (3.4.23) cannot serve
                    # one, so that kwok would see new pods only when it lists again, every half a minute.
-                   "--feature-gates=WatchList=false")
+                   "--feature-gates=WatchList=false", *self.audit_arguments())
         eventually(self.is_ready, "the API server is ready", 600)
 
     def is_ready(self) -> bool:
@@ -262,26 +286,26 @@ class ControlPlane:
 
     # ------------------------------------------------------------------------------- what is in it
 
-    def write_kubeconfig(self, name: str, token: str, space: str = "default") -> pathlib.Path:
+    def write_kubeconfig(self, name: str, token: str, space: str = "default", port: int = 0) -> pathlib.Path:
         path = self.folder / name
         path.write_text(json.dumps({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": f"https://127.0.0.1:{self.port}",
+            "clusters": [{"name": "test", "cluster": {"server": f"https://127.0.0.1:{port or self.port}",
                                                       "insecure-skip-tls-verify": True}}],
             "users": [{"name": "user", "user": {"token": token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user", "namespace": space}}]}))
         return path
 
-    def account_kubeconfig(self, space: str, account: str) -> pathlib.Path:
+    def account_kubeconfig(self, space: str, account: str, port: int = 0) -> pathlib.Path:
         """What a pod with this service account could do, outside of a pod."""
         eventually(lambda: self.api.get("ServiceAccount", account, space), f"service account {account}")
         token = self.api.request("POST", self.api.path("ServiceAccount", space, account) + "/token",
                                  {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
                                   "spec": {"expirationSeconds": 7200}})["status"]["token"]
-        return self.write_kubeconfig(f"kubeconfig-{account}", token, space)
+        return self.write_kubeconfig(f"kubeconfig-{account}", token, space, port)
 
-    def add_node(self, name: str, gpus: int = 8, labels: dict | None = None) -> None:
-        size = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+    def add_node(self, name: str, gpus: int = 8, labels: dict | None = None, more: dict | None = None) -> None:
+        size = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus), **(more or {})}
         self.api.create({"apiVersion": "v1", "kind": "Node",
                          "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
                          "status": {"allocatable": size, "capacity": size}})

@@ -37,6 +37,14 @@ spec:
       spec: {containers: [{name: main, image: "reg/vllm-runtime:1.0.0", args: ["true", "123"]}]}
 """
 
+POOL_CRD = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "inferencepools.inference.networking.k8s.io",
+                         "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api-inference-extension/pull/1173"}},
+            "spec": {"group": "inference.networking.k8s.io", "scope": "Namespaced",
+                     "names": {"kind": "InferencePool", "listKind": "InferencePoolList", "plural": "inferencepools", "singular": "inferencepool"},
+                     "versions": [{"name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
+                                   "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
+
 
 def operator_command(*arguments: str, data: str | None = None) -> subprocess.CompletedProcess:
     return subprocess.run([BINARY, "operator", *arguments], input=data, env=clean_environment(), capture_output=True,
@@ -51,8 +59,9 @@ def install(plane: ControlPlane) -> None:
     plane.kubectl("apply", "-f", "-", data=yaml.safe_dump_all(documents))
 
 
-def start_operator(plane: ControlPlane, *arguments: str, webhooks: bool = True) -> Stator:
-    account = plane.account_kubeconfig("stator-system", "stator-operator")
+def start_operator(plane: ControlPlane, *arguments: str, webhooks: bool = True, port: int = 0) -> Stator:
+    """`port`: where it reaches the API server, if not there itself."""
+    account = plane.account_kubeconfig("stator-system", "stator-operator", port)
     hooks = ("--webhook-port", "0", "--webhook-url", "https://127.0.0.1") if webhooks else ()
     # Nobody restarts it here: a machine that is too busy must not cost it its lease.
     return Stator("operator", "--kubeconfig", str(account), "--lease-namespace", "stator-system", "--lease-seconds", "60",

@@ -3,20 +3,24 @@
 """How the operator bears many graphs, and its own death: figures for docs/benchmarks/kubernetes.md.
 
   tests/kubernetes/scale.py graphs [--nodes 100] [--graphs 1000]     time, CPU, memory until all are ready; writes at rest
-  tests/kubernetes/scale.py faults [--kills 50] [--graphs 20]        killed at random points, API server restarted: the same end
+  tests/kubernetes/scale.py faults [--kills 50] [--graphs 20]        killed at random points, connections broken, API server restarted: the same
+                                                                   end, with few more writes
   tests/kubernetes/scale.py gangs [--racks 20] [--gangs 50]          gangs of 16, no part of one ever alone"""
 
 import argparse
+import collections
+import contextlib
 import json
 import os
 import random
+import socket
 import sys
 import threading
 import time
 
 import yaml
 
-from control_plane import ControlPlane, eventually, missing
+from control_plane import ApiError, ControlPlane, eventually, missing
 from rig import graph, install, start_operator
 
 SPACE = "load"
@@ -83,42 +87,108 @@ def run_graphs(arguments) -> int:
         plane.close()
 
 
+class BreakingProxy:
+    """Passes connections on to the API server, and breaks all of them again and again."""
+
+    def __init__(self, port: int):
+        self.target, self.running, self.broken = port, True, 0
+        self.lock = threading.Lock()
+        self.open: set[socket.socket] = set()
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self) -> None:
+        while self.running:
+            try:
+                near, _ = self.server.accept()
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                continue
+            with self.lock:
+                self.open |= {near, far}
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self.carry, args=(source, sink), daemon=True).start()
+
+    def carry(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+        except OSError:
+            pass
+        self.end({source, sink})
+
+    def end(self, sockets: set[socket.socket]) -> None:
+        with self.lock:
+            self.open -= sockets
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def break_all(self) -> None:
+        with self.lock:
+            sockets = set(self.open)
+        self.broken += len(sockets) // 2
+        self.end(sockets)
+
+    def close(self) -> None:
+        self.running = False
+        self.server.close()
+        self.break_all()
+
+
 def run_faults(arguments) -> int:
-    def once(kills: int, restart: bool) -> tuple[dict, int]:
-        plane = ControlPlane(10)
+    """Undisturbed, and with the operator killed, its connections broken, the API server restarted, and others who write, too."""
+    def once(kills: int) -> tuple[dict, collections.Counter]:
+        plane = ControlPlane(10, audits=True)
+        proxy = BreakingProxy(plane.port)
         try:
             install(plane)
             plane.make_namespace(SPACE)
-            chance = random.Random(5)
-            operator = start_operator(plane, webhooks=False)
+            chance = random.Random(arguments.seed)
+            operator = start_operator(plane, webhooks=False, port=proxy.port)
             creator = threading.Thread(target=create_all, args=(plane, arguments.graphs))
             creator.start()
             for number in range(kills):
-                time.sleep(chance.uniform(0.05, 1.0))
+                time.sleep(chance.uniform(0.05, 2.0))
+                name = f"g{chance.randrange(arguments.graphs)}"
+                for kind in ("DynamoGraphDeployment", "DynamoGraphDeploymentScalingAdapter"):  # versions that the operator has seen are old now
+                    with contextlib.suppress(ApiError):
+                        own = name if kind == "DynamoGraphDeployment" else f"{name}-worker"
+                        plane.api.patch(kind, own, {"metadata": {"annotations": {"others": str(number)}}}, SPACE)
+                if number % 3 == 0:
+                    proxy.break_all()
+                    continue
                 operator.kill()
                 lease = plane.api.get("Lease", "stator-operator", "stator-system")
                 if lease:  # what a new pod would wait for
                     plane.api.patch("Lease", "stator-operator", {"spec": {"holderIdentity": ""}}, "stator-system")
                 operator.close()
-                if restart and number == kills // 2:
+                if number == kills // 2:
                     creator.join()
                     plane.restart_api_server(1)
-                operator = start_operator(plane, webhooks=False)
+                operator = start_operator(plane, webhooks=False, port=proxy.port)
             creator.join()
             eventually(lambda: count_ready(plane) == arguments.graphs, "all graphs are ready", 900, 1)
-            found = objects(plane)
-            writes = sum(len(each["metadata"].get("managedFields", [])) for each in plane.api.list("DynamoGraphDeployment", SPACE))
+            time.sleep(5)  # what is written although all is ready counts, too
+            found, writes = objects(plane), plane.writes_of("stator-operator")
             operator.close()
             return found, writes
         finally:
+            proxy.close()
             plane.close()
-    calm, _ = once(0, False)
-    wild, _ = once(arguments.kills, True)
+    calm, calm_writes = once(0)
+    wild, wild_writes = once(arguments.kills)
     missing_objects, extra = sorted(set(calm) - set(wild)), sorted(set(wild) - set(calm))
     different = sorted(key for key in set(calm) & set(wild) if calm[key] != wild[key])
+    ratio = wild_writes.total() / calm_writes.total()
     print(json.dumps({"kills": arguments.kills, "graphs": arguments.graphs, "objects": len(calm), "missing": missing_objects,
-                      "orphaned": extra, "different": different}))
-    return 1 if missing_objects or extra or different else 0
+                      "orphaned": extra, "different": different, "writes": calm_writes.total(), "writes_under_faults": wild_writes.total(),
+                      "ratio": round(ratio, 3)}))
+    if arguments.verbose:
+        print(json.dumps({"calm": calm_writes, "wild": wild_writes}, indent=1, sort_keys=True))
+    return 1 if missing_objects or extra or different or ratio > 1.2 else 0
 
 
 def run_gangs(arguments) -> int:
@@ -174,8 +244,9 @@ def main() -> int:
         return 77
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("graphs", "faults", "gangs"))
-    for name, value in (("nodes", 100), ("graphs", 0), ("kills", 50), ("racks", 20), ("gangs", 50)):
+    for name, value in (("nodes", 100), ("graphs", 0), ("kills", 50), ("racks", 20), ("gangs", 50), ("seed", 5)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--verbose", action="store_true", help="faults: writes by kind and verb")
     arguments = parser.parse_args()
     arguments.graphs = arguments.graphs or (1000 if arguments.what == "graphs" else 20)
     return {"graphs": run_graphs, "faults": run_faults, "gangs": run_gangs}[arguments.what](arguments)

@@ -13,15 +13,7 @@ import unittest
 import yaml
 
 from control_plane import ApiError, eventually, free_ports, missing
-from rig import ClusterTest, ROOT, Stator, clean_environment
-
-POOL_CRD = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "inferencepools.inference.networking.k8s.io",
-                         "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api-inference-extension/pull/1173"}},
-            "spec": {"group": "inference.networking.k8s.io", "scope": "Namespaced",
-                     "names": {"kind": "InferencePool", "listKind": "InferencePoolList", "plural": "inferencepools", "singular": "inferencepool"},
-                     "versions": [{"name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
-                                   "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
+from rig import POOL_CRD, ClusterTest, ROOT, Stator, clean_environment
 
 GRAPH = """
 apiVersion: nvidia.com/v1beta1
