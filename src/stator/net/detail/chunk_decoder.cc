@@ -37,6 +37,8 @@ void ChunkDecoder::step(char c, size_t body_bytes) {
   switch (state_) {
     case State::kSize:
       return step_size(c, body_bytes);
+    case State::kSpaceAfterSize:
+      return step_space(c);
     case State::kExtension:
       return skip(c, State::kSizeLineFeed);
     case State::kSizeLineFeed:
@@ -50,6 +52,10 @@ void ChunkDecoder::step(char c, size_t body_bytes) {
     case State::kTrailerStart:
       if (c == '\r') {
         state_ = State::kLastLineFeed;
+        return;
+      }
+      if (c == ' ' || c == '\t') {  // the line before goes on here
+        state_ = State::kMalformed;
         return;
       }
       [[fallthrough]];
@@ -78,7 +84,18 @@ void ChunkDecoder::step_size(char c, size_t body_bytes) {
   } else if (chunk_left_ > body_bytes_max_ - std::min(body_bytes, body_bytes_max_)) {
     state_ = State::kTooLarge;
   } else {
-    state_ = c == '\r' ? State::kSizeLineFeed : State::kExtension;
+    state_ = c == '\r'  ? State::kSizeLineFeed
+             : c == ';' ? State::kExtension
+                        : State::kSpaceAfterSize;
+  }
+}
+
+// "5 \r\n" is a size for some and an error for others: it is one only with an extension behind it.
+void ChunkDecoder::step_space(char c) {
+  if (c == ';') {
+    state_ = State::kExtension;
+  } else if ((c != ' ' && c != '\t') || ++skipped_ > kSkippedMax) {
+    state_ = State::kMalformed;
   }
 }
 

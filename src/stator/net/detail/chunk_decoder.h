@@ -10,12 +10,13 @@ namespace stator::net::detail {
 
 /// Decodes one chunked body from any split of its bytes, without buffering framing. Ours rather
 /// than Beast's because Beast 1.81 asserts, that is aborts, on some splits of a final chunk.
-/// Strict: lines end with CRLF; extensions and trailers are skipped, 4 KiB of them per chunk or
-/// body.
+/// Strict: lines end with CRLF; white space after a size belongs to an extension; trailers are not
+/// folded. Extensions and trailers are skipped, 4 KiB of them per chunk or body.
 class ChunkDecoder {
  public:
   enum class State : uint8_t {
     kSize,
+    kSpaceAfterSize,
     kExtension,
     kSizeLineFeed,
     kData,
@@ -42,6 +43,7 @@ class ChunkDecoder {
  private:
   void step(char c, size_t body_bytes);
   void step_size(char c, size_t body_bytes);
+  void step_space(char c);
   void expect(char c, char wanted, State next) { state_ = c == wanted ? next : State::kMalformed; }
   void skip(char c, State at_return);
 

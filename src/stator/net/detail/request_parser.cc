@@ -40,6 +40,26 @@ bool has_folded_line(std::string_view head) {
   return false;
 }
 
+/// Of a Host field: a name or an address, perhaps with a port. A path, a user or a list of names is
+/// read differently by whoever stands between us and the client.
+bool is_host(std::string_view host) {
+  static constexpr std::string_view kOthers = "-._~%!$&'()*+;=:[]";
+  return std::ranges::all_of(host, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           kOthers.contains(c);
+  });
+}
+
+/// "/path", "*", "host:port", or a whole URL of ours: nobody asks us for file:///.
+bool is_our_target(std::string_view target) {
+  const size_t colon = target.find("://");
+  if (colon == std::string_view::npos || target.starts_with('/')) {
+    return true;
+  }
+  const BeastView scheme(target.data(), colon);
+  return boost::beast::iequals(scheme, "http") || boost::beast::iequals(scheme, "https");
+}
+
 }  // namespace
 
 class RequestParser::Core final : private http::basic_parser<true> {
@@ -91,9 +111,12 @@ class RequestParser::Core final : private http::basic_parser<true> {
   void check_transfer_field(http::field name, std::string_view value, ErrorCode& ec);
 
   void on_request_impl(http::verb, BeastView method, BeastView target, int version,
-                       ErrorCode&) override {
+                       ErrorCode& ec) override {
     version_ = version;
     header_bytes_ = method.size() + target.size() + 12;  // " ", " HTTP/1.1" and CRLF
+    if (!is_our_target(to_view(target))) {
+      return refuse(400, "the request target is no path and no http or https URL", ec);
+    }
     request.set_start(to_view(method), to_view(target));
   }
   void on_response_impl(int, BeastView, int, ErrorCode&) override {}
@@ -227,7 +250,8 @@ void RequestParser::Core::refuse_beast_error(const ErrorCode& ec, std::string_vi
     if (proper && line.find(" HTTP/1.0\r") == std::string_view::npos &&
         line.find(" HTTP/1.1\r") == std::string_view::npos) {
       refuse(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
-      refusal_->not_http = line.find("HTTP/") == std::string_view::npos;
+      refusal_->not_http = line.find("HTTP/") == std::string_view::npos &&
+                           line.find(" http/") == std::string_view::npos;
     } else {
       refuse(400, "malformed request line");
     }
@@ -260,6 +284,8 @@ void RequestParser::Core::check_transfer_field(http::field name, std::string_vie
     case http::field::host:
       if (++hosts_ > 1) {
         refuse(400, "more than one Host header", ec);
+      } else if (!is_host(value)) {
+        refuse(400, "the Host header is no host", ec);
       }
       return;
     case http::field::content_length:

@@ -59,6 +59,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"FoldedEmptyHeader", with("X:\r\n \r\n"), 400},
         Refused{"MissingHost", "GET / HTTP/1.1\r\n\r\n", 400},
         Refused{"TwoHosts", with("Host: b\r\n"), 400},
+        Refused{"HostWithAPath", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400},
+        Refused{"HostWithAUser", "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400},
+        Refused{"ListOfHosts", "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400},
+        Refused{"TargetOfAnotherScheme", "GET file:///etc/x HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+        Refused{"VersionInLowerCase", "GET / http/1.1\r\nHost: a\r\n\r\n", 505},
         Refused{"LengthAndChunked", with("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
                 400},
         Refused{"ChunkedAndLength", with("Transfer-Encoding: chunked\r\nContent-Length: 1\r\n"),
@@ -96,6 +101,9 @@ INSTANTIATE_TEST_SUITE_P(
                 with("Transfer-Encoding: chunked\r\n", "0\r\nX: " + std::string(5000, 'x')), 400},
         Refused{"BareLineFeedInChunks", with("Transfer-Encoding: chunked\r\n", "1\nx\r\n"), 400},
         Refused{"ChunkLongerThanItsSize", with("Transfer-Encoding: chunked\r\n", "1\r\nxyz\r\n"),
+                400},
+        Refused{"SpaceAfterChunkSize", with("Transfer-Encoding: chunked\r\n", "1 \r\nx\r\n"), 400},
+        Refused{"FoldedTrailer", with("Transfer-Encoding: chunked\r\n", "0\r\nX: a\r\n b\r\n\r\n"),
                 400},
         Refused{"NegativeChunkSize", with("Transfer-Encoding: chunked\r\n", "-1\r\n"), 400},
         Refused{"BareLineFeedInTrailers", with("Transfer-Encoding: chunked\r\n", "0\r\nX: a\n\r\n"),
@@ -170,6 +178,20 @@ TEST(RequestParser, TrailersChangeNothing) {
   EXPECT_EQ(request.header("content-length"), std::nullopt);
   EXPECT_EQ(request.header("x"), std::nullopt);
   EXPECT_EQ(request.body(), "x");
+}
+
+TEST(RequestParser, HostsAndTargetsOfAllShapes) {
+  for (const std::string bytes :
+       {"GET / HTTP/1.1\r\nHost: [::1]:8000\r\n\r\n", "GET / HTTP/1.1\r\nHost: \r\n\r\n",
+        "GET HTTPS://other/x HTTP/1.1\r\nHost: a_b.example:1\r\n\r\n",
+        "GET /x?url=file:///y HTTP/1.1\r\nHost: a\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1 ; "
+        "x=y\r\na\r\n0\r\n\r\n"}) {
+    RequestParser parser(kLimits);
+    EXPECT_EQ(parser.feed(bytes), bytes.size()) << bytes;
+    EXPECT_TRUE(parser.complete()) << bytes;
+  }
 }
 
 TEST(RequestParser, EmptyLinesBeforeARequestDoNotStartIt) {
