@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP/2 on the front door's own port, by other people's clients: curl, nghttp and httpx; h2c by prior knowledge and h2 by ALPN."""
 
-import concurrent.futures
+import asyncio
 import json
 import pathlib
 import re
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
@@ -92,10 +93,14 @@ class Http2(unittest.TestCase):
 
     def test_many_at_once_on_one_connection(self):
         before = self.metric("stator_http2_connections_total")
-        with self.client() as client, concurrent.futures.ThreadPoolExecutor(16) as pool:
-            client.get("/live")
-            answers = list(pool.map(lambda i: client.post("/v1/completions", json={"model": MODEL, "prompt": f"{i}", "max_tokens": 3}), range(64)))
-        self.assertEqual({a.status_code for a in answers}, {200})
+
+        async def ask() -> list[httpx.Response]:
+            # One thread: httpx's connections number their streams without a lock.
+            async with httpx.AsyncClient(http1=False, http2=True, base_url=self.server.url, timeout=60) as client:
+                await client.get("/live")
+                return await asyncio.gather(*(client.post("/v1/completions", json={"model": MODEL, "prompt": f"{i}", "max_tokens": 3}) for i in range(64)))
+
+        self.assertEqual({answer.status_code for answer in asyncio.run(ask())}, {200})
         self.assertEqual(self.metric("stator_http2_connections_total") - before, 1)
 
     def test_a_large_body_and_a_refused_one(self):
@@ -168,6 +173,26 @@ class Attacks(unittest.TestCase):
         entry = b"\x40\x01x\x7f\xa1\x1e" + b"y" * 4000  # one entry of the dynamic table, then named again and again
         self.attack(frame(1, 5, 1, head(extra=entry + b"\xbe" * 12_000)))
 
+    def test_a_huge_header_table(self):
+        # The client allows, and asks for, tables of 4 GiB and fills what it may with 20,000 entries.
+        entries = b"".join(b"\x40\x05x-%03d\x7f\x81\x01" % (i % 1000) + b"y" * 256 for i in range(40))
+        self.attack(frame(4, 0, 0, struct.pack(">HI", 1, 0xFFFFFFFF)) + frame(1, 5, 1, b"\x3f\xe1\xff\xff\xff\x0f" + head()))
+        self.attack(frame(4, 0, 0, struct.pack(">HI", 1, 0xFFFFFFFF)) + b"".join(frame(1, 5, i, head(extra=entries)) for i in range(1, 1001, 2)))
+
+    def test_windows_that_overflow(self):
+        self.attack(frame(8, 0, 0, struct.pack(">I", 0x7FFFFFFF)) * 2)
+        self.attack(frame(1, 4, 1, head(b"/v1/completions", b"POST")) + frame(8, 0, 1, struct.pack(">I", 0x7FFFFFFF)) * 2)
+        self.attack(frame(4, 0, 0, struct.pack(">HI", 4, 0xFFFFFFFF)))
+
+    def test_more_streams_than_allowed(self):
+        begun = b"".join(frame(1, 4, i, head(b"/v1/completions", b"POST", literal(b"content-type", b"application/json"))) + frame(0, 0, i, b"{") for i in range(1, 4001, 2))
+        back = b""
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as connection:
+            self._send(connection, PREFACE + frame(4, 0, 0) + begun)
+            while (data := connection.recv(65536)) and frame(3, 0, 3999, struct.pack(">I", 7)) not in back[-8192:] + data:  # REFUSED_STREAM
+                back += data
+        self.assertTrue(data)
+
     def test_windows_that_never_open(self):
         request = json.dumps({"model": MODEL, "prompt": "x", "max_tokens": 64, "ignore_eos": True}).encode()
         streams = b"".join(frame(1, 4, i, head(b"/v1/completions", b"POST", literal(b"content-type", b"application/json"))) + frame(0, 1, i, request) for i in range(1, 41, 2))
@@ -201,6 +226,14 @@ class Tls(unittest.TestCase):
         self.assertEqual(self.curl("--http2"), "2 200")
         self.assertEqual(self.curl("--http1.1"), "1.1 200")
         self.assertEqual(self.curl("--no-alpn"), "1.1 200")
+        context = ssl.create_default_context(cafile=self.ca)
+        for offered, version in (({"http2": True}, "HTTP/2"), ({"http2": True, "http1": False}, "HTTP/2"), ({}, "HTTP/1.1")):
+            with httpx.Client(verify=context, base_url=self.url, timeout=60, **offered) as client:
+                self.assertEqual(client.get("/v1/models").http_version, version)
+                self.assertEqual(client.post("/v1/chat/completions", json=chat()).status_code, 200)
+        out = subprocess.run(["nghttp", "-v", "-m", "3", f"{self.url}/ready"], check=True, capture_output=True, text=True).stdout
+        self.assertIn("h2", re.search(r"The negotiated protocol: (\S+)", out).group(1))
+        self.assertEqual(out.count(":status: 200"), 3)
 
 
 class Drain(unittest.TestCase):

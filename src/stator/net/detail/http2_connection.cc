@@ -152,6 +152,7 @@ void Http2Connection::attend_stream(int32_t id) {
   auto found = exchanges_.find(id);
   if (found == exchanges_.end()) {
     found = exchanges_.emplace(id, std::make_unique<Http2Exchange>(*this, *stream, context_)).first;
+    ++begun_;
   }
   Http2Exchange& exchange = *found->second;
   if (!stream->closed) {
@@ -163,7 +164,8 @@ void Http2Connection::attend_stream(int32_t id) {
   if (!closed_) {
     requests_.forget(id);
     idle_since_ = context_.shard.now();
-    if (leaving_since_ && requests_.open_streams() == 0) {
+    if (leaving_at_ && requests_.open_streams() == 0) {
+      go_away(idle_since_);
       mark_urgent();
     }
   }
@@ -321,13 +323,18 @@ void Http2Connection::check_deadlines(TimePoint now) {
   }
 }
 
-/// In two steps, so that requests on their way meanwhile are answered (RFC 9113, 6.8).
+/// In two steps, so that requests on their way meanwhile are answered (RFC 9113, 6.8). A client
+/// that only waits for its answers has nothing to be told, and some, httpx among them, give up
+/// running streams when they are: the first step waits until they have ended, or one more begins.
 void Http2Connection::go_away(TimePoint now) {
-  if (!leaving_since_) {
+  if (!leaving_at_) {
+    leaving_at_ = begun_;
+  }
+  if (!leaving_since_ && (requests_.open_streams() == 0 || begun_ != *leaving_at_)) {
     leaving_since_ = now;
     requests_.go_away(Http2Requests::Goodbye::kNotice);
     mark_urgent();
-  } else if (!said_goodbye_ && now - *leaving_since_ >= kGoodbyeTime) {
+  } else if (leaving_since_ && !said_goodbye_ && now - *leaving_since_ >= kGoodbyeTime) {
     said_goodbye_ = true;
     requests_.go_away(Http2Requests::Goodbye::kFinal);
     mark_urgent();

@@ -161,6 +161,8 @@ class Http2Connection final : public ServerConnection,
   TimePoint idle_since_;
   TimePoint blocked_at_;  // when the kernel last took bytes or refused the first
   std::optional<TimePoint> flushed_at_;
+  uint64_t begun_ = 0;                      // exchanges
+  std::optional<uint64_t> leaving_at_;      // begun_ when the server began to leave
   std::optional<TimePoint> leaving_since_;  // of the first GOAWAY
   bool said_goodbye_ = false;               // the last GOAWAY is on its way
   bool ending_ = false;                     // nothing more is read

@@ -270,11 +270,31 @@ TEST_F(Http2ServerTest, ADrainSaysGoodbyeAndAnswersWhatIsUnderWay) {
   ASSERT_TRUE(client.until([&] { return held != nullptr; }));
 
   on_loop([this] { server->stop_accepting(); });
-  ASSERT_TRUE(client.until([&] { return client.peer.told_to_leave; }));
-  EXPECT_EQ(client.peer.goodbye_error, 0U);
   on_loop([&] { held.load()->respond(200, "text/plain", "still answered"); });
 
   EXPECT_EQ(client.wait(id).body, "still answered");
+  ASSERT_TRUE(client.until([&] { return client.peer.told_to_leave; }));
+  EXPECT_EQ(client.peer.goodbye_error, 0U);
+  EXPECT_TRUE(client.until([&] { return server->connection_count() == 0; }));
+}
+
+TEST_F(Http2ServerTest, ADrainTellsAClientThatGoesOnAsking) {
+  start_holding();
+  Http2Client client = connect2();
+  const int32_t first = client.peer.ask("GET", "/");
+  ASSERT_TRUE(client.until([&] { return held != nullptr; }));
+  net::HttpExchange* const waiting = held.exchange(nullptr);
+
+  on_loop([this] { server->stop_accepting(); });
+  const int32_t second = client.peer.ask("GET", "/");
+  ASSERT_TRUE(client.until([&] { return held != nullptr && client.peer.told_to_leave; }));
+  on_loop([&] {
+    waiting->respond(200, "text/plain", "one");
+    held.load()->respond(200, "text/plain", "two");
+  });
+
+  EXPECT_EQ(client.wait(first).body, "one");
+  EXPECT_EQ(client.wait(second).body, "two");
   EXPECT_TRUE(client.until([&] { return server->connection_count() == 0; }));
 }
 
