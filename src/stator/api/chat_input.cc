@@ -56,8 +56,10 @@ void read_tool(Reader& r, const Path& path) {
       const auto type = r.in.string(member);
       has_type = type.has_value();
       other_type = has_type && *type != "function";
-      if (other_type) {
+      if (other_type && is_builtin_tool(*type)) {
         r.in.unsupported(member, "other than \"function\" is not supported");
+      } else if (other_type) {
+        r.in.violation(member, "must be \"function\"");
       }
     } else if (key == "function") {
       has_function = true;
@@ -147,6 +149,14 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
 static_assert(is_sorted_table<Reader>(kFields));
 
 }  // namespace
+
+bool is_builtin_tool(std::string_view type) {
+  static constexpr auto kBuiltin = std::to_array<std::string_view>(
+      {"apply_patch", "code_interpreter", "computer", "custom", "file_search", "image_generation",
+       "local_shell", "mcp", "shell", "tool_search", "web_search"});
+  return std::ranges::any_of(kBuiltin,
+                             [&](std::string_view known) { return type.starts_with(known); });
+}
 
 void read_tools(ChatInputReader& reader, const Path& path) {
   ChatInput& chat = reader.chat;

@@ -47,8 +47,12 @@ void read_function_call(Reader& r, const Path& path) {
 }
 void read_modalities(Reader& r, const Path& path) {
   const auto names = r.in.strings(path).value_or(std::vector<std::string>());
-  if (std::ranges::any_of(names, [](const std::string& name) { return name != "text"; })) {
-    r.in.unsupported(path, "other than \"text\" are not supported");
+  for (const std::string& name : names) {
+    if (name == "audio" || name == "image" || name == "video") {
+      r.in.unsupported(path, "other than \"text\" are not supported");
+    } else if (name != "text") {
+      r.in.violation(path, "must be of text, audio, image, video");
+    }
   }
 }
 void read_ignored_object(Reader& r, const Path& path) {
@@ -96,8 +100,12 @@ void read_tool_choice_object(Reader& r, const Path& path) {
       r.in.skip();
     }
   });
-  if (type != "function") {
+  if (type == "custom" || type == "allowed_tools") {
     r.in.unsupported(Path(path, "type"), "other than \"function\" is not supported");
+    return;
+  }
+  if (type != "function") {
+    r.in.violation(Path(path, "type"), "must be \"function\"");
     return;
   }
   if (name.empty()) {

@@ -71,7 +71,9 @@ std::string_view sse_error_type(int status, const ErrorStyle& style) {
   if (status == 503 || status == 529 || status == style.overload_status) {
     return "service_unavailable";
   }
-  return status >= 400 && status < 500 ? "invalid_request_error" : "internal_server_error";
+  // 501 is about the request, too: it asks for what is not built.
+  const bool of_client = (status >= 400 && status < 500) || status == 501;
+  return of_client ? "invalid_request_error" : "internal_server_error";
 }
 
 int http_status(Code code, const ErrorStyle& style) {

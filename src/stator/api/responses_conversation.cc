@@ -101,6 +101,12 @@ struct ItemReader {
     }
   }
 
+  /// Items of OpenAI's that come from tools which a server runs.
+  static bool is_other_item(std::string_view type) {
+    return type.ends_with("_call") || type.ends_with("_output") || type.starts_with("mcp_") ||
+           type.starts_with("compaction");
+  }
+
   void read_item(const Path& path) {
     Item item;
     if (!in.object(path, [&](std::string_view key, const Path& member) {
@@ -122,6 +128,9 @@ struct ItemReader {
       read_reference(path, item);
     } else if (type.empty()) {
       in.violation(Path(path, "type"), "is required");
+    } else if (!is_other_item(type)) {
+      in.violation(Path(path, "type"),
+                   fmt::format("is \"{}\", which is no known type", type.substr(0, 64)));
     } else {
       in.unsupported(
           Path(path, "type"),

@@ -533,4 +533,10 @@ std::vector<std::string> list_input_items(std::string_view input_json,
   return out;
 }
 
+std::vector<std::string_view> responses_fields() {
+  std::vector<std::string_view> names;
+  append_names<ResponsesReader>(kFields, names);
+  return names;
+}
+
 }  // namespace stator::api

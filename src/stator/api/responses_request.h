@@ -116,4 +116,7 @@ inline constexpr uint32_t kFirstInputItem = 0x8000;
 std::vector<std::string> list_input_items(std::string_view input_json,
                                           std::string_view response_id);
 
+/// The root keys of a Responses body that no other body of this module has; sorted.
+std::vector<std::string_view> responses_fields();
+
 }  // namespace stator::api

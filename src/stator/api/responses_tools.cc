@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "stator/api/detail/chat_reader.h"
 #include "stator/api/detail/responses_reader.h"
 #include "stator/json/writer.h"
 
@@ -122,6 +123,9 @@ void read_tool(Reader& r, const Path& path) {
     read_namespace(r, path, tool);
   } else if (tool.type.empty()) {
     r.in.violation(Path(path, "type"), "is required");
+  } else if (!is_builtin_tool(tool.type)) {
+    r.in.violation(Path(path, "type"),
+                   fmt::format("is \"{}\", which is no known type", tool.type.substr(0, 64)));
   } else if (r.policy.ignore_builtin_tools) {
     r.ignore(fmt::format("tools.{}", tool.type.substr(0, 40)));
   } else {
@@ -260,6 +264,8 @@ void finish_tool_choice(ResponsesReader& reader) {
     }
     restrict_tools(reader, choice.allowed);
     choose_word(reader, Path(path, "mode"), choice.mode.empty() ? "auto" : choice.mode);
+  } else if (!is_builtin_tool(choice.type)) {
+    reader.in.violation(Path(path, "type"), "must be function or allowed_tools");
   } else {
     reader.in.unsupported(Path(path, "type"),
                           fmt::format("is \"{}\": only function and allowed_tools are supported",

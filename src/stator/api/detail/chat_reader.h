@@ -30,6 +30,9 @@ void read_messages(ChatInputReader& reader, const Path& path);
 /// The value of `tools`: checks every tool, keeps the text and the names.
 void read_tools(ChatInputReader& reader, const Path& path);
 
+/// Whether servers other than this one run tools of that type, or take it from clients.
+bool is_builtin_tool(std::string_view type);
+
 /// A checked array of messages in which parts of type `thinking` have become the message's
 /// `reasoning_content`, unless it has one already, and `redacted_thinking` is gone; all other
 /// members are verbatim.

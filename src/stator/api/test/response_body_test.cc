@@ -185,7 +185,7 @@ TEST(ErrorBody, NamesTypesByStatus) {
       {431, "Request Header Fields Too Large", "invalid_request_error"},
       {499, "Client Closed Request", "request_cancelled"},
       {500, "Internal Server Error", "internal_server_error"},
-      {501, "Not Implemented", "internal_server_error"},
+      {501, "Not Implemented", "invalid_request_error"},
       {503, "Service Unavailable", "service_unavailable"},
       {529, "Overloaded", "service_unavailable"},
       {599, "Internal Server Error", "internal_server_error"},

@@ -32,6 +32,7 @@ void write_model(json::Writer& writer, const api::ModelEntry& model) {
   if (model.max_output_tokens) {
     writer.key("max_tokens").value(*model.max_output_tokens);
   }
+  writer.key("lifecycle").value("active");  // the SDKs' type has it without a default
   writer.end_object();
 }
 

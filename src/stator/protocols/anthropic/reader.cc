@@ -31,6 +31,7 @@ struct Reader {
   FieldReader& in;
 
   bool has_cache_control = false;
+  bool has_max_tokens = false;
   std::optional<uint32_t> thinking_budget = {};
   std::string response_format = {};  // OpenAI's spelling of output_config.format
 };
@@ -59,6 +60,11 @@ constexpr char kStream[] = "stream";
 constexpr char kTemperature[] = "temperature";
 constexpr char kTopK[] = "top_k";
 constexpr char kTopP[] = "top_p";
+
+void read_max_tokens(Reader& r, const Path& path) {
+  r.has_max_tokens = r.in.peek() != json::Kind::kNull;
+  api::read_generate_field(r.common, kMaxTokens, path);
+}
 
 void read_stop_sequences(Reader& r, const Path& path) {
   std::vector<std::string>& stops = r.common.options.stop;
@@ -207,7 +213,7 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"cache_control", read_cache_control},
     {"container", read_server_side},
     {kIgnoreEos, read_shared<kIgnoreEos>},
-    {kMaxTokens, read_shared<kMaxTokens>},
+    {kMaxTokens, read_max_tokens},
     {"mcp_servers", read_server_side},
     {"messages", read_conversation},
     {"metadata", read_metadata},
@@ -252,7 +258,7 @@ void finish(Reader& r) {
     request.response_format_json = r.response_format;
   }
   api::finish_generate_options(r.common);
-  if (!options.max_tokens && !r.options.only_counts) {
+  if (!r.has_max_tokens && !r.options.only_counts) {
     r.in.violation(Path("max_tokens"), "is required", Rank::kRequired);
   }
   if (!r.conversation.has_messages()) {
@@ -299,6 +305,12 @@ api::ApiResult<Reading> read_messages(std::string& body, const ReadOptions& opti
                                     reading.request.options.repair = repair;
                                     return read(in, reading, options);
                                   });
+}
+
+std::vector<std::string_view> message_fields() {
+  std::vector<std::string_view> names;
+  api::append_names<Reader>(kFields, names);
+  return names;
 }
 
 }  // namespace stator::protocols::anthropic

@@ -26,6 +26,12 @@ bool is_tool_name(std::string_view name) {
          std::ranges::all_of(name, allowed);
 }
 
+/// Anthropic's own tools have names such as bash_20250124.
+bool is_dated(std::string_view type) {
+  const size_t at = type.rfind('_');
+  return at != std::string_view::npos && type.substr(at).starts_with("_20");
+}
+
 /// One tool, as the body spells its parts.
 struct Tool {
   std::string name;
@@ -39,7 +45,9 @@ struct Tool {
 void read_member(api::FieldReader& in, std::string_view key, const Path& path, Tool& tool) {
   if (key == "type") {
     const auto type = in.string(path);
-    if (type && *type != "custom") {
+    if (type && *type != "custom" && !is_dated(*type)) {
+      in.violation(path, "must be \"custom\"");
+    } else if (type && *type != "custom") {
       tool.refused = true;
       in.unsupported(path, fmt::format("is \"{}\": only tools of the client's own are supported, "
                                        "with a name and an input_schema",

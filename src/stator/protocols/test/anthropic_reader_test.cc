@@ -194,6 +194,10 @@ TEST(AnthropicReader, RefusesByName) {
        R"("content":[{"type":"image"}]}]}])",
        "messages[0].content[0].content[0].type is \"image\""},
       {R"("tools":[{"name":"f"}],"messages":[{"role":"user","content":"x"}])", "input_schema"},
+      {R"("messages":[{"role":"user","content":[{"type":"web_search_tool_result"}]}])",
+       "which is not supported"},
+      {R"("messages":[{"role":"user","content":[{"type":"nonsense"}]}])", "which is no known type"},
+      {R"("tools":[{"type":"x","name":"f"}],"messages":[{"role":"user","content":"x"}])", "\"custom\""},
       {R"("tools":[{"type":"bash_20250124","name":"bash"}],"messages":[])", "bash_20250124"},
       {R"("tool_choice":{"type":"any"},"messages":[{"role":"user","content":"x"}])",
        "tool_choice any needs non-empty tools"},
@@ -211,6 +215,8 @@ TEST(AnthropicReader, NeedsMaxTokensUnlessItOnlyCounts) {
   std::string same = body;
 
   EXPECT_THAT(read_messages(body, {}).error().message(), HasSubstr("max_tokens is required"));
+  std::string zero = R"({"model":"m","max_tokens":0,"messages":[{"role":"user","content":"x"}]})";
+  EXPECT_THAT(read_messages(zero, {}).error().message(), HasSubstr("max_tokens must be from 1"));
   EXPECT_TRUE(read_messages(same, {.limits = {}, .only_counts = true}).has_value());
 }
 
