@@ -25,11 +25,24 @@ constexpr std::string_view kObject = R"({"type":["object","null"]})";
 constexpr std::string_view kIds =
     R"({"type":["array","null"],"items":{"type":"integer","minimum":0,"maximum":4294967295}})";
 constexpr std::string_view kTexts =
-    R"({"anyOf":[{"type":"string","minLength":1},{"type":"array","minItems":1}]})";
+    R"({"anyOf":[{"type":"string","minLength":1},
+{"type":"array","minItems":1,"maxItems":128,"items":{"type":"string","minLength":1}},
+{"type":"array","minItems":1,"items":{"type":"integer","minimum":0,"maximum":4294967295}},
+{"type":"array","minItems":1,"maxItems":128,"items":{"type":"array","minItems":1,"items":{"type":"integer","minimum":0,"maximum":4294967295}}}]})";
+// The same with as many texts as a request for vectors may have.
+constexpr std::string_view kInputs =
+    R"({"anyOf":[{"type":"string","minLength":1},
+{"type":"array","minItems":1,"maxItems":2048,"items":{"type":"string","minLength":1}},
+{"type":"array","minItems":1,"items":{"type":"integer","minimum":0,"maximum":4294967295}},
+{"type":"array","minItems":1,"maxItems":2048,"items":{"type":"array","minItems":1,"items":{"type":"integer","minimum":0,"maximum":4294967295}}}]})";
+// Of questions and documents.
+constexpr std::string_view kRankedTexts =
+    R"({"anyOf":[{"type":"string","minLength":1},{"type":"array","minItems":1,"items":{"anyOf":[{"type":"string","minLength":1},{"type":"object","properties":{"text":{"type":"string","minLength":1}},"required":["text"]}]}}]})";
+constexpr std::string_view kTokensMax =
+    R"({"type":["integer","null"],"minimum":1,"maximum":1048576})";
 constexpr std::string_view kFraction = R"({"type":["number","null"],"minimum":0,"maximum":1})";
 constexpr std::string_view kPenalty = R"({"type":["number","null"],"minimum":-2,"maximum":2})";
 constexpr std::string_view kCount = R"({"type":["integer","null"],"minimum":0})";
-constexpr std::string_view kAtLeastOne = R"({"type":["integer","null"],"minimum":1})";
 constexpr std::string_view kAnything = "{}";
 
 // Of all bodies; sorted.
@@ -41,17 +54,17 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"audio", kObject},
     {"bad_words", kTexts},
     {"bad_words_token_ids", R"({"type":["array","null"]})"},
-    {"best_of", kCount},
-    {"cache_salt", kText},
+    {"best_of", R"({"type":["integer","null"],"minimum":0,"maximum":20})"},
+    {"cache_salt", R"({"type":["string","null"],"minLength":1,"maxLength":64})"},
     {"chat_template", kText},
     {"chat_template_args", kObject},
     {"chat_template_kwargs", kObject},
     {"continue_final_message", kBool},
-    {"data_1", kTexts},
-    {"data_2", kTexts},
+    {"data_1", kRankedTexts},
+    {"data_2", kRankedTexts},
     {"detokenize", kBool},
     {"dimensions", R"({"type":["integer","null"],"minimum":1,"maximum":65536})"},
-    {"documents", R"({"type":["array","string","null"]})"},
+    {"documents", kRankedTexts},
     {"echo", kBool},
     {"embed_dtype", R"({"enum":["float32",null]})"},
     {"encoding_format", R"({"enum":["float","base64","bytes","bytes_only",null]})"},
@@ -67,89 +80,113 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"guided_whitespace_pattern", kText},
     {"ignore_eos", kBool},
     {"include_stop_str_in_output", kBool},
-    {"input", kTexts},
-    {"items", kTexts},
+    {"input", kInputs},
+    {"items", kRankedTexts},
     {"kv_transfer_params", kObject},
-    {"length_penalty", R"({"type":["number","null"]})"},
-    {"logit_bias", R"({"type":["object","null"]})"},
+    {"length_penalty", R"({"type":["number","null"],"minimum":-2,"maximum":2})"},
+    {"logit_bias",
+     R"({"type":["object","null"],"maxProperties":300,"propertyNames":{"pattern":"^(0|[1-9][0-9]{0,8})$"},"additionalProperties":{"type":"number","minimum":-100,"maximum":100}})"},
     {"logprob_token_ids", kIds},
     {"logprobs", kBool},
-    {"max_completion_tokens", kAtLeastOne},
-    {"max_tokens", kAtLeastOne},
-    {"max_tokens_per_doc", kAtLeastOne},
+    {"max_completion_tokens", kTokensMax},
+    {"max_tokens", kTokensMax},
+    {"max_tokens_per_doc", R"({"type":["integer","null"],"minimum":1,"maximum":4294967295})"},
     {"media_io_kwargs", kObject},
-    {"messages", R"({"type":["array","null"],"items":{"type":"object"}})"},
+    {"messages",
+     R"({"type":"array","minItems":1,"items":{"$ref":"#/components/schemas/ChatMessage"}})"},
     {"metadata", kObject},
     {"min_p", kFraction},
-    {"min_tokens", kCount},
+    {"min_tokens", R"({"type":["integer","null"],"minimum":0,"maximum":1048576})"},
     {"mm_processor_kwargs", kObject},
-    {"modalities", R"({"type":["array","null"],"items":{"type":"string"}})"},
-    {"model", R"({"type":"string","minLength":1})"},
+    {"modalities", R"({"type":["array","null"],"items":{"const":"text"}})"},
+    {"model", R"({"type":"string","minLength":1,"pattern":"\\S"})"},
     {"n", R"({"type":["integer","null"],"minimum":1,"maximum":128})"},
     {"normalize", kBool},
     {"nvext", kObject},
     {"parallel_tool_calls", kBool},
     {"prediction", kObject},
     {"presence_penalty", kPenalty},
-    {"priority", R"({"type":["integer","null"]})"},
+    {"priority", R"({"type":["integer","null"],"minimum":-2147483647,"maximum":2147483647})"},
     {"prompt", kTexts},
     {"prompt_embeds", kAnything},
     {"prompt_logprobs", kCount},
-    {"queries", kTexts},
-    {"query", R"({"anyOf":[{"type":"string","minLength":1},{"type":"object"},{"type":"array"}]})"},
+    {"queries", kRankedTexts},
+    {"query",
+     R"({"anyOf":[{"type":"string","minLength":1},{"type":"object","properties":{"text":{"type":"string","minLength":1}},"required":["text"]}]})"},
     {"reasoning_effort", kText},
     {"repetition_penalty", R"({"type":["number","null"],"exclusiveMinimum":0,"maximum":2})"},
-    {"response_format", kObject},
+    {"response_format",
+     R"({"anyOf":[{"type":"object","properties":{"type":{"enum":["text","json_object"]}},"required":["type"]},{"type":"object","properties":{"type":{"const":"json_schema"},"json_schema":{"type":"object","properties":{"name":{"type":"string","minLength":1},"schema":{"type":"object"}},"required":["name","schema"]}},"required":["type","json_schema"]},{"type":"null"}]})"},
     {"return_documents", kBool},
     {"return_token_strs", kBool},
     {"return_tokens_as_token_ids", kBool},
-    {"seed", R"({"type":["integer","null"]})"},
+    {"seed",
+     R"({"type":["integer","null"],"minimum":-9223372036854775808,"maximum":9223372036854775807})"},
     {"service_tier", kText},
     {"skip_special_tokens", kBool},
     {"softmax", kBool},
-    {"stop", R"({"type":["string","array","null"]})"},
-    {"stop_token_ids", kIds},
+    {"stop",
+     R"({"anyOf":[{"type":"string","minLength":1},{"type":"array","maxItems":32,"items":{"type":"string","minLength":1}},{"type":"null"}]})"},
+    {"stop_token_ids",
+     R"({"type":["array","null"],"maxItems":32,"items":{"type":"integer","minimum":0,"maximum":4294967295}})"},
     {"store", kBool},
     {"stream", kBool},
-    {"stream_options", kObject},
+    {"stream_options",
+     R"({"type":["object","null"],"properties":{"include_usage":{"type":["boolean","null"]},"continuous_usage_stats":{"type":["boolean","null"]}}})"},
     {"structural_tag", kAnything},
     {"structured_outputs", kObject},
     {"suffix", kText},
-    {"task", R"({"enum":["embed","token_embed","classify","score","",null]})"},
+    {"task", R"({"enum":["embed","token_embed","classify","score",null]})"},
     {"temperature", R"({"type":["number","null"],"minimum":0,"maximum":2})"},
-    {"text_1", kTexts},
-    {"text_2", kTexts},
-    {"thinking", R"({"type":["boolean","object","null"]})"},
+    {"text_1", kRankedTexts},
+    {"text_2", kRankedTexts},
+    {"thinking",
+     R"({"anyOf":[{"type":["boolean","null"]},{"type":"object","properties":{"type":{"enum":["enabled","disabled","adaptive"]}}}]})"},
     {"tokens", R"({"type":"array","items":{"type":"integer","minimum":0,"maximum":4294967295}})"},
-    {"tool_choice", R"({"type":["string","object","null"]})"},
-    {"tools", R"({"type":["array","null"],"items":{"type":"object"}})"},
-    {"top_k", R"({"type":["integer","null"],"minimum":-1})"},
+    {"tool_choice",
+     R"({"anyOf":[{"enum":["none","auto","required",null]},{"type":"object","properties":{"type":{"const":"function"},"function":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}},"required":["type","function"]}]})"},
+    {"tools",
+     R"({"type":["array","null"],"maxItems":1536,"items":{"$ref":"#/components/schemas/Tool"}})"},
+    {"top_k", R"({"type":["integer","null"],"minimum":-1,"maximum":2147483647})"},
     {"top_logprobs", R"({"type":["integer","null"],"minimum":0,"maximum":20})"},
-    {"top_n", kCount},
-    {"top_p", kFraction},
-    {"truncate_prompt_tokens", R"({"type":["integer","null"],"minimum":-1})"},
+    {"top_n", R"({"type":["integer","null"],"minimum":0,"maximum":4294967295})"},
+    {"top_p", R"({"type":["number","null"],"exclusiveMinimum":1e-30,"maximum":1})"},
+    {"truncate_prompt_tokens",
+     R"({"anyOf":[{"type":"integer","minimum":1,"maximum":2147483647},{"enum":[-1,null]}]})"},
     {"use_activation", kBool},
     {"use_beam_search", kBool},
-    {"user", kText},
+    {"user", R"({"type":["string","null"],"minLength":1,"pattern":"\\S"})"},
 });
 static_assert(std::ranges::is_sorted(kSchemas, {}, &Schema::name));
 
-/// What a body must have, and the name of its schema.
+/// What a body must have, as members of its schema.
 struct Body {
   BodyKind kind;
-  std::string_view required;  ///< JSON array
+  std::string_view rules;
 };
+constexpr std::string_view kInputOrMessages =
+    R"("required":["model"],"oneOf":[{"required":["input"]},{"required":["messages"]}])";
 constexpr auto kBodies = std::to_array<Body>({
-    {BodyKind::kChat, R"(["model","messages"])"},
-    {BodyKind::kCompletion, R"(["model","prompt"])"},
-    {BodyKind::kTokenize, R"(["model"])"},
-    {BodyKind::kDetokenize, R"(["model","tokens"])"},
-    {BodyKind::kEmbeddings, R"(["model"])"},
-    {BodyKind::kRerank, R"(["model","query","documents"])"},
-    {BodyKind::kScore, R"(["model"])"},
-    {BodyKind::kClassify, R"(["model"])"},
-    {BodyKind::kPooling, R"(["model"])"},
+    {BodyKind::kChat, R"("required":["model","messages"])"},
+    {BodyKind::kCompletion, R"("required":["model","prompt"])"},
+    {BodyKind::kTokenize,
+     R"("required":["model"],"oneOf":[{"required":["prompt"]},{"required":["messages"]}])"},
+    {BodyKind::kDetokenize, R"("required":["model","tokens"])"},
+    {BodyKind::kEmbeddings, kInputOrMessages},
+    {BodyKind::kRerank, R"("required":["model","query","documents"])"},
+    {BodyKind::kScore,
+     R"("required":["model"],"anyOf":[{"required":["text_1","text_2"]},{"required":["data_1","data_2"]},
+{"required":["queries","documents"]},{"required":["queries","items"]}])"},
+    {BodyKind::kClassify, kInputOrMessages},
+    {BodyKind::kPooling, kInputOrMessages},
 });
+
+// Sorted. Read, so that a client that needs them learns it: the engines here cannot do them.
+constexpr auto kRefused = std::to_array<std::string_view>(
+    {"allowed_token_ids", "bad_words", "bad_words_token_ids", "chat_template", "detokenize",
+     "function_call", "functions", "kv_transfer_params", "logprob_token_ids", "prompt_embeds",
+     "prompt_logprobs", "suffix", "use_beam_search"});
+static_assert(std::ranges::is_sorted(kRefused));
 
 /// Shapes of the output: structured::is_source_field().
 constexpr std::array<std::string_view, 8> kStructuredNames = {
@@ -200,7 +237,17 @@ std::vector<std::string_view> body_fields(BodyKind kind) {
   return names;
 }
 
+bool is_refused_field(std::string_view field) {
+  return std::ranges::binary_search(kRefused, field);
+}
+
 std::string_view field_schema(BodyKind kind, std::string_view field) {
+  if (kind == BodyKind::kTokenize && field == "prompt") {
+    return R"({"type":"string"})";
+  }
+  if ((kind == BodyKind::kChat || kind == BodyKind::kTokenize) && field == "documents") {
+    return R"({"type":["array","null"]})";
+  }
   if (kind == BodyKind::kCompletion && field == "logprobs") {
     return R"({"type":["integer","null"],"minimum":0,"maximum":5})";
   }
@@ -212,13 +259,22 @@ std::string body_schema(BodyKind kind) {
   std::string out;
   json::Writer json(out);
   json.begin_object().key("type").value("object").key("properties").begin_object();
-  for (const std::string_view name : body_fields(kind)) {
-    const std::string_view schema = field_schema(kind, name);
-    json.key(name).raw(schema.empty() ? kAnything : schema);
+  const auto fields = body_fields(kind);
+  for (const std::string_view name : fields) {
+    if (!is_refused_field(name)) {
+      json.key(name).raw(field_schema(kind, name));
+    }
   }
-  json.end_object().key("required").raw(kBodies[static_cast<size_t>(kind)].required);
-  json.end_object();
-  return out;
+  json.end_object().key("x-stator-refused").begin_array();
+  for (const std::string_view name : fields) {
+    if (is_refused_field(name)) {
+      json.value(name);
+    }
+  }
+  json.end_array().end_object();
+  out.back() = ',';  // the object goes on
+  out += kBodies[static_cast<size_t>(kind)].rules;
+  return out + '}';
 }
 
 }  // namespace stator::api

@@ -77,7 +77,11 @@ ApiResult<ApiReply> list(const ApiCall& call, const BatchStore& store, Kind kind
     return entry->owner != call.owner ||
            (!purpose.empty() && entry->object.text_at({"purpose"}) != purpose);
   });
-  if (query_value(call.query, "order") == "asc") {
+  const std::string order = query_value(call.query, "order");
+  if (!order.empty() && order != "asc" && order != "desc") {
+    return invalid("order", "order must be asc or desc");
+  }
+  if (order == "asc") {
     std::ranges::reverse(entries);
   }
   if (const std::string after = query_value(call.query, "after"); !after.empty()) {

@@ -21,7 +21,7 @@ bool BatchEndpoints::answer(net::HttpExchange& exchange) {
     return false;
   }
   if (service_ == nullptr) {
-    refuse(exchange, Error(Code::kUnsupported,
+    refuse(exchange, Error(Code::kNotFound,
                            "files and batches need a folder: start the server with "
                            "--batches-folder DIR (STATOR_BATCHES_FOLDER)"));
     return true;

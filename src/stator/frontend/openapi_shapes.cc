@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/openapi_shapes.h"
+
+#include <algorithm>
+#include <array>
+
+namespace stator::frontend {
+namespace {
+
+// clang-format off
+constexpr auto kShapes = std::to_array<Shape>({
+    {"Batch",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":"batch"},
+"endpoint":{"type":"string"},"input_file_id":{"type":"string"},"completion_window":{
+"type":"string"},"status":{"type":"string"},"created_at":{"type":"integer"},"errors":{
+"type":["object","null"]},"output_file_id":{"type":["string","null"]},"error_file_id":{
+"type":["string","null"]},"request_counts":{"type":"object","properties":{"total":{
+"type":"integer"},"completed":{"type":"integer"},"failed":{"type":"integer"}}},
+"metadata":{"type":["object","null"]}},"required":["id","object","endpoint",
+"input_file_id","completion_window","status","created_at"]})"},
+    {"BatchList",
+     R"({"type":"object","properties":{"object":{"const":"list"},"data":{"type":"array","items":
+{"$ref":"#/components/schemas/Batch"}},"first_id":{"type":["string","null"]},"last_id":{
+"type":["string","null"]},"has_more":{"type":"boolean"}},"required":["object","data",
+"has_more"]})"},
+    {"ChatCompletion",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":
+"chat.completion"},"created":{"type":"integer"},"model":{"type":"string"},"choices":{
+"type":"array","items":{"type":"object","properties":{"index":{"type":"integer"},
+"message":{"type":"object","properties":{"role":{"const":"assistant"},"content":{"type":
+["string","null"]},"reasoning_content":{"type":["string","null"]},"refusal":{"type":[
+"string","null"]},"tool_calls":{"type":"array","items":{"$ref":
+"#/components/schemas/ToolCall"}}},"required":["role"]},"finish_reason":{"type":[
+"string","null"]},"logprobs":{"type":["object","null"]}},"required":["index","message",
+"finish_reason"]}},"usage":{"$ref":"#/components/schemas/Usage"},"nvext":{"type":
+"object"}},"required":["id","object","created","model","choices"]})"},
+    {"ChatMessage",
+     R"({"anyOf":[{"type":"object","properties":{"role":{"enum":["system","developer","user"]},
+"content":{"$ref":"#/components/schemas/Content"},"name":{"type":["string","null"]}},
+"required":["role","content"]},{"type":"object","properties":{"role":{"const":
+"assistant"},"content":{"anyOf":[{"$ref":"#/components/schemas/Content"},{"type":
+"null"}]},"reasoning_content":{"type":["string","null"]},"refusal":{"type":["string",
+"null"]},"tool_calls":{"type":["array","null"],"items":{"$ref":
+"#/components/schemas/ToolCall"}}},"required":["role"]},{"type":"object","properties":{
+"role":{"const":"tool"},"tool_call_id":{"type":"string"},"content":{"$ref":
+"#/components/schemas/Content"}},"required":["role","tool_call_id","content"]}]})"},
+    {"ClassList",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":"list"},
+"created":{"type":"integer"},"model":{"type":"string"},"data":{"type":"array","items":{
+"type":"object","properties":{"index":{"type":"integer"},"label":{"type":["string",
+"null"]},"probs":{"type":"array","items":{"type":"number"}},"num_classes":{"type":
+"integer"}},"required":["index","probs"]}},"usage":{"type":"object","properties":{
+"prompt_tokens":{"type":"integer"},"total_tokens":{"type":"integer"}},"required":[
+"prompt_tokens","total_tokens"]}},"required":["id","object","model","data"]})"},
+    {"Completion",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":
+"text_completion"},"created":{"type":"integer"},"model":{"type":"string"},"choices":{
+"type":"array","items":{"type":"object","properties":{"index":{"type":"integer"},"text":
+{"type":"string"},"finish_reason":{"type":["string","null"]},"logprobs":{"type":[
+"object","null"]}},"required":["index","text","finish_reason"]}},"usage":{"$ref":
+"#/components/schemas/Usage"},"nvext":{"type":"object"}},"required":["id","object",
+"created","model","choices"]})"},
+    {"Content",
+     R"({"anyOf":[{"type":"string"},{"type":"array","items":{"$ref":
+"#/components/schemas/TextPart"}}]})"},
+    {"CountRequest",
+     R"({"type":"object","properties":{"max_tokens":{"type":"integer","minimum":1,"maximum":
+1048576},"messages":{"type":"array","minItems":1,"items":{"$ref":
+"#/components/schemas/MessageTurn"}},"metadata":{"type":"object","properties":{
+"user_id":{"type":["string","null"]}}},"model":{"type":"string","minLength":1,"pattern":
+"\\S"},"output_config":{"type":"object","properties":{"effort":{"type":["string",
+"null"]}}},"stop_sequences":{"type":["array","null"],"maxItems":32,"items":{"type":
+"string","minLength":1}},"stream":{"type":["boolean","null"]},"system":{"anyOf":[{
+"type":"string"},{"type":"array","items":{"type":"object","properties":{"type":{"const":
+"text"},"text":{"type":"string"}},"required":["type","text"]}},{"type":"null"}]},
+"temperature":{"type":["number","null"],"minimum":0,"maximum":2},"thinking":{"anyOf":[{
+"type":"object","properties":{"type":{"enum":["disabled","adaptive"]}},"required":[
+"type"]},{"type":"object","properties":{"type":{"const":"enabled"},"budget_tokens":{
+"type":"integer","minimum":1,"maximum":1048576}},"required":["type","budget_tokens"]},{
+"type":"null"}]},"tools":{"type":["array","null"],"items":{"$ref":
+"#/components/schemas/MessagesTool"}},"top_k":{"type":["integer","null"],"minimum":-1,
+"maximum":2147483647},"top_p":{"type":["number","null"],"exclusiveMinimum":1e-30,
+"maximum":1},"seed":{"type":["integer","null"],"minimum":-9223372036854775808,"maximum":
+9223372036854775807},"ignore_eos":{"type":["boolean","null"]},"cache_control":{},
+"min_p":{"type":["number","null"],"minimum":0,"maximum":1},"min_tokens":{"type":[
+"integer","null"],"minimum":0,"maximum":1048576},"nvext":{"type":["object","null"]},
+"output_format":{"anyOf":[{"type":"object","properties":{"type":{"const":"json_schema"},
+"schema":{"type":"object"}},"required":["type","schema"]},{"type":"null"}]},
+"repetition_penalty":{"type":["number","null"],"exclusiveMinimum":1e-30,"maximum":2},
+"tool_choice":{"anyOf":[{"type":"object","properties":{"type":{"enum":["auto","none"]}},
+"required":["type"]},{"type":"object","properties":{"type":{"const":"any"}},"required":[
+"type"]},{"type":"object","properties":{"type":{"const":"tool"},"name":{"type":"string",
+"minLength":1}},"required":["type","name"]},{"type":"null"}]}},"required":["model",
+"messages"],"x-stator-refused":["container","mcp_servers"]})"},
+    {"Deletion",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"type":"string"},
+"deleted":{"const":true}},"required":["id","object","deleted"]})"},
+    {"Document",
+     R"({"type":"object","required":["openapi","paths"]})"},
+    {"EmbeddingList",
+     R"({"type":"object","properties":{"object":{"const":"list"},"model":{"type":"string"},
+"data":{"type":"array","items":{"type":"object","properties":{"object":{"const":
+"embedding"},"index":{"type":"integer"},"embedding":{"anyOf":[{"type":"array","items":{
+"type":"number"}},{"type":"string"}]}},"required":["object","index","embedding"]}},
+"usage":{"type":"object","properties":{"prompt_tokens":{"type":"integer"},
+"total_tokens":{"type":"integer"}},"required":["prompt_tokens","total_tokens"]}},
+"required":["object","model","data","usage"]})"},
+    {"Error",
+     R"({"type":"object","properties":{"error":{"type":"object","properties":{"message":{"type":
+"string"},"type":{"type":"string"},"param":{"type":["string","null"]},"code":{"type":[
+"integer","string","null"]}},"required":["message","type"]},"message":{"type":"string"},
+"type":{"type":"string"},"code":{"type":["integer","string","null"]}},"required":[
+"message"]})"},
+    {"File",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":"file"},"bytes":
+{"type":"integer"},"created_at":{"type":"integer"},"filename":{"type":"string"},
+"purpose":{"type":"string"},"status":{"type":"string"},"expires_at":{"type":["integer",
+"null"]}},"required":["id","object","bytes","created_at","filename","purpose"]})"},
+    {"FileList",
+     R"({"type":"object","properties":{"object":{"const":"list"},"data":{"type":"array","items":
+{"$ref":"#/components/schemas/File"}},"first_id":{"type":["string","null"]},"last_id":{
+"type":["string","null"]},"has_more":{"type":"boolean"}},"required":["object","data",
+"has_more"]})"},
+    {"GenerateRequest",
+     R"({"type":"object","properties":{"id":{"type":["string","null"]},"text_input":{"type":
+"string","minLength":1},"parameters":{"type":"object","properties":{"max_tokens":{
+"type":["integer","null"],"minimum":1,"maximum":1048576},"temperature":{"type":[
+"number","null"],"minimum":0,"maximum":2},"top_p":{"type":["number","null"],
+"exclusiveMinimum":1e-30,"maximum":1},"top_k":{"type":["integer","null"],"minimum":-1,
+"maximum":2147483647},"seed":{"type":["integer","null"],"minimum":-9223372036854775808,
+"maximum":9223372036854775807},"ignore_eos":{"type":["boolean","null"]},"stop":{"anyOf":
+[{"type":"string","minLength":1},{"type":"array","maxItems":32,"items":{"type":"string",
+"minLength":1}},{"type":"null"}]},"presence_penalty":{"type":["number","null"],
+"minimum":-2,"maximum":2},"frequency_penalty":{"type":["number","null"],"minimum":-2,
+"maximum":2}}},"return_token_ids":{"type":["boolean","null"]},"max_tokens":{"type":[
+"integer","null"],"minimum":1,"maximum":1048576},"temperature":{"type":["number",
+"null"],"minimum":0,"maximum":2},"top_p":{"type":["number","null"],"exclusiveMinimum":
+1e-30,"maximum":1},"top_k":{"type":["integer","null"],"minimum":-1,"maximum":
+2147483647},"seed":{"type":["integer","null"],"minimum":-9223372036854775808,"maximum":
+9223372036854775807},"ignore_eos":{"type":["boolean","null"]},"stop":{"anyOf":[{"type":
+"string","minLength":1},{"type":"array","maxItems":32,"items":{"type":"string",
+"minLength":1}},{"type":"null"}]},"presence_penalty":{"type":["number","null"],
+"minimum":-2,"maximum":2},"frequency_penalty":{"type":["number","null"],"minimum":-2,
+"maximum":2}},"required":["text_input"]})"},
+    {"GeneratedText",
+     R"({"type":"object","properties":{"id":{"type":"string"},"model_name":{"type":"string"},
+"model_version":{"type":"string"},"text_output":{"type":"string"},"finish_reason":{
+"type":"string"},"output_ids":{"type":"array","items":{"type":"integer","minimum":0,
+"maximum":4294967295}}},"required":["model_name","text_output"]})"},
+    {"Health",
+     R"({"type":"object","properties":{"status":{"type":"string"},"message":{"type":"string"},
+"endpoints":{"type":"array","items":{"type":"string"}},"instances":{"type":"array",
+"items":{"type":"object","properties":{"model":{"type":"string"},"instance_id":{"type":
+"integer"},"url":{"type":"string"},"reason":{"type":"string"}}}}},"required":[
+"status"]})"},
+    {"InferRequest",
+     R"({"type":"object","properties":{"id":{"type":"string"},"parameters":{"type":"object"},
+"inputs":{"type":"array","minItems":1,"items":{"type":"object","properties":{"name":{
+"type":"string","minLength":1,"pattern":"\\S"},"datatype":{"enum":["BYTES","BOOL",
+"INT32","INT64"]},"shape":{"type":"array","items":{"type":"integer","minimum":0}},
+"data":{"type":"array"}},"required":["name","datatype","shape","data"]}},"outputs":{
+"type":"array","items":{"type":"object"}}},"required":["inputs"]})"},
+    {"Inference",
+     R"({"type":"object","properties":{"id":{"type":"string"},"model_name":{"type":"string"},
+"model_version":{"type":"string"},"outputs":{"type":"array","items":{"type":"object",
+"properties":{"name":{"type":"string"},"datatype":{"type":"string"},"shape":{"type":
+"array","items":{"type":"integer"}},"data":{"type":"array","items":{}},"parameters":{
+"type":"object"}},"required":["name","datatype","shape"]}}},"required":["model_name",
+"outputs"]})"},
+    {"InferenceError",
+     R"({"type":"object","properties":{"error":{"type":"string"}},"required":["error"]})"},
+    {"InferenceHealth",
+     R"({"type":"object","properties":{"live":{"type":"boolean"},"ready":{"type":"boolean"},
+"name":{"type":"string"}}})"},
+    {"InferenceModel",
+     R"({"type":"object","properties":{"name":{"type":"string"},"versions":{"type":"array",
+"items":{"type":"string"}},"platform":{"type":"string"},"inputs":{"type":"array",
+"items":{"type":"object"}},"outputs":{"type":"array","items":{"type":"object"}}},
+"required":["name","platform"]})"},
+    {"InferenceServer",
+     R"({"type":"object","properties":{"name":{"type":"string"},"version":{"type":"string"},
+"extensions":{"type":"array","items":{"type":"string"}}},"required":["name","version"]})"},
+    {"InputItem",
+     R"({"anyOf":[{"type":"object","properties":{"type":{"const":"message"},"role":{"enum":[
+"user","assistant","system","developer"]},"content":{"anyOf":[{"type":"string"},{"type":
+"array","items":{"type":"object","properties":{"type":{"const":"input_text"},"text":{
+"type":"string"}},"required":["type","text"]}}]}},"required":["role","content"]},{
+"type":"object","properties":{"type":{"const":"function_call_output"},"call_id":{"type":
+"string","minLength":1},"output":{"type":"string"}},"required":["type","call_id",
+"output"]},{"type":"object","properties":{"type":{"const":"function_call"},"call_id":{
+"type":"string","minLength":1},"name":{"type":"string","minLength":1},"arguments":{
+"type":"string","pattern":"^\\s*(\\{[\\s\\S]*\\}\\s*)?$","description":"JSON"}},
+"required":["type","call_id","name"]},{"type":"object","properties":{"type":{"const":
+"reasoning"},"id":{"type":"string"},"summary":{"type":"array","items":{"type":"object",
+"properties":{"type":{"const":"summary_text"},"text":{"type":"string"}},"required":[
+"type","text"]}},"encrypted_content":{"type":["string","null"]}},"required":["type",
+"summary"]}]})"},
+    {"InputTokens",
+     R"({"type":"object","properties":{"object":{"type":"string"},"input_tokens":{"type":
+"integer"}},"required":["input_tokens"]})"},
+    {"ItemList",
+     R"({"type":"object","properties":{"object":{"const":"list"},"data":{"type":"array","items":
+{"type":"object","properties":{"type":{"type":"string"}},"required":["type"]}},
+"first_id":{"type":["string","null"]},"last_id":{"type":["string","null"]},"has_more":{
+"type":"boolean"}},"required":["object","data","first_id","last_id","has_more"]})"},
+    {"Message",
+     R"({"type":"object","properties":{"id":{"type":"string"},"type":{"const":"message"},"role":
+{"const":"assistant"},"model":{"type":"string"},"content":{"type":"array","items":{
+"type":"object","properties":{"type":{"type":"string"}},"required":["type"]}},
+"stop_reason":{"type":["string","null"]},"stop_sequence":{"type":["string","null"]},
+"usage":{"type":"object","properties":{"input_tokens":{"type":"integer"},
+"output_tokens":{"type":"integer"},"cache_creation_input_tokens":{"type":"integer"},
+"cache_read_input_tokens":{"type":"integer"}},"required":["input_tokens",
+"output_tokens"]}},"required":["id","type","role","model","content","stop_reason",
+"usage"]})"},
+    {"MessageTurn",
+     R"({"anyOf":[{"type":"object","properties":{"role":{"const":"user"},"content":{"anyOf":[{
+"type":"string","minLength":1},{"type":"array","items":{"anyOf":[{"type":"object",
+"properties":{"type":{"const":"text"},"text":{"type":"string"}},"required":["type",
+"text"]},{"type":"object","properties":{"type":{"const":"tool_result"},"tool_use_id":{
+"type":"string"},"content":{"anyOf":[{"type":"string"},{"type":"array","items":{"type":
+"object","properties":{"type":{"const":"text"},"text":{"type":"string"}},"required":[
+"type","text"]}}]},"is_error":{"type":["boolean","null"]}},"required":["type",
+"tool_use_id"]}]},"minItems":1}]}},"required":["role","content"]},{"type":"object",
+"properties":{"role":{"const":"assistant"},"content":{"anyOf":[{"type":"string",
+"minLength":1},{"type":"array","items":{"anyOf":[{"type":"object","properties":{"type":{
+"const":"text"},"text":{"type":"string"}},"required":["type","text"]},{"type":"object",
+"properties":{"type":{"const":"tool_use"},"id":{"type":"string"},"name":{"type":
+"string"},"input":{"type":"object"}},"required":["type","id","name","input"]},{"type":
+"object","properties":{"type":{"const":"thinking"},"thinking":{"type":"string"},
+"signature":{"type":"string"}},"required":["type","thinking"]}]},"minItems":1}]}},
+"required":["role","content"]}]})"},
+    {"MessagesError",
+     R"({"type":"object","properties":{"type":{"const":"error"},"error":{"type":"object",
+"properties":{"type":{"type":"string"},"message":{"type":"string"}},"required":["type",
+"message"]}},"required":["type","error"]})"},
+    {"MessagesRequest",
+     R"({"type":"object","properties":{"max_tokens":{"type":"integer","minimum":1,"maximum":
+1048576},"messages":{"type":"array","minItems":1,"items":{"$ref":
+"#/components/schemas/MessageTurn"}},"metadata":{"type":"object","properties":{
+"user_id":{"type":["string","null"]}}},"model":{"type":"string","minLength":1,"pattern":
+"\\S"},"output_config":{"type":"object","properties":{"effort":{"type":["string",
+"null"]}}},"stop_sequences":{"type":["array","null"],"maxItems":32,"items":{"type":
+"string","minLength":1}},"stream":{"type":["boolean","null"]},"system":{"anyOf":[{
+"type":"string"},{"type":"array","items":{"type":"object","properties":{"type":{"const":
+"text"},"text":{"type":"string"}},"required":["type","text"]}},{"type":"null"}]},
+"temperature":{"type":["number","null"],"minimum":0,"maximum":2},"thinking":{"anyOf":[{
+"type":"object","properties":{"type":{"enum":["disabled","adaptive"]}},"required":[
+"type"]},{"type":"object","properties":{"type":{"const":"enabled"},"budget_tokens":{
+"type":"integer","minimum":1,"maximum":1048576}},"required":["type","budget_tokens"]},{
+"type":"null"}]},"tools":{"type":["array","null"],"items":{"$ref":
+"#/components/schemas/MessagesTool"}},"top_k":{"type":["integer","null"],"minimum":-1,
+"maximum":2147483647},"top_p":{"type":["number","null"],"exclusiveMinimum":1e-30,
+"maximum":1},"seed":{"type":["integer","null"],"minimum":-9223372036854775808,"maximum":
+9223372036854775807},"ignore_eos":{"type":["boolean","null"]},"cache_control":{},
+"min_p":{"type":["number","null"],"minimum":0,"maximum":1},"min_tokens":{"type":[
+"integer","null"],"minimum":0,"maximum":1048576},"nvext":{"type":["object","null"]},
+"output_format":{"anyOf":[{"type":"object","properties":{"type":{"const":"json_schema"},
+"schema":{"type":"object"}},"required":["type","schema"]},{"type":"null"}]},
+"repetition_penalty":{"type":["number","null"],"exclusiveMinimum":1e-30,"maximum":2},
+"tool_choice":{"anyOf":[{"type":"object","properties":{"type":{"enum":["auto","none"]}},
+"required":["type"]},{"type":"object","properties":{"type":{"const":"any"}},"required":[
+"type"]},{"type":"object","properties":{"type":{"const":"tool"},"name":{"type":"string",
+"minLength":1}},"required":["type","name"]},{"type":"null"}]}},"required":["model",
+"max_tokens","messages"],"x-stator-refused":["container","mcp_servers"]})"},
+    {"MessagesTool",
+     R"({"type":"object","properties":{"type":{"enum":["custom",null]},"name":{"type":"string",
+"pattern":"^[A-Za-z0-9_.:-]{1,128}$"},"description":{"type":["string","null"]},
+"input_schema":{"type":"object"},"strict":{"type":["boolean","null"]}},"required":[
+"name","input_schema"]})"},
+    {"Model",
+     R"({"anyOf":[{"type":"object","properties":{"id":{"type":"string"},"object":{"const":
+"model"},"created":{"type":"integer"},"owned_by":{"type":"string"},"context_window":{
+"type":"integer"},"max_output_tokens":{"type":"integer"},"max_model_len":{"type":
+"integer"},"parent":{"type":["string","null"]}},"required":["id","object","created",
+"owned_by"]},{"type":"object","properties":{"id":{"type":"string"},"type":{"const":
+"model"},"display_name":{"type":"string"},"created_at":{"type":"string"},
+"max_input_tokens":{"type":"integer"},"max_tokens":{"type":"integer"}},"required":["id",
+"type","display_name","created_at"]}]})"},
+    {"ModelList",
+     R"({"type":"object","properties":{"object":{"const":"list"},"data":{"type":"array","items":
+{"$ref":"#/components/schemas/Model"}},"has_more":{"type":"boolean"},"first_id":{"type":
+["string","null"]},"last_id":{"type":["string","null"]}},"required":["data"]})"},
+    {"ModelOrReadiness",
+     R"({"anyOf":[{"$ref":"#/components/schemas/Model"},{"type":"object","properties":{"model":{
+"type":"string"},"ready":{"type":"boolean"},"namespaces":{"type":"array","items":{
+"type":"object","properties":{"namespace":{"type":"string"},"ready":{"type":"boolean"},
+"workers":{"type":"object"},"present":{"type":"array","items":{"type":"string"}},
+"missing":{"type":"array","items":{"type":"string"}}},"required":["namespace",
+"ready"]}}},"required":["model","ready","namespaces"]}]})"},
+    {"NewBatch",
+     R"({"type":"object","properties":{"input_file_id":{"type":"string"},"endpoint":{"enum":[
+"/v1/chat/completions","/v1/completions","/v1/responses","/v1/embeddings","/v1/rerank",
+"/v1/score","/v1/classify","/v1/pooling","/v1/messages"]},"completion_window":{"const":
+"24h"},"metadata":{"type":["object","null"],"maxProperties":16,"additionalProperties":{
+"type":"string","maxLength":512}}},"required":["input_file_id","endpoint",
+"completion_window"]})"},
+    {"NewFile",
+     R"({"type":"object","properties":{"file":{"contentMediaType":"application/octet-stream"},
+"purpose":{"enum":["assistants","batch","fine-tune","vision","user_data","evals"]}},
+"required":["file","purpose"]})"},
+    {"PoolingList",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":"list"},
+"created":{"type":"integer"},"model":{"type":"string"},"data":{"type":"array","items":{
+"type":"object","properties":{"index":{"type":"integer"},"object":{"const":"pooling"},
+"data":{}},"required":["index","data"]}},"usage":{"type":"object","properties":{
+"prompt_tokens":{"type":"integer"},"total_tokens":{"type":"integer"}},"required":[
+"prompt_tokens","total_tokens"]}},"required":["id","object","model","data"]})"},
+    {"Prompt",
+     R"({"type":"object","properties":{"prompt":{"type":"string"}},"required":["prompt"]})"},
+    {"Ranking",
+     R"({"type":"object","properties":{"id":{"type":"string"},"model":{"type":"string"},"usage":
+{"type":"object","properties":{"prompt_tokens":{"type":"integer"},"total_tokens":{
+"type":"integer"}},"required":["prompt_tokens","total_tokens"]},"results":{"type":
+"array","items":{"type":"object","properties":{"index":{"type":"integer"},
+"relevance_score":{"type":"number"},"document":{}},"required":["index",
+"relevance_score"]}}},"required":["id","model","results"]})"},
+    {"Receipt",
+     R"({"type":"object","properties":{"request_id":{"type":"string"},"model":{"type":"string"},
+"mode":{"type":"string"},"time_unix_ms":{"type":"integer"},"prompt_tokens":{"type":
+"integer"},"chosen":{"type":"object"},"reason":{"type":"string"},"workers":{"type":
+"integer"},"eligible":{"type":"integer"},"queued_ms":{"type":"number"},"candidates":{
+"type":"array","items":{"type":"object"}},"urls":{"type":"object"},"prefill":{"type":
+"object"}},"required":["request_id","model","chosen","candidates"]})"},
+    {"Response",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":"response"},
+"created_at":{"type":"number"},"status":{"type":"string"},"model":{"type":"string"},
+"output":{"type":"array","items":{"type":"object","properties":{"type":{"type":
+"string"}},"required":["type"]}},"error":{"type":["object","null"]},
+"incomplete_details":{"type":["object","null"]},"previous_response_id":{"type":[
+"string","null"]},"usage":{"type":["object","null"]}},"required":["id","object",
+"created_at","status","model","output"]})"},
+    {"ResponsesRequest",
+     R"({"type":"object","properties":{"background":{"type":["boolean","null"]},"include":{
+"type":["array","null"],"items":{"enum":["reasoning.encrypted_content",
+"message.output_text.logprobs","file_search_call.results","web_search_call.results",
+"web_search_call.action.sources","message.input_image.image_url",
+"computer_call_output.output.image_url","code_interpreter_call.outputs"]}},"input":{
+"anyOf":[{"type":"string","minLength":1},{"type":"array","minItems":1,"items":{"$ref":
+"#/components/schemas/InputItem"}}]},"instructions":{"type":["string","null"]},
+"max_output_tokens":{"type":["integer","null"],"minimum":1,"maximum":1048576},
+"max_tool_calls":{"type":["integer","null"],"minimum":1,"maximum":4294967295},
+"metadata":{"type":["object","null"],"maxProperties":16,"propertyNames":{"maxLength":
+64},"additionalProperties":{"type":"string","maxLength":512}},"model":{"type":"string",
+"minLength":1,"pattern":"\\S"},"parallel_tool_calls":{"type":["boolean","null"]},
+"previous_response_id":{"type":["string","null"],"minLength":1,"pattern":"\\S"},
+"prompt_cache_key":{"type":["string","null"],"maxLength":64},"reasoning":{"type":[
+"object","null"],"properties":{"effort":{"type":["string","null"]},"summary":{"enum":[
+"auto","concise","detailed",null]}}},"safety_identifier":{"type":["string","null"],
+"maxLength":64},"service_tier":{"enum":["auto","default","flex","scale","priority",
+"fast",null]},"store":{"type":["boolean","null"]},"stream":{"type":["boolean","null"]},
+"temperature":{"type":["number","null"],"minimum":0,"maximum":2},"text":{"type":[
+"object","null"],"properties":{"verbosity":{"type":["string","null"]},"format":{"anyOf":
+[{"type":"object","properties":{"type":{"enum":["text","json_object"]}},"required":[
+"type"]},{"type":"object","properties":{"type":{"const":"json_schema"},"name":{"type":
+"string","minLength":1},"schema":{"type":"object"},"strict":{"type":["boolean",
+"null"]}},"required":["type","name","schema"]},{"type":"null"}]}}},"tools":{"type":[
+"array","null"],"items":{"$ref":"#/components/schemas/ResponsesTool"}},"tool_choice":{
+"anyOf":[{"enum":["auto","none","required",null]},{"type":"object","properties":{"type":
+{"const":"function"},"name":{"type":"string","minLength":1}},"required":["type",
+"name"]}]},"top_logprobs":{"type":["integer","null"],"minimum":0,"maximum":20},"top_p":{
+"type":["number","null"],"exclusiveMinimum":1e-30,"maximum":1},"truncation":{"enum":[
+"auto","disabled",null]},"user":{"type":["string","null"],"minLength":1,"pattern":
+"\\S"},"n":{"enum":[1,null]},"stream_options":{"type":["object","null"],"properties":{
+"include_obfuscation":{"type":["boolean","null"]}}}},"required":["model","input"],
+"x-stator-refused":["context_management","conversation","moderation","prompt"]})"},
+    {"ResponsesTool",
+     R"({"type":"object","properties":{"type":{"const":"function"},"name":{"type":"string",
+"pattern":"^[A-Za-z0-9_.:-]{1,128}$"},"description":{"type":["string","null"]},
+"parameters":{"type":["object","null"]},"strict":{"type":["boolean","null"]}},
+"required":["type","name"]})"},
+    {"ScoreList",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":"list"},
+"created":{"type":"integer"},"model":{"type":"string"},"data":{"type":"array","items":{
+"type":"object","properties":{"index":{"type":"integer"},"object":{"const":"score"},
+"score":{"type":"number"}},"required":["index","score"]}},"usage":{"type":"object",
+"properties":{"prompt_tokens":{"type":"integer"},"total_tokens":{"type":"integer"}},
+"required":["prompt_tokens","total_tokens"]}},"required":["id","object","model",
+"data"]})"},
+    {"SetThresholds",
+     R"({"type":"object","properties":{"model":{"type":"string"},
+"active_decode_blocks_threshold":{"type":["number","null"],"minimum":0,"maximum":1000},
+"active_prefill_tokens_threshold":{"type":["number","null"],"minimum":0,"maximum":
+1000000000000.0},"active_prefill_tokens_threshold_frac":{"type":["number","null"],
+"minimum":0,"maximum":1000000.0}},"required":["model"]})"},
+    {"SglangTokens",
+     R"({"type":"object","properties":{"text":{"type":"string"},"output_ids":{"type":"array",
+"items":{"type":"integer","minimum":0,"maximum":4294967295}},"meta_info":{"type":
+"object"}},"required":["text","output_ids","meta_info"]})"},
+    {"SglangTokensRequest",
+     R"({"type":"object","properties":{"text":{"type":["string","null"],"minLength":1},
+"input_ids":{"type":["array","null"],"minItems":1,"items":{"type":"integer","minimum":0,
+"maximum":4294967295}},"sampling_params":{"type":"object","properties":{"temperature":{
+"type":["number","null"],"minimum":0,"maximum":2},"top_p":{"type":["number","null"],
+"exclusiveMinimum":1e-30,"maximum":1},"top_k":{"type":["integer","null"],"minimum":-1,
+"maximum":2147483647},"ignore_eos":{"type":["boolean","null"]},"stop":{"anyOf":[{"type":
+"string","minLength":1},{"type":"array","maxItems":32,"items":{"type":"string",
+"minLength":1}},{"type":"null"}]},"presence_penalty":{"type":["number","null"],
+"minimum":-2,"maximum":2},"frequency_penalty":{"type":["number","null"],"minimum":-2,
+"maximum":2},"max_new_tokens":{"type":["integer","null"],"minimum":1,"maximum":1048576},
+"sampling_seed":{"type":["integer","null"],"minimum":-9223372036854775808,"maximum":
+9223372036854775807}}},"model":{"type":["string","null"],"minLength":1,"pattern":"\\S"},
+"stream":{"type":["boolean","null"]},"rid":{"type":["string","null"]},"return_logprob":{
+"type":["boolean","null"]},"top_logprobs_num":{"type":["integer","null"],"minimum":0,
+"maximum":20}},"anyOf":[{"required":["text"],"properties":{"text":{"type":"string"}}},{
+"required":["input_ids"],"properties":{"input_ids":{"type":"array"}}}]})"},
+    {"TextPart",
+     R"({"type":"object","properties":{"type":{"const":"text"},"text":{"type":"string"}},
+"required":["type","text"]})"},
+    {"ThresholdList",
+     R"({"type":"object","properties":{"thresholds":{"type":"array","items":{"$ref":
+"#/components/schemas/Thresholds"}}},"required":["thresholds"]})"},
+    {"Thresholds",
+     R"({"type":"object","properties":{"model":{"type":"string"},
+"active_decode_blocks_threshold":{"type":["number","null"]},
+"active_prefill_tokens_threshold":{"type":["number","null"]},
+"active_prefill_tokens_threshold_frac":{"type":["number","null"]}},"required":[
+"model"]})"},
+    {"TokenCount",
+     R"({"type":"object","properties":{"count":{"type":"integer"},"max_model_len":{"type":
+"integer"},"tokens":{"type":"array","items":{"type":"integer","minimum":0,"maximum":
+4294967295}},"token_strs":{"type":["array","null"],"items":{"type":"string"}}},
+"required":["count","max_model_len","tokens"]})"},
+    {"Tool",
+     R"({"type":"object","properties":{"type":{"const":"function"},"function":{"type":"object",
+"properties":{"name":{"type":"string","pattern":"^[A-Za-z0-9_.:-]{1,128}$"},
+"description":{"type":["string","null"]},"parameters":{"type":["object","null"]},
+"strict":{"type":["boolean","null"]}},"required":["name"]}},"required":["type",
+"function"]})"},
+    {"ToolCall",
+     R"({"type":"object","properties":{"id":{"type":["string","null"]},"type":{"const":
+"function"},"function":{"type":"object","properties":{"name":{"type":"string",
+"minLength":1,"pattern":"\\S"},"arguments":{"type":"string","pattern":
+"^\\s*(\\{[\\s\\S]*\\}\\s*)?$","description":"JSON"}},"required":["name"]}},"required":[
+"function"]})"},
+    {"Usage",
+     R"({"type":"object","properties":{"prompt_tokens":{"type":"integer"},"completion_tokens":{
+"type":"integer"},"total_tokens":{"type":"integer"},"prompt_tokens_details":{"type":
+"object","properties":{"cached_tokens":{"type":"integer"}}},"completion_tokens_details":
+{"type":"object","properties":{"reasoning_tokens":{"type":"integer"}}}},"required":[
+"prompt_tokens","total_tokens"]})"},
+    {"VllmTokens",
+     R"({"type":"object","properties":{"request_id":{"type":"string"},"choices":{"type":"array",
+"items":{"type":"object","properties":{"index":{"type":"integer"},"token_ids":{"type":
+"array","items":{"type":"integer","minimum":0,"maximum":4294967295}},"logprobs":{"type":
+["object","null"]},"finish_reason":{"type":["string","null"]}},"required":["index",
+"token_ids"]}},"usage":{"$ref":"#/components/schemas/Usage"}},"required":["request_id",
+"choices"]})"},
+    {"VllmTokensRequest",
+     R"({"type":"object","properties":{"token_ids":{"type":"array","items":{"type":"integer",
+"minimum":0,"maximum":4294967295},"minItems":1},"sampling_params":{"type":"object",
+"properties":{"max_tokens":{"type":["integer","null"],"minimum":1,"maximum":1048576},
+"temperature":{"type":["number","null"],"minimum":0,"maximum":2},"top_p":{"type":[
+"number","null"],"exclusiveMinimum":1e-30,"maximum":1},"top_k":{"type":["integer",
+"null"],"minimum":-1,"maximum":2147483647},"seed":{"type":["integer","null"],"minimum":
+-9223372036854775808,"maximum":9223372036854775807},"ignore_eos":{"type":["boolean",
+"null"]},"stop":{"anyOf":[{"type":"string","minLength":1},{"type":"array","maxItems":32,
+"items":{"type":"string","minLength":1}},{"type":"null"}]},"presence_penalty":{"type":[
+"number","null"],"minimum":-2,"maximum":2},"frequency_penalty":{"type":["number",
+"null"],"minimum":-2,"maximum":2},"logprobs":{"type":["integer","null"],"minimum":0,
+"maximum":20}}},"model":{"type":["string","null"],"minLength":1,"pattern":"\\S"},
+"stream":{"type":["boolean","null"]},"request_id":{"type":["string","null"]}},
+"required":["token_ids"]})"},
+});
+// clang-format on
+static_assert(std::ranges::is_sorted(kShapes, {}, &Shape::name));
+
+}  // namespace
+
+std::span<const Shape> list_shapes() {
+  return kShapes;
+}
+
+}  // namespace stator::frontend
