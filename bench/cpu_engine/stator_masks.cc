@@ -40,7 +40,8 @@ TokenId draw(Random& random, std::span<const uint64_t> words) {
   std::vector<TokenId> allowed;
   for (size_t word = 0; word < words.size(); ++word) {
     for (uint64_t bits = words[word]; bits != 0; bits &= bits - 1) {
-      allowed.push_back(static_cast<TokenId>(word * 64 + static_cast<size_t>(__builtin_ctzll(bits))));
+      allowed.push_back(
+          static_cast<TokenId>(word * 64 + static_cast<size_t>(__builtin_ctzll(bits))));
     }
   }
   return allowed.empty() ? 0 : allowed[random.below(allowed.size())];

@@ -20,8 +20,7 @@ namespace stator::continuity {
 ///     the window failed, or at once on evidence that the instance is hung.
 /// B2  While half open at most one probe is out.
 /// B3  The time open doubles with each opening from `open_min` to `open_max`, ±20 %; a minute
-/// closed
-///     takes one doubling back.
+///     closed takes one doubling back.
 class CircuitBreaker {
  public:
   enum class State : uint8_t { kClosed, kHalfOpen, kOpen };

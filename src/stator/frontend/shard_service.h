@@ -69,9 +69,8 @@ struct ShardEnvironment {
 /// F1  Every generation in `active_` has an exchange that is not answered yet; when the answer ends
 ///     or the client leaves, the generation goes, its leases with it, and its work is cancelled.
 /// F2  A choice whose worker is lost goes on at another one from its journal, or fails with an
-/// error;
-///     it is never left without a worker, a place in a queue, a prompt under way (`prompts_`) or a
-///     timer (`parked_`).
+///     error; it is never left without a worker, a place in a queue, a prompt under way
+///     (`prompts_`) or a timer (`parked_`).
 /// F3  Idle means: no active generation, no choice or prompt registered, leases sum to zero, nobody
 ///     waits.
 /// F4  Every prompt in `prompts_` belongs to a registered choice that names it (I4).

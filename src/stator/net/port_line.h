@@ -19,8 +19,8 @@ class Shard;
 /// The listening sockets of one port, shared by processes of one user that serve it beside each
 /// other or one after the other.
 ///
-///   A binds ──► B inherits A's sockets ──► both accept ──► A ends: B has the sockets, and C may
-///   join
+///   A binds ──► B inherits A's sockets ──► both accept ──► A ends: B has the sockets, and C
+///                                                                          may join
 ///
 /// Why sockets are passed on: whoever closes a SO_REUSEPORT socket resets the connections in its
 /// queue and those in mid-handshake, whatever others listen. A socket that somebody still holds

@@ -43,8 +43,7 @@ enum class TurnPhase : uint8_t { kProduce, kFlush };
 /// timers, the whole inbox; then the turn hooks.
 ///
 /// H1  post() may be called from any thread; everything else on the loop, or by one thread while
-/// the
-///     loop is not running (before start, after stop), unless it says otherwise.
+///     the loop is not running (before start, after stop), unless it says otherwise.
 /// H2  A posted task runs exactly once, in posting order per thread, or post() returned false.
 /// H3  After stop() the inbox is empty and the thread has ended; timers left over never run.
 class Shard {

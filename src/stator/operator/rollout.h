@@ -22,9 +22,8 @@ struct RolloutTargets {
 };
 
 /// The next step: never fewer than desired − unavailable serve by our doing, never more than
-/// desired
-/// + surge exist. Unavailable old replicas go first. The same formulas as in the API's reference:
-/// with surge and unavailable both 0 the surge is 1.
+/// desired + surge exist. Unavailable old replicas go first. The same formulas as in the API's
+/// reference: with surge and unavailable both 0 the surge is 1.
 RolloutTargets plan_rollout(RolloutView view);
 
 }  // namespace stator::op

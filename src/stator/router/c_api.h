@@ -19,9 +19,8 @@
 //   null array of length 0 is fine. Out parameters are written only on STATOR_ROUTER_OK, unless
 //   said.
 // - Structs begin with `struct_size`, set to sizeof by the caller: callers compiled against an
-// older
-//   header keep working, the fields they do not know have their defaults. Zero in a field means its
-//   default.
+//   older header keep working, the fields they do not know have their defaults. Zero in a field
+//   means its default.
 // - Times of requests are taken from the machine's steady clock.
 
 #include <stddef.h>

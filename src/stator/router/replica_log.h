@@ -73,8 +73,7 @@ struct ReplicaUpdate {
 /// R3  An update never holds more than `update_max` events, nor more than `update_hashes_max`
 ///     hashes (but at least one event); the reader comes again.
 /// R4  Live bookings have at most `hashes_max` hashes together, and so do the ring's: a snapshot
-/// fits
-///     into one message, 8 bytes a hash and about 100 a booking.
+///     fits into one message, 8 bytes a hash and about 100 a booking.
 class ReplicaLog {
  public:
   struct Limits {

@@ -20,8 +20,7 @@ Booking booking_of(const ReplicaBooking& booking, LoadSlot slot);
 /// time. Messages may come late, twice, in another order or not at all.
 ///
 /// V1  After an update was taken whose events reach its sequence, the digests are equal, or the
-/// next
-///     request is for a snapshot.
+///     next request is for a snapshot.
 /// V2  A booking's load is held while the other router says so, and at most `expiry` after its last
 ///     word.
 class ReplicaView {

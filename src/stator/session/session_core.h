@@ -36,14 +36,12 @@ using SessionEvent = std::variant<SessionOpened, SessionAccepted, SessionRejecte
 ///   engine's thread or loop ── push ──► inbox ── one wake-up ──► deliver (loop) ──► SessionEvents
 ///
 /// C1  Events are delivered in push order (load reports last), on the loop, never inside a call to
-/// the
-///     session.
+///     the session.
 /// C2  In the inbox neighbouring steps merge and only the newest load report stays. What else can
 ///     wait is bounded by the requests in flight; bytes of steps by who pushes: a session over a
 ///     network reads at the loop's pace.
 /// C3  After `close` or SessionClosed nothing is delivered, and late pushes touch neither the shard
-/// nor
-///     the metrics, which may be gone by then.
+///     nor the metrics, which may be gone by then.
 class SessionCore : public std::enable_shared_from_this<SessionCore> {
  public:
   SessionCore(WorkerId worker, net::Shard& shard, SessionEvents& events, SessionMetrics metrics);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-
 namespace stator::storage {
 namespace {
 
@@ -229,9 +228,8 @@ Status S3Client::get(const std::string& key, std::span<std::byte> out) {
     return Error(Code::kUnavailable, fmt::format("the object store answers {}", status));
   }
   if (filled != out.size() || too_long) {
-    return Error(Code::kCorrupt,
-                 fmt::format("an object has {}{} bytes instead of {}", too_long ? "more than " : "",
-                             filled, out.size()));
+    return Error(Code::kCorrupt, fmt::format("an object has {}{} bytes instead of {}",
+                                             too_long ? "more than " : "", filled, out.size()));
   }
   return {};
 }

@@ -79,9 +79,8 @@ struct Delta {
   uint32_t offset = 0;  ///< of the first token within the whole answer, all attempts
   uint32_t token_begin = 0;
   uint32_t token_count = 0;
-  uint32_t cached_tokens =
-      0;  ///< prompt tokens served from the prefix cache; set on the first delta
-  uint32_t queued_us = 0;  ///< from submit to its first step, on the first delta; 0: not known
+  uint32_t cached_tokens = 0;  ///< of the prompt, from the prefix cache; on the first delta
+  uint32_t queued_us = 0;      ///< from submit to its first step, on the first delta; 0: not known
   api::FinishReason finish = api::FinishReason::kNone;
   bool stopped_by_token =
       false;  ///< kStop: by `stop_token_ids` (its id is the last token), not EOS

@@ -17,8 +17,7 @@ namespace stator::engine::cpu {
 // K2  kAvx2, kAvx512 and kAvx512Vnni agree bit for bit: same order, fused multiply-add in all.
 //     kBaseline has no fused instruction and rounds twice, so it agrees with them only to rounding.
 // K3  Weights of block formats (Q8_0, …) meet activations rounded to 16-bit integers with a scale
-// per
-//     32 (a relative error of 2^-16): the products of a block are summed exactly, as integers.
+//     per 32 (a relative error of 2^-16): the products of a block are summed exactly, as integers.
 
 /// Width of a weight panel and of every reduction: f32 lanes.
 inline constexpr int64_t kLanes = 16;

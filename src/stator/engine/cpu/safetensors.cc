@@ -27,24 +27,12 @@ struct DtypeRow {
 };
 constexpr size_t kOfSafetensors = 15;  // the first rows
 constexpr std::array<DtypeRow, 19> kDtypes = {{
-    {Dtype::kF32, "F32", 4},
-    {Dtype::kF16, "F16", 2},
-    {Dtype::kBf16, "BF16", 2},
-    {Dtype::kF64, "F64", 8},
-    {Dtype::kI64, "I64", 8},
-    {Dtype::kU64, "U64", 8},
-    {Dtype::kI32, "I32", 4},
-    {Dtype::kU32, "U32", 4},
-    {Dtype::kI16, "I16", 2},
-    {Dtype::kU16, "U16", 2},
-    {Dtype::kI8, "I8", 1},
-    {Dtype::kU8, "U8", 1},
-    {Dtype::kBool, "BOOL", 1},
-    {Dtype::kF8E4m3, "F8_E4M3", 1},
-    {Dtype::kF8E5m2, "F8_E5M2", 1},
-    {Dtype::kQ8_0, "Q8_0", 0},
-    {Dtype::kQ4_0, "Q4_0", 0},
-    {Dtype::kQ4K, "Q4_K", 0},
+    {Dtype::kF32, "F32", 4},   {Dtype::kF16, "F16", 2},        {Dtype::kBf16, "BF16", 2},
+    {Dtype::kF64, "F64", 8},   {Dtype::kI64, "I64", 8},        {Dtype::kU64, "U64", 8},
+    {Dtype::kI32, "I32", 4},   {Dtype::kU32, "U32", 4},        {Dtype::kI16, "I16", 2},
+    {Dtype::kU16, "U16", 2},   {Dtype::kI8, "I8", 1},          {Dtype::kU8, "U8", 1},
+    {Dtype::kBool, "BOOL", 1}, {Dtype::kF8E4m3, "F8_E4M3", 1}, {Dtype::kF8E5m2, "F8_E5M2", 1},
+    {Dtype::kQ8_0, "Q8_0", 0}, {Dtype::kQ4_0, "Q4_0", 0},      {Dtype::kQ4K, "Q4_K", 0},
     {Dtype::kQ6K, "Q6_K", 0},
 }};
 

@@ -39,8 +39,7 @@ namespace stator::engine::handoff {
 /// G1  A prompt is given at most once: the second claim, one after the lease, one for another life
 ///     of the agent and one with another token or namespace are refused, and counted by reason.
 /// G2  Staging memory is bounded by `staging_bytes`; when it is full fewer blocks are given, and
-/// the
-///     taker computes the rest.
+///     the taker computes the rest.
 /// G3  A lease begins when the prompt is computed; when it is over the blocks' slots are used for
 ///     others. A taker that still reads finds other checksums than it was told.
 /// Threads: on_message() and advance() by the port's, the others by the engine's.

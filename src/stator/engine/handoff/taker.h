@@ -25,11 +25,10 @@ namespace stator::engine::handoff {
 /// The decode side: claims a prompt that another engine computes, reads its blocks as they become
 /// complete, checks them, and says how many of the first are there.
 ///
-///   taker.take({.handoff = request.handoff, .names = …, .begin = 4, .places = slots, .done =
-///   wake});
+///   taker.take({.handoff = request.handoff, .names = …, .begin = 4, .places = slots,
+///               .done = wake});
 ///
-///   claimed ──kGranted──► pulling ──all there, kEnd, trouble──► settling ──no transfer runs──►
-///   done()
+///   claimed ──kGranted──► pulling ──all there, kEnd, trouble──► settling ──no transfer──► done()
 ///
 /// K1  A block counts only if namespace, tokens (its check) and CRC-32C agree with what was told;
 ///     what is reported is a prefix of them.

@@ -22,8 +22,7 @@ namespace stator::kv_events::detail {
 ///
 /// C1  Delivered numbers are contiguous since the last reset.
 /// C2  A replay that continues begins with the last delivered message, which must come back byte
-/// for
-///     byte (it carries a time stamp): else this is another life of the publisher, and a reset
+///     for byte (it carries a time stamp): else this is another life of the publisher, and a reset
 ///     comes before anything else. So a restart is seen however far its numbers got meanwhile.
 /// C3  At most kWaitingMax messages and kWaitingBytesMax bytes wait for a replay to end; what does
 ///     not fit is asked for again.

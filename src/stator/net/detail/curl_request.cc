@@ -32,7 +32,9 @@ void set_options(CURL* handle, const HttpClientOptions& options) {
   set(handle, CURLOPT_NOSIGNAL, 1L);
   set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   set(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-  set(handle, CURLOPT_HTTP_VERSION, static_cast<long>(options.http2 ? CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE : CURL_HTTP_VERSION_1_1));
+  set(handle, CURLOPT_HTTP_VERSION,
+      static_cast<long>(options.http2 ? CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE
+                                      : CURL_HTTP_VERSION_1_1));
   set(handle, CURLOPT_CONNECTTIMEOUT_MS, milliseconds(options.connect_timeout));
   set(handle, CURLOPT_TIMEOUT_MS, milliseconds(options.timeout));
   if (options.stall_timeout > Duration::zero()) {

@@ -37,8 +37,7 @@ struct GrpcArrival {
 ///
 /// R1  Of each call kCall arrives first and kGone last, both once.
 /// R2  What a held call's client sends is kept as bytes; HTTP/2's window (kStreamWindowBytes)
-/// bounds
-///     them.
+///     bounds them.
 /// R3  An answer's status goes out after its messages, and nothing after the status.
 /// R4  What is held of unfinished messages and for held calls is counted in a share of the budget.
 ///     A call that would exceed it ends with RESOURCE_EXHAUSTED, and what was held of it is freed.

@@ -105,8 +105,7 @@ class Http2Exchange final : public HttpExchange, public KnowsClient {
 /// H2  nghttp2 is asked for output only when all of the last has gone: what a client does not take
 ///     waits in its streams, and is in the server's budget.
 /// H3  Handlers and observers are called from attend() and check_deadlines() only, never from
-/// inside
-///     nghttp2, so they may do anything.
+///     inside nghttp2, so they may do anything.
 /// H4  As C3 of HttpConnection.
 class Http2Connection final : public ServerConnection,
                               public std::enable_shared_from_this<Http2Connection> {

@@ -25,11 +25,10 @@ namespace stator::net::detail {
 
 /// One client connection: receives a request, has it answered, starts over.
 ///
-///   kIdle ──first byte──► kReceiving ──complete──► kAnswering ──respond/finish──► kSending ──►
-///   kIdle
-///                             │ refuse()                │ client gone                │ close
-///                             wanted └────────► kSending ──────┼──────► kLingering ─────────┤
-///                                                       └──────────► kClosed ◄───────┘
+///   kIdle ──first byte──► kReceiving ──complete──► kAnswering ──respond()──► kSending ─► kIdle
+///                             │ refuse()               │ client gone               │ close
+///                             ▼                        ▼                           │
+///                          kSending ─► kLingering ─► kClosed ◄─────────────────────┘
 ///
 /// All output leaves in flush(), which the server calls at the end of a turn, on a flush tick or
 /// when the socket becomes writable; reading and handlers never write, so nothing re-enters.
@@ -40,8 +39,7 @@ namespace stator::net::detail {
 ///     write wait are pending.
 /// C3  After kClosed nothing but the destructor runs; `context_` may be gone.
 /// C4  What it keeps for its client is in the server's budgets: body and stash in one, output in
-/// the
-///     other, as far as it exceeds ByteBudget::kFreeBytes each.
+///     the other, as far as it exceeds ByteBudget::kFreeBytes each.
 ///
 /// Memory while idle or streaming: this object (about 500 bytes), Asio's descriptor state, the head
 /// of the request being answered, and at most 512 bytes of output buffer.

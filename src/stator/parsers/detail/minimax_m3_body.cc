@@ -20,8 +20,7 @@
 //
 // An element with elements in it is an object, or an array if they are all `item`; one without is a
 // value by its schema. An element that is repeated becomes an array, text beside elements the
-// member
-// `$text`. As all that is only known at the end, a call is held until it is complete.
+// member `$text`. As all that is only known at the end, a call is held until it is complete.
 
 namespace stator::parsers {
 namespace {

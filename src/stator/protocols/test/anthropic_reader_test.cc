@@ -51,8 +51,7 @@ TEST(AnthropicReader, JoinsTheBlocksOfSystem) {
            std::string(kHi))
           .request.chat.messages_json;
 
-  EXPECT_EQ(json,
-            R"([{"role":"system","content":"a\\\nb"},{"role":"user","content":"Hi"}])");
+  EXPECT_EQ(json, R"([{"role":"system","content":"a\\\nb"},{"role":"user","content":"Hi"}])");
 }
 
 TEST(AnthropicReader, DropsABillingHeaderWhereverItsLineEnds) {
@@ -67,8 +66,7 @@ TEST(AnthropicReader, DropsABillingHeaderWhereverItsLineEnds) {
   EXPECT_EQ(system(R"([{"type":"text","text":"x-anthropic-billing-header: a=1"},)"
                    R"({"type":"text","text":"Be kind."}])"),
             kept);
-  EXPECT_EQ(system(R"("x-anthropic-billing-header: a=1")"),
-            R"([{"role":"user","content":"Hi"}])");
+  EXPECT_EQ(system(R"("x-anthropic-billing-header: a=1")"), R"([{"role":"user","content":"Hi"}])");
   EXPECT_EQ(system(R"("x-anthropic-billing-header: a=1\n")"),
             R"([{"role":"user","content":"Hi"}])");
 }
@@ -100,13 +98,12 @@ TEST(AnthropicReader, TurnsCallsAndResultsIntoOpenAisMessages) {
       R"({"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"r1"},)"
       R"({"type":"text","text":"r2"}]},{"type":"text","text":"after"}]})");
 
-  EXPECT_EQ(json,
-            R"([{"role":"assistant","content":"look","reasoning_content":"hm","tool_calls":[)"
-            R"({"id":"t1","type":"function","function":{"name":"f",)"
-            R"("arguments":"{\"a\":\"b\\\"\", \"n\":1.0}"}}]},)"
-            R"({"role":"user","content":"before"},)"
-            R"({"role":"tool","tool_call_id":"t1","content":"r1\nr2"},)"
-            R"({"role":"user","content":"after"}])");
+  EXPECT_EQ(json, R"([{"role":"assistant","content":"look","reasoning_content":"hm","tool_calls":[)"
+                  R"({"id":"t1","type":"function","function":{"name":"f",)"
+                  R"("arguments":"{\"a\":\"b\\\"\", \"n\":1.0}"}}]},)"
+                  R"({"role":"user","content":"before"},)"
+                  R"({"role":"tool","tool_call_id":"t1","content":"r1\nr2"},)"
+                  R"({"role":"user","content":"after"}])");
 }
 
 TEST(AnthropicReader, TellsTheModelThatAResultIsAnError) {
@@ -161,11 +158,11 @@ TEST(AnthropicReader, ReadsToolsAndTheChoiceAmongThem) {
 }
 
 TEST(AnthropicReader, ReadsWhatElseShapesTheAnswer) {
-  const Reading reading = read(
-      R"("thinking":{"type":"enabled","budget_tokens":2048},"stop_sequences":["a","b"],)"
-      R"("stream":true,"top_k":5,"temperature":0.5,"output_config":{"effort":"low"},)"
-      R"("metadata":{"user_id":"user_1_account_2_session_s3"},)" +
-      std::string(kHi));
+  const Reading reading =
+      read(R"("thinking":{"type":"enabled","budget_tokens":2048},"stop_sequences":["a","b"],)"
+           R"("stream":true,"top_k":5,"temperature":0.5,"output_config":{"effort":"low"},)"
+           R"("metadata":{"user_id":"user_1_account_2_session_s3"},)" +
+           std::string(kHi));
 
   const api::ChatRequest& request = reading.request;
   EXPECT_EQ(request.chat.thinking_json, R"({"type":"enabled"})");

@@ -125,17 +125,25 @@ TEST(AnthropicWriter, FailsWithAnEventAfterTheFirstToken) {
 }
 
 TEST(AnthropicErrors, HaveTheNameOfTheirStatus) {
-  const std::pair<int, std::string_view> cases[] = {
-      {400, "invalid_request_error"}, {401, "authentication_error"}, {403, "permission_error"},
-      {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "request_too_large"},
-      {415, "invalid_request_error"}, {429, "rate_limit_error"},      {499, "request_cancelled"},
-      {500, "api_error"},             {501, "api_error"},             {503, "overloaded_error"},
-      {504, "timeout_error"},         {529, "overloaded_error"}};
+  const std::pair<int, std::string_view> cases[] = {{400, "invalid_request_error"},
+                                                    {401, "authentication_error"},
+                                                    {403, "permission_error"},
+                                                    {404, "not_found_error"},
+                                                    {405, "invalid_request_error"},
+                                                    {413, "request_too_large"},
+                                                    {415, "invalid_request_error"},
+                                                    {429, "rate_limit_error"},
+                                                    {499, "request_cancelled"},
+                                                    {500, "api_error"},
+                                                    {501, "api_error"},
+                                                    {503, "overloaded_error"},
+                                                    {504, "timeout_error"},
+                                                    {529, "overloaded_error"}};
   for (const auto& [status, type] : cases) {
     std::string out;
     kProtocol.append_error(out, {.status = status, .message = "m"}, {});
-    EXPECT_EQ(out, R"({"type":"error","error":{"type":")" + std::string(type) +
-                       R"(","message":"m"}})");
+    EXPECT_EQ(out,
+              R"({"type":"error","error":{"type":")" + std::string(type) + R"(","message":"m"}})");
   }
 }
 

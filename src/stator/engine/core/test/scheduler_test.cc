@@ -71,7 +71,8 @@ TEST(Scheduler, ALongPromptTakesItsBudgetOfEachStepInWhichOthersDecode) {
     harness.scheduler.commit(sampled);
   }
   ASSERT_TRUE(harness.scheduler.cancel(kSession, key(1)));
-  EXPECT_EQ(harness.scheduler.plan(TimePoint{}).tokens, 64U) << "nobody waits: as many as there are";
+  EXPECT_EQ(harness.scheduler.plan(TimePoint{}).tokens, 64U)
+      << "nobody waits: as many as there are";
 }
 
 /// Preemption by swapping: a victim's full blocks move to host memory instead of being lost.

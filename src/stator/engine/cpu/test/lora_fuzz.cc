@@ -34,8 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const size_t end = text.find('\n');
   const std::string_view config = text.substr(0, end);
-  const auto file = std::as_bytes(
-      std::span(data, size).subspan(end == std::string_view::npos ? size : end + 1));
+  const auto file =
+      std::as_bytes(std::span(data, size).subspan(end == std::string_view::npos ? size : end + 1));
   const auto infos = parse_safetensors_header(file, "fuzz");
   if (!infos) {
     (void)make_lora(config, {}, kModel, 8);
