@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/tokenizer/detail/byte_vocabulary.h"
 
+#include "stator/text/base64.h"
 #include "stator/tokenizer/byte_alphabet.h"
-#include "stator/tokenizer/detail/base64.h"
 #include "stator/tokenizer/detail/rank_merges.h"
 #include "stator/tokenizer/detail/split_collector.h"
 
@@ -14,7 +14,7 @@
 namespace stator::tokenizer {
 
 Status ByteVocabulary::add(std::string_view base64, uint64_t id) {
-  const auto bytes = decode_base64(base64);
+  const auto bytes = text::decode_base64(base64);
   if (!bytes || base64.empty()) {  // "=" is a token without bytes: Whisper's file has one
     return Error(Code::kCorrupt, fmt::format("'{}' is not the base64 of a token", base64));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/tokenizer/detail/base64.h"
+#include "stator/text/base64.h"
 #include "stator/tokenizer/detail/load_steps.h"
 #include "stator/tokenizer/unicode.h"
 
@@ -32,7 +32,7 @@ Result<Normalizer::Step> load_replace(Json step) {
 
 Result<Normalizer::Step> load_charsmap(Json step) {
   STATOR_TRY(const std::string_view text, get_string(step, "precompiled_charsmap"));
-  const auto bytes = decode_base64(text);
+  const auto bytes = text::decode_base64(text);
   if (!bytes) {
     return Error(Code::kCorrupt, "the precompiled_charsmap is not base64");
   }

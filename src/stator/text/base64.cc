@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/tokenizer/detail/base64.h"
+#include "stator/text/base64.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
-namespace stator::tokenizer {
+namespace stator::text {
 namespace {
 
 constexpr std::string_view kDigits =
@@ -50,4 +50,21 @@ std::optional<std::string> decode_base64(std::string_view text) {
   return bytes;
 }
 
-}  // namespace stator::tokenizer
+void append_base64(std::string& out, std::string_view bytes) {
+  const size_t begin = out.size();
+  out.resize(begin + (bytes.size() + 2) / 3 * 4, '=');
+  char* to = out.data() + begin;
+  const auto at = [bytes](size_t i) {
+    return i < bytes.size() ? uint32_t{static_cast<unsigned char>(bytes[i])} : 0U;
+  };
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const uint32_t bits = at(i) << 16 | at(i + 1) << 8 | at(i + 2);
+    const size_t digits = bytes.size() - i > 2 ? 4 : bytes.size() - i + 1;
+    for (size_t digit = 0; digit < digits; ++digit) {
+      to[digit] = kDigits[(bits >> (18 - 6 * digit)) & 63];
+    }
+    to += 4;
+  }
+}
+
+}  // namespace stator::text
