@@ -55,9 +55,14 @@ class Streams final : public HttpStreams {
   ~Streams() override;
 
   Status open();
-  Result<HttpStreamId> start(HttpClientRequest request, const HttpClientOptions& options) override;
+  Result<HttpStreamId> start(HttpClientRequest request, const HttpClientOptions& options) override {
+    return start_pinned(std::move(request), options, {});
+  }
+  Result<HttpStreamId> start_pinned(HttpClientRequest request, const HttpClientOptions& options,
+                                    std::vector<std::string> addresses) override;
   void cancel(HttpStreamId stream) override;
   size_t running() const override { return streams_.size(); }
+  std::string_view header(HttpStreamId stream, const std::string& name) const override;
   void turn(Duration wait_max) override;
   void wake() noexcept override;
 
@@ -66,6 +71,7 @@ class Streams final : public HttpStreams {
     Streams* owner;
     HttpStreamId id;
     HttpClientRequest request;
+    std::vector<std::string> addresses;  // empty: not pinned
     detail::CurlRequest curl;
     char detail[CURL_ERROR_SIZE] = "";
     bool told_head = false;
@@ -121,16 +127,24 @@ Status Streams::open() {
   return {};
 }
 
-Result<HttpStreamId> Streams::start(HttpClientRequest request, const HttpClientOptions& options) {
+Result<HttpStreamId> Streams::start_pinned(HttpClientRequest request,
+                                           const HttpClientOptions& options,
+                                           std::vector<std::string> addresses) {
   if (streams_.size() >= config_.streams_max) {
     return Error(Code::kOverloaded,
                  fmt::format("{} HTTP exchanges are under way already", streams_.size()));
   }
-  auto stream = std::make_unique<Stream>(
-      Stream{.owner = this, .id = next_id_, .request = std::move(request), .curl = {}});
+  auto stream = std::make_unique<Stream>(Stream{.owner = this,
+                                                .id = next_id_,
+                                                .request = std::move(request),
+                                                .addresses = std::move(addresses),
+                                                .curl = {}});
   HttpClientOptions own = options;
   own.follow_redirects = false;
   STATOR_TRY(stream->curl, detail::make_curl_request(stream->request, own));
+  if (!stream->addresses.empty()) {
+    detail::pin(stream->curl, stream->request.url, stream->addresses);
+  }
   CURL* handle = stream->curl.handle.get();
   void* self = stream.get();
   detail::set(handle, CURLOPT_ERRORBUFFER, static_cast<char*>(stream->detail));
@@ -143,6 +157,15 @@ Result<HttpStreamId> Streams::start(HttpClientRequest request, const HttpClientO
   }
   streams_.emplace(next_id_, std::move(stream));
   return next_id_++;
+}
+
+std::string_view Streams::header(HttpStreamId stream, const std::string& name) const {
+  const auto found = streams_.find(stream);
+  curl_header* header = nullptr;
+  const bool there =
+      found != streams_.end() && curl_easy_header(found->second->curl.handle.get(), name.c_str(), 0,
+                                                  CURLH_HEADER, -1, &header) == CURLHE_OK;
+  return there ? std::string_view(header->value) : std::string_view();
 }
 
 void Streams::cancel(HttpStreamId stream) {
@@ -224,6 +247,9 @@ void Streams::collect_finished() {
     static_cast<void>(curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &user));
     auto& stream = *static_cast<Stream*>(static_cast<void*>(user));
     static_cast<void>(curl_multi_remove_handle(multi_.get(), stream.curl.handle.get()));
+    if (outcome == CURLE_OK && !stream.cancelled) {
+      tell_head(stream);
+    }
     const auto found = streams_.find(stream.id);
     const auto owned = std::move(found->second);  // outlives the callback, which may start others
     streams_.erase(found);
@@ -231,10 +257,7 @@ void Streams::collect_finished() {
       continue;
     }
     if (outcome == CURLE_OK) {
-      tell_head(*owned);
-      if (!owned->cancelled) {
-        listener_.on_end(owned->id, {});
-      }
+      listener_.on_end(owned->id, {});
     } else {
       listener_.on_end(owned->id, detail::to_error(outcome, owned->request, owned->detail));
     }

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/core/result.h"
@@ -58,9 +60,17 @@ class HttpStreams {
   /// Redirects are not followed.
   virtual Result<HttpStreamId> start(HttpClientRequest request,
                                      const HttpClientOptions& options) = 0;
+  /// The same to these addresses of the URL's host only, "192.0.2.7" or "2001:db8::7", at least
+  /// one: no name is looked up, no proxy asked, no connection of before used or kept.
+  virtual Result<HttpStreamId> start_pinned(HttpClientRequest request,
+                                            const HttpClientOptions& options,
+                                            std::vector<std::string> addresses) = 0;
   /// Unknown streams are ignored.
   virtual void cancel(HttpStreamId stream) = 0;
   virtual size_t running() const = 0;
+  /// Within on_head() and on_bytes(): the last header of that name; empty if there is none. The
+  /// view lasts as long as the callback.
+  virtual std::string_view header(HttpStreamId stream, const std::string& name) const = 0;
 
   /// Waits at most `wait_max` for something to happen or for wake(), then handles all that is
   /// there.

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/net/detail/curl_request.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <string>
 
@@ -55,6 +60,45 @@ void set_options(CURL* handle, const HttpClientOptions& options) {
   set(handle, CURLOPT_SSL_VERIFYHOST, options.tls_insecure ? 0L : 2L);
 }
 
+/// Connects to pinned addresses only, whatever libcurl has looked up or remembers.
+curl_socket_t open_pinned(void* user, curlsocktype purpose, curl_sockaddr* address) {
+  const auto& pinned = *static_cast<const std::vector<std::string>*>(user);
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const sockaddr* to = &address->addr;
+  const void* bytes =
+      to->sa_family == AF_INET
+          ? static_cast<const void*>(
+                &static_cast<const sockaddr_in*>(static_cast<const void*>(to))->sin_addr)
+          : &static_cast<const sockaddr_in6*>(static_cast<const void*>(to))->sin6_addr;
+  if (purpose != CURLSOCKTYPE_IPCXN || (to->sa_family != AF_INET && to->sa_family != AF_INET6) ||
+      inet_ntop(to->sa_family, bytes, text.data(), text.size()) == nullptr ||
+      std::ranges::find(pinned, std::string_view(text.data())) == pinned.end()) {
+    return CURL_SOCKET_BAD;
+  }
+  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+/// "+host:port:address,address", libcurl's spelling of what a name means; empty for a bad URL.
+HeaderLines make_pins(const std::string& url, const std::vector<std::string>& addresses) {
+  const std::unique_ptr<CURLU, CurlDeleter> parsed(curl_url());
+  char* host = nullptr;
+  char* port = nullptr;
+  if (parsed == nullptr || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK ||
+      curl_url_get(parsed.get(), CURLUPART_HOST, &host, 0) != CURLUE_OK ||
+      curl_url_get(parsed.get(), CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK) {
+    curl_free(host);
+    return {};
+  }
+  std::string line = std::string("+") + host + ":" + port + ":";
+  curl_free(host);
+  curl_free(port);
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    line += i == 0 ? "" : ",";
+    line += addresses[i].contains(':') ? "[" + addresses[i] + "]" : addresses[i];
+  }
+  return HeaderLines(curl_slist_append(nullptr, line.c_str()));
+}
+
 HeaderLines make_header_lines(const HttpHeaderList& headers) {
   HeaderLines lines;
   const auto append = [&lines](const std::string& line) {
@@ -104,6 +148,9 @@ Result<HeaderLines> prepare(CURL* handle, const HttpClientRequest& request,
   set_method_and_body(handle, request);
   if (is_loopback_url(request.url)) {
     set(handle, CURLOPT_PROXY, "");
+    // Connections are kept by name: one to an address of before would do otherwise.
+    set(handle, CURLOPT_FRESH_CONNECT, 1L);
+    set(handle, CURLOPT_FORBID_REUSE, 1L);
   }
   set(handle, CURLOPT_URL, request.url.c_str());
   set(handle, CURLOPT_HTTPHEADER, headers.get());
@@ -115,6 +162,16 @@ Result<CurlRequest> make_curl_request(const HttpClientRequest& request,
   CurlRequest made{.headers = {}, .handle = make_handle()};
   STATOR_TRY(made.headers, prepare(made.handle.get(), request, options));
   return made;
+}
+
+void pin(CurlRequest& prepared, const std::string& url, const std::vector<std::string>& addresses) {
+  prepared.pins = make_pins(url, addresses);
+  CURL* handle = prepared.handle.get();
+  set(handle, CURLOPT_RESOLVE, prepared.pins.get());
+  set(handle, CURLOPT_PROXY, "");
+  set(handle, CURLOPT_OPENSOCKETFUNCTION, &open_pinned);
+  // libcurl takes a pointer to what it may change; the callback does not.
+  set(handle, CURLOPT_OPENSOCKETDATA, const_cast<std::vector<std::string>*>(&addresses));
 }
 
 Error to_error(CURLcode outcome, const HttpClientRequest& request, const char* detail) {

@@ -4,6 +4,8 @@
 #include <curl/curl.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "stator/core/result.h"
 #include "stator/net/http_client.h"
@@ -23,12 +25,16 @@ using HeaderLines = std::unique_ptr<curl_slist, CurlDeleter>;
 /// HttpStreams share. The handle points into the request's body, which must outlive the transfer.
 struct CurlRequest {
   HeaderLines headers;  // before the handle that uses it: destroyed after it
+  HeaderLines pins;     // the same
   Handle handle;
 };
 
 /// kInvalidArgument for a line break in a header, kInternal when libcurl does not start.
 Result<CurlRequest> make_curl_request(const HttpClientRequest& request,
                                       const HttpClientOptions& options);
+
+/// Lets the transfer connect to these addresses of its URL's host only; they outlive it.
+void pin(CurlRequest& prepared, const std::string& url, const std::vector<std::string>& addresses);
 
 /// Runs a prepared transfer to its end, blocking.
 Result<HttpClientResponse> perform(const CurlRequest& prepared, const HttpClientRequest& request,

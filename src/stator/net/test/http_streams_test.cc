@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -51,6 +52,9 @@ class HttpStreamsTest : public HttpServerTest, protected HttpStreamsListener {
     ++seen[stream].heads;
     seen[stream].status = status;
     seen[stream].type = type;
+    if (on_head_then) {
+      on_head_then(stream);
+    }
   }
   void on_bytes(HttpStreamId stream, std::string_view bytes) override {
     EXPECT_EQ(seen[stream].heads, 1) << "the head comes before the bytes";
@@ -69,6 +73,7 @@ class HttpStreamsTest : public HttpServerTest, protected HttpStreamsListener {
   std::unique_ptr<HttpStreams> streams;
   std::map<HttpStreamId, Seen> seen;
   bool cancel_inside = false;
+  std::function<void(HttpStreamId)> on_head_then;
 };
 
 TEST_F(HttpStreamsTest, ManyExchangesAtOnceEachEndOnce) {
@@ -87,6 +92,35 @@ TEST_F(HttpStreamsTest, ManyExchangesAtOnceEachEndOnce) {
     EXPECT_EQ(seen[id].ends, 1);
     EXPECT_EQ(seen[id].failed, std::nullopt);
   }
+}
+
+TEST_F(HttpStreamsTest, PinnedExchangesConnectToTheirAddressesAndNoOther) {
+  start_echo();
+  const auto get_from = [&](const std::string& host, std::vector<std::string> addresses) {
+    const std::string asked = "http://" + host + ":" + std::to_string(server->port()) + "/x";
+    const auto id = streams->start_pinned({.url = asked, .body = {}}, {}, std::move(addresses));
+    EXPECT_TRUE(id.has_value());
+    EXPECT_TRUE(turn_until([&] { return streams->running() == 0; }));
+    return seen[id.value_or(0)];
+  };
+
+  EXPECT_EQ(get_from("nowhere.invalid", {"127.0.0.1"}).body, "GET /x ");
+  EXPECT_EQ(get_from("127.0.0.1", {"127.0.0.1"}).body, "GET /x ");
+  EXPECT_EQ(get_from("localhost", {"127.0.0.99"}).failed, Code::kUnavailable);
+  EXPECT_EQ(get_from("127.0.0.1", {"127.0.0.99"}).failed, Code::kUnavailable);
+}
+
+TEST_F(HttpStreamsTest, HeadersCanBeAskedForOnceTheHeadIsThere) {
+  start([](HttpExchange& exchange) {
+    const HttpHeader header{"location", "/elsewhere"};
+    exchange.respond(302, "text/plain", "", std::span(&header, 1));
+  });
+  const HttpStreamId id = get();
+  std::string location;
+  on_head_then = [&](HttpStreamId stream) { location = streams->header(stream, "Location"); };
+  ASSERT_TRUE(turn_until([&] { return streams->running() == 0; }));
+  EXPECT_EQ(seen[id].status, 302);
+  EXPECT_EQ(location, "/elsewhere");
 }
 
 TEST_F(HttpStreamsTest, BytesComeWhileTheAnswerIsStillBeingWritten) {
