@@ -58,11 +58,23 @@ bool is_secret(std::string_view name) {
          std::ranges::any_of(kParts, [&](std::string_view part) { return lower.contains(part); });
 }
 
+/// Base64 beside its type or format: Anthropic's sources, OpenAI's audio.
+bool is_inline_media(std::string_view key, const json::Value& value,
+                     const json::Value::Object& siblings) {
+  const auto text = value.as_string();
+  return key == "data" && text && text->size() > kInlineMediaBytes &&
+         std::ranges::any_of(siblings, [](const json::Member& member) {
+           return member.key == "media_type" || member.key == "format";
+         });
+}
+
 void redact(json::Value& value) {
   if (auto* members = value.mutable_members()) {
     for (json::Member& member : *members) {
       if (is_secret(member.key)) {
         member.value = "***";
+      } else if (is_inline_media(member.key, member.value, *members)) {
+        member.value = fmt::format("({} bytes left out)", member.value.text().size());
       } else {
         redact(member.value);
       }

@@ -65,6 +65,7 @@ TEST(Telemetry, NamesASettingThatCannotBe) {
 TEST(RedactBody, LeavesOutMediaAndSecrets) {
   const std::string body =
       R"({"model":"m","messages":[{"content":[{"image_url":{"url":"data:image/png;base64,)" +
+      std::string(500, 'A') + R"("}},{"source":{"media_type":"image/png","data":")" +
       std::string(500, 'A') +
       R"("}}]}],"api_key":"sk-1","tools":[{"headers":{"Authorization":"x"}}]})";
   const std::string redacted = redact_body(body);
