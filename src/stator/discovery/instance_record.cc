@@ -214,6 +214,7 @@ json::Value model_to_json(const ModelCard& model) {
   out["structured_output"] = model.structured_output;
   out["structured_replay"] = model.structured_replay;
   out["prompt_logprobs"] = model.prompt_logprobs;
+  out["media"] = texts_to_json(model.media.names());
   out["worker_type"] = to_string(model.handoff.role);
   out["handoff"] = handoff_to_json(model.handoff);
   pool_to_json(model.pool, out);
@@ -244,6 +245,13 @@ Status read_model(const json::Value& object, ModelCard& model) {
   reader.boolean("structured_output", model.structured_output);
   reader.boolean("structured_replay", model.structured_replay);
   reader.boolean("prompt_logprobs", model.prompt_logprobs);
+  std::vector<std::string> media;
+  reader.list("media", media, read_text);
+  for (const std::string& name : media) {  // a kind we do not know is one we never send
+    if (const auto kind = api::find_media_kind(name)) {
+      model.media.add(*kind);
+    }
+  }
   reader.text("checksum", model.checksum);
   STATOR_CHECK(reader.take_status());
   STATOR_CHECK(read_pool(object, model.pool));

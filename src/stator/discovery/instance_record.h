@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/api/media.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/handoff.h"
@@ -39,6 +40,7 @@ struct ModelCard {
   bool structured_output = false;  ///< the engine can be given a grammar
   bool structured_replay = false;  ///< and takes one up within an answer another engine began
   bool prompt_logprobs = false;    ///< the engine tells how likely a prompt's tokens are
+  api::MediaKinds media;           ///< what it can be given beside text
   engine::HandoffAbility handoff;  ///< whether it gives or takes prompts
   engine::PoolAbility pool;        ///< what it can do beside, or instead of, generating
   /// Hash over tokenizer, template, block size and context policy: workers of one model must agree.

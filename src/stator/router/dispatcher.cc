@@ -78,7 +78,8 @@ RouteRequest OwnedRequest::view() const {
                        .expected_output_tokens = expected_output_tokens,
                        .tier = tier,
                        .holds_blocks = holds_blocks,
-                       .session = session};
+                       .session = session,
+                       .media_json = media_json};
   request.constraints.allowed = allowed;
   request.constraints.excluded = excluded;
   request.constraints.required_taints = required_taints;
@@ -105,6 +106,7 @@ OwnedRequest own(const RouteRequest& request, TimePoint arrival) {
       .request_id = std::string(request.request_id),
       .model = std::string(request.model),
       .session = std::string(request.session),
+      .media_json = std::string(request.media_json),
       .prompt_tokens = request.prompt_tokens,
       .block_size = request.block_size,
       .sequences = {request.sequences.begin(), request.sequences.end()},

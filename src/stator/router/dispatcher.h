@@ -34,6 +34,7 @@ struct OwnedRequest {
   std::string request_id;
   std::string model;
   std::string session;
+  std::string media_json;
   uint32_t prompt_tokens = 0;
   uint32_t block_size = 0;
   std::vector<blocks::SequenceHash> sequences;

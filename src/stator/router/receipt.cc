@@ -72,7 +72,11 @@ std::string render_json(const Receipt& receipt) {
     }
     json.end_object();
   }
-  json.end_array().end_object();
+  json.end_array();
+  if (!receipt.media_json.empty()) {
+    json.key("media").raw(receipt.media_json);
+  }
+  json.end_object();
   return out;
 }
 
@@ -86,6 +90,9 @@ std::string render_text(const Receipt& receipt) {
       std::chrono::duration<double, std::milli>(receipt.queued).count(), name_of(receipt.chosen),
       receipt.eligible, receipt.workers, receipt.reason, "worker", "cached", "trust", "prefill",
       "blocks", "requests", "cost");
+  if (!receipt.media_json.empty()) {
+    out.insert(out.find("\n\n"), "\nmedia    " + receipt.media_json);
+  }
   for (const ReceiptCandidate& candidate : receipt.candidates) {
     const bool chosen = candidate.worker == receipt.chosen;
     fmt::format_to(std::back_inserter(out), "{:<20} {:>8} {:<11} {:>9} {:>8} {:>9} {:>8.2f} {}\n",

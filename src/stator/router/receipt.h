@@ -46,9 +46,12 @@ struct Receipt {
   double temperature = 0;
   WorkerKey chosen;
   std::string_view reason;
-  uint32_t workers = 0;                      ///< of the model
-  uint32_t eligible = 0;                     ///< of them, when the decision was made
-  Duration queued{};                         ///< how long the request waited in the router's queue
+  uint32_t workers = 0;   ///< of the model
+  uint32_t eligible = 0;  ///< of them, when the decision was made
+  Duration queued{};      ///< how long the request waited in the router's queue
+  /// What its blocks have beside tokens, a JSON array: kind, hash and place of each medium; empty:
+  /// nothing.
+  std::string media_json;
   std::vector<ReceiptCandidate> candidates;  ///< all of a small fleet, else the best ones
 };
 

@@ -640,6 +640,7 @@ Receipt Router::make_receipt(const RouteRequest& request, const Selection& selec
           .workers = static_cast<uint32_t>(table_.all().size()),
           .eligible = static_cast<uint32_t>(eligible_),
           .queued = request.queued,
+          .media_json = std::string(request.media_json),
           .candidates = make_candidates(request, selection.row)};
 }
 

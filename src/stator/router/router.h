@@ -103,10 +103,11 @@ struct RouteRequest {
   const BusyThresholds* wait = nullptr;
   CostOverride override;
   std::optional<uint32_t> expected_output_tokens;
-  int32_t tier = 0;            ///< tier_of()
-  bool holds_blocks = true;    ///< false: a prompt whose blocks leave the worker when it is done
-  std::string_view session{};  ///< requests of one session go to one worker; empty = none
-  Duration queued{};           ///< how long it has waited, for the receipt
+  int32_t tier = 0;               ///< tier_of()
+  bool holds_blocks = true;       ///< false: a prompt whose blocks leave the worker when it is done
+  std::string_view session{};     ///< requests of one session go to one worker; empty = none
+  Duration queued{};              ///< how long it has waited, for the receipt
+  std::string_view media_json{};  ///< for the receipt, too
   /// Of `sequences`, just looked up by the caller; null: the router does.
   const std::vector<Overlap>* overlaps = nullptr;
 };

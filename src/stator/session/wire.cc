@@ -13,6 +13,7 @@
 
 #include "stator/api/request_parser.h"
 #include "stator/proto/worker/v1/worker.pb.h"
+#include "stator/session/detail/media_wire.h"
 
 namespace stator::session::wire {
 namespace {
@@ -461,6 +462,9 @@ void encode(const engine::EngineRequest& request, pb::Submit& out) {
     encode_context(*request.context, *out.mutable_context());
   }
   out.set_sent_unix_us(request.sent_unix_us);
+  if (request.media != nullptr) {
+    encode_media(*request.media, *out.mutable_media());
+  }
 }
 
 Result<engine::EngineRequest> decode(const pb::Submit& in) {
@@ -500,6 +504,9 @@ Result<engine::EngineRequest> decode(const pb::Submit& in) {
     STATOR_TRY(request.context, decode_context(in.context()));
   }
   request.sent_unix_us = in.sent_unix_us();
+  if (in.has_media()) {
+    STATOR_TRY(request.media, decode_media(in.media(), request.tokens.size()));
+  }
   return request;
 }
 

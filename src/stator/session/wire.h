@@ -24,6 +24,8 @@ namespace stator::session::wire {
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr size_t kMessageBytesMax = size_t{16} * 1024 * 1024;
 inline constexpr size_t kRequestTokensMax = size_t{2} * 1024 * 1024;
+/// Of one request, all together: what is left of a message for its tokens is a fourth.
+inline constexpr size_t kMediaBytesMax = size_t{12} * 1024 * 1024;
 inline constexpr size_t kStructuredOutputsBytesMax = size_t{5} * 1024 * 1024;
 inline constexpr size_t kStepEntriesMax = 65536;    ///< deltas and failures in one message
 inline constexpr size_t kListEntriesMax = 4096;     ///< stop tokens, logit biases

@@ -56,7 +56,9 @@ struct EngineFacts {
   HandoffAbility handoff;             ///< of make_ability(), not the server's word
   bool generates = true;              ///< false: it says that it only pools
   PoolTasks pool_tasks;               ///< as far as it says
-  std::string owner;                  ///< who made the server, as its list of models says
+  std::optional<api::MediaKinds> media;  ///< what it takes beside text; none: it does not say
+  std::string media_marker;              ///< llama.cpp: what stands for one in a prompt's text
+  std::string owner;                     ///< who made the server, as its list of models says
   friend bool operator==(const EngineFacts&, const EngineFacts&) = default;
 };
 
@@ -79,7 +81,8 @@ struct Traits {
   bool cache_salt = false;
   bool structured_output = true;
   bool prompt_logprobs = false;
-  int32_t logprobs_max = -1;  ///< alternatives per token; -1 = no log-probabilities at all
+  api::MediaKinds media = {};  ///< kinds that can be put to it, if its model takes them
+  int32_t logprobs_max = -1;   ///< alternatives per token; -1 = no log-probabilities at all
 };
 
 /// One POST that carries a generation request.

@@ -7,22 +7,35 @@
 
 #include "stator/engine/adapters/json_fields.h"
 #include "stator/engine/adapters/lower.h"
+#include "stator/engine/adapters/media.h"
 #include "stator/engine/adapters/openai_choice.h"
 #include "stator/engine/adapters/prometheus_text.h"
+#include "stator/text/base64.h"
 
 namespace stator::engine::adapters {
 namespace {
 
 // llama.cpp's server: its own /completion route, the one that takes and gives token ids.
 
+constexpr api::MediaKinds image_and_audio() {
+  api::MediaKinds kinds;
+  kinds.add(api::MediaKind::kImage);
+  kinds.add(api::MediaKind::kAudio);
+  return kinds;
+}
+
 constexpr Traits kTraits = {.kind = "llamacpp",
                             .health_path = "/health",
                             .metrics_path = "/metrics",
                             .min_tokens = false,
+                            .media = image_and_audio(),
                             .logprobs_max = 100};
 
 constexpr Question kQuestions[] = {
     {.path = "/health"}, {.path = "/v1/models"}, {.path = "/props", .optional = true}};
+
+// Where a server does not tell its own.
+constexpr std::string_view kMediaMarker = "<__media__>";
 
 Status learn_props(std::string_view body, EngineFacts& facts) {
   JsonReader reader;
@@ -30,6 +43,17 @@ Status learn_props(std::string_view body, EngineFacts& facts) {
   facts.max_num_seqs = static_cast<uint32_t>(unsigned_or(root, "total_slots", 0));
   facts.version = text_or(root, "build_info", "");
   facts.model_root = text_or(root, "model_path", facts.model_root);
+  facts.media_marker = text_or(root, "media_marker", kMediaMarker);
+  if (JsonObject modalities; find_object(root, "modalities", modalities)) {
+    api::MediaKinds kinds;
+    if (is_true(modalities, "vision")) {
+      kinds.add(api::MediaKind::kImage);
+    }
+    if (is_true(modalities, "audio")) {
+      kinds.add(api::MediaKind::kAudio);
+    }
+    facts.media = kinds;
+  }
   JsonObject settings;
   if (find_object(root, "default_generation_settings", settings)) {
     // Of one slot: the prompt and the answer must fit there.
@@ -170,6 +194,33 @@ uint32_t penalty_window(const api::SamplingParams& sampling, const EngineFacts& 
   return none ? 0 : facts.max_model_len;
 }
 
+/// Text with a marker for each medium, and the media in base64.
+Status write_media_prompt(json::Writer& json, const MediaInput& media, const EngineFacts& facts) {
+  const std::string marker =
+      facts.media_marker.empty() ? std::string(kMediaMarker) : facts.media_marker;
+  if (media.pieces.empty()) {
+    return Error(Code::kUnsupported,
+                 "engine 'llamacpp' needs a chat template that writes each medium once");
+  }
+  std::string prompt;
+  for (size_t i = 0; i < media.pieces.size(); ++i) {
+    if (media.pieces[i].contains(marker)) {
+      return Error(Code::kInvalidArgument, "the text contains the engine's marker of media");
+    }
+    prompt += i == 0 ? "" : marker;
+    prompt += media.pieces[i];
+  }
+  json.begin_object().key("prompt_string").value(prompt);
+  json.key("multimodal_data").begin_array();
+  for (const MediaItem& item : media.items) {
+    std::string data;
+    text::append_base64(data, item.blob->bytes);
+    json.value(data);
+  }
+  json.end_array().end_object();
+  return {};
+}
+
 // The server's own defaults are not neutral (temperature 0.8, top_k 40, …): every field is sent.
 Result<EngineCall> LlamaCppDialect::lower(const EngineRequest& request,
                                           const EngineFacts& facts) const {
@@ -179,8 +230,14 @@ Result<EngineCall> LlamaCppDialect::lower(const EngineRequest& request,
   json::Writer json(call.body);
   json.begin_object();
   json.key("prompt");
-  write_tokens(json, request.tokens);
-  json.key("n_predict").value(tokens_left(request, facts));
+  if (request.media == nullptr) {
+    write_tokens(json, request.tokens);
+  } else {
+    STATOR_CHECK(write_media_prompt(json, *request.media, facts));
+  }
+  // Alone it knows how long the prompt becomes; -1: to the end of its context.
+  const bool all = request.media != nullptr && fills_context(request, facts.max_model_len);
+  json.key("n_predict").value(all ? int64_t{-1} : int64_t{tokens_left(request, facts)});
   json.key("stream").value(true).key("return_tokens").value(true);
   json.key("cache_prompt").value(true);
   json.key("temperature").value(sampling.temperature);

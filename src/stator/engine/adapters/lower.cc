@@ -68,6 +68,9 @@ Status check_continuation(const EngineRequest& request, const Traits& traits) {
   if (!request.structured_outputs.empty()) {
     return cannot("of a given structure");
   }
+  if (request.media != nullptr) {
+    return cannot("to images, audio or video");
+  }
   if (request.sampling.presence_penalty != 0 || request.sampling.frequency_penalty != 0) {
     return cannot("with presence or frequency penalties");
   }
@@ -89,6 +92,7 @@ Status check_request(const EngineRequest& request, const Traits& traits, const E
       facts.max_model_len > 0 ? facts.max_model_len : std::numeric_limits<uint32_t>::max();
   config.structured_output = traits.structured_output;
   config.prompt_logprobs = traits.prompt_logprobs;
+  config.media = traits.media;
   config.supports_lora = traits.lora;
   config.takes_phases = true;  // see check_phase()
   STATOR_CHECK(validate(request, config, vocab_size));

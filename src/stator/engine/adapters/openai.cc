@@ -8,16 +8,17 @@
 #include "stator/core/assert.h"
 #include "stator/engine/adapters/json_fields.h"
 #include "stator/engine/adapters/lower.h"
+#include "stator/engine/adapters/media.h"
 #include "stator/engine/adapters/openai_choice.h"
 #include "stator/engine/adapters/retokenizer.h"
 
 namespace stator::engine::adapters {
 namespace {
 
-// Any server with /v1/completions: text in, text out. The prompt's text is what the model's
-// template made, so the server must not apply one; token ids of the answer are made here and stand
-// for its text only. Log-probabilities, stop token ids, min_tokens and ignore_eos need ids and are
-// refused.
+// Any server with /v1/completions: text in, text out; with images or audio, /v1/chat/completions.
+// The prompt's text is what the model's template made, so the server must not apply one; token ids
+// of the answer are made here and stand for its text only. Log-probabilities, stop token ids,
+// min_tokens and ignore_eos need ids and are refused.
 
 constexpr Traits kTraits = {.kind = "openai",
                             .health_path = "/v1/models",
@@ -26,6 +27,7 @@ constexpr Traits kTraits = {.kind = "openai",
                             .min_tokens = false,
                             .ignore_eos = false,
                             .stop_token_ids = false,
+                            .media = api::MediaKinds::all(),
                             .logprobs_max = -1};
 
 constexpr Question kQuestions[] = {{.path = "/v1/models"}};
@@ -40,7 +42,14 @@ class OpenAiRaiser final : public EventRaiser {
     if (!event.has_choice) {
       return {};
     }
-    return retokenizer_.append(text_or(event.choice, "text", ""), answer_.target(out).tokens);
+    std::string_view text = text_or(event.choice, "text", "");
+    // Of a chat: a delta, or the whole message.
+    for (const char* member : {"delta", "message"}) {
+      if (JsonObject part; find_object(event.choice, member, part)) {
+        text = text_or(part, "content", "");
+      }
+    }
+    return retokenizer_.append(text, answer_.target(out).tokens);
   }
   Status on_done(Raised& out) override { return answer_.done(out); }
 
@@ -86,14 +95,21 @@ Result<EngineCall> OpenAiDialect::lower(const EngineRequest& request,
   STATOR_ASSERT(retokenizer_.has_value(), "a text engine needs the model's tokenizer");
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kOpenAi));
   const api::SamplingParams& sampling = request.sampling;
-  EngineCall call{.path = "/v1/completions"};
+  const bool chat = request.media != nullptr;
+  EngineCall call{.path = chat ? "/v1/chat/completions" : "/v1/completions"};
   json::Writer json(call.body);
   json.begin_object();
   json.key("model").value(facts.model);
-  json.key("prompt").value(retokenizer_->prompt_text(request.tokens));
+  if (chat) {
+    STATOR_CHECK(write_chat(json, *request.media, PartStyle::kOpenAi));
+  } else {
+    json.key("prompt").value(retokenizer_->prompt_text(request.tokens));
+  }
   json.key("stream").value(true);
   json.key("stream_options").raw(R"({"include_usage":true})");
-  json.key("max_tokens").value(tokens_left(request, facts));
+  if (!chat || !fills_context(request, facts.max_model_len)) {
+    json.key("max_tokens").value(tokens_left(request, facts));
+  }
   json.key("temperature").value(sampling.temperature);
   json.key("top_p").value(sampling.top_p);
   json.key("presence_penalty").value(sampling.presence_penalty);

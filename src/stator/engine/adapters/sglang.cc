@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "stator/engine/adapters/event_sources.h"
 #include "stator/engine/adapters/handoff.h"
 #include "stator/engine/adapters/json_fields.h"
 #include "stator/engine/adapters/lower.h"
+#include "stator/engine/adapters/media.h"
 #include "stator/engine/adapters/openai_choice.h"
 #include "stator/engine/adapters/prometheus_text.h"
 #include "stator/engine/adapters/sglang.h"
@@ -26,13 +28,35 @@ constexpr Traits kTraits = {.kind = "sglang",
                             .lora = true,
                             .cache_salt = true,
                             .prompt_logprobs = true,
+                            .media = api::MediaKinds::all(),
                             .logprobs_max = 20};
+
+constexpr std::string_view kModelInfoPath = "/get_model_info";
 
 constexpr Question kQuestions[] = {{.path = kModelsPath},
                                    {.path = "/server_info", .optional = true},
-                                   {.path = "/get_server_info", .optional = true}};
+                                   {.path = "/get_server_info", .optional = true},
+                                   {.path = kModelInfoPath, .optional = true}};
 
 constexpr std::string_view kSaltTag = "stator-salt:";
+
+/// Releases that do not say it leave it to the operator.
+Status learn_model_info(std::string_view body, EngineFacts& facts) {
+  JsonReader reader;
+  STATOR_TRY(const JsonObject root, reader.read_object(body, kModelInfoPath));
+  if (root["has_image_understanding"].error() != simdjson::SUCCESS) {
+    return {};
+  }
+  api::MediaKinds kinds;
+  if (is_true(root, "has_image_understanding")) {
+    kinds.add(api::MediaKind::kImage);
+  }
+  if (is_true(root, "has_audio_understanding")) {
+    kinds.add(api::MediaKind::kAudio);
+  }
+  facts.media = kinds;
+  return {};
+}
 
 Status learn_server_info(std::string_view body, std::string_view host, EngineFacts& facts) {
   JsonReader reader;
@@ -247,6 +271,9 @@ class SglangDialect final : public Dialect {
     if (path == kModelsPath) {
       return learn_models(body, facts);
     }
+    if (path == kModelInfoPath) {
+      return learn_model_info(body, facts);
+    }
     // The second name is the older one: asked, too, but the first to answer counts.
     return facts.block_size > 0 ? Status() : learn_server_info(body, host_, facts);
   }
@@ -290,6 +317,32 @@ class SglangDialect final : public Dialect {
   const std::string host_;
 };
 
+/// By kind, in the order of their placeholders.
+void write_media(json::Writer& json, const EngineRequest& request) {
+  if (request.media == nullptr) {
+    return;
+  }
+  const std::pair<api::MediaKind, std::string_view> lists[] = {
+      {api::MediaKind::kImage, "image_data"},
+      {api::MediaKind::kAudio, "audio_data"},
+      {api::MediaKind::kVideo, "video_data"}};
+  for (const auto& [kind, name] : lists) {
+    bool any = false;
+    for (const MediaItem& item : request.media->items) {
+      if (item.blob->kind != kind) {
+        continue;
+      }
+      if (!std::exchange(any, true)) {
+        json.key(name).begin_array();
+      }
+      json.value(to_data_url(*item.blob));
+    }
+    if (any) {
+      json.end_array();
+    }
+  }
+}
+
 Result<EngineCall> SglangDialect::lower(const EngineRequest& request,
                                         const EngineFacts& facts) const {
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kSglang));
@@ -305,7 +358,8 @@ Result<EngineCall> SglangDialect::lower(const EngineRequest& request,
     json.key("bootstrap_room").value(request.handoff.id);
   }
   json.key("input_ids");
-  write_tokens(json, request.tokens);
+  write_tokens(json, request.media == nullptr ? request.tokens : collapse_media(request));
+  write_media(json, request);
   // Every event of a stream would repeat the prompt's log-probabilities.
   json.key("stream").value(!request.prompt_logprobs);
   json.key("sampling_params").begin_object();

@@ -23,6 +23,7 @@ constexpr Traits kTraits = {.kind = "vllm",
                             .lora = true,
                             .cache_salt = true,
                             .prompt_logprobs = true,
+                            .media = api::MediaKinds::all(),
                             .logprobs_max = 20};
 
 // Order matters: the list of models first, so that a wrong URL is told by its plainest question.
@@ -105,11 +106,15 @@ class VllmDialect final : public Dialect {
   }
 
   Result<EngineCall> lower(const EngineRequest& request, const EngineFacts& facts) const override {
+    if (request.media != nullptr) {
+      return lower_vllm_chat(request, facts);
+    }
     return generate_ ? lower_vllm_generate(request, facts) : lower_vllm_completion(request, facts);
   }
 
   std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const override {
-    return generate_ ? make_vllm_generate_raiser(request) : make_vllm_completion_raiser(request);
+    return generate_ || request.media != nullptr ? make_vllm_generate_raiser(request)
+                                                 : make_vllm_completion_raiser(request);
   }
 
   Result<EngineCall> lower_control(const Control& control) const override {

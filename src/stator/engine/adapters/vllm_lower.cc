@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "stator/engine/adapters/lower.h"
+#include "stator/engine/adapters/media.h"
 #include "stator/engine/adapters/vllm.h"
 
 namespace stator::engine::adapters {
@@ -40,7 +41,10 @@ bool is_miscounted_by_storage(const EngineRequest& request, const EngineFacts& f
 /// its own for what is left out.
 void write_sampling(json::Writer& json, const EngineRequest& request, const EngineFacts& facts) {
   const api::SamplingParams& sampling = request.sampling;
-  json.key("max_tokens").value(tokens_left(request, facts));
+  const bool chat = request.media != nullptr;
+  if (!chat || !fills_context(request, facts.max_model_len)) {
+    json.key("max_tokens").value(tokens_left(request, facts));
+  }
   json.key("temperature").value(sampling.temperature);
   json.key("top_p").value(sampling.top_p);
   json.key("top_k").value(std::max(sampling.top_k, 0));
@@ -59,7 +63,9 @@ void write_sampling(json::Writer& json, const EngineRequest& request, const Engi
     json.key("logit_bias");
     write_logit_bias(json, sampling);
   }
-  if (sampling.logprobs) {
+  if (sampling.logprobs && chat) {
+    json.key("logprobs").value(true).key("top_logprobs").value(*sampling.logprobs);
+  } else if (sampling.logprobs) {
     json.key("logprobs").value(*sampling.logprobs);
   }
   if (request.prompt_logprobs) {
@@ -121,6 +127,24 @@ Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const Eng
   write_envelope(json, request, facts);
   json.key("prompt");
   write_tokens(json, request.tokens);
+  json.key("return_token_ids").value(true);
+  write_sampling(json, request, facts);
+  if (request.sampling.logprobs) {
+    json.key("return_tokens_as_token_ids").value(true);
+  }
+  write_fields(json, fields, Place::kSampling);
+  write_fields(json, fields, Place::kBody);
+  json.end_object();
+  return call;
+}
+
+Result<EngineCall> lower_vllm_chat(const EngineRequest& request, const EngineFacts& facts) {
+  STATOR_TRY(const auto fields, lower_structured(request, constraint_dialect(facts.version)));
+  EngineCall call = make_call("/v1/chat/completions", request);
+  json::Writer json(call.body);
+  json.begin_object();
+  write_envelope(json, request, facts);
+  STATOR_CHECK(write_chat(json, *request.media, PartStyle::kVllm));
   json.key("return_token_ids").value(true);
   write_sampling(json, request, facts);
   if (request.sampling.logprobs) {

@@ -14,6 +14,7 @@
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/handoff.h"
+#include "stator/engine/api/media.h"
 #include "stator/engine/api/pool.h"
 #include "stator/engine/api/request_context.h"
 
@@ -59,6 +60,9 @@ struct EngineRequest {
   /// which is set. Only for engines whose EngineInfo::prompt_logprobs is set, without `generated`
   /// tokens, and for the whole request.
   bool prompt_logprobs = false;
+  /// Images and the like; null: none. Only for engines whose EngineInfo::media has their kinds.
+  /// Shared: an image is not copied per choice and attempt.
+  std::shared_ptr<const MediaInput> media;
   /// Which of the engine's data-parallel ranks; unset = it may choose.
   std::optional<uint32_t> dp_rank;
   Phase phase = Phase::kWhole;  ///< others only for engines whose HandoffAbility says so
@@ -166,6 +170,7 @@ struct EngineInfo {
   /// before the next one. Without it such requests are not moved here once they have begun.
   bool structured_replay = false;
   bool prompt_logprobs = false;  ///< follows EngineRequest::prompt_logprobs
+  api::MediaKinds media;         ///< what it can be given beside text
   HandoffAbility handoff;
   PoolAbility pool;
 };

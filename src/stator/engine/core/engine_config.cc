@@ -78,6 +78,23 @@ Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len)
   return config;
 }
 
+namespace {
+
+Status check_media(const EngineRequest& request, const EngineConfig& config) {
+  if (request.media == nullptr) {
+    return {};
+  }
+  for (const MediaItem& item : request.media->items) {
+    if (!config.media.has(item.blob->kind)) {
+      return Error(Code::kUnsupported, fmt::format("engine '{}' takes no {} input", config.kind,
+                                                   to_string(item.blob->kind)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Status validate(const EngineRequest& request, const EngineConfig& config, uint32_t vocab_size) {
   if (request.pool) {
     return Error(Code::kUnsupported, fmt::format("engine '{}' only generates", config.kind));
@@ -119,6 +136,7 @@ Status validate(const EngineRequest& request, const EngineConfig& config, uint32
       (!request.sampling.logprobs || request.generated > 0 || request.phase != Phase::kWhole)) {
     return refuse("prompt_logprobs are for whole requests from their start, with logprobs");
   }
+  STATOR_CHECK(check_media(request, config));
   if (request.phase != Phase::kWhole && !config.takes_phases) {
     return Error(Code::kUnsupported,
                  fmt::format("engine '{}' neither gives nor takes prompts of others", config.kind));

@@ -49,6 +49,7 @@ struct EngineConfig {
   bool enable_chunked_prefill = true;  ///< off: max_num_batched_tokens must be ≥ max_model_len
   /// The runner's; off: a request with structured_outputs is kUnsupported.
   bool structured_output = false;
+  api::MediaKinds media;         ///< others of a request are kUnsupported
   bool prompt_logprobs = false;  ///< off: a request for them is kUnsupported
   bool supports_lora = false;    ///< off: a request with a lora_name is kInvalidArgument
   /// Set: a lora_name must be one of these; it is shared with whoever loads and unloads them.
