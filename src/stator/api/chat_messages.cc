@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "stator/api/detail/chat_reader.h"
+#include "stator/api/media_parts.h"
 
 namespace stator::api {
 namespace {
 
-enum class PartKind : uint8_t { kText, kRefusal, kThinking, kMedia, kUnknown };
+enum class PartKind : uint8_t { kText, kRefusal, kThinking, kMedia, kFile, kUnknown };
 
 struct PartType {
   std::string_view name;
@@ -23,10 +25,12 @@ constexpr auto kPartTypes = std::to_array<PartType>({
     {"thinking", PartKind::kThinking, "thinking"},
     {"redacted_thinking", PartKind::kThinking, "data"},
     {"image_url", PartKind::kMedia, ""},
+    {"input_image", PartKind::kMedia, ""},
     {"video_url", PartKind::kMedia, ""},
     {"audio_url", PartKind::kMedia, ""},
     {"input_audio", PartKind::kMedia, ""},
-    {"file", PartKind::kMedia, ""},
+    {"file", PartKind::kFile, ""},
+    {"input_file", PartKind::kFile, ""},
 });
 
 constexpr auto kRoleNames = std::to_array<std::pair<std::string_view, Role>>({
@@ -46,6 +50,7 @@ struct MessageFacts {
   bool has_content = false;
   size_t first_refusal_part = kNone;
   size_t first_thinking_part = kNone;
+  size_t first_media_part = kNone;
   bool has_tool_calls = false;
   bool has_tool_call_id = false;
 };
@@ -68,12 +73,20 @@ void read_part_type(FieldReader& in, const Path& path, const PartType*& type) {
                fmt::format("is \"{}\", which is not a known content type", name->substr(0, 64)));
 }
 
-// Which of the string members of parts were seen, as bits in the order of kPartTypes.
-void read_part_member(FieldReader& in, std::string_view key, const Path& path, uint32_t& seen) {
+/// Which members of parts were seen.
+struct PartSeen {
+  uint32_t texts = 0;  // string members, as bits in the order of kPartTypes
+  bool source = false;
+};
+
+void read_part_member(FieldReader& in, std::string_view key, const Path& path, PartSeen& seen) {
+  if (read_media_member(in, key, path, seen.source)) {
+    return;
+  }
   for (size_t i = 0; i < kPartTypes.size(); ++i) {
     if (!kPartTypes[i].text_member.empty() && kPartTypes[i].text_member == key) {
       if (in.has_string(path)) {
-        seen |= 1U << i;
+        seen.texts |= 1U << i;
       }
       return;
     }
@@ -84,7 +97,7 @@ void read_part_member(FieldReader& in, std::string_view key, const Path& path, u
 void read_part(FieldReader& in, const Path& path, size_t index, MessageFacts& facts) {
   const PartType* type = nullptr;
   bool type_seen = false;
-  uint32_t seen = 0;
+  PartSeen seen;
   const bool present = in.object(path, [&](std::string_view key, const Path& member) {
     if (key == "type") {
       type_seen = true;
@@ -101,10 +114,17 @@ void read_part(FieldReader& in, const Path& path, size_t index, MessageFacts& fa
     return;
   }
   const auto bit = 1U << static_cast<uint32_t>(type - kPartTypes.data());
-  if (type->kind == PartKind::kMedia) {
-    in.unsupported(Path(path, "type"),
-                   fmt::format("is \"{}\": this server reads text only", type->name));
-  } else if ((seen & bit) == 0) {
+  if (type->kind == PartKind::kFile) {
+    in.violation(Path(path, "type"),
+                 fmt::format("is \"{}\": files are not read, send their text, or images of their "
+                             "pages",
+                             type->name));
+  } else if (type->kind == PartKind::kMedia) {
+    if (!seen.source) {
+      in.violation(Path(path, media_member_of(type->name)), "is required and must have a URL");
+    }
+    facts.first_media_part = std::min(facts.first_media_part, index);
+  } else if ((seen.texts & bit) == 0) {
     in.violation(Path(path, type->text_member), "is required and must be a string");
   }
   if (type->kind == PartKind::kRefusal && facts.first_refusal_part == kNone) {
@@ -118,6 +138,7 @@ void read_part(FieldReader& in, const Path& path, size_t index, MessageFacts& fa
 void read_content(FieldReader& in, const Path& path, MessageFacts& facts) {
   facts.first_refusal_part = kNone;
   facts.first_thinking_part = kNone;
+  facts.first_media_part = kNone;
   switch (in.peek()) {
     case json::Kind::kString:
       facts.has_content = in.has_string(path);
@@ -289,6 +310,12 @@ void read_message(ChatInputReader& r, const Path& path) {
   if (*facts.role == Role::kTool && !facts.has_tool_call_id) {
     r.in.violation(Path(path, "tool_call_id"), "is required in tool messages");
   }
+  if (facts.first_media_part != kNone && *facts.role != Role::kUser && *facts.role != Role::kTool) {
+    const Path content(path, "content");
+    r.in.violation(Path(Path(content, facts.first_media_part), "type"),
+                   "is only allowed in user and tool messages");
+  }
+  r.has_media |= facts.first_media_part != kNone;
   r.has_thinking_parts |= facts.first_thinking_part != kNone;
   r.chat.last_role = *facts.role;
 }
@@ -338,6 +365,13 @@ void read_messages(ChatInputReader& reader, const Path& path) {
   }
   if (std::exchange(reader.has_thinking_parts, false)) {
     chat.messages_json = fold_thinking_parts(chat.messages_json, reader.depth_max);
+  }
+  chat.media.clear();
+  if (std::exchange(reader.has_media, false) && !in.failed()) {
+    if (ApiStatus taken = take_media(chat.messages_json, reader.depth_max, chat.media);
+        !taken.has_value()) {
+      in.adopt(std::move(taken.error()));
+    }
   }
 }
 

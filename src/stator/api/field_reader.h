@@ -157,6 +157,8 @@ class FieldReader {
   size_t mark();
   std::string_view since(size_t mark) const { return json_.text_since(mark); }
 
+  /// Reading has ended: nothing more comes.
+  bool failed() const { return ended(); }
   bool syntax_failed() const { return json_.failed() && !type_error_; }
   /// Call once the root value is read: the type or syntax error, or that something follows the
   /// value.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "stator/api/generation.h"
+#include "stator/api/media.h"
 #include "stator/core/ids.h"
 #include "stator/structured/structured_output.h"
 
@@ -149,7 +150,10 @@ enum class Role : uint8_t { kSystem, kDeveloper, kUser, kAssistant, kTool };
 /// The conversation. The *_json texts are validated slices of the body, verbatim: key order and
 /// number spelling are the client's. Empty text = absent (or null).
 struct ChatInput {
-  std::string messages_json;  ///< non-empty array
+  /// Non-empty array. Media are parts {"type":"image"} (audio, video) here; what they are is in
+  /// `media`, in the same order.
+  std::string messages_json;
+  std::vector<MediaPart> media;
   uint32_t message_count = 0;
   Role last_role = Role::kUser;
   std::string last_user_text;  ///< text parts of the last user message joined by \n; only for

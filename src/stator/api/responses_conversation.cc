@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -6,6 +7,7 @@
 
 #include "stator/api/detail/responses_reader.h"
 #include "stator/api/field_reader.h"
+#include "stator/api/media_parts.h"
 #include "stator/api/responses_request.h"
 #include "stator/json/cursor.h"
 #include "stator/json/writer.h"
@@ -35,7 +37,7 @@ std::string_view body_of(std::string_view json_string) {
                                 : json_string.substr(1, json_string.size() - 2);
 }
 
-enum class PartKind : uint8_t { kText, kRefusal, kMedia };
+enum class PartKind : uint8_t { kText, kRefusal, kMedia, kFile };
 struct PartType {
   std::string_view name;
   PartKind kind;
@@ -48,7 +50,7 @@ constexpr auto kPartTypes = std::to_array<PartType>({
     {"reasoning_text", PartKind::kText},
     {"refusal", PartKind::kRefusal},
     {"input_image", PartKind::kMedia},
-    {"input_file", PartKind::kMedia},
+    {"input_file", PartKind::kFile},
     {"input_audio", PartKind::kMedia},
     {"input_video", PartKind::kMedia},
 });
@@ -179,64 +181,116 @@ struct ItemReader {
       in.violation(path, "must be a string or an array of parts");
       return std::nullopt;
     }
-    const auto texts = read_texts(path, content);
-    if (!texts) {
+    const auto parts = read_parts(path, content);
+    if (!parts) {
       return std::nullopt;
     }
-    if (texts->size() == 1) {
-      return std::string(texts->front());
+    if (role != Role::kUser && has_media(*parts)) {
+      in.violation(path, "may have images and audio in user messages only");
+      return std::nullopt;
     }
+    if (parts->size() == 1 && !has_media(*parts)) {
+      return std::string(parts->front().text);
+    }
+    if (role == Role::kAssistant || parts->empty()) {
+      return join(*parts, "");
+    }
+    return write_parts(*parts);
+  }
+
+  /// A part in the words of a chat: a text as a JSON string, or a medium's part.
+  struct ContentPart {
+    std::string_view text;
+    std::string media;
+    std::string path;
+  };
+  using ContentParts = std::vector<ContentPart>;
+
+  static bool has_media(const ContentParts& parts) {
+    return std::ranges::any_of(parts, [](const ContentPart& part) { return !part.media.empty(); });
+  }
+
+  static std::string join(const ContentParts& parts, std::string_view between) {
+    std::string out = "\"";
+    for (const ContentPart& part : parts) {
+      out += out.size() > 1 ? between : "";
+      out += body_of(part.text);
+    }
+    return out + "\"";
+  }
+
+  std::string write_parts(const ContentParts& parts) {
     std::string out;
-    if (role == Role::kAssistant || texts->empty()) {
-      out = "\"";
-      for (const std::string_view text : *texts) {
-        out += body_of(text);
-      }
-      return out + "\"";
-    }
     json::Writer json(out);
     json.begin_array();
-    for (const std::string_view text : *texts) {
-      json.begin_object().key("type").value("text").key("text").raw(text).end_object();
+    for (const ContentPart& part : parts) {
+      if (part.media.empty()) {
+        json.begin_object().key("type").value("text").key("text").raw(part.text).end_object();
+      } else {
+        json.raw(part.media);
+        conversation.media_paths_.push_back(part.path);
+      }
     }
     json.end_array();
     return out;
   }
 
-  /// The texts of parts as JSON strings; nothing after an error.
-  std::optional<std::vector<std::string_view>> read_texts(const Path& path,
-                                                          std::string_view parts) {
+  /// Nothing after an error.
+  std::optional<ContentParts> read_parts(const Path& path, std::string_view parts) {
     FieldReader reader(parts, depth_max);
-    std::vector<std::string_view> texts;
+    ContentParts out;
     bool good = true;
     reader.array(path,
-                 [&](size_t, const Path& part) { good = read_part(reader, part, texts) && good; });
+                 [&](size_t, const Path& part) { good = read_part(reader, part, out) && good; });
     if (ApiStatus read = reader.finish(); !read.has_value()) {
       in.adopt(std::move(read.error()));
       return std::nullopt;
     }
-    return good ? std::optional(std::move(texts)) : std::nullopt;
+    if (ApiStatus verdict = reader.verdict(); !verdict.has_value()) {
+      in.adopt(std::move(verdict.error()));
+      return std::nullopt;
+    }
+    return good ? std::optional(std::move(out)) : std::nullopt;
   }
 
-  bool read_part(FieldReader& reader, const Path& path, std::vector<std::string_view>& texts) {
-    std::string_view type_json;
+  /// Members of a part as they stand in the text.
+  struct PartMembers {
+    std::string_view type;
     std::string_view text;
     std::string_view refusal;
+    std::string_view detail;
+    std::string_view source;  // image_url or input_audio
+    std::string_view file_data;
+    bool has_source = false;
+  };
+
+  bool read_part(FieldReader& reader, const Path& path, ContentParts& parts) {
+    PartMembers members;
     reader.object(path, [&](std::string_view key, const Path& member) {
       if (key == "type") {
-        type_json = raw_string(reader, member).value_or(std::string_view());
+        string_of(reader, member, members.type);
       } else if (key == "text") {
-        text = raw_string(reader, member).value_or(std::string_view());
+        string_of(reader, member, members.text);
       } else if (key == "refusal") {
-        refusal = raw_string(reader, member).value_or(std::string_view());
+        string_of(reader, member, members.refusal);
+      } else if (key == "detail") {
+        string_of(reader, member, members.detail);
+      } else if (key == "file_data") {
+        string_of(reader, member, members.file_data);
+      } else if (key == "image_url" || key == "input_audio") {
+        members.source = reader.any(member).value_or(std::string_view());
+        if (!members.source.empty()) {
+          reader.nested(members.source,
+                        [&] { read_media_member(reader, key, member, members.has_source); });
+        }
       } else {
         reader.skip();
       }
     });
-    const std::string type = decode_raw(type_json);
+    const std::string type = decode_raw(members.type);
     for (const PartType& known : kPartTypes) {
       if (known.name == type) {
-        return take_part(path, known, known.kind == PartKind::kText ? text : refusal, texts);
+        return take_part(path, known, members, parts);
       }
     }
     in.violation(Path(path, "type"),
@@ -246,19 +300,50 @@ struct ItemReader {
     return false;
   }
 
-  bool take_part(const Path& path, const PartType& type, std::string_view text,
-                 std::vector<std::string_view>& texts) {
+  static void string_of(FieldReader& reader, const Path& path, std::string_view& into) {
+    into = raw_string(reader, path).value_or(std::string_view());
+  }
+
+  bool take_part(const Path& path, const PartType& type, const PartMembers& members,
+                 ContentParts& parts) {
     if (type.kind == PartKind::kMedia) {
-      in.unsupported(Path(path, "type"),
-                     fmt::format("is \"{}\": this server reads text only", type.name));
+      return take_medium(path, type.name, members, parts);
+    }
+    if (type.kind == PartKind::kFile) {
+      if (body_of(members.file_data).starts_with("data:image/")) {
+        parts.push_back(
+            {.text = {},
+             .media = fmt::format(R"({{"type":"image_url","image_url":{}}})", members.file_data),
+             .path = path.text()});
+        return true;
+      }
+      in.violation(path, "is a file that is no image: send its text, or images of its pages");
       return false;
     }
+    const std::string_view text = type.kind == PartKind::kText ? members.text : members.refusal;
     if (text.empty()) {
       in.violation(Path(path, type.kind == PartKind::kText ? "text" : "refusal"),
                    "is required and must be a string");
       return false;
     }
-    texts.push_back(text);
+    parts.push_back({.text = text, .media = {}, .path = {}});
+    return true;
+  }
+
+  bool take_medium(const Path& path, std::string_view type, const PartMembers& members,
+                   ContentParts& parts) {
+    const std::string_view name = media_member_of(type);
+    if (name.empty() || !members.has_source) {
+      in.violation(name.empty() ? Path(path, "type") : Path(path, name),
+                   name.empty() ? fmt::format("is \"{}\", which is not supported", type)
+                                : std::string("is required and must be a URL"));
+      return false;
+    }
+    std::string part = fmt::format(R"({{"type":"{}","{}":{})", type, name, members.source);
+    if (!members.detail.empty()) {
+      part += fmt::format(R"(,"detail":{})", members.detail);
+    }
+    parts.push_back({.text = {}, .media = part + "}", .path = path.text()});
     return true;
   }
 
@@ -285,13 +370,9 @@ struct ItemReader {
       conversation.add_output(item.call_id, item.output);
     } else if (item.output.front() != '[') {
       in.violation(at, "must be a string or an array of parts");
-    } else if (const auto texts = read_texts(at, item.output)) {
-      std::string out = "\"";
-      for (const std::string_view text : *texts) {
-        out += out.size() > 1 ? "\\n" : "";
-        out += body_of(text);
-      }
-      conversation.add_output(item.call_id, out + "\"");
+    } else if (const auto parts = read_parts(at, item.output)) {
+      conversation.add_output(item.call_id,
+                              has_media(*parts) ? write_parts(*parts) : join(*parts, "\\n"));
     }
   }
 
@@ -305,9 +386,10 @@ struct ItemReader {
         in.violation(Path(path, name), "must be an array of parts");
         return;
       }
-      if (const auto texts = read_texts(Path(path, name), parts); texts && !texts->empty()) {
-        for (const std::string_view text : *texts) {
-          conversation.add_reasoning(body_of(text));
+      const auto read = read_parts(Path(path, name), parts);
+      if (read && !read->empty()) {
+        for (const ContentPart& part : *read) {
+          conversation.add_reasoning(body_of(part.text));
         }
         return;
       }
@@ -447,6 +529,12 @@ ApiStatus Conversation::finish() {
   chat_.messages_json += ']';
   if (chat_.message_count == 0) {
     return validation_error("input", "input is required and must not be empty");
+  }
+  if (!media_paths_.empty()) {
+    STATOR_CHECK(take_media(chat_.messages_json, depth_max_, chat_.media));
+    for (size_t i = 0; i < chat_.media.size() && i < media_paths_.size(); ++i) {
+      chat_.media[i].path = std::move(media_paths_[i]);  // as the client knows it
+    }
   }
   return {};
 }

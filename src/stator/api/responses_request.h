@@ -93,8 +93,9 @@ class Conversation {
   const std::vector<NamespacedTool> tools_;
   // The assistant's message being put together: JSON, empty = absent.
   std::string content_;
-  std::string reasoning_;  // escaped, without quotes
-  std::string calls_;      // objects with commas between
+  std::string reasoning_;                 // escaped, without quotes
+  std::string calls_;                     // objects with commas between
+  std::vector<std::string> media_paths_;  // of all media written, in order
 };
 
 /// The opaque text that carries reasoning to the client and back when nothing is stored, and the

@@ -28,7 +28,7 @@ const std::vector<Command> kCommands = {
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
      .setting_prefixes =
-         "http,kserve,access,admin,trace,request_log,frontend,responses,batches,router,"
+         "http,kserve,access,admin,trace,request_log,frontend,responses,batches,media,router,"
          "worker,engine,kv,sim,"
          "sim_fault,system,hub,log,announce,discovery.namespace",
      .options = serve_options(),
@@ -39,7 +39,7 @@ const std::vector<Command> kCommands = {
      .description = "  stator frontend --port 8000 --discovery file:$HOME/.stator",
      .positional = "",
      .setting_prefixes =
-         "http,kserve,access,admin,trace,request_log,frontend,responses,batches,router,"
+         "http,kserve,access,admin,trace,request_log,frontend,responses,batches,media,router,"
          "discovery,events,rpc,"
          "hub,log,announce",
      .options = {},

@@ -32,7 +32,7 @@ constexpr std::string_view kQueues =
     "requests wait in the router: see the router.queue settings of docs/configuration.md";
 constexpr std::string_view kEvents = "KV events reach frontends by themselves; see events.* ";
 constexpr std::string_view kPieces = "tool calls and reasoning are streamed as they come";
-constexpr std::string_view kMedia = "media limits are the engine server's here";
+constexpr std::string_view kMedia = "what was fetched is kept by media.cache_bytes";
 constexpr std::string_view kLora = "adapters are those that engine servers announce";
 constexpr std::string_view kTiers = "KV tiers are configured by the kv.* settings";
 constexpr std::string_view kTraces = "see the trace.* and request_log.* settings";
@@ -63,7 +63,6 @@ constexpr auto kKnown = std::to_array<Known>({
     {"DYN_MAX_OUTPUT_TOKENS", "requests without a limit may use the model's whole context"},
     {"DYN_METADATA_HEADER", "the prefix of forwarded headers cannot be changed"},
     {"DYN_METRICS_*", "histograms have the buckets that Dynamo's dashboards expect"},
-    {"DYN_MM_ALLOW_INTERNAL", kMedia},
     {"DYN_MULTIMODAL_LOADER_CACHE_GB", kMedia},
     {"DYN_PARENT_DGD_K8S_NAME", "set by Dynamo's operator; not needed"},
     {"DYN_PREFILL_DRAIN_TIMEOUT_S", kDrain},

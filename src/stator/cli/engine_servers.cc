@@ -117,6 +117,37 @@ Result<std::unique_ptr<engine::adapters::Supervisor>> launch_server(const Invoca
       {.command = invocation.rest, .stop_timeout = worker.server.stop_timeout}, clock, metrics);
 }
 
+namespace {
+
+/// worker.media; `of_model`: what its folder has parts for.
+Result<api::MediaKinds> media_of(const std::string& setting, const EngineFacts& facts,
+                                 api::MediaKinds of_model) {
+  if (setting == "auto") {
+    return facts.media.value_or(of_model);
+  }
+  const auto kinds = read_media_kinds(setting);
+  return kinds ? Result<api::MediaKinds>(*kinds)
+               : Error(Code::kInvalidArgument,
+                       fmt::format("worker.media is '{}': give auto, none, or a list of image, "
+                                   "audio and video",
+                                   setting));
+}
+
+}  // namespace
+
+std::optional<api::MediaKinds> read_media_kinds(std::string_view list) {
+  api::MediaKinds kinds;
+  for (const std::string& name : split_list(list)) {
+    const auto kind = api::find_media_kind(name);
+    if (kind) {
+      kinds.add(*kind);
+    } else if (name != "none") {
+      return std::nullopt;
+    }
+  }
+  return kinds;
+}
+
 AdapterConfig EngineServers::config_of(size_t index) const {
   const EngineServerSettings& server = settings_.worker.server;
   return {.kind = settings_.worker.engine,
@@ -226,6 +257,8 @@ Result<std::unique_ptr<AdapterEngine>> EngineServers::make_engine(
     size_t index, const frontend::ModelAssets& assets, uint32_t vocab_size) {
   AdapterConfig config = config_of(index);
   config.vocab_size = vocab_size;
+  STATOR_TRY(config.media,
+             media_of(settings_.worker.media, servers_[index].facts, assets.media_rules.kinds()));
   if (config.max_model_len == 0) {
     config.max_model_len = assets.architectural_context;
   }

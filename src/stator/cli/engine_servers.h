@@ -2,9 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "stator/api/media.h"
 #include "stator/cli/command.h"
 #include "stator/cli/settings.h"
 #include "stator/cli/signals.h"
@@ -29,6 +32,9 @@ bool is_engine_server(const std::string& engine);
 /// is none, for several URLs, or without a command.
 Result<std::unique_ptr<engine::adapters::Supervisor>> launch_server(const Invocation& invocation,
                                                                     Clock& clock, Metrics& metrics);
+
+/// "image,audio" or "none"; nothing for a name that is no kind of media.
+std::optional<api::MediaKinds> read_media_kinds(std::string_view list);
 
 /// What an engine server does with KV blocks, followed into its adapter's event log. Destroy it
 /// before the engine.

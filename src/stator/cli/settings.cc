@@ -135,6 +135,17 @@ void describe_handoffs(ConfigSchema& schema, HandoffSettings& handoff) {
                   {.flag = "handoff-timeout"});
 }
 
+void describe_model(ConfigSchema& schema, WorkerSettings& worker) {
+  schema.text("worker.media", worker.media,
+              "what the model takes beside text: a list of image, audio and video, none, or auto: "
+              "as its server says, else what its config.json has parts for; engine servers only",
+              {.flag = "media"});
+  schema.choice("worker.task", worker.task, {"auto", "generate", "embed", "classify", "score"},
+                "what the model is asked for: auto goes by its files (cpu) or its server, a "
+                "simulated one does everything; embed, classify and score generate nothing",
+                {.flag = "task"});
+}
+
 void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   engine::EngineConfig& engine = worker.engine_config;
   engine.max_num_batched_tokens = 0;
@@ -152,10 +163,7 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
                  {.flag = "workers"});
   describe_handoffs(schema, worker.handoff);
   describe_names(schema, worker);
-  schema.choice("worker.task", worker.task, {"auto", "generate", "embed", "classify", "score"},
-                "what the model is asked for: auto goes by its files (cpu) or its server, a "
-                "simulated one does everything; embed, classify and score generate nothing",
-                {.flag = "task"});
+  describe_model(schema, worker);
   schema.text("worker.tool_call_parser", worker.tool_call_parser,
               "format of the model's tool calls: a family (stator parse --list), auto or none",
               {.flag = "tool-call-parser",

@@ -112,6 +112,7 @@ struct WorkerSettings {
   std::string aliases;                ///< further names, a list with commas
   std::string component;              ///< empty: "prefill" by role, else "backend"
   std::string endpoint = "generate";  ///< or dyn://NAMESPACE.COMPONENT.ENDPOINT
+  std::string media = "auto";         ///< what the model takes beside text, see settings.cc
   std::string task = "auto";          ///< what the model is for, see settings.cc
   uint32_t sim_vector_width = 384;    ///< numbers of a simulated embedding
   std::string tool_call_parser = "auto";

@@ -582,6 +582,7 @@ void WorkerHost::fill_record(Worker& worker) {
       .structured_output = info.structured_output,
       .structured_replay = info.structured_replay,
       .prompt_logprobs = info.prompt_logprobs,
+      .media = info.media,
       .handoff = info.handoff,
       .pool = info.pool,
       .checksum = facts_.checksum};

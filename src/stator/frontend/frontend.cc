@@ -30,6 +30,7 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
       fleet_(environment.metrics, Random::from_entropy()),
       worker_gauges_(environment.metrics, config.metrics_prefix),
       answers_("answers", config.answers_bytes_max, environment.metrics),
+      media_bytes_("media", config.media.held_bytes_max, environment.metrics),
       compute_({.threads = resolve_compute_threads(config.compute_threads, shards.count()),
                 .tasks_max = config.compute_queue_max,
                 .bytes_max = config.compute_queue_bytes_max,
@@ -37,9 +38,11 @@ Frontend::Frontend(const FrontendConfig& config, net::ShardSet& shards, Environm
                shards.shard(0).clock(), environment.metrics),
       encoder_(config_, shards.shard(0).clock(), environment.metrics, &compute_) {}
 
-/// What outlives the process, if there are folders for it.
+/// What reaches beyond the process: stored things, if there are folders for them, and media.
 Status Frontend::open_stores() {
   Clock& clock = shards_.shard(0).clock();
+  STATOR_TRY(fetcher_,
+             media::Fetcher::create(config_.media, media_bytes_, clock, environment_.metrics));
   STATOR_TRY(responses_,
              responses::ResponseStore::open(config_.responses, environment_.metrics,
                                             unix_seconds(clock.wall_now())),
@@ -68,7 +71,9 @@ void Frontend::add_services() {
                                            .entrance = environment_.entrance,
                                            .responses = responses_.get(),
                                            .batches = batches_.get(),
-                                           .worker_gauges = &worker_gauges_}));
+                                           .worker_gauges = &worker_gauges_,
+                                           .fetcher = fetcher_.get(),
+                                           .media_bytes = &media_bytes_}));
   }
   std::vector<BatchRunner::Lane> lanes;
   for (uint32_t i = 0; i < count; ++i) {
@@ -182,6 +187,7 @@ void Frontend::stop() {
   for (uint32_t i = 0; i < services_.size(); ++i) {
     run_on(shards_.shard(i), [this, i] { services_[i]->stop(); });
   }
+  fetcher_.reset();  // nobody waits any more
   compute_.stop();
   // A turn later, so that the errors just written have left before their connections close, and the
   // pool's last messages have come.

@@ -87,6 +87,8 @@ class Frontend {
   FleetService fleet_;
   WorkerGauges worker_gauges_;
   net::ByteBudget answers_;
+  net::ByteBudget media_bytes_;
+  std::unique_ptr<media::Fetcher> fetcher_;  // null after stop()
   std::unique_ptr<responses::ResponseStore> responses_;
   std::unique_ptr<batches::BatchService> batches_;  // null: no folder
   std::unique_ptr<BatchRunner> batch_runner_;

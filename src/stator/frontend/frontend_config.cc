@@ -154,6 +154,7 @@ void describe_protocols(ConfigSchema& schema, FrontendConfig& config) {
                  {.flag = "strip-anthropic-preamble"});
   responses::describe(schema, config.responses);
   batches::describe(schema, config.batches);
+  media::describe(schema, config.media);
 }
 
 }  // namespace

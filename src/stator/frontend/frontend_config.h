@@ -10,6 +10,7 @@
 #include "stator/continuity/journal_hub.h"
 #include "stator/core/clock.h"
 #include "stator/core/config.h"
+#include "stator/media/media_config.h"
 #include "stator/net/http_server.h"
 #include "stator/responses/response_store.h"
 
@@ -50,6 +51,7 @@ struct FrontendConfig {
   bool ignore_builtin_tools = false;  ///< leave tools that only a provider can run out
   responses::StoreConfig responses;   ///< of the Responses API
   batches::BatchConfig batches;
+  media::MediaConfig media;        ///< what requests may bring beside text
   bool disable_admin_api = false;  ///< no /busy_threshold
   /// Where clients may say how they are routed: "all", "headers", "body" or "none".
   std::string trust_hints = "all";

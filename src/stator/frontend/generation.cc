@@ -23,6 +23,9 @@ continuity::Replay GenerationPlan::replay() const {
   if (routing.pinned) {
     return continuity::Replay::kNever;
   }
+  if (media != nullptr) {
+    return continuity::Replay::kBeforeFirstToken;  // engines render such prompts themselves
+  }
   return structured_outputs.empty() || model->structured_replay
              ? continuity::Replay::kAlways
              : continuity::Replay::kBeforeFirstToken;
@@ -106,6 +109,7 @@ engine::EngineRequest Generation::make_engine_request(const Choice& choice, Time
   request.lora_name = plan_.adapter;
   request.structured_outputs = plan_.structured_outputs;
   request.require_reasoning = plan_.require_reasoning;
+  request.media = plan_.media;
   request.prompt_logprobs = scores_prompt(choice);
   request.context = plan_.context;
   return request;

@@ -65,10 +65,12 @@ struct GenerationPlan {
   std::vector<api::StopConditions> stop;  ///< per prompt: max_tokens is clamped to the context
   std::shared_ptr<const parsers::StopMatcher> stop_strings;
   DecodeOptions decode;
-  std::unique_ptr<const OutputFormat> format;  ///< null: plain text
-  std::optional<ThinkingBudget> thinking;      ///< only with a format
-  std::string structured_outputs;              ///< as in engine::EngineRequest
-  bool require_reasoning = false;              ///< the same
+  std::unique_ptr<const OutputFormat> format;       ///< null: plain text
+  std::optional<ThinkingBudget> thinking;           ///< only with a format
+  std::shared_ptr<const engine::MediaInput> media;  ///< of the one prompt; null: text only
+  std::string media_json;                           ///< the same for the receipt
+  std::string structured_outputs;                   ///< as in engine::EngineRequest
+  bool require_reasoning = false;                   ///< the same
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
   bool prompt_logprobs = false;   ///< with `echo`, those of the prompt
   std::string cache_salt;

@@ -127,6 +127,8 @@ Status read_beside_tokenizer(const std::string& model_dir, uint64_t fingerprint,
   }
   assets.architectural_context = static_cast<uint32_t>(
       config.at("max_position_embeddings").as_uint64().value_or(chat ? chat->context_length : 0));
+  STATOR_TRY(const json::Value processor, read_json_object(dir / "preprocessor_config.json"));
+  assets.media_rules = media::PromptRules::read(config, processor);
   hash = xxh3_64(json::to_text(generation), hash);
   assets.checksum = fmt::format("{:016x}", hash);
   return {};
@@ -147,6 +149,7 @@ ModelFacts facts_of(const ModelAssets& assets) {
   return {.vocabulary = tokenizer::facts_of(*assets.tokenizer),
           .eos_token_ids = assets.eos_token_ids,
           .architectural_context = assets.architectural_context,
+          .media = assets.media_rules.kinds(),
           .checksum = assets.checksum};
 }
 
@@ -158,6 +161,7 @@ Result<ModelFacts> load_model_facts(const std::string& model_dir) {
   STATOR_CHECK(read_beside_tokenizer(model_dir, facts.vocabulary.fingerprint, beside));
   facts.eos_token_ids = std::move(beside.eos_token_ids);
   facts.architectural_context = beside.architectural_context;
+  facts.media = beside.media_rules.kinds();
   facts.checksum = std::move(beside.checksum);
   return facts;
 }

@@ -12,6 +12,7 @@
 #include "stator/chat_template/chat_template.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
+#include "stator/media/prompt_rules.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::frontend {
@@ -26,6 +27,7 @@ struct ModelAssets {
   api::SamplingParams sampling_defaults;  ///< generation_config.json, else neutral
   std::vector<TokenId> eos_token_ids;     ///< generation_config.json, else config.json, else GGUF
   uint32_t architectural_context = 0;     ///< max_position_embeddings of config.json; 0 = unknown
+  media::PromptRules media_rules;         ///< config.json, preprocessor_config.json
   std::string checksum;                   ///< over tokenizer, template and generation defaults
 };
 

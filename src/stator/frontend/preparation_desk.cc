@@ -8,6 +8,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/core/keyed_hash.h"
+#include "stator/frontend/media_prompt.h"
 #include "stator/frontend/request_record.h"
 
 namespace stator::frontend {
@@ -43,30 +44,70 @@ PreparationDesk::~PreparationDesk() {
 void PreparationDesk::submit(net::HttpExchange& exchange, std::shared_ptr<PrepareJob> job) {
   if (job->body.size() <= environment_.config.inline_body_bytes_max) {
     run_job(*job, environment_);
-    listener_.on_prepared(exchange, *job);
+    if (job->wants_media()) {
+      fetch(keep(++last_id_, exchange, std::move(job)));
+    } else {
+      listener_.on_prepared(exchange, *job);
+    }
     return;
   }
   const uint64_t id = ++last_id_;
-  Status taken = pool_.submit({.priority = priority_of(job->route.kind),
-                               .bytes = job->body.size(),
-                               .client = client_of(exchange, *job, environment_.config),
-                               .run = [this, id, job] {
-                                 run_job(*job, environment_);
-                                 // A message that a full inbox refuses is made up for by sweep().
-                                 static_cast<void>(shard_.post([this, id] { collect(id); }));
-                               }});
+  Status taken = run_later(id, job, client_of(exchange, *job, environment_.config));
   if (!taken) {
     job->outcome = api::ApiError(std::move(taken.error()));
     listener_.on_prepared(exchange, *job);
     return;
   }
+  keep(id, exchange, std::move(job));
+}
+
+Status PreparationDesk::run_later(uint64_t id, const std::shared_ptr<PrepareJob>& job,
+                                  net::WorkClient client) {
+  return pool_.submit({.priority = priority_of(job->route.kind),
+                       .bytes = job->body.size(),
+                       .client = client,
+                       .run = [this, id, job] {
+                         run_job(*job, environment_);
+                         // A message that a full inbox refuses is made up for by sweep().
+                         static_cast<void>(shard_.post([this, id] { collect(id); }));
+                       }});
+}
+
+PreparationDesk::Waiting& PreparationDesk::keep(uint64_t id, net::HttpExchange& exchange,
+                                                std::shared_ptr<PrepareJob> job) {
   auto waiting = std::make_unique<Waiting>();
   waiting->desk = this;
   waiting->id = id;
   waiting->exchange = &exchange;
   waiting->job = std::move(job);
   exchange.set_observer(waiting.get());
+  Waiting& kept = *waiting;
   waiting_.emplace(id, std::move(waiting));
+  return kept;
+}
+
+/// The job waits for what its request names; then it is run again.
+void PreparationDesk::fetch(Waiting& waiting) {
+  const std::shared_ptr<PrepareJob>& job = waiting.job;
+  job->done.store(false, std::memory_order_relaxed);
+  waiting.load = environment_.fetcher->load(
+      std::exchange(job->wanted, {}), [this, id = waiting.id, job](auto blobs) {
+        if (blobs) {
+          job->fetched = std::move(*blobs);
+        } else {
+          job->outcome = to_api_error(std::move(blobs.error()));
+          job->resume = nullptr;
+        }
+        job->done.store(true, std::memory_order_release);
+        static_cast<void>(shard_.post([this, id] { collect(id); }));
+      });
+}
+
+void PreparationDesk::give_up(Waiting& waiting) {
+  waiting.job->cancel.cancel();
+  if (waiting.load) {
+    environment_.fetcher->cancel(*waiting.load);
+  }
 }
 
 std::unique_ptr<PreparationDesk::Waiting> PreparationDesk::take(uint64_t id) {
@@ -80,15 +121,32 @@ std::unique_ptr<PreparationDesk::Waiting> PreparationDesk::take(uint64_t id) {
 }
 
 void PreparationDesk::collect(uint64_t id) {
-  if (const auto waiting = take(id)) {
-    waiting->exchange->set_observer(nullptr);
-    listener_.on_prepared(*waiting->exchange, *waiting->job);
+  const auto found = waiting_.find(id);
+  if (found == waiting_.end() || !found->second->job->done.load(std::memory_order_acquire)) {
+    return;  // the client left, or what this message told was seen by sweep()
   }
+  Waiting& waiting = *found->second;
+  if (waiting.load && waiting.job->resume) {
+    waiting.load.reset();
+    waiting.job->done.store(false, std::memory_order_relaxed);
+    Status taken =
+        run_later(id, waiting.job, client_of(*waiting.exchange, *waiting.job, environment_.config));
+    if (taken) {
+      return;
+    }
+    waiting.job->outcome = api::ApiError(std::move(taken.error()));
+  } else if (waiting.job->wants_media()) {
+    fetch(waiting);
+    return;
+  }
+  const auto owned = take(id);
+  owned->exchange->set_observer(nullptr);
+  listener_.on_prepared(*owned->exchange, *owned->job);
 }
 
 void PreparationDesk::client_gone(uint64_t id) {
   const auto waiting = take(id);
-  waiting->job->cancel.cancel();
+  give_up(*waiting);
   listener_.on_client_left(*waiting->job);
 }
 
@@ -107,7 +165,7 @@ void PreparationDesk::sweep() {
 void PreparationDesk::fail_all(const Error& error) {
   while (!waiting_.empty()) {
     const auto waiting = take(waiting_.begin()->first);
-    waiting->job->cancel.cancel();
+    give_up(*waiting);
     waiting->exchange->set_observer(nullptr);
     // The job itself may still be with a thread (J1): its place is taken by an answer of ours.
     PrepareJob failed;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "stator/core/flat_map.h"
 #include "stator/frontend/prepare_job.h"
@@ -29,6 +30,7 @@ class PreparationListener {
 /// D1  Every exchange given to submit() comes back by exactly one of on_prepared and
 ///     on_client_left, possibly from inside submit().
 /// D2  What the client no longer waits for is not started, and stops within milliseconds.
+/// D3  While a job's media are being fetched no thread has it but the fetcher's, at the very end.
 ///
 /// The pool must be stopped, and its last messages to the shard handled, before this is destroyed.
 class PreparationDesk {
@@ -49,15 +51,21 @@ class PreparationDesk {
   void fail_all(const Error& error);
 
  private:
-  /// An exchange whose job is with the pool.
+  /// An exchange whose job is with the pool or the fetcher.
   struct Waiting final : net::ExchangeObserver {
     void on_client_gone(net::ClientGone) override { desk->client_gone(id); }
     PreparationDesk* desk = nullptr;
     uint64_t id = 0;
     net::HttpExchange* exchange = nullptr;
-    std::shared_ptr<PrepareJob> job;  // shared with the pool's task
+    std::shared_ptr<PrepareJob> job;             // shared with the pool's task
+    std::optional<media::Fetcher::LoadId> load;  // under way
   };
 
+  /// Has the job run by the pool; its exchange waits in `waiting_`.
+  Status run_later(uint64_t id, const std::shared_ptr<PrepareJob>& job, net::WorkClient client);
+  Waiting& keep(uint64_t id, net::HttpExchange& exchange, std::shared_ptr<PrepareJob> job);
+  void fetch(Waiting& waiting);
+  void give_up(Waiting& waiting);
   void collect(uint64_t id);
   void client_gone(uint64_t id);
   std::unique_ptr<Waiting> take(uint64_t id);

@@ -12,6 +12,7 @@
 #include "stator/api/chunk_encoder.h"
 #include "stator/api/request_parser.h"
 #include "stator/core/hash.h"
+#include "stator/frontend/media_prompt.h"
 #include "stator/frontend/output_format.h"
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/request_context.h"
@@ -409,6 +410,36 @@ ApiStatus add_prompt(GenerationPlan& plan, PromptText prompt_text,
   return {};
 }
 
+/// A prompt with images and the like.
+ApiStatus add_media_prompt(GenerationPlan& plan, const api::ChatRequest& request,
+                           const PrepareContext& context) {
+  const api::GenerateOptions& options = request.options;
+  if (options.truncate_prompt_tokens || options.nvext.use_raw_prompt) {
+    return api::validation_error(
+        options.truncate_prompt_tokens ? "truncate_prompt_tokens" : "nvext.use_raw_prompt",
+        "prompts with images, audio or video are rendered whole");
+  }
+  const MediaPromptContext media{
+      .encoder = context.encoder,
+      .model = *plan.model,
+      .options = {.add_special = options.add_special_tokens.value_or(false)
+                                     ? tokenizer::AddSpecial::kYes
+                                     : tokenizer::AddSpecial::kNo,
+                  .hash_seed = plan.hash_seed(),
+                  .stop = {.cancel = context.cancel, .ids_max = plan.model->context_length}},
+      .now = context.wall_now,
+      .cancel = context.cancel};
+  STATOR_TRY(MediaPrompt prompt, make_media_prompt(request.chat, context.media, media));
+  annotate_prompt(plan, options.nvext, prompt.text);
+  if (prompt.ids.is_cut_short || prompt.ids.ids.size() >= plan.model->context_length) {
+    return too_long(plan, prompt.ids.ids.size(), prompt.ids.is_cut_short ? "more than " : "");
+  }
+  plan.media = std::move(prompt.media);
+  plan.media_json = describe_media(*plan.media);
+  add_prompt(plan, std::move(prompt.ids));
+  return {};
+}
+
 /// Limits that depend on the prompt's length; fills plan.stop.
 ApiStatus apply_lengths(GenerationPlan& plan, const api::GenerateOptions& options,
                         std::string_view prompt_param) {
@@ -556,6 +587,34 @@ ApiStatus apply_format(GenerationPlan& plan, const api::ChatRequest& request,
   return {};
 }
 
+/// The prompt of a conversation: as ids, as it stands, or rendered.
+ApiStatus add_chat_prompt(GenerationPlan& plan, api::ChatRequest& request,
+                          const PrepareContext& context) {
+  api::Nvext& nvext = request.options.nvext;
+  if (!nvext.token_data.empty()) {
+    if (!request.chat.media.empty()) {
+      return api::validation_error("nvext.token_data",
+                                   "nvext.token_data goes with text only: leave out the media");
+    }
+    return add_prompt(plan, std::move(nvext.token_data), request.options, context);
+  }
+  if (nvext.use_raw_prompt && request.chat.media.empty()) {
+    annotate_prompt(plan, nvext, request.chat.last_user_text);
+    return add_prompt(plan, {std::move(request.chat.last_user_text), true}, request.options,
+                      context);
+  }
+  if (request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
+    request.chat.tools_json.clear();
+  }
+  if (!request.chat.media.empty()) {
+    return add_media_prompt(plan, request, context);
+  }
+  STATOR_TRY(auto text, context.encoder.render_chat(request.chat, *plan.model, context.wall_now,
+                                                    context.cancel));
+  annotate_prompt(plan, nvext, text);
+  return add_prompt(plan, {std::move(text), false}, request.options, context);
+}
+
 }  // namespace
 
 ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel named,
@@ -566,22 +625,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
   STATOR_TRY(plan.structured_outputs,
              make_structured_outputs(request.options.structured_output, &request,
                                      plan.model->structured_output));
-  api::Nvext& nvext = request.options.nvext;
-  if (!nvext.token_data.empty()) {
-    STATOR_CHECK(add_prompt(plan, std::move(nvext.token_data), request.options, context));
-  } else if (nvext.use_raw_prompt) {
-    annotate_prompt(plan, nvext, request.chat.last_user_text);
-    STATOR_CHECK(
-        add_prompt(plan, {std::move(request.chat.last_user_text), true}, request.options, context));
-  } else {
-    if (request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
-      request.chat.tools_json.clear();
-    }
-    STATOR_TRY(auto text, context.encoder.render_chat(request.chat, *plan.model, context.wall_now,
-                                                      context.cancel));
-    annotate_prompt(plan, nvext, text);
-    STATOR_CHECK(add_prompt(plan, {std::move(text), false}, request.options, context));
-  }
+  STATOR_CHECK(add_chat_prompt(plan, request, context));
   STATOR_CHECK(apply_options(plan, request.options, context));
   STATOR_CHECK(apply_lengths(plan, request.options, "messages"));
   if (context.protocol == nullptr || !context.protocol->plain) {

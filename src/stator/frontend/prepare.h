@@ -13,6 +13,7 @@
 #include "stator/frontend/generation.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/prompt_encoder.h"
+#include "stator/media/blob.h"
 #include "stator/net/http_request.h"
 #include "stator/protocols/protocol.h"
 
@@ -31,6 +32,8 @@ struct PrepareContext {
   std::shared_ptr<const protocols::Echo> echo;    ///< for its answer
   std::string session;                            ///< that its body names; empty: none
   WallTime wall_now;
+  /// Of the request's media, in their order; set where it has any.
+  std::vector<media::BlobPtr> media = {};
 };
 
 /// kInvalidArgument for a prompt that does not fit, template errors and the like; `param` names it.

@@ -5,6 +5,7 @@
 
 #include "stator/api/request_parser.h"
 #include "stator/core/log.h"
+#include "stator/frontend/chat_work.h"
 #include "stator/frontend/pooling/prepare_pool.h"
 #include "stator/frontend/prepare.h"
 #include "stator/frontend/request_defaults.h"
@@ -16,6 +17,7 @@ namespace stator::frontend {
 namespace {
 
 using api::ApiResult;
+using api::ApiStatus;
 
 PrepareContext context_of(const PrepareJob& job, const PrepareEnvironment& environment) {
   return {.config = environment.config,
@@ -26,49 +28,70 @@ PrepareContext context_of(const PrepareJob& job, const PrepareEnvironment& envir
           .wall_now = job.wall_now};
 }
 
-template <typename Request, typename Prepare>
-ApiResult<GenerationPlan> plan_request(Request request, PrepareJob& job,
-                                       const PrepareEnvironment& environment, Prepare prepare) {
-  if (request.options.repair != api::JsonRepair::kNone) {
+/// The model that a request means, noted in its job, and its defaults for what the client left out.
+ApiResult<NamedModel> find_model(api::GenerateOptions& options, PrepareJob& job,
+                                 const PrepareEnvironment& environment) {
+  if (options.repair != api::JsonRepair::kNone) {
     log::warn("frontend", "request body was not valid JSON text and was mended");
   }
-  STATOR_TRY(auto named, find_served_model(environment.catalog, request.options.model));
+  STATOR_TRY(auto named, find_served_model(environment.catalog, options.model));
   STATOR_CHECK(check_generates(*named.model));
   job.model = named.adapter.empty() ? named.model->name : named.adapter;
-  job.stream = request.options.stream;
+  job.stream = options.stream;
   if (environment.config.request_defaults != nullptr) {
-    environment.config.request_defaults->apply(job.model, request.options);
+    environment.config.request_defaults->apply(job.model, options);
   }
   STATOR_CHECK(CancelToken::check(&job.cancel));
-  return prepare(std::move(request), std::move(named));
+  return named;
 }
 
-template <typename Parse, typename Prepare>
-ApiResult<GenerationPlan> make_plan(PrepareJob& job, const PrepareEnvironment& environment,
-                                    Parse parse, Prepare prepare) {
-  STATOR_TRY(auto request, parse(job.body, parse_limits(environment.config)));
-  const PrepareContext context = context_of(job, environment);
-  return plan_request(std::move(request), job, environment, [&](auto read, NamedModel named) {
-    return prepare(std::move(read), std::move(named), context);
-  });
+void finish_chat(ChatWork& work, PrepareJob& job, const PrepareEnvironment& environment) {
+  PrepareContext context = context_of(job, environment);
+  context.protocol = work.protocol;
+  context.echo = std::move(work.echo);
+  context.session = std::move(work.session);
+  context.media = std::move(work.media.blobs);
+  settle(job, prepare_chat(std::move(work.request), std::move(work.named), context));
 }
 
-ApiResult<GenerationPlan> make_protocol_plan(PrepareJob& job,
-                                             const PrepareEnvironment& environment) {
+ApiStatus run_chat(PrepareJob& job, const PrepareEnvironment& environment) {
+  ChatWork work;
+  STATOR_TRY(work.request, api::parse_chat_request(job.body, parse_limits(environment.config)));
+  STATOR_TRY(work.named, find_model(work.request.options, job, environment));
+  run_chat_work(std::move(work), job, environment, finish_chat);
+  return {};
+}
+
+ApiResult<GenerationPlan> make_completion_plan(PrepareJob& job,
+                                               const PrepareEnvironment& environment) {
+  STATOR_TRY(auto request,
+             api::parse_completion_request(job.body, parse_limits(environment.config)));
+  STATOR_TRY(auto named, find_model(request.options, job, environment));
+  return prepare_completion(std::move(request), std::move(named), context_of(job, environment));
+}
+
+ApiStatus run_protocol(PrepareJob& job, const PrepareEnvironment& environment) {
   const protocols::Protocol& protocol = *job.route.protocol;
   const StoredMemory memory(job, environment);
   protocols::ReadOptions options = read_options(environment.config);
   options.path = job.http.path();
   options.memory = &memory;
   STATOR_TRY(auto reading, protocol.read(job.body, options));
-  PrepareContext context = context_of(job, environment);
-  context.protocol = &protocol;
-  context.echo = std::move(reading.echo);
-  context.session = std::move(reading.session);
-  return plan_request(std::move(reading.request), job, environment,
-                      [&](api::ChatRequest request, NamedModel named) {
-                        return prepare_chat(std::move(request), std::move(named), context);
-                      });
+  ChatWork work;
+  work.request = std::move(reading.request);
+  work.protocol = &protocol;
+  work.echo = std::move(reading.echo);
+  work.session = std::move(reading.session);
+  STATOR_TRY(work.named, find_model(work.request.options, job, environment));
+  run_chat_work(std::move(work), job, environment, finish_chat);
+  return {};
+}
+
+/// A way that makes the outcome itself, unless it fails.
+void attempt(PrepareJob& job, ApiStatus done) {
+  if (!done.has_value()) {
+    job.outcome = std::move(done.error());
+  }
 }
 
 ApiResult<PoolPlan> make_pool_plan(PrepareJob& job, const PrepareEnvironment& environment) {
@@ -79,28 +102,19 @@ ApiResult<PoolPlan> make_pool_plan(PrepareJob& job, const PrepareEnvironment& en
   return prepare_pool(std::move(call), std::move(named), context_of(job, environment));
 }
 
-template <typename T>
-void settle(PrepareJob& job, ApiResult<T> result) {
-  if (result) {
-    job.outcome = std::move(*result);
-  } else {
-    job.outcome = std::move(result.error());
-  }
-}
-
 void run(PrepareJob& job, const PrepareEnvironment& environment) {
   switch (job.route.kind) {
     case TextRequest::kChat:
-      settle(job, make_plan(job, environment, api::parse_chat_request, prepare_chat));
+      attempt(job, run_chat(job, environment));
       return;
     case TextRequest::kCompletion:
-      settle(job, make_plan(job, environment, api::parse_completion_request, prepare_completion));
+      settle(job, make_completion_plan(job, environment));
       return;
     case TextRequest::kProtocol:
-      settle(job, make_protocol_plan(job, environment));
+      attempt(job, run_protocol(job, environment));
       return;
     case TextRequest::kCount:
-      settle(job, count_tokens(job, environment));
+      attempt(job, count_tokens(job, environment));
       return;
     case TextRequest::kTokenize:
       settle(job, tokenize(job, environment));
@@ -206,6 +220,9 @@ std::optional<std::string> StoredMemory::find_item(std::string_view item_id) con
 void run_job(PrepareJob& job, const PrepareEnvironment& environment) {
   if (Status wanted = CancelToken::check(&job.cancel); !wanted) {
     job.outcome = api::ApiError(std::move(wanted.error()));
+  } else if (auto resume = std::exchange(job.resume, nullptr)) {
+    job.wanted.clear();
+    resume();
   } else {
     run(job, environment);
   }

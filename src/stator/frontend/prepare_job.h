@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -18,6 +19,7 @@
 #include "stator/frontend/pooling/pool_plan.h"
 #include "stator/frontend/prompt_encoder.h"
 #include "stator/frontend/stream_gate.h"
+#include "stator/media/fetcher_service.h"
 #include "stator/net/byte_budget.h"
 #include "stator/net/http_request.h"
 #include "stator/protocols/protocol.h"
@@ -60,6 +62,8 @@ struct PrepareEnvironment {
   const ModelCatalog& catalog;
   const PromptEncoder& encoder;
   responses::ResponseStore* responses = nullptr;  ///< null: nothing is stored
+  media::Fetcher* fetcher = nullptr;              ///< null: media come as data: URLs only
+  net::ByteBudget* media_bytes = nullptr;         ///< of media that requests hold; null: no bound
 };
 
 /// One request on its way from a body to something to run or to send: everything that is needed, so
@@ -67,6 +71,8 @@ struct PrepareEnvironment {
 ///
 /// J1  Between submission and `done` only the thread that runs the job touches it, `cancel` apart;
 ///     after `done` only the loop does.
+/// J2  A job that is done and wants_media() is not over: once these are in `fetched`, or cannot be
+///     had (`outcome`), it is run again.
 struct PrepareJob {
   TextRoute route;
   net::HttpRequest http;  ///< without its body
@@ -83,6 +89,13 @@ struct PrepareJob {
   /// Set when nobody wants the outcome any more: the work ends within milliseconds.
   CancelToken cancel;
   std::atomic<bool> done{false};
+  /// Sources elsewhere that the request names; what comes of them, in their order; and the rest of
+  /// the work. Empty: it needs none.
+  std::vector<media::Wanted> wanted;
+  std::vector<media::BlobPtr> fetched;
+  std::move_only_function<void()> resume;
+  bool wants_media() const { return !wanted.empty(); }
+
   /// A plan to run, a body to send, or what is wrong with the request.
   std::variant<std::monostate, GenerationPlan, PoolPlan, std::string, api::ApiError> outcome;
 };

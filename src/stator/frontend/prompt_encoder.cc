@@ -49,6 +49,18 @@ PromptEncoder::PromptEncoder(const FrontendConfig& config, const Clock& clock, M
   }
 }
 
+ApiResult<std::string> PromptEncoder::template_arguments(const api::ChatInput& chat) {
+  auto extra =
+      chat_template::normalize_reasoning_args({.thinking_json = chat.thinking_json,
+                                               .reasoning_effort = chat.reasoning_effort,
+                                               .kwargs_json = chat.chat_template_kwargs_json,
+                                               .default_mode = {}});
+  if (!extra) {
+    return ApiError(std::move(extra.error()), "chat_template_kwargs");
+  }
+  return std::move(*extra);
+}
+
 ApiResult<std::string> PromptEncoder::render_chat(const api::ChatInput& chat,
                                                   const ServedModel& model, WallTime now,
                                                   const CancelToken* cancel) const {
@@ -59,19 +71,12 @@ ApiResult<std::string> PromptEncoder::render_chat(const api::ChatInput& chat,
                   "' has no chat template; use /v1/completions or add chat_template.jinja"),
         "model");
   }
-  auto extra =
-      chat_template::normalize_reasoning_args({.thinking_json = chat.thinking_json,
-                                               .reasoning_effort = chat.reasoning_effort,
-                                               .kwargs_json = chat.chat_template_kwargs_json,
-                                               .default_mode = {}});
-  if (!extra) {
-    return ApiError(std::move(extra.error()), "chat_template_kwargs");
-  }
+  STATOR_TRY(const std::string extra, template_arguments(chat));
   chat_template::RenderInput input;
   input.messages_json = chat.messages_json;
   input.tools_json = chat.tools_json;
   input.documents_json = chat.documents_json;
-  input.extra_json = *extra;
+  input.extra_json = extra;
   input.add_generation_prompt = chat.add_generation_prompt;
   input.continue_final_message = chat.continue_final_message;
   input.now = now;

@@ -33,6 +33,10 @@ class PromptEncoder {
   api::ApiResult<std::string> render_chat(const api::ChatInput& chat, const ServedModel& model,
                                           WallTime now, const CancelToken* cancel) const;
 
+  /// What the template is given beside the messages, with thinking and effort in all dialects: a
+  /// JSON object.
+  static api::ApiResult<std::string> template_arguments(const api::ChatInput& chat);
+
   struct TextOptions {
     tokenizer::AddSpecial add_special = tokenizer::AddSpecial::kNo;
     uint64_t hash_seed = blocks::hash_seed({}, {});  ///< of the prompt's blocks

@@ -63,7 +63,9 @@ ShardService::ShardService(net::Shard& shard, ShardEnvironment environment)
             {.config = environment.config,
              .catalog = environment.catalog,
              .encoder = environment.encoder,
-             .responses = environment.responses},
+             .responses = environment.responses,
+             .fetcher = environment.fetcher,
+             .media_bytes = environment.media_bytes},
             *this),
       pooling_(shard,
                {.config = environment.config, .metrics = metrics_, .compute = environment.compute},
@@ -360,7 +362,8 @@ router::RouteRequest ShardService::make_route(const Active& active, const Choice
                                .tier = choice.journal.generated() > 0
                                            ? router::BrownOut::kTierMax
                                            : router::tier_of(wish.strict_priority, plan.priority),
-                               .session = wish.session};
+                               .session = wish.session,
+                               .media_json = plan.media_json};
   if (choice.terms) {
     request.constraints.required_taints = choice.terms->required_taints;
     request.constraints.preferred_taints = choice.terms->preferred_taints;

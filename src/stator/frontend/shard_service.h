@@ -57,6 +57,8 @@ struct ShardEnvironment {
   responses::ResponseStore* responses = nullptr;  ///< null: nothing is stored
   batches::BatchService* batches = nullptr;       ///< null: no files, no batches
   WorkerGauges* worker_gauges = nullptr;          ///< null: nobody looks
+  media::Fetcher* fetcher = nullptr;              ///< null: media come as data: URLs only
+  net::ByteBudget* media_bytes = nullptr;         ///< of media that requests hold
 };
 
 /// The frontend of one shard: answers HTTP requests by running them on workers.

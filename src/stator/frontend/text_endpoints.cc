@@ -9,6 +9,7 @@
 
 #include "stator/api/request_parser.h"
 #include "stator/api/response_body.h"
+#include "stator/frontend/chat_work.h"
 
 namespace stator::frontend {
 
@@ -112,30 +113,57 @@ ApiResult<std::string> tokenize(PrepareJob& job, const PrepareEnvironment& envir
   return body;
 }
 
-ApiResult<std::string> count_tokens(PrepareJob& job, const PrepareEnvironment& environment) {
+namespace {
+
+ApiResult<std::string> count_prompt(ChatWork& work, PrepareJob& job,
+                                    const PrepareEnvironment& environment) {
+  const ServedModel& model = *work.named.model;
+  const api::ChatInput& chat = work.request.chat;
+  const size_t limit = tokens_max(environment, model);
+  const MediaPromptContext context{.encoder = environment.encoder,
+                                   .model = model,
+                                   .options = {.stop = {.cancel = &job.cancel, .ids_max = limit}},
+                                   .now = job.wall_now,
+                                   .cancel = &job.cancel};
+  tokenizer::PromptIds prompt;
+  if (!chat.media.empty()) {
+    STATOR_TRY(MediaPrompt made, make_media_prompt(chat, std::move(work.media.blobs), context));
+    prompt = std::move(made.ids);
+  } else {
+    STATOR_TRY(std::string text,
+               environment.encoder.render_chat(chat, model, job.wall_now, &job.cancel));
+    STATOR_TRY(prompt, environment.encoder.encode_text(std::move(text), model, context.options));
+  }
+  if (prompt.ids.size() > limit) {
+    return too_many_tokens(limit, "messages");
+  }
+  std::string body;
+  work.protocol->append_count(body, prompt.ids.size());
+  return body;
+}
+
+void finish_count(ChatWork& work, PrepareJob& job, const PrepareEnvironment& environment) {
+  settle(job, count_prompt(work, job, environment));
+}
+
+}  // namespace
+
+api::ApiStatus count_tokens(PrepareJob& job, const PrepareEnvironment& environment) {
   const protocols::Protocol& protocol = *job.route.protocol;
   protocols::ReadOptions options = read_options(environment.config);
   const StoredMemory memory(job, environment);
   options.memory = &memory;
   options.only_counts = true;
   STATOR_TRY(protocols::Reading reading, protocol.read(job.body, options));
-  api::ChatRequest& request = reading.request;
-  STATOR_TRY(const NamedModel named, find_served_model(environment.catalog, request.options.model));
-  if (request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
-    request.chat.tools_json.clear();  // as when it is run
+  ChatWork work;
+  work.request = std::move(reading.request);
+  work.protocol = &protocol;
+  STATOR_TRY(work.named, find_served_model(environment.catalog, work.request.options.model));
+  if (work.request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
+    work.request.chat.tools_json.clear();  // as when it is run
   }
-  STATOR_TRY(std::string text, environment.encoder.render_chat(request.chat, *named.model,
-                                                               job.wall_now, &job.cancel));
-  const size_t limit = tokens_max(environment, *named.model);
-  STATOR_TRY(const tokenizer::PromptIds prompt,
-             environment.encoder.encode_text(std::move(text), *named.model,
-                                             {.stop = {.cancel = &job.cancel, .ids_max = limit}}));
-  if (prompt.ids.size() > limit) {
-    return too_many_tokens(limit, "messages");
-  }
-  std::string body;
-  protocol.append_count(body, prompt.ids.size());
-  return body;
+  run_chat_work(std::move(work), job, environment, finish_count);
+  return {};
 }
 
 ApiResult<std::string> detokenize(PrepareJob& job, const PrepareEnvironment& environment) {

@@ -12,7 +12,8 @@ namespace stator::frontend {
 // want to know how many tokens a prompt has. Any thread.
 
 api::ApiResult<std::string> tokenize(PrepareJob& job, const PrepareEnvironment& environment);
-api::ApiResult<std::string> count_tokens(PrepareJob& job, const PrepareEnvironment& environment);
+/// Makes the outcome itself, once media are there, unless it fails at once.
+api::ApiStatus count_tokens(PrepareJob& job, const PrepareEnvironment& environment);
 api::ApiResult<std::string> detokenize(PrepareJob& job, const PrepareEnvironment& environment);
 
 }  // namespace stator::frontend

@@ -17,6 +17,7 @@ struct ChatInputReader {
   ChatInput& chat;
   uint32_t depth_max;  ///< for JSON inside strings (tool call arguments)
   std::optional<bool> add_generation_prompt = {};
+  bool has_media = false;           ///< some message has content parts that are no text
   bool has_thinking_parts = false;  ///< some message has content parts that are reasoning
 };
 

@@ -648,16 +648,74 @@ TEST(ChatRequest, RefusesBrokenMessagesByPath) {
 }
 
 TEST(ChatRequest, NamesTheMediaPartItCannotRead) {
-  for (const std::string type : {"image_url", "video_url", "audio_url", "input_audio", "file"}) {
-    expect_refused(with_messages(R"([{"role":"system","content":"s"},{"role":"user","content":[
-        {"type":"text","text":"a"},{"type":")" +
-                                 type + R"(","x":{}}]}])"),
-                   {Code::kUnsupported, "messages[1].content[1].type", "reads text only"});
+  const auto with_part = [](const std::string& part) {
+    return with_messages(R"([{"role":"system","content":"s"},{"role":"user","content":[
+        {"type":"text","text":"a"},)" +
+                         part + "]}]");
+  };
+  for (const std::string type : {"image_url", "video_url", "audio_url", "input_audio"}) {
+    expect_refused(with_part(R"({"type":")" + type + R"(","x":{}})"),
+                   {Code::kInvalidArgument, "messages[1].content[1]." + type, "is required"});
   }
+  expect_refused(with_part(R"({"type":"input_image"})"),
+                 {Code::kInvalidArgument, "messages[1].content[1].image_url", "is required"});
+  expect_refused(with_part(R"({"type":"image_url","image_url":{"url":null}})"),
+                 {Code::kInvalidArgument, "messages[1].content[1].image_url", "is required"});
+  expect_refused(with_part(R"({"type":"image_url","image_url":{"url":""}})"),
+                 {Code::kInvalidArgument, "messages[1].content[1].image_url", "is required"});
+  expect_refused(with_part(R"({"type":"input_audio","input_audio":{"data":"aaaa"}})"),
+                 {Code::kInvalidArgument, "messages[1].content[1].input_audio.format", "required"});
+  expect_refused(
+      with_part(R"({"type":"input_audio","input_audio":{"data":"aaaa","format":"../x"}})"),
+      {Code::kInvalidArgument, "messages[1].content[1].input_audio.format", "audio format"});
+  for (const std::string type : {"file", "input_file"}) {
+    expect_refused(with_part(R"({"type":")" + type + R"(","file":{"file_id":"f"}})"),
+                   {Code::kInvalidArgument, "messages[1].content[1].type", "files are not read"});
+  }
+  expect_refused(with_messages(R"([{"role":"assistant","content":[{"type":"image_url",)"
+                               R"("image_url":{"url":"data:x"}}]}])"),
+                 {Code::kInvalidArgument, "messages[0].content[0].type", "user and tool messages"});
   expect_refused(with_messages(R"([{"role":"function","content":"x"}])"),
                  {Code::kUnsupported, "messages[0].role", "use the role tool"});
   expect_refused(with_messages(R"([{"role":"assistant","function_call":{}}])"),
                  {Code::kUnsupported, "messages[0].function_call", "use tool_calls"});
+}
+
+TEST(ChatRequest, TakesMediaOutOfTheMessages) {
+  const ChatRequest request = parsed(
+      R"({"model":"m","messages":[{"role":"user","name":"n","content":[
+        {"text":"a \u00e9","type":"text"},
+        {"image_url":{"detail":"low","url":"https:\/\/x/a.png"},"type":"image_url","uuid":"u1"},
+        {"type":"input_image","image_url":"data:image/png;base64,AAAA","detail":"high"},
+        {"type":"input_audio","input_audio":{"data":"BBBB","format":"wav"}}]},
+        {"role":"tool","tool_call_id":"t","content":[{"type":"video_url","video_url":{"url":"v"}}]},
+        {"role":"user","content":"b"}]})");
+  EXPECT_EQ(request.chat.messages_json,
+            R"([{"role":"user","name":"n","content":[{"text":"a \u00e9","type":"text"},)"
+            R"({"type":"image"},{"type":"image"},{"type":"audio"}]},)"
+            R"({"role":"tool","tool_call_id":"t","content":[{"type":"video"}]},)"
+            R"({"role":"user","content":"b"}])");
+  const std::vector<MediaPart>& media = request.chat.media;
+  ASSERT_EQ(media.size(), 4U);
+  EXPECT_EQ(media[0].source, "https://x/a.png");
+  EXPECT_EQ(media[0].detail, "low");
+  EXPECT_EQ(media[0].uuid, "u1");
+  EXPECT_EQ(media[0].path, "messages[0].content[1]");
+  EXPECT_EQ(media[1].source, "data:image/png;base64,AAAA");
+  EXPECT_EQ(media[1].detail, "high");
+  EXPECT_EQ(media[2].source, "data:audio/wav;base64,BBBB");
+  EXPECT_EQ(media[2].kind, MediaKind::kAudio);
+  EXPECT_EQ(media[3].kind, MediaKind::kVideo);
+  EXPECT_EQ(media[3].path, "messages[1].content[0]");
+}
+
+TEST(ChatRequest, MoreMediaThanAreEverTakenAreRefused) {
+  std::string parts;
+  for (size_t i = 0; i <= kMaxMediaParts; ++i) {
+    parts += std::string(i > 0 ? "," : "") + R"({"type":"image_url","image_url":"u"})";
+  }
+  expect_refused(with_messages(R"([{"role":"user","content":[)" + parts + "]}]"),
+                 {Code::kInvalidArgument, "messages[0].content[256]", "at most 256"});
 }
 
 TEST(ChatRequest, ContinuesAnAssistantMessage) {

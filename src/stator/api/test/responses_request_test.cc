@@ -55,6 +55,48 @@ TEST(ResponsesRequest, ReadsMessagesOfEveryForm) {
       R"({"role":"user","content":[{"type":"text","text":"e"},{"type":"text","text":"f"}]}])");
 }
 
+TEST(ResponsesRequest, TakesImagesAndAudioAsAChatDoes) {
+  auto request = parse(R"("input":[{"role":"user","content":[{"type":"input_text","text":"a"},
+        {"type":"input_image","image_url":"data:image/png;base64,AAAA","detail":"auto"},
+        {"type":"input_file","filename":"b.png","file_data":"data:image/png;base64,BBBB"},
+        {"type":"input_audio","input_audio":{"data":"CCCC","format":"mp3"}}]},
+        {"type":"function_call","call_id":"c1","name":"w","arguments":""},
+        {"type":"function_call_output","call_id":"c1","output":[{"type":"input_image",
+         "image_url":"https://x/y"}]}])");
+  ASSERT_TRUE(request) << request.error().message();
+  ChatInput& chat = request->chat.chat;
+  Conversation conversation(chat, 128);
+  ASSERT_TRUE(conversation.add_items(request->input_json, {}));
+  ASSERT_TRUE(conversation.finish());
+  EXPECT_EQ(
+      chat.messages_json,
+      R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"image"},)"
+      R"({"type":"image"},{"type":"audio"}]},{"role":"assistant","content":null,)"
+      R"("tool_calls":[{"id":"c1","type":"function","function":{"name":"w","arguments":""}}]},)"
+      R"({"role":"tool","tool_call_id":"c1","content":[{"type":"image"}]}])");
+  ASSERT_EQ(chat.media.size(), 4U);
+  EXPECT_EQ(chat.media[0].source, "data:image/png;base64,AAAA");
+  EXPECT_EQ(chat.media[0].detail, "auto");
+  EXPECT_EQ(chat.media[1].source, "data:image/png;base64,BBBB");
+  EXPECT_EQ(chat.media[2].source, "data:audio/mp3;base64,CCCC");
+  EXPECT_EQ(chat.media[3].source, "https://x/y");
+  EXPECT_EQ(chat.media[1].path, "input[0].content[2]");
+  EXPECT_EQ(chat.media[3].path, "input[2].output[0]");
+}
+
+TEST(ResponsesRequest, NamesTheMediaItCannotRead) {
+  const auto starts_with = [](const std::string& parts, const std::string& text) {
+    const std::string said = messages_of(R"("input":[{"role":"user","content":[)" + parts + "]}]");
+    EXPECT_TRUE(said.starts_with("Validation: input[0].content[0]" + text)) << said;
+  };
+  starts_with(R"({"type":"input_image","file_id":"f1"})", ".image_url is required");
+  starts_with(R"({"type":"input_file","file_data":"data:application/pdf;base64,AA=="})",
+              " is a file that is no image");
+  starts_with(R"({"type":"input_file","file_url":"https://x/y.pdf"})",
+              " is a file that is no image");
+  starts_with(R"({"type":"input_video","video_url":"v"})", ".type is");
+}
+
 TEST(ResponsesRequest, MergesReasoningAndCallsIntoTheAssistantsTurn) {
   EXPECT_EQ(messages_of(R"("input":[{"role":"user","content":"w?"},
         {"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"think"}]},
@@ -180,7 +222,7 @@ TEST(ResponsesRequest, RefusesByName) {
   starts(messages_of(R"("input":[{"type":"mcp_call"}])"),
          "Validation: input[0].type is \"mcp_call\"");
   starts(messages_of(R"("input":[{"role":"user","content":[{"type":"input_image"}]}])"),
-         "Validation: input[0].content[0].type is \"input_image\"");
+         "Validation: input[0].content[0].image_url is required");
   starts(messages_of(R"("input":[{"role":"robot","content":"x"}])"), "Validation: input[0].role");
   starts(
       messages_of(R"("input":[{"type":"function_call","call_id":"c","name":"f","arguments":"["}])"),

@@ -38,19 +38,10 @@ void append_joined(std::string& out, const std::vector<std::string_view>& litera
   out += '"';
 }
 
-/// A string if there is one text, else parts: how several are joined is the template's business.
-void append_user_content(std::string& out, const std::vector<std::string_view>& literals) {
-  if (literals.size() == 1) {
-    out += literals.front();
-    return;
-  }
-  out += '[';
-  for (size_t i = 0; i < literals.size(); ++i) {
-    out += i == 0 ? R"({"type":"text","text":)" : R"(,{"type":"text","text":)";
-    out += literals[i];
-    out += '}';
-  }
-  out += ']';
+bool is_image_type(std::string_view type) {
+  static constexpr std::array<std::string_view, 4> kTypes = {"image/jpeg", "image/png", "image/gif",
+                                                             "image/webp"};
+  return std::ranges::find(kTypes, type) != kTypes.end();
 }
 
 /// What is left of a system text without the billing header, a literal of `storage` maybe. Empty:
@@ -153,22 +144,62 @@ void Conversation::read_block_type(const Path& path, Block& block) {
   block.type_name = name->substr(0, kTypeNameShown);
 }
 
-/// Of a document or image. Only a document's plain text can be read.
+/// Of a document or image.
 void Conversation::read_source(const Path& path, Block& block) {
-  bool is_text = false;
-  std::optional<std::string_view> data;
-  in_.object(path, [&](std::string_view key, const Path& member) {
+  Source source;
+  const bool present = in_.object(path, [&](std::string_view key, const Path& member) {
     if (key == "type") {
-      is_text = in_.string(member) == "text";
+      source.type = in_.string(member).value_or("");
     } else if (key == "data") {
-      data = in_.raw_string(member);
+      source.data = in_.raw_string(member);
+    } else if (key == "media_type") {
+      source.media_type = in_.string(member);
+    } else if (key == "url") {
+      source.url = in_.raw_string(member);
     } else {
       in_.skip();
     }
   });
-  if (is_text) {
-    block.document = data;
+  if (present) {
+    block.source = std::move(source);
   }
+}
+
+std::optional<std::string_view> Conversation::document_text(const Block& block) {
+  return block.source && block.source->type == "text" ? block.source->data : std::nullopt;
+}
+
+std::optional<std::string> Conversation::image_part(const Block& block, const Path& path) {
+  const Path at(path, "source");
+  if (!block.source) {
+    in_.violation(at, "is required");
+    return std::nullopt;
+  }
+  const Source& source = *block.source;
+  std::string out = R"({"type":"image_url","image_url":{"url":)";
+  if (source.type == "base64") {
+    if (!source.media_type || !is_image_type(*source.media_type)) {
+      in_.violation(Path(at, "media_type"),
+                    "must be one of image/jpeg, image/png, image/gif, image/webp");
+      return std::nullopt;
+    }
+    if (!source.data || inner(*source.data).empty()) {
+      in_.violation(Path(at, "data"), "is required");
+      return std::nullopt;
+    }
+    out.append("\"data:").append(*source.media_type).append(";base64,");
+    out.append(inner(*source.data)).append("\"");
+  } else if (source.type == "url") {
+    if (!source.url || inner(*source.url).empty()) {
+      in_.violation(Path(at, "url"), "is required");
+      return std::nullopt;
+    }
+    out += *source.url;
+  } else {
+    in_.violation(Path(at, "type"), "must be one of base64, url");
+    return std::nullopt;
+  }
+  return out + "}}";
 }
 
 /// Of a tool_result. What cannot be passed on is reported once it is clear that it is one.
@@ -186,8 +217,12 @@ void Conversation::read_result_content(const Path& path, Block& block) {
     const Block part = read_block(element);
     if (part.type == BlockType::kText && part.text) {
       block.content.push_back(*part.text);
-    } else if (part.type == BlockType::kDocument && part.document) {
-      block.content.push_back(*part.document);
+    } else if (const auto text = document_text(part); part.type == BlockType::kDocument && text) {
+      block.content.push_back(*text);
+    } else if (part.type == BlockType::kImage) {
+      if (auto image = image_part(part, element)) {
+        block.images.push_back({block.content.size(), std::move(*image), element.text()});
+      }
     } else if (!block.refused_part) {
       block.refused_part = index;
       block.refused_type = part.type_name;
@@ -251,8 +286,10 @@ void Conversation::take_result(const Block& block, const Path& path) {
   }
   if (block.refused_part) {
     const Path content(path, "content");
-    in_.unsupported(Path(Path(content, *block.refused_part), "type"),
-                    fmt::format("is \"{}\": the model reads text only", block.refused_type));
+    in_.violation(Path(Path(content, *block.refused_part), "type"),
+                  fmt::format("is \"{}\": the result of a tool is text, plain-text documents and "
+                              "images here",
+                              block.refused_type));
     return;
   }
   flush();
@@ -262,7 +299,12 @@ void Conversation::take_result(const Block& block, const Path& path) {
   out_ += R"(,"content":)";
   const bool marks =
       block.is_error && (block.content.empty() || !says_error(inner(block.content.front())));
-  append_joined(out_, block.content, marks ? kErrorPrefix : std::string_view());
+  const std::string_view prefix = marks ? kErrorPrefix : std::string_view();
+  if (block.images.empty()) {
+    append_joined(out_, block.content, prefix);
+  } else {
+    write_content(block.content, block.images, prefix);
+  }
   out_ += '}';
   last_role_ = Role::kTool;
 }
@@ -295,14 +337,20 @@ void Conversation::take(Role role, const Block& block, const Path& path) {
       in_.violation(Path(path, "type"), "tool_result is only allowed in user messages");
       return;
     case BlockType::kDocument:
-      if (block.document && role == Role::kUser) {
-        turn_.texts.push_back(*block.document);
+      if (const auto text = document_text(block); text && role == Role::kUser) {
+        turn_.texts.push_back(*text);
         return;
       }
-      [[fallthrough]];
+      in_.violation(path,
+                    "is a document that is no plain text in a user message: send its text, or "
+                    "images of its pages");
+      return;
     case BlockType::kImage:
-      in_.unsupported(Path(path, "type"),
-                      fmt::format("is \"{}\": the model reads text only", block.type_name));
+      if (role != Role::kUser) {
+        in_.violation(Path(path, "type"), "image is only allowed in user messages");
+      } else if (auto image = image_part(block, path)) {
+        turn_.images.push_back({turn_.texts.size(), std::move(*image), path.text()});
+      }
       return;
     case BlockType::kUnknown:
       if (is_of_server_tools(block.type_name)) {
@@ -392,6 +440,7 @@ void Conversation::read_message(const Path& path) {
 
 void Conversation::read_messages(const Path& path) {
   out_.clear();
+  image_paths_.clear();
   turn_ = {};
   written_ = 0;
   bool any = false;
@@ -446,6 +495,35 @@ void Conversation::write_assistant() {
   out_ += '}';
 }
 
+/// A string if there is one text, else parts: how several are joined is the template's business.
+void Conversation::write_content(const Literals& literals, const std::vector<Image>& images,
+                                 std::string_view prefix) {
+  if (literals.size() == 1 && images.empty()) {
+    append_joined(out_, literals, prefix);
+    return;
+  }
+  char separator = '[';
+  size_t next_image = 0;
+  const auto write_images = [&](size_t texts_before) {
+    while (next_image < images.size() && images[next_image].texts_before == texts_before) {
+      out_ += separator;
+      out_ += images[next_image].part;
+      image_paths_.push_back(images[next_image++].path);
+      separator = ',';
+    }
+  };
+  write_images(0);
+  for (size_t i = 0; i < literals.size(); ++i) {
+    out_ += separator;
+    out_ += R"({"type":"text","text":)";
+    append_joined(out_, {literals[i]}, i == 0 ? prefix : std::string_view());
+    out_ += '}';
+    separator = ',';
+    write_images(i + 1);
+  }
+  out_ += ']';
+}
+
 void Conversation::flush() {
   if (turn_.empty()) {
     return;
@@ -457,18 +535,19 @@ void Conversation::flush() {
     open_message(turn_.role == Role::kUser ? "user" : "system");
     out_ += R"(,"content":)";
     if (turn_.role == Role::kUser) {
-      append_user_content(out_, turn_.texts);
+      write_content(turn_.texts, turn_.images);
     } else {
       append_joined(out_, turn_.texts);
     }
     out_ += '}';
   }
   turn_.texts.clear();
+  turn_.images.clear();
   turn_.thoughts.clear();
   turn_.calls.clear();
 }
 
-void Conversation::write_to(api::ChatInput& chat) {
+void Conversation::write_to(api::ChatInput& chat, uint32_t depth_max) {
   std::string& json = chat.messages_json;
   constexpr std::string_view kSystemBegin = R"({"role":"system","content":)";
   json.reserve(out_.size() + system_.size() + kSystemBegin.size() + 4);
@@ -484,6 +563,15 @@ void Conversation::write_to(api::ChatInput& chat) {
   chat.last_role = last_role_;
   chat.continue_final_message = continues_;
   chat.add_generation_prompt = !continues_;
+  if (image_paths_.empty() || in_.failed()) {
+    return;
+  }
+  if (api::ApiStatus taken = api::take_media(json, depth_max, chat.media); !taken.has_value()) {
+    in_.adopt(std::move(taken.error()));
+  }
+  for (size_t i = 0; i < chat.media.size() && i < image_paths_.size(); ++i) {
+    chat.media[i].path = std::move(image_paths_[i]);  // as the client knows it
+  }
 }
 
 }  // namespace stator::protocols::anthropic

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stator/api/field_reader.h"
+#include "stator/api/media_parts.h"
 #include "stator/api/request.h"
 
 namespace stator::protocols::anthropic {
@@ -28,7 +29,7 @@ class Conversation {
   /// The value of `messages`.
   void read_messages(const api::Path& path);
   /// After both.
-  void write_to(api::ChatInput& chat);
+  void write_to(api::ChatInput& chat, uint32_t depth_max);
 
   bool has_messages() const { return messages_seen_; }
   bool has_cache_control() const { return cache_control_seen_; }
@@ -48,6 +49,19 @@ class Conversation {
   };
   /// String literals with their quotes, as the body spells them.
   using Literals = std::vector<std::string_view>;
+  /// An image among texts, as a part of OpenAI's, and how many texts stand before it.
+  struct Image {
+    size_t texts_before = 0;
+    std::string part;
+    std::string path;
+  };
+  /// Where the bytes of a document or image are; `data` and `url` are literals.
+  struct Source {
+    std::string type;
+    std::optional<std::string_view> data;
+    std::optional<std::string> media_type;
+    std::optional<std::string_view> url;
+  };
   /// What a block contains, gathered before its type may be known.
   struct Block {
     BlockType type = BlockType::kNone;
@@ -58,8 +72,9 @@ class Conversation {
     std::optional<std::string_view> name;
     std::optional<std::string_view> input;
     std::optional<std::string_view> tool_use_id;
-    std::optional<std::string_view> document;  ///< text of a plain-text source
+    std::optional<Source> source;
     Literals content;
+    std::vector<Image> images;           ///< of content
     std::optional<size_t> refused_part;  ///< of content
     std::string refused_type;
     bool is_error = false;
@@ -73,9 +88,12 @@ class Conversation {
   struct Turn {
     api::Role role = api::Role::kUser;
     Literals texts;
+    std::vector<Image> images;
     Literals thoughts;
     std::vector<Call> calls;
-    bool empty() const { return texts.empty() && thoughts.empty() && calls.empty(); }
+    bool empty() const {
+      return texts.empty() && images.empty() && thoughts.empty() && calls.empty();
+    }
   };
 
   void read_message(const api::Path& path);
@@ -93,6 +111,12 @@ class Conversation {
   void flush();
   void open_message(std::string_view role);
   void write_assistant();
+  /// The part of OpenAI's that the block is; nothing after a violation.
+  std::optional<std::string> image_part(const Block& block, const api::Path& path);
+  /// The text of a document; nothing where it is none.
+  static std::optional<std::string_view> document_text(const Block& block);
+  void write_content(const Literals& literals, const std::vector<Image>& images,
+                     std::string_view prefix = {});
 
   api::FieldReader& in_;
   std::string system_;  // a literal; empty: none
@@ -103,7 +127,8 @@ class Conversation {
   bool cache_control_seen_ = false;
   bool citations_seen_ = false;
   api::Role last_role_ = api::Role::kUser;
-  bool continues_ = false;  // the last message is an answer to be continued
+  std::vector<std::string> image_paths_;  // of all written, in order
+  bool continues_ = false;                // the last message is an answer to be continued
 };
 
 }  // namespace stator::protocols::anthropic

@@ -265,7 +265,7 @@ void finish(Reader& r) {
     r.in.violation(Path("messages"), "is required and must not be empty", Rank::kRequired);
   }
   check_tool_choice(r.in, request);
-  r.conversation.write_to(request.chat);
+  r.conversation.write_to(request.chat, r.common.limits.json_depth_max);
   if (r.thinking_budget && !options.nvext.max_thinking_tokens) {
     options.nvext.max_thinking_tokens = r.thinking_budget;
   }

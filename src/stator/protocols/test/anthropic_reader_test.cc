@@ -106,6 +106,28 @@ TEST(AnthropicReader, TurnsCallsAndResultsIntoOpenAisMessages) {
                   R"({"role":"user","content":"after"}])");
 }
 
+TEST(AnthropicReader, TakesImagesWhereTheyStand) {
+  const Reading reading =
+      read(R"("system":"s","messages":[{"role":"user","content":[{"type":"text","text":"a"},)"
+           R"({"type":"image","source":{"type":"base64","media_type":"image\/png","data":"AAAA"}},)"
+           R"({"type":"text","text":"b"},{"type":"tool_result","tool_use_id":"t","content":[)"
+           R"({"type":"text","text":"r"},{"type":"image","source":{"type":"url",)"
+           R"("url":"https://x/y.png"}}],"is_error":true},{"type":"document","source":)"
+           R"({"type":"text","media_type":"text/plain","data":"d"}}]}])");
+
+  const api::ChatInput& chat = reading.request.chat;
+  EXPECT_EQ(chat.messages_json,
+            R"([{"role":"system","content":"s"},{"role":"user","content":[)"
+            R"({"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]},)"
+            R"({"role":"tool","tool_call_id":"t","content":[{"type":"text","text":"Error: r"},)"
+            R"({"type":"image"}]},{"role":"user","content":"d"}])");
+  ASSERT_EQ(chat.media.size(), 2U);
+  EXPECT_EQ(chat.media[0].source, "data:image/png;base64,AAAA");
+  EXPECT_EQ(chat.media[0].path, "messages[0].content[1]");
+  EXPECT_EQ(chat.media[1].source, "https://x/y.png");
+  EXPECT_EQ(chat.media[1].path, "messages[0].content[3].content[1]");
+}
+
 TEST(AnthropicReader, TellsTheModelThatAResultIsAnError) {
   const auto result = [](std::string_view members) {
     return messages_of(R"({"role":"user","content":[{"type":"tool_result","tool_use_id":"t",)" +
@@ -134,7 +156,7 @@ TEST(AnthropicReader, ReadsContentThatComesBeforeItsRole) {
   EXPECT_EQ(messages_of(R"({"content":[{"text":"a","type":"text"}],"role":"user"})"),
             R"([{"role":"user","content":"a"}])");
   EXPECT_THAT(refusal(R"("messages":[{"content":[{"type":"image"}],"role":"user"}])"),
-              HasSubstr("messages[0].content[0].type"));
+              HasSubstr("messages[0].content[0].source is required"));
 }
 
 TEST(AnthropicReader, ReadsToolsAndTheChoiceAmongThem) {
@@ -189,12 +211,26 @@ TEST(AnthropicReader, RefusesByName) {
        "only allowed in assistant"},
       {R"("messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t",)"
        R"("content":[{"type":"image"}]}]}])",
-       "messages[0].content[0].content[0].type is \"image\""},
+       "messages[0].content[0].content[0].source is required"},
+      {R"("messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64",)"
+       R"("media_type":"image/tiff","data":"AAAA"}}]}])",
+       "messages[0].content[0].source.media_type must be one of"},
+      {R"("messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64",)"
+       R"("media_type":"image/png"}}]}])",
+       "messages[0].content[0].source.data is required"},
+      {R"("messages":[{"role":"user","content":[{"type":"image","source":{"type":"file"}}]}])",
+       "messages[0].content[0].source.type must be one of base64, url"},
+      {R"("messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64",)"
+       R"("media_type":"application/pdf","data":"AAAA"}}]}])",
+       "messages[0].content[0] is a document that is no plain text"},
+      {R"("messages":[{"role":"assistant","content":[{"type":"image"}]}])",
+       "image is only allowed in user messages"},
       {R"("tools":[{"name":"f"}],"messages":[{"role":"user","content":"x"}])", "input_schema"},
       {R"("messages":[{"role":"user","content":[{"type":"web_search_tool_result"}]}])",
        "which is not supported"},
       {R"("messages":[{"role":"user","content":[{"type":"nonsense"}]}])", "which is no known type"},
-      {R"("tools":[{"type":"x","name":"f"}],"messages":[{"role":"user","content":"x"}])", "\"custom\""},
+      {R"("tools":[{"type":"x","name":"f"}],"messages":[{"role":"user","content":"x"}])",
+       "\"custom\""},
       {R"("tools":[{"type":"bash_20250124","name":"bash"}],"messages":[])", "bash_20250124"},
       {R"("tool_choice":{"type":"any"},"messages":[{"role":"user","content":"x"}])",
        "tool_choice any needs non-empty tools"},
