@@ -67,7 +67,7 @@ include(lazy_library)
 stator_lazy_library(curl FILE libcurl.so.4 PACKAGE libcurl4 FOR "requests to other HTTP servers" INSTEAD_OF CURL::libcurl
   SYMBOLS
     curl_easy_cleanup curl_easy_getinfo curl_easy_init curl_easy_perform curl_easy_reset curl_easy_setopt curl_easy_strerror
-    curl_free curl_global_init curl_multi_add_handle curl_multi_assign curl_multi_cleanup curl_multi_info_read curl_multi_init
+    curl_easy_header curl_free curl_global_init curl_multi_add_handle curl_multi_assign curl_multi_cleanup curl_multi_info_read curl_multi_init
     curl_multi_remove_handle curl_multi_setopt curl_multi_socket_action curl_multi_strerror curl_share_cleanup curl_share_init
     curl_share_setopt curl_slist_append curl_slist_free_all curl_url curl_url_cleanup curl_url_get curl_url_set
     curl_version_info)

@@ -249,12 +249,12 @@ class ScriptedModel(DeploymentTest):
         client = self.client.with_options(max_retries=2)
         before = self.http.metric("dynamo_frontend_requests_total", endpoint="anthropic_messages", status="error")
         image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
-        for fields, name in (({"messages": [{"role": "user", "content": [image]}]}, "messages[0].content[0].type"),
-                             ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type")):
+        for fields, name, status in (({"messages": [{"role": "user", "content": [image]}]}, "messages[0].content[0]", 400),
+                                     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type", 501)):
             with self.assertRaises(anthropic.APIStatusError) as caught:
                 client.messages.create(**{"model": MODEL, "max_tokens": 4, "messages": [
                     {"role": "user", "content": "Hi"}]} | fields)
-            self.assertEqual(caught.exception.status_code, 501)
+            self.assertEqual(caught.exception.status_code, status)
             self.assertIn(name, caught.exception.body["error"]["message"])
         after = self.http.metric("dynamo_frontend_requests_total", endpoint="anthropic_messages", status="error")
         self.assertEqual(after - before, 2)

@@ -213,7 +213,7 @@ class ResponsesClient(DeploymentTest):
         golden = {
             "input": {},
             "tools[0].type": {"input": "x", "tools": [{"type": "web_search"}]},
-            "input[0].content[0].type": {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+            "input[0].content[0]": {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
             "conversation": {"input": "x", "conversation": "conv_1"},
             "temperature": {"input": "x", "temperature": 3},
             "previous_response_id": {"input": "x", "previous_response_id": "resp_no"},

@@ -655,6 +655,7 @@ const std::vector<Command> kCommands = {
                  {"--event-hash", "unsigned, signed or bytes [unsigned; sglang: signed]"},
                  {"--event-buffer-steps", "batches kept for replay [10000]"},
                  {"--incremental", "sglang: streams say only what is new", true},
+                 {"--media", "takes image, audio, video (a list), or none [as the folder says]"},
                  {"--slots", "llamacpp: requests at once [4]"},
                  {"--bootstrap-port",
                   "sglang, --role prefill; the next port is used, too [0 = any]"},

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "stator/cli/command.h"
+#include "stator/cli/engine_servers.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
 #include "stator/cli/worker_host.h"
@@ -78,6 +79,21 @@ class Options {
   const Invocation& invocation_;
 };
 
+/// --media: kinds with commas between them. Without it those that the folder has parts for.
+Status read_media(const Options& options, fake_engine::FakeModel& model) {
+  if (!options.on("--media")) {
+    model.media = model.media_rules.kinds();
+    return {};
+  }
+  const auto kinds = read_media_kinds(options.text("--media", ""));
+  if (!kinds) {
+    return Error(Code::kInvalidArgument,
+                 "--media takes image, audio and video with commas between them, or none");
+  }
+  model.media = *kinds;
+  return {};
+}
+
 Result<std::shared_ptr<const fake_engine::FakeModel>> read_model(const Options& options) {
   auto model = std::make_shared<fake_engine::FakeModel>();
   const std::string dir = options.text("--model-dir", "");
@@ -86,6 +102,7 @@ Result<std::shared_ptr<const fake_engine::FakeModel>> read_model(const Options& 
     STATOR_CHECK(options.number("--vocab-size", 512, 1 << 20, vocab_size));
     model->vocab_size = static_cast<uint32_t>(vocab_size);
     model->last_token = model->vocab_size - 1;
+    STATOR_CHECK(read_media(options, *model));
     return model;
   }
   if (options.on("--vocab-size")) {
@@ -102,6 +119,8 @@ Result<std::shared_ptr<const fake_engine::FakeModel>> read_model(const Options& 
   if (!assets->eos_token_ids.empty()) {
     model->eos_token_ids = assets->eos_token_ids;
   }
+  model->media_rules = assets->media_rules;
+  STATOR_CHECK(read_media(options, *model));
   model->max_model_len =
       assets->architectural_context > 0 ? assets->architectural_context : kContextDefault;
   return model;

@@ -6,10 +6,32 @@
 namespace stator::fake_engine {
 namespace {
 
-std::vector<std::string> extra_keys_of(const BlockOwner& owner, bool first_block) {
+bool touches(const BlockMedium& medium, size_t begin, size_t end) {
+  return medium.begin < end && medium.begin + medium.count > begin;
+}
+
+/// The tokens from `begin` on as they are told.
+void show_placeholders(const BlockOwner& owner, size_t begin, std::vector<TokenId>& tokens) {
+  for (const BlockMedium& medium : owner.media) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (touches(medium, begin + i, begin + i + 1)) {
+        tokens[i] = medium.placeholder;
+      }
+    }
+  }
+}
+
+/// Of the block of these tokens.
+std::vector<std::string> extra_keys_of(const BlockOwner& owner, size_t begin, size_t end) {
+  const bool first_block = begin == 0;
   std::vector<std::string> keys;
   if (!owner.lora_name.empty()) {
     keys.push_back(owner.lora_name);
+  }
+  for (const BlockMedium& medium : owner.media) {
+    if (touches(medium, begin, end)) {
+      keys.push_back(medium.digest);
+    }
   }
   if (first_block && !owner.cache_salt.empty()) {
     keys.push_back(owner.cache_salt);
@@ -33,10 +55,12 @@ void BlockBook::append(SequenceTrace& trace, std::span<const TokenId> tokens) {
   const auto hashes = trace.hasher_.sequences();
   for (size_t i = before; i < hashes.size(); ++i) {
     const auto begin = trace.tokens_.begin() + static_cast<std::ptrdiff_t>(i * block_size_);
-    remember(hashes[i].value(),
-             {.tokens = {begin, begin + block_size_},
-              .parent = i == 0 ? std::nullopt : std::optional(hashes[i - 1].value()),
-              .owner = trace.owner_});
+    Entry entry{.tokens = {begin, begin + block_size_},
+                .parent = i == 0 ? std::nullopt : std::optional(hashes[i - 1].value()),
+                .extra_keys = extra_keys_of(*trace.owner_, i * block_size_, (i + 1) * block_size_),
+                .owner = trace.owner_};
+    show_placeholders(*trace.owner_, i * block_size_, entry.tokens);
+    remember(hashes[i].value(), std::move(entry));
   }
 }
 
@@ -77,7 +101,7 @@ void BlockBook::add_stored(uint64_t hash, kv::StorageTier tier, std::vector<Wire
   }
   run->hashes.push_back(hash);
   run->tokens.insert(run->tokens.end(), entry.tokens.begin(), entry.tokens.end());
-  run->extra_keys.push_back(extra_keys_of(*entry.owner, !entry.parent));
+  run->extra_keys.push_back(entry.extra_keys);
 }
 
 std::vector<WireEvent> BlockBook::translate(std::span<const kv::KvEvent> events) {
@@ -120,9 +144,10 @@ std::optional<WireStored> BlockBook::describe(const SequenceTrace& trace, size_t
       .lora_name = owner.lora_name,
       .extra_keys = {},
       .session_id = owner.session_id};
+  show_placeholders(owner, 0, out.tokens);
   for (size_t i = 0; i < blocks; ++i) {
     out.hashes.push_back(hashes[i].value());
-    out.extra_keys.push_back(extra_keys_of(owner, i == 0));
+    out.extra_keys.push_back(extra_keys_of(owner, i * block_size_, (i + 1) * block_size_));
   }
   return out;
 }

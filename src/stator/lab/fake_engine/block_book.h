@@ -16,8 +16,17 @@
 
 namespace stator::fake_engine {
 
+/// A medium in a prompt: the tokens that it has for the engine inside are not told.
+struct BlockMedium {
+  size_t begin = 0;
+  size_t count = 0;
+  TokenId placeholder = 0;  ///< what is told instead
+  std::string digest;       ///< an extra key of every block that it touches
+};
+
 /// What a request's blocks say on the wire beyond their tokens.
 struct BlockOwner {
+  std::vector<BlockMedium> media;
   std::string lora_name;
   std::optional<uint32_t> lora_id;
   std::string cache_salt;
@@ -63,6 +72,7 @@ class BlockBook {
   struct Entry {
     std::vector<TokenId> tokens;
     std::optional<uint64_t> parent;
+    std::vector<std::string> extra_keys;
     std::shared_ptr<const BlockOwner> owner;
   };
   void remember(uint64_t hash, Entry entry);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "stator/lab/fake_engine/json_read.h"
+#include "stator/lab/fake_engine/media_prompt.h"
 
 namespace stator::fake_engine {
 namespace {
@@ -128,7 +129,12 @@ PlainResult<std::vector<TokenId>> read_messages(const json::object& body, const 
     return refuse("'messages' must be a non-empty array");
   }
   const auto* tools = find_member(body, "tools");
-  const std::string messages_json = json::serialize(*messages);
+  json::array conversation = messages->get_array();
+  auto media = take_media(conversation, view.model);
+  if (!media) {
+    return refuse(std::move(media.error()));
+  }
+  const std::string messages_json = json::serialize(conversation);
   const std::string tools_json = tools == nullptr ? "" : json::serialize(*tools);
   const auto text =
       render_chat(view.model, {.messages_json = messages_json, .tools_json = tools_json}, view.now);
@@ -139,7 +145,75 @@ PlainResult<std::vector<TokenId>> read_messages(const json::object& body, const 
   if (!ids) {
     return refuse(ids.error().message());
   }
+  if (auto placed = place_media(view.model, *media, *ids, nullptr); !placed) {
+    return refuse(std::move(placed.error()));
+  }
   return std::move(*ids);
+}
+
+/// SGLang's lists of media beside the prompt, in the order of their placeholders.
+PlainResult<std::vector<FakeMedium>> read_lists(const json::object& body, const FakeModel& model) {
+  constexpr std::pair<std::string_view, api::MediaKind> kLists[] = {
+      {"image_data", api::MediaKind::kImage},
+      {"audio_data", api::MediaKind::kAudio},
+      {"video_data", api::MediaKind::kVideo}};
+  std::vector<FakeMedium> media;
+  for (const auto& [name, kind] : kLists) {
+    const std::vector<std::string> sources = read_texts(body, name);
+    if (!sources.empty() && !model.media.has(kind)) {
+      return refuse(fmt::format("this model takes no {}", to_string(kind)));
+    }
+    for (const std::string& source : sources) {
+      auto medium = read_medium(kind, source);
+      if (!medium) {
+        return refuse(std::move(medium.error()));
+      }
+      media.push_back(std::move(*medium));
+    }
+  }
+  return media;
+}
+
+// As real servers have it since they draw one by chance.
+constexpr std::string_view kLlamaMarker = "<__media_sim__>";
+
+/// llama.cpp's {prompt_string, multimodal_data}: a marker in the text for each medium. Which kind
+/// one is, it tells by its bytes.
+PlainResult<std::vector<TokenId>> read_marked_prompt(const json::object& prompt,
+                                                     const PlainView& view) {
+  const std::string text = read_text(prompt, "prompt_string").value_or("");
+  const std::vector<std::string> sources = read_texts(prompt, "multimodal_data");
+  std::vector<TokenId> ids;
+  size_t from = 0;
+  size_t used = 0;
+  while (true) {
+    const size_t at = text.find(kLlamaMarker, from);
+    auto piece = encode_text(view.model, text.substr(from, at - from), from == 0);
+    if (!piece) {
+      return refuse(piece.error().message());
+    }
+    ids.insert(ids.end(), piece->begin(), piece->end());
+    if (at == std::string::npos) {
+      break;
+    }
+    from = at + kLlamaMarker.size();
+    if (used == sources.size()) {
+      return refuse("number of bitmaps does not match number of markers");
+    }
+    auto medium = read_medium(api::MediaKind::kImage, sources[used++]);
+    if (!medium) {
+      return refuse(std::move(medium.error()));
+    }
+    FakeModel bare;  // without placeholders: what it makes of one medium alone
+    bare.first_token = view.model.first_token;
+    bare.last_token = view.model.last_token;
+    std::vector<TokenId> tokens;
+    static_cast<void>(place_media(bare, {std::move(*medium)}, tokens, nullptr));
+    ids.insert(ids.end(), tokens.begin(), tokens.end());
+  }
+  return used == sources.size() && view.model.media.any()
+             ? PlainResult<std::vector<TokenId>>(std::move(ids))
+             : refuse("number of bitmaps does not match number of markers");
 }
 
 /// Ids or text of the prompt; engines name it differently.
@@ -180,6 +254,25 @@ std::optional<PlainError> read_prompt(const PlainView& view, PlainRequest& out) 
     } else {
       out.spec.prompts.push_back(read_ids(*prompt).value_or(std::vector<TokenId>()));
     }
+  }
+  if (sglang) {
+    auto media = read_lists(out.body, view.model);
+    if (!media) {
+      return media.error();
+    }
+    if (!media->empty() && !out.spec.prompts.empty()) {
+      if (auto placed = place_media(view.model, *media, out.spec.prompts.front(), nullptr);
+          !placed) {
+        return PlainError{.message = std::move(placed.error())};
+      }
+    }
+  } else if (prompt != nullptr && prompt->is_object() &&
+             out.route == PlainRoute::kLlamaCompletion) {
+    auto ids = read_marked_prompt(prompt->get_object(), view);
+    if (!ids) {
+      return ids.error();
+    }
+    out.spec.prompts.push_back(std::move(*ids));
   }
   const bool empty =
       out.spec.prompts.empty() ||

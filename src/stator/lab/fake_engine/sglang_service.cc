@@ -186,7 +186,7 @@ bool SglangService::tell(std::string_view path, net::HttpExchange& exchange) {
   if (path == "/health" || path == "/health_generate") {
     respond_empty(exchange);
   } else if (path == "/get_model_info" || path == "/model_info") {
-    respond_json(exchange, 200, sglang_model_info(context_.config));
+    respond_json(exchange, 200, sglang_model_info(context_.config, context_.model.media));
   } else if (path == "/get_server_info" || path == "/server_info") {
     const std::string endpoint =
         context_.events == nullptr ? "" : context_.events->publisher(0).endpoint();

@@ -10,6 +10,7 @@
 
 #include "stator/core/hash.h"
 #include "stator/lab/fake_engine/json_read.h"
+#include "stator/lab/fake_engine/media_prompt.h"
 
 namespace stator::fake_engine {
 namespace {
@@ -498,7 +499,7 @@ std::optional<VllmError> read_prompt_of(const json::object& body, const VllmMode
     case VllmRoute::kCompletions:
       return read_prompts(body, view.model, out);
     case VllmRoute::kChat: {
-      auto prompt = read_chat_prompt(body, view);
+      auto prompt = read_chat_prompt(body, view, &out.spec.owner);
       if (!prompt) {
         return prompt.error();
       }
@@ -592,14 +593,19 @@ VllmResult<json::object> read_vllm_body(std::string_view body) {
 }
 
 VllmResult<std::vector<TokenId>> read_chat_prompt(const json::object& body,
-                                                  const VllmModelView& view) {
+                                                  const VllmModelView& view, BlockOwner* owner) {
   const auto* messages = find_member(body, "messages");
   if (messages == nullptr || !messages->is_array() || messages->get_array().empty()) {
     return refuse_type("missing", "body.messages", "Field required",
                        fmt::format("<dict of {} items>", body.size()));
   }
   const auto* tools = find_member(body, "tools");
-  const std::string messages_json = json::serialize(*messages);
+  json::array conversation = messages->get_array();
+  auto media = take_media(conversation, view.model);
+  if (!media) {
+    return refuse(std::move(media.error()));
+  }
+  const std::string messages_json = json::serialize(conversation);
   const std::string tools_json = tools == nullptr ? "" : json::serialize(*tools);
   const auto text =
       render_chat(view.model,
@@ -613,6 +619,11 @@ VllmResult<std::vector<TokenId>> read_chat_prompt(const json::object& body,
   auto ids = encode_text(view.model, *text, read_flag(body, "add_special_tokens", false));
   if (!ids) {
     return refuse(ids.error().message());
+  }
+  BlockOwner none;
+  if (auto placed = place_media(view.model, *media, *ids, owner != nullptr ? owner : &none);
+      !placed) {
+    return refuse(std::move(placed.error()));
   }
   return std::move(*ids);
 }

@@ -75,8 +75,10 @@ VllmResult<VllmRequest> read_vllm_request(VllmRoute route, std::string_view body
 /// A body that must be a JSON object, refused as pydantic refuses it.
 VllmResult<boost::json::object> read_vllm_body(std::string_view body);
 
-/// The prompt ids of a request that names `messages` or `prompt`: also behind /tokenize.
+/// The prompt ids of a request that names `messages` or `prompt`: also behind /tokenize. `owner`
+/// learns of its media.
 VllmResult<std::vector<TokenId>> read_chat_prompt(const boost::json::object& body,
-                                                  const VllmModelView& view);
+                                                  const VllmModelView& view,
+                                                  BlockOwner* owner = nullptr);
 
 }  // namespace stator::fake_engine
