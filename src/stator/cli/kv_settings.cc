@@ -24,6 +24,11 @@ uint64_t KvSettings::wanted_disk_bytes() const {
 }
 
 void describe_kv(ConfigSchema& schema, KvSettings& kv) {
+  schema.choice("kv.eviction", kv.eviction, {"lru", "multi_lru", "lineage", "value"},
+                "which idle KV block of the engine's cache goes first (engines cpu and sim): "
+                "released longest ago; fewest hits, then that; registered longest ago; least "
+                "hits × cost of computing it again",
+                {.flag = "kv-eviction"});
   schema.bytes("kv.host_bytes", kv.host_bytes,
                "host memory per worker for KV blocks evicted from the engine's cache (cpu engine), "
                "0 = none",

@@ -13,9 +13,10 @@ namespace stator::cli {
 /// The tiers below an engine's own KV cache: host memory (G2), disk (G3), and what other hosts
 /// share (G4).
 struct KvSettings {
-  uint64_t host_bytes = 0;  ///< per worker; 0: none
-  double host_gb = 0;       ///< the same in 10^9 bytes; host_bytes wins
-  std::string disk;         ///< folder; empty: none
+  std::string eviction = "lru";  ///< kv::Eviction of the engine's own cache
+  uint64_t host_bytes = 0;       ///< per worker; 0: none
+  double host_gb = 0;            ///< the same in 10^9 bytes; host_bytes wins
+  std::string disk;              ///< folder; empty: none
   uint64_t disk_bytes = 0;
   double disk_gb = 0;
   std::string disk_on_mismatch = "refuse";

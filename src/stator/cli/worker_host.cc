@@ -430,6 +430,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   config.version = version();
   config.name = fmt::format("{}{}", config.kind, made_);
   config.tier_load_timeout = settings_.kv.load_timeout;
+  config.eviction = kv::find_eviction(settings_.kv.eviction).value_or(config.eviction);
   if (config.kind == "sim") {
     config.rules = *engine::find_rules(settings_.worker.sim.rules);  // checked by the schema
     config.sglang = settings_.worker.sim.sglang;

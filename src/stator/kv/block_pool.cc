@@ -15,9 +15,13 @@ blocks::ExternalHash external(blocks::SequenceHash hash) {
 
 }  // namespace
 
-BlockPool::BlockPool(uint32_t total_blocks, Events events, HostTier* host)
+BlockPool::BlockPool(uint32_t total_blocks, Events events, HostTier* host, Eviction eviction)
     : blocks_(total_blocks), record_(events), host_(host) {
   STATOR_ASSERT(total_blocks > 0, "a pool has at least one block");
+  if (eviction != Eviction::kLru) {
+    order_.emplace(eviction, total_blocks);
+    facts_.resize(total_blocks);
+  }
   // The list is used as a stack: push in descending order, so that block 0 is handed out first.
   for (uint32_t index = total_blocks; index-- > 0;) {
     push_newest(free_, index);
@@ -33,10 +37,11 @@ BlockHandle BlockPool::allocate() {
   if (index != kNone) {
     unlink(free_, index);
   } else {
-    index = inactive_.oldest;
-    if (index == kNone) {
+    const auto victim = next_victim();
+    if (!victim) {
       return {};
     }
+    index = *victim;
     unlink(inactive_, index);
     ++counts_.evictions;
     offer_to_host(index);
@@ -47,6 +52,23 @@ BlockHandle BlockPool::allocate() {
   ++counts_.allocations;
   block.references = 1;
   return {*this, BlockId(index)};
+}
+
+/// The idle block that goes next. Chains are given back in reverse, so that in the list of all idle
+/// blocks children stand before their parents; other orders choose among leaves.
+std::optional<uint32_t> BlockPool::next_victim() {
+  if (order_) {
+    return order_->take();
+  }
+  return inactive_.oldest == kNone ? std::nullopt : std::optional(inactive_.oldest);
+}
+
+/// An idle block, if nothing stands behind it, may be evicted from now on.
+void BlockPool::order(uint32_t index) {
+  const Block& block = blocks_[index];
+  if (order_ && block.state == State::kInactive && block.children == 0) {
+    order_->insert(index, facts_[index]);
+  }
 }
 
 void BlockPool::offer_to_host(uint32_t index) {
@@ -77,6 +99,9 @@ BlockChain BlockPool::match_prefix(const SequenceBlocks& sequence) {
     parent = *found;
     add_reference(parent);
     chain.ids_.push_back(BlockId(parent));
+    if (order_) {
+      ++facts_[parent].hits;
+    }
   }
   counts_.matches_asked += sequence.size();
   counts_.matches_found += chain.size();
@@ -110,6 +135,9 @@ void BlockPool::reset() {
     }
   }
   registry_.clear();
+  if (order_) {
+    order_->clear();
+  }
   if (host_ != nullptr) {
     host_->clear();
   }
@@ -205,6 +233,10 @@ BlockId BlockPool::register_block(BlockId id, std::optional<BlockId> parent,
         {.block = id, .content = content, .parent = parent, .parent_content = behind});
   }
   block.parent = parent_index;
+  if (order_) {
+    facts_[index] = {.depth = parent ? facts_[parent_index].depth + 1 : 0,
+                     .registered = counts_.registrations};
+  }
   if (parent) {
     ++blocks_[parent_index].children;
   }
@@ -226,6 +258,10 @@ void BlockPool::release(BlockId id) noexcept {
   if (block.state == State::kRegistered) {
     block.state = State::kInactive;
     push_newest(inactive_, index);
+    if (order_) {
+      facts_[index].released = ++releases_;
+      order(index);
+    }
   } else {
     make_reset(index);
   }
@@ -236,6 +272,9 @@ void BlockPool::add_reference(uint32_t index) {
   if (block.state == State::kInactive) {
     unlink(inactive_, index);
     block.state = State::kRegistered;
+    if (order_) {
+      order_->erase(index);
+    }
   }
   ++block.references;
 }
@@ -254,7 +293,7 @@ void BlockPool::unregister(uint32_t index) {
   }
   if (block.parent != kNone) {
     --blocks_[block.parent].children;
-    block.parent = kNone;
+    order(std::exchange(block.parent, kNone));
   }
 }
 
@@ -309,6 +348,7 @@ void BlockPool::check_invariants() const {
   uint32_t in_use = 0;
   uint32_t findable = 0;
   uint32_t inactive = 0;
+  uint32_t leaves = 0;
   for (uint32_t index = 0; index < blocks_.size(); ++index) {
     const Block& block = blocks_[index];
     const bool is_findable = block.state == State::kRegistered || block.state == State::kInactive;
@@ -319,6 +359,7 @@ void BlockPool::check_invariants() const {
     in_use += is_used ? 1 : 0;
     findable += is_findable ? 1 : 0;
     inactive += block.state == State::kInactive ? 1 : 0;
+    leaves += block.state == State::kInactive && block.children == 0 ? 1 : 0;
     if (!is_findable) {
       continue;
     }
@@ -335,6 +376,7 @@ void BlockPool::check_invariants() const {
   }
   STATOR_ASSERT(findable == registry_.size(), "P3: the registry has a block twice");
   STATOR_ASSERT(inactive == inactive_.length, "P1: the idle list and the states disagree");
+  STATOR_ASSERT(!order_ || leaves == order_->size(), "P1: the order and the idle leaves disagree");
   STATOR_ASSERT(in_use == used_blocks(), "P1: used + cached + free = total");
 }
 

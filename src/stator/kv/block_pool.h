@@ -13,6 +13,7 @@
 #include "stator/kv/block_identity.h"
 #include "stator/kv/content_index.h"
 #include "stator/kv/event.h"
+#include "stator/kv/eviction_order.h"
 #include "stator/kv/host_tier.h"
 
 namespace stator::kv {
@@ -29,10 +30,10 @@ namespace stator::kv {
 ///       │                    ▼                         │                                 │
 ///       │◄──last handle── Complete ◄───────────────────┘                                 │
 ///       │◄──last handle, or register_block() of a duplicate── Partial                    │
-///       └◄──allocate() evicts the oldest, or reset()─────────────────────────────────────┘
+///       └◄──allocate() evicts one, or reset()────────────────────────────────────────────┘
 ///
 /// Partial: one writer. Complete: full but private, never found. Registered: in use and findable.
-/// Inactive: idle, findable, evicted in least-recently-used order.
+/// Inactive: idle, findable, evicted in the order of `eviction`, children before parents.
 ///
 /// P1  Every block is in exactly one state; used + cached + free = total.
 /// P2  A block has references iff it is Partial (exactly one), Complete or Registered.
@@ -45,7 +46,8 @@ namespace stator::kv {
 ///     each behind a parent that was announced. Two contents of one name are one to routers, who
 ///     may so choose a worker that has less than they think; collisions_total() counts them.
 ///
-/// Cost: O(1) per block touched, amortised; 24 bytes per block, and what ContentIndex needs.
+/// Cost: O(1) per block touched, amortised (O(log blocks) per idle leaf for orders other than LRU);
+/// 24 bytes per block, and what ContentIndex and EvictionOrder need.
 class BlockPool {
  public:
   /// Whether anybody will call take_events(). Off: nothing is recorded.
@@ -54,7 +56,7 @@ class BlockPool {
   /// `total_blocks` ≥ 1. All blocks start in Reset. `host`, if any, is offered each block that is
   /// evicted, and forgets with reset(); it outlives the pool.
   explicit BlockPool(uint32_t total_blocks, Events events = Events::kRecord,
-                     HostTier* host = nullptr);
+                     HostTier* host = nullptr, Eviction eviction = Eviction::kLru);
   /// All handles and chains must be gone.
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
@@ -68,8 +70,8 @@ class BlockPool {
   /// How many allocate() calls would succeed now.
   uint32_t available_blocks() const { return free_.length + inactive_.length; }
 
-  /// A block for one writer, in state Partial. Evicts the least recently used idle block if no
-  /// block is free. Empty handle when every block is in use: the caller preempts or waits.
+  /// A block for one writer, in state Partial. Evicts an idle block if no block is free. Empty
+  /// handle when every block is in use: the caller preempts or waits.
   BlockHandle allocate();
 
   /// The longest known chain: the first blocks of the sequence, up to the first one nobody has.
@@ -170,6 +172,8 @@ class BlockPool {
   void make_reset(uint32_t index);
   void offer_to_host(uint32_t index);
   void unregister(uint32_t index);
+  std::optional<uint32_t> next_victim();
+  void order(uint32_t index);
   void push_newest(List& list, uint32_t index);
   void unlink(List& list, uint32_t index);
   void record_stored(std::optional<blocks::SequenceHash> parent, const BlockIdentity& identity);
@@ -182,6 +186,9 @@ class BlockPool {
   Counts counts_;
   List free_;
   List inactive_;
+  std::optional<EvictionOrder> order_;       // of idle leaves; none for LRU
+  std::vector<EvictionOrder::Facts> facts_;  // by block; empty for LRU
+  uint64_t releases_ = 0;
   Events record_;
   HostTier* host_;
   std::vector<KvEventData> events_;

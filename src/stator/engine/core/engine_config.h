@@ -10,6 +10,7 @@
 #include "stator/engine/api/adapter.h"
 #include "stator/engine/api/engine.h"
 #include "stator/engine/core/scheduling_rules.h"
+#include "stator/kv/eviction_order.h"
 
 namespace stator::engine {
 
@@ -29,7 +30,8 @@ struct EngineConfig {
 
   uint32_t block_size = 16;  ///< tokens per KV block, 1 … 1024
   uint32_t total_blocks = 16'384;
-  uint32_t host_blocks = 0;  ///< KV blocks kept in host memory, 0 = no such tier
+  uint32_t host_blocks = 0;                    ///< KV blocks kept in host memory, 0 = no such tier
+  kv::Eviction eviction = kv::Eviction::kLru;  ///< of the device's idle blocks
   /// How long a request waits at most for blocks of tiers below host memory.
   Duration tier_load_timeout = std::chrono::seconds(2);
   uint32_t max_num_seqs = 256;              ///< running at once

@@ -34,7 +34,8 @@ bool Scheduler::PolicyOrder::operator()(const Sequence* a, const Sequence* b) co
 Scheduler::Scheduler(const EngineConfig& config, kv::BlockPool::Events events)
     : config_(config),
       host_(config.host_blocks, events),
-      pool_(config.total_blocks, events, config.host_blocks > 0 ? &host_ : nullptr),
+      pool_(config.total_blocks, events, config.host_blocks > 0 ? &host_ : nullptr,
+            config.eviction),
       waiting_(PolicyOrder{config.policy}),
       new_token_ratio_(config.sglang) {}
 

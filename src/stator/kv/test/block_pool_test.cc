@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/kv/block_pool.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -51,6 +52,11 @@ BlockChain compute(BlockPool& pool, const TestSequence& sequence) {
     chain.register_block(i, sequence[i]);
   }
   return chain;
+}
+
+/// The same, given back at once.
+void use(BlockPool& pool, const TestSequence& sequence) {
+  const BlockChain used = compute(pool, sequence);
 }
 
 TEST(BlockPool, StartsFreeAndHandsOutEveryBlockOnce) {
@@ -287,6 +293,58 @@ TEST(BlockPool, EvictsTailsFirstAndTheLeastRecentlyUsedChainFirst) {
   pool.check_invariants();
 }
 
+/// Which of the given first tokens' prompts still have a block after one more took its room.
+std::string kept_after_one_more(BlockPool& pool, std::initializer_list<TokenId> prompts) {
+  use(pool, sequence_of({99}));
+  std::string kept;
+  for (const TokenId prompt : prompts) {
+    const bool there = pool.peek_prefix(sequence_of({prompt}).blocks()).blocks > 0;
+    kept += there ? fmt::format("{} ", prompt) : "";
+  }
+  return kept;
+}
+
+TEST(BlockPool, EvictsByTheOrderItWasGiven) {
+  for (const auto& [eviction, kept] :
+       {std::pair(Eviction::kLru, "2 3 "), std::pair(Eviction::kMultiLru, "1 3 "),
+        std::pair(Eviction::kLineage, "2 3 "), std::pair(Eviction::kValue, "1 3 ")}) {
+    SCOPED_TRACE(to_string(eviction));
+    BlockPool pool(3, BlockPool::Events::kRecord, nullptr, eviction);
+    for (int hits = 0; hits < 5; ++hits) {
+      use(pool, sequence_of({1}));  // often, and before the others
+    }
+    use(pool, sequence_of({2}));
+    use(pool, sequence_of({3}));
+
+    EXPECT_EQ(kept_after_one_more(pool, {1, 2, 3}), kept);
+    pool.check_invariants();
+  }
+}
+
+TEST(BlockPool, LineageEvictsWhatWasRegisteredFirstHoweverOftenItWasUsed) {
+  BlockPool pool(3, BlockPool::Events::kRecord, nullptr, Eviction::kLineage);
+  use(pool, sequence_of({1}));
+  use(pool, sequence_of({2}));
+  use(pool, sequence_of({3}));
+  use(pool, sequence_of({1}));
+
+  EXPECT_EQ(kept_after_one_more(pool, {1, 2, 3}), "2 3 ");
+}
+
+TEST(BlockPool, AParentWithoutChildrenIsEvictedLater) {
+  for (const Eviction eviction : {Eviction::kMultiLru, Eviction::kLineage, Eviction::kValue}) {
+    SCOPED_TRACE(to_string(eviction));
+    BlockPool pool(3, BlockPool::Events::kRecord, nullptr, eviction);
+    use(pool, sequence_of({1, 2, 3}));
+
+    std::vector<BlockHandle> taken;
+    for (uint32_t left = 2; left > 0; --left) {
+      taken.push_back(pool.allocate());
+      EXPECT_EQ(pool.peek_prefix(sequence_of({1, 2, 3}).blocks()).blocks, left);
+    }
+  }
+}
+
 TEST(BlockPool, FreeBlocksAreUsedBeforeAnythingIsEvicted) {
   BlockPool pool(3);
   const TestSequence known = sequence_of({1, 2});
@@ -396,7 +454,8 @@ TEST(BlockPool, EventsReplayToTheRegistryWhateverHappens) {
   for (uint64_t seed = first; seed < first + 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "STATOR_TEST_SEED=" << seed);
     Random random(seed);
-    BlockPool pool(24);
+    BlockPool pool(24, BlockPool::Events::kRecord, nullptr,
+                   static_cast<Eviction>(seed % kEvictions));
     NaiveModel model;
     std::deque<BlockChain> live;
     for (int step = 0; step < 600; ++step) {
