@@ -51,6 +51,11 @@ void describe_kv(ConfigSchema& schema, KvSettings& kv) {
   schema.boolean("kv.disk_direct", kv.disk_direct,
                  "read and write past the page cache, where the file system can",
                  {.flag = "kv-disk-direct"});
+  schema.boolean(
+      "kv.disk_uring", kv.disk_uring,
+      "read a prompt's blocks by io_uring, many at once per thread, where the kernel has "
+      "it; else one per thread",
+      {.flag = "kv-disk-uring"});
   schema.bytes("kv.disk_write_bytes_per_day", kv.disk_write_bytes_per_day,
                "spares the SSD: what is written a day at most, 0 = no limit",
                {.flag = "kv-disk-write-bytes-per-day"});

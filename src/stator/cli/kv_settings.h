@@ -21,6 +21,7 @@ struct KvSettings {
   double disk_gb = 0;
   std::string disk_on_mismatch = "refuse";
   bool disk_direct = true;
+  bool disk_uring = true;
   uint64_t disk_write_bytes_per_day = 0;  ///< 0: any
   std::string object;                     ///< s3://BUCKET/PREFIX or file:///FOLDER; empty: none
   std::string object_endpoint;

@@ -94,6 +94,7 @@ std::unique_ptr<storage::DiskTier> open_disk(const KvSettings& settings, const K
                                          .space = model.space,
                                          .wipe_foreign = settings.disk_on_mismatch == "wipe",
                                          .direct = settings.disk_direct,
+                                         .uring = settings.disk_uring,
                                          .write_bytes_per_day = settings.disk_write_bytes_per_day},
                                         clock, metrics);
   if (!opened) {
@@ -105,6 +106,7 @@ std::unique_ptr<storage::DiskTier> open_disk(const KvSettings& settings, const K
             {{"folder", settings.disk},
              {"namespace", storage::to_hex(model.space)},
              {"blocks_max", (*opened)->slots()},
+             {"io_uring", (*opened)->batches()},
              {"recovered", (*opened)->recovered()}});
   return std::move(*opened);
 }

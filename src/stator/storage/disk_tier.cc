@@ -31,6 +31,8 @@ constexpr uint64_t kPage = 4096;
 /// A write budget that was not used collects for this long.
 constexpr double kBudgetSecondsMax = 3600;
 constexpr double kDaySeconds = 86'400;
+/// Reads of one io_uring that are under way at once.
+constexpr uint32_t kRingDepth = 32;
 
 struct Super {
   char magic[8];
@@ -199,7 +201,12 @@ Status DiskTier::prepare() {
   }
   STATOR_CHECK(write_super(options_, slots_));
   STATOR_CHECK(open_data());
+  std::unique_ptr<Uring> ring = options_.uring ? Uring::open(kRingDepth) : nullptr;
+  uring_works_ = ring != nullptr;
   const MutexLock lock(mutex_);
+  if (ring != nullptr) {
+    rings_.push_back(std::move(ring));
+  }
   STATOR_TRY(Journal journal, Journal::open(options_.folder, slots_));
   journal_ = std::make_unique<Journal>(std::move(journal));
   index_ = SlotIndex(slots_);
@@ -303,31 +310,113 @@ Status DiskTier::read(const BlockName& name, std::span<const TokenId> tokens,
   return header ? Status() : Status(std::move(header.error()));
 }
 
+/// The block's slot, which nobody writes to until check_read().
+std::optional<uint32_t> DiskTier::pin(const BlockName& name) {
+  const MutexLock lock(mutex_);
+  const auto found = index_.find(name);
+  if (found) {
+    index_.pin(*found);
+  }
+  return found;
+}
+
 Result<BlockHeader> DiskTier::read_checked(const BlockName& name, std::span<const TokenId> tokens,
                                            std::span<std::byte> payload) {
   STATOR_ASSERT(payload.size() == options_.block_bytes, "blocks of a tier have one size");
-  uint32_t slot = 0;
-  {
-    const MutexLock lock(mutex_);
-    const auto found = index_.find(name);
-    if (!found) {
-      return Error(Code::kNotFound, "the block is not on disk");
-    }
-    slot = *found;
-    index_.pin(slot);
+  const auto slot = pin(name);
+  if (!slot) {
+    return Error(Code::kNotFound, "the block is not on disk");
   }
   const AlignedBuffer encoded(BlockHeader::kBytes);
-  Status moved = transfer(slot, encoded.bytes(), payload, false);
+  Status moved = transfer(*slot, encoded.bytes(), payload, false);
+  return check_read(*slot, name, tokens, encoded.bytes(), payload, std::move(moved));
+}
+
+std::unique_ptr<Uring> DiskTier::take_ring() {
+  {
+    const MutexLock lock(mutex_);
+    if (!rings_.empty()) {
+      std::unique_ptr<Uring> ring = std::move(rings_.back());
+      rings_.pop_back();
+      return ring;
+    }
+  }
+  return batches() ? Uring::open(kRingDepth) : nullptr;
+}
+
+void DiskTier::give_ring(std::unique_ptr<Uring> ring) {
+  const MutexLock lock(mutex_);
+  rings_.push_back(std::move(ring));
+}
+
+void DiskTier::read_all(std::span<Read> reads) {
+  std::unique_ptr<Uring> ring = reads.size() > 1 ? take_ring() : nullptr;
+  if (ring == nullptr) {
+    for (Read& one : reads) {
+      one.outcome = read(one.name, one.tokens, one.payload);
+    }
+    return;
+  }
+  const AlignedBuffer headers(reads.size() * BlockHeader::kBytes);
+  std::vector<UringOp> ops;
+  std::vector<std::pair<size_t, uint32_t>> from;  // of each: its read and slot
+  for (size_t i = 0; i < reads.size(); ++i) {
+    Read& one = reads[i];
+    STATOR_ASSERT(one.payload.size() == options_.block_bytes, "blocks of a tier have one size");
+    if (is_direct_ && reinterpret_cast<uintptr_t>(one.payload.data()) % kPage != 0) {
+      one.outcome = read(one.name, one.tokens, one.payload);
+      continue;
+    }
+    const auto slot = pin(one.name);
+    if (!slot) {
+      one.outcome = Error(Code::kNotFound, "the block is not on disk");
+      continue;
+    }
+    from.emplace_back(i, *slot);
+    ops.push_back(
+        {.fd = data_.get(),
+         .offset = stride_ * *slot,
+         .parts = {iovec{headers.bytes().data() + i * BlockHeader::kBytes, BlockHeader::kBytes},
+                   iovec{one.payload.data(), one.payload.size()}}});
+  }
+  const bool ran = ring->run(ops);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    Read& one = reads[from[i].first];
+    const auto header =
+        headers.bytes().subspan(from[i].first * BlockHeader::kBytes, BlockHeader::kBytes);
+    Status moved;
+    if (ops[i].result < 0) {
+      moved = ran ? Status(io::io_error("read", "g3.data", -ops[i].result))
+                  : transfer(from[i].second, header, one.payload, false);
+    }
+    auto checked =
+        check_read(from[i].second, one.name, one.tokens, header, one.payload, std::move(moved));
+    one.outcome = checked ? Status() : Status(std::move(checked.error()));
+  }
+  if (ran) {
+    give_ring(std::move(ring));
+  } else {  // from now on without
+    uring_works_ = false;
+    log::warn("kv", "io_uring fails; the disk is read by threads from now on",
+              {{"folder", options_.folder}});
+  }
+}
+
+/// What is left of a read when its bytes have come, or have not: lets go of the slot and looks
+/// whether they are the block's.
+Result<BlockHeader> DiskTier::check_read(uint32_t slot, const BlockName& name,
+                                         std::span<const TokenId> tokens,
+                                         std::span<std::byte> encoded, std::span<std::byte> payload,
+                                         Status moved) {
   {
     const MutexLock lock(mutex_);
     index_.unpin(slot);
   }
-  Result<BlockHeader> header =
-      moved ? check_header(encoded.bytes(), {.space = options_.space,
-                                             .name = name,
-                                             .payload_bytes = options_.block_bytes,
-                                             .tokens = tokens})
-            : Result<BlockHeader>(std::move(moved.error()));
+  Result<BlockHeader> header = moved ? check_header(encoded, {.space = options_.space,
+                                                              .name = name,
+                                                              .payload_bytes = options_.block_bytes,
+                                                              .tokens = tokens})
+                                     : Result<BlockHeader>(std::move(moved.error()));
   if (header) {
     if (Status whole = check_payload(*header, payload); !whole) {
       header = std::move(whole.error());

@@ -18,6 +18,7 @@
 #include "stator/storage/block_header.h"
 #include "stator/storage/journal.h"
 #include "stator/storage/slot_index.h"
+#include "stator/storage/uring.h"
 
 namespace stator::storage {
 
@@ -29,6 +30,7 @@ struct DiskTierOptions {
   Digest space{};
   bool wipe_foreign = false;         ///< a folder of another namespace or block size is emptied
   bool direct = true;                ///< past the page cache, where the file system can
+  bool uring = true;                 ///< read_all() by io_uring, where the kernel has it
   uint64_t write_bytes_per_day = 0;  ///< 0: any
 };
 
@@ -68,7 +70,17 @@ class DiskTier {
   /// Fills `payload` (block_bytes) with the block. kNotFound: it is not there (any more). kCorrupt:
   /// what is there is damaged, and is forgotten. kIo.
   Status read(const BlockName& name, std::span<const TokenId> tokens, std::span<std::byte> payload);
-  /// The same with its header, for those who do not know the tokens.
+  struct Read {
+    BlockName name;
+    std::span<const TokenId> tokens;
+    std::span<std::byte> payload;
+    Status outcome;  ///< as of read()
+  };
+  /// The same for several: all are under way at once where an io_uring can be had (batches()), else
+  /// one after the other.
+  void read_all(std::span<Read> reads);
+  bool batches() const { return uring_works_.load(std::memory_order_relaxed); }
+  /// The same as read() with its header, for those who do not know the tokens.
   Result<BlockHeader> read_with_header(const BlockName& name, std::span<std::byte> payload) {
     return read_checked(name, {}, payload);
   }
@@ -97,6 +109,12 @@ class DiskTier {
   DiskTier(DiskTierOptions options, Clock& clock, Metrics& metrics);
 
   Status prepare();
+  std::optional<uint32_t> pin(const BlockName& name);
+  Result<BlockHeader> check_read(uint32_t slot, const BlockName& name,
+                                 std::span<const TokenId> tokens, std::span<std::byte> header,
+                                 std::span<std::byte> payload, Status moved);
+  std::unique_ptr<Uring> take_ring();
+  void give_ring(std::unique_ptr<Uring> ring);
   Result<BlockHeader> read_checked(const BlockName& name, std::span<const TokenId> tokens,
                                    std::span<std::byte> payload);
   Status open_data();
@@ -123,6 +141,8 @@ class DiskTier {
   std::vector<uint32_t> generations_ STATOR_GUARDED_BY(mutex_);  // by slot
   std::unique_ptr<Journal> journal_ STATOR_GUARDED_BY(mutex_);
   uint32_t last_generation_ STATOR_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<Uring>> rings_ STATOR_GUARDED_BY(mutex_);  // one per reading thread
+  std::atomic<bool> uring_works_{false};
   double budget_bytes_ STATOR_GUARDED_BY(mutex_) = 0;
   TimePoint budget_at_ STATOR_GUARDED_BY(mutex_);
 

@@ -121,21 +121,21 @@ void LowerTiers::load(Load load) {
   loading->load = std::move(load);
   loading->begin = clock_.now();
   const size_t count = loading->load.names.size();
-  loading->left = count;
   loading->ok = std::vector<std::atomic<bool>>(count);
   STATOR_ASSERT(count > 0 && loading->load.places.size() == count &&
                     (loading->load.tokens.empty() ||
                      loading->load.tokens.size() == count * options_.block_tokens),
                 "a load has places for all its blocks, and tokens for all or none");
-  for (size_t i = 0; i < count; ++i) {
-    pool_->post(IoPool::Lane::kLoad, [this, loading, i] {
-      const Load& of = loading->load;
-      const size_t known = of.tokens.empty() ? 0 : options_.block_tokens;
-      const auto tokens = std::span(of.tokens).subspan(i * known, known);
-      loading->ok[i] = load_block(of.names[i], tokens, of.places[i]).has_value();
+  const size_t share = (count + options_.io_threads - 1) / options_.io_threads;
+  const size_t batch = disk_ != nullptr && disk_->batches() ? std::min(share, kBatchMax) : 1;
+  loading->left = (count + batch - 1) / batch;
+  for (size_t begin = 0; begin < count; begin += batch) {
+    pool_->post(IoPool::Lane::kLoad, [this, loading, begin, end = std::min(begin + batch, count)] {
+      load_some(*loading, begin, end);
       if (--loading->left > 0) {
         return;
       }
+      const Load& of = loading->load;
       const auto missing = std::ranges::find_if(loading->ok, [](const auto& ok) { return !ok; });
       load_seconds_.observe(std::chrono::duration<double>(clock_.now() - loading->begin).count());
       of.done(static_cast<size_t>(missing - loading->ok.begin()));
@@ -143,22 +143,39 @@ void LowerTiers::load(Load load) {
   }
 }
 
-Status LowerTiers::load_block(const BlockName& name, std::span<const TokenId> tokens,
-                              std::span<std::byte> place) {
-  Status outcome = Error(Code::kNotFound, "no tier has the block");
+/// Blocks `begin` to `end`: all from the disk at once, then what it lacks from the stores.
+void LowerTiers::load_some(Loading& loading, size_t begin, size_t end) {
+  const Load& of = loading.load;
+  const size_t known = of.tokens.empty() ? 0 : options_.block_tokens;
+  std::vector<DiskTier::Read> reads;
+  for (size_t i = begin; i < end; ++i) {
+    reads.push_back({.name = of.names[i],
+                     .tokens = std::span(of.tokens).subspan(i * known, known),
+                     .payload = of.places[i],
+                     .outcome = Error(Code::kNotFound, "no tier has the block")});
+  }
   if (disk_ != nullptr) {
-    outcome = disk_->read(name, tokens, place);
-    if (outcome) {
+    disk_->read_all(reads);
+  }
+  for (size_t i = begin; i < end; ++i) {
+    const DiskTier::Read& one = reads[i - begin];
+    if (one.outcome) {
       disk_loaded_.add();
       kvbm_disk_loaded_.add();
     }
+    loading.ok[i] = one.outcome || load_elsewhere(one.name, one.tokens, one.payload);
+    loaded_ += loading.ok[i] ? 1 : 0;
   }
+}
+
+Status LowerTiers::load_elsewhere(const BlockName& name, std::span<const TokenId> tokens,
+                                  std::span<std::byte> place) {
+  Status outcome = Error(Code::kNotFound, "no tier has the block");
   for (size_t i = 0; !outcome && i < stores_.size(); ++i) {
     if (open(*stores_[i])) {
       outcome = load_from(*stores_[i], name, tokens, place);
     }
   }
-  loaded_ += outcome ? 1 : 0;
   return outcome;
 }
 

@@ -89,6 +89,7 @@ class LowerTiers {
  private:
   static constexpr uint32_t kTripErrors = 5;
   static constexpr Duration kTripTime = std::chrono::seconds(10);
+  static constexpr size_t kBatchMax = 32;  // blocks that one thread reads at once
 
   struct Store {
     std::unique_ptr<BlockStore> store;
@@ -110,8 +111,9 @@ class LowerTiers {
 
   bool open(const Store& store) const;
   void judge(Store& store, const Status& outcome);
-  Status load_block(const BlockName& name, std::span<const TokenId> tokens,
-                    std::span<std::byte> place);
+  void load_some(Loading& loading, size_t begin, size_t end);
+  Status load_elsewhere(const BlockName& name, std::span<const TokenId> tokens,
+                        std::span<std::byte> place);
   Status load_from(Store& store, const BlockName& name, std::span<const TokenId> tokens,
                    std::span<std::byte> place);
   void write_down(Saving& saving);

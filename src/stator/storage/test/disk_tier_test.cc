@@ -89,6 +89,42 @@ TEST_F(DiskTierTest, KeepsBlocksOverARestart) {
   }
 }
 
+TEST_F(DiskTierTest, ReadsManyAtOnce) {
+  for (const bool uring : {true, false}) {
+    SCOPED_TRACE(uring);
+    TearDown();
+    const TestSequence sequence(40, 0, space_);
+    DiskTierOptions wanted = options(64);
+    wanted.uring = uring;
+    const auto tier = open(wanted);
+    for (size_t i = 0; i < 39; ++i) {
+      ASSERT_TRUE(write(*tier, sequence, i));
+    }
+    flip("g3.data", 3 * tier->block_stride() + BlockHeader::kBytes + 7);
+    const AlignedBuffer got(40 * kBlock + 1);
+    std::vector<DiskTier::Read> reads;
+    for (size_t i = 0; i < 40; ++i) {
+      reads.push_back({.name = sequence.names[i],
+                       .tokens = sequence.tokens_of(i),
+                       .payload = got.bytes().subspan(i * kBlock + (i == 39 ? 1 : 0), kBlock)});
+    }
+
+    tier->read_all(reads);
+
+    for (size_t i = 0; i < 39; ++i) {
+      if (i == 3) {
+        EXPECT_EQ(reads[i].outcome.error().code(), Code::kCorrupt);
+      } else {
+        ASSERT_TRUE(reads[i].outcome) << i << reads[i].outcome.error().message();
+        EXPECT_TRUE(std::ranges::equal(reads[i].payload, sequence.payload(i, kBlock)));
+      }
+    }
+    EXPECT_EQ(reads[39].outcome.error().code(), Code::kNotFound);
+    EXPECT_FALSE(tier->contains(sequence.names[3])) << "what is damaged is forgotten";
+    EXPECT_TRUE(!tier->batches() || uring);
+  }
+}
+
 TEST_F(DiskTierTest, SurvivesBeingCopiedAtAnyMoment) {
   // What a kill leaves is what the files hold: copies of them, taken between any two writes.
   const TestSequence sequence(12, 0, space_);
