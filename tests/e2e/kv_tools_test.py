@@ -118,6 +118,32 @@ class KvToolsTest(unittest.TestCase):
             self.assertEqual(Http(again.port).request("GET", path)[0], status)
         self.assertEqual(Http(again.port).request("PUT", "/v1/blocks/" + "0" * 32 + "/0:11111112", b"x" * 5000)[0], 400)
 
+    def test_kept_memory_outlives_the_engine_that_filled_it(self):
+        socket = self.folder / "kept"
+        keeper = Stator("kv", "hold", "--socket", str(socket), "--bytes", "64MiB", announce=False)
+        self.addCleanup(keeper.close)
+        eventually(socket.exists, "the keeper listens")
+        kept = ("--kv-kept", str(socket), "--kv-kept-bytes", "48MiB")
+        first = self.serve(*kept)
+        expected = [ask(first.http, prompt)["choices"] for prompt in PROMPTS]
+        self.settled(lambda: first.http.metric("stator_kv_offload_blocks_total", tier="kept", result="ok"))
+        beside = self.serve(*kept)  # serves without it
+        self.assertEqual(beside.http.metric("stator_kv_tier_enabled", tier="kept"), 0)
+        self.assertEqual(ask(beside.http, PROMPTS[0])["choices"][0]["text"], expected[0][0]["text"])
+
+        first.frontend.kill()
+        again = self.serve(*kept)
+
+        for prompt, choices in zip(PROMPTS, expected):
+            answer = ask(again.http, prompt)
+            self.assertGreater(cached(answer), 100)
+            self.assertEqual([choice["text"] for choice in answer["choices"]], [choice["text"] for choice in choices])
+        self.assertEqual(again.http.metric("stator_kv_integrity_errors_total"), 0)
+        self.assertEqual(again.http.metric("stator_kv_tier_enabled", tier="kept"), 1)
+        keeper.terminate()
+        self.assertEqual(keeper.wait(), 0)
+        self.assertEqual(ask(again.http, "Something new. " * 20)["usage"]["completion_tokens"], 4)
+
     def test_transfers_are_measured_on_every_backend(self):
         objects = FakeS3()
         self.addCleanup(objects.close)

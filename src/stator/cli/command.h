@@ -77,6 +77,8 @@ Status run_version(Invocation& invocation);
 Status run_transfer_bench(Invocation& invocation);
 Status run_store(Invocation& invocation);
 Status run_kv(Invocation& invocation);
+/// `stator kv hold`.
+Status run_kv_hold(Invocation& invocation);
 Status run_completion(Invocation& invocation);
 Status run_config(Invocation& invocation);
 Status run_index_trial(Invocation& invocation);

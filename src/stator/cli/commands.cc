@@ -191,17 +191,24 @@ const std::vector<Command> kCommands = {
          "  top     prefixes with the most blocks behind them\n"
          "  export  writes all blocks into --file; import reads them into another folder\n"
          "  drop    forgets all blocks, or --block and what is behind it\n"
+         "  hold    keeps memory for engines (--kv-kept), whose blocks outlive them there\n"
          "ls, verify, top and export may run beside an engine; import and drop may not.\n\n"
          "  stator kv ls --url http://127.0.0.1:8000\n"
-         "  stator kv verify --dir /var/lib/stator/kv --json",
+         "  stator kv verify --dir /var/lib/stator/kv --json\n"
+         "  stator kv hold --socket /run/stator/kv --bytes 8GiB",
      .positional = "WHAT",
      .setting_prefixes = "",
-     .options = {{"--url", "server to ask [http://127.0.0.1:8000]"},
-                 {"--dir", "folder of a disk tier (--kv-disk) to look into, without a server"},
-                 {"--file", "of export and import"},
-                 {"--bytes", "import: size of a new folder, such as 10GiB"},
-                 {"--block", "drop: a block, as ls --json names it"},
-                 {"--json", "for machines", true}},
+     .options =
+         {{"--url", "server to ask [http://127.0.0.1:8000]"},
+          {"--dir", "folder of a disk tier (--kv-disk) to look into, without a server"},
+          {"--file", "of export and import"},
+          {"--bytes",
+           "import: size of a new folder, such as 10GiB; hold: of all memory [three quarters "
+           "of the machine's]"},
+          {"--socket", "hold: path of the Unix socket, made with mode 0600"},
+          {"--idle", "hold: ends after so long without an engine [never]"},
+          {"--block", "drop: a block, as ls --json names it"},
+          {"--json", "for machines", true}},
      .run = run_kv},
     {.name = "doctor",
      .summary = "Check this machine: cores, memory, limits, ports, libraries, engine servers",

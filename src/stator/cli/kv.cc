@@ -360,6 +360,9 @@ Status run_on_folder(const Invocation& invocation, const std::string& what,
 
 Status run_kv(Invocation& invocation) {
   const std::string what = invocation.positionals.empty() ? "ls" : invocation.positionals.front();
+  if (what == "hold") {
+    return run_kv_hold(invocation);
+  }
   std::string dir = option(invocation, "--dir");
   if (dir.empty()) {
     const std::string url = option(invocation, "--url");

@@ -13,6 +13,23 @@ namespace {
 
 constexpr double kBytesPerGb = 1e9;
 
+void describe_object(ConfigSchema& schema, KvSettings& kv) {
+  schema.text("kv.object", kv.object,
+              "where KV blocks are shared with other hosts: s3://BUCKET/PREFIX, or file:///FOLDER "
+              "on a shared file system (cpu engine)",
+              {.flag = "kv-object"});
+  schema.text("kv.object_endpoint", kv.object_endpoint,
+              "address of another S3 server than Amazon's: http://HOST:PORT",
+              {.flag = "kv-object-endpoint", .env_peer = "AWS_ENDPOINT_URL"});
+  schema.text("kv.object_region", kv.object_region, "its region", {.env_peer = "AWS_REGION"});
+  schema.secret("kv.object_access_key", kv.object_access_key, "who is asking",
+                {.env_peer = "AWS_ACCESS_KEY_ID"});
+  schema.secret("kv.object_secret_key", kv.object_secret_key, "the key that signs",
+                {.env_peer = "AWS_SECRET_ACCESS_KEY"});
+  schema.secret("kv.object_session_token", kv.object_session_token, "of temporary credentials",
+                {.env_peer = "AWS_SESSION_TOKEN"});
+}
+
 }  // namespace
 
 uint64_t KvSettings::wanted_host_bytes() const {
@@ -59,20 +76,16 @@ void describe_kv(ConfigSchema& schema, KvSettings& kv) {
   schema.bytes("kv.disk_write_bytes_per_day", kv.disk_write_bytes_per_day,
                "spares the SSD: what is written a day at most, 0 = no limit",
                {.flag = "kv-disk-write-bytes-per-day"});
-  schema.text("kv.object", kv.object,
-              "where KV blocks are shared with other hosts: s3://BUCKET/PREFIX, or file:///FOLDER "
-              "on a shared file system (cpu engine)",
-              {.flag = "kv-object"});
-  schema.text("kv.object_endpoint", kv.object_endpoint,
-              "address of another S3 server than Amazon's: http://HOST:PORT",
-              {.flag = "kv-object-endpoint", .env_peer = "AWS_ENDPOINT_URL"});
-  schema.text("kv.object_region", kv.object_region, "its region", {.env_peer = "AWS_REGION"});
-  schema.secret("kv.object_access_key", kv.object_access_key, "who is asking",
-                {.env_peer = "AWS_ACCESS_KEY_ID"});
-  schema.secret("kv.object_secret_key", kv.object_secret_key, "the key that signs",
-                {.env_peer = "AWS_SECRET_ACCESS_KEY"});
-  schema.secret("kv.object_session_token", kv.object_session_token, "of temporary credentials",
-                {.env_peer = "AWS_SESSION_TOKEN"});
+  describe_object(schema, kv);
+  schema.text(
+      "kv.kept", kv.kept,
+      "socket of a `stator kv hold`, whose memory keeps KV blocks when this process crashes "
+      "or restarts (cpu engine)",
+      {.flag = "kv-kept"});
+  schema.bytes("kv.kept_bytes", kv.kept_bytes, "how much of it", {.flag = "kv-kept-bytes"});
+  schema.text("kv.kept_name", kv.kept_name,
+              "whose memory there it is: one process each, which finds it again by this name",
+              {.flag = "kv-kept-name"});
   schema.text("kv.store", kv.store,
               "HOST:PORT of a `stator store` that engines share blocks through, or discover: a "
               "worker finds "
@@ -93,12 +106,14 @@ Status check_budgets(const KvSettings& settings, uint64_t workers, uint64_t cach
   const uint64_t per_worker = cache_bytes + settings.wanted_host_bytes();
   const uint64_t memory = storage::memory_limit();
   const uint64_t usable = memory - memory / 10;
-  if (per_worker > usable / std::max<uint64_t>(workers, 1)) {
+  const uint64_t kept = settings.kept.empty() ? 0 : settings.kept_bytes;
+  if (kept > usable || per_worker > (usable - kept) / std::max<uint64_t>(workers, 1)) {
     return Error(
         Code::kInvalidArgument,
-        fmt::format("{} workers × ({} bytes engine.kv_cache_bytes + {} bytes kv.host_bytes) are "
-                    "more than 90 % of the {} bytes of memory this process may use: lower one",
-                    workers, cache_bytes, settings.wanted_host_bytes(), memory));
+        fmt::format("{} workers × ({} bytes engine.kv_cache_bytes + {} bytes kv.host_bytes) + {} "
+                    "bytes kv.kept_bytes are more than 90 % of the {} bytes of memory this process "
+                    "may use: lower one",
+                    workers, cache_bytes, settings.wanted_host_bytes(), kept, memory));
   }
   if (settings.disk.empty()) {
     return {};

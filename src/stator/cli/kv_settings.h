@@ -29,6 +29,9 @@ struct KvSettings {
   std::string object_access_key;
   std::string object_secret_key;
   std::string object_session_token;
+  std::string kept;         ///< socket of `stator kv hold`; empty: none
+  uint64_t kept_bytes = 0;  ///< of it, for this process
+  std::string kept_name = "stator";
   std::string store;  ///< HOST:PORT of `stator store`; empty: none
   std::string salt;   ///< part of the namespace: another one starts over
   Duration load_timeout = std::chrono::seconds(2);
@@ -36,7 +39,9 @@ struct KvSettings {
   uint64_t wanted_host_bytes() const;
   uint64_t wanted_disk_bytes() const;
   /// Some tier below host memory.
-  bool any_lower() const { return !disk.empty() || !object.empty() || !store.empty(); }
+  bool any_lower() const {
+    return !disk.empty() || !object.empty() || !store.empty() || !kept.empty();
+  }
   bool any() const { return any_lower() || wanted_host_bytes() > 0; }
 };
 

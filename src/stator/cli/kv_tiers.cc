@@ -12,6 +12,7 @@
 #include "stator/core/log.h"
 #include "stator/io/mapped_file.h"
 #include "stator/storage/http_store.h"
+#include "stator/storage/kept_store.h"
 #include "stator/storage/open_object_store.h"
 
 namespace stator::cli {
@@ -111,6 +112,33 @@ std::unique_ptr<storage::DiskTier> open_disk(const KvSettings& settings, const K
   return std::move(*opened);
 }
 
+/// Null when none is configured and, said once, when it cannot be used.
+std::unique_ptr<storage::BlockStore> open_kept(const KvSettings& settings, const KvModel& model,
+                                               Metrics& metrics) {
+  if (settings.kept.empty()) {
+    return nullptr;
+  }
+  auto memory = storage::KeptMemory::take(settings.kept, settings.kept_name, settings.kept_bytes);
+  auto opened =
+      memory ? storage::KeptStore::open(std::move(*memory), model.space, model.layout.block_bytes())
+             : Result<std::unique_ptr<storage::KeptStore>>(std::move(memory.error()));
+  if (!opened) {
+    metrics
+        .gauge("stator_kv_tier_enabled", "1: the tier takes blocks; 0: an error switched it off",
+               {{"tier", "kept"}})
+        .set(0);
+    log::error("kv", "kept memory is not used; serving goes on without it",
+               {{"socket", settings.kept}, {"reason", opened.error().message()}});
+    return nullptr;
+  }
+  log::info("kv", "kept memory ready",
+            {{"socket", settings.kept},
+             {"name", settings.kept_name},
+             {"blocks_max", (*opened)->slots()},
+             {"recovered", (*opened)->recovered()}});
+  return std::move(*opened);
+}
+
 }  // namespace
 
 Result<storage::Digest> kv_namespace(const KvSettings& settings, const KvModel& model) {
@@ -150,10 +178,18 @@ Result<std::shared_ptr<storage::LowerTiers>> open_lower_tiers(const KvSettings& 
     return Error(Code::kInvalidArgument,
                  "kv.disk (a folder) and kv.disk_bytes (how much of it) are set together");
   }
+  if (settings.kept.empty() != (settings.kept_bytes == 0)) {
+    return Error(Code::kInvalidArgument,
+                 "kv.kept (the socket of a stator kv hold) and kv.kept_bytes (how much of its "
+                 "memory) are set together");
+  }
   const storage::Digest& space = model.space;
   const uint64_t block_bytes = model.layout.block_bytes();
   std::unique_ptr<storage::DiskTier> disk = open_disk(settings, model, clock, metrics);
   std::vector<std::unique_ptr<storage::BlockStore>> stores;
+  if (auto kept = open_kept(settings, model, metrics)) {
+    stores.push_back(std::move(kept));
+  }
   if (!settings.store.empty()) {
     stores.push_back(std::make_unique<storage::HttpStore>(settings.store, space));
   }

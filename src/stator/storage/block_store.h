@@ -21,7 +21,7 @@ namespace stator::storage {
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
-  /// "object" or "store": label `tier` of metrics.
+  /// "object", "store" or "kept": label `tier` of metrics.
   virtual std::string_view tier() const = 0;
   /// How many of the first blocks are there, by the store's word.
   virtual Result<size_t> count(std::span<const BlockName> names) = 0;

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/storage/kept_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "stator/core/log.h"
+#include "stator/core/raw_bytes.h"
+#include "stator/io/io_error.h"
+
+namespace stator::storage {
+namespace {
+
+constexpr std::string_view kMagic("STKEEP1\0", 8);
+constexpr size_t kHead = 16;
+constexpr size_t kNameMax = 200;
+constexpr size_t kUsersMax = 64;
+constexpr int kPollMs = 200;
+/// A keeper that does not answer within this time is as good as none.
+constexpr timeval kAnswerWait = {.tv_sec = 5, .tv_usec = 0};
+
+enum class Answer : uint8_t { kGiven, kInUse, kNoRoom };
+
+Result<sockaddr_un> address_of(const std::string& socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket.empty() || socket.size() >= sizeof address.sun_path) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("'{}' is no path of a Unix socket (1 … {} bytes)", socket,
+                             sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, socket.data(), socket.size());
+  return address;
+}
+
+Result<io::FileDescriptor> connect_to(const std::string& socket) {
+  STATOR_TRY(const sockaddr_un address, address_of(socket));
+  io::FileDescriptor line(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!line.open() ||
+      ::connect(line.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return Error(Code::kUnavailable, fmt::format("no keeper of KV memory listens at {}: {}", socket,
+                                                 std::strerror(errno)));
+  }
+  ::setsockopt(line.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerWait, sizeof kAnswerWait);
+  return line;
+}
+
+struct Control {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
+};
+
+bool answer_with(int line, Answer answer, bool fresh, int memory) {
+  std::array<uint8_t, 2> bytes = {static_cast<uint8_t>(answer), static_cast<uint8_t>(fresh)};
+  iovec part{bytes.data(), bytes.size()};
+  Control control;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (memory >= 0) {
+    message.msg_control = control.room.data();
+    message.msg_controllen = control.room.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &memory, sizeof memory);
+  }
+  return ::sendmsg(line, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+}
+
+/// What a keeper holds: memory by name, and who uses it.
+class Keeper {
+ public:
+  Keeper(io::FileDescriptor listener, uint64_t bytes_max)
+      : listener_(std::move(listener)), bytes_max_(bytes_max) {}
+
+  /// One look at all lines; whether somebody uses memory.
+  bool turn() {
+    std::vector<pollfd> all = {{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+    for (const Line& line : lines_) {
+      all.push_back({.fd = line.fd.get(), .events = POLLIN, .revents = 0});
+    }
+    if (::poll(all.data(), all.size(), kPollMs) > 0) {
+      for (size_t i = all.size(); i-- > 1;) {
+        if (all[i].revents != 0 && !hear(lines_[i - 1])) {
+          lines_.erase(lines_.begin() + static_cast<ptrdiff_t>(i - 1));
+        }
+      }
+      if (all[0].revents != 0) {
+        accept_one();
+      }
+    }
+    return std::ranges::any_of(lines_, [](const Line& line) { return !line.name.empty(); });
+  }
+
+ private:
+  struct Line {
+    io::FileDescriptor fd;
+    std::string name;  // whose memory it uses; empty: none yet
+  };
+  struct Memory {
+    io::FileDescriptor fd;
+    uint64_t bytes = 0;
+  };
+
+  void accept_one() {
+    io::FileDescriptor fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (fd.open() && lines_.size() < kUsersMax) {
+      lines_.push_back({.fd = std::move(fd), .name = {}});
+    }
+  }
+
+  /// False: the line has ended.
+  bool hear(Line& line) {
+    std::array<std::byte, kHead + kNameMax + 1> bytes{};
+    const ssize_t got = ::recv(line.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    const auto count = static_cast<size_t>(std::max<ssize_t>(got, 0));
+    if (!line.name.empty() || count <= kHead || count > kHead + kNameMax ||
+        std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+      return false;
+    }
+    const std::string name(reinterpret_cast<const char*>(bytes.data()) + kHead, count - kHead);
+    const auto wanted = get_raw<uint64_t>(bytes, 8);
+    if (std::ranges::find(lines_, name, &Line::name) != lines_.end()) {
+      answer_with(line.fd.get(), Answer::kInUse, false, -1);
+      return false;
+    }
+    bool fresh = false;
+    const Memory* const memory = find_or_make(name, wanted, fresh);
+    if (memory == nullptr) {
+      answer_with(line.fd.get(), Answer::kNoRoom, false, -1);
+      return false;
+    }
+    line.name = name;
+    return answer_with(line.fd.get(), Answer::kGiven, fresh, memory->fd.get());
+  }
+
+  const Memory* find_or_make(const std::string& name, uint64_t bytes, bool& fresh) {
+    const auto known = memories_.find(name);
+    if (known != memories_.end() && known->second.bytes == bytes) {
+      return &known->second;
+    }
+    uint64_t others = 0;
+    for (const auto& [other, memory] : memories_) {
+      others += other == name ? 0 : memory.bytes;
+    }
+    if (bytes == 0 || bytes > bytes_max_ || others > bytes_max_ - bytes) {
+      return nullptr;
+    }
+    Memory made{.fd = io::FileDescriptor(::memfd_create("stator-kv-kept", MFD_CLOEXEC)),
+                .bytes = bytes};
+    if (!made.fd.open() || ::ftruncate(made.fd.get(), static_cast<off_t>(bytes)) != 0) {
+      return nullptr;
+    }
+    fresh = true;
+    return &memories_.insert_or_assign(name, std::move(made)).first->second;
+  }
+
+  io::FileDescriptor listener_;
+  const uint64_t bytes_max_;
+  std::vector<Line> lines_;
+  std::map<std::string, Memory> memories_;
+};
+
+uint64_t usual_limit() {
+  struct sysinfo info{};
+  ::sysinfo(&info);
+  return uint64_t{info.totalram} * info.mem_unit / 4 * 3;
+}
+
+}  // namespace
+
+Status serve_kept_memory(const KeeperOptions& options, const std::function<bool()>& stop,
+                         Clock& clock) {
+  STATOR_TRY(const sockaddr_un address, address_of(options.socket));
+  if (connect_to(options.socket)) {
+    return Error(Code::kAlreadyExists,
+                 fmt::format("another keeper of KV memory serves {}", options.socket));
+  }
+  ::unlink(options.socket.c_str());  // of one that is gone
+  io::FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const mode_t before = ::umask(0177);
+  const bool bound =
+      listener.open() &&
+      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  const int why = errno;
+  ::umask(before);
+  if (!bound || ::listen(listener.get(), static_cast<int>(kUsersMax)) != 0) {
+    return io::io_error("listen at", options.socket, why);
+  }
+  Keeper keeper(std::move(listener), options.bytes_max > 0 ? options.bytes_max : usual_limit());
+  log::info("kv", "keeper of KV memory ready", {{"socket", options.socket}});
+  TimePoint used = clock.now();
+  while (!stop()) {
+    if (keeper.turn()) {
+      used = clock.now();
+    } else if (options.idle > Duration::zero() && clock.now() - used >= options.idle) {
+      log::info("kv", "nobody uses the kept KV memory any more: it is given back");
+      break;
+    }
+  }
+  ::unlink(options.socket.c_str());
+  return {};
+}
+
+Result<KeptMemory> KeptMemory::take(const std::string& socket, std::string_view name,
+                                    uint64_t bytes) {
+  STATOR_TRY(io::FileDescriptor line, connect_to(socket));
+  std::string request(kMagic);
+  request.resize(kHead);
+  put_raw(std::as_writable_bytes(std::span(request)), 8, bytes);
+  request += name.substr(0, kNameMax);
+  std::array<uint8_t, 2> reply{};
+  iovec part{reply.data(), reply.size()};
+  Control control;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.room.data();
+  message.msg_controllen = control.room.size();
+  if (::send(line.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0 ||
+      ::recvmsg(line.get(), &message, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(reply.size())) {
+    return Error(Code::kUnavailable,
+                 fmt::format("the keeper of KV memory at {} does not answer", socket));
+  }
+  if (static_cast<Answer>(reply[0]) == Answer::kInUse) {
+    return Error(Code::kAlreadyExists,
+                 fmt::format("another process uses the kept KV memory '{}' at {}", name, socket));
+  }
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (static_cast<Answer>(reply[0]) != Answer::kGiven || header == nullptr ||
+      header->cmsg_type != SCM_RIGHTS) {
+    return Error(
+        Code::kOverloaded,
+        fmt::format("the keeper of KV memory at {} has no room for {} bytes", socket, bytes));
+  }
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  const io::FileDescriptor memory(fd);
+  struct stat stat{};
+  void* const data = ::fstat(fd, &stat) == 0 && static_cast<uint64_t>(stat.st_size) == bytes
+                         ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                         : MAP_FAILED;
+  if (data == MAP_FAILED) {
+    return Error(Code::kUnavailable, "kept KV memory cannot be mapped");
+  }
+  KeptMemory out;
+  out.data_ = static_cast<std::byte*>(data);
+  out.bytes_ = bytes;
+  out.fresh_ = reply[1] != 0;
+  out.line_ = std::move(line);
+  return out;
+}
+
+KeptMemory::KeptMemory(KeptMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      fresh_(other.fresh_),
+      line_(std::move(other.line_)) {}
+
+KeptMemory& KeptMemory::operator=(KeptMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(fresh_, other.fresh_);
+  std::swap(line_, other.line_);
+  return *this;
+}
+
+KeptMemory::~KeptMemory() {
+  if (data_ != nullptr) {
+    ::munmap(data_, bytes_);
+  }
+}
+
+}  // namespace stator::storage
