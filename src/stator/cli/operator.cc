@@ -26,6 +26,7 @@
 #include "stator/operator/diff.h"
 #include "stator/operator/model.h"
 #include "stator/operator/render.h"
+#include "stator/operator/warnings.h"
 #include "stator/operator/webhooks.h"
 
 namespace stator::cli {
@@ -72,6 +73,14 @@ void print_list(std::vector<json::Value> objects, bool as_json) {
 Status run_render_manifests(const Invocation& invocation) {
   STATOR_TRY(const auto manifests, read_manifests(invocation));
   STATOR_TRY(auto objects, op::render(manifests, environment_of(invocation)));
+  for (const json::Value& manifest : manifests) {
+    const bool is_old = manifest.text_at({"apiVersion"}) == "nvidia.com/v1alpha1";
+    const Result<json::Value> current =
+        is_old ? op::convert(manifest, "nvidia.com/v1beta1") : Result<json::Value>(manifest);
+    for (const std::string& warning : op::warnings_for(current ? *current : manifest)) {
+      print_status(fmt::format("warning: {}\n", warning));
+    }
+  }
   print_list(std::move(objects), invocation.options.contains("--json"));
   return {};
 }

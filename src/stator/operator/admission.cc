@@ -8,6 +8,7 @@
 #include "stator/operator/convert.h"
 #include "stator/operator/validate.h"
 #include "stator/operator/validate_set.h"
+#include "stator/operator/warnings.h"
 
 namespace stator::op {
 namespace {
@@ -140,7 +141,14 @@ Value review_validity(const Value& review, const AdmissionContext& context) {
   } else {
     checked = validate_other(subject, context.environment, admission);
   }
-  return checked ? make_answer(review, true) : deny(review, checked.error().message());
+  if (!checked) {
+    return deny(review, checked.error().message());
+  }
+  Value answer = make_answer(review, true);
+  for (const std::string& warning : warnings_for(subject)) {
+    answer["response"]["warnings"].push_back(warning);
+  }
+  return answer;
 }
 
 Value review_conversion(const Value& review) {
