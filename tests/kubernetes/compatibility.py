@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other people's manifests on a real control plane: accepted and ready on simulated nodes, or refused for a reason.
 
-  tests/kubernetes/compatibility.py --grove DIR --dynamo DIR [--out docs/kubernetes/compatibility.md]
+  tests/kubernetes/compatibility.py --grove DIR --dynamo DIR [--out docs/kubernetes/compatibility.md] [--render-only]
 
 DIR is a checkout of ai-dynamo/grove or ai-dynamo/dynamo, or a bare repository of it; without one it is cloned. Nothing of them stays."""
 
@@ -19,15 +19,23 @@ import time
 import yaml
 
 from control_plane import ApiError, ControlPlane, eventually, missing
-from rig import POOL_CRD, install, start_operator
+from rig import POOL_CRD, install, operator_command, start_operator
 
 KINDS = ("DynamoGraphDeployment", "DynamoComponentDeployment", "DynamoGraphDeploymentRequest", "PodCliqueSet")
 # What needs hardware or services that a control plane alone does not have.
 NOT_OURS = {"a template: it needs values": re.compile(r"\$\{[A-Z]|<[a-z-]+>|\{\{|\$glob:|\$\(inputs")}
+
 NO_MANIFESTS = re.compile(r"/crd|/charts/|/templates/|/patch-|^\.github/|testdata/.*/output\.yaml")
 # What people make before they apply a manifest, as its README says: here it is there as soon as it is named.
 CLAIM = re.compile(r"(?:claimName|pvcName):\s*[\"']?([a-z0-9][a-z0-9.-]*)")
 V1ALPHA1_CLAIM = re.compile(r"pvcs:\s*\n(?:\s*#.*\n)*(?:\s*-?\s*(?:create: (?:true|false)|name: \S+)\s*\n)+")
+
+
+def refused(text: str, message: str) -> tuple[str, str]:
+    """Of a template, a refusal says nothing about its manifests."""
+    text = re.sub(r"#.*", "", text)
+    why = next((why for why, pattern in NOT_OURS.items() if pattern.search(text)), "")
+    return ("skipped", why) if why else ("refused", message)
 
 
 def manifests_of(source: str, url: str) -> list[tuple[str, str]]:
@@ -80,9 +88,6 @@ class Trial:
         self.plane, self.api, self.pods_max = plane, plane.api, pods_max
 
     def result(self, number: str, text: str, seconds: float) -> tuple[str, str]:
-        for why, pattern in NOT_OURS.items():
-            if pattern.search(text):
-                return "skipped", why
         try:
             documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict) and each.get("kind")]
         except yaml.YAMLError as error:
@@ -133,7 +138,7 @@ class Trial:
                 self.api.create(document, space)
             except ApiError as error:
                 message = re.sub(r'^admission webhook "[^"]*" denied the request: ', "", error.message)
-                return "refused", message.splitlines()[0][:240]
+                return refused(text, message.splitlines()[0][:240])
             watched.append((kind, document["metadata"]["name"]))
         pods = sum(self.pods_of(document) for document in documents if document["kind"] == "PodCliqueSet")
         if pods > self.pods_max:
@@ -170,26 +175,29 @@ class Trial:
         return "" if conditions.get(which, {}).get("status") == "True" else conditions.get(which, {}).get("message", "no status yet")[:200]
 
 
-def main() -> int:
-    if missing():
-        print(f"skipped: {missing()}")
-        return 77
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--grove", default="")
-    parser.add_argument("--dynamo", default="")
-    parser.add_argument("--only", choices=("grove", "dynamo"))
-    parser.add_argument("--out", default="")
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--match", default="")
-    parser.add_argument("--at-once", type=int, default=4)
-    parser.add_argument("--pods-max", type=int, default=200, help="larger sets are only created, not waited for")
-    arguments = parser.parse_args()
-    sources = {"grove": (arguments.grove, "https://github.com/ai-dynamo/grove"), "dynamo": (arguments.dynamo, "https://github.com/ai-dynamo/dynamo")}
+def render(text: str) -> tuple[str, str]:
+    """What the operator makes of it without a cluster: the same checks as its webhooks, and all children."""
+    done = operator_command("render", "-", "--namespace", "trial", data=text)
+    if done.returncode == 0:
+        return "renders", f"{len(yaml.safe_load(done.stdout)['items'])} objects"
+    return refused(text, done.stderr.strip().splitlines()[-1].removeprefix("stator: ")[:240])
+
+
+def table(title: str, rows: list[tuple[str, str, str]]) -> list[str]:
+    return [f"## {title}", "", "| Manifest | Result | Why |", "|---|---|---|",
+            *(f"| `{name}` | {outcome} | {why.replace('|', '/')} |" for name, outcome, why in rows), ""]
+
+
+HEAD = ["# Manifests of others", "",
+        "Made by `tests/kubernetes/compatibility.py`: each manifest of Dynamo's and Grove's repositories is applied to a real API server with the",
+        "operator and its webhooks, on simulated nodes; with `--render-only` it goes through `stator operator render` (the same checks, and all",
+        "children). *Refused* rows have the message that users see.", ""]
+
+
+def tries(arguments, sources: dict) -> dict[str, list[tuple[str, str, str]]]:
+    """Each manifest on one control plane, several at a time."""
+    results: dict[str, list[tuple[str, str, str]]] = {}
     plane = ControlPlane(0)
-    lines = ["# Manifests of others", "",
-             "Made by `tests/kubernetes/compatibility.py`: each manifest of Dynamo's and Grove's repositories is applied to a real API server with the",
-             "operator and its webhooks, on simulated nodes. *Refused* rows have the message that users see.", ""]
-    counts: dict[str, int] = {}
     try:
         add_nodes(plane)
         plane.api.create({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"})
@@ -200,14 +208,9 @@ def main() -> int:
                 "levels": [{"domain": "zone", "key": "topology.kubernetes.io/zone"}, {"domain": "block", "key": "topology.kubernetes.io/block"},
                            {"domain": "rack", "key": "topology.kubernetes.io/rack"}, {"domain": "host", "key": "kubernetes.io/hostname"}]}})
         operator = start_operator(plane)
-        eventually(lambda: plane.api.get("ValidatingWebhookConfiguration", "stator-operator"), "the webhooks are known")
+        eventually(lambda: plane.api.get("ValidatingWebhookConfiguration", "stator-operator"), "the webhooks are known", 600)
         trial = Trial(plane, arguments.pods_max)
-        for title, (source, url) in sources.items():
-            if (arguments.only and arguments.only != title) or (not source and not arguments.only):
-                continue
-            lines += [f"## {title}", "", "| Manifest | Result | Why |", "|---|---|---|"]
-            found = [each for each in manifests_of(source, url) if arguments.match in each[0]]
-
+        for title, found in sources.items():
             def attempt(numbered, title=title):
                 number, (name, text) = numbered
                 try:
@@ -217,18 +220,45 @@ def main() -> int:
                 print(f"{outcome:10} {name} {why}", flush=True)
                 return name, outcome, why
             with concurrent.futures.ThreadPoolExecutor(arguments.at_once) as pool:
-                for name, outcome, why in pool.map(attempt, enumerate(found)):
-                    counts[outcome] = counts.get(outcome, 0) + 1
-                    lines.append(f"| `{name}` | {outcome} | {why.replace('|', '/')} |")
-            lines.append("")
+                results[title] = list(pool.map(attempt, enumerate(found)))
         operator.close()
     finally:
         plane.close()
-    lines[5:5] = [", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) + ".", ""]
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--grove", default="")
+    parser.add_argument("--dynamo", default="")
+    parser.add_argument("--only", choices=("grove", "dynamo"))
+    parser.add_argument("--out", default="")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--match", default="")
+    parser.add_argument("--render-only", action="store_true", help="without a control plane")
+    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--pods-max", type=int, default=200, help="larger sets are only created, not waited for")
+    arguments = parser.parse_args()
+    if missing() and not arguments.render_only:
+        print(f"skipped: {missing()}")
+        return 77
+    places = {"grove": (arguments.grove, "https://github.com/ai-dynamo/grove"), "dynamo": (arguments.dynamo, "https://github.com/ai-dynamo/dynamo")}
+    sources = {title: [each for each in manifests_of(*place) if arguments.match in each[0]] for title, place in places.items()
+               if (not arguments.only or arguments.only == title) and (place[0] or arguments.only)}
+    if arguments.render_only:
+        results = {title: [(name, *render(text)) for name, text in found] for title, found in sources.items()}
+    else:
+        results = tries(arguments, sources)
+    counts: dict[str, int] = {}
+    for _, outcome, _ in (row for rows in results.values() for row in rows):
+        counts[outcome] = counts.get(outcome, 0) + 1
     print(counts)
     if arguments.out:
+        lines = [*HEAD, ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) + ".", ""]
+        for title, rows in results.items():
+            lines += table(title, rows)
         pathlib.Path(arguments.out).write_text("\n".join(lines).rstrip() + "\n")
-    return 1 if counts.get("not ready") else 0
+    return 1 if counts.get("not ready") or counts.get("not tried") else 0
 
 
 if __name__ == "__main__":
