@@ -9,7 +9,7 @@
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
 cd "$(dirname "$0")/.."
-venv=${VENV:-build/schema-venv}
+venv=$(realpath -m "${VENV:-build/schema-venv}")
 [ -x "$venv/bin/schemathesis" ] || { python3 -m venv "$venv" && "$venv/bin/pip" install -q schemathesis==4.32.5; }
 stator=${STATOR_BINARY:-build/release/bin/stator}
 folder=$(mktemp -d)
@@ -25,5 +25,6 @@ while [ -z "$port" ]; do
 done
 # Whether a request that fits the schema is also accepted depends on more than a schema says: which model is served and what it can do,
 # which file and response exist, what two fields mean together. Such refusals are 400 or 404, and documented.
+cd "$folder"  # where it keeps its own files
 "$venv/bin/schemathesis" run "http://127.0.0.1:$port/openapi.json" --checks all --exclude-checks positive_data_acceptance \
   --max-time "${1:-600}" --continue-on-failure --warnings off "${@:2}"
