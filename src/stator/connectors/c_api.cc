@@ -15,12 +15,14 @@
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
+#include "stator/kv/layout.h"
 
 using stator::Code;
 using stator::Error;
 using stator::Result;
 using stator::connectors::EngineCache;
 using stator::connectors::EngineMemory;
+using stator::kv::RankBlock;
 using stator::storage::BlockName;
 
 struct stator_kv_cache {
@@ -199,7 +201,50 @@ int64_t start(stator_kv_cache* cache, const stator_kv_request* given, bool copie
   return id ? static_cast<int64_t>(*id) : fail(id.error());
 }
 
+/// The blocks of a side's ranks, with the shape that each must have.
+Result<std::vector<RankBlock>> rank_blocks(const stator_kv_shape& whole,
+                                           const stator_kv_ranks* side) {
+  constexpr uint32_t kRanksMax = 4096;
+  if (side == nullptr || side->blocks == nullptr || side->ranks == 0 || side->ranks > kRanksMax) {
+    return Error(Code::kInvalidArgument, "ranks: from 1 to 4096, each with a block");
+  }
+  if (side->order < 0 || side->order >= static_cast<int>(stator::kv::kBlockOrders)) {
+    return Error(Code::kInvalidArgument, "order: one of STATOR_KV_ORDER_…");
+  }
+  std::vector<RankBlock> out;
+  for (uint32_t rank = 0; rank < side->ranks; ++rank) {
+    STATOR_TRY(const auto share, stator::kv::share_of(whole.heads, side->ranks, rank));
+    const stator::kv::BlockShape shape{.layers = whole.layers,
+                                       .outer = whole.outer,
+                                       .tokens = whole.tokens,
+                                       .heads = share.count,
+                                       .head_bytes = whole.head_bytes};
+    STATOR_CHECK(validate(shape));
+    if (side->blocks[rank] == nullptr) {
+      return Error(Code::kInvalidArgument, "blocks: one of them is null");
+    }
+    out.push_back({.shape = shape,
+                   .order = static_cast<stator::kv::BlockOrder>(side->order),
+                   .bytes = {static_cast<std::byte*>(side->blocks[rank]), shape.block_bytes()}});
+  }
+  return out;
+}
+
 }  // namespace
+
+int stator_kv_reshard(const stator_kv_shape* whole, const stator_kv_ranks* sources,
+                      const stator_kv_ranks* targets) {
+  if (whole == nullptr) {
+    return invalid("whole is null");
+  }
+  const auto from = rank_blocks(*whole, sources);
+  const auto to = from ? rank_blocks(*whole, targets) : Result<std::vector<RankBlock>>({});
+  if (!from || !to) {
+    return fail(from ? to.error() : from.error());
+  }
+  const auto done = stator::kv::reshard(*from, *to, whole->heads);
+  return done ? STATOR_KV_OK : fail(done.error());
+}
 
 int stator_kv_version(void) {
   return 1;

@@ -205,6 +205,31 @@ STATOR_KV_API int stator_kv_flush(stator_kv_cache* cache, uint32_t milliseconds)
 STATOR_KV_API int stator_kv_get_stats(stator_kv_cache* cache, stator_kv_stats* out);
 /* Prometheus text. Gives its bytes; they are copied if they fit into `size`. */
 STATOR_KV_API int64_t stator_kv_metrics(stator_kv_cache* cache, char* out, size_t size);
+/* Sizes of a block; `heads` of all ranks together. */
+typedef struct {
+  uint32_t layers;
+  uint32_t outer; /* 2: keys and values; 1: both in one, or latent attention */
+  uint32_t tokens;
+  uint32_t heads;
+  uint32_t head_bytes; /* one head of one token */
+} stator_kv_shape;
+/* Order of a rank's block, from the outermost on; the bytes of a head are innermost. */
+enum {
+  STATOR_KV_ORDER_NHD = 0,          /* layer, outer, token, head */
+  STATOR_KV_ORDER_HND = 1,          /* layer, outer, head, token */
+  STATOR_KV_ORDER_UNIVERSAL_TP = 2, /* head, layer, outer, token */
+  STATOR_KV_ORDER_UNIVERSAL_PP = 3  /* layer, head, outer, token */
+};
+typedef struct {
+  uint32_t ranks; /* of tensor parallelism: divides heads, or is a multiple of them */
+  int order;
+  void* const*
+      blocks; /* of each rank; its share of the heads, or, of fewer heads than ranks, one */
+} stator_kv_ranks;
+/* Cuts a block over another number of ranks, or reorders it: fills the blocks of `targets` from
+ * those of `sources`, which are only read. They do not overlap. Blocks until it is done. */
+STATOR_KV_API int stator_kv_reshard(const stator_kv_shape* whole, const stator_kv_ranks* sources,
+                                    const stator_kv_ranks* targets);
 /* The namespace in 32 hex digits, as folders and stores name it; `out` has 33 bytes. */
 STATOR_KV_API int stator_kv_namespace(stator_kv_cache* cache, char* out);
 

@@ -49,6 +49,35 @@ static int refusals(void) {
   return 0;
 }
 
+static int resharding(void) {
+  /* 1 layer, 2 tokens, 4 heads of 1 byte: 0 … 7 and 8 … 15 in the order token, head. */
+  const stator_kv_shape shape = {1, 2, 2, 4, 1};
+  unsigned char whole[16];
+  unsigned char parts[4][4];
+  unsigned char back[16];
+  void* const one[] = {whole};
+  void* const four[] = {parts[0], parts[1], parts[2], parts[3]};
+  void* const again[] = {back};
+  const stator_kv_ranks from = {1, STATOR_KV_ORDER_NHD, one};
+  const stator_kv_ranks cut = {4, STATOR_KV_ORDER_HND, four};
+  const stator_kv_ranks to = {1, STATOR_KV_ORDER_NHD, again};
+  const unsigned char second[4] = {1, 5, 9, 13};
+  for (int i = 0; i < 16; ++i) {
+    whole[i] = (unsigned char)i;
+  }
+  CHECK(stator_kv_reshard(&shape, &from, &cut) == STATOR_KV_OK);
+  CHECK(memcmp(parts[1], second, sizeof second) == 0);
+  CHECK(stator_kv_reshard(&shape, &cut, &to) == STATOR_KV_OK);
+  CHECK(memcmp(whole, back, sizeof whole) == 0);
+  const stator_kv_ranks three = {3, STATOR_KV_ORDER_NHD, four};
+  CHECK(stator_kv_reshard(&shape, &from, &three) == STATOR_KV_INVALID);
+  CHECK(strstr(stator_kv_last_error(), "4 KV heads") != NULL);
+  const stator_kv_ranks unknown = {1, 7, one};
+  CHECK(stator_kv_reshard(&shape, &unknown, &to) == STATOR_KV_INVALID);
+  CHECK(stator_kv_reshard(NULL, &from, &to) == STATOR_KV_INVALID);
+  return 0;
+}
+
 int main(void) {
   stator_kv_cache* cache = NULL;
   stator_kv_options opened = options();
@@ -62,6 +91,7 @@ int main(void) {
   char hex[33];
   size_t pinned = 0;
   CHECK(refusals() == 0);
+  CHECK(resharding() == 0);
   CHECK(stator_kv_open(&opened, &cache) == STATOR_KV_OK);
   CHECK(stator_kv_namespace(cache, hex) == STATOR_KV_OK && strlen(hex) == 32);
 
