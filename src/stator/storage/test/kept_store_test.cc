@@ -2,6 +2,8 @@
 #include "stator/storage/kept_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <atomic>
 #include <cstring>
@@ -143,6 +145,25 @@ TEST_F(KeptStoreTest, WhenItIsFullTheOldestChainsGo) {
   EXPECT_EQ(store->stored(), store->slots());
   EXPECT_EQ(*store->count(TestSequence(1, 1, test_space()).names), 0);
   EXPECT_EQ(*store->count(TestSequence(1, 1101, test_space()).names), 1);
+}
+
+TEST_F(KeptStoreTest, NonsenseEndsALineAndNothingElse) {
+  const auto store = open();
+  const std::string head("STKEEP1\0\x01\0\0\0\0\0\0\0", 16);
+  for (const std::string& nonsense :
+       {std::string("x"), head, std::string(4096, 'y'), "STKEEP2" + head.substr(7) + "name",
+        head + std::string(201, 'n')}) {
+    const io::FileDescriptor line(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+    std::ranges::copy(socket(), address.sun_path);
+    ASSERT_EQ(::connect(line.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+              0);
+    ASSERT_EQ(::send(line.get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(nonsense.size()));
+    char byte = 0;
+    EXPECT_EQ(::recv(line.get(), &byte, 1, 0), 0) << "the keeper hangs up";
+  }
+  EXPECT_TRUE(KeptMemory::take(socket(), "other", kBytes));
 }
 
 TEST_F(KeptStoreTest, ThereIsALimitOfBytes) {
