@@ -25,6 +25,8 @@ while [ -z "$port" ]; do
 done
 # Whether a request that fits the schema is also accepted depends on more than a schema says: which model is served and what it can do,
 # which file and response exist, what two fields mean together. Such refusals are 400 or 404, and documented.
+# POST /busy_threshold is left out: it makes the server refuse what comes next, which is what it is for.
 cd "$folder"  # where it keeps its own files
 "$venv/bin/schemathesis" run "http://127.0.0.1:$port/openapi.json" --checks all --exclude-checks positive_data_acceptance \
+  --exclude-operation-id post_busy_threshold \
   --max-time "${1:-600}" --continue-on-failure --warnings off "${@:2}"

@@ -126,7 +126,7 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"skip_special_tokens", kBool},
     {"softmax", kBool},
     {"stop",
-     R"({"anyOf":[{"type":"string","minLength":1},{"type":"array","maxItems":32,"items":{"type":"string","minLength":1}},{"type":"null"}]})"},
+     R"({"anyOf":[{"type":"string","minLength":1},{"type":"array","maxItems":32,"items":{"anyOf":[{"type":"string","minLength":1},{"type":"integer","minimum":0,"maximum":4294967295}]}},{"type":"null"}]})"},
     {"stop_token_ids",
      R"({"type":["array","null"],"maxItems":32,"items":{"type":"integer","minimum":0,"maximum":4294967295}})"},
     {"store", kBool},
@@ -183,9 +183,9 @@ constexpr auto kBodies = std::to_array<Body>({
 
 // Sorted. Read, so that a client that needs them learns it: the engines here cannot do them.
 constexpr auto kRefused = std::to_array<std::string_view>(
-    {"allowed_token_ids", "bad_words", "bad_words_token_ids", "chat_template", "detokenize",
-     "function_call", "functions", "kv_transfer_params", "logprob_token_ids", "prompt_embeds",
-     "prompt_logprobs", "suffix", "use_beam_search"});
+    {"allowed_token_ids", "bad_words", "bad_words_token_ids", "best_of", "chat_template",
+     "detokenize", "function_call", "functions", "kv_transfer_params", "logprob_token_ids",
+     "prompt_embeds", "prompt_logprobs", "suffix", "use_beam_search"});
 static_assert(std::ranges::is_sorted(kRefused));
 
 /// Shapes of the output: structured::is_source_field().

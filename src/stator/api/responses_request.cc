@@ -35,7 +35,7 @@ void read_input(Reader& r, const Path& path) {
 void read_instructions(Reader& r, const Path& path) {
   r.request.instructions.clear();
   if (r.in.peek() == json::Kind::kArray) {
-    r.in.unsupported(path, "must be a string here: put items into input");
+    r.in.violation(path, "must be a string: put items into input");
     r.in.skip();
     return;
   }

@@ -99,12 +99,14 @@ struct Query {
   std::string_view schema;
 };
 constexpr std::string_view kText = R"({"type":"string"})";
-constexpr std::string_view kOrder = R"({"enum":["asc","desc"]})";
-constexpr std::string_view kListLimit = R"({"type":"integer","minimum":1,"maximum":10000})";
+// A parameter without a value is as good as none.
+constexpr std::string_view kOrder = R"({"enum":["asc","desc",""]})";
+constexpr std::string_view kListLimit =
+    R"({"anyOf":[{"type":"integer","minimum":1,"maximum":10000},{"const":""}]})";
 
 constexpr auto kQueries = std::to_array<Query>({
     {"GET", "/health", "model", kText},
-    {"GET", "/receipts/{id}", "format", R"({"enum":["json","text"]})"},
+    {"GET", "/receipts/{id}", "format", kText},
     {"GET", "/v1/batches", "limit", kListLimit},
     {"GET", "/v1/batches", "order", kOrder},
     {"GET", "/v1/batches", "after", kText},
@@ -112,10 +114,11 @@ constexpr auto kQueries = std::to_array<Query>({
     {"GET", "/v1/files", "order", kOrder},
     {"GET", "/v1/files", "after", kText},
     {"GET", "/v1/files", "purpose", kText},
-    {"GET", "/v1/responses/{id}", "stream", R"({"type":"boolean"})"},
-    {"GET", "/v1/responses/{id}", "starting_after", R"({"type":"integer","minimum":0})"},
+    {"GET", "/v1/responses/{id}", "stream", R"({"anyOf":[{"type":"boolean"},{"const":""}]})"},
+    {"GET", "/v1/responses/{id}", "starting_after",
+     R"({"anyOf":[{"type":"integer","minimum":0},{"const":""}]})"},
     {"GET", "/v1/responses/{id}/input_items", "limit",
-     R"({"type":"integer","minimum":1,"maximum":100})"},
+     R"({"anyOf":[{"type":"integer","minimum":1,"maximum":100},{"const":""}]})"},
     {"GET", "/v1/responses/{id}/input_items", "order", kOrder},
     {"GET", "/v1/responses/{id}/input_items", "after", kText},
 });

@@ -241,7 +241,12 @@ void StoredResponses::not_found(net::HttpExchange& exchange, std::string_view id
 void StoredResponses::retrieve(net::HttpExchange& exchange, std::string_view id) {
   const std::string owner = owner_of(exchange.request(), config_);
   const std::string_view query = exchange.request().query();
-  const bool streams = query_value(query, "stream") == "true";
+  const std::string stream = query_value(query, "stream");
+  const bool streams = stream == "true";
+  if (!streams && !stream.empty() && stream != "false") {
+    refuse(exchange, api::validation_error("stream", "stream must be true or false"));
+    return;
+  }
   const std::string after = query_value(query, "starting_after");
   const auto number = number_of(after);
   if (!after.empty() && (!number || !streams)) {

@@ -207,6 +207,8 @@ TEST(ResponsesRequest, RefusesByName) {
   starts(error_of(R"("stream":false)"), "input: Validation: input is required");
   starts(error_of(R"("input":7)"), "input: Validation: input must be a string or an array");
   starts(error_of(R"("input":"x","tools":[{"type":"web_search"}])"), "tools[0].type: Validation:");
+  starts(error_of(R"("input":"x","tools":[{"type":"nonsense"}])"), "tools[0].type: Validation:");
+  starts(error_of(R"("input":"x","instructions":["y"])"), "instructions: Validation:");
   EXPECT_EQ(
       error_of(R"("input":"x","tools":[{"type":"web_search"}])", {.ignore_builtin_tools = true}),
       "accepted");

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <google/protobuf/stubs/logging.h>
+
 #include <array>
 #include <utility>
 
@@ -17,6 +19,14 @@ namespace {
 using api::ApiError;
 using api::ApiResult;
 using api::ApiStatus;
+
+/// libprotobuf writes a line for every string that is no UTF-8, with which clients could fill the
+/// operator's log: it is silent from the first message on. They are told by a status.
+template <typename Message>
+bool parse(Message& message, std::string_view bytes) {
+  static const google::protobuf::LogSilencer silence;
+  return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
 
 constexpr auto kMethods = std::to_array<std::pair<std::string_view, Method>>({
     {"ServerLive", Method::kServerLive},
@@ -155,7 +165,7 @@ std::optional<Method> find_method(std::string_view path) {
 
 ApiResult<InferRequest> read_grpc_infer(std::string_view bytes) {
   inference::ModelInferRequest message;
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+  if (!parse(message, bytes)) {
     return not_a_message();
   }
   InferRequest request{.model = message.model_name(),
@@ -176,7 +186,7 @@ ApiResult<InferRequest> read_grpc_infer(std::string_view bytes) {
 
 ApiResult<ModelName> read_model_name(std::string_view bytes) {
   inference::ModelReadyRequest message;  // all these have the same two fields
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+  if (!parse(message, bytes)) {
     return not_a_message();
   }
   return ModelName{message.name(), message.version()};
