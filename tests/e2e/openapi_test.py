@@ -9,7 +9,7 @@ import unittest
 
 import httpx
 from jsonschema import Draft202012Validator
-from stator_process import MODEL, Serve
+from stator_process import MODEL, Serve, eventually
 
 HI = [{"role": "user", "content": "Hi"}]
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}}
@@ -118,7 +118,9 @@ class OpenApi(unittest.TestCase):
         self.ask("POST", "/v1/responses/{id}/cancel", made)
         for query in ("", "limit=1&order=asc"):
             self.assertEqual(self.ask("GET", "/v1/responses/{id}/input_items", made, query).status_code, 200)
-        self.assertEqual(self.ask("GET", "/v1/responses/{id}", background, "stream=true").headers["content-type"].split(";")[0], "text/event-stream")
+        follow = self.ask("POST", "/v1/responses", json={"model": MODEL, "input": "a", "max_output_tokens": 16, "background": True}).json()["id"]
+        eventually(lambda: self.ask("GET", "/v1/responses/{id}", follow).json()["status"] not in ("queued", "in_progress"), "it is made")
+        self.assertEqual(self.ask("GET", "/v1/responses/{id}", follow, "stream=true").headers["content-type"].split(";")[0], "text/event-stream")
         self.assertEqual(self.ask("GET", "/receipts/{id}", made).status_code, 200)
         self.assertEqual(self.ask("DELETE", "/v1/responses/{id}", made).status_code, 200)
         line = json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"model": MODEL, "prompt": "a", "max_tokens": 2}})
