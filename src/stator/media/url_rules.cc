@@ -84,7 +84,7 @@ Status read_host(std::string_view text, FetchUrl& url) {
   }
   if (url.host.empty() || url.host.size() > kHostBytesMax ||
       !std::ranges::all_of(url.host, is_host_byte) || url.host.contains("..") ||
-      url.host.starts_with('.')) {
+      url.host.starts_with('.') || url.host.ends_with('.')) {
     return refuse("the URL's host is no name of letters, digits, hyphens and dots");
   }
   if (ends_in_number(url.host)) {

@@ -83,6 +83,7 @@ TEST(UrlRules, RefusesWhatParsersReadDifferently) {
                           "http://images.example:80a/",
                           "http://images..example/",
                           "http://.example/",
+                          "http://58.0.0../",
                           "http://images.example%2f/",
                           "http://images%00.example/",
                           "ftp://images.example/",
