@@ -2,10 +2,10 @@
 #include "stator/api/chunk_encoder.h"
 
 #include <gtest/gtest.h>
-#include <boost/json.hpp>
 #include <limits>
 
 #include "stator/core/random.h"
+#include "stator/json/value.h"
 
 namespace stator::api {
 namespace {
@@ -13,29 +13,29 @@ namespace {
 constexpr ResponseIdentity kIdentity{.id = "chatcmpl-1", .model = "demo \"x\"", .created_s = 17};
 
 // The JSON of the only frame in `out`, read by another parser.
-boost::json::value frame(std::string_view out) {
+json::Value frame(std::string_view out) {
   EXPECT_TRUE(out.starts_with("data: ")) << out;
   EXPECT_TRUE(out.ends_with("\n\n")) << out;
   const std::string_view json = out.substr(6, out.size() - 8);
   EXPECT_EQ(json.find('\n'), std::string_view::npos) << out;
-  return boost::json::parse(json);
+  return *json::parse(json);
 }
 
-boost::json::value chat_chunk(const ChatDelta& delta, const ResponseOptions& options = {}) {
+json::Value chat_chunk(const ChatDelta& delta, const ResponseOptions& options = {}) {
   std::string out;
   ChatChunkEncoder(kIdentity, options).append_delta(out, delta);
   return frame(out);
 }
 
-boost::json::value text_chunk(const CompletionDelta& delta, const ResponseOptions& options = {}) {
+json::Value text_chunk(const CompletionDelta& delta, const ResponseOptions& options = {}) {
   std::string out;
   CompletionChunkEncoder({.id = "cmpl-1", .model = "m", .created_s = 17}, options)
       .append_delta(out, delta);
   return frame(out);
 }
 
-boost::json::value golden(std::string_view json) {
-  return boost::json::parse(json);
+json::Value golden(std::string_view json) {
+  return *json::parse(json);
 }
 
 TEST(ChatChunk, HasTheExactBytesOfTheFirstChunk) {
@@ -103,7 +103,7 @@ TEST(ChatChunk, ShowsUsageAsAsked) {
   constexpr std::string_view kUsage = R"({"prompt_tokens":10,"completion_tokens":3,
       "total_tokens":13,"prompt_tokens_details":{"cached_tokens":8},
       "completion_tokens_details":{"reasoning_tokens":0}})";
-  EXPECT_FALSE(chat_chunk({.content = "a", .usage = &usage}).as_object().contains("usage"));
+  EXPECT_FALSE(chat_chunk({.content = "a", .usage = &usage}).find("usage"));
   EXPECT_TRUE(
       chat_chunk({.content = "a", .usage = &usage}, {.include_usage = true}).at("usage").is_null());
   EXPECT_EQ(chat_chunk({.content = "a", .usage = &usage},
@@ -193,7 +193,7 @@ TEST(ChatChunk, GivesTheTextBackWhateverItIs) {
     out.clear();
     encoder.append_delta(out, {.content = text});
 
-    EXPECT_EQ(frame(out).at("choices").at(0).at("delta").at("content").as_string(), text);
+    EXPECT_EQ(frame(out).at("choices").at(0).at("delta").at("content").text(), text);
   }
 }
 

@@ -2,15 +2,15 @@
 #include "stator/api/response_body.h"
 
 #include <gtest/gtest.h>
-#include <boost/json.hpp>
 
 #include "stator/api/error_body.h"
+#include "stator/json/value.h"
 
 namespace stator::api {
 namespace {
 
-boost::json::value golden(std::string_view json) {
-  return boost::json::parse(json);
+json::Value golden(std::string_view json) {
+  return *json::parse(json);
 }
 
 BodyFrame frame_of(std::string_view id) {

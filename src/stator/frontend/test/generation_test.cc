@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <boost/json.hpp>
-
 #include "stator/frontend/test/frontend_fixture.h"
+#include "stator/json/value.h"
 
 namespace stator::frontend {
 namespace {
@@ -181,7 +180,7 @@ TEST_F(GenerationTest, AnnotationsStandBeforeAStreamsFirstChunk) {
   feed(*generation, 0, "!", FinishReason::kLength);
   generation->finish(TimePoint{});
 
-  std::vector<std::pair<std::string, boost::json::value>> frames;
+  std::vector<std::pair<std::string, json::Value>> frames;
   const std::string& text = exchange_.text;
   size_t at = 0;
   while (text.substr(at).starts_with("event: ")) {
@@ -189,18 +188,18 @@ TEST_F(GenerationTest, AnnotationsStandBeforeAStreamsFirstChunk) {
     const size_t end = text.find("\n\n", at);
     ASSERT_LT(name_end, end);
     frames.emplace_back(text.substr(at + 7, name_end - at - 7),
-                        boost::json::parse(text.substr(name_end + 7, end - name_end - 7)));
+                        *json::parse(text.substr(name_end + 7, end - name_end - 7)));
     at = end + 2;
   }
   EXPECT_TRUE(text.substr(at).starts_with("data: {"));
   EXPECT_EQ(text.find("event: ", at), std::string::npos);
   ASSERT_EQ(frames.size(), 4U);
   EXPECT_EQ(frames[0].first, "formatted_prompt");
-  EXPECT_THAT(std::string(frames[0].second.as_string()), HasSubstr("Hi"));
+  EXPECT_THAT(std::string(frames[0].second.text()), HasSubstr("Hi"));
   EXPECT_EQ(frames[1].first, "request_id");
   EXPECT_EQ(frames[1].second, "11111111-2222-4333-8444-555555555555");
   EXPECT_EQ(frames[2].first, "token_ids");
-  EXPECT_EQ(frames[2].second.as_array().size(), prompt_tokens);
+  EXPECT_EQ(frames[2].second.elements().size(), prompt_tokens);
   EXPECT_EQ(frames[3].first, "worker_instance_id");
   EXPECT_EQ(frames[3].second, 7);
 }
@@ -480,22 +479,22 @@ TEST_F(GenerationTest, EchoWithLogprobsScoresThePromptAndTheAnswer) {
             Progress::kChoiceDone);
   generation->finish(TimePoint{});
 
-  const auto answer = boost::json::parse(exchange_.text).at("choices").at(0);
+  const json::Value answer = json::parse(exchange_.text)->at("choices").at(0);
   EXPECT_EQ(answer.at("text"), "Hi there!");
   const auto& logprobs = answer.at("logprobs");
   std::string spelled;
-  for (const auto& token : logprobs.at("tokens").as_array()) {
-    spelled += token.as_string();
+  for (const auto& token : logprobs.at("tokens").elements()) {
+    spelled += token.text();
   }
   EXPECT_EQ(spelled, "Hi there!");
-  const auto& values = logprobs.at("token_logprobs").as_array();
+  const auto& values = logprobs.at("token_logprobs").elements();
   ASSERT_EQ(values.size(), prompt.size() + 1);
   EXPECT_TRUE(values.front().is_null());
-  EXPECT_EQ(values.at(1).to_number<double>(), -2);
+  EXPECT_EQ(values.at(1).as_double(), -2);
   EXPECT_EQ(values.back(), -0.5);
   EXPECT_TRUE(logprobs.at("top_logprobs").at(0).is_null());
-  EXPECT_EQ(logprobs.at("top_logprobs").as_array().back().at("!"), -0.5);
-  EXPECT_EQ(logprobs.at("text_offset").as_array().back(), 8);
+  EXPECT_EQ(logprobs.at("top_logprobs").elements().back().at("!"), -0.5);
+  EXPECT_EQ(logprobs.at("text_offset").elements().back(), 8);
 }
 
 TEST_F(GenerationTest, AWorkerThatDoesNotScoreTheWholePromptIsGivenUp) {
@@ -582,20 +581,20 @@ class ParsedGenerationTest : public GenerationTest {
     return feed(generation, 0, "", finish);
   }
   /// The JSON of every chunk that was sent, in order.
-  std::vector<boost::json::object> chunks() const {
-    std::vector<boost::json::object> out;
+  std::vector<json::Value> chunks() const {
+    std::vector<json::Value> out;
     for (size_t at = 0; (at = exchange_.text.find("data: {", at)) != std::string::npos;) {
       const size_t end = exchange_.text.find("\n\n", at);
-      out.push_back(boost::json::parse(exchange_.text.substr(at + 6, end - at - 6)).as_object());
+      out.push_back(*json::parse(exchange_.text.substr(at + 6, end - at - 6)));
       at = end;
     }
     return out;
   }
-  std::vector<boost::json::object> deltas() const {
-    std::vector<boost::json::object> out;
+  std::vector<json::Value> deltas() const {
+    std::vector<json::Value> out;
     for (const auto& chunk : chunks()) {
-      for (const auto& choice : chunk.at("choices").as_array()) {
-        out.push_back(choice.at("delta").as_object());
+      for (const auto& choice : chunk.at("choices").elements()) {
+        out.push_back(choice.at("delta"));
       }
     }
     return out;
@@ -610,13 +609,13 @@ TEST_F(ParsedGenerationTest, AUnaryAnswerHasReasoningContentAndCalls) {
   auto generation = start_chat(kTools);
   EXPECT_EQ(say(*generation, kAnswer), Progress::kChoiceDone);
   generation->finish(TimePoint{});
-  const auto body = boost::json::parse(exchange_.text);
+  const json::Value body = *json::parse(exchange_.text);
   const auto& choice = body.at("choices").at(0);
   const auto& message = choice.at("message");
   EXPECT_EQ(message.at("content"), "Let me see.");
   EXPECT_EQ(message.at("reasoning_content"), "Paris.");
   const auto& call = message.at("tool_calls").at(0);
-  EXPECT_TRUE(std::string_view(call.at("id").as_string()).starts_with("call_"));
+  EXPECT_TRUE(call.at("id").text().starts_with("call_"));
   EXPECT_EQ(call.at("type"), "function");
   EXPECT_EQ(call.at("function").at("name"), "get_weather");
   EXPECT_EQ(call.at("function").at("arguments"), R"({"city": "Paris", "days": 3})");
@@ -642,31 +641,31 @@ TEST_F(ParsedGenerationTest, AStreamedCallBeginsWithItsNameAndContinuesWithArgum
   std::string arguments;
   bool call_open = false;
   for (const auto& delta : deltas()) {
-    if (const auto* text = delta.if_contains("content")) {
+    if (const auto* text = delta.find("content")) {
       EXPECT_FALSE(call_open);
-      content += text->as_string();
+      content += text->text();
     }
-    if (const auto* text = delta.if_contains("reasoning_content")) {
-      reasoning += text->as_string();
+    if (const auto* text = delta.find("reasoning_content")) {
+      reasoning += text->text();
     }
-    const auto* calls = delta.if_contains("tool_calls");
+    const auto* calls = delta.find("tool_calls");
     if (calls == nullptr) {
       continue;
     }
-    ASSERT_EQ(calls->as_array().size(), 1U) << "one entry per chunk";
-    const auto& call = calls->at(0).as_object();
+    ASSERT_EQ(calls->elements().size(), 1U) << "one entry per chunk";
+    const auto& call = calls->at(0);
     EXPECT_EQ(call.at("index"), 0);
-    const auto& function = call.at("function").as_object();
+    const auto& function = call.at("function");
     if (!std::exchange(call_open, true)) {
-      EXPECT_TRUE(call.contains("id"));
+      EXPECT_TRUE(call.find("id"));
       EXPECT_EQ(call.at("type"), "function");
       EXPECT_EQ(function.at("name"), "get_weather");
       EXPECT_EQ(function.at("arguments"), "");
     } else {
-      EXPECT_FALSE(call.contains("id"));
-      EXPECT_FALSE(call.contains("type"));
-      EXPECT_FALSE(function.contains("name"));
-      arguments += function.at("arguments").as_string();
+      EXPECT_FALSE(call.find("id"));
+      EXPECT_FALSE(call.find("type"));
+      EXPECT_FALSE(function.find("name"));
+      arguments += function.at("arguments").text();
     }
   }
   EXPECT_EQ(content, "Let me see.");
@@ -712,17 +711,16 @@ TEST_F(ParsedGenerationTest, LogprobsOfSwallowedTokensGoWithTheNextChunk) {
   generation->finish(TimePoint{});
   std::string bytes;
   for (const auto& chunk : chunks()) {
-    for (const auto& choice : chunk.at("choices").as_array()) {
+    for (const auto& choice : chunk.at("choices").elements()) {
       const auto& logprobs = choice.at("logprobs");
-      const bool visible =
-          !choice.at("delta").as_object().empty() || !choice.at("finish_reason").is_null();
+      const bool visible = choice.at("delta").size() > 0 || !choice.at("finish_reason").is_null();
       EXPECT_TRUE(visible);
       if (logprobs.is_null()) {
         continue;
       }
-      for (const auto& entry : logprobs.at("content").as_array()) {
-        for (const auto& byte : entry.at("bytes").as_array()) {
-          bytes += static_cast<char>(byte.as_int64());
+      for (const auto& entry : logprobs.at("content").elements()) {
+        for (const auto& byte : entry.at("bytes").elements()) {
+          bytes += static_cast<char>(byte.as_int64().value());
         }
       }
     }

@@ -2,7 +2,7 @@
 #include "stator/json/cursor.h"
 
 #include <gtest/gtest.h>
-#include <boost/json.hpp>
+#include <simdjson.h>
 
 #include "stator/core/random.h"
 #include "stator/json/detail/byte_scan.h"
@@ -150,8 +150,7 @@ TEST(JsonCursor, AgreesWithAnotherParserOnDamagedText) {
   };
   constexpr std::string_view kAlphabet = "{}[]\",:\\0123456789.eE+-truefalsn u\t";
   Random random(17);
-  boost::json::parse_options options;
-  options.max_depth = 128;
+  simdjson::dom::parser other;
   for (int round = 0; round < 20000; ++round) {
     std::string text(seeds[random.below(2)]);
     for (uint64_t edits = 1 + random.below(3); edits > 0; --edits) {
@@ -166,10 +165,12 @@ TEST(JsonCursor, AgreesWithAnotherParserOnDamagedText) {
     if (text.find("\\u") != std::string::npos && text.find("\\ud") != std::string::npos) {
       continue;  // lone surrogates are accepted here and refused there
     }
-    boost::system::error_code error;
-    boost::json::parse(text, error, {}, options);
+    const simdjson::error_code error = other.parse(text).error();
+    if (error == simdjson::NUMBER_ERROR && accepts(text)) {
+      continue;  // 1e999 is JSON, but no double
+    }
 
-    EXPECT_EQ(accepts(text), !error) << text;
+    EXPECT_EQ(accepts(text), error == simdjson::SUCCESS) << text;
   }
 }
 

@@ -2,8 +2,6 @@
 // What running engines published, byte for byte (shared/data/streams, see the README there).
 #include <gtest/gtest.h>
 
-#include <boost/json.hpp>
-
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -11,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "stator/json/value.h"
 #include "stator/kv_events/engine_events.h"
 #include "stator/kv_events/event_normalizer.h"
 
@@ -18,8 +17,6 @@ namespace stator::kv_events {
 namespace {
 
 namespace fs = std::filesystem;
-namespace json = boost::json;
-
 using Message = std::vector<std::string>;  // frames
 
 std::string read_all(const fs::path& path) {
@@ -65,22 +62,22 @@ std::vector<fs::path> recordings(const fs::path& folder) {
   return paths;
 }
 
-uint64_t bits(const json::value& number) {
-  return number.is_int64() ? static_cast<uint64_t>(number.as_int64()) : number.as_uint64();
+uint64_t bits(const json::Value& number) {
+  const auto positive = number.as_uint64();
+  return positive ? *positive : static_cast<uint64_t>(number.as_int64().value());
 }
 
 /// What the engine holds by its own account: a set, read from the decoded copy of the recording.
 class Account {
  public:
-  void take(const json::array& events) {
-    for (const json::value& event : events) {
-      const json::object& fields = event.as_object();
-      const std::string_view type = fields.at("type").as_string();
+  void take(const json::Value::Array& events) {
+    for (const json::Value& fields : events) {
+      const std::string_view type = fields.at("type").text();
       if (type == "AllBlocksCleared") {
         held_.clear();
         continue;
       }
-      for (const json::value& hash : fields.at("block_hashes").as_array()) {
+      for (const json::Value& hash : fields.at("block_hashes").elements()) {
         if (type == "BlockStored") {
           held_.insert(bits(hash));
         } else {
@@ -129,13 +126,13 @@ TEST_P(RecordedEvents, LeadToTheStateThatTheEngineHas) {
     for (const Message& message : messages_of(path)) {
       ASSERT_EQ(message.size(), 3U);
       ASSERT_TRUE(std::getline(lines, line)) << path;
-      const json::value decoded = json::parse(line);
+      const json::Value decoded = *json::parse(line);
       const auto batch = decode_engine_events(message[2]);
       ASSERT_TRUE(batch.has_value()) << batch.error().message();
       EXPECT_EQ(batch->dp_rank, 0U);
-      EXPECT_EQ(batch->events.size(), decoded.at("batch").at(1).as_array().size());
+      EXPECT_EQ(batch->events.size(), decoded.at("batch").at(1).elements().size());
 
-      account.take(decoded.at("batch").at(1).as_array());
+      account.take(decoded.at("batch").at(1).elements());
       for (const kv::KvEvent& event : normalizer.normalize(0, *batch)) {
         apply(event, held);
       }

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json.hpp>
 #include <utility>
+
+#include "stator/json/value.h"
 
 namespace stator::fake_engine {
 namespace {
@@ -68,11 +69,12 @@ std::string list_names() {
 }
 
 /// Whole numbers, each with the member it fills.
-Status read_number(std::string_view key, const boost::json::value& value, Fault& fault) {
-  if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() > UINT32_MAX) {
+Status read_number(std::string_view key, const json::Value& value, Fault& fault) {
+  const auto whole = value.as_uint64();
+  if (!whole || *whole > UINT32_MAX) {
     return refuse(key, "must be a whole number of at least 0");
   }
-  const auto number = static_cast<uint32_t>(value.get_int64());
+  const auto number = static_cast<uint32_t>(*whole);
   if (key == "after_tokens") {
     fault.after_tokens = number;
   } else if (key == "skip") {
@@ -100,24 +102,22 @@ std::string_view name_of(FaultKind kind) {
   return found == kNames.end() ? "none" : found->name;
 }
 
-Result<Fault> parse_fault(std::string_view json) {
-  boost::system::error_code failed;
-  const auto value = boost::json::parse(json, failed);
-  if (failed || !value.is_object()) {
+Result<Fault> parse_fault(std::string_view text) {
+  const auto value = json::parse(text);
+  if (!value || !value->is_object()) {
     return Error(Code::kInvalidArgument, "a fault is a JSON object with the member 'kind'");
   }
   Fault fault;
-  for (const auto& [key, member] : value.get_object()) {
+  for (const auto& [key, member] : value->members()) {
     if (key == "kind" || key == "path") {
       if (!member.is_string()) {
         return refuse(key, "must be a string");
       }
       if (key == "path") {
-        fault.path = member.get_string();
+        fault.path = member.text();
         continue;
       }
-      const auto* found =
-          std::ranges::find(kNames, std::string_view(member.get_string()), &Name::name);
+      const auto* found = std::ranges::find(kNames, member.text(), &Name::name);
       if (found == kNames.end()) {
         return refuse(key, fmt::format("must be one of {}", list_names()));
       }

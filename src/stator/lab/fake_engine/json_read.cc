@@ -2,44 +2,40 @@
 #include "stator/lab/fake_engine/json_read.h"
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cmath>
 #include <limits>
 
 namespace stator::fake_engine {
 namespace {
 
-namespace json = boost::json;
-
 constexpr int kSchemaDepthMax = 16;
 constexpr int64_t kItemsMax = 16;
 constexpr size_t kSampleBytesMax = 4'096;
 
-json::value sample(const json::value& schema, int depth) {
-  const auto* object = schema.if_object();
-  if (object == nullptr || depth > kSchemaDepthMax) {
+json::Value sample(const json::Value& schema, int depth) {
+  if (!schema.is_object() || depth > kSchemaDepthMax) {
     return nullptr;
   }
-  if (const auto* constant = object->if_contains("const")) {
+  if (const auto* constant = schema.find("const")) {
     return *constant;
   }
-  if (const auto* allowed = object->if_contains("enum");
-      allowed != nullptr && allowed->is_array() && !allowed->get_array().empty()) {
-    return allowed->get_array().front();
+  if (const auto* allowed = schema.find("enum");
+      allowed != nullptr && allowed->is_array() && !allowed->elements().empty()) {
+    return allowed->elements().front();
   }
   for (const std::string_view choice : {"anyOf", "oneOf"}) {
-    const auto* options = object->if_contains(choice);
-    if (options != nullptr && options->is_array() && !options->get_array().empty()) {
-      return sample(options->get_array().front(), depth + 1);
+    const auto* options = schema.find(choice);
+    if (options != nullptr && options->is_array() && !options->elements().empty()) {
+      return sample(options->elements().front(), depth + 1);
     }
   }
-  const std::string type = read_text(*object, "type").value_or("object");
+  const std::string type = read_text(schema, "type").value_or("object");
   if (type == "string") {
     return "";
   }
   if (type == "integer" || type == "number") {
-    const auto* low = object->if_contains("minimum");
-    return low != nullptr ? *low : json::value(0);
+    const auto* low = schema.find("minimum");
+    return low != nullptr ? *low : json::Value(0);
   }
   if (type == "boolean") {
     return false;
@@ -47,22 +43,22 @@ json::value sample(const json::value& schema, int depth) {
   if (type == "array") {
     const int64_t most = depth < 3 ? kItemsMax : 1;  // arrays of arrays multiply
     const int64_t items =
-        std::clamp<int64_t>(read_integer(*object, "minItems").value_or(0), 0, most);
-    const auto* item = object->if_contains("items");
-    return json::array(static_cast<size_t>(items),
-                       item == nullptr ? json::value(nullptr) : sample(*item, depth + 1));
+        std::clamp<int64_t>(read_integer(schema, "minItems").value_or(0), 0, most);
+    const auto* item = schema.find("items");
+    return json::Value::array(json::Value::Array(
+        static_cast<size_t>(items), item == nullptr ? json::Value() : sample(*item, depth + 1)));
   }
   if (type == "null") {
     return nullptr;
   }
-  json::object out;
-  const auto* properties = object->if_contains("properties");
-  for (const std::string& name : read_texts(*object, "required")) {
-    const json::value* property = nullptr;
+  json::Value out = json::Value::object();
+  const auto* properties = schema.find("properties");
+  for (const std::string& name : read_texts(schema, "required")) {
+    const json::Value* property = nullptr;
     if (properties != nullptr && properties->is_object()) {
-      property = properties->get_object().if_contains(name);
+      property = properties->find(name);
     }
-    out[name] = property != nullptr ? sample(*property, depth + 1) : json::value(nullptr);
+    out[name] = property != nullptr ? sample(*property, depth + 1) : json::Value();
   }
   return out;
 }
@@ -190,91 +186,84 @@ class RegexSampler {
 
 }  // namespace
 
-const json::value* find_member(const json::object& object, std::string_view key) {
-  const auto* value = object.if_contains(key);
+const json::Value* find_member(const json::Value& object, std::string_view key) {
+  const auto* value = object.find(key);
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-std::optional<std::string> read_text(const json::object& object, std::string_view key) {
+std::optional<std::string> read_text(const json::Value& object, std::string_view key) {
   const auto* value = find_member(object, key);
-  return value != nullptr && value->is_string() ? std::optional<std::string>(value->get_string())
+  return value != nullptr && value->is_string() ? std::optional<std::string>(value->text())
                                                 : std::nullopt;
 }
 
-std::optional<int64_t> read_integer(const json::object& object, std::string_view key) {
+std::optional<int64_t> read_integer(const json::Value& object, std::string_view key) {
   const auto number = read_number(object, key);
   const bool whole = number && *number == std::floor(*number) && std::abs(*number) < 9e15;
   return whole ? std::optional(static_cast<int64_t>(*number)) : std::nullopt;
 }
 
-std::optional<double> read_number(const json::object& object, std::string_view key) {
+std::optional<double> read_number(const json::Value& object, std::string_view key) {
   const auto* value = find_member(object, key);
   if (value == nullptr || !value->is_number()) {
     return std::nullopt;
   }
-  boost::system::error_code failed;
-  return value->to_number<double>(failed);
+  return value->as_double();
 }
 
-bool read_flag(const json::object& object, std::string_view key, bool otherwise) {
+bool read_flag(const json::Value& object, std::string_view key, bool otherwise) {
   const auto* value = find_member(object, key);
-  return value != nullptr && value->is_bool() ? value->get_bool() : otherwise;
+  return value != nullptr && value->is_bool() ? *value->as_bool() : otherwise;
 }
 
-std::vector<std::string> read_texts(const json::object& object, std::string_view key) {
+std::vector<std::string> read_texts(const json::Value& object, std::string_view key) {
   const auto* value = find_member(object, key);
   std::vector<std::string> out;
   if (value != nullptr && value->is_string()) {
-    out.emplace_back(value->get_string());
+    out.emplace_back(value->text());
   } else if (value != nullptr && value->is_array()) {
-    for (const auto& element : value->get_array()) {
+    for (const auto& element : value->elements()) {
       if (element.is_string()) {
-        out.emplace_back(element.get_string());
+        out.emplace_back(element.text());
       }
     }
   }
   return out;
 }
 
-std::optional<std::vector<TokenId>> read_ids(const json::value& value) {
+std::optional<std::vector<TokenId>> read_ids(const json::Value& value) {
   if (!value.is_array()) {
     return std::nullopt;
   }
   std::vector<TokenId> ids;
-  ids.reserve(value.get_array().size());
-  for (const auto& element : value.get_array()) {
-    if (!element.is_int64() || element.get_int64() < 0 ||
-        element.get_int64() > std::numeric_limits<TokenId>::max()) {
+  ids.reserve(value.elements().size());
+  for (const auto& element : value.elements()) {
+    const auto id = element.as_uint64();
+    if (!id || *id > std::numeric_limits<TokenId>::max()) {
       return std::nullopt;
     }
-    ids.push_back(static_cast<TokenId>(element.get_int64()));
+    ids.push_back(static_cast<TokenId>(*id));
   }
   return ids;
 }
 
 ParsedBody parse_body(std::string_view text) {
   ParsedBody out;
-  boost::system::error_code failed;
-  json::stream_parser parser;
-  out.error_at = parser.write_some(text.data(), text.size(), failed);
-  if (!failed) {
-    parser.finish(failed);
-  }
-  const bool rest_is_space =
-      text.find_first_not_of(" \t\r\n", out.error_at) == std::string_view::npos;
-  if (failed || !rest_is_space) {
+  json::Cursor cursor(text, json::ParseLimits().depth_max);
+  const bool whole = cursor.skip() && cursor.finish();
+  out.error_at = cursor.position();
+  if (!whole) {
     return out;
   }
-  auto value = parser.release();
-  if (auto* object = value.if_object()) {
-    out.object = std::move(*object);
+  if (auto value = json::parse(text); value && value->is_object()) {
+    out.object = std::move(*value);
     out.ok = true;
   }
   return out;
 }
 
-std::string sample_of_schema(const json::value& schema) {
-  return json::serialize(sample(schema, 0));
+std::string sample_of_schema(const json::Value& schema) {
+  return json::to_text(sample(schema, 0));
 }
 
 std::optional<std::string> sample_of_regex(std::string_view pattern) {

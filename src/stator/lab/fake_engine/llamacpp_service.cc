@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
-
 #include "stator/json/writer.h"
 #include "stator/lab/fake_engine/json_read.h"
 #include "stator/lab/fake_engine/plain_answer.h"
@@ -100,7 +98,7 @@ class LlamacppService final : public DialectService {
       json.key("content").value(decode_text(context_.model, ids.value_or(std::vector<TokenId>())));
     } else if (path == "/apply-template") {
       const auto* messages = find_member(parsed.object, "messages");
-      const std::string text = messages == nullptr ? "[]" : boost::json::serialize(*messages);
+      const std::string text = messages == nullptr ? "[]" : json::to_text(*messages);
       const auto prompt = render_chat(context_.model, {.messages_json = text, .tools_json = {}},
                                       context_.shard.clock().wall_now());
       json.key("prompt").value(prompt ? *prompt : "");

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -18,8 +17,6 @@
 
 namespace stator::fake_engine {
 namespace {
-
-namespace json = boost::json;
 using api::MediaKind;
 
 // Of media whose length the model's folder does not tell.
@@ -35,23 +32,22 @@ constexpr auto kPartTypes = std::to_array<PartType>({{"image_url", MediaKind::kI
                                                      {"input_audio", MediaKind::kAudio}});
 
 /// The URL or the data of a part.
-std::string source_of(const json::object& part, std::string_view member) {
-  const json::value* value = find_member(part, member);
+std::string source_of(const json::Value& part, std::string_view member) {
+  const json::Value* value = find_member(part, member);
   if (value == nullptr) {
     return {};
   }
   if (value->is_string()) {
-    return std::string(value->get_string());
+    return std::string(value->text());
   }
   if (!value->is_object()) {
     return {};
   }
-  return read_text(value->get_object(), "url")
-      .value_or(read_text(value->get_object(), "data").value_or(""));
+  return read_text(*value, "url").value_or(read_text(*value, "data").value_or(""));
 }
 
 /// What stands in the conversation in a medium's place.
-json::object stand_in(MediaKind kind, const FakeModel& model) {
+json::Value stand_in(MediaKind kind, const FakeModel& model) {
   if (model.chat_template != nullptr && model.chat_template->traits().content_parts) {
     return {{"type", std::string(to_string(kind))}};
   }
@@ -59,12 +55,12 @@ json::object stand_in(MediaKind kind, const FakeModel& model) {
   return {{"type", "text"}, {"text", token ? token_text(model, *token) : std::string()}};
 }
 
-MediaResult<void> take_part(json::value& part, const FakeModel& model,
+MediaResult<void> take_part(json::Value& part, const FakeModel& model,
                             std::vector<FakeMedium>& media) {
   if (!part.is_object()) {
     return {};
   }
-  const std::string type = read_text(part.get_object(), "type").value_or("");
+  const std::string type = read_text(part, "type").value_or("");
   const auto* const known = std::ranges::find(kPartTypes, type, &PartType::name);
   if (known == kPartTypes.end()) {
     return {};
@@ -73,11 +69,11 @@ MediaResult<void> take_part(json::value& part, const FakeModel& model,
     return std::unexpected(
         fmt::format("At most 0 {}(s) may be provided in one prompt.", to_string(known->kind)));
   }
-  auto medium = read_medium(known->kind, source_of(part.get_object(), known->name));
+  auto medium = read_medium(known->kind, source_of(part, known->name));
   if (!medium) {
     return std::unexpected(std::move(medium.error()));
   }
-  if (const auto uuid = read_text(part.get_object(), "uuid"); uuid && !uuid->empty()) {
+  if (const auto uuid = read_text(part, "uuid"); uuid && !uuid->empty()) {
     medium->digest = *uuid;
   }
   media.push_back(std::move(*medium));
@@ -144,15 +140,14 @@ MediaResult<FakeMedium> read_medium(MediaKind kind, std::string_view source) {
   return medium;
 }
 
-MediaResult<std::vector<FakeMedium>> take_media(json::array& messages, const FakeModel& model) {
+MediaResult<std::vector<FakeMedium>> take_media(json::Value& messages, const FakeModel& model) {
   std::vector<FakeMedium> media;
-  for (json::value& message : messages) {
-    json::value* content =
-        message.is_object() ? message.get_object().if_contains("content") : nullptr;
+  for (json::Value& message : *messages.mutable_elements()) {
+    json::Value* content = message.is_object() ? message.find("content") : nullptr;
     if (content == nullptr || !content->is_array()) {
       continue;
     }
-    for (json::value& part : content->get_array()) {
+    for (json::Value& part : *content->mutable_elements()) {
       if (auto taken = take_part(part, model, media); !taken) {
         return std::unexpected(std::move(taken.error()));
       }

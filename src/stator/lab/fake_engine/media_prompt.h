@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/json/array.hpp>
-#include <boost/json/value.hpp>
 #include <expected>
 #include <string>
 #include <string_view>
@@ -32,8 +30,7 @@ MediaResult<FakeMedium> read_medium(api::MediaKind kind, std::string_view source
 
 /// Takes the media out of a conversation; {"type":"image"} (audio, video) stays in each place, or
 /// for templates of texts only the placeholder as text. Refuses kinds that `model` has not.
-MediaResult<std::vector<FakeMedium>> take_media(boost::json::array& messages,
-                                                const FakeModel& model);
+MediaResult<std::vector<FakeMedium>> take_media(json::Value& messages, const FakeModel& model);
 
 /// Puts the media where their placeholders are in `ids`, in order, or before everything where the
 /// model has no placeholders. With `owner` the blocks' events show the placeholders, and the media

@@ -95,14 +95,13 @@ class OpenAiEncoder final : public PlainEncoder {
     if (dialect_ == Dialect::kLlamacpp || is_chat() || !read_flag(request_.body, "echo")) {
       return {};
     }
-    const boost::json::value* prompt = request_.body.if_contains("prompt");
+    const json::Value* prompt = request_.body.find("prompt");
     if (prompt != nullptr && prompt->is_array()) {
       const size_t index = choice / request_.spec.n;  // choices of one prompt follow each other
-      const auto& prompts = prompt->get_array();
+      const auto& prompts = prompt->elements();
       prompt = index < prompts.size() ? &prompts[index] : nullptr;
     }
-    return prompt != nullptr && prompt->is_string() ? std::string(prompt->get_string())
-                                                    : std::string();
+    return prompt != nullptr && prompt->is_string() ? std::string(prompt->text()) : std::string();
   }
 
   template <typename Choice>

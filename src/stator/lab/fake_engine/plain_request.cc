@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <utility>
 
 #include "stator/lab/fake_engine/json_read.h"
@@ -12,8 +11,6 @@
 
 namespace stator::fake_engine {
 namespace {
-
-namespace json = boost::json;
 
 /// What an engine calls the same thing.
 struct Names {
@@ -41,7 +38,7 @@ std::unexpected<PlainError> refuse(std::string message) {
   return std::unexpected(PlainError{.status = 400, .message = std::move(message)});
 }
 
-std::optional<PlainError> read_sampling(const json::object& from, const Names& names,
+std::optional<PlainError> read_sampling(const json::Value& from, const Names& names,
                                         const PlainView& view, PlainRequest& out) {
   auto& sampling = out.spec.sampling;
   const double temperature = read_number(from, "temperature").value_or(1.0);
@@ -58,7 +55,7 @@ std::optional<PlainError> read_sampling(const json::object& from, const Names& n
   const auto* asked = find_member(from, names.max_tokens);
   if (asked != nullptr && !asked->is_number()) {
     return PlainError{.message = fmt::format("Field '{}': must be a number, not {}",
-                                             names.max_tokens, json::serialize(*asked))};
+                                             names.max_tokens, json::to_text(*asked))};
   }
   auto& stop = out.spec.stop;
   const size_t prompt = out.spec.prompts.front().size();
@@ -93,22 +90,20 @@ std::optional<PlainError> read_sampling(const json::object& from, const Names& n
 }
 
 /// What a constraint allows, to be said word for word.
-void read_constraint(const json::object& from, const FakeModel& model, PlainRequest& out) {
+void read_constraint(const json::Value& from, const FakeModel& model, PlainRequest& out) {
   std::optional<std::string> text;
-  boost::system::error_code failed;
   if (const auto regex = read_text(from, "regex")) {
     text = sample_of_regex(*regex);
   } else if (const auto* schema = find_member(from, "json_schema")) {
-    text =
-        sample_of_schema(schema->is_string() ? json::parse(schema->get_string(), failed) : *schema);
+    text = sample_of_schema(
+        schema->is_string() ? json::parse(schema->text()).value_or(json::Value()) : *schema);
   } else if (const auto* format = find_member(from, "response_format");
              format != nullptr && format->is_object()) {
-    const json::object& wanted = format->get_object();
+    const json::Value& wanted = *format;
     const std::string type = read_text(wanted, "type").value_or("text");
     const auto* nested = find_member(wanted, "json_schema");
-    const auto* inner = nested != nullptr && nested->is_object()
-                            ? find_member(nested->get_object(), "schema")
-                            : find_member(wanted, "schema");
+    const auto* inner = nested != nullptr && nested->is_object() ? find_member(*nested, "schema")
+                                                                 : find_member(wanted, "schema");
     if (type == "json_object" && inner == nullptr) {
       text = "{}";
     } else if (inner != nullptr) {
@@ -123,19 +118,19 @@ void read_constraint(const json::object& from, const FakeModel& model, PlainRequ
   }
 }
 
-PlainResult<std::vector<TokenId>> read_messages(const json::object& body, const PlainView& view) {
+PlainResult<std::vector<TokenId>> read_messages(const json::Value& body, const PlainView& view) {
   const auto* messages = find_member(body, "messages");
-  if (messages == nullptr || !messages->is_array() || messages->get_array().empty()) {
+  if (messages == nullptr || !messages->is_array() || messages->elements().empty()) {
     return refuse("'messages' must be a non-empty array");
   }
   const auto* tools = find_member(body, "tools");
-  json::array conversation = messages->get_array();
+  json::Value conversation = *messages;
   auto media = take_media(conversation, view.model);
   if (!media) {
     return refuse(std::move(media.error()));
   }
-  const std::string messages_json = json::serialize(conversation);
-  const std::string tools_json = tools == nullptr ? "" : json::serialize(*tools);
+  const std::string messages_json = json::to_text(conversation);
+  const std::string tools_json = tools == nullptr ? "" : json::to_text(*tools);
   const auto text =
       render_chat(view.model, {.messages_json = messages_json, .tools_json = tools_json}, view.now);
   if (!text) {
@@ -152,7 +147,7 @@ PlainResult<std::vector<TokenId>> read_messages(const json::object& body, const 
 }
 
 /// SGLang's lists of media beside the prompt, in the order of their placeholders.
-PlainResult<std::vector<FakeMedium>> read_lists(const json::object& body, const FakeModel& model) {
+PlainResult<std::vector<FakeMedium>> read_lists(const json::Value& body, const FakeModel& model) {
   constexpr std::pair<std::string_view, api::MediaKind> kLists[] = {
       {"image_data", api::MediaKind::kImage},
       {"audio_data", api::MediaKind::kAudio},
@@ -179,7 +174,7 @@ constexpr std::string_view kLlamaMarker = "<__media_sim__>";
 
 /// llama.cpp's {prompt_string, multimodal_data}: a marker in the text for each medium. Which kind
 /// one is, it tells by its bytes.
-PlainResult<std::vector<TokenId>> read_marked_prompt(const json::object& prompt,
+PlainResult<std::vector<TokenId>> read_marked_prompt(const json::Value& prompt,
                                                      const PlainView& view) {
   const std::string text = read_text(prompt, "prompt_string").value_or("");
   const std::vector<std::string> sources = read_texts(prompt, "multimodal_data");
@@ -232,19 +227,19 @@ std::optional<PlainError> read_prompt(const PlainView& view, PlainRequest& out) 
     prompt = find_member(out.body, "text");
   }
   if (prompt != nullptr && prompt->is_string()) {
-    out.prompt_text = prompt->get_string();
+    out.prompt_text = prompt->text();
     auto ids = encode_text(view.model, out.prompt_text, true);
     if (!ids) {
       return PlainError{.message = ids.error().message()};
     }
     out.spec.prompts.push_back(std::move(*ids));
   } else if (prompt != nullptr && prompt->is_array()) {
-    const json::array& elements = prompt->get_array();
+    const json::Value::Array& elements = prompt->elements();
     if (!elements.empty() && (elements.front().is_array() || elements.front().is_string())) {
       for (const auto& element : elements) {
         auto ids =
             element.is_string()
-                ? encode_text(view.model, element.get_string(), true)
+                ? encode_text(view.model, element.text(), true)
                 : Result<std::vector<TokenId>>(read_ids(element).value_or(std::vector<TokenId>()));
         if (!ids) {
           return PlainError{.message = ids.error().message()};
@@ -268,7 +263,7 @@ std::optional<PlainError> read_prompt(const PlainView& view, PlainRequest& out) 
     }
   } else if (prompt != nullptr && prompt->is_object() &&
              out.route == PlainRoute::kLlamaCompletion) {
-    auto ids = read_marked_prompt(prompt->get_object(), view);
+    auto ids = read_marked_prompt(*prompt, view);
     if (!ids) {
       return ids.error();
     }
@@ -286,7 +281,7 @@ std::optional<PlainError> read_prompt(const PlainView& view, PlainRequest& out) 
   return std::nullopt;
 }
 
-void read_logprobs(const json::object& body, PlainRequest& out) {
+void read_logprobs(const json::Value& body, PlainRequest& out) {
   auto& logprobs = out.spec.sampling.logprobs;
   switch (out.route) {
     case PlainRoute::kSglangGenerate:
@@ -317,13 +312,13 @@ void read_logprobs(const json::object& body, PlainRequest& out) {
 }
 
 void read_identity(const PlainView& view, PlainRequest& out) {
-  const json::object& body = out.body;
+  const json::Value& body = out.body;
   out.model = read_text(body, "model").value_or(std::string(view.model_name));
   out.id = read_text(body, "rid").value_or(read_text(body, "request_id").value_or(""));
   out.stream = read_flag(body, "stream");
   if (const auto* options = find_member(body, "stream_options");
       options != nullptr && options->is_object()) {
-    out.include_usage = read_flag(options->get_object(), "include_usage");
+    out.include_usage = read_flag(*options, "include_usage");
   }
   out.return_tokens = read_flag(body, "return_tokens") || !read_flag(body, "detokenize", true);
   auto& spec = out.spec;
@@ -369,11 +364,11 @@ PlainResult<PlainRequest> read_plain_request(PlainRoute route, std::string_view 
   if (auto error = read_prompt(view, out)) {
     return std::unexpected(std::move(*error));
   }
-  const json::object* sampling = &out.body;
+  const json::Value* sampling = &out.body;
   const auto* nested = find_member(out.body, "sampling_params");
-  const json::object none;
+  const json::Value none;
   if (route == PlainRoute::kSglangGenerate) {
-    sampling = nested != nullptr && nested->is_object() ? &nested->get_object() : &none;
+    sampling = nested != nullptr && nested->is_object() ? nested : &none;
   }
   if (auto error = read_sampling(*sampling, names_of(route), view, out)) {
     return std::unexpected(std::move(*error));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/json/object.hpp>
 #include <cstdint>
 #include <expected>
 #include <optional>
@@ -40,7 +39,7 @@ struct PlainRequest {
   bool include_usage = false;
   bool return_tokens = false;                  ///< token ids in the answer
   uint32_t prompt_logprobs_from = UINT32_MAX;  ///< SGLang: first prompt position with logprobs
-  boost::json::object body;  ///< the whole request, for what only one dialect reads
+  json::Value body;  ///< the whole request, for what only one dialect reads
 };
 
 struct PlainView {

@@ -15,7 +15,7 @@ constexpr size_t kAdaptersMax = 64;
 
 /// Why a change is refused; empty: it was done.
 std::string change(const FakeConfig& config, SglangAdapters& adapters, bool load,
-                   const boost::json::object& body) {
+                   const json::Value& body) {
   const std::string name = read_text(body, "lora_name").value_or("");
   const std::string path = read_text(body, "lora_path").value_or("");
   if (!config.lora) {

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <boost/json.hpp>
 #include <csignal>
 #include <utility>
 

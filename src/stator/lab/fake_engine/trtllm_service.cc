@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json.hpp>
 #include <charconv>
 
 #include "stator/core/hash.h"
@@ -189,12 +188,12 @@ class TrtllmService final : public DialectService {
   void generate(PlainRoute route, net::HttpExchange& exchange, const Fault& fault) {
     auto request = read_plain_request(route, exchange.request().body(), plain_view_of(context_));
     if (request) {
-      for (const auto& [key, value] : request->body) {
-        if (std::ranges::find(kMembers, std::string_view(key)) == kMembers.end()) {
+      for (const auto& [key, value] : request->body.members()) {
+        if (std::ranges::find(kMembers, key) == kMembers.end()) {
           request = std::unexpected(PlainError{
               .message = fmt::format("[{{'type': 'extra_forbidden', 'loc': ('body', '{}'), 'msg': "
                                      "'Extra inputs are not permitted'}}]",
-                                     std::string_view(key))});
+                                     key)});
           break;
         }
       }
@@ -219,7 +218,7 @@ class TrtllmService final : public DialectService {
     if (member == nullptr || !member->is_object()) {
       return {};
     }
-    const boost::json::object params = member->get_object();
+    const json::Value& params = *member;
     if (read_text(params, "request_type").value_or("") == "context_only") {
       request.spec.stop.max_tokens = 1;
       const auto tokens = static_cast<uint32_t>(request.spec.prompts.front().size());
@@ -257,7 +256,7 @@ class TrtllmService final : public DialectService {
   }
 
   /// `ctx_info_endpoint` names the context server: engine@tcp://host:port.
-  void claim(const boost::json::object& params, const std::function<void(uint64_t)>& go,
+  void claim(const json::Value& params, const std::function<void(uint64_t)>& go,
              const std::function<void(std::string)>& fail) {
     const std::string endpoint = read_text(params, "ctx_info_endpoint").value_or("");
     const size_t at = endpoint.find("@tcp://");

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 
 #include "stator/lab/fake_engine/json_read.h"
 #include "stator/lab/fake_engine/vllm_service.h"

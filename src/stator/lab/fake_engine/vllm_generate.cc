@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <utility>
 
 #include "stator/core/hash.h"
@@ -33,7 +32,7 @@ double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-uint16_t read_port(const boost::json::object& params) {
+uint16_t read_port(const json::Value& params) {
   // Over protobuf Structs numbers arrive as text or floats; both are taken.
   if (const auto text = read_text(params, "remote_port")) {
     return static_cast<uint16_t>(std::atoi(text->c_str()));

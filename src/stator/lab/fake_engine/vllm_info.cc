@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
-
 #include "stator/json/writer.h"
 #include "stator/lab/fake_engine/json_read.h"
 #include "stator/lab/fake_engine/kv_publishing.h"

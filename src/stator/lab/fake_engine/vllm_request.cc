@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <charconv>
 #include <utility>
 
@@ -14,8 +13,6 @@
 
 namespace stator::fake_engine {
 namespace {
-
-namespace json = boost::json;
 
 constexpr uint32_t kLogprobsMax = 20;
 constexpr uint32_t kCompletionTokensDefault = 16;
@@ -47,7 +44,7 @@ std::string spell_float(double value) {
 }
 
 /// Whole numbers and numbers must be such; strings that spell one are accepted, as pydantic does.
-VllmResult<std::optional<int64_t>> whole(const json::object& body, std::string_view key) {
+VllmResult<std::optional<int64_t>> whole(const json::Value& body, std::string_view key) {
   const auto* value = find_member(body, key);
   if (value == nullptr) {
     return std::nullopt;
@@ -57,7 +54,7 @@ VllmResult<std::optional<int64_t>> whole(const json::object& body, std::string_v
   }
   const std::string place = fmt::format("body.{}", key);
   if (value->is_string()) {
-    const std::string_view text = value->get_string();
+    const std::string_view text = value->text();
     int64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error == std::errc() && end == text.data() + text.size()) {
@@ -67,10 +64,10 @@ VllmResult<std::optional<int64_t>> whole(const json::object& body, std::string_v
                        "Input should be a valid integer, unable to parse string as an integer",
                        text);
   }
-  return refuse_type("int_type", place, "Input should be a valid integer", json::serialize(*value));
+  return refuse_type("int_type", place, "Input should be a valid integer", json::to_text(*value));
 }
 
-VllmResult<std::optional<double>> real(const json::object& body, std::string_view key) {
+VllmResult<std::optional<double>> real(const json::Value& body, std::string_view key) {
   const auto* value = find_member(body, key);
   if (value == nullptr) {
     return std::nullopt;
@@ -79,7 +76,7 @@ VllmResult<std::optional<double>> real(const json::object& body, std::string_vie
     return number;
   }
   return refuse_type("float_type", fmt::format("body.{}", key), "Input should be a valid number",
-                     json::serialize(*value));
+                     json::to_text(*value));
 }
 
 #define FAKE_TRY(target, expression)                               \
@@ -89,7 +86,7 @@ VllmResult<std::optional<double>> real(const json::object& body, std::string_vie
   }                                                                \
   target = std::move(*STATOR_CONCAT(got_, __LINE__))
 
-std::optional<VllmError> read_range(const json::object& body, std::string_view key, double low,
+std::optional<VllmError> read_range(const json::Value& body, std::string_view key, double low,
                                     double high, float& into) {
   const auto value = real(body, key);
   if (!value) {
@@ -107,7 +104,7 @@ std::optional<VllmError> read_range(const json::object& body, std::string_view k
   return std::nullopt;
 }
 
-std::optional<VllmError> read_penalties(const json::object& body, api::SamplingParams& out) {
+std::optional<VllmError> read_penalties(const json::Value& body, api::SamplingParams& out) {
   for (auto error : {read_range(body, "presence_penalty", -2, 2, out.presence_penalty),
                      read_range(body, "frequency_penalty", -2, 2, out.frequency_penalty),
                      read_range(body, "min_p", 0, 1, out.min_p)}) {
@@ -118,7 +115,7 @@ std::optional<VllmError> read_penalties(const json::object& body, api::SamplingP
   return std::nullopt;
 }
 
-std::optional<VllmError> read_sampling(const json::object& body, api::SamplingParams& out) {
+std::optional<VllmError> read_sampling(const json::Value& body, api::SamplingParams& out) {
   const auto temperature = real(body, "temperature");
   if (!temperature) {
     return temperature.error();
@@ -148,7 +145,7 @@ std::optional<VllmError> read_sampling(const json::object& body, api::SamplingPa
   return read_penalties(body, out);
 }
 
-std::optional<VllmError> read_logprobs(const json::object& body, VllmRequest& out) {
+std::optional<VllmError> read_logprobs(const json::Value& body, VllmRequest& out) {
   if (out.route == VllmRoute::kChat) {
     if (read_flag(body, "logprobs")) {
       out.spec.sampling.logprobs =
@@ -177,7 +174,7 @@ std::optional<VllmError> read_logprobs(const json::object& body, VllmRequest& ou
   return std::nullopt;
 }
 
-std::optional<VllmError> read_stops(const json::object& body, const FakeModel& model,
+std::optional<VllmError> read_stops(const json::Value& body, const FakeModel& model,
                                     GenerateSpec& spec) {
   spec.stop_strings = read_texts(body, "stop");
   if (std::ranges::find(spec.stop_strings, "") != spec.stop_strings.end()) {
@@ -201,7 +198,7 @@ std::optional<VllmError> read_stops(const json::object& body, const FakeModel& m
   return std::nullopt;
 }
 
-std::optional<VllmError> check_lengths(const json::object& body, const VllmModelView& view,
+std::optional<VllmError> check_lengths(const json::Value& body, const VllmModelView& view,
                                        VllmRequest& out) {
   const bool completion = out.route == VllmRoute::kCompletions;
   size_t longest = 0;
@@ -280,7 +277,7 @@ VllmError negative_token(size_t index, int64_t value) {
 }
 
 /// `prompt` of a completion: a text, ids, or a list of either.
-std::optional<VllmError> read_prompts(const json::object& body, const FakeModel& model,
+std::optional<VllmError> read_prompts(const json::Value& body, const FakeModel& model,
                                       VllmRequest& out) {
   const auto* prompt = find_member(body, "prompt");
   const auto add_text = [&](std::string_view text) {
@@ -288,19 +285,19 @@ std::optional<VllmError> read_prompts(const json::object& body, const FakeModel&
     out.spec.prompts.push_back(ids ? std::move(*ids) : std::vector<TokenId>());
     out.prompt_texts.emplace_back(text);
   };
-  if (prompt != nullptr && prompt->is_string() && !prompt->get_string().empty()) {
-    add_text(prompt->get_string());
+  if (prompt != nullptr && prompt->is_string() && !prompt->text().empty()) {
+    add_text(prompt->text());
     return std::nullopt;
   }
-  if (prompt == nullptr || !prompt->is_array() || prompt->get_array().empty()) {
+  if (prompt == nullptr || !prompt->is_array() || prompt->elements().empty()) {
     return refuse("You must pass at least one prompt").error();
   }
-  const json::array& elements = prompt->get_array();
+  const json::Value::Array& elements = prompt->elements();
   if (elements.front().is_number()) {
     auto ids = read_ids(*prompt);
     for (size_t i = 0; !ids && i < elements.size(); ++i) {
-      if (elements[i].is_int64() && elements[i].get_int64() < 0) {
-        return negative_token(i, elements[i].get_int64());
+      if (const auto number = elements[i].as_int64(); number && *number < 0) {
+        return negative_token(i, *number);
       }
     }
     if (!ids) {
@@ -312,7 +309,7 @@ std::optional<VllmError> read_prompts(const json::object& body, const FakeModel&
   }
   for (const auto& element : elements) {
     if (element.is_string()) {
-      add_text(element.get_string());
+      add_text(element.text());
       continue;
     }
     auto ids = read_ids(element);
@@ -325,33 +322,33 @@ std::optional<VllmError> read_prompts(const json::object& body, const FakeModel&
 }
 
 /// The first of the tools, or the named one, and arguments that its schema allows.
-std::optional<VllmError> plan_tools(const json::object& body, const FakeModel& model,
+std::optional<VllmError> plan_tools(const json::Value& body, const FakeModel& model,
                                     VllmRequest& out) {
   const auto* tools = find_member(body, "tools");
   const auto* choice = find_member(body, "tool_choice");
-  if (tools == nullptr || !tools->is_array() || tools->get_array().empty() || choice == nullptr) {
+  if (tools == nullptr || !tools->is_array() || tools->elements().empty() || choice == nullptr) {
     return std::nullopt;
   }
-  const bool required = choice->is_string() && choice->get_string() == "required";
+  const bool required = choice->is_string() && choice->text() == "required";
   std::string wanted;
   if (choice->is_object()) {
-    if (const auto* function = find_member(choice->get_object(), "function");
+    if (const auto* function = find_member(*choice, "function");
         function != nullptr && function->is_object()) {
-      wanted = read_text(function->get_object(), "name").value_or("");
+      wanted = read_text(*function, "name").value_or("");
     }
   } else if (!required) {
     return std::nullopt;
   }
-  for (const auto& tool : tools->get_array()) {
-    const auto* function = tool.is_object() ? find_member(tool.get_object(), "function") : nullptr;
+  for (const auto& tool : tools->elements()) {
+    const auto* function = tool.is_object() ? find_member(tool, "function") : nullptr;
     if (function == nullptr || !function->is_object()) {
       continue;
     }
-    const auto name = read_text(function->get_object(), "name").value_or("");
+    const auto name = read_text(*function, "name").value_or("");
     if (!required && name != wanted) {
       continue;
     }
-    const auto* schema = find_member(function->get_object(), "parameters");
+    const auto* schema = find_member(*function, "parameters");
     const std::string arguments = schema == nullptr ? "{}" : sample_of_schema(*schema);
     auto ids = encode_text(model, arguments, false);
     out.spec.script = ids ? std::move(*ids) : std::vector<TokenId>();
@@ -365,20 +362,20 @@ std::optional<VllmError> plan_tools(const json::object& body, const FakeModel& m
 }
 
 /// What OpenAI's `response_format` allows, if it asks for anything but text.
-std::optional<std::string> sample_of_format(const json::object& body) {
+std::optional<std::string> sample_of_format(const json::Value& body) {
   const auto* format = find_member(body, "response_format");
   if (format == nullptr || !format->is_object()) {
     return std::nullopt;
   }
-  const std::string type = read_text(format->get_object(), "type").value_or("text");
+  const std::string type = read_text(*format, "type").value_or("text");
   if (type == "json_object") {
     return "{}";
   }
-  const auto* nested = find_member(format->get_object(), "json_schema");
+  const auto* nested = find_member(*format, "json_schema");
   if (type != "json_schema" || nested == nullptr || !nested->is_object()) {
     return std::nullopt;
   }
-  const auto* schema = find_member(nested->get_object(), "schema");
+  const auto* schema = find_member(*nested, "schema");
   return schema == nullptr ? std::nullopt : std::optional(sample_of_schema(*schema));
 }
 
@@ -389,7 +386,7 @@ void say_word_for_word(const std::string& text, const FakeModel& model, VllmRequ
 
 /// Answers that a constraint of `structured_outputs` or `response_format` allows, said word for
 /// word.
-std::optional<VllmError> plan_structure(const json::object& body, const FakeModel& model,
+std::optional<VllmError> plan_structure(const json::Value& body, const FakeModel& model,
                                         VllmRequest& out) {
   const auto* member = find_member(body, "structured_outputs");
   if (member == nullptr || !member->is_object()) {
@@ -398,7 +395,7 @@ std::optional<VllmError> plan_structure(const json::object& body, const FakeMode
     }
     return std::nullopt;
   }
-  const json::object& wanted = member->get_object();
+  const json::Value& wanted = *member;
   size_t kinds = 0;
   for (const std::string_view kind :
        {"json", "regex", "choice", "grammar", "json_object", "structural_tag"}) {
@@ -414,9 +411,8 @@ std::optional<VllmError> plan_structure(const json::object& body, const FakeMode
   if (const auto choices = read_texts(wanted, "choice"); !choices.empty()) {
     text = choices[out.spec.prompts.front().size() % choices.size()];
   } else if (const auto* schema = find_member(wanted, "json")) {
-    boost::system::error_code failed;
-    text =
-        sample_of_schema(schema->is_string() ? json::parse(schema->get_string(), failed) : *schema);
+    text = sample_of_schema(
+        schema->is_string() ? json::parse(schema->text()).value_or(json::Value()) : *schema);
   } else if (const auto regex = read_text(wanted, "regex")) {
     text = sample_of_regex(*regex);
   } else if (find_member(wanted, "json_object") != nullptr) {
@@ -448,7 +444,7 @@ VllmResult<std::optional<uint32_t>> read_dp_rank(const VllmHeaders& headers, uin
   return static_cast<uint32_t>(rank);
 }
 
-void read_identity(const json::object& body, const VllmHeaders& headers, VllmRequest& out) {
+void read_identity(const json::Value& body, const VllmHeaders& headers, VllmRequest& out) {
   out.request_id = read_text(body, "request_id").value_or("");
   out.spec.owner.cache_salt = read_text(body, "cache_salt").value_or("");
   out.spec.owner.session_id =
@@ -457,21 +453,20 @@ void read_identity(const json::object& body, const VllmHeaders& headers, VllmReq
       std::clamp<int64_t>(read_integer(body, "priority").value_or(0), -INT32_MAX, INT32_MAX));
   if (const auto* arguments = find_member(body, "vllm_xargs");
       arguments != nullptr && arguments->is_object()) {
-    out.spec.announce_hits =
-        read_text(arguments->get_object(), "kv_cache_report_mode").value_or("") == "full";
+    out.spec.announce_hits = read_text(*arguments, "kv_cache_report_mode").value_or("") == "full";
   }
   if (const auto* transfer = find_member(body, "kv_transfer_params");
       transfer != nullptr && transfer->is_object()) {
-    out.kv_transfer = transfer->get_object();
+    out.kv_transfer = *transfer;
   }
 }
 
-void read_output_options(const json::object& body, VllmRequest& out) {
+void read_output_options(const json::Value& body, VllmRequest& out) {
   out.stream = read_flag(body, "stream");
   if (const auto* options = find_member(body, "stream_options");
       options != nullptr && options->is_object()) {
-    out.include_usage = read_flag(options->get_object(), "include_usage");
-    out.continuous_usage = read_flag(options->get_object(), "continuous_usage_stats");
+    out.include_usage = read_flag(*options, "include_usage");
+    out.continuous_usage = read_flag(*options, "continuous_usage_stats");
   }
   out.return_token_ids = read_flag(body, "return_token_ids");
   out.echo = read_flag(body, "echo");
@@ -493,7 +488,7 @@ std::optional<VllmError> check_model(const VllmRequest& request, const VllmModel
 }
 
 /// Prompt and the members that say how to sample; for /inference/v1/generate they are nested.
-std::optional<VllmError> read_prompt_of(const json::object& body, const VllmModelView& view,
+std::optional<VllmError> read_prompt_of(const json::Value& body, const VllmModelView& view,
                                         VllmRequest& out) {
   switch (out.route) {
     case VllmRoute::kCompletions:
@@ -523,9 +518,9 @@ std::optional<VllmError> read_prompt_of(const json::object& body, const VllmMode
   return std::nullopt;
 }
 
-std::optional<VllmError> fill_request(const json::object& body, const VllmModelView& view,
+std::optional<VllmError> fill_request(const json::Value& body, const VllmModelView& view,
                                       VllmRequest& out) {
-  const json::object* sampling = &body;
+  const json::Value* sampling = &body;
   if (out.route == VllmRoute::kGenerate) {
     const auto* nested = find_member(body, "sampling_params");
     if (nested == nullptr || !nested->is_object()) {
@@ -533,28 +528,28 @@ std::optional<VllmError> fill_request(const json::object& body, const VllmModelV
                          fmt::format("<dict of {} items>", body.size()))
           .error();
     }
-    sampling = &nested->get_object();
+    sampling = nested;
   }
   const auto steps = {
-      +[](const json::object& b, const json::object&, const VllmModelView& v, VllmRequest& o) {
+      +[](const json::Value& b, const json::Value&, const VllmModelView& v, VllmRequest& o) {
         return read_prompt_of(b, v, o);
       },
-      +[](const json::object&, const json::object& s, const VllmModelView&, VllmRequest& o) {
+      +[](const json::Value&, const json::Value& s, const VllmModelView&, VllmRequest& o) {
         return read_sampling(s, o.spec.sampling);
       },
-      +[](const json::object&, const json::object& s, const VllmModelView&, VllmRequest& o) {
+      +[](const json::Value&, const json::Value& s, const VllmModelView&, VllmRequest& o) {
         return read_logprobs(s, o);
       },
-      +[](const json::object&, const json::object& s, const VllmModelView& v, VllmRequest& o) {
+      +[](const json::Value&, const json::Value& s, const VllmModelView& v, VllmRequest& o) {
         return read_stops(s, v.model, o.spec);
       },
-      +[](const json::object&, const json::object& s, const VllmModelView& v, VllmRequest& o) {
+      +[](const json::Value&, const json::Value& s, const VllmModelView& v, VllmRequest& o) {
         return check_lengths(s, v, o);
       },
-      +[](const json::object&, const json::object&, const VllmModelView& v, VllmRequest& o) {
+      +[](const json::Value&, const json::Value&, const VllmModelView& v, VllmRequest& o) {
         return check_tokens(o.spec, v.model);
       },
-      +[](const json::object&, const json::object& s, const VllmModelView& v, VllmRequest& o) {
+      +[](const json::Value&, const json::Value& s, const VllmModelView& v, VllmRequest& o) {
         return plan_structure(s, v.model, o);
       },
   };
@@ -576,7 +571,7 @@ std::optional<VllmError> fill_request(const json::object& body, const VllmModelV
 
 }  // namespace
 
-VllmResult<json::object> read_vllm_body(std::string_view body) {
+VllmResult<json::Value> read_vllm_body(std::string_view body) {
   auto parsed = parse_body(body);
   if (!parsed.ok) {
     const std::string place = fmt::format("body.{}", parsed.error_at);
@@ -592,21 +587,21 @@ VllmResult<json::object> read_vllm_body(std::string_view body) {
   return std::move(parsed.object);
 }
 
-VllmResult<std::vector<TokenId>> read_chat_prompt(const json::object& body,
+VllmResult<std::vector<TokenId>> read_chat_prompt(const json::Value& body,
                                                   const VllmModelView& view, BlockOwner* owner) {
   const auto* messages = find_member(body, "messages");
-  if (messages == nullptr || !messages->is_array() || messages->get_array().empty()) {
+  if (messages == nullptr || !messages->is_array() || messages->elements().empty()) {
     return refuse_type("missing", "body.messages", "Field required",
                        fmt::format("<dict of {} items>", body.size()));
   }
   const auto* tools = find_member(body, "tools");
-  json::array conversation = messages->get_array();
+  json::Value conversation = *messages;
   auto media = take_media(conversation, view.model);
   if (!media) {
     return refuse(std::move(media.error()));
   }
-  const std::string messages_json = json::serialize(conversation);
-  const std::string tools_json = tools == nullptr ? "" : json::serialize(*tools);
+  const std::string messages_json = json::to_text(conversation);
+  const std::string tools_json = tools == nullptr ? "" : json::to_text(*tools);
   const auto text =
       render_chat(view.model,
                   {.messages_json = messages_json,
@@ -630,7 +625,7 @@ VllmResult<std::vector<TokenId>> read_chat_prompt(const json::object& body,
 
 VllmResult<VllmRequest> read_vllm_request(VllmRoute route, std::string_view body,
                                           const VllmHeaders& headers, const VllmModelView& view) {
-  FAKE_TRY(const json::object object, read_vllm_body(body));
+  FAKE_TRY(const json::Value object, read_vllm_body(body));
   VllmRequest out;
   out.route = route;
   out.model = read_text(object, "model").value_or("");

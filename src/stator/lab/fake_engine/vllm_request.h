@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/json/object.hpp>
 #include <cstdint>
 #include <expected>
 #include <optional>
@@ -58,7 +57,7 @@ struct VllmRequest {
   bool text_output = false;  ///< generate: output_mode "text"
   std::optional<uint32_t> prompt_logprobs;
   std::string request_id;  ///< of the body
-  std::optional<boost::json::object> kv_transfer;
+  std::optional<json::Value> kv_transfer;
   VllmToolPlan tools;
 };
 
@@ -73,11 +72,11 @@ VllmResult<VllmRequest> read_vllm_request(VllmRoute route, std::string_view body
                                           const VllmHeaders& headers, const VllmModelView& view);
 
 /// A body that must be a JSON object, refused as pydantic refuses it.
-VllmResult<boost::json::object> read_vllm_body(std::string_view body);
+VllmResult<json::Value> read_vllm_body(std::string_view body);
 
 /// The prompt ids of a request that names `messages` or `prompt`: also behind /tokenize. `owner`
 /// learns of its media.
-VllmResult<std::vector<TokenId>> read_chat_prompt(const boost::json::object& body,
+VllmResult<std::vector<TokenId>> read_chat_prompt(const json::Value& body,
                                                   const VllmModelView& view,
                                                   BlockOwner* owner = nullptr);
 

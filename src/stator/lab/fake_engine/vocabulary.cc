@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 
 namespace stator::fake_engine {
 namespace {
@@ -29,19 +28,13 @@ std::string ids_only_text(const FakeModel& model, TokenId id) {
 }
 
 /// The text of a message's content: a string, or the text parts of an array.
-std::string content_text(const boost::json::value& content) {
-  if (const auto* text = content.if_string()) {
-    return std::string(*text);
+std::string content_text(const json::Value& content) {
+  if (content.is_string()) {
+    return std::string(content.text());
   }
   std::string out;
-  if (const auto* parts = content.if_array()) {
-    for (const auto& part : *parts) {
-      const auto* object = part.if_object();
-      const auto* text = object == nullptr ? nullptr : object->if_contains("text");
-      if (text != nullptr && text->is_string()) {
-        out += text->get_string();
-      }
-    }
+  for (const auto& part : content.elements()) {
+    out += part.text_at({"text"});
   }
   return out;
 }
@@ -96,20 +89,18 @@ Result<std::string> render_chat(const FakeModel& model, const Conversation& conv
     input.now = now;
     return model.chat_template->render(input);
   }
-  boost::system::error_code failed;
-  const auto messages = boost::json::parse(conversation.messages_json, failed);
-  if (failed || !messages.is_array()) {
+  const auto messages = json::parse(conversation.messages_json);
+  if (!messages || !messages->is_array()) {
     return Error(Code::kInvalidArgument, "messages must be an array of objects");
   }
   std::string prompt;
-  for (const auto& message : messages.get_array()) {
-    const auto* object = message.if_object();
-    if (object == nullptr) {
+  for (const auto& message : messages->elements()) {
+    if (!message.is_object()) {
       return Error(Code::kInvalidArgument, "messages must be an array of objects");
     }
-    const auto* role = object->if_contains("role");
-    const auto* content = object->if_contains("content");
-    prompt += role != nullptr && role->is_string() ? std::string(role->get_string()) : "user";
+    const auto* role = message.find("role");
+    const auto* content = message.find("content");
+    prompt += role != nullptr && role->is_string() ? std::string(role->text()) : "user";
     prompt += ": ";
     prompt += content != nullptr ? content_text(*content) : "";
     prompt += "\n";

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/parsers/test/golden.h"
+#include "stator/json/value.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -13,15 +13,13 @@
 namespace stator::parsers {
 namespace {
 
-namespace json = boost::json;
-
-std::string text_or(const json::object& object, std::string_view key, std::string_view fallback) {
-  const json::value* value = object.if_contains(key);
-  return std::string(
-      value == nullptr || !value->is_string() ? fallback : std::string_view(value->as_string()));
+std::string text_or(const json::Value& object, std::string_view key, std::string_view fallback) {
+  const json::Value* value = object.find(key);
+  return std::string(value == nullptr || !value->is_string() ? fallback
+                                                             : std::string_view(value->text()));
 }
 
-void read_options(const json::object& file, const json::object& one, ParserOptions& options) {
+void read_options(const json::Value& file, const json::Value& one, ParserOptions& options) {
   const FamilyRegistry& registry = FamilyRegistry::builtin();
   const std::string tools = text_or(one, "family", text_or(file, "family", "none"));
   const std::string reasoning = text_or(one, "reasoning", text_or(file, "reasoning", "none"));
@@ -50,38 +48,38 @@ void read_options(const json::object& file, const json::object& one, ParserOptio
     options.tool_mode = ToolMode::kGuidedArguments;
     options.named_tool = choice.substr(7);
   }
-  const json::value* schemas = one.contains("tools") ? &one.at("tools") : file.if_contains("tools");
+  const json::Value* schemas =
+      one.find("tools") != nullptr ? one.find("tools") : file.find("tools");
   if (schemas != nullptr && !schemas->is_null()) {
-    auto parsed = ToolSchemas::parse(json::serialize(*schemas));
+    auto parsed = ToolSchemas::parse(json::to_text(*schemas));
     ASSERT_TRUE(parsed) << parsed.error().message();
     options.schemas = *parsed;
   }
   options.unknown_tools =
       text_or(one, "unknown_tools", "keep") == "drop" ? UnknownTools::kDrop : UnknownTools::kKeep;
-  options.parallel_calls = !one.contains("parallel") || one.at("parallel").as_bool();
-  options.answers_json = one.contains("answers_json");
-  options.force_nonempty_content = one.contains("force_nonempty_content");
+  options.parallel_calls = one.at("parallel").as_bool().value_or(true);
+  options.answers_json = one.find("answers_json") != nullptr;
+  options.force_nonempty_content = one.find("force_nonempty_content") != nullptr;
 }
 
 /// "text": one piece. "pieces": strings are ordinary text, {"special": "<|x|>"} a special token.
-void read_pieces(const json::object& one, GoldenCase& golden) {
+void read_pieces(const json::Value& one, GoldenCase& golden) {
   std::vector<bool> special;
-  if (const json::value* text = one.if_contains("text")) {
-    golden.texts.emplace_back(text->as_string());
+  if (const json::Value* text = one.find("text")) {
+    golden.texts.emplace_back(text->text());
     special.push_back(false);
   } else {
-    for (const json::value& piece : one.at("pieces").as_array()) {
+    for (const json::Value& piece : one.at("pieces").elements()) {
       special.push_back(piece.is_object());
-      golden.texts.emplace_back(piece.is_object() ? piece.as_object().at("special").as_string()
-                                                  : piece.as_string());
+      golden.texts.emplace_back(piece.is_object() ? piece.at("special").text() : piece.text());
       if (piece.is_object()) {
         golden.options.special_markers.push_back(golden.texts.back());
       }
     }
   }
-  if (const json::value* more = one.if_contains("special_markers")) {
-    for (const json::value& marker : more->as_array()) {
-      golden.options.special_markers.emplace_back(marker.as_string());
+  if (const json::Value* more = one.find("special_markers")) {
+    for (const json::Value& marker : more->elements()) {
+      golden.options.special_markers.emplace_back(marker.text());
     }
   }
   for (size_t i = 0; i < golden.texts.size(); ++i) {
@@ -89,25 +87,23 @@ void read_pieces(const json::object& one, GoldenCase& golden) {
   }
 }
 
-void read_expected(const json::object& one, GoldenCase& golden) {
+void read_expected(const json::Value& one, GoldenCase& golden) {
   golden.message.content = text_or(one, "content", "");
   golden.message.reasoning = text_or(one, "reasoning_content", "");
-  if (const json::value* calls = one.if_contains("calls")) {
-    for (const json::value& value : calls->as_array()) {
-      const json::object& call = value.as_object();
-      golden.checks_ids = golden.checks_ids || call.contains("id");
-      golden.message.calls.push_back(
-          {.id = text_or(call, "id", ""),
-           .name = text_or(call, "name", ""),
-           .arguments = text_or(call, "arguments", ""),
-           .complete = !call.contains("complete") || call.at("complete").as_bool()});
+  if (const json::Value* calls = one.find("calls")) {
+    for (const json::Value& call : calls->elements()) {
+      golden.checks_ids = golden.checks_ids || call.find("id") != nullptr;
+      golden.message.calls.push_back({.id = text_or(call, "id", ""),
+                                      .name = text_or(call, "name", ""),
+                                      .arguments = text_or(call, "arguments", ""),
+                                      .complete = call.at("complete").as_bool().value_or(true)});
     }
   }
   golden.end = text_or(one, "end", "stop") == "length" ? StreamEnd::kLength : StreamEnd::kStop;
   golden.finish = text_or(one, "finish", golden.message.calls.empty() ? "stop" : "tool_calls");
-  if (const json::value* recoveries = one.if_contains("recoveries")) {
-    for (const json::value& name : recoveries->as_array()) {
-      golden.recoveries.emplace_back(name.as_string());
+  if (const json::Value* recoveries = one.find("recoveries")) {
+    for (const json::Value& name : recoveries->elements()) {
+      golden.recoveries.emplace_back(name.text());
     }
   }
 }
@@ -157,18 +153,17 @@ std::vector<std::string> golden_files() {
 std::vector<GoldenCase> read_goldens(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
-  json::error_code error;
-  const json::value file = json::parse(text.str(), error);
-  EXPECT_FALSE(error) << path << ": " << error.message();
+  const auto parsed = json::parse(text.str());
   std::vector<GoldenCase> cases;
-  if (error) {
+  if (!parsed) {
+    ADD_FAILURE() << path << ": " << parsed.error().message();
     return cases;
   }
-  for (const json::value& value : file.as_object().at("cases").as_array()) {
-    const json::object& one = value.as_object();
+  const json::Value& file = *parsed;
+  for (const json::Value& one : file.at("cases").elements()) {
     GoldenCase golden;
     golden.name = text_or(one, "name", "unnamed");
-    read_options(file.as_object(), one, golden.options);
+    read_options(file, one, golden.options);
     read_pieces(one, golden);
     read_expected(one, golden);
     cases.push_back(std::move(golden));
@@ -224,19 +219,22 @@ std::vector<Piece> cut(const std::vector<Piece>& pieces, const std::vector<size_
 }
 
 std::string to_json(const Parsed& parsed) {
-  json::array calls;
+  json::Value calls = json::Value::array();
   for (const FinalMessage::Call& call : parsed.message.calls) {
-    calls.push_back(json::object{{"name", call.name},
-                                 {"arguments", call.arguments},
-                                 {"id", call.id},
-                                 {"complete", call.complete}});
+    calls.push_back(json::Value{{"name", call.name},
+                                {"arguments", call.arguments},
+                                {"id", call.id},
+                                {"complete", call.complete}});
   }
-  json::array recoveries(parsed.recoveries.begin(), parsed.recoveries.end());
-  return json::serialize(json::object{{"content", parsed.message.content},
-                                      {"reasoning_content", parsed.message.reasoning},
-                                      {"calls", calls},
-                                      {"finish", parsed.finish},
-                                      {"recoveries", recoveries}});
+  json::Value recoveries = json::Value::array();
+  for (const auto& recovery : parsed.recoveries) {
+    recoveries.push_back(recovery);
+  }
+  return json::to_text(json::Value{{"content", parsed.message.content},
+                                   {"reasoning_content", parsed.message.reasoning},
+                                   {"calls", calls},
+                                   {"finish", parsed.finish},
+                                   {"recoveries", recoveries}});
 }
 
 }  // namespace stator::parsers

@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <boost/json.hpp>
 #include <cmath>
 #include <limits>
 
+#include "stator/json/value.h"
 #include "stator/router/test/router_fixture.h"
 
 namespace stator::router {
@@ -159,9 +159,9 @@ TEST(Receipt, TellsWhatTheDecisionSaw) {
   EXPECT_GT(receipt.candidates[0].cost, receipt.candidates[1].cost);
   EXPECT_EQ(receipt.reason, "lowest cost; holds the longest cached prefix");
 
-  const auto json = boost::json::parse(render_json(receipt));
-  EXPECT_EQ(json.at("chosen").at("worker_id").as_string(), "2");
-  EXPECT_EQ(json.at("candidates").as_array().size(), 2U);
+  const json::Value shown = *json::parse(render_json(receipt));
+  EXPECT_EQ(shown.at("chosen").at("worker_id").text(), "2");
+  EXPECT_EQ(shown.at("candidates").elements().size(), 2U);
   EXPECT_THAT(render_text(receipt), HasSubstr("<- chosen"));
 }
 

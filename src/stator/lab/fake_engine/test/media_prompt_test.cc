@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <boost/json.hpp>
 #include <string>
 
 #include "stator/json/value.h"
@@ -39,22 +38,20 @@ FakeMedium image(char shade) {
 }
 
 TEST(MediaPrompt, PartsBecomePlacesAndMedia) {
-  boost::json::array messages =
-      boost::json::parse(R"([{"role":"user","content":[{"type":"text","text":"a"},)"
-                         R"({"type":"image_url","image_url":{"url":")" +
-                         image_url('x') + R"("},"uuid":"name"}]},{"role":"user","content":"b"}])")
-          .get_array();
+  json::Value messages =
+      *json::parse(R"([{"role":"user","content":[{"type":"text","text":"a"},)"
+                   R"({"type":"image_url","image_url":{"url":")" +
+                   image_url('x') + R"("},"uuid":"name"}]},{"role":"user","content":"b"}])");
   const auto media = take_media(messages, model_of());
   ASSERT_TRUE(media) << media.error();
   ASSERT_EQ(media->size(), 1U);
   EXPECT_EQ(media->front().digest, "name");
-  EXPECT_FALSE(boost::json::serialize(messages).contains("base64"));
+  EXPECT_FALSE(json::to_text(messages).contains("base64"));
 }
 
 TEST(MediaPrompt, RefusesWhatTheModelHasNotAndWhatItWouldHaveToFetch) {
   const auto refusal = [](const std::string& part) {
-    boost::json::array messages =
-        boost::json::parse(R"([{"role":"user","content":[)" + part + "]}]").get_array();
+    json::Value messages = *json::parse(R"([{"role":"user","content":[)" + part + "]}]");
     const auto media = take_media(messages, model_of());
     return media ? ""s : media.error();
   };
