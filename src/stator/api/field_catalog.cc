@@ -150,7 +150,7 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"top_k", R"({"type":["integer","null"],"minimum":-1,"maximum":2147483647})"},
     {"top_logprobs", R"({"type":["integer","null"],"minimum":0,"maximum":20})"},
     {"top_n", R"({"type":["integer","null"],"minimum":0,"maximum":4294967295})"},
-    {"top_p", R"({"type":["number","null"],"exclusiveMinimum":1e-30,"maximum":1})"},
+    {"top_p", R"({"type":["number","null"],"exclusiveMinimum":0,"maximum":1})"},
     {"truncate_prompt_tokens",
      R"({"anyOf":[{"type":"integer","minimum":1,"maximum":2147483647},{"enum":[-1,null]}]})"},
     {"use_activation", kBool},
