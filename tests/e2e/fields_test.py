@@ -45,7 +45,7 @@ class Fields(DeploymentTest):
 
     def test_what_would_change_the_answer_is_refused_and_not_tried_again(self):
         before = self.http.metric("dynamo_frontend_requests_total", status="error")
-        cases = ({"modalities": ["text", "audio"]}, {"bad_words": ["x"]}, {"kv_transfer_params": {}},
+        cases = ({"modalities": ["text", "audio"]}, {"bad_words": ["x"]}, {"allowed_token_ids": [5]}, {"kv_transfer_params": {}},
                  {"nvext": {"extra_fields": ["routed_experts"]}},
                  {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]})
         with openai.OpenAI(base_url=self.deployment.frontend.url + "/v1", api_key="x", max_retries=2) as client:

@@ -42,6 +42,7 @@ size_t count_code_points(std::string_view text) {
 }
 
 void read_suffix(Reader& r, const Path& path) {
+  r.request.suffix.clear();
   const auto suffix = r.in.string(path);
   if (!suffix || suffix->empty()) {
     return;
@@ -49,7 +50,7 @@ void read_suffix(Reader& r, const Path& path) {
   if (count_code_points(*suffix) > kMaxSuffixChars) {
     r.in.violation(path, fmt::format("must have at most {} characters", kMaxSuffixChars));
   } else {
-    r.in.unsupported(path, "is not supported by this model");
+    r.request.suffix = *suffix;
   }
 }
 
@@ -166,9 +167,15 @@ void check_best_of(Reader& r) {
   }
 }
 
+void check_suffix(Reader& r) {
+  if (!r.request.suffix.empty() && r.request.echo) {
+    r.in.violation(Path("suffix"), "and echo exclude each other: the text is between the two");
+  }
+}
+
 ApiStatus read_completion_request(FieldReader& in, CompletionRequest& request,
                                   const ParseLimits& limits) {
-  Reader r{.common = {.in = in, .limits = limits, .options = request.options},
+  Reader r{.common = {.in = in, .limits = limits, .options = request.options, .max_tokens_min = 0},
            .request = request,
            .in = in};
   in.object(Path(""), [&](std::string_view key, const Path& path) {
@@ -180,6 +187,7 @@ ApiStatus read_completion_request(FieldReader& in, CompletionRequest& request,
   finish_generate_options(r.common);
   check_prompts(r);
   check_best_of(r);
+  check_suffix(r);
   STATOR_CHECK(in.verdict());
   return check_token_ids(request, limits.vocab_size);
 }

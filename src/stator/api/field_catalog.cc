@@ -52,7 +52,8 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"add_special_tokens", kBool},
     {"allowed_token_ids", kIds},
     {"audio", kObject},
-    {"bad_words", kTexts},
+    {"bad_words",
+     R"({"type":["array","null"],"maxItems":1024,"items":{"type":"string","minLength":1,"maxLength":256}})"},
     {"bad_words_token_ids", R"({"type":["array","null"]})"},
     {"best_of", R"({"type":["integer","null"],"minimum":0,"maximum":20})"},
     {"cache_salt", R"({"type":["string","null"],"minLength":1,"maxLength":64})"},
@@ -135,7 +136,7 @@ constexpr auto kSchemas = std::to_array<Schema>({
      R"({"type":["object","null"],"properties":{"include_usage":{"type":["boolean","null"]},"continuous_usage_stats":{"type":["boolean","null"]}}})"},
     {"structural_tag", kAnything},
     {"structured_outputs", kObject},
-    {"suffix", kText},
+    {"suffix", R"({"type":["string","null"],"maxLength":10000})"},
     {"task", R"({"enum":["embed","token_embed","classify","score",null]})"},
     {"temperature", R"({"type":["number","null"],"minimum":0,"maximum":2})"},
     {"text_1", kRankedTexts},
@@ -183,9 +184,9 @@ constexpr auto kBodies = std::to_array<Body>({
 
 // Sorted. Read, so that a client that needs them learns it: the engines here cannot do them.
 constexpr auto kRefused = std::to_array<std::string_view>(
-    {"allowed_token_ids", "bad_words", "bad_words_token_ids", "best_of", "chat_template",
-     "detokenize", "function_call", "functions", "kv_transfer_params", "logprob_token_ids",
-     "prompt_embeds", "prompt_logprobs", "suffix", "use_beam_search"});
+    {"bad_words_token_ids", "best_of", "chat_template", "detokenize", "function_call", "functions",
+     "kv_transfer_params", "logprob_token_ids", "prompt_embeds", "prompt_logprobs",
+     "use_beam_search"});
 static_assert(std::ranges::is_sorted(kRefused));
 
 /// Shapes of the output: structured::is_source_field().
@@ -250,6 +251,9 @@ std::string_view field_schema(BodyKind kind, std::string_view field) {
   }
   if (kind == BodyKind::kCompletion && field == "logprobs") {
     return R"({"type":["integer","null"],"minimum":0,"maximum":5})";
+  }
+  if (kind == BodyKind::kCompletion && field == "max_tokens") {
+    return R"({"type":["integer","null"],"minimum":0,"maximum":1048576})";
   }
   const auto* const found = std::ranges::lower_bound(kSchemas, field, {}, &Schema::name);
   return found != kSchemas.end() && found->name == field ? found->json : std::string_view();

@@ -52,7 +52,7 @@ void read_unsupported_ids(Reader& r, const Path& path) {
   }
 }
 
-void read_bad_words(Reader& r, const Path& path) {
+void read_bad_words_token_ids(Reader& r, const Path& path) {
   bool any = false;
   r.in.array(path, [&](size_t, const Path& element) {
     any = true;
@@ -61,13 +61,6 @@ void read_bad_words(Reader& r, const Path& path) {
     }
   });
   if (any) {
-    r.in.unsupported(path, "is not supported");
-  }
-}
-
-void read_bad_words_text(Reader& r, const Path& path) {
-  const auto words = r.in.strings(path);
-  if (words && !words->empty()) {
     r.in.unsupported(path, "is not supported");
   }
 }
@@ -123,7 +116,7 @@ void read_n(Reader& r, const Path& path) {
   r.options.n = r.in.integer<uint32_t>(path, 1, kMaxChoices).value_or(1);
 }
 void read_max_tokens(Reader& r, const Path& path) {
-  r.max_tokens = r.in.integer<uint32_t>(path, 1, kMaxOutputTokens);
+  r.max_tokens = r.in.integer<uint32_t>(path, r.max_tokens_min, kMaxOutputTokens);
 }
 void read_max_completion_tokens(Reader& r, const Path& path) {
   r.max_completion_tokens = r.in.integer<uint32_t>(path, 1, kMaxOutputTokens);
@@ -194,6 +187,31 @@ void read_logit_bias(Reader& r, const Path& path) {
     r.in.violation(path, fmt::format("must have at most {} entries", kMaxLogitBiases));
   }
   r.options.sampling.logit_bias.assign(biases.begin(), biases.end());
+}
+
+void read_allowed_token_ids(Reader& r, const Path& path) {
+  auto ids = r.in.token_ids(path).value_or(std::vector<TokenId>());
+  std::ranges::sort(ids);
+  const auto repeated = std::ranges::unique(ids);
+  ids.erase(repeated.begin(), repeated.end());
+  if (ids.size() > kMaxAllowedTokens) {
+    r.in.violation(path, fmt::format("must have at most {} ids", kMaxAllowedTokens));
+  }
+  r.options.sampling.allowed_token_ids = std::move(ids);
+}
+
+void read_bad_words(Reader& r, const Path& path) {
+  auto words = r.in.strings(path).value_or(std::vector<std::string>());
+  if (words.size() > kMaxBadWords) {
+    r.in.violation(path, fmt::format("must have at most {} entries", kMaxBadWords));
+  }
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].empty() || words[i].size() > kMaxBadWordBytes) {
+      r.in.violation(Path(path, i), fmt::format("must have 1 to {} bytes", kMaxBadWordBytes));
+      return;
+    }
+  }
+  r.options.sampling.bad_words = std::move(words);
 }
 
 // ---- stopping
@@ -287,9 +305,9 @@ void read_nvext_field(Reader& r, const Path& path) {
 
 constexpr auto kFields = std::to_array<Field<Reader>>({
     {"add_special_tokens", read_add_special_tokens},
-    {"allowed_token_ids", read_unsupported_ids},
-    {"bad_words", read_bad_words_text},
-    {"bad_words_token_ids", read_bad_words},
+    {"allowed_token_ids", read_allowed_token_ids},
+    {"bad_words", read_bad_words},
+    {"bad_words_token_ids", read_bad_words_token_ids},
     {"cache_salt", read_cache_salt},
     {"detokenize", read_detokenize},
     {"frequency_penalty", read_frequency_penalty},

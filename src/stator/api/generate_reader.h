@@ -21,6 +21,7 @@ struct GenerateReader {
   const ParseLimits& limits;
   GenerateOptions& options;
 
+  uint32_t max_tokens_min = 1;  ///< 0: a prompt may be scored without an answer
   std::optional<uint32_t> max_tokens;
   std::optional<uint32_t> max_completion_tokens;
   bool stream_options_seen = false;

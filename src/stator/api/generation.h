@@ -26,6 +26,8 @@ struct SamplingParams {
   float repetition_penalty = 1.0F;
   std::optional<int64_t> seed;  ///< same seed, prompt and parameters: same tokens
   std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<TokenId> allowed_token_ids;  ///< no others are sampled; empty: all may be
+  std::vector<std::string> bad_words;  ///< texts that are never written, as the engine reads them
   std::optional<uint32_t>
       logprobs;  ///< number of alternatives per token (0 = sampled only); none = off
 

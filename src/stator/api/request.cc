@@ -38,6 +38,8 @@ SamplingParams SamplingOptions::resolve(const SamplingParams& defaults) const {
   if (!logit_bias.empty()) {
     params.logit_bias = logit_bias;
   }
+  params.allowed_token_ids = allowed_token_ids;
+  params.bad_words = bad_words;
   if (logprobs) {
     params.logprobs = logprobs;
   }
@@ -70,6 +72,7 @@ ApiStatus check_token_ids(const GenerateOptions& options, uint32_t vocab_size) {
   for (const auto& [token, bias] : options.sampling.logit_bias) {
     STATOR_CHECK(check_ids({&token, 1}, vocab_size, "logit_bias"));
   }
+  STATOR_CHECK(check_ids(options.sampling.allowed_token_ids, vocab_size, "allowed_token_ids"));
   return {};
 }
 

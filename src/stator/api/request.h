@@ -29,6 +29,9 @@ inline constexpr uint32_t kMaxSuffixChars = 10000;
 inline constexpr uint32_t kMaxTopLogprobs = 20;
 inline constexpr uint32_t kMaxCompletionLogprobs = 5;
 inline constexpr uint32_t kMaxBestOf = 20;
+inline constexpr uint32_t kMaxAllowedTokens = 65536;
+inline constexpr uint32_t kMaxBadWords = 1024;
+inline constexpr uint32_t kMaxBadWordBytes = 256;
 inline constexpr uint32_t kMaxIgnoredFields = 64;  ///< names kept; further ones are only counted
 
 /// What was wrong with the JSON text and mended. Anything but kNone deserves one warning in the
@@ -50,7 +53,9 @@ struct SamplingOptions {
   std::optional<float> repetition_penalty;
   std::optional<int64_t> seed;
   std::vector<std::pair<TokenId, float>> logit_bias;
-  std::optional<uint32_t> logprobs;  ///< alternatives per token, 0 = sampled only; none = off
+  std::vector<TokenId> allowed_token_ids;  ///< at most kMaxAllowedTokens, no duplicates
+  std::vector<std::string> bad_words;      ///< non-empty, at most kMaxBadWords
+  std::optional<uint32_t> logprobs;        ///< alternatives per token, 0 = sampled only; none = off
 
   /// The client's values, and `defaults` (the model's generation_config.json) where it gave none.
   SamplingParams resolve(const SamplingParams& defaults) const;
@@ -118,7 +123,8 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::vector<std::string> stop;        ///< non-empty strings, at most kMaxStops
   std::vector<TokenId> stop_token_ids;  ///< at most kMaxStops, no duplicates
-  std::optional<uint32_t> max_tokens;   ///< 1 … kMaxOutputTokens; max_completion_tokens wins
+  /// 1 … kMaxOutputTokens, of completions also 0; max_completion_tokens wins.
+  std::optional<uint32_t> max_tokens;
   std::optional<uint32_t> min_tokens;
   bool ignore_eos = false;
   bool include_stop_str_in_output = false;
@@ -190,6 +196,7 @@ struct CompletionRequest {
   GenerateOptions options;
   std::vector<Prompt> prompts;  ///< 1 … kMaxChoices / n; empty only if nvext.token_data is given
   bool echo = false;            ///< prepend the prompt to the text, and to its logprobs
+  std::string suffix;           ///< what stands behind the text; empty: nothing is known of it
 };
 
 struct TokenizeRequest {

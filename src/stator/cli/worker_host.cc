@@ -583,6 +583,7 @@ void WorkerHost::fill_record(Worker& worker) {
       .structured_output = info.structured_output,
       .structured_replay = info.structured_replay,
       .prompt_logprobs = info.prompt_logprobs,
+      .token_filters = info.token_filters,
       .media = info.media,
       .handoff = info.handoff,
       .pool = info.pool,

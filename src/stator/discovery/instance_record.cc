@@ -214,6 +214,7 @@ json::Value model_to_json(const ModelCard& model) {
   out["structured_output"] = model.structured_output;
   out["structured_replay"] = model.structured_replay;
   out["prompt_logprobs"] = model.prompt_logprobs;
+  out["token_filters"] = model.token_filters;
   out["media"] = texts_to_json(model.media.names());
   out["worker_type"] = to_string(model.handoff.role);
   out["handoff"] = handoff_to_json(model.handoff);
@@ -245,6 +246,7 @@ Status read_model(const json::Value& object, ModelCard& model) {
   reader.boolean("structured_output", model.structured_output);
   reader.boolean("structured_replay", model.structured_replay);
   reader.boolean("prompt_logprobs", model.prompt_logprobs);
+  reader.boolean("token_filters", model.token_filters);
   std::vector<std::string> media;
   reader.list("media", media, read_text);
   for (const std::string& name : media) {  // a kind we do not know is one we never send

@@ -40,6 +40,7 @@ struct ModelCard {
   bool structured_output = false;  ///< the engine can be given a grammar
   bool structured_replay = false;  ///< and takes one up within an answer another engine began
   bool prompt_logprobs = false;    ///< the engine tells how likely a prompt's tokens are
+  bool token_filters = false;      ///< it follows allowed_token_ids and bad_words
   api::MediaKinds media;           ///< what it can be given beside text
   engine::HandoffAbility handoff;  ///< whether it gives or takes prompts
   engine::PoolAbility pool;        ///< what it can do beside, or instead of, generating

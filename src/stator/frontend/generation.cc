@@ -268,6 +268,11 @@ Progress Generation::take_delta(Choice& choice, const engine::Delta& delta,
     choice.cached_tokens = delta.cached_tokens;
     usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
   }
+  if (plan_.writes_nothing && choice.journal.generated() > 0) {
+    finish_choice(choice, api::FinishReason::kLength, now);
+    return delta.finish == api::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
+                                                    : Progress::kChoiceDone;
+  }
   auto logprobs = output.logprobs_of(delta);
   logprobs = logprobs.subspan(std::min<size_t>(skip, logprobs.size()));
   const Decoded decoded = write_output(choice, tokens, logprobs, delta);

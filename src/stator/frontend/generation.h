@@ -73,6 +73,8 @@ struct GenerationPlan {
   bool require_reasoning = false;                   ///< the same
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
   bool prompt_logprobs = false;   ///< with `echo`, those of the prompt
+  /// max_tokens is 0: the one token that engines make of every prompt is nobody's.
+  bool writes_nothing = false;
   std::string cache_salt;
   std::string adapter;  ///< of the model; empty: the model itself
   RoutingWish routing;

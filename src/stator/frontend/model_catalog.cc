@@ -213,6 +213,7 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const discovery::M
   model->structured_output = card.structured_output;
   model->structured_replay = card.structured_replay;
   model->prompt_logprobs = card.prompt_logprobs;
+  model->token_filters = card.token_filters;
   model->media = card.media;
   model->media_in_text = card.engine_kind == "llamacpp";
   model->pool = card.pool;

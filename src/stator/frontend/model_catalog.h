@@ -40,6 +40,7 @@ struct ServedModel {
   bool structured_output = false;  ///< its workers can be given a grammar
   bool structured_replay = false;  ///< and take one up within an answer
   bool prompt_logprobs = false;    ///< they tell how likely a prompt's tokens are
+  bool token_filters = false;      ///< they follow allowed_token_ids and bad_words
   api::MediaKinds media;           ///< what they can be given beside text
   bool media_in_text = false;      ///< they want to know where in the prompt's text
   engine::PoolAbility pool;        ///< what they can do beside, or instead of, generating

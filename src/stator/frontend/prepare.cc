@@ -453,7 +453,8 @@ ApiStatus apply_lengths(GenerationPlan& plan, const api::GenerateOptions& option
                                     ? room
                                     : std::min(room, kCompletionMaxTokensDefault);
     api::StopConditions stop = options.stop_conditions(by_default, model.eos_token_ids);
-    stop.max_tokens = std::min(stop.max_tokens, room);
+    plan.writes_nothing = stop.max_tokens == 0;
+    stop.max_tokens = std::clamp(stop.max_tokens, 1U, room);
     stop.min_tokens = std::min(stop.min_tokens, stop.max_tokens);
     plan.stop.push_back(std::move(stop));
   }
@@ -467,9 +468,24 @@ std::string make_answer_id(const AnswerSpec& answer) {
   return (answer.endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-") + answer.request_id;
 }
 
+/// What only some engines can do.
+ApiStatus check_token_filters(const api::SamplingOptions& sampling, const ServedModel& model) {
+  const std::string_view name = !sampling.allowed_token_ids.empty() ? "allowed_token_ids"
+                                : !sampling.bad_words.empty()       ? "bad_words"
+                                                                    : std::string_view();
+  if (name.empty() || model.token_filters) {
+    return {};
+  }
+  return api::unsupported_error(
+      std::string(name), fmt::format("{} is not supported: the engine of model '{}' cannot honour "
+                                     "it. Leave it out, or use logit_bias",
+                                     name, model.name));
+}
+
 ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
                         const PrepareContext& context) {
   STATOR_CHECK(api::check_token_ids(options, plan.model->vocab_size));
+  STATOR_CHECK(check_token_filters(options.sampling, *plan.model));
   plan.choices_per_prompt = options.n;
   plan.sampling = options.sampling.resolve(plan.model->assets->sampling_defaults);
   if (!options.stop.empty() && !options.ignore_eos) {
@@ -615,6 +631,54 @@ ApiStatus add_chat_prompt(GenerationPlan& plan, api::ChatRequest& request,
   return add_prompt(plan, {std::move(text), false}, request.options, context);
 }
 
+/// Texts around the two ends of a gap, as models write it that were trained to fill one.
+struct GapMarkers {
+  std::string_view before;
+  std::string_view between;
+  std::string_view behind;
+};
+constexpr GapMarkers kGapMarkers[] = {
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},     // Qwen, CodeGemma
+    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},           // StarCoder, Granite
+    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},           // SantaCoder
+    {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"},     // DeepSeek
+    {"▁<PRE>", "▁<SUF>", "▁<MID>"},                             // Code Llama
+    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},  // GLM
+};
+
+/// Makes the prompts end where a text begins that `suffix` follows, for models that have tokens to
+/// say so.
+ApiStatus add_suffix(api::CompletionRequest& request, const ServedModel& model) {
+  const tokenizer::Tokenizer& tokenizer = *model.assets->tokenizer;
+  for (const GapMarkers& markers : kGapMarkers) {
+    const auto before = tokenizer.find(markers.before);
+    const auto between = tokenizer.find(markers.between);
+    const auto behind = tokenizer.find(markers.behind);
+    if (!before || !between || !behind) {
+      continue;
+    }
+    std::vector<TokenId> end = {*between};
+    STATOR_CHECK(tokenizer.encode(request.suffix, {}, end));
+    end.push_back(*behind);
+    for (api::Prompt& prompt : request.prompts) {
+      std::vector<TokenId> ids = {*before};
+      if (const auto* text = std::get_if<std::string>(&prompt)) {
+        STATOR_CHECK(tokenizer.encode(*text, {}, ids));
+      } else {
+        const auto& given = std::get<std::vector<TokenId>>(prompt);
+        ids.insert(ids.end(), given.begin(), given.end());
+      }
+      ids.insert(ids.end(), end.begin(), end.end());
+      prompt = std::move(ids);
+    }
+    return {};
+  }
+  return api::unsupported_error(
+      "suffix", fmt::format("suffix is not supported by model '{}': its vocabulary has no tokens "
+                            "for a gap to fill. Put what is needed into the prompt",
+                            model.name));
+}
+
 }  // namespace
 
 ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel named,
@@ -648,6 +712,9 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, Nam
     STATOR_CHECK(
         add_prompt(plan, std::move(request.options.nvext.token_data), request.options, context));
   } else {
+    if (!request.suffix.empty()) {
+      STATOR_CHECK(add_suffix(request, *plan.model));
+    }
     for (api::Prompt& prompt : request.prompts) {
       if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
         STATOR_CHECK(add_prompt(plan, std::move(*tokens), request.options, context));

@@ -22,7 +22,8 @@ namespace pb = worker::v1;
 
 // What `api` accepts fits onto the wire, so that a request means the same in process and remotely.
 static_assert(api::kMaxCacheSaltBytes <= kNameBytesMax);
-static_assert(api::kMaxLogitBiases <= kListEntriesMax && api::kMaxStops <= kListEntriesMax);
+static_assert(api::kMaxLogitBiases <= kListEntriesMax && api::kMaxStops <= kListEntriesMax &&
+              api::kMaxBadWords <= kListEntriesMax && api::kMaxBadWordBytes <= kNameBytesMax);
 static_assert(api::kMaxTopLogprobs <= kLogprobsMax && api::kMaxCompletionLogprobs <= kLogprobsMax);
 
 Error corrupt(std::string_view what) {
@@ -98,6 +99,10 @@ void encode_sampling(const api::SamplingParams& sampling, pb::Sampling& out) {
   if (sampling.logprobs) {
     out.set_logprobs(*sampling.logprobs);
   }
+  encode_tokens(sampling.allowed_token_ids, out.mutable_allowed_tokens());
+  for (const std::string& word : sampling.bad_words) {
+    out.add_bad_words(word);
+  }
 }
 
 Status check_sampling(const pb::Sampling& in) {
@@ -130,6 +135,12 @@ Status check_sampling(const pb::Sampling& in) {
   if (in.bias_tokens_size() != in.bias_values_size()) {
     return corrupt("sampling.bias_tokens and bias_values differ in length");
   }
+  STATOR_CHECK(
+      check_count("sampling.allowed_tokens", in.allowed_tokens_size(), api::kMaxAllowedTokens));
+  STATOR_CHECK(check_count("sampling.bad_words", in.bad_words_size(), kListEntriesMax));
+  for (const std::string& word : in.bad_words()) {
+    STATOR_CHECK(check_name("sampling.bad_words", word));
+  }
   if (in.has_logprobs() && in.logprobs() > kLogprobsMax) {
     return too_large("sampling.logprobs", in.logprobs(), kLogprobsMax);
   }
@@ -156,6 +167,8 @@ Result<api::SamplingParams> decode_sampling(const pb::Sampling& in) {
   if (in.has_logprobs()) {
     sampling.logprobs = in.logprobs();
   }
+  sampling.allowed_token_ids.assign(in.allowed_tokens().begin(), in.allowed_tokens().end());
+  sampling.bad_words.assign(in.bad_words().begin(), in.bad_words().end());
   return sampling;
 }
 

@@ -129,10 +129,20 @@ TEST(ChatRequest, NamesWhatHasNoEffect) {
   }
 }
 
+TEST(ChatRequest, KeepsWhichTokensAndWordsTheAnswerMayHave) {
+  const auto sampling =
+      parsed(chat(R"("allowed_token_ids":[7,3,7],"bad_words":["a b","c"])")).options.sampling;
+  EXPECT_EQ(sampling.allowed_token_ids, (std::vector<TokenId>{3, 7}));
+  EXPECT_EQ(sampling.bad_words, (std::vector<std::string>{"a b", "c"}));
+  EXPECT_EQ(sampling.resolve({}).allowed_token_ids, sampling.allowed_token_ids);
+  EXPECT_EQ(sampling.resolve({}).bad_words, sampling.bad_words);
+  expect_refused(chat(R"("bad_words":["a",""])"),
+                 {Code::kInvalidArgument, "bad_words[1]", "must have 1 to 256 bytes"});
+}
+
 TEST(ChatRequest, RefusesByNameWhatWouldChangeTheAnswer) {
   const std::pair<std::string_view, std::string_view> cases[] = {
       {R"("modalities":["text","audio"])", "modalities"},
-      {R"("bad_words":["x"])", "bad_words"},
       {R"("kv_transfer_params":{})", "kv_transfer_params"},
       {R"("nvext":{"extra_fields":["prompt_logprobs"]})", "nvext.extra_fields[0]"},
       {R"("nvext":{"extra_fields":["worker_id","routed_experts"]})", "nvext.extra_fields[1]"},
@@ -446,7 +456,6 @@ TEST(ChatRequest, AnswersNotImplementedForKnownButMissing) {
       {R"("guided_grammar":"root ::= [x]")", "guided_grammar", "needs guided decoding"},
       {R"("guided_choice":["a"])", "guided_choice", "needs guided decoding"},
       {R"("prompt_logprobs":0)", "prompt_logprobs", "is not supported"},
-      {R"("allowed_token_ids":[1])", "allowed_token_ids", "is not supported"},
       {R"("bad_words_token_ids":[[1]])", "bad_words_token_ids", "is not supported"},
       {R"("logprob_token_ids":[1])", "logprob_token_ids", "is not supported"},
       {R"("detokenize":false)", "detokenize", "cannot be false"},

@@ -89,13 +89,14 @@ TEST(CompletionRequest, ChecksItsOwnFields) {
       {R"("n":3,"best_of":2)", "best_of", "must be at least n, 3"},
       {R"("n":2,"nvext":{"extra_fields":["completion_token_ids"]})", "n", "must be 1"},
       {R"("suffix":1)", "suffix", "must be a string"},
+      {R"("suffix":"x","echo":true)", "suffix", "exclude each other"},
+      {R"("max_tokens":0,"min_tokens":1)", "min_tokens", "must be at most max_tokens, 0"},
   };
   for (const RuleCase& c : refused) {
     expect_refused(with(c.extra), rule(c));
   }
   const RuleCase unsupported[] = {
       {R"("best_of":2)", "best_of", "above n"},
-      {R"("suffix":"x")", "suffix", "is not supported"},
       {R"("prompt_embeds":"AAAA")", "prompt_embeds", "is not supported"},
       {R"("response_format":{"type":"json_object"})", "response_format", "needs guided decoding"},
   };
@@ -106,6 +107,8 @@ TEST(CompletionRequest, ChecksItsOwnFields) {
                  {Code::kInvalidArgument, "suffix", "at most 10000 characters"});
   EXPECT_TRUE(parsed(with(R"("echo":true,"suffix":"","best_of":0)")).echo);
   EXPECT_TRUE(parsed(with(R"("echo":true,"logprobs":1)")).echo);
+  EXPECT_EQ(parsed(with(R"("suffix":"x")")).suffix, "x");
+  EXPECT_EQ(parsed(with(R"("max_tokens":0)")).options.max_tokens, 0U);
   EXPECT_EQ(parsed(with(R"("logprobs":5,"n":2,"best_of":2)")).options.sampling.logprobs, 5U);
 }
 

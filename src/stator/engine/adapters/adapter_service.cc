@@ -176,6 +176,7 @@ EngineInfo make_info(const AdapterConfig& config, const EngineFacts& facts, cons
           .kv_events = !facts.kv_sources.empty(),
           .structured_output = traits.structured_output,
           .prompt_logprobs = traits.prompt_logprobs,
+          .token_filters = traits.token_filters,
           .media = traits.media.both(config.media),
           .handoff = facts.handoff,
           .pool = pool_ability(traits.kind, facts, config.task)};

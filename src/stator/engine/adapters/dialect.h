@@ -76,6 +76,7 @@ struct Traits {
   bool extended_sampling = true;  ///< top_k, min_p, repetition_penalty
   bool penalties = true;
   bool logit_bias = true;
+  bool token_filters = false;  ///< allowed_token_ids, bad_words
   bool priority = false;
   bool lora = false;
   bool cache_salt = false;

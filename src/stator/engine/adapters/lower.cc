@@ -94,6 +94,7 @@ Status check_request(const EngineRequest& request, const Traits& traits, const E
   config.prompt_logprobs = traits.prompt_logprobs;
   config.media = traits.media;
   config.supports_lora = traits.lora;
+  config.token_filters = traits.token_filters;
   config.takes_phases = true;  // see check_phase()
   STATOR_CHECK(validate(request, config, vocab_size));
   STATOR_CHECK(check_phase(request.phase, request.handoff.kind, facts.handoff, traits.kind));

@@ -63,6 +63,17 @@ void write_sampling(json::Writer& json, const EngineRequest& request, const Engi
     json.key("logit_bias");
     write_logit_bias(json, sampling);
   }
+  if (!sampling.allowed_token_ids.empty()) {
+    json.key("allowed_token_ids");
+    write_tokens(json, sampling.allowed_token_ids);
+  }
+  if (!sampling.bad_words.empty()) {
+    json.key("bad_words").begin_array();
+    for (const std::string& word : sampling.bad_words) {
+      json.value(word);
+    }
+    json.end_array();
+  }
   if (sampling.logprobs && chat) {
     json.key("logprobs").value(true).key("top_logprobs").value(*sampling.logprobs);
   } else if (sampling.logprobs) {

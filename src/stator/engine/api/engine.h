@@ -170,6 +170,7 @@ struct EngineInfo {
   /// before the next one. Without it such requests are not moved here once they have begun.
   bool structured_replay = false;
   bool prompt_logprobs = false;  ///< follows EngineRequest::prompt_logprobs
+  bool token_filters = false;    ///< follows allowed_token_ids and bad_words
   api::MediaKinds media;         ///< what it can be given beside text
   HandoffAbility handoff;
   PoolAbility pool;

@@ -80,6 +80,23 @@ Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len)
 
 namespace {
 
+Status check_filters(const EngineRequest& request, const EngineConfig& config) {
+  const auto unsupported = [&](std::string_view name) {
+    return Error(
+        Code::kUnsupported,
+        fmt::format("engine '{}' cannot honour {}: leave it out, or use a model on another "
+                    "engine",
+                    config.kind, name));
+  };
+  if (!request.sampling.allowed_token_ids.empty() && !config.token_filters) {
+    return unsupported("allowed_token_ids");
+  }
+  if (!request.sampling.bad_words.empty() && !config.token_filters) {
+    return unsupported("bad_words");
+  }
+  return {};
+}
+
 Status check_media(const EngineRequest& request, const EngineConfig& config) {
   if (request.media == nullptr) {
     return {};
@@ -137,6 +154,7 @@ Status validate(const EngineRequest& request, const EngineConfig& config, uint32
     return refuse("prompt_logprobs are for whole requests from their start, with logprobs");
   }
   STATOR_CHECK(check_media(request, config));
+  STATOR_CHECK(check_filters(request, config));
   if (request.phase != Phase::kWhole && !config.takes_phases) {
     return Error(Code::kUnsupported,
                  fmt::format("engine '{}' neither gives nor takes prompts of others", config.kind));

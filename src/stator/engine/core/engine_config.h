@@ -53,6 +53,7 @@ struct EngineConfig {
   bool structured_output = false;
   api::MediaKinds media;         ///< others of a request are kUnsupported
   bool prompt_logprobs = false;  ///< off: a request for them is kUnsupported
+  bool token_filters = false;    ///< off: allowed_token_ids and bad_words are kUnsupported
   bool supports_lora = false;    ///< off: a request with a lora_name is kInvalidArgument
   /// Set: a lora_name must be one of these; it is shared with whoever loads and unloads them.
   std::shared_ptr<const AdapterSource> adapters;

@@ -369,5 +369,31 @@ TEST_F(PrepareTest, EchoWithLogprobsNeedsAnEngineThatTellsThemOfPrompts) {
   EXPECT_FALSE(completion(completion_body(R"("prompt":"one","logprobs":1)"))->prompt_logprobs);
 }
 
+TEST_F(PrepareTest, TokenFiltersNeedAnEngineThatFollowsThem) {
+  for (const std::string field : {R"("allowed_token_ids":[5])", R"("bad_words":["x"])"}) {
+    const std::string body = completion_body(R"("prompt":"one",)" + field);
+    model_->token_filters = false;
+    const auto refused = completion(body);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), Code::kUnsupported);
+    EXPECT_THAT(field, HasSubstr(refused.error().param));
+    model_->token_filters = true;
+    EXPECT_TRUE(completion(body).has_value());
+  }
+}
+
+TEST_F(PrepareTest, WithoutTokensToWriteAnEngineIsAskedForOne) {
+  const auto plan = completion(completion_body(R"("prompt":"one","echo":true,"max_tokens":0)"));
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  EXPECT_TRUE(plan->writes_nothing);
+  EXPECT_EQ(plan->stop.front().max_tokens, 1U);
+}
+
+TEST_F(PrepareTest, ASuffixNeedsTokensThatMarkAGap) {
+  const auto refused = completion(completion_body(R"("prompt":"one","suffix":"two")"));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), Code::kUnsupported);
+}
+
 }  // namespace
 }  // namespace stator::frontend

@@ -61,6 +61,23 @@ std::optional<ChoiceDelta> ChoiceStream::feed(const Input& input) {
   return out;
 }
 
+/// The token itself, or the next one that the request lets pass.
+TokenId ChoiceStream::allowed(TokenId token) const {
+  const api::SamplingParams& sampling = spec_->sampling;
+  if (!sampling.allowed_token_ids.empty()) {
+    return sampling.allowed_token_ids[token % sampling.allowed_token_ids.size()];
+  }
+  const auto is_bad = [&](TokenId id) {
+    const std::string text = token_text(*model_, id);
+    return std::ranges::any_of(sampling.bad_words,
+                               [&](const std::string& word) { return text.contains(word); });
+  };
+  for (uint32_t tries = 0; tries < model_->vocab_size && is_bad(token); ++tries) {
+    token = (token + 1) % model_->vocab_size;
+  }
+  return token;
+}
+
 void ChoiceStream::take_token(const Input& input, size_t at) {
   TokenId token = input.tokens[at];
   bool is_last = at + 1 == input.tokens.size() && input.finish == api::FinishReason::kStop;
@@ -70,6 +87,9 @@ void ChoiceStream::take_token(const Input& input, size_t at) {
     token = script_ends ? model_->eos_token_ids.front() : (*spec_->script)[generated_];
     is_last = script_ends;
     by_token = false;
+  }
+  if (!is_last && !spec_->script) {
+    token = allowed(token);
   }
   ++generated_;
   delta_.tokens.push_back(token);

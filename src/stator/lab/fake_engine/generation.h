@@ -78,6 +78,7 @@ class ChoiceStream {
 
  private:
   void take_token(const Input& input, size_t at);
+  TokenId allowed(TokenId token) const;
   void show_token(TokenId token, bool hidden);
   bool find_stop(size_t from);
   size_t held_bytes() const;

@@ -142,6 +142,10 @@ std::optional<VllmError> read_sampling(const json::Value& body, api::SamplingPar
     return seed.error();
   }
   out.seed = *seed;
+  if (const auto* ids = find_member(body, "allowed_token_ids")) {
+    out.allowed_token_ids = read_ids(*ids).value_or(std::vector<TokenId>());
+  }
+  out.bad_words = read_texts(body, "bad_words");
   return read_penalties(body, out);
 }
 

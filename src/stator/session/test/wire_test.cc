@@ -80,6 +80,8 @@ engine::EngineRequest random_request(Random& random) {
     request.sampling.seed = static_cast<int64_t>(random.next());
     request.sampling.logprobs = static_cast<uint32_t>(random.below(21));
     request.sampling.logit_bias = {{1, -100.0F}, {2, 3.5F}};
+    request.sampling.allowed_token_ids = {3, 5};
+    request.sampling.bad_words = {"a b", "c"};
   }
   request.stop.max_tokens = 1 + static_cast<uint32_t>(random.below(1000));
   request.stop.min_tokens = static_cast<uint32_t>(random.below(10));
@@ -123,6 +125,8 @@ void expect_equal(const engine::EngineRequest& a, const engine::EngineRequest& b
   EXPECT_EQ(a.sampling.repetition_penalty, b.sampling.repetition_penalty);
   EXPECT_EQ(a.sampling.seed, b.sampling.seed);
   EXPECT_EQ(a.sampling.logit_bias, b.sampling.logit_bias);
+  EXPECT_EQ(a.sampling.allowed_token_ids, b.sampling.allowed_token_ids);
+  EXPECT_EQ(a.sampling.bad_words, b.sampling.bad_words);
   EXPECT_EQ(a.sampling.logprobs, b.sampling.logprobs);
   EXPECT_EQ(a.stop.max_tokens, b.stop.max_tokens);
   EXPECT_EQ(a.stop.min_tokens, b.stop.min_tokens);

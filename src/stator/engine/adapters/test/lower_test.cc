@@ -71,6 +71,8 @@ TEST(CheckRequest, WhatAnEngineCannotHonourIsRefusedByName) {
       {[](EngineRequest& r) { r.stop.stop_token_ids = {1}; }, "stop_token_ids"},
       {[](EngineRequest& r) { r.sampling.logprobs = 0; }, "logprobs"},
       {[](EngineRequest& r) { r.cache_salt = "x"; }, "cache_salt"},
+      {[](EngineRequest& r) { r.sampling.allowed_token_ids = {1}; }, "allowed_token_ids"},
+      {[](EngineRequest& r) { r.sampling.bad_words = {"x"}; }, "bad_words"},
       {[](EngineRequest& r) { r.structured_outputs = R"({"json_object":true})"; },
        "structured_outputs"},
   };
