@@ -56,7 +56,6 @@ struct MessageFacts {
 };
 
 // ---- content parts
-// ---------------------------------------------------------------------------------
 
 void read_part_type(FieldReader& in, const Path& path, const PartType*& type) {
   const auto name = in.string(path);
@@ -157,7 +156,6 @@ void read_content(FieldReader& in, const Path& path, MessageFacts& facts) {
 }
 
 // ---- assistant
-// -------------------------------------------------------------------------------------
 
 bool is_object_or_blank(std::string_view text, uint32_t depth_max) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
@@ -225,7 +223,6 @@ void read_reasoning(FieldReader& in, const Path& path) {
 }
 
 // ---- messages
-// --------------------------------------------------------------------------------------
 
 void read_role(FieldReader& in, const Path& path, MessageFacts& facts) {
   facts.role.reset();
@@ -321,7 +318,6 @@ void read_message(ChatInputReader& r, const Path& path) {
 }
 
 // ---- last user text
-// --------------------------------------------------------------------------------
 
 std::string read_text_of_content(FieldReader& in, const Path& path) {
   if (in.peek() == json::Kind::kString) {

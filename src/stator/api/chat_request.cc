@@ -62,7 +62,6 @@ void read_ignored_object(Reader& r, const Path& path) {
 }
 
 // ---- tool_choice
-// -----------------------------------------------------------------------------------
 
 void read_tool_choice_word(Reader& r, const Path& path) {
   using enum ToolChoice::Kind;
@@ -149,7 +148,6 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
 static_assert(is_sorted_table<Reader>(kFields));
 
 // ---- rules between fields
-// --------------------------------------------------------------------------
 
 void check_tool_choice(Reader& r) {
   const ToolChoice& choice = r.request.tool_choice;

@@ -55,7 +55,6 @@ void read_suffix(Reader& r, const Path& path) {
 }
 
 // ---- prompt
-// ----------------------------------------------------------------------------------------
 
 void read_text_prompt(Reader& r, const Path& path) {
   const auto text = r.in.string(path);
@@ -131,7 +130,6 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
 static_assert(is_sorted_table<Reader>(kFields));
 
 // ---- rules between fields
-// --------------------------------------------------------------------------
 
 void check_prompts(Reader& r) {
   const GenerateOptions& options = r.request.options;

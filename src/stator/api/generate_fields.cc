@@ -18,7 +18,6 @@ namespace {
 using Reader = GenerateReader;
 
 // ---- accepted for compatibility, without effect
-// ----------------------------------------------------
 
 void read_service_tier(Reader& r, const Path& path) {
   const auto tier = r.in.string(path);
@@ -91,7 +90,6 @@ void read_prompt_logprobs(Reader& r, const Path& path) {
 }
 
 // ---- what and how much
-// -----------------------------------------------------------------------------
 
 void read_model(Reader& r, const Path& path) {
   r.options.model = r.in.string(path, Blank::kRefused).value_or("");
@@ -144,7 +142,6 @@ void read_priority(Reader& r, const Path& path) {
 }
 
 // ---- sampling
-// --------------------------------------------------------------------------------------
 
 void read_temperature(Reader& r, const Path& path) {
   r.options.sampling.temperature = r.in.number_f32(path, {0, 2});
@@ -215,7 +212,6 @@ void read_bad_words(Reader& r, const Path& path) {
 }
 
 // ---- stopping
-// --------------------------------------------------------------------------------------
 
 void read_stop_entry(Reader& r, const Path& path) {
   if (r.in.peek() == json::Kind::kNumber) {
@@ -268,7 +264,6 @@ void read_stop_token_ids(Reader& r, const Path& path) {
 }
 
 // ---- output
-// ----------------------------------------------------------------------------------------
 
 void read_include_stop_str(Reader& r, const Path& path) {
   r.options.include_stop_str_in_output = r.in.boolean(path).value_or(false);
@@ -281,7 +276,6 @@ void read_return_tokens_as_ids(Reader& r, const Path& path) {
 }
 
 // ---- who
-// -------------------------------------------------------------------------------------------
 
 void read_user(Reader& r, const Path& path) {
   r.options.user = r.in.string(path, Blank::kRefused).value_or("");

@@ -30,7 +30,6 @@ void unknown_key(FieldReader& in, const Path& path) {
 }
 
 // ---- agent_hints
-// -----------------------------------------------------------------------------------
 
 void read_priority(Reader& r, const Path& path) {
   r.options.nvext.agent_hints.priority = r.in.integer<int32_t>(path, INT32_MIN, INT32_MAX);
@@ -58,7 +57,6 @@ constexpr auto kAgentHints = std::to_array<Field<Reader>>({
 static_assert(is_sorted_table<Reader>(kAgentHints));
 
 // ---- router_config_override
-// ------------------------------------------------------------------------
 
 void read_overlap_credit(Reader& r, const Path& path) {
   r.options.nvext.router_overrides.overlap_score_credit = r.in.number(path, {0, kAnyNumber});
@@ -98,7 +96,6 @@ constexpr auto kRouterOverrides = std::to_array<Field<Reader>>({
 static_assert(is_sorted_table<Reader>(kRouterOverrides));
 
 // ---- nvext
-// -----------------------------------------------------------------------------------------
 
 template <size_t kCount>
 void read_strict_object(Reader& r, const Path& path,

@@ -26,7 +26,6 @@ struct PoolReader {
 };
 
 // ---- texts
-// --------------------------------------------------------------------------------------------
 
 size_t inputs_max(PoolKind kind) {
   return kind == PoolKind::kRerank ? kMaxRerankDocuments : kMaxPoolInputs;
@@ -149,7 +148,6 @@ void read_query(PoolReader& r, const Path& path) {
 }
 
 // ---- the rest
-// -----------------------------------------------------------------------------------------
 
 void read_activation(PoolReader& r, const Path& path) {
   if (const auto value = r.in.boolean(path)) {
@@ -320,7 +318,6 @@ bool may_be_chat(PoolKind kind) {
 }
 
 // ---- rules between fields
-// -----------------------------------------------------------------------------
 
 void check_texts(PoolReader& r) {
   const PoolKind kind = r.call.kind;

@@ -69,7 +69,6 @@ Refusal cannot(const EngineCapabilities& engine, std::string_view what, std::str
 }
 
 // ---- whether the engine could keep the promise
-// ---------------------------------------------------
 
 Check check_schema(const EngineCapabilities& engine, std::string_view schema,
                    SchemaFeatures features, bool findable) {
@@ -133,7 +132,6 @@ Check check_capabilities(const EngineCapabilities& engine, const StructuredOutpu
 }
 
 // ---- one engine each
-// -----------------------------------------------------------------------------
 
 std::string json_array(const std::vector<std::string>& strings) {
   std::string out = "[";

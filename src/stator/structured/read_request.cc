@@ -35,7 +35,6 @@ struct Value {
 };
 
 // ---- one value, one constraint
-// -------------------------------------------------------------------
 
 Outcome<std::string> read_text(const Value& value, size_t bytes_max) {
   if (value.node().type != JsonType::kString) {
@@ -142,7 +141,6 @@ Outcome<Constraint> read_tag(const Value& value) {
 }
 
 // ---- the fields of a request
-// ---------------------------------------------------------------------
 
 /// Gathers the constraint and its options from all fields.
 class RequestReader {
@@ -312,7 +310,6 @@ Check RequestReader::read_structured_member(const Value& member) {
 }
 
 // ---- which reader for which field
-// ----------------------------------------------------------------
 
 using FieldRead = Check (*)(RequestReader&, const Value&);
 

@@ -52,7 +52,6 @@ SchemaDomain domain_of(const JsonTree& tree, JsonIndex member) {
 }
 
 // ---- beside $ref, const, enum, anyOf, oneOf, allOf
-// -----------------------------------------------
 
 // Whether all values of the member of an anyOf are of `allowed` types, as far as it says so itself.
 bool states_types(const JsonTree& tree, JsonIndex member, SchemaTypes allowed) {
@@ -126,7 +125,6 @@ Complaint check_beside(const JsonTree& tree, JsonIndex schema, JsonIndex whole) 
 }
 
 // ---- beside `type`
-// -------------------------------------------------------------------------------
 
 struct DomainType {
   SchemaDomain domain;

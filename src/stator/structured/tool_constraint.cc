@@ -62,7 +62,6 @@ Outcome<ToolFunction> read_function(const JsonTree& tree, JsonIndex function, si
 }
 
 // ---- without a family: the output is JSON
-// --------------------------------------------------------
 
 StructuredOutput tool_output(Constraint constraint, Origin origin) {
   StructuredOutput out;
@@ -100,7 +99,6 @@ Outcome<StructuredOutput> require_calls(const std::vector<ToolFunction>& tools, 
 }
 
 // ---- with a family: structural tags
-// --------------------------------------------------------------
 
 std::string arguments_format(const ToolCallFormat& format, std::string_view schema) {
   using enum ToolCallFormat::Arguments;

@@ -44,7 +44,6 @@ std::string malformed_message(std::string body) {
 }
 
 // ---- completions
-// -----------------------------------------------------------------------------------
 
 TEST(CompletionRequest, ReadsEveryFormOfPrompt) {
   using Ids = std::vector<TokenId>;
@@ -160,7 +159,6 @@ TEST(Limits, SaltsAndBiasesAreNoLongerThanWorkersTake) {
 }
 
 // ---- nvext
-// -----------------------------------------------------------------------------------------
 
 TEST(Nvext, ReadsEveryField) {
   const CompletionRequest request = parsed(with(R"("cache_salt":"root","nvext":{
@@ -295,7 +293,6 @@ TEST(Nvext, ListsThatAreComparedWithEveryWorkerAreBounded) {
 }
 
 // ---- unknown fields
-// --------------------------------------------------------------------------------
 
 TEST(IgnoredFields, AreListedInOrderAndSafeForAHeader) {
   const CompletionRequest request =
@@ -321,7 +318,6 @@ TEST(IgnoredFields, AreErrorsWhenStrict) {
 }
 
 // ---- JSON
-// ------------------------------------------------------------------------------------------
 
 TEST(RequestJson, NamesThePositionOfASyntaxError) {
   EXPECT_EQ(malformed_message(""), "malformed JSON at byte 0: text ends where a value is expected");
@@ -382,7 +378,6 @@ TEST(RequestJson, ReadsEscapedKeys) {
 }
 
 // ---- tokenize, detokenize
-// --------------------------------------------------------------------------
 
 TEST(TokenizeRequest, TakesAPromptOrMessages) {
   std::string text = R"({"model":"m","prompt":"p","return_token_strs":true,"x":1})";
