@@ -11,6 +11,7 @@
 
 #include "stator/core/mutex.h"
 #include "stator/kv/event_log.h"
+#include "stator/kv_events/event_envelope.h"
 #include "stator/kv_events/event_publisher.h"
 #include "stator/kv_events/jet_stream.h"
 #include "stator/kv_events/object_store.h"
@@ -112,9 +113,16 @@ class DurableEventsTest : public ::testing::Test {
     }
     ASSERT_TRUE(condition());
   }
-  /// The worker is gone, so that nobody can be asked.
+  /// The broker has the log's newest event, and the worker is gone: nobody can be asked.
   void end_worker(uint64_t events) {
-    wait([&] { return log_.last_id() == events && unsent() == 0 && stored() > 0; });
+    ASSERT_EQ(log_.last_id(), events);
+    const auto jet_stream = kv_events::JetStream::open(*worker_nats_).value();
+    wait([&] {
+      const auto newest = jet_stream->newest(kv_events::durable_stream(record_.key),
+                                             kv_events::events_subject(record_.key));
+      return newest && *newest &&
+             kv_events::decode_envelope((*newest)->payload)->last_event_id == events;
+    });
     publisher_.reset();
   }
   double unsent() { return worker_metrics_.gauge("stator_events_unsent", "").value(); }
