@@ -179,6 +179,9 @@ Status EngineHost::submit_choice(JobId id, Job& job, uint32_t index) {
     request.stop.stop_token_ids.clear();
   }
   const uint32_t sibling = index % job.spec.n;
+  // The simulated engine has no such filters: ChoiceStream applies them to what it writes.
+  request.sampling.allowed_token_ids.clear();
+  request.sampling.bad_words.clear();
   if (job.spec.altered != 0 || (sibling > 0 && !request.sampling.greedy())) {
     const auto base = static_cast<uint64_t>(request.sampling.seed.value_or(0));
     request.sampling.temperature = 1.0F;  // the simulated model only heeds seeds when not greedy
