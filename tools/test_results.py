@@ -14,8 +14,8 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 LINES_MAX = 60  # of what a failed test said
-# Tests of whole processes depend on the machine's other loads; everything else must pass the first time.
-PROCESSES = re.compile(r"(e2e|chaos)\.")
+# Tests of whole processes, a real nats-server among them, depend on the machine's other loads; everything else must pass the first time.
+PROCESSES = re.compile(r"(e2e|chaos)\.|\w+\.(JetStream|NatsConnection|DurableEvents|NatsEvents|ObjectStore)(Test)?\.")
 
 
 def read(paths: list[str]) -> list[ElementTree.Element]:
