@@ -13,6 +13,10 @@ struct OptionDeleter {
   void operator()(nghttp2_option* option) const { nghttp2_option_del(option); }
 };
 
+// Twice what Http2Requests allows, so that its bound is the one that is met.
+constexpr uint64_t kResetsAtOnceMax = 2000;
+constexpr uint64_t kResetsPerSecondMax = 200;
+
 }  // namespace
 
 Http2Callbacks make_http2_callbacks() {
@@ -27,6 +31,9 @@ Http2Session make_http2_server(const nghttp2_session_callbacks& callbacks, void*
   STATOR_ASSERT(nghttp2_option_new(&raw_option) == 0, "memory for an HTTP/2 session");
   const std::unique_ptr<nghttp2_option, OptionDeleter> option(raw_option);
   nghttp2_option_set_no_auto_window_update(raw_option, options.consumes_by_itself ? 0 : 1);
+  // Its own bound, 1,000 at once and 33 a second, would end connections before Http2Requests counts
+  // them (P3), and a proxy's clients together cancel more.
+  nghttp2_option_set_stream_reset_rate_limit(raw_option, kResetsAtOnceMax, kResetsPerSecondMax);
   nghttp2_session* raw = nullptr;
   STATOR_ASSERT(nghttp2_session_server_new2(&raw, &callbacks, user, raw_option) == 0,
                 "memory for an HTTP/2 session");
