@@ -124,6 +124,19 @@ EngineCall make_call(std::string_view path, const EngineRequest& request) {
   return call;
 }
 
+/// What both OpenAI routes have after the prompt, and the end of the body.
+void write_rest(json::Writer& json, const EngineRequest& request, const EngineFacts& facts,
+                std::span<const structured::EngineField> fields) {
+  json.key("return_token_ids").value(true);
+  write_sampling(json, request, facts);
+  if (request.sampling.logprobs) {
+    json.key("return_tokens_as_token_ids").value(true);
+  }
+  write_fields(json, fields, Place::kSampling);
+  write_fields(json, fields, Place::kBody);
+  json.end_object();
+}
+
 }  // namespace
 
 bool is_shared_storage(const EngineFacts& facts) {
@@ -138,14 +151,7 @@ Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const Eng
   write_envelope(json, request, facts);
   json.key("prompt");
   write_tokens(json, request.tokens);
-  json.key("return_token_ids").value(true);
-  write_sampling(json, request, facts);
-  if (request.sampling.logprobs) {
-    json.key("return_tokens_as_token_ids").value(true);
-  }
-  write_fields(json, fields, Place::kSampling);
-  write_fields(json, fields, Place::kBody);
-  json.end_object();
+  write_rest(json, request, facts, fields);
   return call;
 }
 
@@ -156,14 +162,7 @@ Result<EngineCall> lower_vllm_chat(const EngineRequest& request, const EngineFac
   json.begin_object();
   write_envelope(json, request, facts);
   STATOR_CHECK(write_chat(json, *request.media, PartStyle::kVllm));
-  json.key("return_token_ids").value(true);
-  write_sampling(json, request, facts);
-  if (request.sampling.logprobs) {
-    json.key("return_tokens_as_token_ids").value(true);
-  }
-  write_fields(json, fields, Place::kSampling);
-  write_fields(json, fields, Place::kBody);
-  json.end_object();
+  write_rest(json, request, facts, fields);
   return call;
 }
 
