@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 build_packages=(
   clang-19 lld-19 libstdc++-12-dev cmake ninja-build ccache pkg-config git ca-certificates
-  libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libssl-dev
+  libboost1.81-dev libboost-url1.81-dev libssl-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libsimdjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libabsl-dev
   libyaml-cpp-dev libcli11-dev libfmt-dev libcurl4-openssl-dev

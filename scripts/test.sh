@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that must hold, from a fresh machine: packages, build, all tests, a short fuzz run.
+# Everything that must hold, from a fresh machine: packages, build, all tests, the inputs kept for the fuzz targets.
 # usage: scripts/test.sh [CTEST_ARGUMENTS…]     e.g. scripts/test.sh -L unit
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
@@ -27,7 +27,7 @@ rm -rf "$results" && mkdir -p "$results"
 expected=("$results/release.xml")
 ctest --test-dir build/release -j "$(nproc)" --output-on-failure --output-junit "$PWD/$results/release.xml" "$@" >"$results/release.log" 2>&1 || true
 grep -E '\*\*\*(Failed|Timeout|Skipped|Not Run|Exception)|tests passed|^Total' "$results/release.log" || true
-again=$(python3 tools/test_results.py processes "$results/release.xml")
+again=$(python3 tools/test_results.py again "$results/release.xml")
 if [ -n "$again" ]; then
   say "again, each alone: $again"
   ctest --test-dir build/release -j 1 -R "$again" --output-on-failure --output-junit "$PWD/$results/again.xml" >"$results/again.log" 2>&1 || true
