@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/core/result.h"
@@ -23,6 +25,9 @@ struct GrpcOutcome {
   bool ok() const { return status == 0; }
 };
 
+/// Header fields of a call beside gRPC's own, names in lower case.
+using GrpcMetadata = std::vector<std::pair<std::string, std::string>>;
+
 /// Told on the shard's loop, never from inside a call to the GrpcCall. May destroy it.
 class GrpcCallListener {
  public:
@@ -37,7 +42,8 @@ class GrpcCallListener {
 class ClientTls {
  public:
   /// PEM files. kIo, naming the file, when one cannot be used. Servers must show a certificate that
-  /// `ca` signed for the name they are called by.
+  /// `ca` signed for the name they are called by; an empty `ca` is the system's authorities. With
+  /// an empty `certificate` and `key` the client shows none.
   static Result<std::shared_ptr<const ClientTls>> load(const std::filesystem::path& certificate,
                                                        const std::filesystem::path& key,
                                                        const std::filesystem::path& ca);
@@ -65,10 +71,9 @@ struct GrpcCallOptions {
   Duration keepalive_timeout = std::chrono::seconds(10);
 };
 
-/// One streaming gRPC call, on a connection of its own and on a shard's loop: what
-/// the server says is handled by the thread that reads it. Why not grpc++'s client: its messages
-/// arrive on threads of its own, and waking the loop for each costs more than handling it
-/// (docs/adr/0029).
+/// One streaming gRPC call on a shard's loop: what the server says is handled by the thread that
+/// reads it (docs/adr/0029). open() gives it a connection of its own; calls that share one come
+/// from a GrpcChannel.
 ///
 ///   auto call = GrpcCall::open({.address = "10.0.0.7:9100", .path = "/pkg.Service/Talk"}, shard,
 ///   *this); call->send(bytes);

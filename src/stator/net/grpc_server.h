@@ -109,9 +109,9 @@ struct GrpcServerOptions {
   Duration keepalive_timeout = std::chrono::seconds(10);
 };
 
-/// Serves gRPC on a shard's loop: HTTP/2 by nghttp2, which clients in any language speak. Unlike
-/// grpc++'s server, whoever has an answer writes it to the socket, on whatever thread, so a token
-/// wakes nobody but its reader (docs/adr/0031).
+/// Serves gRPC on a shard's loop: HTTP/2 by nghttp2, which clients in any language speak. Whoever
+/// has an answer writes it to the socket, on whatever thread, so a token wakes nobody but its
+/// reader (docs/adr/0031).
 ///
 ///   GrpcServer::Methods methods;
 ///   methods["/pkg.Service/Talk"] = [](auto call) { return std::make_shared<Talk>(call); };

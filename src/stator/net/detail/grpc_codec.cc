@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kPrefixBytes = 5;  // compressed flag, length
 constexpr size_t kTimeoutDigitsMax = 8;
+constexpr int64_t kTimeoutMax = 99'999'999;
 
 uint32_t read_length(const char* bytes) {
   std::array<unsigned char, 4> raw{};
@@ -75,6 +76,20 @@ std::optional<Duration> parse_grpc_timeout(std::string_view text) {
     default:
       return std::nullopt;
   }
+}
+
+std::string format_grpc_timeout(Duration timeout) {
+  const Duration wait = std::max(timeout, Duration::zero());
+  if (const auto us = std::chrono::ceil<std::chrono::microseconds>(wait).count();
+      us <= kTimeoutMax) {
+    return fmt::format("{}u", us);
+  }
+  if (const auto ms = std::chrono::ceil<std::chrono::milliseconds>(wait).count();
+      ms <= kTimeoutMax) {
+    return fmt::format("{}m", ms);
+  }
+  const int64_t seconds = std::chrono::ceil<std::chrono::seconds>(wait).count();
+  return fmt::format("{}S", std::min(seconds, kTimeoutMax));
 }
 
 /// Takes bytes until `wanted` are there.

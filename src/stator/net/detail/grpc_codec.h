@@ -11,18 +11,11 @@
 #include "stator/net/detail/http2_session.h"
 #include "stator/net/detail/output_buffer.h"
 #include "stator/net/grpc_call.h"
+#include "stator/net/grpc_status.h"
 
 /// What both halves of gRPC's "HTTP2 protocol" document share: length-prefixed messages, statuses
 /// in header fields. No compression.
 namespace stator::net::detail {
-
-/// Numbers of gRPC's statuses.
-inline constexpr int kGrpcOk = 0;
-inline constexpr int kGrpcUnknown = 2;
-inline constexpr int kGrpcDeadlineExceeded = 4;
-inline constexpr int kGrpcResourceExhausted = 8;
-inline constexpr int kGrpcUnimplemented = 12;
-inline constexpr int kGrpcUnavailable = 14;
 
 inline constexpr std::string_view kGrpcContentType = "application/grpc";
 /// A status' text is cut to this.
@@ -40,6 +33,8 @@ int parse_grpc_number(std::string_view text);
 
 /// grpc-timeout: "250m" is 250 ms. Nothing for what is none.
 std::optional<Duration> parse_grpc_timeout(std::string_view text);
+/// The other way round, rounded up; negative times are none.
+std::string format_grpc_timeout(Duration timeout);
 
 /// Puts messages together from bytes that come in pieces. Holds at most one, and that only while
 /// its end has not come.

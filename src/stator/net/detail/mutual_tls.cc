@@ -3,6 +3,7 @@
 
 #include <iterator>
 #include <utility>
+#include <vector>
 
 namespace stator::net {
 namespace {
@@ -28,12 +29,25 @@ T as_io(T result) {
   return result;
 }
 
+/// Those of `files` that are given.
+std::vector<std::filesystem::path> named(std::vector<std::filesystem::path> files) {
+  std::erase_if(files, [](const auto& file) { return file.empty(); });
+  return files;
+}
+
 Result<detail::SslContext> load_client_context(const std::filesystem::path& certificate,
                                                const std::filesystem::path& key,
                                                const std::filesystem::path& ca) {
   STATOR_TRY(detail::SslContext context,
              as_io(detail::make_ssl_context(TLS_client_method(), certificate, key)));
-  STATOR_CHECK(as_io(detail::ask_certificate(*context, SSL_VERIFY_PEER, ca)));
+  if (!ca.empty()) {
+    STATOR_CHECK(as_io(detail::ask_certificate(*context, SSL_VERIFY_PEER, ca)));
+  } else {
+    SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
+    if (SSL_CTX_set_default_verify_paths(context.get()) != 1) {
+      return Error(Code::kIo, "the system's certificate authorities cannot be read");
+    }
+  }
   if (SSL_CTX_set_alpn_protos(context.get(), kHttp2, std::size(kHttp2)) != 0) {
     return Error(Code::kInternal, "OpenSSL offers no ALPN");
   }
@@ -66,7 +80,7 @@ Result<std::shared_ptr<const ClientTls>> ClientTls::load(const std::filesystem::
                                                          const std::filesystem::path& ca) {
   auto state = std::make_unique<State>();
   STATOR_TRY(state->context,
-             detail::RenewedContext::create({certificate, key, ca}, [certificate, key, ca] {
+             detail::RenewedContext::create(named({certificate, key, ca}), [certificate, key, ca] {
                return load_client_context(certificate, key, ca);
              }));
   return std::make_shared<const ClientTls>(std::move(state));
@@ -79,12 +93,8 @@ Result<std::shared_ptr<const ServerTls>> ServerTls::load(const std::filesystem::
                                                          const std::filesystem::path& key,
                                                          const std::filesystem::path& ca) {
   auto state = std::make_unique<State>();
-  std::vector<std::filesystem::path> files = {certificate, key};
-  if (!ca.empty()) {
-    files.push_back(ca);
-  }
   STATOR_TRY(state->context,
-             detail::RenewedContext::create(std::move(files), [certificate, key, ca] {
+             detail::RenewedContext::create(named({certificate, key, ca}), [certificate, key, ca] {
                return load_server_context(certificate, key, ca);
              }));
   return std::make_shared<const ServerTls>(std::move(state));

@@ -13,6 +13,12 @@ class SilenceWatch {
   enum class Verdict : uint8_t { kAlive, kAsk, kGone };
 
   void heard() { heard_ = true; }
+  /// Asked now, for other reasons: the next look gives up who stays silent.
+  void ask() {
+    heard_ = false;
+    asked_ = true;
+  }
+  bool asked() const { return asked_; }
   Verdict look() {
     const bool silent = !std::exchange(heard_, false);
     if (silent && asked_) {

@@ -30,6 +30,9 @@ Result<SslContext> make_ssl_context(const SSL_METHOD* method,
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  if (certificate.empty() && key.empty()) {
+    return owned;
+  }
   if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1) {
     return file_error(certificate);
   }

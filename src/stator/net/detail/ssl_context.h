@@ -16,8 +16,8 @@ struct SslContextDeleter {
 using SslContext = std::unique_ptr<SSL_CTX, SslContextDeleter>;
 
 /// A context of TLS 1.2 and newer without renegotiation and compression, for transports whose
-/// output may move and be written in parts, that shows the chain in `certificate` (PEM).
-/// kInvalidArgument names the file that cannot be used.
+/// output may move and be written in parts, that shows the chain in `certificate` (PEM), or none
+/// without `certificate` and `key`. kInvalidArgument names the file that cannot be used.
 Result<SslContext> make_ssl_context(const SSL_METHOD* method,
                                     const std::filesystem::path& certificate,
                                     const std::filesystem::path& key);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "stator/net/detail/grpc_stream.h"
+#include "stator/net/detail/grpc_client_streams.h"
 
 namespace stator::net::detail {
 namespace {
@@ -69,13 +69,14 @@ class GrpcServerStreamsTest : public testing::Test {
   }
 
   Recorder heard_;
-  GrpcStream client_{{"worker:9100", "/pkg.Service/Talk", false, kMessageMax}, heard_};
+  GrpcClientStreams client_{"worker:9100", false};
+  const int32_t call_ = client_.begin({"/pkg.Service/Talk", kMessageMax}, heard_);
   GrpcServerStreams server_{{.message_bytes_max = kMessageMax, .streams_max = 4}};
 };
 
 TEST_F(GrpcServerStreamsTest, HearsACallAndAnswersIt) {
-  client_.send("first");
-  client_.send("");
+  client_.send(call_, "first");
+  client_.send(call_, "");
   EXPECT_THAT(client_to_server(),
               ElementsAre("call /pkg.Service/Talk", "message first", "message "));
 
@@ -133,7 +134,7 @@ TEST_F(GrpcServerStreamsTest, TheStatusComesAfterMessagesThatTheClientsWindowHol
 TEST_F(GrpcServerStreamsTest, HearsTheSameHoweverTheBytesAreCut) {
   const std::string long_message(20'000, 'l');
   for (const std::string& message : {std::string("one"), std::string(), long_message}) {
-    client_.send(message);
+    client_.send(call_, message);
   }
   OutputBuffer out;
   client_.append_output(out);
@@ -154,7 +155,7 @@ TEST_F(GrpcServerStreamsTest, ACancelledCallIsGone) {
   client_to_server();
   server_.send(kFirst, "one");
   server_to_client();
-  client_.cancel();
+  client_.cancel(call_);
   EXPECT_THAT(client_to_server(), ElementsAre("gone"));
 
   server_.send(kFirst, "to nobody");
@@ -163,7 +164,7 @@ TEST_F(GrpcServerStreamsTest, ACancelledCallIsGone) {
 }
 
 TEST_F(GrpcServerStreamsTest, AMessageBeyondTheBoundEndsTheCall) {
-  client_.send(std::string(kMessageMax + 1, 'a'));
+  client_.send(call_, std::string(kMessageMax + 1, 'a'));
   EXPECT_THAT(client_to_server(), ElementsAre("call /pkg.Service/Talk"));
   server_to_client();
 
@@ -176,12 +177,12 @@ TEST_F(GrpcServerStreamsTest, AHeldCallWaitsAndItsClientIsStoppedByTheWindow) {
   client_to_server();
   server_to_client();
   server_.hold(kFirst);
-  client_.send("held");
-  client_.send(std::string(2'000'000, 'h'));
+  client_.send(call_, "held");
+  client_.send(call_, std::string(2'000'000, 'h'));
   EXPECT_THAT(client_to_server(), IsEmpty());
   server_to_client();
   client_to_server();
-  EXPECT_EQ(client_.unsent_bytes(),
+  EXPECT_EQ(client_.unsent_bytes(call_),
             2'000'000U + 14U - size_t{GrpcServerStreams::kStreamWindowBytes})
       << "R2";
 

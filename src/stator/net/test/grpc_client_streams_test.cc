@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client's half of a gRPC call against an HTTP/2 server in memory.
-#include "stator/net/detail/grpc_stream.h"
+// The client's half of gRPC calls against an HTTP/2 server in memory.
+#include "stator/net/detail/grpc_client_streams.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <string>
@@ -97,7 +98,7 @@ class Server {
   }
   /// Answers with a head, `data`, and the trailers, unless these are empty.
   void answer(std::string data, std::vector<nghttp2_nv> trailers, const char* status = "200",
-              const char* content_type = "application/grpc") {
+              const char* content_type = "application/grpc", int32_t to = 1) {
     data_ = std::move(data);
     trailers_ = std::move(trailers);
     const std::array head{field(":status", status), field("content-type", content_type)};
@@ -118,7 +119,7 @@ class Server {
       }
       return static_cast<ssize_t>(count);
     };
-    nghttp2_submit_response(session_, 1, head.data(), head.size(), &provider);
+    nghttp2_submit_response(session_, to, head.data(), head.size(), &provider);
   }
   void answer_with_trailers_only(const std::vector<nghttp2_nv>& fields) {
     nghttp2_submit_response(session_, 1, fields.data(), fields.size(), nullptr);
@@ -141,28 +142,29 @@ class Server {
   std::vector<nghttp2_nv> trailers_;
 };
 
-class GrpcStreamTest : public testing::Test {
+class GrpcClientStreamsTest : public testing::Test {
  protected:
   static constexpr size_t kMessageMax = 100'000;
 
   void client_to_server() {
     OutputBuffer out;
-    stream_.append_output(out);
+    streams_.append_output(out);
     server_.hear(out.front());
   }
-  void server_to_client() { stream_.receive(server_.says()); }
+  void server_to_client() { streams_.receive(server_.says()); }
 
   Recorder heard_;
-  GrpcStream stream_{{"worker:9100", "/pkg.Service/Talk", false, kMessageMax}, heard_};
+  GrpcClientStreams streams_{"worker:9100", false};
+  const int32_t id_ = streams_.begin({"/pkg.Service/Talk", kMessageMax}, heard_);
   Server server_;
 };
 
-TEST_F(GrpcStreamTest, AsksAsGrpcDoesAndFramesMessages) {
-  stream_.send("first");
-  stream_.send("");
-  EXPECT_EQ(stream_.unsent_bytes(), 15U);
+TEST_F(GrpcClientStreamsTest, AsksAsGrpcDoesAndFramesMessages) {
+  streams_.send(id_, "first");
+  streams_.send(id_, "");
+  EXPECT_EQ(streams_.unsent_bytes(id_), 15U);
   client_to_server();
-  stream_.send("second");  // after nghttp2 ran dry
+  streams_.send(id_, "second");  // after nghttp2 ran dry
   client_to_server();
 
   EXPECT_EQ(server_.headers[":path"], "/pkg.Service/Talk");
@@ -170,12 +172,12 @@ TEST_F(GrpcStreamTest, AsksAsGrpcDoesAndFramesMessages) {
   EXPECT_EQ(server_.headers["te"], "trailers");
   EXPECT_EQ(server_.headers["content-type"], "application/grpc");
   EXPECT_EQ(server_.body, framed("first") + framed("") + framed("second"));
-  EXPECT_EQ(stream_.unsent_bytes(), 0U);
+  EXPECT_EQ(streams_.unsent_bytes(id_), 0U);
 }
 
-TEST_F(GrpcStreamTest, TheServerHearsThatTheOnlyRequestIsAll) {
-  stream_.send("request");
-  stream_.finish_sending();
+TEST_F(GrpcClientStreamsTest, TheServerHearsThatTheOnlyRequestIsAll) {
+  streams_.send(id_, "request");
+  streams_.finish_sending(id_);
   client_to_server();
   EXPECT_EQ(server_.body, framed("request"));
   EXPECT_EQ(server_.ends, 1);
@@ -187,27 +189,27 @@ TEST_F(GrpcStreamTest, TheServerHearsThatTheOnlyRequestIsAll) {
   EXPECT_TRUE(heard_.ends[0].ok());
 }
 
-TEST_F(GrpcStreamTest, TheEndOfRequestsMayComeAfterTheyHaveLeft) {
-  stream_.send("request");
+TEST_F(GrpcClientStreamsTest, TheEndOfRequestsMayComeAfterTheyHaveLeft) {
+  streams_.send(id_, "request");
   client_to_server();
   EXPECT_EQ(server_.ends, 0);
-  stream_.finish_sending();
+  streams_.finish_sending(id_);
   client_to_server();
   EXPECT_EQ(server_.ends, 1);
 }
 
-TEST_F(GrpcStreamTest, KeepsWhatTheServersWindowDoesNotTake) {
-  stream_.send(std::string(80'000, 'x'));
+TEST_F(GrpcClientStreamsTest, KeepsWhatTheServersWindowDoesNotTake) {
+  streams_.send(id_, std::string(80'000, 'x'));
   client_to_server();
-  EXPECT_EQ(stream_.unsent_bytes(), 80'005U - 65'535U) << "HTTP/2's first window";
+  EXPECT_EQ(streams_.unsent_bytes(id_), 80'005U - 65'535U) << "HTTP/2's first window";
 
   server_to_client();  // its settings and window updates
   client_to_server();
-  EXPECT_EQ(stream_.unsent_bytes(), 0U);
+  EXPECT_EQ(streams_.unsent_bytes(id_), 0U);
   EXPECT_EQ(server_.body, framed(std::string(80'000, 'x')));
 }
 
-TEST_F(GrpcStreamTest, HearsTheSameHoweverTheBytesAreCut) {
+TEST_F(GrpcClientStreamsTest, HearsTheSameHoweverTheBytesAreCut) {
   const std::string long_message(20'000, 'l');
   client_to_server();
   server_.answer(framed("one") + framed("") + framed(long_message) + framed("last"),
@@ -216,7 +218,8 @@ TEST_F(GrpcStreamTest, HearsTheSameHoweverTheBytesAreCut) {
 
   for (const size_t piece : {size_t{1}, size_t{3}, size_t{7}, size_t{1000}, bytes.size()}) {
     Recorder heard;
-    GrpcStream stream({"worker", "/p", false, kMessageMax}, heard);
+    GrpcClientStreams stream("worker", false);
+    stream.begin({"/p", kMessageMax}, heard);
     OutputBuffer out;
     stream.append_output(out);
     for (size_t at = 0; at < bytes.size(); at += piece) {
@@ -228,7 +231,7 @@ TEST_F(GrpcStreamTest, HearsTheSameHoweverTheBytesAreCut) {
   }
 }
 
-TEST_F(GrpcStreamTest, TellsTheServersStatus) {
+TEST_F(GrpcClientStreamsTest, TellsTheServersStatus) {
   client_to_server();
   server_.answer_with_trailers_only(
       {field(":status", "200"), field("content-type", "application/grpc"),
@@ -238,10 +241,10 @@ TEST_F(GrpcStreamTest, TellsTheServersStatus) {
   ASSERT_EQ(heard_.ends.size(), 1U);
   EXPECT_EQ(heard_.ends[0].status, 9);
   EXPECT_EQ(heard_.ends[0].message, "this is worker 7, not 8 %zz");
-  EXPECT_TRUE(stream_.ended());
+  EXPECT_EQ(streams_.open_calls(), 0U);
 }
 
-TEST_F(GrpcStreamTest, AServerOfAnotherKindIsNamedByItsStatus) {
+TEST_F(GrpcClientStreamsTest, AServerOfAnotherKindIsNamedByItsStatus) {
   client_to_server();
   server_.answer("<html>", {field("x", "y")}, "404", "text/html");
   server_to_client();
@@ -251,7 +254,7 @@ TEST_F(GrpcStreamTest, AServerOfAnotherKindIsNamedByItsStatus) {
   EXPECT_THAT(heard_.ends[0].message, HasSubstr("404"));
 }
 
-TEST_F(GrpcStreamTest, AMessageBeyondTheBoundEndsTheCall) {
+TEST_F(GrpcClientStreamsTest, AMessageBeyondTheBoundEndsTheCall) {
   client_to_server();
   server_.answer(framed(std::string(kMessageMax, 'a')) + framed(std::string(kMessageMax + 1, 'b')),
                  {});
@@ -262,7 +265,7 @@ TEST_F(GrpcStreamTest, AMessageBeyondTheBoundEndsTheCall) {
   EXPECT_THAT(heard_.ends[0].message, HasSubstr("100001 bytes"));
 }
 
-TEST_F(GrpcStreamTest, ACompressedMessageEndsTheCall) {
+TEST_F(GrpcClientStreamsTest, ACompressedMessageEndsTheCall) {
   client_to_server();
   std::string compressed = framed("zzz");
   compressed[0] = 1;
@@ -274,7 +277,7 @@ TEST_F(GrpcStreamTest, ACompressedMessageEndsTheCall) {
   EXPECT_THAT(heard_.ends[0].message, HasSubstr("compressed"));
 }
 
-TEST_F(GrpcStreamTest, ABrokenOffCallSaysSo) {
+TEST_F(GrpcClientStreamsTest, ABrokenOffCallSaysSo) {
   client_to_server();
   server_.answer(framed("one"), {});
   server_to_client();
@@ -287,7 +290,7 @@ TEST_F(GrpcStreamTest, ABrokenOffCallSaysSo) {
   EXPECT_THAT(heard_.ends[0].message, HasSubstr("CANCEL"));
 }
 
-TEST_F(GrpcStreamTest, AServerThatGoesAwayFinishesWhatItHasBegun) {
+TEST_F(GrpcClientStreamsTest, AServerThatGoesAwayFinishesWhatItHasBegun) {
   client_to_server();
   server_.go_away(1);
   server_to_client();
@@ -298,7 +301,7 @@ TEST_F(GrpcStreamTest, AServerThatGoesAwayFinishesWhatItHasBegun) {
   EXPECT_EQ(heard_.ends.size(), 1U);
 }
 
-TEST_F(GrpcStreamTest, AServerThatGoesAwayBeforeItBeganEndsTheCall) {
+TEST_F(GrpcClientStreamsTest, AServerThatGoesAwayBeforeItBeganEndsTheCall) {
   client_to_server();
   server_.go_away(0);
   server_to_client();
@@ -307,31 +310,99 @@ TEST_F(GrpcStreamTest, AServerThatGoesAwayBeforeItBeganEndsTheCall) {
   EXPECT_EQ(heard_.ends[0].status, 14);
 }
 
-TEST_F(GrpcStreamTest, BytesThatAreNotHttp2AreGivenUp) {
+TEST_F(GrpcClientStreamsTest, BytesThatAreNotHttp2AreGivenUp) {
   client_to_server();
-  EXPECT_FALSE(stream_.given_up());
-  stream_.receive("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_FALSE(streams_.given_up());
+  streams_.receive("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
   OutputBuffer out;
-  stream_.append_output(out);
+  streams_.append_output(out);
 
   EXPECT_FALSE(out.empty()) << "the server is told why";
-  EXPECT_TRUE(stream_.given_up());
+  EXPECT_TRUE(streams_.given_up());
 }
 
-TEST_F(GrpcStreamTest, AsksForASignOfLife) {
+TEST_F(GrpcClientStreamsTest, AsksForASignOfLife) {
   client_to_server();
-  stream_.ping();
+  streams_.ping();
   client_to_server();
   EXPECT_EQ(server_.pings, 1);
 }
 
-TEST_F(GrpcStreamTest, CancelTellsTheServerAndNobodyElse) {
+TEST_F(GrpcClientStreamsTest, CancelTellsTheServerAndNobodyElse) {
   client_to_server();
-  stream_.cancel();
+  streams_.cancel(id_);
   client_to_server();
   EXPECT_EQ(server_.reset_with, NGHTTP2_CANCEL);
   server_to_client();
   EXPECT_THAT(heard_.ends, IsEmpty());
+}
+
+TEST_F(GrpcClientStreamsTest, CallsShareTheConnectionAndTellWhatTheyAreFor) {
+  streams_.finish_sending(id_);
+  Recorder second;
+  const int32_t other = streams_.begin({.path = "/pkg.Service/Ask",
+                                        .message_bytes_max = kMessageMax,
+                                        .metadata = {{"token", "secret"}, {"hasleader", "true"}},
+                                        .timeout = std::chrono::milliseconds(1500)},
+                                       second);
+  EXPECT_EQ(streams_.open_calls(), 2U);
+  client_to_server();
+  EXPECT_EQ(server_.headers[":path"], "/pkg.Service/Ask");
+  EXPECT_EQ(server_.headers["token"], "secret");
+  EXPECT_EQ(server_.headers["hasleader"], "true");
+  EXPECT_EQ(parse_grpc_timeout(server_.headers["grpc-timeout"]), std::chrono::milliseconds(1500));
+
+  server_.answer(framed("for the second"), {field("grpc-status", "0")}, "200", "application/grpc",
+                 other);
+  server_to_client();
+  EXPECT_THAT(second.messages, ElementsAre("for the second"));
+  ASSERT_EQ(second.ends.size(), 1U);
+  EXPECT_THAT(heard_.ends, IsEmpty());
+  EXPECT_EQ(streams_.open_calls(), 1U);
+  client_to_server();  // the second's half was open still: now it is off
+  EXPECT_EQ(streams_.streams(), 1U);
+}
+
+TEST_F(GrpcClientStreamsTest, AConnectionThatIsGoneEndsAllCalls) {
+  Recorder second;
+  streams_.begin({"/p", kMessageMax}, second);
+  client_to_server();
+  streams_.end_all({14, "gone"});
+
+  ASSERT_EQ(heard_.ends.size(), 1U);
+  ASSERT_EQ(second.ends.size(), 1U);
+  EXPECT_EQ(second.ends[0].message, "gone");
+  EXPECT_EQ(streams_.open_calls(), 0U);
+}
+
+TEST_F(GrpcClientStreamsTest, ACallThatNeverLeftIsForgotten) {
+  streams_.send(id_, "request");
+  streams_.cancel(id_);
+  client_to_server();
+
+  EXPECT_EQ(server_.body, "");
+  EXPECT_EQ(streams_.streams(), 0U);
+}
+
+TEST_F(GrpcClientStreamsTest, NoCallBeginsWhereTheServerGoesAway) {
+  client_to_server();
+  EXPECT_TRUE(streams_.takes_calls());
+  server_.go_away(1);
+  server_to_client();
+
+  EXPECT_FALSE(streams_.takes_calls());
+  Recorder late;
+  EXPECT_EQ(streams_.begin({"/p", kMessageMax}, late), 0);
+}
+
+TEST(GrpcTimeout, IsWrittenAsItIsRead) {
+  using namespace std::chrono_literals;
+  for (const Duration timeout : {Duration(0), Duration(1us), Duration(50ms), Duration(3s),
+                                 Duration(1h), Duration(24h * 365)}) {
+    EXPECT_EQ(parse_grpc_timeout(format_grpc_timeout(timeout)), timeout);
+  }
+  EXPECT_EQ(format_grpc_timeout(1ns), "1u") << "rounded up";
+  EXPECT_EQ(format_grpc_timeout(-1s), "0u");
 }
 
 }  // namespace

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/net/detail/grpc_client_connection.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <charconv>
+#include <utility>
+
+#include "stator/net/detail/mutual_tls.h"
+
+namespace stator::net::detail {
+namespace {
+
+using boost::asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr size_t kReadBytes = size_t{64} * 1024;
+// Reads of one connection in one turn; then the others have theirs.
+constexpr int kReadsPerTurn = 4;
+
+/// One per shard's thread: what is read is handled before the next read.
+std::vector<char>& read_buffer() {
+  thread_local std::vector<char> buffer(kReadBytes);
+  return buffer;
+}
+
+}  // namespace
+
+class GrpcClientConnection::Call final : public GrpcCall {
+ public:
+  Call(std::shared_ptr<GrpcClientConnection> connection, int32_t stream)
+      : connection_(std::move(connection)), stream_(stream) {}
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() override { connection_->cancel(stream_); }
+
+  void expire_after(Duration time) {
+    deadline_ = connection_->shard_.after(
+        time, [connection = connection_, stream = stream_, reads = connection_->reads_] {
+          connection->expire(stream, reads);
+        });
+  }
+
+  void send(std::string_view message) override { connection_->send(stream_, message); }
+  void finish_sending() override { connection_->finish_sending(stream_); }
+  size_t unsent_bytes() const override {
+    return connection_->streams_.unsent_bytes(stream_) + connection_->output_.size();
+  }
+
+ private:
+  const std::shared_ptr<GrpcClientConnection> connection_;  // shared with the loop
+  const int32_t stream_;
+  Timer deadline_;
+};
+
+GrpcClientConnection::GrpcClientConnection(Target target, Shard& shard)
+    : target_(std::move(target)),
+      host_(target_.address),
+      shard_(shard),
+      resolver_(shard.io()),
+      socket_(shard.io()),
+      streams_(target_.address, target_.tls != nullptr) {
+  if (const size_t colon = target_.address.rfind(':'); colon != std::string::npos) {
+    host_ = target_.address.substr(0, colon);
+    port_ = target_.address.substr(colon + 1);
+    if (host_.size() > 2 && host_.front() == '[' && host_.back() == ']') {
+      host_ = host_.substr(1, host_.size() - 2);
+    }
+  }
+}
+
+std::unique_ptr<GrpcCall> GrpcClientConnection::begin(const GrpcClientStreams::Call& call,
+                                                      GrpcCallListener& listener) {
+  const int32_t stream = closed_ ? 0 : streams_.begin(call, listener);
+  if (stream == 0) {
+    return nullptr;
+  }
+  auto begun = std::make_unique<Call>(shared_from_this(), stream);
+  if (call.timeout) {
+    begun->expire_after(*call.timeout);
+  }
+  flush_soon();
+  return begun;
+}
+
+void GrpcClientConnection::start() {
+  ErrorCode numeric;
+  const auto host = boost::asio::ip::make_address(host_, numeric);
+  uint16_t port = 0;
+  if (!numeric && parse_port(port)) {  // no thread for what needs no look-up
+    connect(std::vector{tcp::endpoint(host, port)});
+  } else {
+    resolver_.async_resolve(
+        host_, port_,
+        [self = shared_from_this()](const ErrorCode& ec, const tcp::resolver::results_type& at) {
+          if (ec) {
+            self->fail(fmt::format("its address cannot be resolved: {}", ec.message()));
+          } else {
+            self->connect(std::vector<tcp::endpoint>(at.begin(), at.end()));
+          }
+        });
+  }
+  if (target_.connect_timeout) {
+    connect_timer_ = shard_.after(*target_.connect_timeout, [this] {
+      if (!heard()) {
+        fail("it cannot be reached: no answer in time");
+      }
+    });
+  }
+  watch();
+}
+
+void GrpcClientConnection::release() {
+  released_ = true;
+  close_if_idle();
+}
+
+void GrpcClientConnection::send(int32_t stream, std::string_view message) {
+  if (!closed_) {
+    streams_.send(stream, message);
+    flush_soon();
+  }
+}
+
+void GrpcClientConnection::finish_sending(int32_t stream) {
+  if (!closed_) {
+    streams_.finish_sending(stream);
+    flush_soon();
+  }
+}
+
+void GrpcClientConnection::cancel(int32_t stream) {
+  streams_.cancel(stream);
+  if (!closed_) {
+    flush_soon();
+    close_if_idle();
+  }
+}
+
+/// A call's deadline has passed. Who has said nothing since the call began may be gone.
+void GrpcClientConnection::expire(int32_t stream, uint64_t reads_before) {
+  const auto self = shared_from_this();
+  if (!closed_ && transport_ != nullptr && reads_ == reads_before && !silence_.asked()) {
+    silence_.ask();
+    streams_.ping();
+    watchdog_ = shard_.after(target_.keepalive_timeout, [this] { watch(); });
+  }
+  streams_.end(stream, {kGrpcDeadlineExceeded, "no answer within the call's deadline"});
+  if (!closed_) {
+    flush_soon();
+    close_if_idle();
+  }
+}
+
+bool GrpcClientConnection::parse_port(uint16_t& port) const {
+  const char* const end = port_.data() + port_.size();
+  const auto [at, error] = std::from_chars(port_.data(), end, port);
+  return error == std::errc() && at == end && port > 0;
+}
+
+void GrpcClientConnection::connect(const std::vector<tcp::endpoint>& endpoints) {
+  if (closed_) {
+    return;
+  }
+  boost::asio::async_connect(
+      socket_, endpoints,
+      [self = shared_from_this()](const ErrorCode& ec, const tcp::endpoint& /*at*/) {
+        if (ec) {
+          self->fail(fmt::format("it cannot be reached: {}", ec.message()));
+        } else {
+          self->on_connected();
+        }
+      });
+}
+
+void GrpcClientConnection::on_connected() {
+  if (closed_) {
+    return;
+  }
+  ErrorCode ignored;
+  socket_.non_blocking(true, ignored);
+  socket_.set_option(tcp::no_delay(true), ignored);
+  const int fd = socket_.native_handle();
+  transport_ =
+      target_.tls == nullptr
+          ? make_plain_transport(fd)
+          : make_tls_client_transport(*target_.tls->state().context->current(), fd,
+                                      target_.server_name.empty() ? host_ : target_.server_name);
+  if (transport_ == nullptr) {
+    return fail("no memory for a TLS connection");
+  }
+  flush();
+  wait_readable();
+}
+
+void GrpcClientConnection::wait_readable() {
+  if (closed_ || std::exchange(read_waiting_, true)) {
+    return;
+  }
+  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const ErrorCode& ec) {
+    self->read_waiting_ = false;
+    if (!ec && !self->closed_) {
+      self->read();
+    }
+  });
+}
+
+void GrpcClientConnection::read() {
+  std::vector<char>& buffer = read_buffer();
+  for (int reads = 0; reads < kReadsPerTurn; ++reads) {
+    const IoResult got = transport_->read(buffer);
+    switch (got.state) {
+      case IoState::kDone:
+        break;
+      case IoState::kWantRead:
+        flush();  // answers to pings, window updates; the handshake's next step
+        return wait_readable();
+      case IoState::kWantWrite:
+        wait_writable();
+        return wait_readable();
+      case IoState::kClosed:
+        return fail("it closed the connection");
+      case IoState::kFailed:
+        return fail(transport_->failure());
+    }
+    silence_.heard();
+    ++reads_;
+    receiving_ = true;
+    streams_.receive({buffer.data(), got.bytes});
+    receiving_ = false;
+    close_if_idle();
+    if (closed_) {
+      return;
+    }
+    if (transport_->drained(buffer.size(), got.bytes)) {
+      flush();
+      return wait_readable();
+    }
+  }
+  flush();
+  boost::asio::post(shard_.io(), [self = shared_from_this()] {
+    if (!self->closed_) {
+      self->read();
+    }
+  });
+}
+
+void GrpcClientConnection::flush_soon() {
+  if (transport_ != nullptr && !std::exchange(flush_posted_, true)) {
+    boost::asio::post(shard_.io(), [self = shared_from_this()] {
+      self->flush_posted_ = false;
+      if (!self->closed_) {
+        self->flush();
+      }
+    });
+  }
+}
+
+void GrpcClientConnection::flush() {
+  while (!closed_) {
+    if (output_.empty()) {
+      streams_.append_output(output_);
+      if (output_.empty()) {
+        if (streams_.given_up()) {
+          fail("it does not speak HTTP/2 as it should, or has gone away");
+        }
+        return;
+      }
+    }
+    const IoResult put = transport_->write(output_.front());
+    switch (put.state) {
+      case IoState::kDone:
+        output_.consume(put.bytes);
+        break;
+      case IoState::kWantWrite:
+        return wait_writable();
+      case IoState::kWantRead:
+        return;  // a handshake: the read goes on
+      case IoState::kClosed:
+      case IoState::kFailed:
+        return;  // reading tells, after what the server has still said
+    }
+  }
+}
+
+void GrpcClientConnection::wait_writable() {
+  if (closed_ || std::exchange(write_waiting_, true)) {
+    return;
+  }
+  socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const ErrorCode& ec) {
+    self->write_waiting_ = false;
+    if (!ec && !self->closed_) {
+      self->flush();
+    }
+  });
+}
+
+/// Asks a silent server for a sign of life while calls wait for it, and gives it up when there is
+/// none. Not without calls: servers take that for a flood (gRPC's "A8, client-side keepalive").
+void GrpcClientConnection::watch() {
+  const bool idle = streams_.open_calls() == 0 && !silence_.asked();
+  if (transport_ == nullptr || idle) {
+    silence_.heard();  // how long connecting may take is connect_timeout's to say
+  }
+  const auto verdict = silence_.look();
+  if (verdict == SilenceWatch::Verdict::kGone) {
+    return fail("it has been silent for too long");
+  }
+  const bool ask = verdict == SilenceWatch::Verdict::kAsk;
+  if (ask) {
+    streams_.ping();
+    flush_soon();
+  }
+  watchdog_ = shard_.after(ask ? target_.keepalive_timeout : target_.keepalive_interval,
+                           [this] { watch(); });
+}
+
+void GrpcClientConnection::fail(std::string reason) {
+  if (closed_) {
+    return;
+  }
+  const auto self = shared_from_this();
+  failure_ = std::move(reason);
+  tear_down();
+  streams_.end_all({kGrpcUnavailable, failure_});
+}
+
+/// Tells the server that calls are off, as far as that goes without waiting.
+void GrpcClientConnection::close_if_idle() {
+  if (closed_ || receiving_ || !released_ || streams_.open_calls() > 0) {
+    return;  // read() comes here after receiving: U2
+  }
+  const auto self = shared_from_this();
+  if (transport_ != nullptr) {
+    flush();
+  }
+  if (!closed_) {
+    tear_down();
+  }
+}
+
+void GrpcClientConnection::tear_down() {
+  closed_ = true;
+  closed_at_ = shard_.now();
+  connect_timer_.cancel();
+  watchdog_.cancel();
+  resolver_.cancel();
+  ErrorCode ignored;
+  socket_.close(ignored);
+}
+
+}  // namespace stator::net::detail
