@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "stator/net/grpc_callers.h"
 #include "stator/session/detail/grpc_follower.h"
 #include "stator/session/detail/grpc_session.h"
 #include "stator/session/session_core.h"
@@ -81,11 +82,7 @@ LocalWorker* find_local(const std::vector<LocalWorker*>& workers, WorkerId id) {
 }  // namespace
 
 Result<std::unique_ptr<Connector>> make_grpc_connector(GrpcOptions options, Metrics& metrics) {
-  std::shared_ptr<const net::ClientTls> tls;
-  if (options.tls) {
-    STATOR_TRY(tls,
-               net::ClientTls::load(options.tls->certificate, options.tls->key, options.tls->ca));
-  }
+  STATOR_TRY(auto tls, net::load_client_tls(options.tls));
   return std::make_unique<GrpcConnector>(std::move(options), std::move(tls), metrics);
 }
 

@@ -11,6 +11,7 @@
 #include "stator/discovery/instance_record.h"
 #include "stator/engine/api/engine.h"
 #include "stator/net/grpc_call.h"
+#include "stator/net/grpc_status.h"
 #include "stator/net/shard.h"
 #include "stator/session/detail/crowder.h"
 #include "stator/session/detail/pump.h"
@@ -66,11 +67,12 @@ class ServerEvents;
 
 /// What a stream whose place goes to another client is told.
 inline net::GrpcOutcome gave_way() {
-  return {8, "all places are taken, and this client has many: one went to another client"};
+  return {net::kGrpcResourceExhausted,
+          "all places are taken, and this client has many: one went to another client"};
 }
 /// What a stream is told for which there is no place.
 inline net::GrpcOutcome no_place(std::string what) {
-  return {8, "too many " + std::move(what)};
+  return {net::kGrpcResourceExhausted, "too many " + std::move(what)};
 }
 
 /// Makes place among `streams`, which are all there may be: takes out the one that gives way to a

@@ -2,13 +2,13 @@
 #include "stator/session/server_talk.h"
 
 #include <fmt/format.h>
-#include <grpcpp/support/status_code_enum.h>
 
 #include <chrono>
 #include <utility>
 #include <variant>
 
 #include "stator/core/log.h"
+#include "stator/net/grpc_status.h"
 #include "stator/proto/worker/v1/worker.pb.h"
 #include "stator/session/wire.h"
 
@@ -66,7 +66,7 @@ net::GrpcOutcome ServerTalk::receive(const pb::ClientMessage& message) {
   }
   const auto body = message.body_case();
   if (greeted == (body == pb::ClientMessage::kHello)) {
-    return {grpc::StatusCode::INVALID_ARGUMENT, "Hello is the first message, and only that"};
+    return {net::kGrpcInvalidArgument, "Hello is the first message, and only that"};
   }
   switch (body) {
     case pb::ClientMessage::kHello:
@@ -78,28 +78,28 @@ net::GrpcOutcome ServerTalk::receive(const pb::ClientMessage& message) {
     case pb::ClientMessage::BODY_NOT_SET:
       break;
   }
-  return {grpc::StatusCode::UNIMPLEMENTED, "a message of a kind this worker does not know"};
+  return {net::kGrpcUnimplemented, "a message of a kind this worker does not know"};
 }
 
 net::GrpcOutcome ServerTalk::receive_hello(const pb::Hello& hello) {
   const discovery::InstanceRecord& record = context_.record;
   if (hello.protocol() != wire::kProtocolVersion) {
-    return {grpc::StatusCode::UNIMPLEMENTED, fmt::format("protocol {} is not spoken here, {} is",
-                                                         hello.protocol(), wire::kProtocolVersion)};
+    return {net::kGrpcUnimplemented, fmt::format("protocol {} is not spoken here, {} is",
+                                                 hello.protocol(), wire::kProtocolVersion)};
   }
   const bool other_worker =
       hello.worker_id() != 0 && hello.worker_id() != record.key.worker.value();
   const bool other_life =
       hello.incarnation() != 0 && hello.incarnation() != record.incarnation.value();
   if (other_worker || other_life) {
-    return {grpc::StatusCode::FAILED_PRECONDITION,
+    return {net::kGrpcFailedPrecondition,
             fmt::format("this is worker {}, incarnation {}", record.key.worker.value(),
                         record.incarnation.value())};
   }
   {
     const MutexLock engine_lock(engine_mutex_);
     if (engine_closed_) {
-      return {grpc::StatusCode::CANCELLED, "ended"};
+      return {net::kGrpcCancelled, "ended"};
     }
     engine_session_ = context_.engine.open_session(*this);
   }
@@ -135,9 +135,8 @@ net::GrpcOutcome ServerTalk::receive_submit(const pb::Submit& submit) {
     // Before the engine knows it: its first step must find the key in flight.
     const MutexLock lock(mutex_);
     if (!output_.begin(key, expires)) {
-      return {grpc::StatusCode::INVALID_ARGUMENT,
-              fmt::format("request {} attempt {} is in flight already", key.request.value(),
-                          key.attempt.value())};
+      return {net::kGrpcInvalidArgument, fmt::format("request {} attempt {} is in flight already",
+                                                     key.request.value(), key.attempt.value())};
     }
   }
   Status running = run(std::move(*request));

@@ -2,7 +2,6 @@
 #include "stator/session/worker_server.h"
 
 #include <fmt/format.h>
-#include <grpcpp/support/status_code_enum.h>
 
 #include <chrono>
 #include <functional>
@@ -11,12 +10,14 @@
 
 #include "stator/core/assert.h"
 #include "stator/core/log.h"
+#include "stator/net/grpc_callers.h"
 #include "stator/net/grpc_server.h"
+#include "stator/net/grpc_status.h"
+#include "stator/net/grpc_unary.h"
 #include "stator/net/shard.h"
 #include "stator/proto/worker/v1/worker.pb.h"
 #include "stator/session/detail/server_events.h"
 #include "stator/session/detail/server_session.h"
-#include "stator/session/rpc_credentials.h"
 #include "stator/session/server_context.h"
 #include "stator/session/wire.h"
 
@@ -34,44 +35,11 @@ constexpr Duration kEventsPumpPace = std::chrono::seconds(60);
 constexpr size_t kOtherConnectionsMax = 256;
 constexpr std::string_view kLogTarget = "session::server";
 
-/// A call with one request and one answer, which `fill` makes on the loop.
-template <typename Request, typename Response>
-class UnaryCall final : public net::GrpcCallHandler {
- public:
-  using Fill = std::function<void(Response&)>;
-  UnaryCall(std::shared_ptr<GrpcServerCall> call, Fill fill)
-      : call_(std::move(call)), fill_(std::move(fill)) {}
-
-  void on_message(std::string_view message) override {
-    Request request;
-    if (++requests_ == 1 &&
-        request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
-      return;
-    }
-    call_->finish({grpc::StatusCode::INVALID_ARGUMENT, "not one request of this method"});
-  }
-  void on_half_closed() override {
-    if (requests_ == 0) {
-      call_->finish({grpc::StatusCode::INVALID_ARGUMENT, "no request"});
-      return;
-    }
-    Response response;
-    fill_(response);
-    call_->send(response.SerializeAsString());
-    call_->finish({});
-  }
-  void on_gone() override {}
-
- private:
-  const std::shared_ptr<GrpcServerCall> call_;
-  const Fill fill_;
-  int requests_ = 0;
-};
-
 /// The methods of stator.worker.v1.Worker.
 class WorkerService {
  public:
-  explicit WorkerService(ServerContext& context) : context_(context) {}
+  explicit WorkerService(ServerContext& context)
+      : context_(context), callers_(context.options.tls, context.metrics.refused_callers) {}
 
   GrpcServer::Methods methods() {
     GrpcServer::Methods methods;
@@ -101,9 +69,12 @@ class WorkerService {
  private:
   template <typename Request, typename Response>
   static GrpcServer::Start unary(std::function<void(Response&)> fill) {
-    return [fill = std::move(fill)](std::shared_ptr<GrpcServerCall> call) {
-      return std::make_shared<UnaryCall<Request, Response>>(std::move(call), fill);
-    };
+    return net::serve_unary<Request>(
+        [fill = std::move(fill)](const std::shared_ptr<GrpcServerCall>& call, Request&) {
+          Response response;
+          fill(response);
+          net::answer_unary(*call, response);
+        });
   }
 
   void describe(pb::DescribeResponse& response) const {
@@ -119,20 +90,16 @@ class WorkerService {
     response.set_sessions(static_cast<uint32_t>(context_.sessions.size()));
   }
 
-  /// Whether one of the caller's certified names is among those allowed, if any are given.
   bool admit(GrpcServerCall& call) const {
-    const auto& tls = context_.options.tls;
-    const net::GrpcCaller& caller = call.caller();
-    if (!tls || is_allowed(caller.names, tls->allowed_callers)) {
-      return true;
+    const bool admitted = callers_.admit(call);
+    if (!admitted) {
+      log::warn(kLogTarget, "a caller is not allowed", {{"peer", call.caller().address}});
     }
-    context_.metrics.refused_callers.add();
-    log::warn(kLogTarget, "a caller is not allowed", {{"peer", caller.address}});
-    call.finish({grpc::StatusCode::PERMISSION_DENIED, kCallerRefused});
-    return false;
+    return admitted;
   }
 
   ServerContext& context_;
+  const net::GrpcCallers callers_;
 };
 
 auto load_fields(const engine::LoadReport& load) {
@@ -164,10 +131,7 @@ class WorkerServer::Impl {
         .connections_max =
             size_t{options.sessions_max} + options.event_streams_max + kOtherConnectionsMax,
         .message_budget = options.message_budget};
-    if (options.tls) {
-      STATOR_TRY(wanted.tls,
-                 net::ServerTls::load(options.tls->certificate, options.tls->key, options.tls->ca));
-    }
+    STATOR_TRY(wanted.tls, net::load_server_tls(options.tls));
     // Streams start with the server, so all they use comes first.
     context_.loop = &loop();
     context_.events_pump =
@@ -218,7 +182,7 @@ class WorkerServer::Impl {
     if (std::exchange(shut_down_, true)) {
       return;
     }
-    const net::GrpcOutcome outcome{grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
+    const net::GrpcOutcome outcome{net::kGrpcUnavailable, "the worker is shutting down"};
     std::vector<std::shared_ptr<detail::ServerEvents>> event_streams;
     {
       const MutexLock lock(context_.mutex);

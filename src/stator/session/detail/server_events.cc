@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/session/detail/server_events.h"
 
-#include <grpcpp/support/status_code_enum.h>
-
 #include <utility>
 
 #include "stator/kv_events/event_wire.h"
+#include "stator/net/grpc_status.h"
 #include "stator/proto/worker/v1/worker.pb.h"
 
 namespace stator::session::detail {
@@ -15,7 +14,7 @@ namespace pb = worker::v1;
 void ServerEvents::on_message(std::string_view message) {
   pb::EventsRequest request;
   if (cursor_ || !request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
-    end({grpc::StatusCode::INVALID_ARGUMENT, "not one EventsRequest"});
+    end({net::kGrpcInvalidArgument, "not one EventsRequest"});
     return;
   }
   begin(request);
@@ -23,7 +22,7 @@ void ServerEvents::on_message(std::string_view message) {
 
 void ServerEvents::on_half_closed() {
   if (!cursor_) {
-    end({grpc::StatusCode::INVALID_ARGUMENT, "no EventsRequest"});
+    end({net::kGrpcInvalidArgument, "no EventsRequest"});
   }
 }
 
@@ -44,7 +43,7 @@ void ServerEvents::begin(const pb::EventsRequest& request) {
       }
     }
     if (context_.stopping) {
-      refusal = {grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
+      refusal = {net::kGrpcUnavailable, "the worker is shutting down"};
     } else if (streams.size() >= context_.options.event_streams_max ||
                !events.subscribe(request.from_id(), this).has_value()) {
       refusal = no_place("event streams");
@@ -96,7 +95,7 @@ void ServerEvents::end(net::GrpcOutcome outcome) {
 }
 
 void ServerEvents::on_gone() {
-  end({grpc::StatusCode::CANCELLED, "the reader is gone"});
+  end({net::kGrpcCancelled, "the reader is gone"});
   context_.engine.events().unsubscribe(this);
   const MutexLock lock(context_.mutex);
   std::erase_if(context_.event_streams,

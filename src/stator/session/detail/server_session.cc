@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/session/detail/server_session.h"
 
-#include <grpcpp/support/status_code_enum.h>
-
 #include <optional>
 #include <utility>
 
+#include "stator/net/grpc_status.h"
 #include "stator/net/wakeup.h"
 #include "stator/proto/worker/v1/worker.pb.h"
 
@@ -20,7 +19,7 @@ void ServerSession::on_message(std::string_view message) {
   context_.metrics.messages_received.add();
   context_.metrics.transport.bytes_received.add(message.size());
   pb::ClientMessage incoming;
-  net::GrpcOutcome outcome{grpc::StatusCode::INTERNAL, "a message does not parse"};
+  net::GrpcOutcome outcome{net::kGrpcInternal, "a message does not parse"};
   if (incoming.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
     if (net::GrpcOutcome refusal = enter(); !refusal.ok()) {
       end(std::move(refusal));
@@ -52,7 +51,7 @@ net::GrpcOutcome ServerSession::enter() {
   {
     const MutexLock lock(context_.mutex);
     if (context_.stopping) {
-      return {grpc::StatusCode::UNAVAILABLE, "the worker is shutting down"};
+      return {net::kGrpcUnavailable, "the worker is shutting down"};
     }
     auto& sessions = context_.sessions;
     if (sessions.size() >= context_.options.sessions_max) {
@@ -164,7 +163,7 @@ void ServerSession::end(net::GrpcOutcome outcome) {
 }
 
 void ServerSession::on_gone() {
-  end({grpc::StatusCode::CANCELLED, "the client is gone"});
+  end({net::kGrpcCancelled, "the client is gone"});
   leave();
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only exists over gRPC: refusals, slow clients, the unary calls, wrong messages.
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -10,7 +9,9 @@
 #include <thread>
 #include <utility>
 
-#include "stator/proto/worker/v1/worker.grpc.pb.h"
+#include "stator/net/grpc_status.h"
+#include "stator/proto/worker/v1/worker.pb.h"
+#include "stator/session/test/blocking_client.h"
 #include "stator/session/test/worker_harness.h"
 
 namespace stator::session {
@@ -23,23 +24,25 @@ using test::make_request;
 
 class GrpcWorkerTest : public testing::Test {
  protected:
-  std::unique_ptr<pb::Worker::Stub> stub() {
-    return pb::Worker::NewStub(
-        grpc::CreateChannel(harness_.server().address(), grpc::InsecureChannelCredentials()));
-  }
   /// The status with which the worker ends a session that begins with these messages.
-  grpc::Status end_of_session(const std::vector<pb::ClientMessage>& messages) {
-    grpc::ClientContext call;
-    const auto client = stub();
-    const auto stream = client->Session(&call);
+  int end_of_session(const std::vector<pb::ClientMessage>& messages) {
+    std::vector<std::string> bytes;
     for (const pb::ClientMessage& message : messages) {
-      stream->Write(message);
+      bytes.push_back(message.SerializeAsString());
     }
-    pb::WorkerMessage answer;
-    while (stream->Read(&answer)) {
-      answers_.push_back(answer);
-    }
-    return stream->Finish();
+    const test::BlockingClient client(harness_.server().address(), "Session", bytes,
+                                      harness_.shard(), test::BlockingClient::HalfClose::kNo);
+    return client.outcome().status;
+  }
+  /// The answer to a call with one empty request.
+  template <typename Response>
+  Response ask(const std::string& method) {
+    const test::BlockingClient client(harness_.server().address(), method, {""}, harness_.shard());
+    EXPECT_TRUE(client.outcome().ok()) << client.outcome().message;
+    Response response;
+    EXPECT_EQ(client.answers().size(), 1U);
+    EXPECT_TRUE(client.answers().empty() || response.ParseFromString(client.answers()[0]));
+    return response;
   }
   static pb::ClientMessage hello() {
     pb::ClientMessage message;
@@ -52,7 +55,6 @@ class GrpcWorkerTest : public testing::Test {
 
   test::SessionRecorder events_;
   test::WorkerHarness harness_{Carrier::kGrpc};
-  std::vector<pb::WorkerMessage> answers_;
 };
 
 TEST_F(GrpcWorkerTest, RefusesASessionMeantForAnotherLife) {
@@ -90,48 +92,38 @@ TEST_F(GrpcWorkerTest, AnInvalidRequestIsRejectedAndCounted) {
   pb::ClientMessage submit;
   submit.mutable_submit()->set_request(5);
   pb::ClientMessage unknown;
-  const grpc::Status status = end_of_session({hello(), submit, unknown});
 
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << "ended by the unknown kind";
+  EXPECT_EQ(end_of_session({hello(), submit, unknown}), net::kGrpcUnimplemented)
+      << "ended by the unknown kind";
   EXPECT_EQ(rejected_messages(), 2U);
 }
 
 TEST_F(GrpcWorkerTest, EndsSessionsThatBreakTheProtocol) {
   pb::ClientMessage cancel;
   cancel.mutable_cancel()->set_request(1);
-  EXPECT_EQ(end_of_session({cancel}).error_code(), grpc::StatusCode::INVALID_ARGUMENT)
-      << "not greeted";
-  EXPECT_EQ(end_of_session({hello(), hello()}).error_code(), grpc::StatusCode::INVALID_ARGUMENT)
-      << "greeted twice";
-  EXPECT_FALSE(end_of_session({hello(), cancel}).ok()) << "unknown cancel reason";
+  EXPECT_EQ(end_of_session({cancel}), net::kGrpcInvalidArgument) << "not greeted";
+  EXPECT_EQ(end_of_session({hello(), hello()}), net::kGrpcInvalidArgument) << "greeted twice";
+  EXPECT_NE(end_of_session({hello(), cancel}), net::kGrpcOk) << "unknown cancel reason";
   pb::ClientMessage future = hello();
   future.mutable_hello()->set_protocol(2);
-  EXPECT_EQ(end_of_session({future}).error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(end_of_session({future}), net::kGrpcUnimplemented);
   EXPECT_TRUE(harness_.engine().wait_sessions(0));
 }
 
 TEST_F(GrpcWorkerTest, DescribesItselfAndItsHealth) {
-  const auto client = stub();
-  grpc::ClientContext describe_call;
-  pb::DescribeResponse description;
-  ASSERT_TRUE(client->Describe(&describe_call, {}, &description).ok());
+  const auto description = ask<pb::DescribeResponse>("Describe");
   EXPECT_EQ(description.worker_id(), 7U);
   EXPECT_EQ(description.incarnation(), 100U);
   EXPECT_EQ(discovery::parse_instance_record(description.record_json())->model.name, "demo");
 
   harness_.server().drain();
-  grpc::ClientContext health_call;
-  pb::HealthResponse health;
-  ASSERT_TRUE(client->Health(&health_call, {}, &health).ok());
+  const auto health = ask<pb::HealthResponse>("Health");
   EXPECT_EQ(health.state(), pb::WORKER_STATE_DRAINING);
   EXPECT_EQ(health.sessions(), 0U);
 }
 
 TEST_F(GrpcWorkerTest, FlushCacheClearsTheEnginesCache) {
-  const auto client = stub();
-  grpc::ClientContext call;
-  pb::FlushCacheResponse response;
-  ASSERT_TRUE(client->FlushCache(&call, {}, &response).ok());
+  ask<pb::FlushCacheResponse>("FlushCache");
   EXPECT_EQ(harness_.engine().events().last_id(), 1U);
 }
 
@@ -167,7 +159,7 @@ TEST_F(GrpcWorkerTest, RefusesSessionsBeyondItsBound) {
   auto first = harness_.open(events_);
   ASSERT_TRUE(harness_.engine().wait_sessions(1));
 
-  EXPECT_EQ(end_of_session({hello()}).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(end_of_session({hello()}), net::kGrpcResourceExhausted);
 
   harness_.drop(std::move(first));
 }
@@ -192,7 +184,6 @@ TEST_F(GrpcWorkerTest, AMissingTlsFileIsAnErrorThatNamesIt) {
   EXPECT_THAT(worker.error().message(), testing::HasSubstr("/nonexistent/cert.pem"));
 }
 
-// gRPC ends a call some time after close(): by then the shard may be gone.
 TEST_F(GrpcWorkerTest, AShardMayGoRightAfterItsSessions) {
   SystemClock clock;
   for (int round = 0; round < 20; ++round) {
@@ -207,8 +198,6 @@ TEST_F(GrpcWorkerTest, AShardMayGoRightAfterItsSessions) {
   EXPECT_TRUE(harness_.engine().wait_sessions(0));
 }
 
-// Without a server, the process' gRPC threads live as long as its channels do: whoever lets go of
-// the last one joins them, and must not be one of them.
 TEST_F(GrpcWorkerTest, TheLastStreamOfAProcessMayEndAfterItsSession) {
   harness_.stop_worker();
   for (int round = 0; round < 20; ++round) {
