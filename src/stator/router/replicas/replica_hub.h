@@ -31,14 +31,14 @@ namespace stator::router {
 ///   router->announce_to(hub->announcer("model"));
 ///   STATOR_CHECK(hub->start({.book = …, .peers = …}));  …  hub->stop();
 ///
-/// Thread-safe but for start and stop. One thread of its own asks; gRPC's threads answer.
+/// Thread-safe but for start and stop. One loop of its own asks and answers.
 class ReplicaHub {
  public:
   struct Peer {
     uint64_t key = 0;     ///< the same peer has the same; ours is left out
     std::string address;  ///< "host:port"
   };
-  /// All called on the hub's thread; what they use outlives stop().
+  /// All called on the hub's loop; what they use outlives stop().
   struct Wiring {
     /// Books another's request; none while its worker is not known here.
     std::function<std::optional<router::LoadLease>(const router::ReplicaBooking& booking)> book;

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <condition_variable>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "stator/core/assert.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/core/random.h"
-#include "stator/net/thread.h"
-#include "stator/proto/router/v1/replica.grpc.pb.h"
+#include "stator/net/grpc_callers.h"
+#include "stator/net/grpc_channel.h"
+#include "stator/net/grpc_server.h"
+#include "stator/net/grpc_unary.h"
+#include "stator/net/shard.h"
+#include "stator/net/wakeup.h"
+#include "stator/proto/router/v1/replica.pb.h"
 #include "stator/router/replica_log.h"
 #include "stator/router/replica_view.h"
 #include "stator/router/replicas/replica_hub.h"
 #include "stator/router/replicas/replica_wire.h"
-#include "stator/session/rpc_credentials.h"
 
 namespace stator::router {
 namespace {
@@ -26,46 +30,35 @@ using namespace std::chrono_literals;
 namespace pb = router::v1;
 
 constexpr std::string_view kLogTarget = "router::replicas";
-constexpr int kMessageBytesMax = 96 << 20;  // a snapshot of 32 MiB of hashes with long names
-constexpr Duration kPeersInterval = 1s;     // how often discovery is asked
-constexpr Duration kFirstInterval = 100ms;  // while we start, and when somebody unknown asks
+constexpr const char* kPath = "/stator.router.v1.ReplicaSync/Pull";
+constexpr size_t kQuestionBytesMax = 4096;
+constexpr size_t kMessageBytesMax = 96 << 20;  // a snapshot of 32 MiB of hashes with long names
+constexpr Duration kPeersInterval = 1s;        // how often discovery is asked
+constexpr Duration kFirstInterval = 100ms;     // while we start, and when somebody unknown asks
 constexpr Duration kStarting = 3s;
 constexpr Duration kHold = 250ms;          // of a question without news; digests are as old at most
 constexpr Duration kCallDeadline = 750ms;  // a peer that is slower is not there
 constexpr Duration kRetryInterval = 1s;    // after a failed call
+constexpr Duration kSilence = 2s;  // of a connection after such a call; then there is a new one
 constexpr size_t kPeersMax = 256;
 constexpr size_t kHeldMax = kPeersMax;  // questions beyond it are answered at once
 
-/// A question that waits for news. Its pointers are good until it is answered.
-struct Held {
-  uint64_t from_sequence = 0;
-  pb::PullResponse* response = nullptr;
-  grpc::ServerUnaryReactor* reactor = nullptr;
-  TimePoint until{};
-};
-
-/// Our bookings and who waits for them, shared by all that make, read or tell them.
+/// Our bookings, shared by all that make or read them.
 struct Shared {
   explicit Shared(uint64_t router_id) : log(router_id) {}
   /// After a change of the log.
   void tell() STATOR_REQUIRES(mutex) {
-    if (!news && !held.empty()) {
-      news = true;
-      wake.notify_all();
+    if (waited_for && !std::exchange(news, true)) {
+      net::post_wakeup(*loop, on_news);
     }
   }
 
   Mutex mutex;
-  std::condition_variable_any wake;  // the hub's thread
   router::ReplicaLog log STATOR_GUARDED_BY(mutex);
-  std::vector<Held> held STATOR_GUARDED_BY(mutex);  // at most kHeldMax
-  bool running STATOR_GUARDED_BY(mutex) = false;    // the thread answers what is held
-  bool news STATOR_GUARDED_BY(mutex) = false;       // since it last did
-  bool answered STATOR_GUARDED_BY(mutex) = false;   // a question of ours
-  // When the thread wakes up by itself; who needs it sooner sets `answered`.
-  TimePoint asleep_until STATOR_GUARDED_BY(mutex){};
-  FlatSet<uint64_t> known STATOR_GUARDED_BY(mutex);      // routers that we ask, too
-  bool stranger_asked STATOR_GUARDED_BY(mutex) = false;  // one that we do not know of yet
+  bool waited_for STATOR_GUARDED_BY(mutex) = false;  // the loop holds questions
+  bool news STATOR_GUARDED_BY(mutex) = false;        // and is on its way to answer them
+  net::Shard* loop = nullptr;                        // set before anybody waits
+  std::function<void()> on_news;                     // on the loop
 };
 
 class ModelAnnouncer final : public router::LoadAnnouncer {
@@ -104,95 +97,22 @@ class ModelAnnouncer final : public router::LoadAnnouncer {
   const Counter untold_;
 };
 
-/// Answers the others' questions. gRPC's threads.
-class PullService final : public pb::ReplicaSync::CallbackService {
- public:
-  PullService(std::shared_ptr<Shared> shared, std::vector<std::string> allowed_callers,
-              const Clock& clock, Metrics& metrics)
-      : shared_(std::move(shared)),
-        allowed_callers_(std::move(allowed_callers)),
-        clock_(clock),
-        refused_callers_(metrics.counter("stator_router_replica_refused_callers_total",
-                                         "questions of certified processes that may not ask")) {}
-
-  grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* call, const pb::PullRequest* request,
-                                 pb::PullResponse* response) override {
-    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-    if (grpc::Status status = admit(*call, request->router_id()); !status.ok()) {
-      reactor->Finish(std::move(status));
-      return reactor;
-    }
-    router::ReplicaUpdate update;
-    {
-      const MutexLock lock(shared_->mutex);
-      if (!shared_->stranger_asked && !shared_->known.contains(request->router_id())) {
-        shared_->stranger_asked = true;
-        wake_thread();
-      }
-      const bool news = shared_->log.sequence() != request->from_sequence();
-      if (!news && request->hold_ms() > 0 && shared_->running && shared_->held.size() < kHeldMax) {
-        const Duration hold =
-            std::min<Duration>(kHold, std::chrono::milliseconds(request->hold_ms()));
-        const TimePoint until = clock_.now() + hold;
-        shared_->held.push_back({request->from_sequence(), response, reactor, until});
-        if (until < shared_->asleep_until) {
-          wake_thread();
-        }
-        return reactor;
-      }
-      update = shared_->log.read(request->from_sequence());
-    }
-    encode(update, *response);
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
-  }
-
- private:
-  void wake_thread() STATOR_REQUIRES(shared_->mutex) {
-    shared_->answered = true;
-    shared_->wake.notify_all();
-  }
-
-  /// One that may not ask comes again every second: it is counted each time and logged once.
-  grpc::Status admit(const grpc::CallbackServerContext& call, uint64_t router_id) {
-    grpc::Status status = session::check_caller(*call.auth_context(), allowed_callers_);
-    if (!status.ok()) {
-      refused_callers_.add();
-      const MutexLock lock(refused_mutex_);
-      if (refused_.size() < kPeersMax && refused_.insert(router_id).second) {
-        log::warn(kLogTarget, "another router is not allowed to ask",
-                  {{"peer", call.peer()}, {"router_id", router_id}});
-      }
-    }
-    return status;
-  }
-
-  const std::shared_ptr<Shared> shared_;  // shared with the hub
-  const std::vector<std::string> allowed_callers_;
-  const Clock& clock_;
-  const Counter refused_callers_;
-  Mutex refused_mutex_;
-  FlatSet<uint64_t> refused_ STATOR_GUARDED_BY(refused_mutex_);  // logged; at most kPeersMax
+/// A question that waits for news.
+struct Held {
+  uint64_t from_sequence = 0;
+  std::shared_ptr<net::GrpcServerCall> call;  // shared with the server
+  TimePoint until{};
 };
 
-/// A question of ours under way.
-struct Question {
-  grpc::ClientContext context;
-  pb::PullRequest request;
-  pb::PullResponse response;
-  grpc::Status status;
-  bool done = false;  // guarded by Shared::mutex
-};
-
-/// One other router. The hub's thread only.
+/// One other router.
 struct AskedPeer {
-  AskedPeer(const std::shared_ptr<grpc::Channel>& channel, router::ReplicaView::Book book,
+  AskedPeer(std::unique_ptr<net::GrpcChannel> channel_in, router::ReplicaView::Book book,
             Duration expiry)
-      : stub(pb::ReplicaSync::NewStub(channel)), view(std::move(book), expiry) {}
-  std::unique_ptr<pb::ReplicaSync::Stub> stub;
+      : channel(std::move(channel_in)), view(std::move(book), expiry) {}
+  std::unique_ptr<net::GrpcChannel> channel;
   router::ReplicaView view;
   router::ReplicaView::Counts counted;
-  std::unique_ptr<Question> question;  // null: none is under way
+  std::unique_ptr<net::GrpcUnaryCall> question;  // null: none is under way
   TimePoint next_call{};
   bool listed = true;
   bool answers = true;  ///< nothing else was logged of it
@@ -222,6 +142,7 @@ struct ReplicaSeries {
   Gauge peers, bookings, age;
 };
 
+/// On one loop: whoever books only adds to the log, and wakes it when a question waits.
 class GrpcReplicaHub final : public ReplicaHub {
  public:
   GrpcReplicaHub(const router::ReplicaConfig& config, std::optional<net::TlsFiles> tls,
@@ -229,12 +150,19 @@ class GrpcReplicaHub final : public ReplicaHub {
       : config_(config),
         tls_(std::move(tls)),
         clock_(clock),
+        metrics_(metrics),
         // 53 bits, never zero: it is an instance id in discovery, too.
         router_id_((Random::from_entropy().next() >> 11) | 1),
         shared_(std::make_shared<Shared>(router_id_)),
-        service_(shared_, tls_ ? tls_->allowed_callers : std::vector<std::string>(), clock,
-                 metrics),
-        series_(metrics) {}
+        callers_(tls_, metrics.counter("stator_router_replica_refused_callers_total",
+                                       "questions of certified processes that may not ask")),
+        series_(metrics),
+        shards_(1, loop_clock_, metrics) {
+    shared_->loop = &loop();
+    shared_->on_news = [this] { turn(); };
+  }
+  GrpcReplicaHub(const GrpcReplicaHub&) = delete;
+  GrpcReplicaHub& operator=(const GrpcReplicaHub&) = delete;
   ~GrpcReplicaHub() override { stop(); }
 
   std::shared_ptr<router::LoadAnnouncer> announcer(const std::string& model) override {
@@ -245,107 +173,146 @@ class GrpcReplicaHub final : public ReplicaHub {
   std::string address() const override { return fmt::format("{}:{}", config_.host, port_); }
 
   Status listen() override {
-    STATOR_TRY(channel_credentials_, session::channel_credentials(tls_));
-    STATOR_TRY(const auto credentials, session::server_credentials(tls_));
-    grpc::ServerBuilder builder;
-    const std::string wanted = fmt::format("{}:{}", config_.host, config_.port);
-    builder.AddListeningPort(wanted, credentials, &port_);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.RegisterService(&service_);
-    builder.SetMaxSendMessageSize(kMessageBytesMax);
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return Error(Code::kIo, fmt::format("replicas: cannot listen on {}", wanted));
+    STATOR_TRY(client_tls_, net::load_client_tls(tls_));
+    net::GrpcServerOptions options{
+        .host = config_.host, .port = config_.port, .message_bytes_max = kQuestionBytesMax};
+    STATOR_TRY(options.tls, net::load_server_tls(tls_));
+    net::GrpcServer::Methods methods;
+    methods[kPath] = net::serve_unary<pb::PullRequest>(
+        [this](const auto& call, pb::PullRequest& request) { on_question(call, request); });
+    shards_.start();
+    auto server = net::GrpcServer::listen(std::move(options), std::move(methods), loop(), metrics_);
+    if (!server) {
+      return Error(Code::kIo, fmt::format("replicas: cannot listen on {}:{}: {}", config_.host,
+                                          config_.port, server.error().message()));
     }
+    server_ = std::move(*server);
+    port_ = server_->port();
     return {};
   }
 
   void start(Wiring wiring) override {
-    wiring_ = std::move(wiring);
-    {
-      const MutexLock lock(shared_->mutex);
-      shared_->running = true;
-    }
-    thread_ = net::Thread("replica-sync", [this] { run(); });
+    run_on_loop([&] {
+      wiring_ = std::move(wiring);
+      running_ = true;
+      started_ = clock_.now();
+      turn();
+    });
   }
 
   void stop() override {
-    {
-      const MutexLock lock(shared_->mutex);
-      stopping_ = true;
+    if (server_ == nullptr) {
+      return;
     }
-    shared_->wake.notify_all();
-    thread_.join();
-    end_questions();
-    peers_.clear();
-    if (server_ != nullptr) {
-      server_->Shutdown(gpr_time_from_millis(0, GPR_TIMESPAN));
-      server_.reset();
-    }
+    run_on_loop([this] {
+      running_ = false;
+      timer_.cancel();
+      peers_.clear();
+      answer_held(clock_.now(), Which::kAll);
+    });
+    server_->stop(Duration::zero());
+    server_.reset();
+    shards_.stop();
   }
 
  private:
-  void run() {
-    TimePoint looked{};
-    TimePoint look_again{};
-    const TimePoint started = clock_.now();
-    do {
-      const TimePoint now = clock_.now();
-      // Who is found sooner than discovery tells us asks us.
-      look_again = take_stranger() ? std::min(look_again, looked + kFirstInterval) : look_again;
-      if (now >= look_again) {
-        find_peers();
-        looked = now;
-        look_again = now + (now - started < kStarting ? kFirstInterval : kPeersInterval);
-      }
-      for (auto& [id, peer] : peers_) {
-        if (peer.question != nullptr && is_done(*peer.question)) {
-          take_answer(id, peer);
-        }
-        if (peer.question == nullptr && peer.listed && now >= peer.next_call) {
-          ask(peer);
-        }
-        peer.view.place_waiting();
-        peer.view.expire(now);
-        count(peer);
-      }
-      std::erase_if(peers_, [](const auto& entry) {
-        const AskedPeer& peer = entry.second;
-        return !peer.listed && peer.question == nullptr && peer.view.size() == 0;
-      });
-      report();
-      answer_held(now, Which::kDue);
-    } while (wait(look_again));
-    {
-      const MutexLock lock(shared_->mutex);
-      shared_->running = false;
+  net::Shard& loop() { return shards_.shard(0); }
+  template <typename Task>
+  void run_on_loop(const Task& task) {
+    STATOR_ASSERT(loop().run_and_wait([&task] { task(); }), "set-up and tear-down fit the inbox");
+  }
+
+  // Everything below on the loop.
+
+  /// Does what is due, and says when it wants to be called again.
+  void turn() {
+    if (!running_) {
+      return;
     }
-    answer_held(clock_.now(), Which::kAll);
+    const TimePoint now = clock_.now();
+    if (now >= look_again_) {
+      find_peers();
+      looked_ = now;
+      look_again_ = now + (now - started_ < kStarting ? kFirstInterval : kPeersInterval);
+    }
+    for (auto& [id, peer] : peers_) {
+      if (peer.question == nullptr && peer.listed && now >= peer.next_call) {
+        ask(id, peer);
+      }
+      peer.view.place_waiting();
+      peer.view.expire(now);
+      count(peer);
+    }
+    std::erase_if(peers_, [](const auto& entry) {
+      const AskedPeer& peer = entry.second;
+      return !peer.listed && peer.question == nullptr && peer.view.size() == 0;
+    });
+    report();
+    answer_held(now, Which::kDue);
+    set_timer();
   }
 
-  bool take_stranger() {
-    const MutexLock lock(shared_->mutex);
-    return std::exchange(shared_->stranger_asked, false);
-  }
-
-  /// Until there is something to do; false when the hub is to stop.
-  bool wait(TimePoint until) {
+  void set_timer() {
+    TimePoint until = look_again_;
     for (const auto& [id, peer] : peers_) {
       if (peer.question == nullptr && peer.listed) {
         until = std::min(until, peer.next_call);
       }
     }
-    MutexLock lock(shared_->mutex);
-    for (const Held& held : shared_->held) {
+    for (const Held& held : held_) {
       until = std::min(until, held.until);
     }
-    shared_->asleep_until = until;
     const Duration left = std::max<Duration>(Duration(), until - clock_.now());
-    shared_->wake.wait_for(lock, left, [this]() STATOR_REQUIRES(shared_->mutex) {
-      return stopping_ || shared_->answered || shared_->news;
-    });
-    shared_->answered = false;
-    return !stopping_;
+    timer_ = loop().after(left, [this] { turn(); });
+  }
+
+  // The others' questions.
+
+  void on_question(const std::shared_ptr<net::GrpcServerCall>& call,
+                   const pb::PullRequest& request) {
+    if (!admit(*call, request.router_id())) {
+      return;
+    }
+    const bool stranger = running_ && !peers_.contains(request.router_id());
+    router::ReplicaUpdate update;
+    {
+      const MutexLock lock(shared_->mutex);
+      const bool news = shared_->log.sequence() != request.from_sequence();
+      if (!news && request.hold_ms() > 0 && running_ && held_.size() < kHeldMax) {
+        const Duration hold =
+            std::min<Duration>(kHold, std::chrono::milliseconds(request.hold_ms()));
+        held_.push_back({request.from_sequence(), call, clock_.now() + hold});
+        shared_->waited_for = true;
+      } else {
+        update = shared_->log.read(request.from_sequence());
+      }
+    }
+    const bool waits = !held_.empty() && held_.back().call == call;
+    if (!waits) {
+      answer(*call, update);
+    }
+    if (stranger) {  // who is found sooner than discovery tells us asks us
+      look_again_ = std::min(look_again_, looked_ + kFirstInterval);
+    }
+    if (stranger || waits) {
+      set_timer();
+    }
+  }
+
+  /// One that may not ask comes again every second: it is counted each time and logged once.
+  bool admit(net::GrpcServerCall& call, uint64_t router_id) {
+    const bool admitted = callers_.admit(call);
+    if (!admitted && refused_.size() < kPeersMax && refused_.insert(router_id).second) {
+      log::warn(kLogTarget, "another router is not allowed to ask",
+                {{"peer", call.caller().address}, {"router_id", router_id}});
+    }
+    return admitted;
+  }
+
+  static void answer(net::GrpcServerCall& call, const router::ReplicaUpdate& update) {
+    pb::PullResponse response;
+    encode(update, response);
+    net::answer_unary(call, response);
   }
 
   enum class Which : uint8_t { kDue, kAll };
@@ -355,7 +322,7 @@ class GrpcReplicaHub final : public ReplicaHub {
     {
       const MutexLock lock(shared_->mutex);
       shared_->news = false;
-      std::erase_if(shared_->held, [&](const Held& held) STATOR_REQUIRES(shared_->mutex) {
+      std::erase_if(held_, [&](const Held& held) STATOR_REQUIRES(shared_->mutex) {
         if (which == Which::kDue && now < held.until &&
             shared_->log.sequence() == held.from_sequence) {
           return false;
@@ -363,12 +330,14 @@ class GrpcReplicaHub final : public ReplicaHub {
         answers.emplace_back(held, shared_->log.read(held.from_sequence));
         return true;
       });
+      shared_->waited_for = !held_.empty();
     }
     for (const auto& [held, update] : answers) {
-      encode(update, *held.response);
-      held.reactor->Finish(grpc::Status::OK);
+      answer(*held.call, update);
     }
   }
+
+  // Our questions.
 
   void find_peers() {
     for (auto& [id, peer] : peers_) {
@@ -387,59 +356,46 @@ class GrpcReplicaHub final : public ReplicaHub {
                   {{"peer", found.key}, {"address", found.address}});
       }
     }
-    {
-      const MutexLock lock(shared_->mutex);
-      shared_->known.clear();
-      for (const auto& [id, peer] : peers_) {
-        shared_->known.insert(id);
-      }
-    }
     if (wiring_.on_stale) {
       wiring_.on_stale(!peers_.empty());
     }
   }
 
-  std::shared_ptr<grpc::Channel> connect(const std::string& address) const {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-    if (tls_ && !config_.tls_name.empty()) {
-      arguments.SetSslTargetNameOverride(config_.tls_name);
+  std::unique_ptr<net::GrpcChannel> connect(const std::string& address) {
+    return net::GrpcChannel::open({.address = address,
+                                   .tls = client_tls_,
+                                   .server_name = config_.tls_name,
+                                   .message_bytes_max = kMessageBytesMax,
+                                   .retry_max = kRetryInterval / 2,
+                                   .keepalive_timeout = kSilence},
+                                  loop());
+  }
+
+  void ask(uint64_t id, AskedPeer& peer) {
+    pb::PullRequest request;
+    request.set_router_id(router_id_);
+    request.set_from_sequence(peer.view.next_request());
+    request.set_hold_ms(static_cast<uint32_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(kHold).count()));
+    peer.question = std::make_unique<net::GrpcUnaryCall>(
+        *peer.channel, net::GrpcChannelCall{.path = kPath, .deadline = kCallDeadline},
+        request.SerializeAsString(),
+        [this, id](const net::GrpcOutcome& outcome, std::string_view bytes) {
+          take_answer(id, peers_.at(id), outcome, bytes);
+          turn();
+        });
+  }
+
+  void take_answer(uint64_t id, AskedPeer& peer, const net::GrpcOutcome& outcome,
+                   std::string_view bytes) {
+    const auto question = std::move(peer.question);  // told of right now
+    pb::PullResponse response;
+    auto update = Result<router::ReplicaUpdate>(Error(Code::kUnavailable, outcome.message));
+    if (outcome.ok()) {
+      update = response.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))
+                   ? decode(response)
+                   : Error(Code::kCorrupt, "the answer does not parse");
     }
-    return grpc::CreateCustomChannel(address, channel_credentials_, arguments);
-  }
-
-  bool is_done(const Question& question) const {
-    const MutexLock lock(shared_->mutex);
-    return question.done;
-  }
-
-  void ask(AskedPeer& peer) {
-    peer.question = std::make_unique<Question>();
-    Question& question = *peer.question;
-    const auto in_ms = [](Duration duration) {
-      return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
-    };
-    question.context.set_deadline(gpr_time_add(
-        gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(in_ms(kCallDeadline), GPR_TIMESPAN)));
-    question.request.set_router_id(router_id_);
-    question.request.set_from_sequence(peer.view.next_request());
-    question.request.set_hold_ms(static_cast<uint32_t>(in_ms(kHold)));
-    peer.stub->async()->Pull(&question.context, &question.request, &question.response,
-                             [shared = shared_, &question](grpc::Status status) {
-                               const MutexLock lock(shared->mutex);
-                               question.status = std::move(status);
-                               question.done = true;
-                               shared->answered = true;
-                               shared->wake.notify_all();
-                             });
-  }
-
-  void take_answer(uint64_t id, AskedPeer& peer) {
-    const std::unique_ptr<Question> question = std::move(peer.question);
-    auto update = question->status.ok()
-                      ? decode(question->response)
-                      : Result<router::ReplicaUpdate>(
-                            Error(Code::kUnavailable, question->status.error_message()));
     const TimePoint now = clock_.now();
     if (!update || update->router_id == router_id_) {
       series_.failures.add();
@@ -457,21 +413,6 @@ class GrpcReplicaHub final : public ReplicaHub {
   static void log_silence(uint64_t id, AskedPeer& peer, std::string_view why) {
     const auto log = std::exchange(peer.answers, false) ? log::warn : log::debug;
     log(kLogTarget, "no news of another router", {{"peer", id}, {"error", why}});
-  }
-
-  /// After the thread: nothing may be under way when peers go.
-  void end_questions() {
-    for (auto& [id, peer] : peers_) {
-      if (peer.question != nullptr) {
-        peer.question->context.TryCancel();
-      }
-    }
-    MutexLock lock(shared_->mutex);
-    shared_->wake.wait(lock, [this]() STATOR_REQUIRES(shared_->mutex) {
-      return std::ranges::all_of(peers_, [](const auto& entry) {
-        return entry.second.question == nullptr || entry.second.question->done;
-      });
-    });
   }
 
   void count(AskedPeer& peer) const {
@@ -499,18 +440,28 @@ class GrpcReplicaHub final : public ReplicaHub {
   const router::ReplicaConfig config_;
   const std::optional<net::TlsFiles> tls_;
   const Clock& clock_;
+  Metrics& metrics_;
   const uint64_t router_id_;
   const std::shared_ptr<Shared> shared_;  // shared with announcers
-  PullService service_;
+  const net::GrpcCallers callers_;
   const ReplicaSeries series_;
-  std::shared_ptr<grpc::ChannelCredentials> channel_credentials_;  // from listen() on
-  std::unique_ptr<grpc::Server> server_;
-  int port_ = 0;
-  Wiring wiring_;
-  std::map<uint64_t, AskedPeer> peers_;  // the thread's; by router id, at most kPeersMax
+  std::shared_ptr<const net::ClientTls> client_tls_;  // from listen() on; shared with channels
 
-  bool stopping_ STATOR_GUARDED_BY(shared_->mutex) = false;
-  net::Thread thread_;
+  SystemClock loop_clock_;  // only paces the loop
+  net::ShardSet shards_;
+  std::unique_ptr<net::GrpcServer> server_;  // from listen() to stop()
+  uint16_t port_ = 0;
+
+  // The loop's.
+  Wiring wiring_;
+  bool running_ = false;
+  TimePoint started_{};
+  TimePoint looked_{};
+  TimePoint look_again_{};
+  std::map<uint64_t, AskedPeer> peers_;  // by router id, at most kPeersMax
+  std::vector<Held> held_;               // at most kHeldMax
+  FlatSet<uint64_t> refused_;            // logged; at most kPeersMax
+  net::Timer timer_;
 };
 
 }  // namespace
