@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <grpcpp/grpcpp.h>
 
-#include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <utility>
 
-#include "stator/continuity/detail/call_reaper.h"
 #include "stator/continuity/detail/fetch_error.h"
 #include "stator/continuity/journal_hub.h"
+#include "stator/core/assert.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/core/random.h"
-#include "stator/net/thread.h"
+#include "stator/net/grpc_callers.h"
+#include "stator/net/grpc_channel.h"
+#include "stator/net/grpc_server.h"
+#include "stator/net/grpc_status.h"
+#include "stator/net/grpc_unary.h"
 #include "stator/net/wakeup.h"
-#include "stator/proto/frontend/v1/journal.grpc.pb.h"
-#include "stator/session/rpc_credentials.h"
+#include "stator/proto/frontend/v1/journal.pb.h"
 
 namespace stator::continuity {
 namespace {
@@ -29,8 +29,13 @@ using Place = JournalStore::Place;
 using HolderId = JournalHub::HolderId;
 
 constexpr std::string_view kLogTarget = "continuity::journals";
-constexpr int kMessageBytesMax = 256 << 20;  // of both sides: a journal is fetched in one message
-constexpr Duration kPeersInterval = 1s;      // how often discovery is asked, and old copies go
+constexpr const char* kAppendPath = "/stator.frontend.v1.JournalHolder/Append";
+constexpr const char* kFetchPath = "/stator.frontend.v1.JournalHolder/Fetch";
+// Of both sides: a journal is fetched in one message.
+constexpr size_t kMessageBytesMax = size_t{256} << 20;
+constexpr Duration kMessageTimeout = 15s;
+constexpr uint32_t kCallsMax = 1024;     // between two frontends at once
+constexpr Duration kPeersInterval = 1s;  // how often discovery is asked, and old copies go
 constexpr Duration kFetchDeadline = 2s;
 constexpr size_t kPeersMax = 256;
 constexpr size_t kStreamIdBytes = 16;
@@ -67,101 +72,105 @@ struct SharedStore {
   JournalStore own STATOR_GUARDED_BY(mutex);    // ours
 };
 
-class HolderService final : public pb::JournalHolder::CallbackService {
+struct HubMetrics {
+  explicit HubMetrics(Metrics& metrics)
+      : held_bytes(metrics.gauge("stator_runtime_journals_held_bytes",
+                                 "memory of other frontends' journals kept here")),
+        held_streams(metrics.gauge("stator_runtime_journals_held",
+                                   "other frontends' streams whose journals are kept here")),
+        own_bytes(metrics.gauge("stator_runtime_journals_own_bytes",
+                                "memory of the journals of this process's own streams")),
+        holders(metrics.gauge("stator_runtime_journal_holders",
+                              "other frontends that may keep our streams' journals")),
+        too_long(metrics.counter("stator_runtime_journals_too_long_total",
+                                 "streams that could not be gone on with because their journal "
+                                 "is longer than a message may be")),
+        call_failures(metrics.counter("stator_runtime_journal_call_failures_total",
+                                      "calls that another frontend did not answer in time")),
+        refused_callers(metrics.counter("stator_runtime_journal_refused_callers_total",
+                                        "calls of certified processes that may not make any")) {}
+  Gauge held_bytes, held_streams, own_bytes, holders;
+  Counter too_long, call_failures, refused_callers;
+};
+
+/// The others' calls. On the hub's loop.
+class HolderService {
  public:
-  HolderService(SharedStore& shared, std::vector<std::string> allowed_callers, Metrics& metrics)
-      : shared_(shared),
-        allowed_callers_(std::move(allowed_callers)),
-        refused_callers_(metrics.counter("stator_runtime_journal_refused_callers_total",
-                                         "calls of certified processes that may not make any")) {}
+  HolderService(SharedStore& shared, const std::optional<net::TlsFiles>& tls,
+                const Counter& refused_callers)
+      : shared_(shared), callers_(tls, refused_callers) {}
 
-  grpc::ServerUnaryReactor* Append(grpc::CallbackServerContext* call,
-                                   const pb::AppendRequest* request,
-                                   pb::AppendResponse* response) override {
-    if (grpc::Status status = admit(*call); !status.ok()) {
-      return finish(*call, std::move(status));
-    }
-    const TimePoint now = shared_.clock.now();
-    {
-      const MutexLock lock(shared_.mutex);
-      for (const pb::Part& part : request->parts()) {
-        const auto stream = to_stream(part.stream());
-        const Place place = part.begins() ? Place::kBegin : Place::kEnd;
-        if (!stream || !shared_.store.append(*stream, place, part.data(), now)) {
-          response->add_refused(part.stream());
-        }
-      }
-    }
-    return finish(*call, grpc::Status::OK);
-  }
-
-  grpc::ServerUnaryReactor* Fetch(grpc::CallbackServerContext* call,
-                                  const pb::FetchRequest* request,
-                                  pb::FetchResponse* response) override {
-    if (grpc::Status status = admit(*call); !status.ok()) {
-      return finish(*call, std::move(status));
-    }
-    std::vector<std::string> parts;
-    if (const auto stream = to_stream(request->stream())) {
-      parts = shared_.read(*stream);
-    }
-    for (std::string& part : parts) {
-      response->add_parts(std::move(part));
-    }
-    return finish(*call, parts.empty() ? grpc::Status(grpc::StatusCode::NOT_FOUND, "not held here")
-                                       : grpc::Status::OK);
+  net::GrpcServer::Methods methods() {
+    net::GrpcServer::Methods methods;
+    methods[kAppendPath] = admitted(net::serve_unary<pb::AppendRequest>(
+        [this](const auto& call, auto& request) { append(*call, request); }));
+    methods[kFetchPath] = admitted(net::serve_unary<pb::FetchRequest>(
+        [this](const auto& call, auto& request) { fetch(*call, request); }));
+    return methods;
   }
 
  private:
-  static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext& call, grpc::Status status) {
-    grpc::ServerUnaryReactor* reactor = call.DefaultReactor();
-    reactor->Finish(std::move(status));
-    return reactor;
+  void append(net::GrpcServerCall& call, pb::AppendRequest& request) {
+    const TimePoint now = shared_.clock.now();
+    pb::AppendResponse response;
+    {
+      const MutexLock lock(shared_.mutex);
+      for (pb::Part& part : *request.mutable_parts()) {
+        const auto stream = to_stream(part.stream());
+        const Place place = part.begins() ? Place::kBegin : Place::kEnd;
+        if (!stream ||
+            !shared_.store.append(*stream, place, std::move(*part.mutable_data()), now)) {
+          response.add_refused(part.stream());
+        }
+      }
+    }
+    net::answer_unary(call, response);
+  }
+
+  void fetch(net::GrpcServerCall& call, const pb::FetchRequest& request) {
+    std::vector<std::string> parts;
+    if (const auto stream = to_stream(request.stream())) {
+      parts = shared_.read(*stream);
+    }
+    if (parts.empty()) {
+      call.finish({net::kGrpcNotFound, "not held here"});
+      return;
+    }
+    pb::FetchResponse response;
+    for (std::string& part : parts) {
+      response.add_parts(std::move(part));
+    }
+    net::answer_unary(call, response);
   }
 
   /// Every refusal is counted, the first one is logged.
-  grpc::Status admit(const grpc::CallbackServerContext& call) {
-    grpc::Status status = session::check_caller(*call.auth_context(), allowed_callers_);
-    if (!status.ok()) {
-      refused_callers_.add();
-      if (!refusal_logged_.exchange(true)) {
-        log::warn(kLogTarget, "a process may not keep journals here", {{"peer", call.peer()}});
+  net::GrpcServer::Start admitted(net::GrpcServer::Start start) {
+    return [this, start = std::move(start)](
+               std::shared_ptr<net::GrpcServerCall> call) -> std::shared_ptr<net::GrpcCallHandler> {
+      if (callers_.admit(*call)) {
+        return start(std::move(call));
       }
-    }
-    return status;
+      if (!std::exchange(refusal_logged_, true)) {
+        log::warn(kLogTarget, "a process may not keep journals here",
+                  {{"peer", call->caller().address}});
+      }
+      return nullptr;
+    };
   }
 
   SharedStore& shared_;
-  const std::vector<std::string> allowed_callers_;
-  const Counter refused_callers_;
-  std::atomic<bool> refusal_logged_{false};
+  const net::GrpcCallers callers_;
+  bool refusal_logged_ = false;
 };
 
+/// Another frontend.
 struct Peer {
-  Peer(std::string address_in, const std::shared_ptr<grpc::Channel>& channel)
-      : address(std::move(address_in)), stub(pb::JournalHolder::NewStub(channel)) {}
-  const std::string address;
-  const std::unique_ptr<pb::JournalHolder::Stub> stub;
-  bool well = true;  // the hub's mutex guards it
+  std::string address;
+  bool well = true;
 };
 
-/// One call under way; gRPC's until it ends.
-template <typename Request, typename Response>
-struct Call {
-  Call(std::shared_ptr<Peer> peer_in, Duration deadline) : peer(std::move(peer_in)) {
-    const auto milliseconds =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline).count();
-    context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                                      gpr_time_from_millis(milliseconds, GPR_TIMESPAN)));
-  }
-  const std::shared_ptr<Peer> peer;  // shared with the hub's list, which may forget it first
-  grpc::ClientContext context;
-  Request request;
-  Response response;
-};
-using AppendCall = Call<pb::AppendRequest, pb::AppendResponse>;
-using FetchCall = Call<pb::FetchRequest, pb::FetchResponse>;
-
+/// Shards ask from their threads; the loop makes the calls, answers those of others and looks after
+/// both every second.
 class GrpcJournalHub final : public JournalHub {
  public:
   GrpcJournalHub(const JournalHubConfig& config, std::optional<net::TlsFiles> tls,
@@ -169,23 +178,15 @@ class GrpcJournalHub final : public JournalHub {
       : config_(config),
         tls_(std::move(tls)),
         clock_(clock),
+        metrics_(metrics),
         // 53 bits, never zero: it is an instance id in discovery, too.
         own_id_((Random::from_entropy().next() >> 11) | 1),
         shared_(config.limits, clock),
-        service_(shared_, tls_ ? tls_->allowed_callers : std::vector<std::string>(), metrics),
-        held_bytes_(metrics.gauge("stator_runtime_journals_held_bytes",
-                                  "memory of other frontends' journals kept here")),
-        held_streams_(metrics.gauge("stator_runtime_journals_held",
-                                    "other frontends' streams whose journals are kept here")),
-        own_bytes_(metrics.gauge("stator_runtime_journals_own_bytes",
-                                 "memory of the journals of this process's own streams")),
-        holders_(metrics.gauge("stator_runtime_journal_holders",
-                               "other frontends that may keep our streams' journals")),
-        too_long_(metrics.counter("stator_runtime_journals_too_long_total",
-                                  "streams that could not be gone on with because their journal "
-                                  "is longer than a message may be")),
-        call_failures_(metrics.counter("stator_runtime_journal_call_failures_total",
-                                       "calls that another frontend did not answer in time")) {}
+        series_(metrics),
+        service_(shared_, tls_, series_.refused_callers),
+        shards_(1, loop_clock_, metrics) {}
+  GrpcJournalHub(const GrpcJournalHub&) = delete;
+  GrpcJournalHub& operator=(const GrpcJournalHub&) = delete;
   ~GrpcJournalHub() override { stop(); }
 
   Status start(discovery::Discovery& discovery) override {
@@ -194,28 +195,35 @@ class GrpcJournalHub final : public JournalHub {
     record.key = {"default", "frontend", "journals", WorkerId(own_id_)};
     record.incarnation =
         Incarnation(static_cast<uint64_t>(clock_.wall_now().time_since_epoch().count()));
-    record.address = fmt::format("{}:{}", config_.host, port_);
+    record.address = fmt::format("{}:{}", config_.host, server_->port());
     record.started_at_ms = unix_seconds(clock_.wall_now()) * 1000;
     STATOR_TRY(registration_, discovery.register_instance(record));
-    thread_ = net::Thread("journals", [this, &discovery] { run(discovery); });
+    run_on_loop([this, &discovery] { tick(discovery); });
     return {};
   }
 
   void stop() override {
     registration_.reset();
-    std::map<HolderId, std::shared_ptr<Peer>> peers;  // go on this thread
+    if (server_ == nullptr) {
+      return;
+    }
     {
       const MutexLock lock(mutex_);
       stopping_ = true;
-      peers.swap(peers_);
+      peers_.clear();
     }
-    wake_.notify_all();
-    thread_.join();
-    if (server_ != nullptr) {
-      server_->Shutdown(gpr_time_from_millis(0, GPR_TIMESPAN));
-      server_.reset();
-    }
-    reaper_.reset();  // waits for calls under way: their deadlines are short
+    run_on_loop([this] {
+      timer_.cancel();
+      const auto calls = std::exchange(calls_, {});
+      for (const auto& [number, call] : calls) {
+        call->rpc.reset();
+        call->done({net::kGrpcCancelled, "this frontend is stopping"}, {});
+      }
+      channels_.clear();
+    });
+    server_->stop(Duration::zero());
+    server_.reset();
+    shards_.stop();
   }
 
   std::optional<HolderId> choose_holder(StreamId stream) const override {
@@ -225,7 +233,7 @@ class GrpcJournalHub final : public JournalHub {
     for (const auto& [id, peer] : peers_) {
       // Rendezvous hashing (Thaler and Ravishankar 1998).
       const uint64_t score = mix64(stream.low ^ id);
-      if (peer->well && (!best || score > highest)) {
+      if (peer.well && (!best || score > highest)) {
         best = id;
         highest = score;
       }
@@ -235,34 +243,29 @@ class GrpcJournalHub final : public JournalHub {
 
   void append(HolderId holder, const std::vector<JournalPart>& parts, net::Shard& shard,
               Appended done) override {
-    const std::shared_ptr<Peer> peer = find(holder);
-    if (peer == nullptr) {
-      Result<std::vector<StreamId>> gone = Error(Code::kUnavailable, "the holder is not there");
-      answer(shard, std::move(done), std::move(gone));
-      return;
-    }
-    auto call = std::make_shared<AppendCall>(peer, config_.ack_timeout);
+    pb::AppendRequest request;
     for (const JournalPart& part : parts) {
-      pb::Part* out = call->request.add_parts();
+      pb::Part* out = request.add_parts();
       out->set_stream(to_bytes(part.stream));
       out->set_data(part.data);
       out->set_begins(part.place == Place::kBegin);
     }
-    reaper_->begin();
-    peer->stub->async()->Append(&call->context, &call->request, &call->response,
-                                [this, call, &shard, reaper = reaper_.get(),
-                                 done = std::move(done)](const grpc::Status& status) mutable {
-                                  Result<std::vector<StreamId>> refused = std::vector<StreamId>();
-                                  if (status.ok()) {
-                                    for (const std::string& bytes : call->response.refused()) {
-                                      refused->push_back(to_stream(bytes).value_or(StreamId{}));
-                                    }
-                                  } else {
-                                    refused = fail(*call->peer, status);
-                                  }
-                                  answer(shard, std::move(done), std::move(refused));
-                                  reaper->end(std::move(call));
-                                });
+    call({holder, kAppendPath, config_.ack_timeout, request.SerializeAsString()},
+         [this, holder, &shard, done = std::move(done)](const net::GrpcOutcome& outcome,
+                                                        std::string_view bytes) mutable {
+           Result<std::vector<StreamId>> refused = std::vector<StreamId>();
+           pb::AppendResponse response;
+           if (!outcome.ok()) {
+             refused = fail(holder, outcome);
+           } else if (!response.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+             refused = fail(holder, {net::kGrpcInternal, "its answer does not parse"});
+           } else {
+             for (const std::string& stream : response.refused()) {
+               refused->push_back(to_stream(stream).value_or(StreamId{}));
+             }
+           }
+           answer(shard, std::move(done), std::move(refused));
+         });
   }
 
   HolderId own_id() const override { return own_id_; }
@@ -279,8 +282,7 @@ class GrpcJournalHub final : public JournalHub {
   }
 
   void fetch(HolderId holder, StreamId stream, net::Shard& shard, Fetched done) override {
-    const std::shared_ptr<Peer> peer = holder == own_id_ ? nullptr : find(holder);
-    if (peer == nullptr) {
+    if (holder == own_id_ || address_of(holder).empty()) {
       Result<std::vector<std::string>> parts =
           holder == own_id_ ? shared_.read(stream) : std::vector<std::string>();
       if (parts->empty()) {
@@ -289,109 +291,168 @@ class GrpcJournalHub final : public JournalHub {
       answer(shard, std::move(done), std::move(parts));
       return;
     }
-    auto call = std::make_shared<FetchCall>(peer, kFetchDeadline);
-    call->request.set_stream(to_bytes(stream));
-    reaper_->begin();
-    peer->stub->async()->Fetch(
-        &call->context, &call->request, &call->response,
-        [call, &shard, reaper = reaper_.get(), too_long = too_long_,
-         done = std::move(done)](const grpc::Status& status) mutable {
-          Result<std::vector<std::string>> parts = std::vector<std::string>();
-          if (status.ok()) {
-            parts->assign(call->response.parts().begin(), call->response.parts().end());
-          } else {
-            parts = detail::to_fetch_error(status);
-            too_long.add(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0);
-          }
-          answer(shard, std::move(done), std::move(parts));
-          reaper->end(std::move(call));
-        });
+    pb::FetchRequest request;
+    request.set_stream(to_bytes(stream));
+    call({holder, kFetchPath, kFetchDeadline, request.SerializeAsString()},
+         [this, &shard, done = std::move(done)](const net::GrpcOutcome& outcome,
+                                                std::string_view bytes) mutable {
+           Result<std::vector<std::string>> parts = std::vector<std::string>();
+           pb::FetchResponse response;
+           if (!outcome.ok()) {
+             parts = detail::to_fetch_error(outcome);
+             series_.too_long.add(outcome.status == net::kGrpcResourceExhausted ? 1 : 0);
+           } else if (!response.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+             parts = Error(Code::kUnavailable, "the holder's answer does not parse");
+           } else {
+             for (std::string& part : *response.mutable_parts()) {
+               parts->push_back(std::move(part));
+             }
+           }
+           answer(shard, std::move(done), std::move(parts));
+         });
   }
 
  private:
+  using Done = std::move_only_function<void(const net::GrpcOutcome&, std::string_view)>;
+  struct Question {
+    HolderId holder = 0;
+    const char* path = nullptr;
+    Duration deadline{};
+    std::string request;
+  };
+  struct Call {
+    Done done;
+    std::unique_ptr<net::GrpcUnaryCall> rpc;
+  };
+
+  net::Shard& loop() { return shards_.shard(0); }
+  template <typename Task>
+  void run_on_loop(const Task& task) {
+    STATOR_ASSERT(loop().run_and_wait([&task] { task(); }), "set-up and tear-down fit the inbox");
+  }
+
   Status listen() {
-    STATOR_TRY(channel_credentials_, session::channel_credentials(tls_));
-    STATOR_TRY(const auto credentials, session::server_credentials(tls_));
-    grpc::ServerBuilder builder;
-    const std::string wanted = fmt::format("{}:{}", config_.host, config_.port);
-    builder.AddListeningPort(wanted, credentials, &port_);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.RegisterService(&service_);
-    builder.SetMaxReceiveMessageSize(kMessageBytesMax);
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return Error(Code::kIo, fmt::format("journals: cannot listen on {} (frontend.journal_host "
-                                          "and frontend.journal_port)",
-                                          wanted));
+    STATOR_TRY(client_tls_, net::load_client_tls(tls_));
+    net::GrpcServerOptions options{
+        .host = config_.host,
+        .port = config_.port,
+        .message_bytes_max = kMessageBytesMax,
+        .calls_max = kCallsMax,
+        .message_budget = std::make_shared<net::MessageBudget>(2 * kMessageBytesMax),
+        .message_timeout = kMessageTimeout,
+        .first_message_timeout = kMessageTimeout};
+    STATOR_TRY(options.tls, net::load_server_tls(tls_));
+    shards_.start();
+    auto server = net::GrpcServer::listen(std::move(options), service_.methods(), loop(), metrics_);
+    if (!server) {
+      return Error(Code::kIo, fmt::format("journals: cannot listen on {}:{} (frontend.journal_host "
+                                          "and frontend.journal_port): {}",
+                                          config_.host, config_.port, server.error().message()));
     }
+    server_ = std::move(*server);
     return {};
   }
 
-  void run(discovery::Discovery& discovery) {
-    while (true) {
-      find_peers(discovery);
-      {
-        const MutexLock lock(shared_.mutex);
-        shared_.store.expire(clock_.now());
-        held_bytes_.set(static_cast<double>(shared_.store.bytes()));
-        held_streams_.set(static_cast<double>(shared_.store.streams()));
-        shared_.own.expire(clock_.now());
-        own_bytes_.set(static_cast<double>(shared_.own.bytes()));
-      }
-      MutexLock lock(mutex_);
-      if (stopping_ || wake_.wait_for(lock, kPeersInterval,
-                                      [this]() STATOR_REQUIRES(mutex_) { return stopping_; })) {
-        return;
-      }
+  // On the loop.
+
+  void tick(discovery::Discovery& discovery) {
+    find_peers(discovery);
+    {
+      const MutexLock lock(shared_.mutex);
+      shared_.store.expire(clock_.now());
+      series_.held_bytes.set(static_cast<double>(shared_.store.bytes()));
+      series_.held_streams.set(static_cast<double>(shared_.store.streams()));
+      shared_.own.expire(clock_.now());
+      series_.own_bytes.set(static_cast<double>(shared_.own.bytes()));
     }
+    timer_ = loop().after(kPeersInterval, [this, &discovery] { tick(discovery); });
   }
 
   /// Who is listed is tried again, though it failed before.
   void find_peers(discovery::Discovery& discovery) {
-    std::map<HolderId, std::shared_ptr<Peer>> found;
+    std::map<HolderId, Peer> found;
     for (const discovery::InstanceRecord& record :
          discovery.list({.namespace_name = {}, .component = "frontend", .endpoint = "journals"})) {
       const HolderId id = record.key.worker.value();
-      if (id == own_id_ || found.size() >= kPeersMax) {
-        continue;
+      if (id != own_id_ && found.size() < kPeersMax) {
+        found[id] = {.address = record.address};
       }
-      auto known = find(id);
-      found[id] = known != nullptr && known->address == record.address
-                      ? std::move(known)
-                      : std::make_shared<Peer>(record.address, connect(record.address));
     }
-    const MutexLock lock(mutex_);
-    if (!stopping_) {
-      peers_.swap(found);
-      for (const auto& [id, peer] : peers_) {
-        peer->well = true;
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_) {
+        return;
       }
-      holders_.set(static_cast<double>(peers_.size()));
+      peers_.swap(found);  // found: as it was
+      series_.holders.set(static_cast<double>(peers_.size()));
+    }
+    std::erase_if(channels_, [&](const auto& entry) {
+      const auto before = found.find(entry.first);
+      return before == found.end() || before->second.address != address_of(entry.first);
+    });
+  }
+
+  net::GrpcChannel& channel(HolderId holder, const std::string& address) {
+    auto& channel = channels_[holder];
+    if (channel == nullptr) {
+      channel = net::GrpcChannel::open({.address = address,
+                                        .tls = client_tls_,
+                                        .server_name = config_.tls_name,
+                                        .message_bytes_max = kMessageBytesMax,
+                                        .retry_max = kPeersInterval / 2,
+                                        .calls_max = kCallsMax},
+                                       loop());
+    }
+    return *channel;
+  }
+
+  void begin(const Question& question, Done done) {
+    const std::string address = address_of(question.holder);
+    if (address.empty()) {
+      done({net::kGrpcUnavailable, "the holder is not there"}, {});
+      return;
+    }
+    const uint64_t number = ++last_call_;
+    Call& call = *calls_.emplace(number, std::make_unique<Call>()).first->second;
+    call.done = std::move(done);
+    call.rpc = std::make_unique<net::GrpcUnaryCall>(
+        channel(question.holder, address),
+        net::GrpcChannelCall{.path = question.path, .deadline = question.deadline},
+        question.request, [this, number](const net::GrpcOutcome& outcome, std::string_view bytes) {
+          const std::unique_ptr<Call> ended = std::move(calls_.extract(number).mapped());
+          ended->done(outcome, bytes);
+        });
+  }
+
+  // Any thread.
+
+  /// `done` is called on the loop, or here when that takes nothing any more.
+  void call(Question question, Done done) {
+    auto shared = std::make_shared<Done>(std::move(done));  // with a task that may be refused
+    const bool posted = loop().post(
+        [this, question = std::move(question), shared] { begin(question, std::move(*shared)); });
+    if (!posted) {
+      (*shared)({net::kGrpcUnavailable, "this frontend is stopping or far behind"}, {});
     }
   }
 
-  std::shared_ptr<grpc::Channel> connect(const std::string& address) const {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-    if (tls_ && !config_.tls_name.empty()) {
-      arguments.SetSslTargetNameOverride(config_.tls_name);
-    }
-    return grpc::CreateCustomChannel(address, channel_credentials_, arguments);
-  }
-
-  std::shared_ptr<Peer> find(HolderId id) const {
+  /// Empty: it is not there any more.
+  std::string address_of(HolderId id) const {
     const MutexLock lock(mutex_);
     const auto known = peers_.find(id);
-    return known == peers_.end() ? nullptr : known->second;
+    return known == peers_.end() ? std::string() : known->second.address;
   }
 
-  Error fail(Peer& peer, const grpc::Status& status) {
-    call_failures_.add();
-    log::warn(kLogTarget, "a frontend that keeps our journals did not answer",
-              {{"address", peer.address}, {"error", status.error_message()}});
+  Error fail(HolderId holder, const net::GrpcOutcome& outcome) {
     const MutexLock lock(mutex_);
-    peer.well = false;
-    return detail::to_fetch_error(status);
+    const auto peer = peers_.find(holder);
+    if (peer != peers_.end()) {
+      series_.call_failures.add();
+      log::warn(kLogTarget, "a frontend that keeps our journals did not answer",
+                {{"address", peer->second.address}, {"error", outcome.message}});
+      peer->second.well = false;
+    }
+    return detail::to_fetch_error(outcome);
   }
 
   template <typename Done, typename Outcome>
@@ -403,22 +464,27 @@ class GrpcJournalHub final : public JournalHub {
   const JournalHubConfig config_;
   const std::optional<net::TlsFiles> tls_;
   const Clock& clock_;
+  Metrics& metrics_;
   const HolderId own_id_;
   SharedStore shared_;
+  const HubMetrics series_;
   HolderService service_;
-  const Gauge held_bytes_, held_streams_, own_bytes_, holders_;
-  const Counter too_long_, call_failures_;
-  std::shared_ptr<grpc::ChannelCredentials> channel_credentials_;  // from listen() on
-  std::unique_ptr<grpc::Server> server_;
-  int port_ = 0;
+  std::shared_ptr<const net::ClientTls> client_tls_;  // from listen() on; shared with channels
   std::unique_ptr<discovery::Registration> registration_;
 
   mutable Mutex mutex_;
-  std::condition_variable_any wake_;
-  std::map<HolderId, std::shared_ptr<Peer>> peers_ STATOR_GUARDED_BY(mutex_);
+  std::map<HolderId, Peer> peers_ STATOR_GUARDED_BY(mutex_);
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<detail::CallReaper> reaper_ = std::make_unique<detail::CallReaper>();
-  net::Thread thread_;
+
+  SystemClock loop_clock_;  // only paces the loop
+  net::ShardSet shards_;
+  std::unique_ptr<net::GrpcServer> server_;  // from listen() to stop()
+
+  // The loop's.
+  std::map<HolderId, std::unique_ptr<net::GrpcChannel>> channels_;  // made at the first call
+  std::map<uint64_t, std::unique_ptr<Call>> calls_;  // by number; bounded by the channels
+  uint64_t last_call_ = 0;
+  net::Timer timer_;
 };
 
 }  // namespace

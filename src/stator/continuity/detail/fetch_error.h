@@ -2,22 +2,23 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <grpcpp/support/status.h>
 
 #include "stator/core/result.h"
+#include "stator/net/grpc_call.h"
+#include "stator/net/grpc_status.h"
 
 namespace stator::continuity::detail {
 
 /// Why a journal did not come: kUnavailable is worth another try, kNotFound is not.
-inline Error to_fetch_error(const grpc::Status& status) {
-  switch (status.error_code()) {
-    case grpc::StatusCode::NOT_FOUND:
-      return Error(Code::kNotFound, status.error_message());
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return Error(Code::kNotFound, fmt::format("the journal is too long to be fetched: {}",
-                                                status.error_message()));
+inline Error to_fetch_error(const net::GrpcOutcome& outcome) {
+  switch (outcome.status) {
+    case net::kGrpcNotFound:
+      return Error(Code::kNotFound, outcome.message);
+    case net::kGrpcResourceExhausted:
+      return Error(Code::kNotFound,
+                   fmt::format("the journal is too long to be fetched: {}", outcome.message));
     default:
-      return Error(Code::kUnavailable, status.error_message());
+      return Error(Code::kUnavailable, outcome.message);
   }
 }
 

@@ -111,13 +111,13 @@ TEST_F(JournalHubTest, AJournalOfSeveralMebibytesComesBack) {
 }
 
 TEST(FetchError, OnlyWhatMayChangeIsWorthAnotherTry) {
-  const auto code = [](grpc::StatusCode status) {
-    return detail::to_fetch_error(grpc::Status(status, "why")).code();
+  const auto code = [](int status) {
+    return detail::to_fetch_error(net::GrpcOutcome{status, "why"}).code();
   };
-  EXPECT_EQ(code(grpc::StatusCode::UNAVAILABLE), Code::kUnavailable);
-  EXPECT_EQ(code(grpc::StatusCode::DEADLINE_EXCEEDED), Code::kUnavailable);
-  EXPECT_EQ(code(grpc::StatusCode::NOT_FOUND), Code::kNotFound);
-  EXPECT_EQ(code(grpc::StatusCode::RESOURCE_EXHAUSTED), Code::kNotFound) << "it stays too long";
+  EXPECT_EQ(code(net::kGrpcUnavailable), Code::kUnavailable);
+  EXPECT_EQ(code(net::kGrpcDeadlineExceeded), Code::kUnavailable);
+  EXPECT_EQ(code(net::kGrpcNotFound), Code::kNotFound);
+  EXPECT_EQ(code(net::kGrpcResourceExhausted), Code::kNotFound) << "it stays too long";
 }
 
 }  // namespace
