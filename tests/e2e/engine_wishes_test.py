@@ -100,7 +100,7 @@ class Others(unittest.TestCase):
         http = Http(stator.port)
         eventually(lambda: http.request("GET", "/health")[0] == 200, "healthy")
         model = http.get("/v1/models")[1]["data"][0]["id"]
-        for fields in ({"allowed_token_ids": [5]}, {"bad_words": ["x"]}, {"suffix": "x"}, {"best_of": 2}):
+        for fields in ({"allowed_token_ids": [5]}, {"bad_words": ["x"]}, {"suffix": "x"}):
             status, body = http.post("/v1/completions", {"model": model, "prompt": "a", "max_tokens": 2} | fields)
             self.assertEqual((status, body["error"]["param"]), (501, next(iter(fields))))
         status, body = http.post("/v1/completions", {"model": model, "prompt": "a", "max_tokens": 0, "echo": True})

@@ -18,11 +18,10 @@ struct Reader {
   FieldReader& in;
 
   bool prompt_seen = false;  // a value other than null, good or bad
-  std::optional<uint32_t> best_of = {};
 };
 
 void read_best_of(Reader& r, const Path& path) {
-  r.best_of = r.in.integer<uint32_t>(path, 0, kMaxBestOf);
+  r.request.best_of = r.in.integer<uint32_t>(path, 0, kMaxBestOf).value_or(0);
 }
 void read_echo(Reader& r, const Path& path) {
   r.request.echo = r.in.boolean(path).value_or(false);
@@ -138,14 +137,19 @@ void check_prompts(Reader& r) {
   if (!r.prompt_seen && options.nvext.token_data.empty()) {
     r.in.violation(path, "is required", Rank::kRequired);
   }
-  if (count * options.n > kMaxChoices) {
-    r.in.violation(path, fmt::format("times n must be at most {} choices, not {} x {}", kMaxChoices,
-                                     count, options.n));
+  const uint32_t choices = std::max(options.n, r.request.best_of);
+  if (count * choices > kMaxChoices) {
+    r.in.violation(path,
+                   fmt::format("times {} must be at most {} choices, not {} x {}",
+                               choices > options.n ? "best_of" : "n", kMaxChoices, count, choices));
   }
   if (count > 1 && options.nvext.wants_extra_field("completion_token_ids")) {
     r.in.violation(path,
                    "must be a single one when nvext.extra_fields asks for "
                    "completion_token_ids");
+  }
+  if (count > 1 && options.nvext.wants_extra_field("prompt_logprobs")) {
+    r.in.violation(path, "must be a single one when nvext.extra_fields asks for prompt_logprobs");
   }
   if (count > 1 && !options.nvext.token_data.empty()) {
     r.in.violation(path, "must be a single one when nvext.token_data is given");
@@ -154,14 +158,19 @@ void check_prompts(Reader& r) {
 
 void check_best_of(Reader& r) {
   const Path path("best_of");
-  const uint32_t best_of = r.best_of.value_or(0);
-  if (best_of == 0) {
+  const GenerateOptions& options = r.request.options;
+  const uint32_t best_of = r.request.best_of;
+  if (best_of == 0 || best_of == options.n) {
     return;
   }
-  if (best_of < r.request.options.n) {
-    r.in.violation(path, fmt::format("must be at least n, {}", r.request.options.n));
-  } else if (best_of > r.request.options.n) {
-    r.in.unsupported(path, "above n is not supported");
+  if (best_of < options.n) {
+    r.in.violation(path, fmt::format("must be at least n, {}", options.n));
+  } else if (options.stream) {
+    r.in.violation(path, "above n cannot be streamed: which choices are best is known at the end");
+  } else if (options.sampling.temperature == 0.0F) {
+    r.in.violation(path, "must be n when temperature is 0: all choices would be the same");
+  } else if (options.nvext.wants_extra_field("completion_token_ids")) {
+    r.in.violation(path, "must be n when nvext.extra_fields asks for completion_token_ids");
   }
 }
 

@@ -42,7 +42,6 @@ constexpr std::string_view kTokensMax =
     R"({"type":["integer","null"],"minimum":1,"maximum":1048576})";
 constexpr std::string_view kFraction = R"({"type":["number","null"],"minimum":0,"maximum":1})";
 constexpr std::string_view kPenalty = R"({"type":["number","null"],"minimum":-2,"maximum":2})";
-constexpr std::string_view kCount = R"({"type":["integer","null"],"minimum":0})";
 constexpr std::string_view kAnything = "{}";
 
 // Of all bodies; sorted.
@@ -110,7 +109,7 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"priority", R"({"type":["integer","null"],"minimum":-2147483647,"maximum":2147483647})"},
     {"prompt", kTexts},
     {"prompt_embeds", kAnything},
-    {"prompt_logprobs", kCount},
+    {"prompt_logprobs", R"({"type":["integer","null"],"minimum":0,"maximum":20})"},
     {"queries", kRankedTexts},
     {"query",
      R"({"anyOf":[{"type":"string","minLength":1},{"type":"object","properties":{"text":{"type":"string","minLength":1}},"required":["text"]}]})"},
@@ -184,9 +183,8 @@ constexpr auto kBodies = std::to_array<Body>({
 
 // Sorted. Read, so that a client that needs them learns it: the engines here cannot do them.
 constexpr auto kRefused = std::to_array<std::string_view>(
-    {"bad_words_token_ids", "best_of", "chat_template", "detokenize", "function_call", "functions",
-     "kv_transfer_params", "logprob_token_ids", "prompt_embeds", "prompt_logprobs",
-     "use_beam_search"});
+    {"bad_words_token_ids", "chat_template", "function_call", "functions", "kv_transfer_params",
+     "logprob_token_ids", "prompt_embeds", "use_beam_search"});
 static_assert(std::ranges::is_sorted(kRefused));
 
 /// Shapes of the output: structured::is_source_field().

@@ -70,21 +70,8 @@ void read_unsupported_object(Reader& r, const Path& path) {
   }
 }
 
-void read_detokenize(Reader& r, const Path& path) {
-  if (r.in.boolean(path) == false) {
-    r.in.unsupported(
-        path, "cannot be false: ask nvext.extra_fields for completion_token_ids beside the text");
-  }
-}
-
 void read_use_beam_search(Reader& r, const Path& path) {
   if (r.in.boolean(path) == true) {
-    r.in.unsupported(path, "is not supported");
-  }
-}
-
-void read_prompt_logprobs(Reader& r, const Path& path) {
-  if (r.in.integer<uint32_t>(path, 0, UINT32_MAX)) {
     r.in.unsupported(path, "is not supported");
   }
 }
@@ -271,6 +258,12 @@ void read_include_stop_str(Reader& r, const Path& path) {
 void read_skip_special_tokens(Reader& r, const Path& path) {
   r.options.skip_special_tokens = r.in.boolean(path);
 }
+void read_detokenize(Reader& r, const Path& path) {
+  r.options.detokenize = r.in.boolean(path).value_or(true);
+}
+void read_prompt_logprobs(Reader& r, const Path& path) {
+  r.options.prompt_logprobs = r.in.integer<uint32_t>(path, 0, kMaxTopLogprobs);
+}
 void read_return_tokens_as_ids(Reader& r, const Path& path) {
   r.options.return_tokens_as_token_ids = r.in.boolean(path).value_or(false);
 }
@@ -361,6 +354,37 @@ void check_choices(Reader& r) {
   }
   if (options.n > 1 && options.nvext.wants_extra_field("completion_token_ids")) {
     r.in.violation(Path("n"), "must be 1 when nvext.extra_fields asks for completion_token_ids");
+  }
+}
+
+/// Without text there is nothing but the ids, which come as nvext.completion_token_ids.
+void check_detokenize(Reader& r) {
+  GenerateOptions& options = r.options;
+  if (options.detokenize) {
+    return;
+  }
+  if (!options.stop.empty()) {
+    r.in.violation(Path("stop"), "must have no strings when detokenize is false: use token ids");
+  }
+  if (!r.limits.nvext_enabled) {
+    r.in.unsupported(Path("detokenize"),
+                     "cannot be false: this server gives no nvext, in which the ids would come");
+  } else if (!options.nvext.wants_extra_field("completion_token_ids")) {
+    options.nvext.extra_fields.emplace_back("completion_token_ids");
+  }
+}
+
+/// The prompt's log-probabilities come with a body, or in nvext of a stream's last chunk.
+void check_prompt_logprobs(Reader& r) {
+  GenerateOptions& options = r.options;
+  const bool in_nvext = options.nvext.wants_extra_field("prompt_logprobs");
+  if (in_nvext && !options.prompt_logprobs) {
+    options.prompt_logprobs = 0;
+  }
+  if (options.prompt_logprobs && options.stream && !in_nvext) {
+    r.in.violation(Path("prompt_logprobs"),
+                   "is not available when stream is true: ask nvext.extra_fields for "
+                   "prompt_logprobs, too, or leave out stream");
   }
 }
 
@@ -487,6 +511,8 @@ void finish_generate_options(GenerateReader& reader) {
     options.sampling.temperature = 0.0F;
     options.sampling.top_k = 1;
   }
+  check_detokenize(reader);
+  check_prompt_logprobs(reader);
   check_choices(reader);
   merge_priority(reader);
   note_idle_hints(reader);

@@ -134,6 +134,9 @@ struct GenerateOptions {
   std::optional<int32_t> truncate_prompt_tokens;
   std::optional<bool> skip_special_tokens;  ///< default true, unless a parser's markers are special
   bool return_tokens_as_token_ids = false;
+  bool detokenize = true;  ///< false: the answer is token ids (nvext.completion_token_ids)
+  /// Alternatives per token of the prompt whose log-probabilities are told, 0 … kMaxTopLogprobs.
+  std::optional<uint32_t> prompt_logprobs;
   /// The shape the output must have. Only present when ParseLimits::guided_decoding is on.
   std::optional<structured::StructuredOutput> structured_output;
 
@@ -197,6 +200,8 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;  ///< 1 … kMaxChoices / n; empty only if nvext.token_data is given
   bool echo = false;            ///< prepend the prompt to the text, and to its logprobs
   std::string suffix;           ///< what stands behind the text; empty: nothing is known of it
+  /// So many are generated per prompt, and the n likeliest are answered; 0 or n: all are.
+  uint32_t best_of = 0;
 };
 
 struct TokenizeRequest {

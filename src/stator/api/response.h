@@ -49,6 +49,7 @@ struct TokenChoice {
   TokenId id = 0;
   float logprob = 0.0F;  ///< not a number: nobody knows (a prompt's first token), JSON null
   std::string_view bytes;
+  uint32_t rank = 0;  ///< 1 = most likely; 0: not told
 };
 
 /// One generated position. `top` by rank, may be empty.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/api/response_body.h"
 
+#include <algorithm>
+#include <string>
+
 #include "stator/api/detail/response_json.h"
 #include "stator/json/writer.h"
 
@@ -49,6 +52,9 @@ void write_message(json::Writer& json, const ChatChoice& choice, const ResponseO
 void write_tail(json::Writer& json, const BodyFrame& frame) {
   json.end_array().key("usage");
   write_usage(json, frame.usage);
+  if (!frame.prompt_logprobs_json.empty()) {
+    json.key("prompt_logprobs").raw(frame.prompt_logprobs_json);
+  }
   if (!frame.nvext_json.empty()) {
     json.key("nvext").raw(frame.nvext_json);
   }
@@ -153,9 +159,35 @@ void append_text_completion(std::string& out, const BodyFrame& frame,
     write_finish(json, choice.finish);
     json.key("logprobs");
     write_completion_logprobs(json, choice.logprobs, frame.options);
+    if (!choice.prompt_logprobs_json.empty()) {
+      json.key("prompt_logprobs").raw(choice.prompt_logprobs_json);
+    }
     json.end_object();
   }
   write_tail(json, frame);
+}
+
+void append_prompt_logprobs(std::string& out, std::span<const LogprobEntry> scored,
+                            size_t alternatives) {
+  json::Writer json(out);
+  json.begin_array().null();
+  const auto write = [&json](const TokenChoice& token) {
+    json.key(std::to_string(token.id)).begin_object().key("logprob").value(token.logprob);
+    if (token.rank > 0) {
+      json.key("rank").value(token.rank);
+    }
+    json.key("decoded_token").value(token.bytes).end_object();
+  };
+  for (const LogprobEntry& entry : scored) {
+    const auto top = entry.top.first(std::min(entry.top.size(), alternatives));
+    json.begin_object();
+    std::ranges::for_each(top, write);
+    if (std::ranges::find(top, entry.sampled.id, &TokenChoice::id) == top.end()) {
+      write(entry.sampled);
+    }
+    json.end_object();
+  }
+  json.end_array();
 }
 
 void append_nvext(std::string& out, const NvextResponse& nvext) {
@@ -187,6 +219,9 @@ void append_nvext(std::string& out, const NvextResponse& nvext) {
   }
   write_if(json, "stop_reason", nvext.stop_string);
   write_if(json, "stop_reason", nvext.stop_token);
+  if (!nvext.prompt_logprobs_json.empty()) {
+    json.key("prompt_logprobs").raw(nvext.prompt_logprobs_json);
+  }
   json.end_object();
   if (out.size() - begin == 2) {
     out.resize(begin);

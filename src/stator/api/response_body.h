@@ -29,6 +29,7 @@ struct CompletionChoice {
   std::string_view text;
   ChoiceFinish finish = ChoiceFinish::kStop;
   Logprobs logprobs;
+  std::string_view prompt_logprobs_json;  ///< as in BodyFrame, of its prompt
 };
 
 /// What stands around the choices.
@@ -37,12 +38,20 @@ struct BodyFrame {
   Usage usage;
   ResponseOptions options;
   std::string_view nvext_json;  ///< ready-made object (see NvextResponse); empty = none
+  /// Of a chat: ready-made array (see append_prompt_logprobs); empty = none.
+  std::string_view prompt_logprobs_json{};
 };
 
 void append_chat_completion(std::string& out, const BodyFrame& frame,
                             std::span<const ChatChoice> choices);
 void append_text_completion(std::string& out, const BodyFrame& frame,
                             std::span<const CompletionChoice> choices);
+
+/// Log-probabilities of a prompt as vLLM tells them: null for its first token, which nobody scored,
+/// then per token {"<id>":{"logprob","rank","decoded_token"},…}, the likeliest `alternatives` first
+/// and the prompt's own after them, if it is none of these.
+void append_prompt_logprobs(std::string& out, std::span<const LogprobEntry> scored,
+                            size_t alternatives);
 
 /// The answer half of `nvext`, as far as the client asked for it in extra_fields.
 struct NvextResponse {
@@ -75,6 +84,7 @@ struct NvextResponse {
   /// The user stop that matched: at most one of the two.
   std::optional<std::string_view> stop_string;
   std::optional<TokenId> stop_token;
+  std::string_view prompt_logprobs_json{};  ///< see append_prompt_logprobs; empty = none
 };
 
 /// Appends the object, or nothing when no member is set.

@@ -193,6 +193,24 @@ class CollectedAnswer {
     lease_.resize(bytes_);
   }
 
+  void add_prompt_logprobs(uint32_t prompt, std::string json) {
+    if (prompt_logprobs_.size() <= prompt) {
+      prompt_logprobs_.resize(prompt + 1);
+    }
+    bytes_ += json.size();
+    prompt_logprobs_[prompt] = std::move(json);
+    lease_.resize(bytes_);
+  }
+
+  void keep(std::span<const uint32_t> choices) {
+    std::vector<ChoiceState> kept;
+    kept.reserve(choices.size());
+    for (const uint32_t choice : choices) {
+      kept.push_back(std::move(choices_[choice]));
+    }
+    choices_ = std::move(kept);
+  }
+
   const AnswerSpec& spec() const { return spec_; }
   size_t bytes() const { return bytes_; }
 
@@ -201,7 +219,10 @@ class CollectedAnswer {
     const api::BodyFrame frame{.identity = {spec_.id, spec_.model, spec_.created_s},
                                .usage = usage,
                                .options = spec_.options,
-                               .nvext_json = nvext_json};
+                               .nvext_json = nvext_json,
+                               .prompt_logprobs_json = spec_.endpoint == Endpoint::kChat
+                                                           ? prompt_logprobs_of(0)
+                                                           : std::string_view()};
     std::vector<ChoiceState> choices = std::exchange(choices_, {});
     std::vector<LogprobViews> views;
     views.reserve(choices.size());
@@ -252,6 +273,10 @@ class CollectedAnswer {
     known.arguments += call.arguments;
   }
 
+  std::string_view prompt_logprobs_of(size_t prompt) const {
+    return prompt < prompt_logprobs_.size() ? prompt_logprobs_[prompt] : std::string_view();
+  }
+
   template <typename Choice>
   std::vector<Choice> make_choices(const std::vector<ChoiceState>& choices,
                                    const std::vector<LogprobViews>& views) const {
@@ -264,6 +289,7 @@ class CollectedAnswer {
         out[i].tool_calls = choices[i].call_views;
       } else {
         out[i].text = choices[i].text;
+        out[i].prompt_logprobs_json = prompt_logprobs_of(i / spec_.choices_per_prompt);
       }
       out[i].finish = choices[i].finish;
       if (spec_.logprobs) {
@@ -278,6 +304,7 @@ class CollectedAnswer {
   net::ByteLease lease_;
   size_t bytes_ = 0;
   std::vector<ChoiceState> choices_;
+  std::vector<std::string> prompt_logprobs_;  ///< per prompt; empty: not asked for
 };
 
 class UnaryAnswer final : public Answer {
@@ -293,6 +320,11 @@ class UnaryAnswer final : public Answer {
   void finish(const api::Usage& usage, std::string_view nvext_json) override {
     send_body(collected_->write(usage, nvext_json));
   }
+
+  void add_prompt_logprobs(uint32_t prompt, std::string json) override {
+    collected_->add_prompt_logprobs(prompt, std::move(json));
+  }
+  void keep(std::span<const uint32_t> choices) override { collected_->keep(choices); }
 
   BodyWriter take_writer(const api::Usage& usage, std::string nvext_json) override {
     if (collected_->bytes() < kQuickBodyBytesMax) {

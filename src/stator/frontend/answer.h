@@ -45,6 +45,7 @@ struct AnswerSpec {
   std::string ignored_fields;   ///< for x-stator-ignored-fields; empty = none
   int64_t created_s = 0;
   uint32_t choices = 1;
+  uint32_t choices_per_prompt = 1;  ///< that are answered
   api::ResponseOptions options;
   bool logprobs = false;
   std::string annotations;  ///< event frames before the first chunk of a stream
@@ -92,6 +93,10 @@ class Answer {
   virtual bool add(const AnswerPiece& piece) = 0;
   /// Adds a frame to those before a stream's first chunk; nothing for bodies and started streams.
   virtual void annotate(std::string_view /*name*/, std::string_view /*json*/) {}
+  /// Log-probabilities of a prompt, for OpenAI's bodies; see api::append_prompt_logprobs.
+  virtual void add_prompt_logprobs(uint32_t /*prompt*/, std::string /*json*/) {}
+  /// Before the end of a body: of all choices only these are answered, in this order.
+  virtual void keep(std::span<const uint32_t> /*choices*/) {}
   /// Ends the exchange.
   virtual void finish(const api::Usage& usage, std::string_view nvext_json) = 0;
   /// Of a large body, instead of finish(): what writes it, on any thread and once. Whoever called

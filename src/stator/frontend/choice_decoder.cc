@@ -30,6 +30,9 @@ Decoded ChoiceDecoder::feed(std::span<const TokenId> tokens, api::FinishReason f
     if (ends_it) {
       break;  // EOS and stop tokens are counted, not shown
     }
+    if (!options_.has_text) {
+      continue;
+    }
     piece.clear();
     detokenizer_.step(tokens[i], piece);
     if (const auto stop = match(piece, text)) {

@@ -20,6 +20,7 @@ struct DecodeOptions {
   tokenizer::SkipSpecial skip_special = tokenizer::SkipSpecial::kYes;
   parsers::IncludeStop include_stop = parsers::IncludeStop::kNo;
   uint32_t min_tokens = 0;
+  bool has_text = true;  ///< false: tokens are counted, and nothing is written
 };
 
 /// What came out of a batch of tokens.

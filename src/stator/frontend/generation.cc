@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "stator/api/response_body.h"
 #include "stator/blocks/block_hash.h"
+#include "stator/frontend/logprob_views.h"
 
 namespace stator::frontend {
 namespace {
@@ -117,7 +119,63 @@ engine::EngineRequest Generation::make_engine_request(const Choice& choice, Time
 
 /// Whether the current attempt of the choice has to tell the prompt's log-probabilities.
 bool Generation::scores_prompt(const Choice& choice) const {
-  return plan_.prompt_logprobs && choice.journal.generated() == 0;
+  const bool shown = plan_.echo_logprobs || choice.index % plan_.choices_per_prompt == 0;
+  return plan_.prompt_logprobs && shown && choice.journal.generated() == 0;
+}
+
+/// Of the prompt, which every first choice of one has; a prompt's own answer may take long.
+void Generation::show_prompt_logprobs(const Choice& choice, const engine::StepOutput& output) {
+  if (!plan_.prompt_alternatives || choice.index % plan_.choices_per_prompt != 0) {
+    return;
+  }
+  uint32_t offset = 0;
+  const LogprobViews views(*plan_.model->assets->tokenizer, output.prompt_of(choice.key()), offset);
+  std::string json;
+  api::append_prompt_logprobs(json, views.entries(), *plan_.prompt_alternatives);
+  if (plan_.want_prompt_logprobs && choice.prompt == 0) {
+    prompt_logprobs_json_ = json;
+  }
+  answer_->add_prompt_logprobs(choice.prompt, std::move(json));
+}
+
+/// Adds up what choices are compared by, and leaves what the client asked for.
+std::span<const api::TokenLogprobs> Generation::weigh_logprobs(
+    Choice& choice, std::span<const api::TokenLogprobs> logprobs) {
+  if (plan_.best_choices > 0) {
+    for (const api::TokenLogprobs& entry : logprobs) {
+      choice.logprob_sum += entry.sampled.logprob;
+    }
+    choice.logprob_count += static_cast<uint32_t>(logprobs.size());
+  }
+  if (!plan_.shown_alternatives || logprobs.empty()) {
+    return logprobs;
+  }
+  shown_logprobs_.assign(logprobs.begin(), logprobs.end());
+  for (api::TokenLogprobs& entry : shown_logprobs_) {
+    entry.top.resize(std::min<size_t>(entry.top.size(), *plan_.shown_alternatives));
+  }
+  return shown_logprobs_;
+}
+
+/// By mean log-probability per token; of equal ones the earlier.
+void Generation::choose_best() {
+  if (plan_.best_choices == 0) {
+    return;
+  }
+  const auto mean = [this](uint32_t index) {
+    const Choice& choice = choices_[index];
+    return choice.logprob_sum / std::max(1U, choice.logprob_count);
+  };
+  std::vector<uint32_t> kept;
+  std::vector<uint32_t> candidates(plan_.choices_per_prompt);
+  for (uint32_t prompt = 0; prompt < plan_.prompts.size(); ++prompt) {
+    std::iota(candidates.begin(), candidates.end(), prompt * plan_.choices_per_prompt);
+    std::ranges::sort(candidates, {},
+                      [&](uint32_t index) { return std::pair(-mean(index), index); });
+    kept.insert(kept.end(), candidates.begin(), candidates.begin() + plan_.best_choices);
+  }
+  plan_.best_choices = 0;  // once
+  answer_->keep(kept);
 }
 
 void Generation::send_echo(const Choice& choice, const engine::StepOutput& output) {
@@ -125,12 +183,17 @@ void Generation::send_echo(const Choice& choice, const engine::StepOutput& outpu
     return;
   }
   std::vector<api::TokenLogprobs> logprobs;
-  if (plan_.prompt_logprobs) {
+  if (plan_.echo_logprobs) {
     logprobs.push_back({.sampled = {.token = plan_.prompts[choice.prompt].front(),
                                     .logprob = std::numeric_limits<float>::quiet_NaN()},
                         .top = {}});
     const auto scored = output.prompt_of(choice.key());
     logprobs.insert(logprobs.end(), scored.begin(), scored.end());
+    if (plan_.shown_alternatives) {
+      for (api::TokenLogprobs& entry : logprobs) {
+        entry.top.resize(std::min<size_t>(entry.top.size(), *plan_.shown_alternatives));
+      }
+    }
   }
   send({.choice = choice.index, .text = plan_.echo[choice.prompt], .logprobs = logprobs});
 }
@@ -296,6 +359,7 @@ void Generation::start_output(Choice& choice, const engine::Delta& delta,
   choice.queued_us = delta.queued_us;
   choice.cached_tokens = delta.cached_tokens;
   usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
+  show_prompt_logprobs(choice, output);
   send_echo(choice, output);
 }
 
@@ -321,7 +385,8 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
   } else if (decoded.stop_token) {
     stop_token_ = decoded.stop_token;
   }
-  logprobs = logprobs.first(std::min<size_t>(logprobs.size(), decoded.tokens_used));
+  logprobs = weigh_logprobs(choice,
+                            logprobs.first(std::min<size_t>(logprobs.size(), decoded.tokens_used)));
   AnswerPiece piece{.choice = choice.index,
                     .finish = result.finish,
                     .logprobs = logprobs,
@@ -344,12 +409,13 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
   return decoded;
 }
 
-/// For the chunk they are in; those of a body are kept for its end.
+/// For the chunk they are in; those of a body, and of protocols whose events have no place for
+/// them, are kept for its end.
 std::string_view Generation::show_token_ids(std::span<const TokenId> tokens) {
   if (tokens.empty()) {
     return {};
   }
-  if (!plan_.answer.stream) {
+  if (!plan_.answer.stream || plan_.answer.protocol != nullptr) {
     token_ids_.insert(token_ids_.end(), tokens.begin(), tokens.end());
     return {};
   }
@@ -418,6 +484,7 @@ std::string Generation::nvext_json(TimePoint now) const {
   if (!token_ids_.empty()) {
     nvext.completion_token_ids = token_ids_;
   }
+  nvext.prompt_logprobs_json = prompt_logprobs_json_;
   if (plan_.dry_run) {
     nvext.token_ids = plan_.prompts.front();
   }
@@ -427,10 +494,12 @@ std::string Generation::nvext_json(TimePoint now) const {
 }
 
 void Generation::finish(TimePoint now) {
+  choose_best();
   answer_->finish(usage_, nvext_json(now));
 }
 
 Answer::BodyWriter Generation::take_writer(TimePoint now) {
+  choose_best();
   Answer::BodyWriter writer = answer_->take_writer(usage_, nvext_json(now));
   if (!writer) {
     return {};

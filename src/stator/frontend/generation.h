@@ -72,7 +72,14 @@ struct GenerationPlan {
   std::string structured_outputs;                   ///< as in engine::EngineRequest
   bool require_reasoning = false;                   ///< the same
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
-  bool prompt_logprobs = false;   ///< with `echo`, those of the prompt
+  bool echo_logprobs = false;     ///< with `echo`, those of the prompt
+  /// The engine tells log-probabilities of prompts, for the echo or `prompt_alternatives`.
+  bool prompt_logprobs = false;
+  std::optional<uint32_t> prompt_alternatives;  ///< per token of the prompt, in the answer
+  /// Alternatives per token that the client sees, where engines are asked for more.
+  std::optional<uint32_t> shown_alternatives;
+  /// Of a prompt's choices the likeliest so many are answered; 0: all.
+  uint32_t best_choices = 0;
   /// max_tokens is 0: the one token that engines make of every prompt is nobody's.
   bool writes_nothing = false;
   std::string cache_salt;
@@ -86,8 +93,9 @@ struct GenerationPlan {
   bool want_stop_reason = false;  ///< which stop string or token ended it
   bool announce_worker = false;   ///< with the frame `worker_instance_id`
   bool want_timing = false;
-  bool want_token_ids = false;    ///< those of the answer; it has one choice
-  bool want_engine_data = false;  ///< what the engine said of the request
+  bool want_token_ids = false;        ///< those of the answer; it has one choice
+  bool want_engine_data = false;      ///< what the engine said of the request
+  bool want_prompt_logprobs = false;  ///< in nvext, too
   /// Only who would answer is wanted (nvext annotation query_instance_id): nothing is generated.
   bool dry_run = false;
   continuity::JournalLimits migration;
@@ -146,6 +154,8 @@ struct Choice {
   bool finished = false;
   uint32_t reasoning_tokens = 0;
   bool thought_enough = false;  ///< the thinking budget ended its reasoning
+  double logprob_sum = 0;       ///< of its tokens, where choices are compared
+  uint32_t logprob_count = 0;
 
   engine::RequestKey key() const { return {id, journal.attempt()}; }
 };
@@ -226,6 +236,10 @@ class Generation {
   Progress take_delta(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
                       TimePoint now);
   void send_echo(const Choice& choice, const engine::StepOutput& output);
+  void show_prompt_logprobs(const Choice& choice, const engine::StepOutput& output);
+  std::span<const api::TokenLogprobs> weigh_logprobs(Choice& choice,
+                                                     std::span<const api::TokenLogprobs> logprobs);
+  void choose_best();
   bool shows_usage() const;
   void send(const AnswerPiece& piece);
   std::string_view show_token_ids(std::span<const TokenId> tokens);
@@ -249,8 +263,10 @@ class Generation {
   ParserCounts counts_;
   std::optional<std::string> stop_reason_;
   std::optional<TokenId> stop_token_;
-  uint32_t deltas_ = 0;             // modulo TextMeters::kSampled
-  std::vector<TokenId> token_ids_;  // of a body whose client wants them; bounded by max_tokens
+  uint32_t deltas_ = 0;               // modulo TextMeters::kSampled
+  std::vector<TokenId> token_ids_;    // that are shown at the end; bounded by max_tokens
+  std::string prompt_logprobs_json_;  // of the first prompt, for nvext
+  std::vector<api::TokenLogprobs> shown_logprobs_;  // of the piece that is sent
 };
 
 }  // namespace stator::frontend

@@ -30,10 +30,11 @@ class LogprobViews {
     for (const api::TokenLogprobs& entry : source) {
       const size_t first = top_.size();
       for (const api::TokenLogprob& choice : entry.top) {
-        top_.push_back({choice.token, choice.logprob, tokenizer.token_bytes(choice.token)});
+        top_.push_back(
+            {choice.token, choice.logprob, tokenizer.token_bytes(choice.token), choice.rank});
       }
       const std::string_view bytes = tokenizer.token_bytes(entry.sampled.token);
-      entries_.push_back({{entry.sampled.token, entry.sampled.logprob, bytes},
+      entries_.push_back({{entry.sampled.token, entry.sampled.logprob, bytes, entry.sampled.rank},
                           std::span(top_).subspan(first),
                           text_offset});
       text_offset += count_code_points(bytes);

@@ -246,16 +246,6 @@ void apply_context(GenerationPlan& plan, const PrepareContext& context) {
   plan.context = make_request_context(context.http, context.config.metadata_header, identity);
 }
 
-/// Fields of nvext that were read and change nothing here.
-void add_unused(const api::Nvext& nvext, std::vector<std::string>& names) {
-  if (nvext.router_overrides.itl_target_ms) {
-    names.emplace_back("nvext.router.itl_target");
-  }
-  if (nvext.agent_hints.speculative_prefill) {
-    names.emplace_back("nvext.agent_hints.speculative_prefill");
-  }
-}
-
 ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
                         const PrepareContext& context) {
   const api::Nvext& nvext = options.nvext;
@@ -276,6 +266,7 @@ ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& option
   plan.want_timing = nvext.wants_extra_field("timing");
   plan.want_token_ids = nvext.wants_extra_field("completion_token_ids");
   plan.want_engine_data = nvext.wants_extra_field("engine_data");
+  plan.want_prompt_logprobs = nvext.wants_extra_field("prompt_logprobs");
   plan.client_unix_ms = nvext.request_timestamp_ms;
   plan.dry_run = nvext.wants_annotation("query_instance_id");
   plan.want_worker_id |= plan.dry_run;
@@ -497,10 +488,10 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
                                  ? tokenizer::SkipSpecial::kYes
                                  : tokenizer::SkipSpecial::kNo;
   plan.decode.min_tokens = options.min_tokens.value_or(0);
+  plan.decode.has_text = options.detokenize;
   drop_untrusted(options, context.http);
   STATOR_CHECK(apply_routing(plan, options, context));
   apply_context(plan, context);
-  add_unused(options.nvext, options.ignored_fields);
   HintHeaders(context).add_ignored(options.ignored_fields);
 
   AnswerSpec& answer = plan.answer;
@@ -525,6 +516,7 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.options.tokens_as_token_ids = options.return_tokens_as_token_ids;
   answer.logprobs = plan.sampling.logprobs.has_value();
   answer.choices = static_cast<uint32_t>(plan.prompts.size()) * options.n;
+  answer.choices_per_prompt = options.n;
   answer.error_style =
       protocols::style_for(context.protocol, {.overload_status = context.config.overload_status});
   answer.retry_after = context.config.retry_after;
@@ -532,16 +524,25 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   return {};
 }
 
-/// `echo` with `logprobs`: the answer begins with the prompt's.
-ApiStatus apply_prompt_logprobs(GenerationPlan& plan) {
-  if (plan.echo.empty() || !plan.sampling.logprobs) {
+/// `echo` with `logprobs`: the answer begins with the prompt's. `prompt_logprobs`: they stand
+/// beside it. Engines know one number of alternatives, so the larger wish goes to them.
+ApiStatus apply_prompt_logprobs(GenerationPlan& plan, std::optional<uint32_t> alternatives) {
+  plan.echo_logprobs = !plan.echo.empty() && plan.sampling.logprobs.has_value();
+  if (!plan.echo_logprobs && !alternatives) {
     return {};
   }
+  const std::string name = alternatives ? "prompt_logprobs" : "echo";
+  const std::string_view wish = alternatives ? "prompt_logprobs" : "echo with logprobs";
   if (!plan.model->prompt_logprobs) {
-    return api::unsupported_error(
-        "echo",
-        "echo with logprobs is not supported: this model's engine does not "
-        "tell log-probabilities of prompts");
+    return api::unsupported_error(name,
+                                  fmt::format("{} is not supported: this model's engine does not "
+                                              "tell log-probabilities of prompts",
+                                              wish));
+  }
+  if (alternatives) {
+    plan.shown_alternatives = plan.sampling.logprobs.value_or(0);
+    plan.sampling.logprobs = std::max(*plan.shown_alternatives, *alternatives);
+    plan.prompt_alternatives = alternatives;
   }
   const size_t tokens_max =
       kPromptLogprobsBytesMax /
@@ -549,12 +550,43 @@ ApiStatus apply_prompt_logprobs(GenerationPlan& plan) {
   for (const auto& prompt : plan.prompts) {
     if (prompt.size() > tokens_max) {
       return api::validation_error(
-          "echo", fmt::format("echo with logprobs {} is for prompts of at most {} tokens, not {}",
-                              *plan.sampling.logprobs, tokens_max, prompt.size()));
+          name, fmt::format("{} {} is for prompts of at most {} tokens, not {}", wish,
+                            *plan.sampling.logprobs, tokens_max, prompt.size()));
     }
   }
   plan.prompt_logprobs = true;
   return {};
+}
+
+/// Other protocols have no place for them but nvext, if that.
+ApiStatus check_prompt_logprobs(const api::GenerateOptions& options,
+                                const PrepareContext& context) {
+  if (context.protocol == nullptr || !options.prompt_logprobs) {
+    return {};
+  }
+  if (context.protocol->plain) {
+    return api::unsupported_error("prompt_logprobs",
+                                  "prompt_logprobs is for chat and text completions: ask there");
+  }
+  if (!options.nvext.wants_extra_field("prompt_logprobs")) {
+    return api::unsupported_error("prompt_logprobs",
+                                  "prompt_logprobs come in nvext here: ask nvext.extra_fields for "
+                                  "prompt_logprobs, too");
+  }
+  return {};
+}
+
+/// More choices are generated than answered: their log-probabilities decide.
+void apply_best_of(GenerationPlan& plan, uint32_t best_of) {
+  if (best_of <= plan.choices_per_prompt) {
+    return;
+  }
+  plan.best_choices = plan.choices_per_prompt;
+  plan.choices_per_prompt = best_of;
+  plan.answer.choices = static_cast<uint32_t>(plan.prompts.size()) * best_of;
+  if (!plan.sampling.logprobs) {
+    plan.sampling.logprobs = 0;
+  }
 }
 
 /// The end of the prompt as text, as far as the reader of the answer needs it.
@@ -692,7 +724,9 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
   STATOR_CHECK(add_chat_prompt(plan, request, context));
   STATOR_CHECK(apply_options(plan, request.options, context));
   STATOR_CHECK(apply_lengths(plan, request.options, "messages"));
-  if (context.protocol == nullptr || !context.protocol->plain) {
+  STATOR_CHECK(check_prompt_logprobs(request.options, context));
+  STATOR_CHECK(apply_prompt_logprobs(plan, request.options.prompt_logprobs));
+  if (request.options.detokenize && (context.protocol == nullptr || !context.protocol->plain)) {
     STATOR_CHECK(apply_format(plan, request, context));
   }
   return plan;
@@ -732,7 +766,8 @@ ApiResult<GenerationPlan> prepare_completion(api::CompletionRequest request, Nam
   }
   STATOR_CHECK(apply_options(plan, request.options, context));
   STATOR_CHECK(apply_lengths(plan, request.options, "prompt"));
-  STATOR_CHECK(apply_prompt_logprobs(plan));
+  STATOR_CHECK(apply_prompt_logprobs(plan, request.options.prompt_logprobs));
+  apply_best_of(plan, request.best_of);
   return plan;
 }
 

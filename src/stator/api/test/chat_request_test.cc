@@ -144,7 +144,6 @@ TEST(ChatRequest, RefusesByNameWhatWouldChangeTheAnswer) {
   const std::pair<std::string_view, std::string_view> cases[] = {
       {R"("modalities":["text","audio"])", "modalities"},
       {R"("kv_transfer_params":{})", "kv_transfer_params"},
-      {R"("nvext":{"extra_fields":["prompt_logprobs"]})", "nvext.extra_fields[0]"},
       {R"("nvext":{"extra_fields":["worker_id","routed_experts"]})", "nvext.extra_fields[1]"},
   };
   for (const auto& [field, name] : cases) {
@@ -455,10 +454,8 @@ TEST(ChatRequest, AnswersNotImplementedForKnownButMissing) {
       {R"("guided_regex":"a+")", "guided_regex", "needs guided decoding"},
       {R"("guided_grammar":"root ::= [x]")", "guided_grammar", "needs guided decoding"},
       {R"("guided_choice":["a"])", "guided_choice", "needs guided decoding"},
-      {R"("prompt_logprobs":0)", "prompt_logprobs", "is not supported"},
       {R"("bad_words_token_ids":[[1]])", "bad_words_token_ids", "is not supported"},
       {R"("logprob_token_ids":[1])", "logprob_token_ids", "is not supported"},
-      {R"("detokenize":false)", "detokenize", "cannot be false"},
       {R"("use_beam_search":true)", "use_beam_search", "is not supported"},
       {R"("chat_template":"{{x}}")", "chat_template", "is not supported"},
       {R"("tools":[{"type":"custom"}])", "tools[0].type", "is not supported"},

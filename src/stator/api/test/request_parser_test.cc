@@ -86,6 +86,14 @@ TEST(CompletionRequest, ChecksItsOwnFields) {
       {R"("echo":1)", "echo", "must be a boolean"},
       {R"("best_of":21)", "best_of", "must be from 0 to 20"},
       {R"("n":3,"best_of":2)", "best_of", "must be at least n, 3"},
+      {R"("best_of":2,"stream":true)", "best_of", "above n cannot be streamed"},
+      {R"("best_of":2,"temperature":0)", "best_of", "must be n when temperature is 0"},
+      {R"("best_of":2,"nvext":{"extra_fields":["completion_token_ids"]})", "best_of", "must be n"},
+      {R"("prompt":["a","b","c","d","e","f","g"],"best_of":20)", "prompt", "times best_of"},
+      {R"("prompt_logprobs":21)", "prompt_logprobs", "must be from 0 to 20"},
+      {R"("prompt_logprobs":1,"stream":true)", "prompt_logprobs", "when stream is true"},
+      {R"("detokenize":false,"stop":"x")", "stop", "when detokenize is false"},
+      {R"("detokenize":false,"n":2)", "n", "must be 1"},
       {R"("n":2,"nvext":{"extra_fields":["completion_token_ids"]})", "n", "must be 1"},
       {R"("suffix":1)", "suffix", "must be a string"},
       {R"("suffix":"x","echo":true)", "suffix", "exclude each other"},
@@ -95,7 +103,6 @@ TEST(CompletionRequest, ChecksItsOwnFields) {
     expect_refused(with(c.extra), rule(c));
   }
   const RuleCase unsupported[] = {
-      {R"("best_of":2)", "best_of", "above n"},
       {R"("prompt_embeds":"AAAA")", "prompt_embeds", "is not supported"},
       {R"("response_format":{"type":"json_object"})", "response_format", "needs guided decoding"},
   };
@@ -106,6 +113,14 @@ TEST(CompletionRequest, ChecksItsOwnFields) {
                  {Code::kInvalidArgument, "suffix", "at most 10000 characters"});
   EXPECT_TRUE(parsed(with(R"("echo":true,"suffix":"","best_of":0)")).echo);
   EXPECT_TRUE(parsed(with(R"("echo":true,"logprobs":1)")).echo);
+  EXPECT_EQ(parsed(with(R"("n":2,"best_of":20)")).best_of, 20U);
+  EXPECT_EQ(parsed(with(R"("prompt_logprobs":0)")).options.prompt_logprobs, 0U);
+  const CompletionRequest ids = parsed(with(R"("detokenize":false)"));
+  EXPECT_FALSE(ids.options.detokenize);
+  EXPECT_TRUE(ids.options.nvext.wants_extra_field("completion_token_ids"));
+  const CompletionRequest streamed =
+      parsed(with(R"("stream":true,"nvext":{"extra_fields":["prompt_logprobs"]})"));
+  EXPECT_EQ(streamed.options.prompt_logprobs, 0U);
   EXPECT_EQ(parsed(with(R"("suffix":"x")")).suffix, "x");
   EXPECT_EQ(parsed(with(R"("max_tokens":0)")).options.max_tokens, 0U);
   EXPECT_EQ(parsed(with(R"("logprobs":5,"n":2,"best_of":2)")).options.sampling.logprobs, 5U);

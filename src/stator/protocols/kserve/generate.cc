@@ -115,7 +115,7 @@ api::ApiStatus check(Reader& r, const ReadOptions& options) {
   generate.max_tokens = generate.max_tokens.value_or(kMaxTokensDefault);
   auto echo = std::make_shared<GenerateEcho>();
   echo->id = std::move(r.id);
-  echo->ids = r.ids;
+  echo->ids = r.ids || !generate.detokenize;
   r.reading.echo = std::move(echo);
   STATOR_CHECK(r.in.verdict());
   if (path && !path->version.empty() && path->version != kModelVersion) {
