@@ -35,6 +35,7 @@ GOOD = {
     "/v1/messages/count_tokens": [{"model": MODEL, "messages": HI}],
     "/v1/responses": [{"model": MODEL, "input": "a", "max_output_tokens": 16, "text": {"format": {"type": "text"}}, "reasoning": {"effort": "low"}},
                       {"model": MODEL, "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]}], "max_output_tokens": 16, "stream": True}],
+    "/v1/responses/compact": [{"model": MODEL, "input": "a", "max_output_tokens": 4}],
     "/v1/responses/input_tokens": [{"model": MODEL, "input": "a"}],
     "/inference/v1/generate": [{"token_ids": [1], "sampling_params": {"max_tokens": 2, "logprobs": 1}}],
     "/generate": [{"text": "a", "sampling_params": {"max_new_tokens": 2}}, {"input_ids": [1], "sampling_params": {"max_new_tokens": 2}, "stream": True}],

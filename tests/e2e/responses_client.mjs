@@ -27,6 +27,19 @@ test("stream helper", async () => {
   assert.equal(types.at(-1), "response.completed");
 });
 
+test("custom tools and compaction", async () => {
+  const tools = [{ type: "custom", name: "run_code", description: "Runs Python." }];
+  const stream = client.responses.stream({ model, input: "Please run it", tools });
+  let text = "";
+  for await (const event of stream) if (event.type === "response.custom_tool_call_input.delta") text += event.delta;
+  const call = (await stream.finalResponse()).output.at(-1);
+  assert.deepEqual([call.type, call.name, call.input], ["custom_tool_call", "run_code", text]);
+  const made = await client.responses.compact({ model, input: "I like tea" });
+  assert.deepEqual(made.output.map((item) => item.type), ["message", "compaction"]);
+  const next = await client.responses.create({ model, input: [...made.output, { role: "user", content: "Hi" }] });
+  assert.equal(next.output_text, 'Hello "you".');
+});
+
 test("background", async () => {
   const made = await client.responses.create({ model, input: "Hi", background: true });
   assert.equal(made.status, "queued");

@@ -19,7 +19,12 @@ from stator_process import MODEL, ROOT, DeploymentTest, Serve, Stator, clean_env
 NODE_SCRIPT = pathlib.Path(__file__).with_name("responses_client.mjs")
 NODE_CLIENT = ROOT / "build" / "test-node" / "node_modules" / "openai" / "index.mjs"
 CALL = '<think>\nI need a tool.\n</think>\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
+CODE = 'print("hé")\nx = 1\\'
+CODE_CALL = "<tool_call>\n" + json.dumps({"name": "run_code", "arguments": {"input": CODE}}) + "\n</tool_call>"
 REPLIES = [
+    {"when": "Summarize our conversation", "reply": "<think>\nShort.\n</think>\nThey like tea."},
+    {"when": "printed hé", "reply": "<think>\nDone.\n</think>\nIt ran."},
+    {"when": "run it", "reply": CODE_CALL},
     {"reply": "<think>\nEasy.\n</think>\nHello \"you\"."},
     {"when": "weather", "reply": CALL},
     {"when": "sunny", "reply": "<think>\nDone.\n</think>\nIt is sunny in Zürich."},
@@ -137,6 +142,51 @@ class ResponsesClient(DeploymentTest):
                              previous_response_id=events[-1].response.id)
         self.assertEqual(second.output_text, "It is sunny in Zürich.")
         self.assertEqual(second.previous_response_id, events[-1].response.id)
+
+    def test_custom_tools_take_free_text(self):
+        grammar = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
+        tools = [*TOOLS, {"type": "custom", "name": "run_code", "description": "Runs Python.", "format": grammar}]
+        events = list(self.create("Please run it", tools=tools, stream=True))
+        whole = events[-1].response
+        call = whole.output[-1]
+        self.assertEqual((call.type, call.name, call.input), ("custom_tool_call", "run_code", CODE))
+        pieces = [event.delta for event in events if event.type == "response.custom_tool_call_input.delta"]
+        done = [event for event in events if event.type == "response.custom_tool_call_input.done"]
+        self.assertEqual(("".join(pieces), [event.input for event in done]), (CODE, [CODE]))
+        self.assertGreater(len(pieces), 1)
+        output = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "printed hé"}
+        self.assertEqual(self.create([output], tools=tools, previous_response_id=whole.id).output_text, "It ran.")
+        written = self.create([{"role": "user", "content": "Please run it"}, *whole.output, output], tools=tools)
+        self.assertEqual(written.output_text, "It ran.")
+        forced = self.client.responses.with_raw_response.create(
+            model=MODEL, input="Please run it", tools=tools, tool_choice={"type": "custom", "name": "run_code"}, max_output_tokens=4)
+        self.assertEqual(forced.headers["x-stator-ignored-fields"], "tools.format")
+        spaces = [{"type": "namespace", "name": "shell", "description": "x", "tools": [tools[1]]}]
+        self.assertEqual(self.create("Hi", tools=spaces).output_text, 'Hello "you".')
+        for wrong in ({"syntax": "bnf"}, {"definition": ""}, {"type": "json"}):
+            with self.assertRaises(openai.BadRequestError) as refused:
+                self.create(tools=[tools[1] | {"format": grammar | wrong}])
+            self.assertEqual(refused.exception.param, "tools[0].format." + next(iter(wrong)))
+
+    def test_a_compacted_conversation_goes_on(self):
+        first = self.create("I like tea")
+        turns = [*first.output, {"role": "user", "content": [{"type": "input_text", "text": "A lot"}]}]
+        made = self.client.responses.compact(model=MODEL, input=turns, previous_response_id=first.id, instructions="Be brief.")
+        self.assertEqual((made.object, [item.type for item in made.output]), ("response.compaction", ["message", "message", "compaction"]))
+        self.assertEqual([(item.role, item.content[0].text) for item in made.output[:2]], [("user", "I like tea"), ("user", "A lot")])
+        self.assertEqual(made.usage.total_tokens, made.usage.input_tokens + made.usage.output_tokens)
+        summary = {"role": "assistant", "content": "Summary of the conversation so far:\n\nThey like tea."}
+        more = {"role": "user", "content": "And now?"}
+        after = self.create([*made.output, more])
+        written = self.create([*made.output[:2], summary, more])
+        self.assertEqual(after.usage.input_tokens, written.usage.input_tokens)
+        self.assertEqual(self.client.responses.compact(model=MODEL, input="I like tea").output[-1].type, "compaction")
+        for body, param in (({"stream": True}, "stream"), ({"background": True}, "background"), ({"temperature": 3}, "temperature")):
+            status, error = self.http.post("/v1/responses/compact", {"model": MODEL, "input": "x"} | body)
+            self.assertEqual((status, error["error"]["param"]), (400, param))
+        with self.assertRaises(openai.BadRequestError) as foreign:
+            self.create([{"type": "compaction", "encrypted_content": "gAAAA"}, more])
+        self.assertEqual(foreign.exception.param, "input[0].encrypted_content")
 
     def test_reasoning_travels_encoded_when_nothing_is_stored(self):
         fields = {"tools": TOOLS, "store": False, "include": ["reasoning.encrypted_content"]}

@@ -7,6 +7,7 @@
 
 #include "stator/api/detail/responses_reader.h"
 #include "stator/api/field_reader.h"
+#include "stator/api/freeform_input.h"
 #include "stator/api/media_parts.h"
 #include "stator/api/responses_request.h"
 #include "stator/json/cursor.h"
@@ -24,6 +25,7 @@ struct Conversation::Item {
   std::string_view name;
   std::string_view space;
   std::string_view arguments;
+  std::string_view input;
   std::string_view output;
   std::string_view summary;
   std::string_view encrypted;
@@ -84,6 +86,7 @@ struct ItemReader {
             {"name", &Item::name},
             {"namespace", &Item::space},
             {"arguments", &Item::arguments},
+            {"input", &Item::input},
             {"encrypted_content", &Item::encrypted},
         });
     for (const auto& [name, member] : kStrings) {
@@ -106,7 +109,7 @@ struct ItemReader {
   /// Items of OpenAI's that come from tools which a server runs.
   static bool is_other_item(std::string_view type) {
     return type.ends_with("_call") || type.ends_with("_output") || type.starts_with("mcp_") ||
-           type.starts_with("compaction");
+           type == "compaction_trigger";
   }
 
   void read_item(const Path& path) {
@@ -122,8 +125,12 @@ struct ItemReader {
       read_message(path, item);
     } else if (type == "function_call") {
       read_call(path, item);
-    } else if (type == "function_call_output") {
+    } else if (type == "custom_tool_call") {
+      read_custom_call(path, item);
+    } else if (type == "function_call_output" || type == "custom_tool_call_output") {
       read_output(path, item);
+    } else if (type == "compaction" || type == "compaction_summary") {
+      read_compaction(path, item);
     } else if (type == "reasoning") {
       read_reasoning_item(path, item);
     } else if (type == "item_reference" || (type.empty() && !item.id.empty())) {
@@ -137,7 +144,8 @@ struct ItemReader {
       in.unsupported(
           Path(path, "type"),
           fmt::format("is \"{}\", which this server does not support: it knows message, "
-                      "function_call, function_call_output, reasoning and item_reference",
+                      "function_call, custom_tool_call, their outputs, reasoning, compaction and "
+                      "item_reference",
                       type.substr(0, 64)));
     }
   }
@@ -358,6 +366,31 @@ struct ItemReader {
     } else {
       conversation.add_call(item, item.call_id, item.arguments.empty() ? "\"{}\"" : item.arguments);
     }
+  }
+
+  void read_custom_call(const Path& path, const Item& item) {
+    if (item.call_id.empty()) {
+      in.violation(Path(path, "call_id"), "is required");
+    } else if (item.name.empty()) {
+      in.violation(Path(path, "name"), "is required");
+    } else if (item.input.empty()) {
+      in.violation(Path(path, "input"), "is required");
+    } else {
+      conversation.add_call(item, item.call_id, freeform_arguments(item.input));
+    }
+  }
+
+  /// What POST /v1/responses/compact made of a conversation. The model reads it as its own words.
+  void read_compaction(const Path& path, const Item& item) {
+    const auto summary = decode_reasoning(decode_raw(item.encrypted));
+    if (!summary) {
+      in.violation(Path(path, "encrypted_content"),
+                   "was not made by this server: send the item as /v1/responses/compact gave it");
+      return;
+    }
+    std::string content;
+    json::append_string(content, "Summary of the conversation so far:\n\n" + *summary);
+    conversation.add_assistant_content(content);
   }
 
   void read_output(const Path& path, const Item& item) {

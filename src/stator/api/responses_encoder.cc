@@ -26,7 +26,9 @@ std::string quoted(std::string_view text) {
   return out;
 }
 
-void write_usage_of(json::Writer& json, const Usage& usage) {
+}  // namespace
+
+void write_responses_usage(json::Writer& json, const Usage& usage) {
   json.begin_object().key("input_tokens").value(usage.prompt_tokens);
   json.key("input_tokens_details").begin_object();
   json.key("cached_tokens").value(usage.cached_tokens);
@@ -37,8 +39,6 @@ void write_usage_of(json::Writer& json, const Usage& usage) {
   json.key("total_tokens").value(uint64_t{usage.prompt_tokens} + usage.completion_tokens);
   json.end_object();
 }
-
-}  // namespace
 
 std::string_view describe(ResponseStatus status) {
   switch (status) {
@@ -89,7 +89,7 @@ void append_response(std::string& out, const ResponseFrame& frame, const Respons
   out += frame.echo_json;
   json.key("usage");
   if (state.usage != nullptr) {
-    write_usage_of(json, *state.usage);
+    write_responses_usage(json, *state.usage);
   } else {
     json.null();
   }
@@ -171,7 +171,7 @@ void ResponsesEncoder::done_event(std::string& out, std::string_view type,
   out.append(place_).append(",\"").append(member).append("\":\"").append(text_).append("\"");
   if (item_ == Item::kMessage && !refusal_) {
     out.append(R"(,"logprobs":[)").append(logprobs_).append("]");
-  } else if (item_ == Item::kCall) {
+  } else if (item_ == Item::kCall && !freeform_) {
     out.append(R"(,"name":)").append(quoted(call_name_));
   }
   finish_event(out);
@@ -311,9 +311,10 @@ void ResponsesEncoder::reasoning(std::string& out, std::string_view delta) {
 std::string ResponsesEncoder::call_members(std::string_view status) const {
   std::string out;
   json::Writer json(out);
-  json.begin_object().key("id").value(item_id_).key("type").value("function_call");
+  json.begin_object().key("id").value(item_id_).key("type");
+  json.value(freeform_ ? "custom_tool_call" : "function_call");
   json.key("status").value(status);
-  out.append(R"(,"arguments":")").append(text_).append("\"");
+  out.append(freeform_ ? R"(,"input":")" : R"(,"arguments":")").append(text_).append("\"");
   json.key("call_id").value(call_id_).key("name").value(call_name_);
   if (!call_space_.empty()) {
     json.key("namespace").value(call_space_);
@@ -324,24 +325,32 @@ std::string ResponsesEncoder::call_members(std::string_view status) const {
 
 void ResponsesEncoder::call(std::string& out, const ToolCallDelta& delta) {
   if (item_ != Item::kCall || call_index_ != delta.index) {
-    open(out, Item::kCall, "fc");
+    const auto tool = std::ranges::find(options_.tools, delta.name, &NamespacedTool::flat);
+    const bool known = tool != options_.tools.end();
+    const bool freeform = known && tool->freeform;
+    open(out, Item::kCall, freeform ? "ctc" : "fc");  // closes the call before
+    freeform_ = freeform;
+    freeform_input_ = {};
     call_index_ = delta.index;
     call_id_ = delta.id;
-    call_name_ = delta.name;
-    call_space_.clear();
-    for (const NamespacedTool& tool : options_.tools) {
-      if (tool.flat == delta.name) {
-        call_space_ = tool.space;
-        call_name_ = tool.name;
-      }
-    }
+    call_name_ = known ? tool->name : delta.name;
+    call_space_ = known ? tool->space : std::string();
     item_event(out, "output_item.added", call_members(kInProgress));
     delta_head_.clear();
-    start_event(delta_head_, "function_call_arguments.delta");
+    start_event(delta_head_,
+                freeform_ ? "custom_tool_call_input.delta" : "function_call_arguments.delta");
     delta_head_.append(place_).append(R"(,"delta":")");
   }
-  if (!delta.arguments.empty()) {
+  if (freeform_) {
+    append_input(out, freeform_input_.feed(delta.arguments));
+  } else if (!delta.arguments.empty()) {
     append_delta(out, delta.arguments, {});
+  }
+}
+
+void ResponsesEncoder::append_input(std::string& out, std::string_view text) {
+  if (!text.empty()) {
+    append_delta(out, text, {});
   }
 }
 
@@ -398,7 +407,12 @@ void ResponsesEncoder::close_reasoning(std::string& out, std::string_view status
 }
 
 void ResponsesEncoder::close_call(std::string& out, std::string_view status) {
-  done_event(out, "function_call_arguments.done", "arguments");
+  if (freeform_) {
+    append_input(out, freeform_input_.finish());
+    done_event(out, "custom_tool_call_input.done", "input");
+  } else {
+    done_event(out, "function_call_arguments.done", "arguments");
+  }
   add_item(out, call_members(status));
 }
 

@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/api/freeform_input.h"
 #include "stator/api/response.h"
 #include "stator/api/responses_request.h"
+#include "stator/json/writer.h"
 
 namespace stator::api {
 
@@ -44,6 +46,9 @@ struct ResponseState {
   const Usage* usage = nullptr;      ///< null until it is over
   std::string_view nvext_json = {};  ///< ready-made object; empty = none
 };
+
+/// {"input_tokens","input_tokens_details","output_tokens",…,"total_tokens"}
+void write_responses_usage(json::Writer& json, const Usage& usage);
 
 /// The object of POST and GET /v1/responses.
 void append_response(std::string& out, const ResponseFrame& frame, const ResponseState& state);
@@ -103,6 +108,7 @@ class ResponsesEncoder {
   void close_reasoning(std::string& out, std::string_view status);
   void close_call(std::string& out, std::string_view status);
   void append_delta(std::string& out, std::string_view delta, std::string_view logprobs);
+  void append_input(std::string& out, std::string_view text);
   void append_logprobs(std::string& into, const Logprobs& logprobs) const;
   void start_event(std::string& out, std::string_view type);
   void finish_event(std::string& out);
@@ -129,6 +135,8 @@ class ResponsesEncoder {
   std::string call_id_;
   std::string call_name_;
   std::string call_space_;
+  bool freeform_ = false;  // the open call is of a custom tool
+  FreeformInput freeform_input_;
   std::string output_;
   std::string response_json_;
   ResponseStatus status_ = ResponseStatus::kInProgress;

@@ -240,7 +240,7 @@ void read_prompt(Reader& r, const Path& path) {
   refuse_any(r, path, "is not supported: send instructions and input");
 }
 void read_context_management(Reader& r, const Path& path) {
-  refuse_any(r, path, "is not supported: nothing is compacted here");
+  refuse_any(r, path, "is not supported: ask POST /v1/responses/compact");
 }
 void read_moderation(Reader& r, const Path& path) {
   refuse_any(r, path, "is not supported: nothing is moderated here");
@@ -481,6 +481,8 @@ std::string_view prefix_of(std::string_view type) {
   return type == "message"                ? "msg"
          : type == "function_call"        ? "fc"
          : type == "function_call_output" ? "fco"
+         : type == "custom_tool_call"     ? "ctc"
+         : type == "compaction"           ? "cmp"
          : type == "reasoning"            ? "rs"
                                           : "item";
 }

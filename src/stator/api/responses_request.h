@@ -30,11 +30,13 @@ inline constexpr size_t kMaxMetadataKeyChars = 64;
 inline constexpr size_t kMaxMetadataValueChars = 512;
 inline constexpr size_t kMaxResponsesNameBytes = 512;  ///< prompt_cache_key, safety_identifier
 
-/// A function that stands in a namespace: the model sees one name, the client two.
+/// A tool that the model sees otherwise than the client: under one name instead of two where it
+/// stands in a namespace, as a function with one string where it is a custom one.
 struct NamespacedTool {
-  std::string flat;  ///< "<space>__<name>"
-  std::string space;
+  std::string flat;   ///< "<space>__<name>"; without a space the name
+  std::string space;  ///< empty: none
   std::string name;
+  bool freeform = false;  ///< see freeform_input.h
 };
 
 struct ResponsesRequest {
@@ -98,9 +100,9 @@ class Conversation {
   std::vector<std::string> media_paths_;  // of all media written, in order
 };
 
-/// The opaque text that carries reasoning to the client and back when nothing is stored, and the
-/// reasoning in it; nothing if it is not one of ours. It is encoded, not encrypted: the client may
-/// see the reasoning anyway.
+/// The opaque text that carries reasoning, or a compacted conversation, to the client and back when
+/// nothing is stored, and what is in it; nothing if it is not one of ours. It is encoded, not
+/// encrypted: the client may see the reasoning anyway.
 std::string encode_reasoning(std::string_view text);
 std::optional<std::string> decode_reasoning(std::string_view content);
 

@@ -29,6 +29,7 @@ struct Tool {
   std::string_view parameters;
   std::optional<bool> strict;
   std::string_view nested;  ///< `tools` of a namespace
+  std::string_view format;  ///< of a custom tool
 };
 
 void read_tool_members(FieldReader& in, const Path& path, Tool& tool) {
@@ -45,6 +46,8 @@ void read_tool_members(FieldReader& in, const Path& path, Tool& tool) {
       tool.strict = in.boolean(member);
     } else if (key == "tools") {
       tool.nested = in.any(member).value_or(std::string_view());
+    } else if (key == "format") {
+      tool.format = in.raw_object(member).value_or(std::string_view());
     } else {
       in.skip();
     }
@@ -86,6 +89,70 @@ void add_function(Reader& r, const Path& path, const Tool& tool, std::string_vie
   chat.tool_names.push_back(std::move(name));
 }
 
+/// The shape that a custom tool's text shall have.
+struct Format {
+  std::string type = "text";
+  std::string syntax;
+  std::string definition;
+};
+
+Format read_format(Reader& r, const Path& path, std::string_view text) {
+  Format format;
+  if (text.empty()) {
+    return format;
+  }
+  FieldReader in(text, r.depth_max);
+  in.object(path, [&](std::string_view key, const Path& member) {
+    if (key == "type") {
+      format.type = in.string(member).value_or("");
+    } else if (key == "syntax") {
+      format.syntax = in.string(member).value_or("");
+    } else if (key == "definition") {
+      format.definition = in.string(member).value_or("");
+    } else {
+      in.skip();
+    }
+  });
+  if (ApiStatus verdict = in.verdict(); !verdict.has_value()) {
+    r.in.adopt(std::move(verdict.error()));
+  } else if (format.type != "text" && format.type != "grammar") {
+    r.in.violation(Path(path, "type"), "must be text or grammar");
+  } else if (format.type == "grammar" && format.syntax != "lark" && format.syntax != "regex") {
+    r.in.violation(Path(path, "syntax"), "must be lark or regex");
+  } else if (format.type == "grammar" && format.definition.empty()) {
+    r.in.violation(Path(path, "definition"), "is required");
+  }
+  return format;
+}
+
+/// Models know functions: theirs has one string, whose shape its description tells. Nobody holds
+/// them to it, which the client is told.
+void add_custom(Reader& r, const Path& path, Tool tool, std::string_view space) {
+  const Format format = read_format(r, Path(path, "format"), tool.format);
+  std::string description = tool.description.empty() ? "" : decode_raw(tool.description) + "\n\n";
+  description += "The input is free text, not JSON.";
+  if (format.type == "grammar") {
+    description += fmt::format(" It must match this {}:\n{}",
+                               format.syntax == "lark" ? "Lark grammar" : "regular expression",
+                               format.definition);
+    r.ignore("tools.format");
+  }
+  std::string described;
+  json::append_string(described, description);
+  tool.description = described;
+  tool.parameters =
+      R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false})";
+  tool.strict.reset();
+  const size_t before = r.request.namespaced_tools.size();
+  add_function(r, path, tool, space);
+  if (space.empty()) {
+    r.request.namespaced_tools.push_back({tool.name, {}, tool.name});
+  }
+  if (r.request.namespaced_tools.size() > before) {
+    r.request.namespaced_tools.back().freeform = true;
+  }
+}
+
 void read_namespace(Reader& r, const Path& path, const Tool& tool) {
   if (!is_tool_name(tool.name)) {
     r.in.violation(Path(path, "name"), "is required, of A-Z a-z 0-9 _ - . :");
@@ -102,9 +169,12 @@ void read_namespace(Reader& r, const Path& path, const Tool& tool) {
     read_tool_members(nested, element, inner);
     if (inner.type == "function") {
       add_function(r, element, inner, tool.name);
+    } else if (inner.type == "custom") {
+      add_custom(r, element, inner, tool.name);
     } else {
-      r.in.unsupported(Path(element, "type"),
-                       fmt::format("is \"{}\": only functions are supported", inner.type));
+      r.in.unsupported(
+          Path(element, "type"),
+          fmt::format("is \"{}\": only functions and custom tools are supported", inner.type));
     }
   });
   if (ApiStatus status = nested.finish(); !status.has_value()) {
@@ -119,6 +189,8 @@ void read_tool(Reader& r, const Path& path) {
   read_tool_members(r.in, path, tool);
   if (tool.type == "function") {
     add_function(r, path, tool, {});
+  } else if (tool.type == "custom") {
+    add_custom(r, path, std::move(tool), {});
   } else if (tool.type == "namespace") {
     read_namespace(r, path, tool);
   } else if (tool.type.empty()) {
@@ -175,8 +247,8 @@ Choice read_choice_object(Reader& r, FieldReader& in, const Path& path) {
       in.array(member, [&](size_t, const Path& element) {
         Tool tool;
         read_tool_members(in, element, tool);
-        if (tool.type != "function") {
-          r.in.unsupported(Path(element, "type"), "other than \"function\" is not supported");
+        if (tool.type != "function" && tool.type != "custom") {
+          r.in.unsupported(Path(element, "type"), "must be function or custom");
         }
         choice.allowed.push_back(std::move(tool.name));
       });
@@ -190,7 +262,7 @@ Choice read_choice_object(Reader& r, FieldReader& in, const Path& path) {
 void require_known(Reader& r, const Path& path, const std::string& name) {
   const std::vector<std::string>& names = r.request.chat.chat.tool_names;
   if (std::ranges::find(names, name) == names.end()) {
-    r.in.violation(path, fmt::format("names a function that is not in tools: {}",
+    r.in.violation(path, fmt::format("names a tool that is not in tools: {}",
                                      name.substr(0, kMaxToolNameBytes)));
   }
 }
@@ -254,7 +326,7 @@ void finish_tool_choice(ResponsesReader& reader) {
     reader.in.adopt(std::move(status.error()));
     return;
   }
-  if (choice.type == "function") {
+  if (choice.type == "function" || choice.type == "custom") {
     require_known(reader, path, choice.name);
     reader.request.chat.tool_choice = {ToolChoice::Kind::kNamed, choice.name};
     require_guided_decoding(reader.common, path);
@@ -265,11 +337,12 @@ void finish_tool_choice(ResponsesReader& reader) {
     restrict_tools(reader, choice.allowed);
     choose_word(reader, Path(path, "mode"), choice.mode.empty() ? "auto" : choice.mode);
   } else if (!is_builtin_tool(choice.type)) {
-    reader.in.violation(Path(path, "type"), "must be function or allowed_tools");
+    reader.in.violation(Path(path, "type"), "must be function, custom or allowed_tools");
   } else {
-    reader.in.unsupported(Path(path, "type"),
-                          fmt::format("is \"{}\": only function and allowed_tools are supported",
-                                      choice.type.substr(0, 64)));
+    reader.in.unsupported(
+        Path(path, "type"),
+        fmt::format("is \"{}\": only function, custom and allowed_tools are supported",
+                    choice.type.substr(0, 64)));
   }
 }
 

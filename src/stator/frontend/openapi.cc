@@ -72,6 +72,7 @@ constexpr auto kOperations = std::to_array<Operation>({
     {"POST", "/v1/pooling", "Vectors of texts, as a model's pooler gives them", "PoolingList", ""},
     {"POST", "/v1/rerank", "Documents by how well they answer", "Ranking", ""},
     {"POST", "/v1/responses", "Responses, as OpenAI", "Response", "ResponsesRequest"},
+    {"POST", "/v1/responses/compact", "Shorten a conversation", "Compaction", "CompactRequest"},
     {"POST", "/v1/responses/input_tokens", "Tokens of an input", "InputTokens", "ResponsesRequest"},
     {"DELETE", "/v1/responses/{id}", "Delete a stored response", "Deletion", ""},
     {"GET", "/v1/responses/{id}", "A stored response, or its events", "Response", ""},

@@ -56,6 +56,18 @@ constexpr auto kShapes = std::to_array<Shape>({
 "integer"}},"required":["index","probs"]}},"usage":{"type":"object","properties":{
 "prompt_tokens":{"type":"integer"},"total_tokens":{"type":"integer"}},"required":[
 "prompt_tokens","total_tokens"]}},"required":["id","object","model","data"]})"},
+    {"CompactRequest",
+     R"({"type":"object","properties":{"model":{"type":"string","minLength":1,"pattern":
+"\\S"},"input":{"anyOf":[{"type":"string","minLength":1},{"type":"array","minItems":1,
+"items":{"$ref":"#/components/schemas/InputItem"}}]},"instructions":{"type":["string",
+"null"]},"previous_response_id":{"type":["string","null"],"minLength":1,"pattern":
+"\\S"},"max_output_tokens":{"type":["integer","null"],"minimum":1,"maximum":1048576}},
+"required":["model","input"]})"},
+    {"Compaction",
+     R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":
+"response.compaction"},"created_at":{"type":"integer"},"output":{"type":"array","items":
+{"type":"object","properties":{"type":{"type":"string"}},"required":["type"]}},"usage":
+{"type":"object"}},"required":["id","object","created_at","output","usage"]})"},
     {"Completion",
      R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":
 "text_completion"},"created":{"type":"integer"},"model":{"type":"string"},"choices":{
@@ -198,7 +210,11 @@ constexpr auto kShapes = std::to_array<Shape>({
 "properties":{"type":{"const":"function_call"},"call_id":{"type":"string","minLength":
 1},"name":{"type":"string","minLength":1},"arguments":{"type":"string","pattern":
 "^\\s*(\\{[\\s\\S]*\\}\\s*)?$","description":"JSON"}},"required":["type","call_id",
-"name"]},{"type":"object","properties":{"type":{"const":"reasoning"},"id":{"type":
+"name"]},{"type":"object","properties":{"type":{"const":"custom_tool_call"},"call_id":{
+"type":"string","minLength":1},"name":{"type":"string","minLength":1},"input":{"type":
+"string"}},"required":["type","call_id","name","input"]},{"type":"object","properties":{
+"type":{"const":"custom_tool_call_output"},"call_id":{"type":"string","minLength":1},
+"output":{"type":"string"}},"required":["type","call_id","output"]},{"type":"object","properties":{"type":{"const":"reasoning"},"id":{"type":
 "string"},"summary":{"type":"array","items":{"type":"object","properties":{"type":{
 "const":"summary_text"},"text":{"type":"string"}},"required":["type","text"]}},
 "encrypted_content":{"type":["string","null"]}},"required":["type","summary"]}]})"},
@@ -391,10 +407,16 @@ constexpr auto kShapes = std::to_array<Shape>({
 "include_obfuscation":{"type":["boolean","null"]}}}},"required":["model","input"],
 "x-stator-refused":["context_management","conversation","moderation","prompt"]})"},
     {"ResponsesTool",
-     R"({"type":"object","properties":{"type":{"const":"function"},"name":{"type":"string",
-"pattern":"^[A-Za-z0-9_.:-]{1,128}$"},"description":{"type":["string","null"]},
+     R"({"anyOf":[{"type":"object","properties":{"type":{"const":"function"},"name":{"type":
+"string","pattern":"^[A-Za-z0-9_.:-]{1,128}$"},"description":{"type":["string","null"]},
 "parameters":{"type":["object","null"]},"strict":{"type":["boolean","null"]}},
-"required":["type","name"]})"},
+"required":["type","name"]},{"type":"object","properties":{"type":{"const":"custom"},
+"name":{"type":"string","pattern":"^[A-Za-z0-9_.:-]{1,128}$"},"description":{"type":[
+"string","null"]},"format":{"anyOf":[{"type":"null"},{"type":"object","properties":{
+"type":{"const":"text"}},"required":["type"]},{"type":"object","properties":{"type":{
+"const":"grammar"},"syntax":{"enum":["lark","regex"]},"definition":{"type":"string",
+"minLength":1}},"required":["type","syntax","definition"]}]}},"required":["type",
+"name"]}]})"},
     {"ScoreList",
      R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":"list"},
 "created":{"type":"integer"},"model":{"type":"string"},"data":{"type":"array","items":{

@@ -20,6 +20,7 @@ constexpr auto kRoutes = std::to_array<Route>({
     {"/v1/messages", &anthropic::kProtocol, Operation::kGenerate},
     {"/v1/messages/count_tokens", &anthropic::kProtocol, Operation::kCount},
     {"/v1/responses", &responses::kProtocol, Operation::kGenerate},
+    {"/v1/responses/compact", &responses::kCompact, Operation::kGenerate},
     {"/v1/responses/input_tokens", &responses::kProtocol, Operation::kCount},
 });
 

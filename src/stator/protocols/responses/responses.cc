@@ -6,9 +6,10 @@
 #include "stator/json/writer.h"
 
 namespace stator::protocols::responses {
-namespace {
 
-api::ApiStatus add_conversation(api::ResponsesRequest& request, const ReadOptions& options) {
+api::ApiResult<std::vector<std::string>> add_conversation(api::ResponsesRequest& request,
+                                                          const ReadOptions& options,
+                                                          std::string_view closing) {
   api::Conversation conversation(request.chat.chat, options.limits.json_depth_max,
                                  request.namespaced_tools);
   conversation.add_instructions(request.instructions);
@@ -16,25 +17,34 @@ api::ApiStatus add_conversation(api::ResponsesRequest& request, const ReadOption
   const auto lookup = [memory](std::string_view id) {
     return memory == nullptr ? std::nullopt : memory->find_item(id);
   };
+  std::vector<std::string> before;
   if (!request.previous_response_id.empty()) {
     if (memory == nullptr) {
       return api::unsupported_error(
           "previous_response_id", "previous_response_id is not supported: nothing is stored here");
     }
-    STATOR_TRY(const auto before, memory->items_before(request.previous_response_id));
+    STATOR_TRY(before, memory->items_before(request.previous_response_id));
     for (const std::string& items : before) {
       STATOR_CHECK(conversation.add_items(items, lookup));
     }
   }
   STATOR_CHECK(conversation.add_items(request.input_json, lookup));
-  return conversation.finish();
+  if (!closing.empty()) {
+    std::string text;
+    json::append_string(text, closing);
+    STATOR_CHECK(conversation.add_items(text, lookup));
+  }
+  STATOR_CHECK(conversation.finish());
+  return before;
 }
+
+namespace {
 
 api::ApiResult<Reading> read(std::string& body, const ReadOptions& options) {
   STATOR_TRY(api::ResponsesRequest request,
              api::parse_responses_request(body, options.limits,
                                           {.ignore_builtin_tools = options.ignore_builtin_tools}));
-  STATOR_CHECK(add_conversation(request, options));
+  STATOR_TRY(const auto before, add_conversation(request, options));
   auto echo = std::make_shared<ResponsesEcho>();
   echo->members_json = std::move(request.echo_json);
   echo->input_json = std::move(request.input_json);

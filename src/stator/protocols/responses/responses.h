@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stator/api/responses_encoder.h"
@@ -14,6 +15,16 @@ namespace stator::protocols::responses {
 /// encoder are api/responses_*.h. Answers are stored and may outlive their client, so the frontend
 /// writes them itself (frontend/responses_answer.h) from the echo: no stream or body writer here.
 extern const Protocol kProtocol;
+
+/// POST /v1/responses/compact: the model writes a summary of a conversation, and the answer is the
+/// user's messages and that summary, as items to go on from. One body, stored nowhere.
+extern const Protocol kCompact;
+
+/// Puts the conversation of a request together, earlier turns included; `closing`, if there is any,
+/// is the user's last word. Returns the items of the earlier turns.
+api::ApiResult<std::vector<std::string>> add_conversation(api::ResponsesRequest& request,
+                                                          const ReadOptions& options,
+                                                          std::string_view closing = {});
 
 /// What a response repeats, and leaves for later ones.
 struct ResponsesEcho final : Echo {
