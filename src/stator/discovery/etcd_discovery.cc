@@ -121,9 +121,9 @@ class EtcdDiscovery final : public Discovery, public detail::RecordKeeper {
   // The watcher.
   void follow() STATOR_EXCLUDES(mutex_);
   bool sync() STATOR_EXCLUDES(mutex_);
-  void read(detail::EtcdWatch& watch) STATOR_EXCLUDES(mutex_);
-  /// False when the watch cannot go on.
-  bool apply(const pb::WatchResponse& response) STATOR_EXCLUDES(mutex_);
+  bool is_stopping() STATOR_EXCLUDES(mutex_);
+  /// kEnd when the watch cannot go on. On the client's loop.
+  EtcdClient::Watching apply(const pb::WatchResponse& response) STATOR_EXCLUDES(mutex_);
   void mend(const std::string& key, Owned& owned) STATOR_REQUIRES(mutex_);
 
   const EtcdOptions options_;
@@ -388,15 +388,14 @@ void EtcdDiscovery::publish() {
 
 // The watcher
 
+bool EtcdDiscovery::is_stopping() {
+  const MutexLock lock(mutex_);
+  return stopping_;
+}
+
 void EtcdDiscovery::follow() {
   net::Backoff backoff(kRetryMin, kRetryMax);
-  while (true) {
-    {
-      const MutexLock lock(mutex_);
-      if (stopping_) {
-        return;
-      }
-    }
+  while (!is_stopping()) {
     if (!sync()) {
       wait(backoff.next());
       continue;
@@ -407,13 +406,18 @@ void EtcdDiscovery::follow() {
       const MutexLock lock(mutex_);
       from = view_.position().revision + 1;
     }
-    auto watch = client_->watch(prefix_, from);
-    if (!watch) {
-      note(Status(std::move(watch.error())));
-      wait(backoff.next());
+    bool began = false;
+    const Status watched = client_->watch(prefix_, from, [&](const pb::WatchResponse& response) {
+      began = true;
+      return apply(response);
+    });
+    if (watched || is_stopping()) {
       continue;
     }
-    read(**watch);
+    note(Error(Code::kUnavailable, fmt::format("the watch ended: {}", watched.error().message())));
+    if (!began) {
+      wait(backoff.next());
+    }
   }
 }
 
@@ -461,31 +465,11 @@ bool EtcdDiscovery::sync() {
   return true;
 }
 
-void EtcdDiscovery::read(detail::EtcdWatch& watch) {
-  pb::WatchResponse response;
-  bool go_on = true;
-  while (go_on && watch.read(response)) {
-    go_on = apply(response);
-  }
-  {
-    const MutexLock lock(mutex_);
-    go_on = go_on && !stopping_;
-  }
-  if (!go_on) {
-    watch.cancel();
-  }
-  const grpc::Status status = watch.finish();
-  if (go_on) {
-    client_->next_member();
-    note(Status(Error(Code::kUnavailable, "the watch ended: " + status.error_message())));
-  }
-}
-
-bool EtcdDiscovery::apply(const pb::WatchResponse& response) {
+EtcdClient::Watching EtcdDiscovery::apply(const pb::WatchResponse& response) {
   const MutexLock lock(mutex_);
   if (response.canceled()) {
     unread_ = true;  // compacted away, or whatever the store's reason: start over
-    return false;
+    return EtcdClient::Watching::kEnd;
   }
   for (const pb::Event& event : response.events()) {
     if (event.type() == pb::Event::DELETE) {
@@ -499,7 +483,7 @@ bool EtcdDiscovery::apply(const pb::WatchResponse& response) {
     if (!response.created()) {
       view_.advance(response.header().revision());  // progress: nothing happened until then
     }
-    return true;
+    return EtcdClient::Watching::kGoOn;
   }
   for (const pb::Event& event : response.events()) {  // as it is after all of them
     if (const auto own = owned_.find(event.kv().key()); own != owned_.end()) {
@@ -507,7 +491,7 @@ bool EtcdDiscovery::apply(const pb::WatchResponse& response) {
     }
   }
   changed_.notify_all();
-  return true;
+  return EtcdClient::Watching::kGoOn;
 }
 
 /// An own record that the store lacks is written again: the lease ran out, somebody deleted it, or
@@ -569,7 +553,7 @@ Result<EtcdOptions> parse_etcd_url(std::string_view url) {
 
 Result<std::unique_ptr<Discovery>> open_etcd_discovery(EtcdOptions options, const Clock& clock,
                                                        Metrics& metrics) {
-  STATOR_TRY(auto client, detail::EtcdClient::create(options));
+  STATOR_TRY(auto client, detail::EtcdClient::create(options, metrics));
   return std::make_unique<EtcdDiscovery>(std::move(options), std::move(client), clock, metrics);
 }
 

@@ -36,10 +36,10 @@ Result<EtcdOptions> parse_etcd_url(std::string_view url);
 /// endpoint/worker, values instance records; the keys of a process hang on one lease.
 ///
 /// One thread watches, another keeps the lease and writes records, a third tells watches what
-/// changed. While the store is away the last view stays and nobody is removed; the threads try for
-/// as long as the object lives, and its end waits a second at most for the store. A lease
-/// that was lost, a key that was deleted and a store that was wiped are mended by writing the own
-/// records again.
+/// changed; a loop makes their calls. While the store is away the last view stays and nobody is
+/// removed; the threads try for as long as the object lives, and its end waits a second at most for
+/// the store. A lease that was lost, a key that was deleted and a store that was wiped are mended
+/// by writing the own records again.
 ///
 /// kIo when a TLS file cannot be read, kInvalidArgument without endpoints. Registering waits for
 /// the store up to `startup_timeout` (kUnavailable). `clock` and `metrics` outlive the result.

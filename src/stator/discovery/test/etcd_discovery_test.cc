@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/discovery/etcd_discovery.h"
 
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <condition_variable>
-#include <deque>
+#include <functional>
 #include <future>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "stator/core/mutex.h"
+#include "stator/net/grpc_server.h"
 #include "stator/net/shard.h"
-#include "stator/proto/etcd/v3/etcd.grpc.pb.h"
+#include "stator/proto/etcd/v3/etcd.pb.h"
 
 namespace stator::discovery {
 namespace {
@@ -19,33 +22,62 @@ using namespace std::chrono_literals;
 namespace pb = etcdserverpb;
 
 /// A store that answers, or hangs where it is told to, until the caller gives up.
-class FakeEtcd final : public pb::KV::Service,
-                       public pb::Watch::Service,
-                       public pb::Lease::Service {
+class FakeEtcd {
  public:
+  enum class Hang : uint8_t { kNothing, kPuts, kEverything };
+
   FakeEtcd() {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(static_cast<pb::KV::Service*>(this));
-    builder.RegisterService(static_cast<pb::Watch::Service*>(this));
-    builder.RegisterService(static_cast<pb::Lease::Service*>(this));
-    server_ = builder.BuildAndStart();
+    shards_.start();
+    net::GrpcServer::Methods methods;
+    pb::RangeResponse range;
+    range.mutable_header()->set_cluster_id(1);
+    range.mutable_header()->set_revision(1);
+    pb::LeaseGrantResponse lease;
+    lease.set_id(7);
+    lease.set_ttl(10);
+    const auto serve = [&](const std::string& path, Hang least, std::string answer) {
+      methods["/etcdserverpb." + path] = [this, least, answer = std::move(answer)](auto call) {
+        return std::make_shared<Method>(*this, std::move(call), least, answer);
+      };
+    };
+    serve("KV/Range", Hang::kEverything, range.SerializeAsString());
+    serve("KV/Put", Hang::kPuts, "");
+    serve("KV/Txn", Hang::kEverything, "");
+    serve("Lease/LeaseGrant", Hang::kEverything, lease.SerializeAsString());
+    serve("Lease/LeaseRevoke", Hang::kEverything, "");
+    methods["/etcdserverpb.Watch/Watch"] = [this](auto call) {
+      return std::make_shared<Watching>(*this, std::move(call));
+    };
+    server_ = std::move(
+        net::GrpcServer::listen({}, std::move(methods), shards_.shard(0), metrics_).value());
   }
-  ~FakeEtcd() override { server_->Shutdown(gpr_time_from_millis(0, GPR_TIMESPAN)); }
+  FakeEtcd(const FakeEtcd&) = delete;
+  FakeEtcd& operator=(const FakeEtcd&) = delete;
+  ~FakeEtcd() {
+    server_->stop({});
+    shards_.stop();
+  }
 
   EtcdOptions options() const {
     EtcdOptions options;
-    options.endpoints = {"127.0.0.1:" + std::to_string(port_)};
+    options.endpoints = {"127.0.0.1:" + std::to_string(server_->port())};
     options.call_timeout = 1h;  // nothing ends by itself
     return options;
   }
 
-  enum class Hang : uint8_t { kNothing, kPuts, kEverything };
   /// kEverything ends the watches, too: their owners have to ask again.
   void set_hang(Hang hang) {
-    const MutexLock lock(mutex_);
-    hang_ = hang;
-    changed_.notify_all();
+    std::map<Watching*, std::shared_ptr<net::GrpcServerCall>> ended;
+    {
+      const MutexLock lock(mutex_);
+      hang_ = hang;
+      if (hang == Hang::kEverything) {
+        ended.swap(watches_);
+      }
+    }
+    for (const auto& [watching, call] : ended) {
+      call->finish({});
+    }
   }
   /// Returns when a call hangs.
   void wait_until_stuck() {
@@ -56,95 +88,93 @@ class FakeEtcd final : public pb::KV::Service,
   }
   void wait_until_watched() {
     MutexLock lock(mutex_);
-    while (watches_ == 0) {
+    while (watches_.empty()) {
       changed_.wait(lock);
     }
   }
   /// Somebody else's record appears.
   void publish(const InstanceRecord& record) {
-    const MutexLock lock(mutex_);
     pb::WatchResponse event;
-    event.mutable_header()->set_revision(++revision_);
+    event.mutable_header()->set_revision(2);
     pb::Event& put = *event.add_events();
     put.set_type(pb::Event::PUT);
     put.mutable_kv()->set_key("stator/v1/instances/" + record.key.to_string());
     put.mutable_kv()->set_value(to_json(record));
-    put.mutable_kv()->set_mod_revision(revision_);
-    events_.push_back(std::move(event));
-    changed_.notify_all();
+    put.mutable_kv()->set_mod_revision(2);
+    std::map<Watching*, std::shared_ptr<net::GrpcServerCall>> watches;
+    {
+      const MutexLock lock(mutex_);
+      watches = watches_;
+    }
+    for (const auto& [watching, call] : watches) {
+      call->send(event.SerializeAsString());
+      call->flush();
+    }
   }
 
  private:
-  grpc::Status answer(grpc::ServerContext* call, bool hangs) {
-    MutexLock lock(mutex_);
-    stuck_ += hangs ? 1 : 0;
-    changed_.notify_all();
-    while (hangs && !call->IsCancelled()) {
-      changed_.wait_for(lock, 5ms);
-    }
-    stuck_ -= hangs ? 1 : 0;
-    return grpc::Status::OK;
-  }
-  bool hangs(Hang least) {
-    const MutexLock lock(mutex_);
-    return hang_ >= least;
-  }
-
-  grpc::Status Range(grpc::ServerContext* call, const pb::RangeRequest*,
-                     pb::RangeResponse* response) override {
-    response->mutable_header()->set_cluster_id(1);
-    response->mutable_header()->set_revision(1);
-    return answer(call, hangs(Hang::kEverything));
-  }
-  grpc::Status Put(grpc::ServerContext* call, const pb::PutRequest*, pb::PutResponse*) override {
-    return answer(call, hangs(Hang::kPuts));
-  }
-  grpc::Status Txn(grpc::ServerContext* call, const pb::TxnRequest*, pb::TxnResponse*) override {
-    return answer(call, hangs(Hang::kEverything));
-  }
-  grpc::Status LeaseGrant(grpc::ServerContext* call, const pb::LeaseGrantRequest*,
-                          pb::LeaseGrantResponse* response) override {
-    response->set_id(7);
-    response->set_ttl(10);
-    return answer(call, hangs(Hang::kEverything));
-  }
-  grpc::Status LeaseRevoke(grpc::ServerContext* call, const pb::LeaseRevokeRequest*,
-                           pb::LeaseRevokeResponse*) override {
-    return answer(call, hangs(Hang::kEverything));
-  }
-  grpc::Status Watch(
-      grpc::ServerContext* call,
-      grpc::ServerReaderWriter<pb::WatchResponse, pb::WatchRequest>* stream) override {
-    pb::WatchRequest request;
-    pb::WatchResponse response;
-    response.set_created(true);
-    stream->Read(&request);
-    stream->Write(response);
-    MutexLock lock(mutex_);
-    ++watches_;
-    changed_.notify_all();
-    while (!call->IsCancelled() && hang_ != Hang::kEverything) {
-      if (events_.empty()) {
-        changed_.wait_for(lock, 5ms);
-        continue;
+  class Method final : public net::GrpcCallHandler {
+   public:
+    Method(FakeEtcd& store, std::shared_ptr<net::GrpcServerCall> call, Hang least,
+           std::string answer)
+        : store_(store), call_(std::move(call)), least_(least), answer_(std::move(answer)) {}
+    void on_message(std::string_view /*message*/) override {}
+    void on_half_closed() override {
+      const MutexLock lock(store_.mutex_);
+      stuck_ = store_.hang_ >= least_;
+      if (stuck_) {
+        ++store_.stuck_;
+        store_.changed_.notify_all();
+      } else {
+        call_->send(answer_);
+        call_->finish({});
       }
-      response = std::move(events_.front());
-      events_.pop_front();
-      stream->Write(response);
     }
-    --watches_;
-    return grpc::Status::OK;
-  }
+    void on_gone() override {
+      const MutexLock lock(store_.mutex_);
+      store_.stuck_ -= stuck_ ? 1 : 0;
+    }
 
-  std::unique_ptr<grpc::Server> server_;
-  int port_ = 0;
+   private:
+    FakeEtcd& store_;
+    const std::shared_ptr<net::GrpcServerCall> call_;
+    const Hang least_;
+    const std::string answer_;
+    bool stuck_ = false;
+  };
+  class Watching final : public net::GrpcCallHandler {
+   public:
+    Watching(FakeEtcd& store, std::shared_ptr<net::GrpcServerCall> call)
+        : store_(store), call_(std::move(call)) {}
+    void on_message(std::string_view /*message*/) override {
+      pb::WatchResponse created;
+      created.set_created(true);
+      call_->send(created.SerializeAsString());
+      call_->flush();
+      const MutexLock lock(store_.mutex_);
+      store_.watches_[this] = call_;
+      store_.changed_.notify_all();
+    }
+    void on_half_closed() override {}
+    void on_gone() override {
+      const MutexLock lock(store_.mutex_);
+      store_.watches_.erase(this);
+    }
+
+   private:
+    FakeEtcd& store_;
+    const std::shared_ptr<net::GrpcServerCall> call_;
+  };
+
   Mutex mutex_;
   std::condition_variable_any changed_;
   Hang hang_ STATOR_GUARDED_BY(mutex_) = Hang::kNothing;
   int stuck_ STATOR_GUARDED_BY(mutex_) = 0;
-  int watches_ STATOR_GUARDED_BY(mutex_) = 0;
-  int64_t revision_ STATOR_GUARDED_BY(mutex_) = 1;
-  std::deque<pb::WatchResponse> events_ STATOR_GUARDED_BY(mutex_);
+  std::map<Watching*, std::shared_ptr<net::GrpcServerCall>> watches_ STATOR_GUARDED_BY(mutex_);
+  SystemClock clock_;
+  Metrics metrics_;
+  net::ShardSet shards_{1, clock_, metrics_};
+  std::unique_ptr<net::GrpcServer> server_;
 };
 
 InstanceRecord make_record(uint64_t worker) {
