@@ -126,7 +126,7 @@ class RandomSchemas:
         else:
             return {"type": "object"}
         if self.often(0.5):
-            schema["minProperties"] = self.random.randint(0, 2)
+            schema["minProperties"] = self.random.randint(0, 1)  # of two, one may be there twice
             schema["maxProperties"] = schema["minProperties"] + self.random.randint(0, 3)
         return schema
 

@@ -197,6 +197,24 @@ StateId Automaton::after_any_plain(StateId state) {
   return good && all_lead_to(one, 0x80, 0xBF, target) ? target : kDead;
 }
 
+StateId Automaton::after_plain(StateId state, uint32_t characters) {
+  for (uint32_t i = 0; i < characters; ++i) {
+    state = next(state, 'a');
+  }
+  return state;
+}
+
+bool Automaton::is_plain_over(StateId state) {
+  for (unsigned byte = 0x20; byte <= 0xF4; ++byte) {
+    const bool begins_none =
+        byte == '"' || byte == '\\' || byte == 0x7F || (byte >= 0x80 && byte < 0xC2);
+    if (!begins_none && next(state, static_cast<uint8_t>(byte)) != kDead) {
+      return false;
+    }
+  }
+  return true;
+}
+
 uint32_t Automaton::plain_run(StateId state, uint32_t limit) {
   uint32_t run = 0;
   while (run < limit) {

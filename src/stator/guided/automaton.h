@@ -55,6 +55,10 @@ class Automaton {
   /// How many plain characters (Vocabulary) may come next at least, whichever they are, with
   /// nothing but bytes deciding; at most `limit`.
   uint32_t plain_run(StateId state, uint32_t limit);
+  /// The state behind so many of them.
+  StateId after_plain(StateId state, uint32_t characters);
+  /// Whether no plain character may come next.
+  bool is_plain_over(StateId state);
 
   size_t state_count() const { return states_.size(); }
   size_t bytes() const { return bytes_; }

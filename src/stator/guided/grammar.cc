@@ -71,8 +71,7 @@ const TokenSet* Guide::mask(uint32_t tokens_left) {
   const Position at = position();
   Machine& machine = grammar_->machine();
   if (tokens_left > 0 && machine.is_tight(at, tokens_left)) {
-    last_tokens_ = machine.mask_within(at, tokens_left);
-    return &last_tokens_;
+    return &machine.mask_within(at, tokens_left, last_tokens_);
   }
   return &machine.mask(at);
 }

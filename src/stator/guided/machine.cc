@@ -273,6 +273,17 @@ Position Machine::after_return(ContextId context) {
 
 // ---- masks
 
+/// Of a walk that is at `at` behind them.
+void Machine::add_tokens(const Walk& walk, std::span<const TokenId> tokens, Position at) const {
+  if (walk.grades != nullptr) {
+    walk.grades->add(tokens, bytes_needed(at));
+    return;
+  }
+  for (const TokenId token : tokens) {
+    walk.tokens->set(token);
+  }
+}
+
 void Machine::walk(const Walk& walk) {
   const std::span<const TokenTrie::Node> nodes = walk.trie->nodes();
   path_[0] = walk.at;
@@ -285,23 +296,15 @@ void Machine::walk(const Walk& walk) {
       continue;
     }
     path_[depth] = at;
-    const bool in_time =
-        walk.bytes_to_end_max == UINT32_MAX || bytes_to_end(at) <= walk.bytes_to_end_max;
     // Where all that a subtree has leads back here, its tokens need no look.
     if (at == path_[depth - 1] && node.end - i >= kSubtreeMin && !leaves(at) &&
         (walk.trie->groups_below(i) & ~staying_groups(at)) == 0) {
-      for (const TokenId token : walk.trie->tokens_below(i)) {
-        if (in_time) {
-          walk.tokens->set(token);
-        }
-      }
+      add_tokens(walk, walk.trie->tokens_below(i), at);
       i = node.end;
       continue;
     }
-    if (node.token_count > 0 && in_time) {
-      for (const TokenId token : walk.trie->tokens_at(node)) {
-        walk.tokens->set(token);
-      }
+    if (node.token_count > 0) {
+      add_tokens(walk, walk.trie->tokens_at(node), at);
     }
     bool goes_on = true;
     if (at.is_set()) {
@@ -315,6 +318,12 @@ void Machine::walk(const Walk& walk) {
   }
 }
 
+/// Whether behind `run` plain characters no other may come, and tokens with more are all known.
+bool Machine::is_bounded_plain(StateId state, uint32_t run) {
+  return run > 0 && run < Vocabulary::kCharactersMax &&
+         automaton_.is_plain_over(automaton_.after_plain(state, run));
+}
+
 /// Plain tokens where any `run` plain characters may come, without looking at each. False if what
 /// comes after them may end the rule: then every token must be looked at.
 bool Machine::add_plain(StateId state, uint32_t run, TokenSet& out) {
@@ -323,6 +332,9 @@ bool Machine::add_plain(StateId state, uint32_t run, TokenSet& out) {
     return true;
   }
   const uint32_t counted = std::min(run, Vocabulary::kCharactersMax - 1);
+  if (is_bounded_plain(state, run)) {
+    return true;
+  }
   for (const TokenId token : vocabulary_.plain_above(counted)) {
     Position at{state, kOutside};
     for (const char c : vocabulary_.bytes(token)) {
@@ -343,7 +355,7 @@ bool Machine::add_plain(StateId state, uint32_t run, TokenSet& out) {
   return true;
 }
 
-const Machine::Local& Machine::local(StateId state) {
+Machine::Local& Machine::local(StateId state) {
   if (const auto known = locals_.find(state); known != locals_.end()) {
     return *known->second;
   }
@@ -351,7 +363,7 @@ const Machine::Local& Machine::local(StateId state) {
   out->tokens = TokenSet(vocabulary_.size());
   out->trie = &vocabulary_.all();
   const uint32_t run = automaton_.is_simple(state) ? automaton_.plain_run(state, UINT16_MAX) : 0;
-  if (run >= kPlainRunMin) {
+  if (run >= kPlainRunMin || is_bounded_plain(state, run)) {
     if (add_plain(state, run, out->tokens)) {
       out->trie = &vocabulary_.marked();
     } else {
@@ -431,32 +443,116 @@ bool Machine::is_tight(Position at, uint32_t tokens_left) const {
          uint64_t{bytes_to_end(at)} + automaton_.program().shortest_text_max() + kMargin;
 }
 
-TokenSet Machine::mask_within(Position at, uint32_t tokens_left) {
-  TokenSet out(vocabulary_.size());
-  const uint32_t bytes_max = tokens_left - 1;
-  walk({.trie = &vocabulary_.all(),
-        .end = static_cast<uint32_t>(vocabulary_.all().nodes().size()),
-        .at = at,
-        .tokens = &out,
-        .bytes_to_end_max = bytes_max});
-  Item one;
-  for (const Item& item : std::vector<Item>(items(at, one).begin(), items(at, one).end())) {
-    if (!automaton_.reads_tokens(item.state)) {
-      continue;
+/// To the end of the text or, where the callers are not looked at, of the rule.
+uint32_t Machine::bytes_needed(Position at) const {
+  return leaves(at) ? 0 : bytes_to_end(at);
+}
+
+/// The tokens of local(), by what the rule needs behind them.
+const Grades& Machine::own_grades(StateId state) {
+  Local& own = local(state);
+  if (own.grades != nullptr) {
+    return *own.grades;
+  }
+  auto grades = std::make_unique<Grades>();
+  if (own.trie == &vocabulary_.marked()) {
+    grade_plain(state, *grades);
+  }
+  walk({.trie = own.trie,
+        .end = static_cast<uint32_t>(own.trie->nodes().size()),
+        .at = {state, kOutside},
+        .grades = grades.get()});
+  grades->finish(vocabulary_.size());
+  masks_bytes_ += grades->bytes() + 64;
+  own.grades = std::move(grades);
+  return *own.grades;
+}
+
+/// Plain tokens where local() takes them without looking at each: what is needed behind them
+/// depends on how many characters they have.
+void Machine::grade_plain(StateId state, Grades& out) {
+  const uint32_t run = automaton_.plain_run(state, UINT16_MAX);
+  const uint32_t counted = std::min(run, Vocabulary::kCharactersMax - 1);
+  uint32_t first = 0;  // of those that need the same: behind so many characters
+  StateId reached = automaton_.next(state, 'a');
+  for (uint32_t characters = 1; characters <= counted; ++characters) {
+    const StateId next = automaton_.next(reached, 'a');
+    const uint32_t need = automaton_.bytes_to_end(reached);
+    if (characters == counted || automaton_.bytes_to_end(next) != need) {
+      out.add(vocabulary_.plain_up_to(characters), vocabulary_.plain_up_to(first), need);
+      first = characters;
     }
-    for (const Automaton::TokenStep& step : automaton_.token_steps(item.state)) {
-      if (automaton_.bytes_to_end(step.after) + context_bytes_[item.context] <= bytes_max) {
-        out |= automaton_.program().token_sets()[step.set];
-      }
+    reached = next;
+  }
+  if (is_bounded_plain(state, run)) {
+    return;
+  }
+  for (const TokenId token : vocabulary_.plain_above(counted)) {
+    const Position at = advance_bytes({state, kOutside}, vocabulary_.bytes(token));
+    if (!at.is_nowhere()) {
+      out.add(token, bytes_needed(at));
     }
   }
-  return out.none() && !may_end(at) ? mask(at) : out;
+}
+
+/// The tokens that item_mask() adds behind the rule, by what the text needs behind them.
+const Grades& Machine::callers_grades(const Item& item) {
+  if (const auto known = callers_grades_.find(item); known != callers_grades_.end()) {
+    return *known->second;
+  }
+  auto grades = std::make_unique<Grades>();
+  const Local& own = local(item.state);
+  const Position after = own.exits.empty() ? Position{} : after_return(item.context);
+  Item one;
+  if (!items(after, one).empty()) {
+    for (const uint32_t exit : own.exits) {
+      const TokenTrie::Node& node = own.trie->nodes()[exit];
+      walk({.trie = own.trie,
+            .first = exit + 1,
+            .end = node.end,
+            .depth = node.depth,
+            .at = after,
+            .grades = grades.get()});
+    }
+  }
+  if (automaton_.reads_tokens(item.state)) {
+    for (const Automaton::TokenStep& step : automaton_.token_steps(item.state)) {
+      grades->add(automaton_.program().token_sets()[step.set], TokenSet(vocabulary_.size()),
+                  automaton_.bytes_to_end(step.after) + context_bytes_[item.context]);
+    }
+  }
+  grades->finish(vocabulary_.size());
+  masks_bytes_ += grades->bytes() + 64;
+  return *callers_grades_.emplace(item, std::move(grades)).first->second;
+}
+
+const TokenSet& Machine::mask_within(Position at, uint32_t tokens_left, TokenSet& scratch) {
+  const uint32_t bytes_max = tokens_left - 1;
+  Item one;
+  const std::vector<Item> places(items(at, one).begin(), items(at, one).end());
+  const bool all = std::ranges::all_of(places, [&](const Item& item) {
+    return uint64_t{own_grades(item.state).need_max()} + context_bytes_[item.context] <=
+               bytes_max &&
+           callers_grades(item).need_max() <= bytes_max;
+  });
+  if (all) {
+    return mask(at);
+  }
+  scratch = TokenSet(vocabulary_.size());
+  for (const Item& item : places) {
+    if (context_bytes_[item.context] <= bytes_max) {
+      own_grades(item.state).add_within(bytes_max - context_bytes_[item.context], scratch);
+    }
+    callers_grades(item).add_within(bytes_max, scratch);
+  }
+  return scratch.none() && !may_end(at) ? mask(at) : scratch;
 }
 
 void Machine::forget_masks() {
   locals_.clear();
   item_masks_.clear();
   set_masks_.clear();
+  callers_grades_.clear();
   masks_bytes_ = 0;
 }
 

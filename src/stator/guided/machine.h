@@ -9,6 +9,7 @@
 
 #include "stator/core/flat_map.h"
 #include "stator/guided/automaton.h"
+#include "stator/guided/grades.h"
 #include "stator/guided/vocabulary.h"
 
 namespace stator::guided {
@@ -70,8 +71,10 @@ class Machine {
   /// Whether a mask for `tokens_left` tokens could differ from mask(): the end is near.
   bool is_tight(Position at, uint32_t tokens_left) const;
   /// Those of mask() after which the text can still end within tokens_left − 1 tokens, a byte each;
-  /// all of them if none can. Not kept: a walk over the trie each time.
-  TokenSet mask_within(Position at, uint32_t tokens_left);
+  /// all of them if none can. Put together in `scratch` where it differs from mask(): some ten
+  /// microseconds once a state has been seen. Valid until forget_masks() and the next use of
+  /// `scratch`.
+  const TokenSet& mask_within(Position at, uint32_t tokens_left, TokenSet& scratch);
 
   size_t bytes() const { return bytes_ + masks_bytes_ + automaton_.bytes(); }
   /// Of masks alone, which can be forgotten without losing a Position.
@@ -92,7 +95,8 @@ class Machine {
   struct Local {
     TokenSet tokens;
     const TokenTrie* trie = nullptr;
-    std::vector<uint32_t> exits;  // its nodes at which the rule may end
+    std::vector<uint32_t> exits;     // its nodes at which the rule may end
+    std::unique_ptr<Grades> grades;  // of `tokens`, up to the end of the rule; null: not asked yet
   };
   struct Settling;
   /// A walk over a part of a trie.
@@ -104,7 +108,7 @@ class Machine {
     Position at;
     TokenSet* tokens = nullptr;
     std::vector<uint32_t>* exits = nullptr;
-    uint32_t bytes_to_end_max = UINT32_MAX;  // after a token
+    Grades* grades = nullptr;  // instead of `tokens`
   };
 
   Position step(Position at, uint8_t byte);
@@ -120,9 +124,15 @@ class Machine {
   std::span<const Item> items(const Position& at, Item& one) const;
   Position advance_bytes(Position at, std::string_view bytes);
 
-  const Local& local(StateId state);
+  Local& local(StateId state);
+  bool is_bounded_plain(StateId state, uint32_t run);
   bool add_plain(StateId state, uint32_t run, TokenSet& out);
   const TokenSet& item_mask(const Item& item);
+  uint32_t bytes_needed(Position at) const;
+  const Grades& own_grades(StateId state);
+  void grade_plain(StateId state, Grades& out);
+  const Grades& callers_grades(const Item& item);
+  void add_tokens(const Walk& walk, std::span<const TokenId> tokens, Position at) const;
   void walk(const Walk& walk);
 
   const Vocabulary& vocabulary_;
@@ -140,6 +150,7 @@ class Machine {
   FlatMap<StateId, std::unique_ptr<Local>> locals_;
   FlatMap<Item, std::unique_ptr<TokenSet>> item_masks_;
   FlatMap<uint32_t, std::unique_ptr<TokenSet>> set_masks_;
+  FlatMap<Item, std::unique_ptr<Grades>> callers_grades_;  // of tokens that go on behind the rule
   std::vector<Position> path_;
   size_t bytes_ = 0;
   size_t masks_bytes_ = 0;

@@ -30,6 +30,11 @@ class TokenSet {
     }
     return *this;
   }
+  void remove(const TokenSet& other) {
+    for (size_t i = 0; i < words_.size(); ++i) {
+      words_[i] &= ~other.words_[i];
+    }
+  }
   size_t count() const;
   bool none() const;
   size_t bytes() const { return words_.size() * sizeof(uint64_t); }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,33 @@ void expect_mask_fits(const std::shared_ptr<Grammar>& grammar, std::string_view 
   }
 }
 
+/// The mask for few tokens leaves what a look at each token leaves.
+void expect_tight_masks_fit(const std::shared_ptr<Grammar>& grammar, std::string_view text) {
+  Machine& machine = grammar->machine();
+  Position at = machine.begin();
+  TokenSet scratch;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    const TokenSet all = machine.mask(at);
+    for (const uint32_t left : {1U, 2U, 3U, 4U, 6U, 9U, 14U, 30U, 70U}) {
+      TokenSet wanted(vocabulary()->size());
+      for (TokenId token = 0; token < vocabulary()->size(); ++token) {
+        const Position next = machine.advance(at, token);
+        if (!next.is_nowhere() && machine.bytes_to_end(next) < left) {
+          wanted.set(token);
+        }
+      }
+      wanted = wanted.none() && !machine.may_end(at) ? all : wanted;
+      const TokenSet& mask = machine.mask_within(at, left, scratch);
+      EXPECT_TRUE(std::ranges::equal(mask.words(), wanted.words()))
+          << left << " tokens after '" << text.substr(0, i) << "': " << mask.count() << " for "
+          << wanted.count();
+    }
+    if (i < text.size()) {
+      at = machine.advance(at, static_cast<unsigned char>(text[i]));
+    }
+  }
+}
+
 struct Case {
   const char* grammar;
   std::vector<const char*> good;
@@ -88,6 +116,7 @@ void expect_cases(const std::vector<Case>& cases) {
     for (const char* text : one.good) {
       EXPECT_EQ(verdict(grammar, text), "yes") << one.grammar << " takes " << text;
       expect_mask_fits(grammar, text);
+      expect_tight_masks_fit(grammar, text);
     }
     for (const char* text : one.bad) {
       EXPECT_NE(verdict(grammar, text), "yes") << one.grammar << " refuses " << text;
