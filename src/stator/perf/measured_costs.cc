@@ -25,6 +25,12 @@ double fraction(double x, double low, double high) {
   return (std::log(x) - std::log(low)) / (std::log(high) - std::log(low));
 }
 
+/// Geometric, as is the fraction: where work grows like a power of a size, so does the time between
+/// two samples, and it never turns back between two that do not.
+double blend(double low, double high, double part) {
+  return std::exp(std::lerp(std::log(low), std::log(high), part));
+}
+
 /// The only folder in `folder`, or an error that lists what is there.
 Result<std::string> only_version(const std::filesystem::path& folder) {
   std::vector<std::string> found;
@@ -82,7 +88,7 @@ double UtilisationGrid::on(const Row& row, double y) {
   if (high == row.end()) {
     return low->second;
   }
-  return std::lerp(low->second, high->second, fraction(y, low->first, high->first));
+  return blend(low->second, high->second, fraction(y, low->first, high->first));
 }
 
 double UtilisationGrid::at(double x, double y) const {
@@ -94,7 +100,7 @@ double UtilisationGrid::at(double x, double y) const {
   if (high == rows_.end()) {
     return on(low->second, y);
   }
-  return std::lerp(on(low->second, y), on(high->second, y), fraction(x, low->first, high->first));
+  return blend(on(low->second, y), on(high->second, y), fraction(x, low->first, high->first));
 }
 
 Result<std::shared_ptr<const MeasuredCosts>> MeasuredCosts::read(const MeasuredSource& source,

@@ -10,7 +10,7 @@
 namespace stator::perf {
 namespace {
 
-constexpr double kLeast = 0.01;  // of the speed of light: a start-up dominates tiny kernels
+constexpr double kLeast = 1e-6;  // of the speed of light: a start-up dominates tiny kernels
 
 size_t at(Part part) {
   return static_cast<size_t>(part);
@@ -21,8 +21,9 @@ double divided(double light_ms, const OperatorCurve& curve, double x, double y) 
 }
 
 /// Parts that kernels are measured for; the others are the host's, or too small to be measured.
-bool is_kernel(size_t part) {
-  return part <= at(Part::kLink);
+/// What a collective takes to start is in its measured time.
+bool is_kernel(size_t part, bool collectives) {
+  return part <= at(Part::kLink) || (collectives && part == at(Part::kCollectives));
 }
 
 }  // namespace
@@ -119,7 +120,8 @@ double EngineModel::measured_step_ms(const EnginePass& pass) const {
                      all[at(Part::kExpertShadow)] * factor(Part::kExpertShadow)
                : divided(all[at(Part::kExpertRoof)], curves_->experts, rows * spec_.parallel.dp, 1);
   }
-  sum += curves_->all_reduce.empty() || exchanges_ > 0
+  const bool collectives = !curves_->all_reduce.empty() && exchanges_ == 0;
+  sum += !collectives
              ? all[at(Part::kLink)] * factor(Part::kLink)
              : divided(all[at(Part::kLink)], curves_->all_reduce, rows * spec_.model.hidden, 1);
   // The host's share: launches, steps, sequences, small kernels.
@@ -127,7 +129,7 @@ double EngineModel::measured_step_ms(const EnginePass& pass) const {
   alone.context_tokens = alone.context_requests = 0;
   const PassParts decode = pass.decode_requests > 0 ? parts(alone) : PassParts{};
   for (size_t i = 0; i < kParts; ++i) {
-    if (!is_kernel(i)) {
+    if (!is_kernel(i, collectives)) {
       sum += fitted.decode[i] * decode[i] + fitted.context[i] * std::max(0.0, all[i] - decode[i]);
     }
   }

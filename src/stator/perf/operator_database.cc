@@ -17,6 +17,12 @@ namespace {
 constexpr double kMs = 1e3;
 constexpr size_t kNear = 4;
 constexpr double kActivationBytes = 2;
+/// A precision whose shortest kernel takes so many times the shortest of all was measured at the
+/// pace of the host; times below so many of its shortest ones are the host's.
+constexpr double kHostPace = 4;
+constexpr double kHostReach = 2;
+/// Precisions that may answer for one another, if bytes and flops agree.
+constexpr std::string_view kSiblings[] = {"fp8", "fp8_static", "fp8_block"};
 
 double log_distance(double a, double b) {
   return std::abs(std::log2(std::max(1e-9, a) / std::max(1e-9, b)));
@@ -28,6 +34,28 @@ double gemm_light_ms(const EngineSpec& spec, const QuantMode& mode, double m, do
   const double traffic =
       (mode.bytes * (n * k + m * k) + kActivationBytes * m * n) / spec.system.memory_bytes_per_s;
   return std::max(math, traffic) * kMs;
+}
+
+/// Rows from which arithmetic is the limit; 0: never.
+double kink_of(const EngineSpec& spec, const QuantMode& mode, double n, double k) {
+  const double bandwidth = spec.system.memory_bytes_per_s;
+  const double per_row =
+      2 * n * k / flops_of(spec.system, mode) - (mode.bytes * k + kActivationBytes * n) / bandwidth;
+  return per_row > 0 ? mode.bytes * n * k / bandwidth / per_row : 0;
+}
+
+/// Light has a kink there, time has none that is known: a sample keeps what lies between on the
+/// line of the two beside it, in logarithms.
+void add_kink(double m, std::vector<std::pair<double, double>>& times) {
+  std::ranges::sort(times);
+  const auto high = std::ranges::lower_bound(times, m, {}, &std::pair<double, double>::first);
+  if (high == times.begin() || high == times.end() || high->first == m) {
+    return;
+  }
+  const auto& [m0, t0] = *std::prev(high);
+  const auto& [m1, t1] = *high;
+  const double part = std::log(m / m0) / std::log(m1 / m0);
+  times.emplace_back(m, std::exp(std::lerp(std::log(t0), std::log(t1), part)));
 }
 
 double attention_light_ms(const EngineSpec& spec, bool generation, double heads, double kv_heads,
@@ -105,6 +133,65 @@ Result<std::shared_ptr<const OperatorDatabase>> OperatorDatabase::read(const std
   return std::make_shared<const OperatorDatabase>(std::move(tables));
 }
 
+OperatorDatabase::OperatorDatabase(std::shared_ptr<const OperatorTables> tables)
+    : tables_(std::move(tables)) {
+  each_row(*tables_, OperatorTable::kGemm, [&](std::span<const double> row) {
+    double& shortest = shortest_gemm_.try_emplace(row[0], row[4]).first->second;
+    shortest = std::min(shortest, row[4]);
+  });
+}
+
+OperatorDatabase::Times OperatorDatabase::gemm_times(double dtype) const {
+  Times out;
+  each_row(*tables_, OperatorTable::kGemm, [&](std::span<const double> row) {
+    if (row[0] == dtype) {
+      out[{row[2], row[3]}].emplace_back(row[1], row[4]);
+    }
+  });
+  return out;
+}
+
+bool OperatorDatabase::replace_host_bound(const EngineSpec& spec, std::string_view dtype,
+                                          Times& times) const {
+  const double own = shortest_gemm_.at(tables_->dtype(dtype));
+  double least = own;
+  for (const auto& [each, shortest] : shortest_gemm_) {
+    least = std::min(least, shortest);
+  }
+  if (own < kHostPace * least) {
+    return false;
+  }
+  const QuantMode mode = *find_quant(dtype);
+  Times siblings;
+  for (const std::string_view name : kSiblings) {
+    const auto other = find_quant(name);
+    const auto known = shortest_gemm_.find(tables_->dtype(name));
+    if (other && name != dtype && known != shortest_gemm_.end() &&
+        known->second < kHostPace * least && other->bytes == mode.bytes &&
+        flops_of(spec.system, *other) == flops_of(spec.system, mode)) {
+      siblings = gemm_times(known->first);
+      break;
+    }
+  }
+  for (auto& [shape, curve] : times) {
+    const auto sibling = siblings.find(shape);
+    std::erase_if(curve, [&](std::pair<double, double>& at) {
+      if (at.second >= kHostReach * own) {
+        return false;
+      }
+      if (sibling == siblings.end()) {
+        return true;
+      }
+      const auto found =
+          std::ranges::find(sibling->second, at.first, &std::pair<double, double>::first);
+      at.second = found == sibling->second.end() ? 0 : std::min(at.second, found->second);
+      return found == sibling->second.end();
+    });
+  }
+  std::erase_if(times, [](const auto& each) { return each.second.empty(); });
+  return true;
+}
+
 OperatorCurve OperatorDatabase::gemm(const EngineSpec& spec, double n, double k,
                                      std::string_view dtype) const {
   const auto mode = find_quant(dtype);
@@ -113,14 +200,13 @@ OperatorCurve OperatorDatabase::gemm(const EngineSpec& spec, double n, double k,
   if (!mode || wanted < 0 || tables_->rows(OperatorTable::kGemm).empty()) {
     return missing(fmt::format("{}: roofline, that precision was not measured", what));
   }
-  std::map<std::pair<double, double>, std::vector<std::pair<double, double>>> sites;
-  each_row(*tables_, OperatorTable::kGemm, [&](std::span<const double> row) {
-    if (row[0] == wanted) {
-      sites[{row[2], row[3]}].emplace_back(row[1], row[4]);
-    }
-  });
+  Times sites = gemm_times(wanted);
   if (sites.empty()) {
     return missing(fmt::format("{}: roofline, that precision was not measured", what));
+  }
+  const bool replaced = replace_host_bound(spec, dtype, sites);
+  if (sites.empty()) {
+    return missing(fmt::format("{}: roofline, its kernels waited for the host", what));
   }
   std::vector<std::pair<double, std::pair<double, double>>> near;
   for (const auto& [shape, curve] : sites) {
@@ -135,6 +221,7 @@ OperatorCurve OperatorDatabase::gemm(const EngineSpec& spec, double n, double k,
   std::vector<UtilisationGrid> grids(near.size());
   for (size_t i = 0; i < near.size(); ++i) {
     const auto& [distance, shape] = near[i];
+    add_kink(kink_of(spec, *mode, shape.first, shape.second), sites[shape]);
     for (const auto& [m, latency] : sites[shape]) {
       grids[i].add(m, 1, gemm_light_ms(spec, *mode, m, shape.first, shape.second) / latency);
       sizes.insert(m);
@@ -156,6 +243,10 @@ OperatorCurve OperatorDatabase::gemm(const EngineSpec& spec, double n, double k,
   if (!exact) {
     out.note = fmt::format("{}: blended from {} other shapes, the nearest {}×{}", what, near.size(),
                            near.front().second.first, near.front().second.second);
+  }
+  if (replaced) {
+    out.note = (out.note.empty() ? what + ":" : out.note + ";") +
+               " short kernels waited for the host, another precision answers for them";
   }
   return out;
 }

@@ -41,10 +41,11 @@ class OperatorDatabase {
   /// which must be of the spec's GPU and framework.
   static Result<std::shared_ptr<const OperatorDatabase>> read(const std::string& path,
                                                               const EngineSpec& spec);
-  explicit OperatorDatabase(std::shared_ptr<const OperatorTables> tables)
-      : tables_(std::move(tables)) {}
+  explicit OperatorDatabase(std::shared_ptr<const OperatorTables> tables);
 
-  /// `light_ms(m)`: what light takes for m rows of that product.
+  /// Of products with so many columns over so many; the axis is rows. A precision whose kernels
+  /// were launched one by one, and waited for the host, says nothing about the GPU where they were
+  /// short: there the sibling with as many bytes and flops answers, and the note says so.
   OperatorCurve gemm(const EngineSpec& spec, double n, double k, std::string_view dtype) const;
   OperatorCurve attention(const EngineSpec& spec, bool generation, double heads, double kv_heads,
                           double head_dim, double window) const;
@@ -53,7 +54,13 @@ class OperatorDatabase {
   const OperatorTables& tables() const { return *tables_; }
 
  private:
+  using GemmShape = std::pair<double, double>;  // columns, and what is summed over
+  using Times = std::map<GemmShape, std::vector<std::pair<double, double>>>;  // rows, milliseconds
+  Times gemm_times(double dtype) const;
+  bool replace_host_bound(const EngineSpec& spec, std::string_view dtype, Times& times) const;
+
   std::shared_ptr<const OperatorTables> tables_;
+  std::map<double, double> shortest_gemm_;  // ms by dtype: what a launch takes at least
 };
 
 /// What OperatorDatabase knows of one engine model's operators.

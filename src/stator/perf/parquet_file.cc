@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "stator/io/read_file.h"
+#include "stator/perf/detail/snappy.h"
 #include "stator/perf/detail/thrift_reader.h"
 
 namespace stator::perf {
@@ -30,7 +31,7 @@ enum class Physical : int64_t {
   kDouble = 5,
   kBytes = 6
 };
-enum class Codec : int64_t { kNone = 0, kZstd = 6 };
+enum class Codec : int64_t { kNone = 0, kSnappy = 1, kZstd = 6 };
 enum class Encoding : int64_t { kPlain = 0, kPlainDictionary = 2, kRleDictionary = 8 };
 enum class PageKind : int64_t { kData = 0, kIndex = 1, kDictionary = 2 };
 
@@ -194,6 +195,13 @@ PageHeader read_page_header(ThriftReader& in) {
 }
 
 Result<std::string> unpack(std::string_view stored, int64_t plain_bytes, Codec codec) {
+  if (codec == Codec::kSnappy) {
+    auto content = unpack_snappy(stored, static_cast<size_t>(plain_bytes));
+    if (!content) {
+      return Error(Code::kInvalidArgument, "a page is damaged");
+    }
+    return std::move(*content);
+  }
   std::string plain(static_cast<size_t>(plain_bytes), '\0');
   bool fits = false;
   if (codec == Codec::kNone) {
@@ -204,7 +212,7 @@ Result<std::string> unpack(std::string_view stored, int64_t plain_bytes, Codec c
         ZSTD_decompress(plain.data(), plain.size(), stored.data(), stored.size()) == plain.size();
   } else {
     return Error(Code::kUnsupported,
-                 fmt::format("compression {} is not understood, only none and zstd",
+                 fmt::format("compression {} is not understood, only none, snappy and zstd",
                              static_cast<int64_t>(codec)));
   }
   if (!fits) {
