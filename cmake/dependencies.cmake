@@ -25,12 +25,10 @@ pkg_check_modules(libnghttp2 REQUIRED IMPORTED_TARGET libnghttp2)
 pkg_check_modules(libnats REQUIRED IMPORTED_TARGET libnats)
 pkg_check_modules(libzstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(abseil REQUIRED absl_flat_hash_map absl_flat_hash_set)
-pkg_check_modules(grpcpp REQUIRED grpc++)
-pkg_check_modules(protobuf REQUIRED protobuf)
+pkg_check_modules(protobuf REQUIRED protobuf-lite)
 
-# gRPC comes as some sixty shared objects (Abseil and protobuf among them), whose loading is 10 ms of each start: programs take
-# them from their archives. Not under a sanitizer, whose suppressions name shared objects, and not for our shared library, as
-# archives are not position-independent.
+# Abseil and protobuf come as a dozen shared objects, each a part of every start: programs take them from their archives. Not under
+# a sanitizer, whose suppressions name shared objects, and not for our shared library, as archives are not position-independent.
 function(stator_link_archives target)
   list(REMOVE_DUPLICATES ARGN)
   foreach(name IN LISTS ARGN)
@@ -45,8 +43,8 @@ function(stator_link_archives target)
 endfunction()
 add_library(stator_abseil INTERFACE)
 stator_link_archives(stator_abseil ${abseil_STATIC_LIBRARIES})
-add_library(stator_grpc INTERFACE)
-stator_link_archives(stator_grpc ${grpcpp_STATIC_LIBRARIES} ${protobuf_STATIC_LIBRARIES})
+add_library(stator_protobuf INTERFACE)
+stator_link_archives(stator_protobuf ${protobuf_STATIC_LIBRARIES})
 if(STATOR_TESTS)
   find_package(GTest QUIET)
   if(NOT GTest_FOUND)

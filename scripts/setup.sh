@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 build_packages=(
   clang-19 lld-19 libstdc++-12-dev cmake ninja-build ccache pkg-config git ca-certificates
   libboost1.81-dev libboost-url1.81-dev libssl-dev
-  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
+  libprotobuf-dev protobuf-compiler
   libsimdjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libabsl-dev
   libyaml-cpp-dev libcli11-dev libfmt-dev libcurl4-openssl-dev
   libzmq3-dev cppzmq-dev libnats-dev libnghttp2-dev libzstd-dev zlib1g-dev

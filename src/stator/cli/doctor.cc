@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <curl/curl.h>
-#include <grpcpp/version_info.h>
+#include <google/protobuf/stubs/common.h>
 #include <nghttp2/nghttp2.h>
 #include <openssl/crypto.h>
 #include <boost/version.hpp>
@@ -140,10 +140,11 @@ Check check_disk() {
 
 Check check_libraries() {
   return {Verdict::kOk, "libraries",
-          fmt::format("OpenSSL {}, libcurl {}, nghttp2 {}, Boost {}.{}, gRPC {}",
+          fmt::format("OpenSSL {}, libcurl {}, nghttp2 {}, Boost {}.{}, protobuf {}",
                       OpenSSL_version(OPENSSL_VERSION_STRING),
                       curl_version_info(CURLVERSION_NOW)->version, nghttp2_version(0)->version_str,
-                      BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, GRPC_CPP_VERSION_STRING),
+                      BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000,
+                      google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION)),
           ""};
 }
 

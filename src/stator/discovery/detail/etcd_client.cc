@@ -20,7 +20,7 @@ namespace pb = etcdserverpb;
 using namespace std::chrono_literals;
 
 constexpr Duration kKeepalive = 5s;  // etcd takes pings that come sooner for a flood
-constexpr Duration kKeepaliveTimeout = 5s;
+constexpr Duration kKeepaliveTimeout = 3s;
 constexpr Duration kConnectTimeout = 2s;
 // Nobody waits longer to tell the store what its lease tells it soon anyway.
 constexpr Duration kRevokeTimeout = 1s;

@@ -70,7 +70,7 @@ TEST(PoolWire, RequestsThatContradictThemselvesAreRefused) {
     pb::Submit message;
     wire::encode(request(), message);
     spoil(*message.mutable_pool());
-    EXPECT_FALSE(wire::decode(message).has_value()) << message.pool().ShortDebugString();
+    EXPECT_FALSE(wire::decode(message).has_value()) << message.pool().SerializeAsString();
   }
 }
 
@@ -86,7 +86,7 @@ TEST(PoolWire, AnswersThatContradictThemselvesAreRefused) {
     pb::StepOutput message;
     wire::encode(answered(), message);
     spoil(*message.mutable_pooled(0));
-    EXPECT_FALSE(wire::decode(message).has_value()) << message.ShortDebugString();
+    EXPECT_FALSE(wire::decode(message).has_value()) << message.SerializeAsString();
   }
 }
 
