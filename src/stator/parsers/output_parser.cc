@@ -174,10 +174,17 @@ bool step_text(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
   if (!trim_after_reasoning(state, in)) {
     return false;
   }
-  MarkerSet::Hit handed;
-  if (state.handed_over && plan.call_openers.match_at(in, 0, handed) == MarkerSet::Match::kYes) {
-    open_body(plan, state, handed.length_bytes);
-    return true;
+  if (state.handed_over) {
+    MarkerSet::Hit handed;
+    switch (plan.call_openers.match_at(in, 0, handed)) {
+      case MarkerSet::Match::kYes:
+        open_body(plan, state, handed.length_bytes);
+        return true;
+      case MarkerSet::Match::kMaybe:
+        return false;
+      case MarkerSet::Match::kNo:
+        break;
+    }
   }
   if (state.at_start && (plan.starts_with_name || !plan.start_markers.empty())) {
     return step_start(plan, state, in);
@@ -186,6 +193,7 @@ bool step_text(const ParserPlan& plan, ChoiceState& state, Window& in, CallWrite
       state.is_plain ? MarkerSet::Hit{.offset = in.rest().size()} : plan.text_markers.find(in);
   out.text(in.rest().substr(0, hit.offset));
   in.consume(hit.offset);
+  state.handed_over = state.handed_over && hit.offset == 0;  // text: the reasoning is over
   if (!hit) {
     return false;
   }
@@ -247,7 +255,7 @@ void advance(const ParserPlan& plan, ChoiceState& state, Window& in, CallWriter&
 /// on as they are. False: it is none of them.
 bool pass_on(const ParserPlan& plan, const ChoiceState& state, std::string_view text,
              CallWriter& out) {
-  if (!state.peeked || state.trims_newline || state.held_newline) {
+  if (!state.peeked || state.trims_newline || state.held_newline || state.handed_over) {
     return false;
   }
   if (state.mode == Mode::kText) {

@@ -34,6 +34,19 @@ void write(ChoiceState& state, std::string_view text, CallWriter& out) {
   out.reasoning(text);
 }
 
+/// At a closer, or in front of calls; `newline_last`: a line break before it was not written.
+void end_span(ChoiceState& state, Role role, bool newline_last, CallWriter& out) {
+  state.trims_newline = state.trims_newline || role == Role::kReasoningClose;
+  state.handed_over = role == Role::kCalls;
+  state.handed_newline = state.handed_over && newline_last;
+  state.held_newline = false;
+  state.reasoned_before = state.reasoning_written;
+  state.span_written = false;
+  state.mode = ChoiceState::Mode::kText;
+  state.at_start = !out.text_started();
+  out.end_reasoning();
+}
+
 }  // namespace
 
 bool peek(const ParserPlan& plan, ChoiceState& state, Window& in) {
@@ -44,7 +57,7 @@ bool peek(const ParserPlan& plan, ChoiceState& state, Window& in) {
     state.peeked = true;
     return true;
   }
-  if (match == MarkerSet::Match::kMaybe) {
+  if (match == MarkerSet::Match::kMaybe || (space == in.rest().size() && !in.ending())) {
     return false;
   }
   const char first = space < in.rest().size() ? in.rest()[space] : '\0';
@@ -64,11 +77,13 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
   const auto hit = plan.reasoning_markers.find(in);
   const std::string_view text = in.rest().substr(0, hit.offset);
   const bool newline_last = text.ends_with('\n');
-  if (state.held_newline) {
+  const auto role = static_cast<Role>(hit.role);
+  const bool held_before_calls = state.held_newline && hit.offset == 0 && role == Role::kCalls;
+  if (state.held_newline && !held_before_calls) {
     if (!hit && text.empty() && !in.ending()) {
       return false;
     }
-    if (hit.offset > 0 || static_cast<Role>(hit.role) != Role::kReasoningClose) {
+    if (hit.offset > 0 || role != Role::kReasoningClose) {
       write(state, "\n", out);
     }
     state.held_newline = false;
@@ -85,7 +100,6 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
     in.consume(sure);
     return false;
   }
-  const auto role = static_cast<Role>(hit.role);
   if (role == Role::kCalls && plan.calls_are_json) {  // or the model only thinks about calls
     const size_t behind = hit.offset + hit.length_bytes;
     const size_t space = leading_space(in.rest().substr(behind));
@@ -97,6 +111,8 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
     }
     const char first = is_cut ? '\0' : in.rest()[behind + space];
     if (!is_cut && first != '{' && first != '[') {
+      write(state, held_before_calls ? "\n" : "", out);
+      state.held_newline = false;
       write(state, in.rest().substr(0, behind), out);
       in.consume(behind);
       return true;
@@ -113,18 +129,8 @@ bool step_reasoning(const ParserPlan& plan, ChoiceState& state, Window& in, Call
     return true;
   }
   write(state, text.substr(0, text.size() - (newline_last ? 1 : 0)), out);
-  in.consume(hit.offset);
-  if (role == Role::kReasoningClose) {
-    in.consume(hit.length_bytes);
-    state.trims_newline = true;
-  }
-  state.handed_over = role == Role::kCalls;
-  state.handed_newline = state.handed_over && newline_last;
-  state.reasoned_before = state.reasoning_written;
-  state.span_written = false;
-  state.mode = ChoiceState::Mode::kText;
-  state.at_start = !out.text_started();
-  out.end_reasoning();
+  in.consume(hit.offset + (role == Role::kReasoningClose ? hit.length_bytes : 0));
+  end_span(state, role, newline_last || held_before_calls, out);
   return true;
 }
 

@@ -8,6 +8,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/parsers/output_parser.h"
+#include "stator/parsers/test/cutting.h"
 
 // One body machine on any bytes. STATOR_FUZZ_BODY says which: a BodyKind, or kGuided for the two
 // guided formats. The first byte chooses the family, the second how it is asked for, the third how
@@ -44,25 +45,6 @@ std::vector<std::shared_ptr<const FamilySpec>> families() {
   return chosen;
 }
 
-/// Every text that means something to the parser.
-std::vector<std::string> all_markers(const ParserOptions& options) {
-  std::vector<std::string> texts;
-  const auto add = [&texts](const Markers& markers) {
-    for (const Marker& marker : markers) {
-      texts.push_back(marker.text);
-    }
-  };
-  for (const auto& [key, markers] : options.tools_family->markers) {
-    add(markers);
-  }
-  const ReasoningSpec& reasoning = *options.reasoning_family;
-  for (const Markers* markers :
-       {&reasoning.open, &reasoning.close, &reasoning.hand_over, &reasoning.framing}) {
-    add(*markers);
-  }
-  return texts;
-}
-
 ParserOptions read_options(uint8_t family, uint8_t how) {
   static const auto kFamilies = families();
   static const auto kSchemas = *ToolSchemas::parse(
@@ -86,65 +68,6 @@ ParserOptions read_options(uint8_t family, uint8_t how) {
     options.special_markers = all_markers(options);
   }
   return options;
-}
-
-/// The text as tokens: special markers on their own, the rest in pieces.
-std::vector<Piece> cut(std::string_view text, const ParserOptions& options, size_t piece_bytes) {
-  std::vector<Piece> pieces;
-  size_t begin = 0;
-  const auto add_plain = [&](size_t end) {
-    for (; begin < end; begin += piece_bytes) {
-      pieces.push_back({.text = text.substr(begin, std::min(piece_bytes, end - begin))});
-    }
-    begin = end;
-  };
-  for (size_t at = 0; at < text.size() && !options.special_markers.empty();) {
-    size_t longest = 0;
-    for (const std::string& marker : options.special_markers) {
-      longest = text.substr(at).starts_with(marker) ? std::max(longest, marker.size()) : longest;
-    }
-    if (longest > 0) {
-      add_plain(at);
-      pieces.push_back({.text = text.substr(at, longest), .special = true});
-      begin = at + longest;
-    }
-    at += std::max(longest, size_t{1});
-  }
-  add_plain(text.size());
-  return pieces;
-}
-
-EventList parse(const OutputParser& parser, const std::vector<Piece>& pieces) {
-  auto state = parser.make_state();
-  EventList events;
-  for (const Piece& piece : pieces) {
-    parser.feed(state, std::span(&piece, 1), events);
-  }
-  parser.finish(state, StreamEnd::kLength, events);
-  STATOR_ASSERT(state.held_bytes() == 0, "nothing is held when the stream is over");
-  return events;
-}
-
-/// Survivals are counted, not placed: their order, and where between two pieces they stand, say
-/// nothing.
-std::string spell(const EventList& events) {
-  std::string spelling;
-  std::string recoveries;
-  EventKind last = EventKind::kRecovered;
-  for (const Event& event : events.all()) {
-    if (event.kind == EventKind::kRecovered) {
-      recoveries += static_cast<char>('a' + static_cast<int>(event.recovery));
-      continue;
-    }
-    const bool goes_on = event.kind == last && event.kind != EventKind::kCallEnd;
-    spelling += goes_on ? "" : std::string("\x01") + static_cast<char>('0' + int(event.kind));
-    spelling += events.call_id(event);
-    spelling += events.bytes(event);
-    spelling += event.complete ? "" : "\x02";
-    last = event.kind;
-  }
-  std::ranges::sort(recoveries);
-  return spelling + "\x03" + recoveries;
 }
 
 void check_nothing_lost(const ParserOptions& options, std::string_view text,
@@ -183,9 +106,10 @@ extern "C" int LLVMFuzzerTestOneInput(  // NOLINT(readability-identifier-naming)
   const ParserOptions options = read_options(data[0], data[1]);
   const auto parser = OutputParser::create(options);
   const std::string_view text(reinterpret_cast<const char*>(data) + 3, size - 3);
-  const EventList whole = parse(*parser, cut(text, options, text.size() + 1));
+  const EventList whole = parse_stream(*parser, cut_evenly(text, options, text.size() + 1));
   const size_t piece_bytes = size_t{1} + data[2] % 32;
-  STATOR_ASSERT(spell(whole) == spell(parse(*parser, cut(text, options, piece_bytes))),
+  STATOR_ASSERT(spell_events(whole) ==
+                    spell_events(parse_stream(*parser, cut_evenly(text, options, piece_bytes))),
                 "events do not depend on how the text is cut");
   check_nothing_lost(options, text, whole);
   return 0;
