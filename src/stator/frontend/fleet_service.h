@@ -14,15 +14,11 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/core/random.h"
+#include "stator/request/action.h"
 
 namespace stator::frontend {
 
-/// What became of work at a worker.
-enum class WorkOutcome : uint8_t {
-  kServed,
-  kFailed,  ///< by the worker's fault, its connection alive
-  kHung,    ///< it went silent
-};
+using request::WorkOutcome;
 
 /// What all shards of a process have learned about the fleet: a circuit breaker per worker, and
 /// requests in quarantine. A lock around pure cores. Thread-safe; calls are short.
@@ -54,6 +50,8 @@ class FleetService {
 
   /// What is left of a fingerprint's quarantine; zero: none. Free of locks while nothing is in it.
   Duration quarantined(uint64_t fingerprint, TimePoint now);
+  /// Whether there is any; free of locks.
+  bool any_quarantined() const { return any_quarantined_.load(std::memory_order_relaxed); }
   void quarantine(uint64_t fingerprint, TimePoint now);
 
  private:

@@ -230,7 +230,7 @@ void FrontendMetrics::migration_ended(std::string_view model, MigrationKind kind
   entry->second.observe(std::chrono::duration<double>(took).count());
 }
 
-void FrontendMetrics::handoff_ended(std::string_view model, HandoffEnd end, Duration took) {
+void FrontendMetrics::handoff_ended(std::string_view model, HandoverEnd end, Duration took) {
   std::string key(model);
   key += static_cast<char>(end);
   const auto [entry, fresh] = handoffs_.try_emplace(std::move(key));

@@ -12,7 +12,8 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
 #include "stator/discovery/instance_record.h"
-#include "stator/frontend/handoff_course.h"
+#include "stator/request/action.h"
+#include "stator/request/handover.h"
 
 namespace stator::frontend {
 
@@ -26,8 +27,9 @@ struct EndpointLabel {
   explicit EndpointLabel(std::string_view label) : name(label) {}
 };
 
-/// How a migration ended, as a metric label.
-enum class MigrationOutcome : uint8_t { kSuccess, kFailure, kCancelled };
+using request::HandoverEnd;
+using request::MigrationOutcome;
+
 /// What was moved: a request without, or with, tokens.
 enum class MigrationKind : uint8_t { kNewRequest, kOngoingRequest };
 
@@ -82,7 +84,7 @@ class FrontendMetrics {
                        Duration took);
   /// Counts the end of a prompt's way from a prefill to a decode worker, from the moment the first
   /// was asked.
-  void handoff_ended(std::string_view model, HandoffEnd end, Duration took);
+  void handoff_ended(std::string_view model, HandoverEnd end, Duration took);
   /// From the end of the prompt at the prefill worker to the decode worker's first token.
   void prompt_moved(Duration took);
   /// A pooling request was answered, so long after its arrival.

@@ -19,6 +19,27 @@ double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
+/// Of every choice of every prompt. Views into the plan.
+std::vector<ChoiceRun::Spec> choices_of(const GenerationPlan& plan) {
+  const size_t count = plan.prompts.size() * plan.choices_per_prompt;
+  std::vector<ChoiceRun::Spec> specs;
+  specs.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t prompt = i / plan.choices_per_prompt;
+    specs.push_back(
+        {.index = i,
+         .prompt = prompt,
+         .max_tokens = plan.stop[prompt].max_tokens,
+         .scores_prompt = plan.prompt_logprobs,
+         .dry_run = plan.dry_run,
+         .journal = {.prompt_tokens = static_cast<uint32_t>(plan.prompts[prompt].size()),
+                     .stop = &plan.stop[prompt],
+                     .replay = plan.replay(),
+                     .limits = plan.migration}});
+  }
+  return specs;
+}
+
 }  // namespace
 
 continuity::Replay GenerationPlan::replay() const {
@@ -43,55 +64,42 @@ Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoi
                        net::ByteBudget* answers)
     : plan_(std::move(plan)),
       answer_(Answer::make(plan_.answer, exchange, *plan_.model->assets->tokenizer, answers)),
+      run_(choices_of(plan_)),
       received_(received),
       last_activity_(received),
       last_sent_(received) {
-  const size_t count = plan_.prompts.size() * plan_.choices_per_prompt;
-  choices_.reserve(count);
   const OutputPipeline::Parts parts{.tokenizer = *plan_.model->assets->tokenizer,
                                     .stops = plan_.stop_strings.get(),
                                     .format = plan_.format.get(),
                                     .options = plan_.decode};
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t prompt = i / plan_.choices_per_prompt;
-    choices_.push_back(
-        Choice{.index = i,
-               .prompt = prompt,
-               .journal = continuity::Journal(
-                   {.prompt_tokens = static_cast<uint32_t>(plan_.prompts[prompt].size()),
-                    .stop = &plan_.stop[prompt],
-                    .replay = plan_.replay(),
-                    .limits = plan_.migration}),
-               .pipeline = OutputPipeline(parts, i)});
+  texts_.reserve(choices().size());
+  for (const ChoiceRun& choice : choices()) {
+    texts_.push_back({.pipeline = OutputPipeline(parts, choice.index())});
   }
-  open_choices_ = count;
   for (const auto& prompt : plan_.prompts) {
     usage_.prompt_tokens += static_cast<uint32_t>(prompt.size());
   }
 }
 
-ReplayPrompt Generation::make_replay_prompt(const Choice& choice) const {
-  ReplayPrompt replay{.tokens = plan_.prompts[choice.prompt],
-                      .sequences = plan_.sequences[choice.prompt]};
-  const std::span<const TokenId> output = choice.journal.output();
-  if (!output.empty()) {
-    replay.tokens.insert(replay.tokens.end(), output.begin(), output.end());
-    blocks::extend_sequences(replay.tokens, plan_.model->block_size, plan_.hash_seed(),
-                             replay.sequences);
-  }
-  return replay;
+request::PromptView Generation::view_prompt(const ChoiceRun& choice) const {
+  return request::PromptView({.prompt = plan_.prompts[choice.prompt_index()],
+                              .sequences = plan_.sequences[choice.prompt_index()],
+                              .output = choice.journal().output(),
+                              .block_size = plan_.model->block_size,
+                              .seed = plan_.hash_seed()});
 }
 
-engine::EngineRequest Generation::make_engine_request(const Choice& choice, TimePoint now) const {
+engine::EngineRequest Generation::make_engine_request(const ChoiceRun& choice,
+                                                      TimePoint now) const {
   engine::EngineRequest request;
   request.key = choice.key();
-  const std::vector<TokenId>& prompt = plan_.prompts[choice.prompt];
-  const std::span<const TokenId> output = choice.journal.output();
+  const std::vector<TokenId>& prompt = plan_.prompts[choice.prompt_index()];
+  const std::span<const TokenId> output = choice.journal().output();
   request.tokens.reserve(prompt.size() + output.size());
   request.tokens = prompt;
   request.tokens.insert(request.tokens.end(), output.begin(), output.end());
-  request.generated = choice.journal.generated();
-  request.dp_rank = choice.worker.dp_rank;
+  request.generated = choice.journal().generated();
+  request.dp_rank = choice.worker().dp_rank;
   if (plan_.timeout) {
     // Later than the shard's own timer, whose answer names the setting to change.
     const Duration left = received_ + *plan_.timeout - now + kWorkerDeadlineMargin;
@@ -99,13 +107,13 @@ engine::EngineRequest Generation::make_engine_request(const Choice& choice, Time
         std::chrono::duration_cast<std::chrono::milliseconds>(left).count(), 1, UINT32_MAX));
   }
   request.sampling = plan_.sampling;
-  const uint32_t sibling = choice.index % plan_.choices_per_prompt;
+  const uint32_t sibling = choice.index() % plan_.choices_per_prompt;
   if (request.sampling.seed) {
     // Choices of one prompt must differ, and do so reproducibly.
     request.sampling.seed =
         static_cast<int64_t>(static_cast<uint64_t>(*request.sampling.seed) + sibling);
   }
-  request.stop = plan_.stop[choice.prompt];
+  request.stop = plan_.stop[choice.prompt_index()];
   request.priority = plan_.priority;
   request.cache_salt = plan_.cache_salt;
   request.lora_name = plan_.adapter;
@@ -118,34 +126,34 @@ engine::EngineRequest Generation::make_engine_request(const Choice& choice, Time
 }
 
 /// Whether the current attempt of the choice has to tell the prompt's log-probabilities.
-bool Generation::scores_prompt(const Choice& choice) const {
-  const bool shown = plan_.echo_logprobs || choice.index % plan_.choices_per_prompt == 0;
-  return plan_.prompt_logprobs && shown && choice.journal.generated() == 0;
+bool Generation::scores_prompt(const ChoiceRun& choice) const {
+  const bool shown = plan_.echo_logprobs || choice.index() % plan_.choices_per_prompt == 0;
+  return plan_.prompt_logprobs && shown && choice.journal().generated() == 0;
 }
 
 /// Of the prompt, which every first choice of one has; a prompt's own answer may take long.
-void Generation::show_prompt_logprobs(const Choice& choice, const engine::StepOutput& output) {
-  if (!plan_.prompt_alternatives || choice.index % plan_.choices_per_prompt != 0) {
+void Generation::show_prompt_logprobs(const ChoiceRun& choice, const engine::StepOutput& output) {
+  if (!plan_.prompt_alternatives || choice.index() % plan_.choices_per_prompt != 0) {
     return;
   }
   uint32_t offset = 0;
   const LogprobViews views(*plan_.model->assets->tokenizer, output.prompt_of(choice.key()), offset);
   std::string json;
   api::append_prompt_logprobs(json, views.entries(), *plan_.prompt_alternatives);
-  if (plan_.want_prompt_logprobs && choice.prompt == 0) {
+  if (plan_.want_prompt_logprobs && choice.prompt_index() == 0) {
     prompt_logprobs_json_ = json;
   }
-  answer_->add_prompt_logprobs(choice.prompt, std::move(json));
+  answer_->add_prompt_logprobs(choice.prompt_index(), std::move(json));
 }
 
 /// Adds up what choices are compared by, and leaves what the client asked for.
 std::span<const api::TokenLogprobs> Generation::weigh_logprobs(
-    Choice& choice, std::span<const api::TokenLogprobs> logprobs) {
+    ChoiceRun& choice, std::span<const api::TokenLogprobs> logprobs) {
   if (plan_.best_choices > 0) {
     for (const api::TokenLogprobs& entry : logprobs) {
-      choice.logprob_sum += entry.sampled.logprob;
+      text_of(choice).logprob_sum += entry.sampled.logprob;
     }
-    choice.logprob_count += static_cast<uint32_t>(logprobs.size());
+    text_of(choice).logprob_count += static_cast<uint32_t>(logprobs.size());
   }
   if (!plan_.shown_alternatives || logprobs.empty()) {
     return logprobs;
@@ -163,8 +171,8 @@ void Generation::choose_best() {
     return;
   }
   const auto mean = [this](uint32_t index) {
-    const Choice& choice = choices_[index];
-    return choice.logprob_sum / std::max(1U, choice.logprob_count);
+    const ChoiceText& text = texts_[index];
+    return text.logprob_sum / std::max(1U, text.logprob_count);
   };
   std::vector<uint32_t> kept;
   std::vector<uint32_t> candidates(plan_.choices_per_prompt);
@@ -178,13 +186,13 @@ void Generation::choose_best() {
   answer_->keep(kept);
 }
 
-void Generation::send_echo(const Choice& choice, const engine::StepOutput& output) {
+void Generation::send_echo(const ChoiceRun& choice, const engine::StepOutput& output) {
   if (plan_.echo.empty()) {
     return;
   }
   std::vector<api::TokenLogprobs> logprobs;
   if (plan_.echo_logprobs) {
-    logprobs.push_back({.sampled = {.token = plan_.prompts[choice.prompt].front(),
+    logprobs.push_back({.sampled = {.token = plan_.prompts[choice.prompt_index()].front(),
                                     .logprob = std::numeric_limits<float>::quiet_NaN()},
                         .top = {}});
     const auto scored = output.prompt_of(choice.key());
@@ -195,7 +203,7 @@ void Generation::send_echo(const Choice& choice, const engine::StepOutput& outpu
       }
     }
   }
-  send({.choice = choice.index, .text = plan_.echo[choice.prompt], .logprobs = logprobs});
+  send({.choice = choice.index(), .text = plan_.echo[choice.prompt_index()], .logprobs = logprobs});
 }
 
 /// Whether pieces carry the running totals.
@@ -258,14 +266,16 @@ void Generation::send_events(const parsers::EventList& events, AnswerPiece piece
 }
 
 /// Nothing: no budget ends what the choice is writing now.
-std::optional<uint32_t> Generation::thinking_left(const Choice& choice) const {
-  if (!plan_.thinking || choice.thought_enough || !choice.pipeline.is_reasoning()) {
+std::optional<uint32_t> Generation::thinking_left(const ChoiceRun& choice) const {
+  if (!plan_.thinking || text_of(choice).thought_enough ||
+      !text_of(choice).pipeline.is_reasoning()) {
     return std::nullopt;
   }
-  return plan_.thinking->tokens - std::min(plan_.thinking->tokens, choice.reasoning_tokens);
+  return plan_.thinking->tokens -
+         std::min(plan_.thinking->tokens, text_of(choice).reasoning_tokens);
 }
 
-Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
+Progress Generation::on_delta(ChoiceRun& choice, const engine::Delta& delta,
                               const engine::StepOutput& output, TimePoint now) {
   const auto left = thinking_left(choice);
   if (!left || delta.token_count <= *left || delta.key != choice.key()) {
@@ -294,10 +304,9 @@ Progress Generation::on_delta(Choice& choice, const engine::Delta& delta,
   return take_delta(choice, rest, output, now);
 }
 
-continuity::Journal::Step Generation::end_thinking(Choice& choice, TimePoint now) {
-  choice.thought_enough = true;
-  choice.lease.release();
-  const continuity::Journal::Step step = choice.journal.interject(plan_.thinking->close);
+continuity::Journal::Step Generation::end_thinking(ChoiceRun& choice, TimePoint now) {
+  text_of(choice).thought_enough = true;
+  const continuity::Journal::Step step = choice.journal().interject(plan_.thinking->close);
   if (step == continuity::Journal::Step::kResubmit) {
     last_activity_ = now;
     write_output(choice, plan_.thinking->close, {}, {.key = choice.key()});
@@ -305,33 +314,34 @@ continuity::Journal::Step Generation::end_thinking(Choice& choice, TimePoint now
   return step;
 }
 
-Progress Generation::take_delta(Choice& choice, const engine::Delta& delta,
+Progress Generation::take_delta(ChoiceRun& choice, const engine::Delta& delta,
                                 const engine::StepOutput& output, TimePoint now) {
   using Verdict = continuity::Journal::Verdict;
-  const bool fresh = choice.journal.attempt_is_fresh();
+  const bool fresh = choice.journal().attempt_is_fresh();
   if (scores_prompt(choice) && delta.key == choice.key() && delta.token_count > 0 &&
-      output.prompt_of(delta.key).size() + 1 != plan_.prompts[choice.prompt].size()) {
+      output.prompt_of(delta.key).size() + 1 != plan_.prompts[choice.prompt_index()].size()) {
     return Progress::kBroken;
   }
   const auto [verdict, skip] =
-      choice.journal.take(delta.key.attempt, delta.offset, output.tokens_of(delta));
+      choice.journal().take(delta.key.attempt, delta.offset, output.tokens_of(delta));
   if (verdict != Verdict::kAccepted) {
     return verdict == Verdict::kStale ? Progress::kStale : Progress::kBroken;
   }
   last_activity_ = now;
   const auto tokens = output.tokens_of(delta).subspan(skip);
   if (fresh && !tokens.empty()) {
-    choice.lease.mark_prefill_completed();
-    if (choice.journal.generated() == tokens.size()) {
+    choice.lease().mark_prefill_completed();
+    if (choice.journal().generated() == tokens.size()) {
       start_output(choice, delta, output, now);
     }
   }
   // Some engines know it only at the end.
-  if (delta.cached_tokens > 0 && choice.cached_tokens == 0) {
-    choice.cached_tokens = delta.cached_tokens;
-    usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
+  if (delta.cached_tokens > 0 && text_of(choice).cached_tokens == 0) {
+    text_of(choice).cached_tokens = delta.cached_tokens;
+    usage_.cached_tokens +=
+        choice.index() % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
   }
-  if (plan_.writes_nothing && choice.journal.generated() > 0) {
+  if (plan_.writes_nothing && choice.journal().generated() > 0) {
     finish_choice(choice, api::FinishReason::kLength, now);
     return delta.finish == api::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
                                                     : Progress::kChoiceDone;
@@ -342,28 +352,28 @@ Progress Generation::take_delta(Choice& choice, const engine::Delta& delta,
   if (decoded.finish == api::FinishReason::kNone) {
     return Progress::kRunning;
   }
-  close_choice(choice);
+  run_.close(choice);
   return delta.finish == api::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
                                                   : Progress::kChoiceDone;
 }
 
 /// The first token of the choice, whichever attempt brought it.
-void Generation::start_output(Choice& choice, const engine::Delta& delta,
+void Generation::start_output(ChoiceRun& choice, const engine::Delta& delta,
                               const engine::StepOutput& output, TimePoint now) {
   if (!first_token_) {
     first_token_ = now;
     if (plan_.announce_worker) {
-      answer_->annotate("worker_instance_id", std::to_string(choice.worker.worker.value()));
+      answer_->annotate("worker_instance_id", std::to_string(choice.worker().worker.value()));
     }
   }
-  choice.queued_us = delta.queued_us;
-  choice.cached_tokens = delta.cached_tokens;
-  usage_.cached_tokens += choice.index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
+  text_of(choice).queued_us = delta.queued_us;
+  text_of(choice).cached_tokens = delta.cached_tokens;
+  usage_.cached_tokens += choice.index() % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
   show_prompt_logprobs(choice, output);
   send_echo(choice, output);
 }
 
-Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens,
+Decoded Generation::write_output(ChoiceRun& choice, std::span<const TokenId> tokens,
                                  std::span<const api::TokenLogprobs> logprobs,
                                  const engine::Delta& delta) {
   static thread_local PipelineOutput out;
@@ -372,14 +382,14 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
   static_assert(TextMeters::kSampled == 16);
   const TimePoint begin = measured ? plan_.texts->now() : TimePoint();
   const PipelineResult result =
-      choice.pipeline.feed(tokens, delta.finish, delta.stopped_by_token, out);
+      text_of(choice).pipeline.feed(tokens, delta.finish, delta.stopped_by_token, out);
   if (measured) {
     plan_.texts->detokenized(begin, tokens.size());
   }
   const Decoded& decoded = result.decoded;
   usage_.completion_tokens += decoded.tokens_used;
   usage_.reasoning_tokens += result.reasoning_tokens;
-  choice.reasoning_tokens += result.reasoning_tokens;
+  text_of(choice).reasoning_tokens += result.reasoning_tokens;
   if (decoded.stop_string) {
     stop_reason_ = plan_.stop_strings->stop(*decoded.stop_string);
   } else if (decoded.stop_token) {
@@ -387,7 +397,7 @@ Decoded Generation::write_output(Choice& choice, std::span<const TokenId> tokens
   }
   logprobs = weigh_logprobs(choice,
                             logprobs.first(std::min<size_t>(logprobs.size(), decoded.tokens_used)));
-  AnswerPiece piece{.choice = choice.index,
+  AnswerPiece piece{.choice = choice.index(),
                     .finish = result.finish,
                     .logprobs = logprobs,
                     .usage = shows_usage() ? &usage_ : nullptr};
@@ -425,25 +435,18 @@ std::string_view Generation::show_token_ids(std::span<const TokenId> tokens) {
   return json;
 }
 
-Progress Generation::finish_choice(Choice& choice, api::FinishReason finish, TimePoint now) {
+Progress Generation::finish_choice(ChoiceRun& choice, api::FinishReason finish, TimePoint now) {
   last_activity_ = now;
   write_output(choice, {}, {}, {.key = choice.key(), .finish = finish});
-  close_choice(choice);
+  run_.close(choice);
   return Progress::kChoiceDone;
-}
-
-void Generation::close_choice(Choice& choice) {
-  choice.finished = true;
-  choice.journal.finish();
-  choice.lease.release();
-  --open_choices_;
 }
 
 std::string Generation::nvext_json(TimePoint now) const {
   api::NvextResponse nvext;
   if (plan_.want_worker_id) {
-    const WorkerKey& worker = choices_.front().worker;
-    const WorkerKey prompt = choices_.front().prompt_from.value_or(worker);
+    const WorkerKey worker = choices().front().worker();
+    const WorkerKey prompt = choices().front().prompt_from().value_or(worker);
     nvext.workers = {.prefill_worker_id = prompt.worker.value(),
                      .prefill_dp_rank = prompt.dp_rank,
                      .decode_worker_id = worker.worker.value(),
@@ -459,7 +462,7 @@ std::string Generation::nvext_json(TimePoint now) const {
   if (plan_.want_timing) {
     nvext.timing.emplace();
     nvext.timing->request_received_ms = plan_.received_unix_ms;
-    if (const TimePoint submitted = choices_.front().submitted; submitted != TimePoint()) {
+    if (const TimePoint submitted = choices().front().submitted(); submitted != TimePoint()) {
       // The loop's clock stands still within a turn.
       nvext.timing->prefill_wait_time_ms =
           milliseconds(std::max(submitted - received_, Duration::zero()));
@@ -470,15 +473,15 @@ std::string Generation::nvext_json(TimePoint now) const {
     nvext.timing->total_time_ms = milliseconds(now - received_);
     nvext.timing->kv_hit_rate =
         static_cast<double>(usage_.cached_tokens) / std::max(1U, usage_.prompt_tokens);
-    nvext.timing->router_queue_depth = choices_.front().queue_depth;
-    nvext.timing->kv_transfer_estimated_latency_ms = milliseconds(choices_.front().transfer);
+    nvext.timing->router_queue_depth = choices().front().queue_depth();
+    nvext.timing->kv_transfer_estimated_latency_ms = milliseconds(choices().front().transfer());
   }
   if (plan_.want_engine_data) {
-    const Choice& choice = choices_.front();
-    nvext.engine_data = {.cached_tokens = choice.cached_tokens,
-                         .attempts = uint32_t{choice.journal.attempt().value()} + 1};
-    if (choice.queued_us > 0) {
-      nvext.engine_data->queued_ms = choice.queued_us / 1e3;
+    const ChoiceRun& choice = choices().front();
+    nvext.engine_data = {.cached_tokens = text_of(choice).cached_tokens,
+                         .attempts = uint32_t{choice.journal().attempt().value()} + 1};
+    if (text_of(choice).queued_us > 0) {
+      nvext.engine_data->queued_ms = text_of(choice).queued_us / 1e3;
     }
   }
   if (!token_ids_.empty()) {

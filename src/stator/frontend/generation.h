@@ -18,13 +18,13 @@
 #include "stator/core/ids.h"
 #include "stator/engine/api/engine.h"
 #include "stator/frontend/answer.h"
-#include "stator/frontend/course_meters.h"
-#include "stator/frontend/handoff_course.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/output_pipeline.h"
 #include "stator/frontend/text_meters.h"
 #include "stator/net/http_server.h"
 #include "stator/parsers/stop_matcher.h"
+#include "stator/request/prompt_view.h"
+#include "stator/request/request_run.h"
 #include "stator/router/prefill_router.h"
 #include "stator/router/router_service.h"
 
@@ -111,59 +111,15 @@ struct GenerationPlan {
   void ignore_thinking_budget();
 };
 
-/// One choice of one prompt, from dispatch to its last token.
-///
-/// I1  What the journal does not accept never reaches the pipeline.
-/// I2  The lease is alive exactly while the choice has work at `worker`.
-/// I3  It has a lease, or a ticket, or neither; never both.
-/// I4  While its prompt is at a prefill worker, `prompt_at` names the shard's entry for it.
-struct Choice {
-  RequestId id;
-  uint32_t index = 0;   ///< in the answer
-  uint32_t prompt = 0;  ///< in the plan
-  continuity::Journal journal;
-  WorkerKey worker;
-  router::LoadLease lease;
-  router::QueueTicket ticket;                ///< while the router lets it wait for a worker
-  HandoffCourse course;                      ///< of its prompt, where another worker computes it
-  std::optional<router::DecodeTerms> terms;  ///< for whoever answers, if not as the client said
-  router::LoadLease prompt_lease;            ///< until the prefill worker is asked
-  RequestId prompt_at;                       ///< zero: nowhere
-  std::optional<WorkerKey> prompt_from;      ///< who computed it for the current attempt
-  bool whole_next = false;  ///< after a hand-off that failed: the next worker does everything
+/// The text of one choice; where it is and at whom says its request::ChoiceRun.
+struct ChoiceText {
   OutputPipeline pipeline;
   uint32_t cached_tokens = 0;
-  uint32_t expected_cached_tokens = 0;  ///< by the router, of the current attempt
-  TimePoint prompt_done{};              ///< at the prefill worker; zero: not there, or not yet
-  uint32_t queued_us = 0;               ///< in the engine, as it says; 0: it does not
-  uint64_t queue_depth = 0;             ///< of the router's queue, when it was routed
-  Duration transfer{};                  ///< of its prompt's KV, if another worker computed it
-  TimePoint first_token{};
-  TimePoint last_token{};
-  TimePoint submitted{};  ///< the current attempt
-  bool accepted = false;  ///< the same, by its worker
-  CoursePlace place;      ///< in the metrics
-  struct LostWorker {
-    TimePoint at;
-    bool had_tokens;
-    WorkerId worker = {};
-    std::string_view why = {};  ///< static text, for the log
-  };
-  std::optional<LostWorker> lost;  ///< until another one's first token
-  bool retrying = false;           ///< counts against the shard's budget
-  bool finished = false;
+  uint32_t queued_us = 0;  ///< in the engine, as it says; 0: it does not
   uint32_t reasoning_tokens = 0;
   bool thought_enough = false;  ///< the thinking budget ended its reasoning
   double logprob_sum = 0;       ///< of its tokens, where choices are compared
   uint32_t logprob_count = 0;
-
-  engine::RequestKey key() const { return {id, journal.attempt()}; }
-};
-
-/// What a choice's next attempt starts from: prompt and output so far.
-struct ReplayPrompt {
-  std::vector<TokenId> tokens;
-  std::vector<blocks::SequenceHash> sequences;  ///< of its full blocks
 };
 
 /// What the output parser met, for metrics.
@@ -172,21 +128,14 @@ struct ParserCounts {
   std::array<uint32_t, parsers::kRecoveryCount> recoveries = {};  ///< by parsers::Recovery
 };
 
-/// What the generation asks its shard to do; a decision, carried out by the caller. kBroken: the
-/// attempt's output contradicts itself, so it must be given up. kThoughtEnough: the attempt must
-/// be cancelled, and the choice goes on from end_thinking().
-enum class Progress : uint8_t {
-  kRunning,
-  kChoiceDone,
-  kChoiceDoneCancelEngine,
-  kStale,
-  kBroken,
-  kThoughtEnough,
-};
+using request::ChoiceRun;
+using request::Progress;
 
-/// One client request being generated: all its choices and its answer. Lives on a shard from
-/// dispatch until the answer ended or the client left. Pure of transport: sessions and timers are
-/// the shard's.
+/// One client request being generated: its run, the texts of its choices and its answer. Lives on a
+/// shard from dispatch until the answer ended or the client left. Pure of transport: sessions and
+/// timers are the shard's.
+///
+/// I1  What the journal does not accept never reaches a pipeline.
 class Generation {
  public:
   /// An answer that is collected is held in `answers`; null: in no budget.
@@ -194,11 +143,14 @@ class Generation {
              net::ByteBudget* answers = nullptr);
 
   const GenerationPlan& plan() const { return plan_; }
-  std::vector<Choice>& choices() { return choices_; }
+  request::RequestRun& run() { return run_; }
+  const request::RequestRun& run() const { return run_; }
+  std::vector<ChoiceRun>& choices() { return run_.choices(); }
+  const std::vector<ChoiceRun>& choices() const { return run_.choices(); }
   TimePoint received() const { return received_; }
   std::optional<TimePoint> first_token() const { return first_token_; }
   TimePoint last_activity() const { return last_activity_; }
-  bool all_finished() const { return open_choices_ == 0; }
+  bool all_finished() const { return run_.all_closed(); }
   bool produced_tokens() const { return first_token_.has_value(); }
   uint32_t output_tokens() const { return usage_.completion_tokens; }
   uint32_t prompt_tokens() const { return usage_.prompt_tokens; }
@@ -207,12 +159,12 @@ class Generation {
   const ParserCounts& parser_counts() const { return counts_; }
 
   /// Takes a worker's output for `choice`; writes what became text.
-  Progress on_delta(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
+  Progress on_delta(ChoiceRun& choice, const engine::Delta& delta, const engine::StepOutput& output,
                     TimePoint now);
   /// Ends the reasoning of a choice for the model; after kThoughtEnough.
-  continuity::Journal::Step end_thinking(Choice& choice, TimePoint now);
+  continuity::Journal::Step end_thinking(ChoiceRun& choice, TimePoint now);
   /// Ends a choice to which no worker will say its last word. kChoiceDone.
-  Progress finish_choice(Choice& choice, api::FinishReason finish, TimePoint now);
+  Progress finish_choice(ChoiceRun& choice, api::FinishReason finish, TimePoint now);
   /// After the last choice finished: ends the answer.
   void finish(TimePoint now);
   /// Instead of finish(), of a large body: see Answer::take_writer.
@@ -226,35 +178,36 @@ class Generation {
 
   /// The request as the engine gets it for a choice's current attempt: with everything accepted so
   /// far, so that it goes on where the last attempt ended.
-  engine::EngineRequest make_engine_request(const Choice& choice, TimePoint now) const;
-  /// The same for routing.
-  ReplayPrompt make_replay_prompt(const Choice& choice) const;
+  engine::EngineRequest make_engine_request(const ChoiceRun& choice, TimePoint now) const;
+  /// The same for routing. A view: valid as long as the choice's output does not grow.
+  request::PromptView view_prompt(const ChoiceRun& choice) const;
 
  private:
-  bool scores_prompt(const Choice& choice) const;
-  std::optional<uint32_t> thinking_left(const Choice& choice) const;
-  Progress take_delta(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
-                      TimePoint now);
-  void send_echo(const Choice& choice, const engine::StepOutput& output);
-  void show_prompt_logprobs(const Choice& choice, const engine::StepOutput& output);
-  std::span<const api::TokenLogprobs> weigh_logprobs(Choice& choice,
+  ChoiceText& text_of(const ChoiceRun& choice) { return texts_[choice.index()]; }
+  const ChoiceText& text_of(const ChoiceRun& choice) const { return texts_[choice.index()]; }
+  bool scores_prompt(const ChoiceRun& choice) const;
+  std::optional<uint32_t> thinking_left(const ChoiceRun& choice) const;
+  Progress take_delta(ChoiceRun& choice, const engine::Delta& delta,
+                      const engine::StepOutput& output, TimePoint now);
+  void send_echo(const ChoiceRun& choice, const engine::StepOutput& output);
+  void show_prompt_logprobs(const ChoiceRun& choice, const engine::StepOutput& output);
+  std::span<const api::TokenLogprobs> weigh_logprobs(ChoiceRun& choice,
                                                      std::span<const api::TokenLogprobs> logprobs);
   void choose_best();
   bool shows_usage() const;
   void send(const AnswerPiece& piece);
   std::string_view show_token_ids(std::span<const TokenId> tokens);
   void send_events(const parsers::EventList& events, AnswerPiece piece);
-  void start_output(Choice& choice, const engine::Delta& delta, const engine::StepOutput& output,
+  void start_output(ChoiceRun& choice, const engine::Delta& delta, const engine::StepOutput& output,
                     TimePoint now);
-  Decoded write_output(Choice& choice, std::span<const TokenId> tokens,
+  Decoded write_output(ChoiceRun& choice, std::span<const TokenId> tokens,
                        std::span<const api::TokenLogprobs> logprobs, const engine::Delta& delta);
-  void close_choice(Choice& choice);
   std::string nvext_json(TimePoint now) const;
 
   GenerationPlan plan_;
   std::unique_ptr<Answer> answer_;
-  std::vector<Choice> choices_;
-  size_t open_choices_ = 0;
+  request::RequestRun run_;
+  std::vector<ChoiceText> texts_;  // of its choices, in order
   api::Usage usage_;
   TimePoint received_;
   std::optional<TimePoint> first_token_;

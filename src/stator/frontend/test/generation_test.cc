@@ -38,11 +38,11 @@ class GenerationTest : public PrepareFixture {
     if (finish == FinishReason::kStop) {
       output.tokens.push_back(model_->eos_token_ids.front());
     }
-    Choice& target = generation.choices()[choice];
+    ChoiceRun& target = generation.choices()[choice];
     const engine::Delta delta{.key = target.key(),
-                              .offset = target.journal.generated(),
+                              .offset = target.journal().generated(),
                               .token_count = static_cast<uint32_t>(output.tokens.size()),
-                              .cached_tokens = target.journal.generated() == 0 ? 1U : 0U,
+                              .cached_tokens = target.journal().generated() == 0 ? 1U : 0U,
                               .finish = finish};
     return generation.on_delta(target, delta, output, TimePoint{});
   }
@@ -83,11 +83,11 @@ TEST_F(GenerationTest, WhatAnAnswerCollectsIsHeldInItsBudget) {
     output.tokens = tokens_of("Hello");
     const api::TokenLogprob one{.token = output.tokens.front(), .logprob = -0.5F};
     output.logprobs.assign(output.tokens.size(), {.sampled = one, .top = {one, one, one}});
-    Choice& choice = generation.choices()[0];
+    ChoiceRun& choice = generation.choices()[0];
     size_t before = 0;
     for (int step = 0; step < 300; ++step) {
       const engine::Delta delta{.key = choice.key(),
-                                .offset = choice.journal.generated(),
+                                .offset = choice.journal().generated(),
                                 .token_count = static_cast<uint32_t>(output.tokens.size())};
       ASSERT_EQ(generation.on_delta(choice, delta, output, TimePoint{}), Progress::kRunning);
       ASSERT_GT(generation.collected_bytes(), before);
@@ -173,7 +173,10 @@ TEST_F(GenerationTest, AnnotationsStandBeforeAStreamsFirstChunk) {
   constexpr std::string_view kAsked =
       R"(,"nvext":{"annotations":["worker_instance_id","token_ids","formatted_prompt","request_id","x"]})";
   auto generation = start_chat(std::string(R"(,"stream":true)") + std::string(kAsked));
-  generation->choices()[0].worker.worker = WorkerId(7);
+  request::Actions actions;
+  router::Decision decision;
+  decision.worker = {WorkerId(7), 0};
+  generation->choices()[0].on_routed(std::move(decision), {}, TimePoint{}, actions);
   const size_t prompt_tokens = generation->prompt_tokens();
   EXPECT_FALSE(exchange_.started);
   feed(*generation, 0, "Hello");
@@ -235,12 +238,12 @@ TEST_F(GenerationTest, AQuietStreamGetsOneCommentPerInterval) {
 
 TEST_F(GenerationTest, OutputOfAnEarlierAttemptIsStale) {
   auto generation = start_chat();
-  Choice& choice = generation->choices()[0];
+  ChoiceRun& choice = generation->choices()[0];
   engine::StepOutput output;
   output.tokens = tokens_of("old");
   engine::Delta delta{.key = choice.key(),
                       .token_count = static_cast<uint32_t>(output.tokens.size())};
-  choice.journal.lose(continuity::Loss::kVanished, {WorkerId(1), 0});
+  choice.journal().lose(continuity::Loss::kVanished, {WorkerId(1), 0});
   EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kStale);
   EXPECT_EQ(generation->output_tokens(), 0U);
 }
@@ -248,18 +251,18 @@ TEST_F(GenerationTest, OutputOfAnEarlierAttemptIsStale) {
 TEST_F(GenerationTest, OutputThatSkipsTokensBreaksItsAttempt) {
   auto generation = start_chat();
   feed(*generation, 0, "Hello");
-  Choice& choice = generation->choices()[0];
+  ChoiceRun& choice = generation->choices()[0];
   engine::StepOutput output;
   output.tokens = {1};
   const engine::Delta delta{
-      .key = choice.key(), .offset = choice.journal.generated() + 1, .token_count = 1};
+      .key = choice.key(), .offset = choice.journal().generated() + 1, .token_count = 1};
   EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kBroken);
 }
 
 TEST_F(GenerationTest, OutputThatRepeatsTokensIsStale) {
   auto generation = start_chat(R"(,"stream":true)");
   feed(*generation, 0, "Hello");
-  Choice& choice = generation->choices()[0];
+  ChoiceRun& choice = generation->choices()[0];
   engine::StepOutput output;
   output.tokens = tokens_of("Hello");
   const std::string sent = exchange_.text;
@@ -281,11 +284,11 @@ TEST_F(GenerationTest, AnAnswerGoesOnAtAnotherWorkerAsIfNothingHadHappened) {
         chat(R"({"model":"demo","messages":[{"role":"user","content":"Hi"}])" + fields + "}");
     EXPECT_TRUE(plan.has_value());
     auto generation = std::make_unique<Generation>(std::move(*plan), exchange, TimePoint{});
-    Choice& choice = generation->choices()[0];
-    for (size_t i = 0; i < tokens.size() && !choice.finished; ++i) {
+    ChoiceRun& choice = generation->choices()[0];
+    for (size_t i = 0; i < tokens.size() && !choice.closed(); ++i) {
       if (i == lose_after) {
         const engine::RequestKey old = choice.key();
-        EXPECT_EQ(choice.journal.lose(continuity::Loss::kVanished, {WorkerId(1), 0}),
+        EXPECT_EQ(choice.journal().lose(continuity::Loss::kVanished, {WorkerId(1), 0}),
                   continuity::Journal::Step::kResubmit);
         const auto request = generation->make_engine_request(choice, TimePoint{});
         EXPECT_EQ(request.generated, i);
@@ -309,7 +312,7 @@ TEST_F(GenerationTest, AnAnswerGoesOnAtAnotherWorkerAsIfNothingHadHappened) {
                             .cached_tokens = i == 0 || i == lose_after ? 1U : 0U},
                            output, TimePoint{});
     }
-    EXPECT_TRUE(choice.finished);
+    EXPECT_TRUE(choice.closed());
     generation->finish(TimePoint{});
     return exchange.text;
   };
@@ -323,7 +326,7 @@ TEST_F(GenerationTest, AnAnswerGoesOnAtAnotherWorkerAsIfNothingHadHappened) {
 TEST_F(GenerationTest, AChoiceWithoutALastWordIsFinishedHere) {
   auto generation = start_chat(R"(,"max_tokens":2)");
   feed(*generation, 0, "Hello");
-  Choice& choice = generation->choices()[0];
+  ChoiceRun& choice = generation->choices()[0];
   EXPECT_EQ(generation->finish_choice(choice, FinishReason::kLength, TimePoint{}),
             Progress::kChoiceDone);
   ASSERT_TRUE(generation->all_finished());
@@ -335,14 +338,14 @@ TEST_F(GenerationTest, AChoiceWithoutALastWordIsFinishedHere) {
 TEST_F(GenerationTest, RoutingAReplayCountsTheOutput) {
   model_->block_size = 4;
   auto generation = start_completion(R"(,"prompt":[1,2,3,4,5,6])");
-  Choice& choice = generation->choices()[0];
-  EXPECT_EQ(generation->make_replay_prompt(choice).sequences.size(), 1U);
+  ChoiceRun& choice = generation->choices()[0];
+  EXPECT_EQ(generation->view_prompt(choice).sequences().size(), 1U);
   feed(*generation, 0, "some more text than two tokens");
-  const ReplayPrompt replay = generation->make_replay_prompt(choice);
-  EXPECT_EQ(replay.tokens.size(), 6 + choice.journal.generated());
+  const request::PromptView replay = generation->view_prompt(choice);
+  EXPECT_EQ(replay.tokens(), 6 + choice.journal().generated());
   blocks::BlockHasher hasher(4, blocks::hash_seed("", ""));
-  hasher.append(replay.tokens);
-  EXPECT_EQ(replay.sequences, std::vector(hasher.sequences().begin(), hasher.sequences().end()));
+  hasher.append(generation->make_engine_request(choice, TimePoint{}).tokens);
+  EXPECT_TRUE(std::ranges::equal(replay.sequences(), hasher.sequences()));
 }
 
 TEST_F(GenerationTest, WhatMayGoOnElsewhere) {
@@ -450,7 +453,7 @@ TEST_F(GenerationTest, EchoComesBeforeTheFirstToken) {
   EXPECT_THAT(exchange_.text, HasSubstr(R"("text":"Hi there")"));
 }
 
-engine::StepOutput scored_step(const Choice& choice, std::vector<TokenId> tokens,
+engine::StepOutput scored_step(const ChoiceRun& choice, std::vector<TokenId> tokens,
                                std::span<const TokenId> prompt) {
   engine::StepOutput output;
   for (const TokenId token : tokens) {
@@ -470,7 +473,7 @@ engine::StepOutput scored_step(const Choice& choice, std::vector<TokenId> tokens
 TEST_F(GenerationTest, EchoWithLogprobsScoresThePromptAndTheAnswer) {
   model_->prompt_logprobs = true;
   auto generation = start_completion(R"(,"prompt":"Hi there","echo":true,"logprobs":1)");
-  Choice& choice = generation->choices()[0];
+  ChoiceRun& choice = generation->choices()[0];
   const std::vector<TokenId> prompt = tokens_of("Hi there");
   EXPECT_TRUE(generation->make_engine_request(choice, TimePoint{}).prompt_logprobs);
 
@@ -500,18 +503,18 @@ TEST_F(GenerationTest, EchoWithLogprobsScoresThePromptAndTheAnswer) {
 TEST_F(GenerationTest, AWorkerThatDoesNotScoreTheWholePromptIsGivenUp) {
   model_->prompt_logprobs = true;
   auto generation = start_completion(R"(,"prompt":"Hi there","echo":true,"logprobs":1)");
-  Choice& choice = generation->choices()[0];
+  ChoiceRun& choice = generation->choices()[0];
 
   const auto output = scored_step(choice, tokens_of("!"), {});
 
   EXPECT_EQ(generation->on_delta(choice, output.deltas[0], output, TimePoint{}), Progress::kBroken);
-  EXPECT_EQ(choice.journal.generated(), 0U);
+  EXPECT_EQ(choice.journal().generated(), 0U);
 }
 
 TEST_F(GenerationTest, AnotherWorkerNeedNotScoreThePromptAgain) {
   model_->prompt_logprobs = true;
   auto generation = start_completion(R"(,"prompt":"Hi there","echo":true,"logprobs":1)");
-  Choice& choice = generation->choices()[0];
+  ChoiceRun& choice = generation->choices()[0];
   const std::vector<TokenId> prompt = tokens_of("Hi there");
   auto output = scored_step(choice, tokens_of("!"), std::span(prompt).subspan(1));
   output.deltas[0].finish = FinishReason::kNone;
@@ -569,13 +572,13 @@ class ParsedGenerationTest : public GenerationTest {
   Progress say(Generation& generation, std::string_view text,
                FinishReason finish = FinishReason::kStop) {
     const auto tokens = tokens_of(text);
-    Choice& choice = generation.choices()[0];
+    ChoiceRun& choice = generation.choices()[0];
     for (const TokenId token : tokens) {
       engine::StepOutput output;
       output.tokens = {token};
       output.logprobs = {{.sampled = {.token = token, .logprob = -0.5F, .rank = 1}, .top = {}}};
       const engine::Delta delta{
-          .key = choice.key(), .offset = choice.journal.generated(), .token_count = 1};
+          .key = choice.key(), .offset = choice.journal().generated(), .token_count = 1};
       generation.on_delta(choice, delta, output, TimePoint{});
     }
     return feed(generation, 0, "", finish);
@@ -691,12 +694,12 @@ TEST_F(ParsedGenerationTest, AStreamWhoseTextIsHeldBackIsKeptAlive) {
   auto generation = start_chat(std::string(kTools) + R"(,"stream":true)");
   feed(*generation, 0, "Hello");
   const size_t sent = exchange_.text.size();
-  Choice& choice = generation->choices()[0];
+  ChoiceRun& choice = generation->choices()[0];
   engine::StepOutput output;
   output.tokens = tokens_of("<tool_call>");
   const TimePoint later = TimePoint{} + std::chrono::seconds(14);
   const engine::Delta delta{.key = choice.key(),
-                            .offset = choice.journal.generated(),
+                            .offset = choice.journal().generated(),
                             .token_count = static_cast<uint32_t>(output.tokens.size())};
   generation->on_delta(choice, delta, output, later);
   EXPECT_EQ(exchange_.text.size(), sent);

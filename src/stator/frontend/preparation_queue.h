@@ -14,7 +14,7 @@
 
 namespace stator::frontend {
 
-/// Whoever wants the outcomes of a PreparationDesk. Home loop: the shard's.
+/// Whoever wants the outcomes of a PreparationQueue. Home loop: the shard's.
 class PreparationListener {
  public:
   virtual ~PreparationListener() = default;
@@ -33,13 +33,13 @@ class PreparationListener {
 /// D3  While a job's media are being fetched no thread has it but the fetcher's, at the very end.
 ///
 /// The pool must be stopped, and its last messages to the shard handled, before this is destroyed.
-class PreparationDesk {
+class PreparationQueue {
  public:
-  PreparationDesk(net::Shard& shard, net::ComputePool& pool, PrepareEnvironment environment,
-                  PreparationListener& listener);
-  PreparationDesk(const PreparationDesk&) = delete;
-  PreparationDesk& operator=(const PreparationDesk&) = delete;
-  ~PreparationDesk();
+  PreparationQueue(net::Shard& shard, net::ComputePool& pool, PrepareEnvironment environment,
+                   PreparationListener& listener);
+  PreparationQueue(const PreparationQueue&) = delete;
+  PreparationQueue& operator=(const PreparationQueue&) = delete;
+  ~PreparationQueue();
 
   /// A full queue is an outcome, too: kOverloaded.
   void submit(net::HttpExchange& exchange, std::shared_ptr<PrepareJob> job);
@@ -53,8 +53,8 @@ class PreparationDesk {
  private:
   /// An exchange whose job is with the pool or the fetcher.
   struct Waiting final : net::ExchangeObserver {
-    void on_client_gone(net::ClientGone) override { desk->client_gone(id); }
-    PreparationDesk* desk = nullptr;
+    void on_client_gone(net::ClientGone) override { queue->client_gone(id); }
+    PreparationQueue* queue = nullptr;
     uint64_t id = 0;
     net::HttpExchange* exchange = nullptr;
     std::shared_ptr<PrepareJob> job;             // shared with the pool's task

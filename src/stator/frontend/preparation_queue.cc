@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/frontend/preparation_desk.h"
+#include "stator/frontend/preparation_queue.h"
 
 #include <algorithm>
 #include <string>
@@ -33,15 +33,15 @@ net::WorkClient client_of(net::HttpExchange& exchange, const PrepareJob& job,
 
 }  // namespace
 
-PreparationDesk::PreparationDesk(net::Shard& shard, net::ComputePool& pool,
-                                 PrepareEnvironment environment, PreparationListener& listener)
+PreparationQueue::PreparationQueue(net::Shard& shard, net::ComputePool& pool,
+                                   PrepareEnvironment environment, PreparationListener& listener)
     : shard_(shard), pool_(pool), environment_(environment), listener_(listener) {}
 
-PreparationDesk::~PreparationDesk() {
+PreparationQueue::~PreparationQueue() {
   STATOR_ASSERT(waiting_.empty(), "D1: fail_all() comes before the end");
 }
 
-void PreparationDesk::submit(net::HttpExchange& exchange, std::shared_ptr<PrepareJob> job) {
+void PreparationQueue::submit(net::HttpExchange& exchange, std::shared_ptr<PrepareJob> job) {
   if (job->body.size() <= environment_.config.inline_body_bytes_max) {
     run_job(*job, environment_);
     if (job->wants_media()) {
@@ -61,8 +61,8 @@ void PreparationDesk::submit(net::HttpExchange& exchange, std::shared_ptr<Prepar
   keep(id, exchange, std::move(job));
 }
 
-Status PreparationDesk::run_later(uint64_t id, const std::shared_ptr<PrepareJob>& job,
-                                  net::WorkClient client) {
+Status PreparationQueue::run_later(uint64_t id, const std::shared_ptr<PrepareJob>& job,
+                                   net::WorkClient client) {
   return pool_.submit({.priority = priority_of(job->route.kind),
                        .bytes = job->body.size(),
                        .client = client,
@@ -73,10 +73,10 @@ Status PreparationDesk::run_later(uint64_t id, const std::shared_ptr<PrepareJob>
                        }});
 }
 
-PreparationDesk::Waiting& PreparationDesk::keep(uint64_t id, net::HttpExchange& exchange,
-                                                std::shared_ptr<PrepareJob> job) {
+PreparationQueue::Waiting& PreparationQueue::keep(uint64_t id, net::HttpExchange& exchange,
+                                                  std::shared_ptr<PrepareJob> job) {
   auto waiting = std::make_unique<Waiting>();
-  waiting->desk = this;
+  waiting->queue = this;
   waiting->id = id;
   waiting->exchange = &exchange;
   waiting->job = std::move(job);
@@ -87,7 +87,7 @@ PreparationDesk::Waiting& PreparationDesk::keep(uint64_t id, net::HttpExchange& 
 }
 
 /// The job waits for what its request names; then it is run again.
-void PreparationDesk::fetch(Waiting& waiting) {
+void PreparationQueue::fetch(Waiting& waiting) {
   const std::shared_ptr<PrepareJob>& job = waiting.job;
   job->done.store(false, std::memory_order_relaxed);
   waiting.load = environment_.fetcher->load(
@@ -103,14 +103,14 @@ void PreparationDesk::fetch(Waiting& waiting) {
       });
 }
 
-void PreparationDesk::give_up(Waiting& waiting) {
+void PreparationQueue::give_up(Waiting& waiting) {
   waiting.job->cancel.cancel();
   if (waiting.load) {
     environment_.fetcher->cancel(*waiting.load);
   }
 }
 
-std::unique_ptr<PreparationDesk::Waiting> PreparationDesk::take(uint64_t id) {
+std::unique_ptr<PreparationQueue::Waiting> PreparationQueue::take(uint64_t id) {
   const auto known = waiting_.find(id);
   if (known == waiting_.end()) {
     return nullptr;  // the client left, or fail_all() answered
@@ -120,7 +120,7 @@ std::unique_ptr<PreparationDesk::Waiting> PreparationDesk::take(uint64_t id) {
   return waiting;
 }
 
-void PreparationDesk::collect(uint64_t id) {
+void PreparationQueue::collect(uint64_t id) {
   const auto found = waiting_.find(id);
   if (found == waiting_.end() || !found->second->job->done.load(std::memory_order_acquire)) {
     return;  // the client left, or what this message told was seen by sweep()
@@ -144,13 +144,13 @@ void PreparationDesk::collect(uint64_t id) {
   listener_.on_prepared(*owned->exchange, *owned->job);
 }
 
-void PreparationDesk::client_gone(uint64_t id) {
+void PreparationQueue::client_gone(uint64_t id) {
   const auto waiting = take(id);
   give_up(*waiting);
   listener_.on_client_left(*waiting->job);
 }
 
-void PreparationDesk::sweep() {
+void PreparationQueue::sweep() {
   std::vector<uint64_t> done;
   for (const auto& [id, waiting] : waiting_) {
     if (waiting->job->done.load(std::memory_order_acquire)) {
@@ -162,7 +162,7 @@ void PreparationDesk::sweep() {
   }
 }
 
-void PreparationDesk::fail_all(const Error& error) {
+void PreparationQueue::fail_all(const Error& error) {
   while (!waiting_.empty()) {
     const auto waiting = take(waiting_.begin()->first);
     give_up(*waiting);

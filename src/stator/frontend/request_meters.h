@@ -23,7 +23,7 @@ enum class WorkStage : uint8_t {
 enum class WorkPhase : uint8_t { kNone, kPrefill, kDecode, kAggregated };
 
 /// The stage of one choice; counted while it is not kNone.
-struct CoursePlace {
+struct StagePlace {
   WorkStage stage = WorkStage::kNone;
   WorkPhase phase = WorkPhase::kNone;
   TimePoint since{};
@@ -33,9 +33,9 @@ struct CoursePlace {
 /// Requests by stage, and how long stages and the way to workers take
 /// (`<prefix>_stage_requests`, `<prefix>_stage_duration_seconds`, `dynamo_request_plane_*`). One
 /// per shard; the series are shared. What it counts of a place is given back by leave().
-class CourseMeters {
+class RequestMeters {
  public:
-  CourseMeters(Metrics& metrics, const std::string& prefix);
+  RequestMeters(Metrics& metrics, const std::string& prefix);
 
   /// A request is being prepared, or not any more.
   void preparing(int change) const {
@@ -43,11 +43,11 @@ class CourseMeters {
   }
   void prepared(Duration took) const;
   /// A choice takes a step. `split`: another worker computed its prompt.
-  void step(CoursePlace& place, telemetry::Step step, TimePoint now, bool split) const;
+  void step(StagePlace& place, telemetry::Step step, TimePoint now, bool split) const;
   /// The worker said that it took the request.
-  void accepted(const CoursePlace& place, TimePoint now) const;
+  void accepted(const StagePlace& place, TimePoint now) const;
   /// It is over, or given up. Idempotent.
-  void leave(CoursePlace& place) const;
+  void leave(StagePlace& place) const;
   /// A timer of the loop came so much too late.
   void loop_was_late(Duration by) const;
 
@@ -57,8 +57,8 @@ class CourseMeters {
   const Gauge& requests(WorkStage stage, WorkPhase phase) const {
     return requests_[static_cast<size_t>(stage)][static_cast<size_t>(phase)];
   }
-  void enter(CoursePlace& place, WorkStage stage, WorkPhase phase, TimePoint now) const;
-  void quit_stage(CoursePlace& place) const;
+  void enter(StagePlace& place, WorkStage stage, WorkPhase phase, TimePoint now) const;
+  void quit_stage(StagePlace& place) const;
 
   std::array<std::array<Gauge, kPhases>, kStages> requests_;
   std::array<std::array<Histogram, kPhases>, kStages> durations_;

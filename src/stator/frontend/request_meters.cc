@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/frontend/course_meters.h"
+#include "stator/frontend/request_meters.h"
 
 #include <utility>
 
@@ -29,7 +29,7 @@ bool occurs(size_t stage, size_t phase) {
 
 }  // namespace
 
-CourseMeters::CourseMeters(Metrics& metrics, const std::string& prefix) {
+RequestMeters::RequestMeters(Metrics& metrics, const std::string& prefix) {
   const auto duration = [&](std::string_view stage, size_t phase) {
     return metrics.histogram(
         prefix + "_stage_duration_seconds", "how long requests are in a stage", kStageBounds,
@@ -64,12 +64,12 @@ CourseMeters::CourseMeters(Metrics& metrics, const std::string& prefix) {
       metrics.counter(prefix + "_event_loop_stall_total", "timers that came more than 50 ms late");
 }
 
-void CourseMeters::prepared(Duration took) const {
+void RequestMeters::prepared(Duration took) const {
   durations_[static_cast<size_t>(WorkStage::kPreprocess)][0].observe(seconds(took));
 }
 
-void CourseMeters::enter(CoursePlace& place, WorkStage stage, WorkPhase phase,
-                         TimePoint now) const {
+void RequestMeters::enter(StagePlace& place, WorkStage stage, WorkPhase phase,
+                          TimePoint now) const {
   quit_stage(place);
   place.stage = stage;
   place.phase = phase;
@@ -77,14 +77,14 @@ void CourseMeters::enter(CoursePlace& place, WorkStage stage, WorkPhase phase,
   requests(stage, phase).add(1);
 }
 
-void CourseMeters::quit_stage(CoursePlace& place) const {
+void RequestMeters::quit_stage(StagePlace& place) const {
   if (place.stage != WorkStage::kNone) {
     requests(place.stage, place.phase).add(-1);
     place.stage = WorkStage::kNone;
   }
 }
 
-void CourseMeters::step(CoursePlace& place, telemetry::Step step, TimePoint now, bool split) const {
+void RequestMeters::step(StagePlace& place, telemetry::Step step, TimePoint now, bool split) const {
   const auto observe = [&] {
     durations_[static_cast<size_t>(place.stage)][static_cast<size_t>(place.phase)].observe(
         seconds(now - place.since));
@@ -133,20 +133,20 @@ void CourseMeters::step(CoursePlace& place, telemetry::Step step, TimePoint now,
   }
 }
 
-void CourseMeters::accepted(const CoursePlace& place, TimePoint now) const {
+void RequestMeters::accepted(const StagePlace& place, TimePoint now) const {
   if (place.stage == WorkStage::kDispatch) {
     plane_send_.observe(seconds(now - place.since));
   }
 }
 
-void CourseMeters::leave(CoursePlace& place) const {
+void RequestMeters::leave(StagePlace& place) const {
   quit_stage(place);
   if (std::exchange(place.at_worker, false)) {
     plane_inflight_.add(-1);
   }
 }
 
-void CourseMeters::loop_was_late(Duration by) const {
+void RequestMeters::loop_was_late(Duration by) const {
   loop_delay_.observe(seconds(by));
   if (by > kStall) {
     loop_stalls_.add();

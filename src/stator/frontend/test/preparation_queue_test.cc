@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/frontend/preparation_desk.h"
+#include "stator/frontend/preparation_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -12,23 +12,23 @@
 namespace stator::frontend {
 namespace {
 
-/// A desk on a running shard, with a pool of one thread. Test code runs on the loop by `on_loop`.
-class PreparationDeskTest : public ::testing::Test, public PreparationListener {
+/// A queue on a running shard, with a pool of one thread. Test code runs on the loop by `on_loop`.
+class PreparationQueueTest : public ::testing::Test, public PreparationListener {
  protected:
   void SetUp() override {
     config_.inline_body_bytes_max = 100;
     shards_.start();
     on_loop([this] {
-      desk_ = std::make_unique<PreparationDesk>(
+      queue_ = std::make_unique<PreparationQueue>(
           shards_.shard(0), pool_,
           PrepareEnvironment{.config = config_, .catalog = catalog_, .encoder = encoder_}, *this);
     });
   }
   void TearDown() override {
     release();
-    on_loop([this] { desk_->fail_all(Error(Code::kUnavailable, "end of test")); });
+    on_loop([this] { queue_->fail_all(Error(Code::kUnavailable, "end of test")); });
     pool_.stop();
-    on_loop([this] { desk_.reset(); });
+    on_loop([this] { queue_.reset(); });
     shards_.stop();
   }
 
@@ -69,7 +69,7 @@ class PreparationDeskTest : public ::testing::Test, public PreparationListener {
       job->route.kind = TextRequest::kChat;
       job->body = R"({"model":"absent","messages":[{"role":"user","content":"x"}]})";
       job->body.resize(std::max(job->body.size(), body_bytes), ' ');
-      desk_->submit(exchange, std::move(job));
+      queue_->submit(exchange, std::move(job));
     });
   }
 
@@ -86,8 +86,8 @@ class PreparationDeskTest : public ::testing::Test, public PreparationListener {
   PromptEncoder encoder_{config_, clock_, metrics_, nullptr};
   net::ShardSet shards_{1, clock_, metrics_};
   net::ComputePool pool_{{.threads = 1, .tasks_max = 3}, clock_, metrics_};
-  FakeExchange exchanges_[4];  // outlive the desk's interest in them
-  std::unique_ptr<PreparationDesk> desk_;
+  FakeExchange exchanges_[4];  // outlive the queue's interest in them
+  std::unique_ptr<PreparationQueue> queue_;
   std::latch released_{1};
   bool blocked_ = false;
   std::vector<std::pair<net::HttpExchange*, std::string>> prepared_;
@@ -95,7 +95,7 @@ class PreparationDeskTest : public ::testing::Test, public PreparationListener {
   int left_ = 0;
 };
 
-TEST_F(PreparationDeskTest, ShortRequestsAreDoneAtOnceEvenWithABusyPool) {
+TEST_F(PreparationQueueTest, ShortRequestsAreDoneAtOnceEvenWithABusyPool) {
   block_pool();
   FakeExchange& exchange = exchanges_[0];
   submit(exchange, 0);
@@ -104,39 +104,39 @@ TEST_F(PreparationDeskTest, ShortRequestsAreDoneAtOnceEvenWithABusyPool) {
   EXPECT_EQ(codes_[0], Code::kNotFound);
 }
 
-TEST_F(PreparationDeskTest, LongRequestsAreDoneByThePool) {
+TEST_F(PreparationQueueTest, LongRequestsAreDoneByThePool) {
   block_pool();
   FakeExchange& exchange = exchanges_[0];
   submit(exchange, 1000);
   EXPECT_TRUE(prepared_.empty());
-  EXPECT_EQ(desk_->waiting(), 1U);
+  EXPECT_EQ(queue_->waiting(), 1U);
   EXPECT_NE(exchange.observer, nullptr);
   release();
   settle();
   ASSERT_EQ(prepared_.size(), 1U);
   EXPECT_EQ(codes_[0], Code::kNotFound);
   EXPECT_EQ(exchange.observer, nullptr);
-  EXPECT_EQ(desk_->waiting(), 0U);
+  EXPECT_EQ(queue_->waiting(), 0U);
 }
 
-TEST_F(PreparationDeskTest, AClientThatLeavesIsForgotten) {
+TEST_F(PreparationQueueTest, AClientThatLeavesIsForgotten) {
   block_pool();
   FakeExchange& exchange = exchanges_[0];
   submit(exchange, 1000);
   on_loop([&] { exchange.observer->on_client_gone(net::ClientGone::kDisconnected); });
   EXPECT_EQ(left_, 1);
-  EXPECT_EQ(desk_->waiting(), 0U);
+  EXPECT_EQ(queue_->waiting(), 0U);
   release();
   settle();
   EXPECT_TRUE(prepared_.empty());
 }
 
-TEST_F(PreparationDeskTest, WorkOfAClientThatLeftStops) {
+TEST_F(PreparationQueueTest, WorkOfAClientThatLeftStops) {
   block_pool();
   FakeExchange& exchange = exchanges_[0];
   auto job = std::make_shared<PrepareJob>();
   job->body = std::string(1000, ' ');
-  on_loop([&] { desk_->submit(exchange, job); });
+  on_loop([&] { queue_->submit(exchange, job); });
   on_loop([&] { exchange.observer->on_client_gone(net::ClientGone::kDisconnected); });
   EXPECT_TRUE(job->cancel.cancelled());
   release();
@@ -144,7 +144,7 @@ TEST_F(PreparationDeskTest, WorkOfAClientThatLeftStops) {
   EXPECT_EQ(std::get<api::ApiError>(job->outcome).code(), Code::kCancelled);
 }
 
-TEST_F(PreparationDeskTest, AFullQueueIsAnOverload) {
+TEST_F(PreparationQueueTest, AFullQueueIsAnOverload) {
   block_pool();
   for (FakeExchange& exchange : exchanges_) {
     submit(exchange, 1000);
@@ -155,11 +155,11 @@ TEST_F(PreparationDeskTest, AFullQueueIsAnOverload) {
   EXPECT_EQ(exchanges_[3].observer, nullptr);
 }
 
-TEST_F(PreparationDeskTest, ShuttingDownAnswersWhatIsStillWithThePool) {
+TEST_F(PreparationQueueTest, ShuttingDownAnswersWhatIsStillWithThePool) {
   block_pool();
   submit(exchanges_[0], 1000);
   submit(exchanges_[1], 1000);
-  on_loop([this] { desk_->fail_all(Error(Code::kUnavailable, "shutting down")); });
+  on_loop([this] { queue_->fail_all(Error(Code::kUnavailable, "shutting down")); });
   ASSERT_EQ(prepared_.size(), 2U);
   EXPECT_EQ(codes_[0], Code::kUnavailable);
   release();
@@ -167,16 +167,16 @@ TEST_F(PreparationDeskTest, ShuttingDownAnswersWhatIsStillWithThePool) {
   EXPECT_EQ(prepared_.size(), 2U);  // what the pool made of them is dropped
 }
 
-TEST_F(PreparationDeskTest, ALostMessageIsFoundBySweeping) {
+TEST_F(PreparationQueueTest, ALostMessageIsFoundBySweeping) {
   FakeExchange& exchange = exchanges_[0];
   on_loop([&] {
     // The loop is here, so the pool's message cannot be handled before the sweep.
     auto job = std::make_shared<PrepareJob>();
     job->body = std::string(1000, ' ');
-    desk_->submit(exchange, job);
+    queue_->submit(exchange, job);
     while (!job->done.load()) {
     }
-    desk_->sweep();
+    queue_->sweep();
     EXPECT_EQ(prepared_.size(), 1U);
   });
   settle();

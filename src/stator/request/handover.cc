@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/frontend/handoff_course.h"
+#include "stator/request/handover.h"
 
 #include <array>
 #include <utility>
 
 #include "stator/core/assert.h"
 
-namespace stator::frontend {
+namespace stator::request {
 namespace {
 
 // H2: parts of the lease, in percent.
@@ -15,14 +15,14 @@ constexpr int kAcceptWithin = 75;
 
 }  // namespace
 
-std::string_view describe(HandoffEnd end) {
-  constexpr std::array<std::string_view, kHandoffEndCount> kNames = {
+std::string_view describe(HandoverEnd end) {
+  constexpr std::array<std::string_view, kHandoverEndCount> kNames = {
       "used",       "answered_by_prefill", "prefill_lost", "nothing_offered", "too_late",
       "giver_gone", "not_taken",           "taker_lost",   "abandoned"};
   return kNames[static_cast<size_t>(end)];
 }
 
-void HandoffCourse::begin(uint64_t id, Giver giver, TimePoint now) {
+void Handover::begin(uint64_t id, Giver giver, TimePoint now) {
   STATOR_ASSERT(!active(), "H3: a hand-off begins when the last one has ended");
   id_ = id;
   giver_ = std::move(giver);
@@ -32,7 +32,7 @@ void HandoffCourse::begin(uint64_t id, Giver giver, TimePoint now) {
   state_ = State::kPrefilling;
 }
 
-HandoffCourse::Step HandoffCourse::end(HandoffEnd how, Step step) {
+Handover::Step Handover::end(HandoverEnd how, Step step) {
   if (!active()) {
     return Step::kNone;
   }
@@ -42,46 +42,46 @@ HandoffCourse::Step HandoffCourse::end(HandoffEnd how, Step step) {
   return step;
 }
 
-HandoffCourse::Step HandoffCourse::end_before_answer(HandoffEnd how) {
+Handover::Step Handover::end_before_answer(HandoverEnd how) {
   return end(how, state_ == State::kTaking ? Step::kDropAnswer : Step::kStartOver);
 }
 
-HandoffCourse::Step HandoffCourse::on_offer(engine::Handoff handoff) {
+Handover::Step Handover::on_offer(engine::Handoff handoff) {
   if (state_ != State::kPrefilling || together()) {
     return Step::kNone;
   }
   if (handoff.id != id_ || handoff.kind != giver_.kind) {
-    return end_before_answer(HandoffEnd::kNothingOffered);
+    return end_before_answer(HandoverEnd::kNothingOffered);
   }
   offer_ = std::move(handoff);
   state_ = State::kOffered;
   return Step::kRouteAnswer;
 }
 
-HandoffCourse::Step HandoffCourse::on_prefill_end(api::FinishReason finish) {
+Handover::Step Handover::on_prefill_end(api::FinishReason finish) {
   if (state_ != State::kPrefilling || together()) {
     return Step::kNone;  // its part is done, the answer is the other one's
   }
   if (finish == api::FinishReason::kStop) {
-    return end(HandoffEnd::kAnswered, Step::kUseAnswer);
+    return end(HandoverEnd::kAnswered, Step::kUseAnswer);
   }
-  return end_before_answer(HandoffEnd::kNothingOffered);
+  return end_before_answer(HandoverEnd::kNothingOffered);
 }
 
-HandoffCourse::Step HandoffCourse::on_prefill_lost() {
+Handover::Step Handover::on_prefill_lost() {
   return state_ == State::kPrefilling || (state_ == State::kTaking && together())
-             ? end_before_answer(HandoffEnd::kPrefillLost)
+             ? end_before_answer(HandoverEnd::kPrefillLost)
              : Step::kNone;
 }
 
-HandoffCourse::Step HandoffCourse::on_giver_gone() {
-  return state_ == State::kPrefilling ? end_before_answer(HandoffEnd::kPrefillLost)
-                                      : end_before_answer(HandoffEnd::kGiverGone);
+Handover::Step Handover::on_giver_gone() {
+  return state_ == State::kPrefilling ? end_before_answer(HandoverEnd::kPrefillLost)
+                                      : end_before_answer(HandoverEnd::kGiverGone);
 }
 
 /// A lease of 0 ends never. It began when the giver had computed the prompt, not before
 /// `computed_ms` were over.
-std::optional<TimePoint> HandoffCourse::part_of_lease(int percent) const {
+std::optional<TimePoint> Handover::part_of_lease(int percent) const {
   if (offer_.lease_ms == 0) {
     return std::nullopt;
   }
@@ -89,16 +89,16 @@ std::optional<TimePoint> HandoffCourse::part_of_lease(int percent) const {
   return asked_ + std::chrono::milliseconds(offer_.computed_ms) + lease * percent / 100;
 }
 
-std::optional<engine::Handoff> HandoffCourse::take(std::optional<Incarnation> giver_lives,
-                                                   TimePoint now) {
+std::optional<engine::Handoff> Handover::take(std::optional<Incarnation> giver_lives,
+                                              TimePoint now) {
   STATOR_ASSERT(state_ == State::kOffered || (state_ == State::kPrefilling && together()),
                 "H1: taken once, when it is there");
   if (giver_lives != giver_.life) {
-    end(HandoffEnd::kGiverGone);
+    end(HandoverEnd::kGiverGone);
     return std::nullopt;
   }
   if (const auto limit = part_of_lease(kSendWithin); limit && now >= *limit) {
-    end(HandoffEnd::kTooLate);
+    end(HandoverEnd::kTooLate);
     return std::nullopt;
   }
   state_ = State::kTaking;
@@ -111,27 +111,27 @@ std::optional<engine::Handoff> HandoffCourse::take(std::optional<Incarnation> gi
   return taken;
 }
 
-HandoffCourse::Step HandoffCourse::on_accepted(TimePoint now) {
+Handover::Step Handover::on_accepted(TimePoint now) {
   const auto limit = part_of_lease(kAcceptWithin);
   return state_ == State::kTaking && limit && now >= *limit
-             ? end(HandoffEnd::kTooLate, Step::kDropAnswer)
+             ? end(HandoverEnd::kTooLate, Step::kDropAnswer)
              : Step::kNone;
 }
 
-void HandoffCourse::on_output() {
+void Handover::on_output() {
   if (state_ == State::kTaking) {
-    end(HandoffEnd::kUsed);
+    end(HandoverEnd::kUsed);
   }
 }
 
-void HandoffCourse::on_taker_lost(bool fetching) {
+void Handover::on_taker_lost(bool fetching) {
   if (state_ == State::kTaking) {
-    end(fetching ? HandoffEnd::kNotTaken : HandoffEnd::kTakerLost);
+    end(fetching ? HandoverEnd::kNotTaken : HandoverEnd::kTakerLost);
   }
 }
 
-std::optional<HandoffEnd> HandoffCourse::take_end() {
+std::optional<HandoverEnd> Handover::take_end() {
   return std::exchange(end_, std::nullopt);
 }
 
-}  // namespace stator::frontend
+}  // namespace stator::request

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/frontend/course_meters.h"
+#include "stator/frontend/request_meters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,15 +11,15 @@ using namespace std::chrono_literals;
 using telemetry::Step;
 using testing::HasSubstr;
 
-class CourseMetersTest : public testing::Test {
+class RequestMetersTest : public testing::Test {
  protected:
   Metrics metrics_;
-  CourseMeters meters_{metrics_, "p"};
-  CoursePlace place_;
+  RequestMeters meters_{metrics_, "p"};
+  StagePlace place_;
   const TimePoint start_{10s};
 };
 
-TEST_F(CourseMetersTest, ShowWhereARequestIs) {
+TEST_F(RequestMetersTest, ShowWhereARequestIs) {
   meters_.step(place_, Step::kQueued, start_, false);
   EXPECT_THAT(metrics_.render(), HasSubstr("p_stage_requests{stage=\"route\",phase=\"\"} 1\n"));
 
@@ -40,7 +40,7 @@ TEST_F(CourseMetersTest, ShowWhereARequestIs) {
   EXPECT_THAT(answered, HasSubstr("dynamo_request_plane_inflight_requests 1\n"));
 }
 
-TEST_F(CourseMetersTest, GiveBackEverythingOnce) {
+TEST_F(RequestMetersTest, GiveBackEverythingOnce) {
   meters_.step(place_, Step::kRouted, start_, false);
   meters_.step(place_, Step::kSubmitted, start_, false);
   meters_.step(place_, Step::kLost, start_ + 1s, false);
@@ -54,7 +54,7 @@ TEST_F(CourseMetersTest, GiveBackEverythingOnce) {
   EXPECT_THAT(text, HasSubstr("dynamo_request_plane_inflight_requests 0\n"));
 }
 
-TEST_F(CourseMetersTest, CountStallsOfTheLoop) {
+TEST_F(RequestMetersTest, CountStallsOfTheLoop) {
   meters_.loop_was_late(1ms);
   meters_.loop_was_late(60ms);
 

@@ -11,10 +11,10 @@
 #include "stator/core/ids.h"
 #include "stator/engine/api/handoff.h"
 
-namespace stator::frontend {
+namespace stator::request {
 
 /// How a hand-off ended; the label of its counter.
-enum class HandoffEnd : uint8_t {
+enum class HandoverEnd : uint8_t {
   kUsed,            ///< the answer began with the prompt that was handed over
   kAnswered,        ///< the prefill worker's one token was the whole answer
   kPrefillLost,     ///< the prefill worker refused, failed or vanished
@@ -25,8 +25,8 @@ enum class HandoffEnd : uint8_t {
   kTakerLost,       ///< the decode worker refused, stalled or vanished
   kAbandoned,       ///< the client left, or the request failed for another reason
 };
-inline constexpr size_t kHandoffEndCount = 9;
-std::string_view describe(HandoffEnd end);
+inline constexpr size_t kHandoverEndCount = 9;
+std::string_view describe(HandoverEnd end);
 
 /// One prompt on its way from a prefill worker to a decode worker, from the moment the first is
 /// asked. A pure core: events and the time in, the next step out.
@@ -42,7 +42,7 @@ std::string_view describe(HandoffEnd end);
 ///     output counts only if the taker accepted within three quarters of it. A worker keeps what it
 ///     accepted for seconds at most, so nothing is fetched after the lease.
 /// H3  Each begin() has exactly one end, reported by take_end().
-class HandoffCourse {
+class Handover {
  public:
   struct Giver {
     WorkerKey worker;
@@ -59,7 +59,7 @@ class HandoffCourse {
     kDropAnswer,   ///< the decode worker's work is worthless: cancel it, then begin again
   };
 
-  HandoffCourse() = default;
+  Handover() = default;
   /// `id` names the transfer; the giver is asked now, or, if both are, when it is taken.
   void begin(uint64_t id, Giver giver, TimePoint now);
 
@@ -86,14 +86,14 @@ class HandoffCourse {
   void on_output();
   /// The decode worker is no longer at work. `fetching`: it says that the prompt did not arrive.
   void on_taker_lost(bool fetching);
-  void abandon() { end(HandoffEnd::kAbandoned); }
+  void abandon() { end(HandoverEnd::kAbandoned); }
 
   /// How it ended, once.
-  std::optional<HandoffEnd> take_end();
+  std::optional<HandoverEnd> take_end();
 
  private:
-  Step end(HandoffEnd how, Step step = Step::kNone);
-  Step end_before_answer(HandoffEnd how);
+  Step end(HandoverEnd how, Step step = Step::kNone);
+  Step end_before_answer(HandoverEnd how);
   std::optional<TimePoint> part_of_lease(int percent) const;
 
   State state_ = State::kIdle;
@@ -101,7 +101,7 @@ class HandoffCourse {
   Giver giver_;
   TimePoint asked_{};
   engine::Handoff offer_;
-  std::optional<HandoffEnd> end_;
+  std::optional<HandoverEnd> end_;
 };
 
-}  // namespace stator::frontend
+}  // namespace stator::request

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/frontend/worker_events.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "stator/frontend/request_service.h"
+
+namespace stator::frontend {
+
+using request::Actions;
+
+void WorkerEvents::on_load(WorkerId worker, const engine::LoadReport& /*load*/) {
+  parts_.lines.heard_from(worker);
+}
+
+void WorkerEvents::on_accepted(WorkerId worker, engine::RequestKey key) {
+  parts_.lines.heard_from(worker);
+  const auto known = parts_.names.find(key.request);
+  if (known == parts_.names.end() || known->second.is_prompt || known->second.run().key() != key) {
+    return;
+  }
+  const ChoiceRef ref = known->second;
+  parts_.reporter.accepted(*ref.active, ref.run());
+  Actions actions;
+  ref.run().on_accepted(parts_.recovery, parts_.shard.now(), actions);
+  parts_.requests.perform(ref, std::move(actions));
+}
+
+void WorkerEvents::on_rejected(WorkerId worker, engine::RequestKey key, Error error) {
+  parts_.lines.heard_from(worker);
+  if (parts_.lines.end_probe(key.request, error.info().retry == Retry::kElsewhere)) {
+    return;  // full or draining, but alive
+  }
+  if (pooling_->lose(worker, key, error)) {
+    return;
+  }
+  const auto known = parts_.names.find(key.request);
+  if (known == parts_.names.end()) {
+    return;
+  }
+  const ChoiceRef ref = known->second;
+  Actions actions;
+  if (ref.is_prompt) {
+    parts_.names.erase(known);
+    ref.run().on_prompt_lost(error, parts_.recovery, parts_.shard.now(), actions);
+  } else if (ref.run().key() == key) {
+    ref.run().on_rejected(std::move(error), parts_.recovery, parts_.shard.now(), actions);
+  }
+  parts_.requests.perform(ref, std::move(actions));
+}
+
+void WorkerEvents::on_step(WorkerId worker, engine::StepOutput output) {
+  parts_.lines.heard_from(worker);
+  for (const engine::Delta& delta : output.deltas) {
+    const auto known = parts_.names.find(delta.key.request);
+    if (known == parts_.names.end()) {
+      parts_.lines.end_probe(delta.key.request, true);  // or cancelled while this was on its way
+    } else if (known->second.is_prompt) {
+      take_prompt(known->second, delta, output);
+    } else {
+      take(known->second, delta, output);
+    }
+  }
+  for (engine::Pooled& pooled : output.pooled) {
+    const RequestId id = pooled.key.request;
+    if (!pooling_->take(worker, std::move(pooled))) {
+      parts_.lines.end_probe(id, true);
+    }
+  }
+  for (engine::Failure& failure : output.failures) {
+    if (!pooling_->lose(worker, failure.key, failure.error)) {
+      lose(worker, std::move(failure));
+    }
+  }
+  parts_.requests.end_step();
+}
+
+void WorkerEvents::take(ChoiceRef ref, const engine::Delta& delta,
+                        const engine::StepOutput& output) {
+  ChoiceRun& run = ref.run();
+  const TimePoint last_token = run.last_token();
+  const Progress progress = parts_.requests.advance(ref, delta, output);
+  Actions actions;
+  run.on_output({.progress = progress,
+                 .offset = delta.offset,
+                 .tokens = delta.token_count,
+                 .cached_tokens = delta.cached_tokens},
+                parts_.recovery, parts_.shard.now(), actions);
+  if (progress != Progress::kStale && progress != Progress::kBroken) {
+    parts_.reporter.output(*ref.active, run, delta, last_token);
+  }
+  if (run.done()) {
+    parts_.reporter.answered(run);
+  }
+  parts_.requests.perform(ref, std::move(actions));
+}
+
+/// A prefill worker spoke.
+void WorkerEvents::take_prompt(ChoiceRef ref, const engine::Delta& delta,
+                               engine::StepOutput& output) {
+  using Word = ChoiceRun::PromptWord;
+  const auto offer = std::ranges::find(output.offers, delta.key, &engine::Offer::key);
+  Actions actions;
+  const Word word =
+      ref.run().on_prompt_output(delta, offer == output.offers.end() ? nullptr : &offer->handoff,
+                                 parts_.recovery, parts_.shard.now(), actions);
+  engine::Delta answer = delta;
+  if (word != Word::kUnderWay) {
+    parts_.names.erase(delta.key.request);
+  }
+  parts_.requests.perform(ref, std::move(actions));
+  if (word == Word::kIsAnswer) {
+    answer.key = ref.run().key();
+    take(ref, answer, output);
+  }
+}
+
+/// The engine could not go on.
+void WorkerEvents::lose(WorkerId worker, engine::Failure failure) {
+  const auto known = parts_.names.find(failure.key.request);
+  const Code code = failure.error.code();
+  const Retry retry = failure.error.info().retry;
+  if (known == parts_.names.end()) {
+    parts_.lines.end_probe(failure.key.request, retry == Retry::kElsewhere);
+    return;
+  }
+  const ChoiceRef ref = known->second;
+  const TimePoint now = parts_.shard.now();
+  Actions actions;
+  if (ref.is_prompt) {
+    parts_.names.erase(known);
+    ref.run().on_prompt_lost(failure.error, parts_.recovery, now, actions);
+  } else if (ref.run().key() == failure.key) {
+    ref.run().on_failed(std::move(failure.error), parts_.recovery, now, actions);
+  }
+  parts_.requests.perform(ref, std::move(actions));
+  if (ref.is_prompt && retry != Retry::kNever && code != Code::kOverloaded &&
+      code != Code::kDraining) {
+    parts_.lines.report_outcome(worker, WorkOutcome::kFailed);
+  }
+}
+
+/// Gives an event to all choices for which `wanted(run)`, in the order of their names: equal runs
+/// move equally. What one of them brings about may end others.
+template <typename Wanted, typename Event>
+void WorkerEvents::tell_all(Wanted&& wanted, Event&& event) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, ref] : parts_.names) {
+    if (!ref.is_prompt && wanted(ref.run())) {
+      ids.push_back(id);
+    }
+  }
+  std::ranges::sort(ids);
+  for (const RequestId id : ids) {
+    if (const auto known = parts_.names.find(id);
+        known != parts_.names.end() && wanted(known->second.run())) {
+      const ChoiceRef ref = known->second;
+      Actions actions;
+      event(ref.run(), actions);
+      parts_.requests.perform(ref, std::move(actions));
+    }
+  }
+}
+
+void WorkerEvents::on_closed(WorkerId worker, Error error) {
+  parts_.lines.on_closed(worker);
+  pooling_->lose_worker(worker, error);
+  const TimePoint now = parts_.shard.now();
+  lose_giver(worker, error);
+  const auto at_it = [worker](const ChoiceRun& run) {
+    return run.at_worker() && run.worker().worker == worker;
+  };
+  tell_all(at_it, [&](ChoiceRun& run, Actions& out) {
+    run.on_vanished(
+        error.clone().with_context(fmt::format("worker {} was lost, retry", worker.value())),
+        parts_.recovery, now, out);
+  });
+}
+
+void WorkerEvents::on_worker_joined() {
+  tell_all([](const ChoiceRun& run) { return run.state() == ChoiceRun::State::kParked; },
+           [this](ChoiceRun& run, Actions& out) {
+             run.on_retry_due(parts_.recovery, parts_.shard.now(), out);
+           });
+}
+
+void WorkerEvents::on_engine_lost(WorkerId worker) {
+  lose_giver(worker, Error(Code::kUnavailable, "the prefill worker's engine is gone"));
+}
+
+/// What it has given, or was to give, is not to be relied on any more.
+void WorkerEvents::lose_giver(WorkerId worker, const Error& error) {
+  tell_all(
+      [worker](const ChoiceRun& run) {
+        return run.handover().active() && run.handover().giver().worker.worker == worker;
+      },
+      [&](ChoiceRun& run, Actions& out) {
+        run.on_giver_gone(error, parts_.recovery, parts_.shard.now(), out);
+      });
+}
+
+void WorkerEvents::lose_stalled(TimePoint now) {
+  const auto why = [&](const ChoiceRun& run) {
+    return run.at_worker() ? parts_.recovery.stalled(
+                                 run.signs(parts_.lines.last_heard(run.worker().worker)), now)
+                           : std::nullopt;
+  };
+  tell_all([&](const ChoiceRun& run) { return why(run).has_value(); },
+           [&](ChoiceRun& run, Actions& out) {
+             parts_.metrics.stalls.add();
+             run.on_stalled(Error(Code::kUnavailable, *why(run)), parts_.recovery, now, out);
+           });
+  const auto prompt_stalls = [&](const ChoiceRun& run) {
+    return run.prompt() &&
+           parts_.recovery.prompt_stalled(
+               run.prompt()->asked, parts_.lines.last_heard(run.prompt()->worker.worker), now);
+  };
+  tell_all(prompt_stalls, [&](ChoiceRun& run, Actions& out) {
+    parts_.metrics.stalls.add();
+    run.on_prompt_stalled(parts_.recovery, now, out);
+  });
+}
+
+}  // namespace stator::frontend
