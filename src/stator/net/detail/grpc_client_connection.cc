@@ -262,7 +262,9 @@ void GrpcClientConnection::flush_soon() {
 void GrpcClientConnection::flush() {
   while (!closed_) {
     if (output_.empty()) {
+      writing_ = true;
       streams_.append_output(output_);
+      writing_ = false;
       if (output_.empty()) {
         if (streams_.given_up()) {
           fail("it does not speak HTTP/2 as it should, or has gone away");
@@ -334,6 +336,10 @@ void GrpcClientConnection::close_if_idle() {
     return;  // read() comes here after receiving: U2
   }
   const auto self = shared_from_this();
+  if (writing_) {
+    boost::asio::post(shard_.io(), [self] { self->close_if_idle(); });
+    return;
+  }
   if (transport_ != nullptr) {
     flush();
   }

@@ -23,8 +23,8 @@ namespace stator::net::detail {
 ///
 /// U1  Once closed nothing is read or written, every call has heard its end, and whatever waits in
 ///     the loop does nothing.
-/// U2  HTTP/2 is not written from inside its reading: what callbacks want to be written goes out
-///     after it.
+/// U2  HTTP/2 is not written from inside its reading or writing: what callbacks want to be written
+///     goes out after it.
 class GrpcClientConnection final : public std::enable_shared_from_this<GrpcClientConnection> {
  public:
   struct Target {
@@ -99,6 +99,7 @@ class GrpcClientConnection final : public std::enable_shared_from_this<GrpcClien
   bool write_waiting_ = false;
   bool flush_posted_ = false;
   bool receiving_ = false;
+  bool writing_ = false;
   bool released_ = false;
   bool closed_ = false;
 };

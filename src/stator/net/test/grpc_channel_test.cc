@@ -108,7 +108,8 @@ class GrpcChannelTest : public testing::Test {
     shards_.stop();
   }
 
-  void serve(uint16_t port = 0, std::shared_ptr<const ServerTls> tls = nullptr) {
+  void serve(uint16_t port = 0, std::shared_ptr<const ServerTls> tls = nullptr,
+             uint32_t calls_max = 128) {
     GrpcServer::Methods methods;
     methods["/pkg.Service/Echo"] = [](std::shared_ptr<GrpcServerCall> call) {
       return std::make_shared<Echo>(std::move(call));
@@ -122,6 +123,7 @@ class GrpcChannelTest : public testing::Test {
     GrpcServerOptions options;
     options.port = port;
     options.tls = std::move(tls);
+    options.calls_max = calls_max;
     options.first_message_timeout = 1h;
     auto server =
         GrpcServer::listen(std::move(options), std::move(methods), shards_.shard(0), metrics_);
@@ -294,6 +296,30 @@ TEST_F(GrpcChannelTest, MoreCallsThanAllowedAreRefused) {
   ASSERT_TRUE(eventually([&] { return second.ended(); }));
   EXPECT_THAT(second.last(), HasSubstr("end 8 "));
   EXPECT_TRUE(eventually([&] { return first.last() == "a"; }));
+}
+
+TEST_F(GrpcChannelTest, ACallThatCouldNotBeginMayGoWithItsConnection) {
+  serve(0, nullptr, 0);
+  open(options());
+  Listener refused;
+  begin(refused);  // before the server has said that it takes none
+  ASSERT_TRUE(eventually([&] { return refused.ended(); }));
+  struct GivesUp final : GrpcCallListener {
+    void on_message(std::string_view /*message*/) override {}
+    void on_end(GrpcOutcome outcome) override {
+      call.reset();
+      status = outcome.status;
+    }
+    std::unique_ptr<GrpcCall> call;
+    std::atomic<int> status = -1;
+  } waiting;
+  on_client([&] {
+    waiting.call = channel_->begin({.path = "/pkg.Service/Echo"}, waiting);
+    channel_.reset();
+  });
+  server_->stop(1h);  // returns when the client has closed, too
+
+  EXPECT_TRUE(eventually([&] { return waiting.status == kGrpcUnavailable; }));
 }
 
 TEST_F(GrpcChannelTest, ASilentServerIsGivenUpAfterADeadline) {
