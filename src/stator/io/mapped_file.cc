@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -13,6 +14,37 @@
 #include "stator/io/io_error.h"
 
 namespace stator::io {
+namespace {
+
+#ifndef MADV_POPULATE_READ
+constexpr int kPopulateRead = 22;  // since Linux 5.14
+#else
+constexpr int kPopulateRead = MADV_POPULATE_READ;
+#endif
+
+/// Of whole pages: those that `part` touches, or only those within it.
+enum class Pages : uint8_t { kTouched, kWithin };
+
+void advise(std::span<const std::byte> part, Pages pages, int advice) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t last = first + part.size();
+  const uintptr_t begin = (pages == Pages::kTouched ? first : first + page - 1) / page * page;
+  const uintptr_t end = pages == Pages::kTouched ? last : last / page * page;
+  if (begin < end) {
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+  }
+}
+
+}  // namespace
+
+void MappedFile::prepare(std::span<const std::byte> part) {
+  advise(part, Pages::kTouched, kPopulateRead);
+}
+
+void MappedFile::forget(std::span<const std::byte> part) {
+  advise(part, Pages::kWithin, MADV_DONTNEED);
+}
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   // O_NONBLOCK: opening a FIFO by mistake must fail below, not hang here.

@@ -33,6 +33,12 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, bytes_}; }
   const std::string& path() const { return path_; }
 
+  /// Maps a part of some mapped file in one go, for who will read it from end to end: a page fault
+  /// for every few pages costs as much as the reading. Advice only.
+  static void prepare(std::span<const std::byte> part);
+  /// Gives the memory of whole pages inside a part back (they come again when they are read).
+  static void forget(std::span<const std::byte> part);
+
  private:
   void release() noexcept;
 

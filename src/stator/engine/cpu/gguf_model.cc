@@ -295,14 +295,17 @@ void add_experts(const TensorView& tensor, const std::string& layer, std::string
     out.emplace(fmt::format("{}mlp.experts.{}.{}_proj.weight", layer, expert, projection),
                 TensorView{.dtype = tensor.dtype,
                            .shape = {tensor.shape[1], tensor.shape[2]},
-                           .bytes = tensor.bytes.subspan(expert * bytes, bytes)});
+                           .bytes = tensor.bytes.subspan(expert * bytes, bytes),
+                           .mapped = tensor.mapped});
   }
 }
 
-Result<TensorMap> rename_tensors(const gguf::File& file, const Architecture& architecture) {
+Result<TensorMap> rename_tensors(const gguf::File& file, const Architecture& architecture,
+                                 Storage storage) {
   TensorMap out;
   for (const gguf::Tensor& tensor : file.tensors) {
-    TensorView view{.shape = tensor.shape, .bytes = tensor.bytes};
+    TensorView view{
+        .shape = tensor.shape, .bytes = tensor.bytes, .mapped = storage == Storage::kMapped};
     STATOR_TRY(view.dtype, to_dtype(tensor.type));
     const std::string_view name = tensor.name;
     if (name == "token_embd.weight") {
@@ -387,10 +390,10 @@ std::optional<std::string> find_gguf(const std::string& path) {
   return first.empty() ? std::nullopt : std::optional(first);
 }
 
-Result<std::shared_ptr<const Model>> make_gguf_model(const gguf::File& file) {
+Result<std::shared_ptr<const Model>> make_gguf_model(const gguf::File& file, Storage storage) {
   STATOR_TRY(const Architecture* architecture, find_architecture(file.metadata));
   const Keys keys(file.metadata, architecture->name);
-  STATOR_TRY(const TensorMap tensors, rename_tensors(file, *architecture));
+  STATOR_TRY(const TensorMap tensors, rename_tensors(file, *architecture, storage));
   ModelConfig config;
   config.architecture = architecture->equivalent;
   config.query_key_norm = architecture->query_key_norm;
@@ -425,7 +428,7 @@ Result<std::shared_ptr<const Model>> make_gguf_model(const gguf::File& file) {
 Result<std::shared_ptr<const Model>> load_gguf_model(const std::string& path) {
   STATOR_TRY(const io::MappedFile mapped, io::MappedFile::open(path));
   STATOR_TRY(const gguf::File file, gguf::File::parse(mapped.bytes()));
-  return make_gguf_model(file);
+  return make_gguf_model(file, Storage::kMapped);
 }
 
 }  // namespace stator::engine::cpu

@@ -329,7 +329,8 @@ class Builder {
     const size_t row = row_bytes(matrix.dtype, matrix.shape[1]);
     return {.dtype = matrix.dtype,
             .shape = {count, matrix.shape[1]},
-            .bytes = matrix.bytes.subspan(first * row, count * row)};
+            .bytes = matrix.bytes.subspan(first * row, count * row),
+            .mapped = matrix.mapped};
   }
 
   /// A tensor that holds several matrices on top of each other.

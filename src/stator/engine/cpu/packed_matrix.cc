@@ -6,6 +6,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/engine/cpu/quantized.h"
+#include "stator/io/mapped_file.h"
 
 namespace stator::engine::cpu {
 namespace {
@@ -66,7 +67,13 @@ Result<PackedMatrix> PackedMatrix::pack(std::span<const TensorView> parts) {
     while (panel >= matrix.segments_[segment].first_panel + matrix.segments_[segment].panels) {
       ++segment;
     }
+    if (part.mapped) {
+      io::MappedFile::prepare(part.bytes);
+    }
     matrix.pack_part(part, panel, matrix.segments_[segment]);
+    if (part.mapped) {  // or loading would take the weights' memory twice
+      io::MappedFile::forget(part.bytes);
+    }
     panel += padded_panels(part);
   }
   return matrix;

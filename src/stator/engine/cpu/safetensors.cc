@@ -238,7 +238,8 @@ Status Checkpoint::add_file(const std::string& path) {
   STATOR_TRY(std::vector<TensorInfo> tensors, parse_safetensors_header(file.bytes(), path));
   for (TensorInfo& tensor : tensors) {
     const auto bytes = file.bytes().subspan(tensor.begin, tensor.end - tensor.begin);
-    TensorView view{.dtype = tensor.dtype, .shape = std::move(tensor.shape), .bytes = bytes};
+    TensorView view{
+        .dtype = tensor.dtype, .shape = std::move(tensor.shape), .bytes = bytes, .mapped = true};
     if (!tensors_.emplace(tensor.name, std::move(view)).second) {
       return corrupt_tensor(path, tensor.name, "is also in another shard");
     }

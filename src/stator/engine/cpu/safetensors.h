@@ -58,6 +58,7 @@ struct TensorView {
   Dtype dtype = Dtype::kF32;
   std::vector<uint64_t> shape;
   std::span<const std::byte> bytes;
+  bool mapped = false;  ///< in a mapped file: who has copied it gives its pages back
 };
 
 /// Tensors by name.

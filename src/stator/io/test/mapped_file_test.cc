@@ -46,6 +46,19 @@ TEST_F(MappedFileTest, GivesTheBytesOfTheFile) {
   EXPECT_EQ(file->path(), path);
 }
 
+TEST_F(MappedFileTest, AForgottenPartComesAgain) {
+  const std::string content(100'000, 'x');
+  auto file = MappedFile::open(write("forgotten", content));
+  ASSERT_TRUE(file.has_value());
+
+  MappedFile::prepare(file->bytes().subspan(10, 90'000));
+  MappedFile::forget(file->bytes().subspan(10, 90'000));
+  MappedFile::forget(file->bytes().first(5));
+  MappedFile::forget({});
+
+  EXPECT_EQ(text(*file), content);
+}
+
 TEST_F(MappedFileTest, AnEmptyFileIsEmpty) {
   auto file = MappedFile::open(write("empty", ""));
 
