@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "stator/core/assert.h"
 
@@ -169,7 +168,7 @@ void CpuModelRunner::flush(std::span<const SequenceSlice> slices, std::span<Samp
 
 void CpuModelRunner::use_logits(const SequenceSlice& slice, const Wanted& wanted,
                                 std::span<float> logits, Sampled& out) {
-  if (std::ranges::any_of(logits, [](float logit) { return !std::isfinite(logit); })) {
+  if (!all_finite(logits)) {
     if (wanted.next > slice.tokens.size()) {
       std::ranges::lower_bound(guesses_, wanted.slice, {}, &Guess::slice)->wrong = true;
       return;  // a token of the sequence's own will tell
@@ -216,6 +215,7 @@ SampleResult CpuModelRunner::sample(const SequenceSlice& slice, std::span<const 
                           .params = slice.sampling,
                           .stop = slice.stop,
                           .key = draw_key(*slice.sampling, seed_, slice.sequence),
+                          .finite = true,
                           .allowed = slice.allowed,
                           .may_end = slice.may_end});
 }

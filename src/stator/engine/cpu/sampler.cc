@@ -2,6 +2,8 @@
 #include "stator/engine/cpu/sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -39,9 +41,19 @@ void tame(std::span<float> logits) {
   }
 }
 
-/// Uniform in (0, 1), the same for the same three numbers on every machine.
-double uniform_for(uint64_t step_key, TokenId token) {
-  const uint64_t bits = mix64(step_key + token) >> 11U;
+// What looks at whole vocabularies uses plain arrays of lanes, which compilers turn into vectors.
+constexpr size_t kScanLanes = 16;
+
+/// No Gumbel draw of these bits is above this: −ln(−ln(u)) ≤ −ln(1 − u), and of 1 − u the power of
+/// two below it is known. A look at one number spares two logarithms.
+double gumbel_bound(uint64_t bits) {
+  constexpr double kLn2 = 0.69314718055995;
+  const auto width = std::bit_width((uint64_t{1} << 53U) - bits);
+  return (55.0 - static_cast<double>(width)) * kLn2;
+}
+
+/// Uniform in (0, 1) from 53 bits.
+double uniform_of(uint64_t bits) {
   return (static_cast<double>(bits) + 0.5) * 0x1.0p-53;
 }
 
@@ -242,16 +254,35 @@ void apply_top_p(float top_p, std::span<float> logits) {
   }
 }
 
-TokenId pick_best(std::span<const float> logits) {
-  TokenId best = 0;
-  float most = kBanned;
-  for (TokenId id = 0; id < logits.size(); ++id) {
-    if (logits[id] > most) {
-      most = logits[id];
-      best = id;
+bool all_finite(std::span<const float> logits) {
+  std::array<float, kScanLanes> sums{};  // 0, or NaN once something infinite or no number came
+  size_t i = 0;
+  for (; i + kScanLanes <= logits.size(); i += kScanLanes) {
+    for (size_t lane = 0; lane < kScanLanes; ++lane) {
+      sums[lane] += logits[i + lane] * 0.0F;
     }
   }
-  return best;
+  for (; i < logits.size(); ++i) {
+    sums[0] += logits[i] * 0.0F;
+  }
+  return std::ranges::all_of(sums, [](float sum) { return sum == 0.0F; });
+}
+
+TokenId pick_best(std::span<const float> logits) {
+  std::array<float, kScanLanes> most;
+  most.fill(kBanned);
+  size_t i = 0;
+  for (; i + kScanLanes <= logits.size(); i += kScanLanes) {
+    for (size_t lane = 0; lane < kScanLanes; ++lane) {
+      most[lane] = logits[i + lane] > most[lane] ? logits[i + lane] : most[lane];
+    }
+  }
+  for (; i < logits.size(); ++i) {
+    most[0] = logits[i] > most[0] ? logits[i] : most[0];
+  }
+  const float best = std::ranges::max(most);
+  const auto found = best == kBanned ? logits.end() : std::ranges::find(logits, best);
+  return found == logits.end() ? 0 : static_cast<TokenId>(found - logits.begin());
 }
 
 TokenId draw(std::span<const float> logits, uint64_t key, uint64_t index) {
@@ -262,7 +293,11 @@ TokenId draw(std::span<const float> logits, uint64_t key, uint64_t index) {
     if (logits[token] + kGumbelMax <= best) {
       continue;  // cannot win, whatever its draw: also skips everything that was dropped
     }
-    const double gumbel = -std::log(-std::log(uniform_for(step_key, token)));
+    const uint64_t bits = mix64(step_key + token) >> 11U;
+    if (logits[token] + gumbel_bound(bits) <= best) {
+      continue;
+    }
+    const double gumbel = -std::log(-std::log(uniform_of(bits)));
     if (logits[token] + gumbel > best) {
       best = logits[token] + gumbel;
       winner = token;
@@ -310,7 +345,9 @@ void Sampler::apply_penalties(const SampleRequest& request) {
 SampleResult Sampler::sample(const SampleRequest& request) {
   const api::SamplingParams& params = *request.params;
   const std::span<float> logits = request.logits;
-  tame(logits);
+  if (!request.finite) {
+    tame(logits);
+  }
   if (!request.allowed.empty()) {
     apply_mask(request.allowed, request.may_end, request.stop, logits);
   }

@@ -60,6 +60,8 @@ void add_logit_bias(const api::SamplingParams& params, std::span<float> logits);
 void apply_min_p(float min_p, std::span<float> logits);
 void apply_top_k(uint32_t top_k, std::span<float> logits);
 void apply_top_p(float top_p, std::span<float> logits);
+/// Whether none is infinite or no number.
+bool all_finite(std::span<const float> logits);
 /// The highest logit, lowest id on ties.
 TokenId pick_best(std::span<const float> logits);
 /// Step 10. `index` counts the output tokens of the request from 0, over all its attempts.
@@ -73,6 +75,7 @@ struct SampleRequest {
   const api::SamplingParams* params = nullptr;
   const api::StopConditions* stop = nullptr;  ///< may be null: no min_tokens
   uint64_t key = 0;                           ///< of draw_key()
+  bool finite = false;                        ///< all_finite(logits): they need no second look
   /// As in SequenceSlice.
   std::span<const uint64_t> allowed = {};
   bool may_end = true;
