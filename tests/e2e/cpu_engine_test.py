@@ -150,6 +150,26 @@ class SameAnswers(CpuEngine):
                 self.assertTrue(first)
                 self.assertEqual(self.ask(http), first, "also from the prefix cache")
 
+    def test_a_scored_prompt_tells_what_a_generated_token_told(self):
+        """As evaluation harnesses ask for choices: `echo` with `logprobs`, also where the prompt is in the prefix cache."""
+        http, _ = self.serve()
+
+        def complete(**body: object) -> dict:
+            status, answer = http.post("/v1/completions", {"model": "demo", "temperature": 0, "logprobs": 1} | body)
+            self.assertEqual(status, 200, answer)
+            return answer["choices"][0]
+
+        long = PROMPT * 8
+        for _ in range(2):  # the second time most of it is cached
+            generated = complete(prompt=long, max_tokens=3)
+            for max_tokens in (0, 1):
+                scored = complete(prompt=long + generated["text"], max_tokens=max_tokens, echo=True)
+                logprobs = scored["logprobs"]["token_logprobs"]
+                asked = logprobs[:-1] if max_tokens else logprobs
+                self.assertIsNone(asked[0])
+                self.assertEqual(asked[-3:], generated["logprobs"]["token_logprobs"])
+                self.assertEqual("".join(scored["logprobs"]["tokens"]), scored["text"])
+
 
 if __name__ == "__main__":
     unittest.main()
