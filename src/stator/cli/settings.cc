@@ -375,7 +375,9 @@ void describe(ConfigSchema& schema, Settings& settings) {
               {.flag = "log", .env_peer = "DYN_LOG"});
   schema.text("discovery.backend", settings.discovery,
               "how processes find each other: memory, file:DIR shared on one host, "
-              "etcd://host:port[,host:port][/root] (etcds:// for TLS), or kubernetes:NAMESPACE",
+              "etcd://host:port[,host:port][/root] (etcds:// for TLS), kubernetes:NAMESPACE, or no "
+              "service at all: static:HOST:PORT[,…] or static:@FILE names the workers, which have "
+              "--discovery static",
               {.flag = "discovery", .env_peer = "DYN_DISCOVERY_BACKEND"});
   schema.text("discovery.namespace", settings.spaces.name,
               "namespace that workers join (else: dynamo) and whose workers a frontend serves "
