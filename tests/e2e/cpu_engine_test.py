@@ -89,6 +89,28 @@ class Lora(CpuEngine):
         self.assertEqual(self.ask(http), alone["demo"])
         self.assertEqual(system.get("/v1/loras")[1]["count"], 2)
 
+    def test_adapters_of_a_folder_load_on_first_use(self):
+        folder = self.folder()
+        known, shelf = adapter(folder / "known", 1), folder / "shelf"
+        shelf.mkdir()
+        for i, name in enumerate(("one", "two", "three")):
+            adapter(shelf / name, i + 1)
+        (shelf / "broken").mkdir()
+        (shelf / "broken" / "adapter_config.json").write_text("{}")
+        http, system = self.serve("--lora-modules", f"known={known}", "--lora-folder", str(shelf), "--max-loras", "2")
+        listed = [row["id"] for row in http.get("/v1/models")[1]["data"] if row.get("parent") == "demo"]
+        self.assertEqual(listed, ["broken", "known", "one", "three", "two"])
+        texts = {name: self.ask(http, name) for name in ("one", "two", "three", "one", "known")}
+        self.assertEqual(texts["one"], texts["known"], "the same matrices, whichever way they came")
+        self.assertEqual(len(set(texts.values())), 3, "each has room, one after the other")
+        self.assertEqual({self.ask(http, "two"), self.ask(http, "demo:two")}, {texts["two"]})
+        self.ask(http, "broken", status=404)
+        adapter(shelf / "late", 7)
+        eventually(lambda: "late" in [row["id"] for row in http.get("/v1/models")[1]["data"]], "a new folder is a new model")
+        self.assertNotIn(self.ask(http, "late"), texts.values())
+        self.assertEqual(system.request("DELETE", "/v1/loras/late")[0], 200)
+        self.ask(http, "late")
+
     def test_what_cannot_be_computed_is_refused_by_name(self):
         folder = self.folder()
         _, system = self.serve("--max-loras", "1", "--max-lora-rank", "4")

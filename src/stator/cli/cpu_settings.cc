@@ -10,6 +10,10 @@ void describe(ConfigSchema& schema, CpuSettings& cpu) {
   schema.text("engine.lora_modules", cpu.lora_modules,
               "LoRA adapters loaded at the start, NAME=FOLDER[,NAME=FOLDER]* (cpu engine)",
               {.flag = "lora-modules"});
+  schema.text("engine.lora_folder", cpu.lora_folder,
+              "folder of LoRA adapters, each a folder whose name is a model that is loaded when it "
+              "is first asked for (cpu engine)",
+              {.flag = "lora-folder", .env_peer = "DYN_LORA_PATH"});
   schema.integer("engine.max_loras", cpu.max_loras, 0, 4096,
                  "LoRA adapters loaded at once (cpu engine), 0 = none", {.flag = "max-loras"});
   schema.integer("engine.max_lora_rank", cpu.max_lora_rank, 1, 1024,

@@ -12,6 +12,7 @@ namespace stator::cli {
 struct CpuSettings {
   std::string kv_cache_type = "f32";
   std::string lora_modules;  ///< NAME=FOLDER, with commas: adapters loaded at the start
+  std::string lora_folder;   ///< of adapters that are loaded on first use
   uint32_t max_loras = 16;
   uint32_t max_lora_rank = 64;
   uint32_t prompt_lookup = 0;  ///< tokens guessed at once; 0: none

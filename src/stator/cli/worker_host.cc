@@ -95,7 +95,8 @@ Result<std::shared_ptr<engine::cpu::LoraShelf>> make_shelf(
     std::shared_ptr<const engine::cpu::Model> model, const CpuSettings& cpu) {
   auto shelf = std::make_shared<engine::cpu::LoraShelf>(
       std::move(model),
-      engine::cpu::LoraShelf::Limits{.adapters = cpu.max_loras, .rank = cpu.max_lora_rank});
+      engine::cpu::LoraShelf::Limits{
+          .adapters = cpu.max_loras, .rank = cpu.max_lora_rank, .folder = cpu.lora_folder});
   std::string_view rest = cpu.lora_modules;
   while (!rest.empty()) {
     const std::string_view item = rest.substr(0, rest.find(','));

@@ -4,8 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+
+#include "stator/core/log.h"
 
 namespace stator::engine::cpu {
+
+namespace {
+
+bool is_adapter(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(folder / "adapter_config.json", ignored);
+}
+
+}  // namespace
 
 LoraShelf::LoraShelf(std::shared_ptr<const Model> model, const Limits& limits)
     : model_(std::move(model)), limits_(limits) {}
@@ -46,18 +58,87 @@ Status LoraShelf::unload(std::string_view name) {
 }
 
 std::vector<std::string> LoraShelf::names() const {
-  const MutexLock lock(mutex_);
   std::vector<std::string> out;
+  if (!limits_.folder.empty()) {
+    std::error_code ignored;
+    std::filesystem::directory_iterator entry(limits_.folder, ignored);
+    for (; entry != std::filesystem::directory_iterator() && out.size() < kFolderMax;
+         entry.increment(ignored)) {
+      if (is_adapter(entry->path())) {
+        out.push_back(entry->path().filename().string());
+      }
+    }
+  }
+  const MutexLock lock(mutex_);
   for (const Entry& entry : entries_) {
     out.push_back(entry.name);
   }
+  std::ranges::sort(out);
+  const auto repeated = std::ranges::unique(out);
+  out.erase(repeated.begin(), repeated.end());
   return out;
 }
 
-std::shared_ptr<const Adapter> LoraShelf::find(std::string_view name) const {
+std::shared_ptr<const Adapter> LoraShelf::find_loaded(std::string_view name) const {
   const MutexLock lock(mutex_);
   const auto found = std::ranges::find(entries_, name, &Entry::name);
-  return found == entries_.end() ? nullptr : found->adapter;
+  if (found == entries_.end()) {
+    return nullptr;
+  }
+  found->used = ++calls_;
+  return found->adapter;
+}
+
+std::shared_ptr<const Adapter> LoraShelf::find(std::string_view name) const {
+  auto found = find_loaded(name);
+  if (found != nullptr || limits_.folder.empty() || name.contains('/') || name.starts_with('.')) {
+    return found;
+  }
+  const MutexLock lock(loading_);
+  found = find_loaded(name);  // another thread may have come before
+  if (found == nullptr) {
+    if (const Status loaded = load_from_folder(name); loaded) {
+      found = find_loaded(name);
+    } else if (loaded.error().code() != Code::kNotFound) {
+      log::warn("engine", "an adapter could not be loaded",
+                {{"name", name}, {"why", loaded.error().message()}});
+    }
+  }
+  return found;
+}
+
+Status LoraShelf::load_from_folder(std::string_view name) const {
+  const std::filesystem::path path = std::filesystem::path(limits_.folder) / name;
+  if (!is_adapter(path)) {
+    return Error(Code::kNotFound, fmt::format("{} is no adapter", path.string()));
+  }
+  STATOR_TRY(std::shared_ptr<const LoraAdapter> adapter,
+             load_lora(path.string(), model_->config, limits_.rank));
+  const MutexLock lock(mutex_);
+  STATOR_CHECK(make_room());
+  entries_.push_back({std::string(name), std::move(adapter), true, ++calls_});
+  std::ranges::sort(entries_, {}, &Entry::name);
+  log::info("engine", "adapter loaded on first use", {{"name", name}, {"path", path.string()}});
+  return {};
+}
+
+Status LoraShelf::make_room() const {
+  if (entries_.size() < limits_.adapters) {
+    return {};
+  }
+  auto oldest = entries_.end();
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (entry->from_folder && (oldest == entries_.end() || entry->used < oldest->used)) {
+      oldest = entry;
+    }
+  }
+  if (oldest == entries_.end()) {
+    return Error(Code::kOverloaded,
+                 fmt::format("{} adapters were loaded by operators, as many as --max-loras says",
+                             entries_.size()));
+  }
+  entries_.erase(oldest);
+  return {};
 }
 
 }  // namespace stator::engine::cpu
