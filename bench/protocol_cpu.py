@@ -12,7 +12,7 @@ import tempfile
 import frontend_cpu
 import measure
 
-PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages"}
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 BAR = 1.2
 TOOL_COUNT = 5
 TURNS = 10
@@ -61,8 +61,22 @@ def agent_messages(model, text):
             "max_tokens": 1, "ignore_eos": True}
 
 
+def agent_responses(model, text):
+    items = [{"role": "user", "content": text}]
+    for turn in range(TURNS):
+        items += [{"role": "assistant", "content": LINE},
+                  {"type": "function_call", "call_id": f"toolu_{turn}", "name": "tool_0", "arguments": '{"field_0":"x"}'},
+                  {"type": "function_call_output", "call_id": f"toolu_{turn}", "output": LINE * 2}]
+    tools = [{"type": "function", "name": f"tool_{i}", "description": LINE, "parameters": schema(i)} for i in range(TOOL_COUNT)]
+    return {"model": model, "instructions": LINE * 4, "input": items, "tools": tools, "max_output_tokens": 1, "ignore_eos": True}
+
+
 def small(protocol, model, text, **fields):
-    return frontend_cpu.chat(model, text, **fields)  # the same words in both
+    body = frontend_cpu.chat(model, text, **fields)  # the same words in all
+    if protocol == "responses":
+        body["input"] = body.pop("messages")
+        body["max_output_tokens"] = body.pop("max_tokens")
+    return body
 
 
 def compare(options, server, folder, name, bodies, flags, count, units):
@@ -89,7 +103,7 @@ def compare(options, server, folder, name, bodies, flags, count, units):
 
 def measure_protocols(options):
     bars = []
-    agent = {"chat": agent_chat, "messages": agent_messages}
+    agent = {"chat": agent_chat, "messages": agent_messages, "responses": agent_responses}
     with tempfile.TemporaryDirectory() as folder, measure.Server(
             options, ["--engine", "sim", "--workers", "2", "--sim-speedup", "0"], options.server_core) as server:
         model = server.model_name()

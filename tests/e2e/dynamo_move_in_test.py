@@ -199,6 +199,50 @@ class Requests(unittest.TestCase):
         self.assertEqual(self.http.metric("dynamo_frontend_router_queue_pending_requests", policy_class="batch"), 0)
 
 
+class Models(unittest.TestCase):
+    def test_one_process_has_several_models(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder) / "other"
+            other.symlink_to(MODEL_DIR)
+            for command in (("serve", "--port", "0", "--host", "127.0.0.1"), ("worker", "--discovery", f"file:{folder}/fleet")):
+                process = Stator(command[0], str(MODEL_DIR), str(other), "--engine", "sim", "--sim-speedup", "0", "--workers", "1",
+                                 "--model-name", "first,second", *command[1:])
+                self.addCleanup(process.close)
+            front = Stator("frontend", "--host", "127.0.0.1", "--port", "0", "--discovery", f"file:{folder}/fleet")
+            self.addCleanup(front.close)
+            eventually(lambda: len(Http(front.port).get("/health")[1].get("instances", [])) == 2, "both models' workers")
+            self.assertEqual({len(Http(port).get("/health")[1]["instances"]) for port in (front.port,)}, {2})
+            for name in ("first", "second"):
+                self.assertEqual(Http(front.port).post("/v1/chat/completions", CHAT | {"model": name})[1]["model"], name)
+        for flags, said in ((("--model-name", "a"), "1 names for 2 models"), ((), "two models are called 'demo'"),
+                            (("--engine", "vllm", "--url", "http://127.0.0.1:1"), "serves one model")):
+            engine = () if "--engine" in flags else ("--engine", "sim")
+            done = subprocess.run([BINARY, "serve", str(MODEL_DIR), str(MODEL_DIR), *engine, "--port", "0", *flags], capture_output=True,
+                                  text=True, env=clean_environment(), timeout=60)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(said, done.stderr)
+
+    def test_paths_and_buckets_are_those_of_the_variables(self):
+        server = Stator("serve", str(MODEL_DIR), "--engine", "sim", "--sim-speedup", "0", "--host", "127.0.0.1", "--port", "0", env=clean_environment(
+            DYN_HTTP_SVC_CHAT_PATH="/openai/chat", DYN_HTTP_SVC_MODELS_PATH="/m", DYN_HTTP_SVC_METRICS_PATH="/stats", DYN_HTTP_SVC_HEALTH_PATH="/h",
+            DYN_HTTP_SVC_ANTHROPIC_PATH="/claude", DYN_METRICS_TTFT_MIN="0.5", DYN_METRICS_TTFT_MAX="8", DYN_METRICS_TTFT_COUNT="5"))
+        self.addCleanup(server.close)
+        http_ = Http(server.port)
+        self.assertNotIn("have no effect here", server.log())
+        big = {"messages": [{"role": "user", "content": "word " * 30000}]}
+        self.assertEqual(http_.post("/openai/chat?x=1", CHAT)[0], 200)
+        self.assertIn("context length", http_.post("/openai/chat", CHAT | big)[1]["message"])
+        self.assertEqual(http_.get("/m/demo")[1]["id"], "demo")
+        self.assertEqual(http_.get("/h")[1]["status"], "healthy")
+        self.assertEqual(http_.get("/mm")[0], 404)
+        count = http_.post("/claude/count_tokens", {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]})
+        self.assertEqual(count[0], 200, count)
+        self.assertEqual(http_.get("/claude/nothing")[1]["type"], "error")
+        text = http_.request("GET", "/stats")[2].decode()
+        bounds = [line.split('le="')[1].split('"')[0] for line in text.splitlines() if line.startswith("dynamo_frontend_time_to_first_token_seconds_bucket")]
+        self.assertEqual(bounds, ["0", "1", "2", "4", "8", "+Inf"])
+
+
 class Cancellation(unittest.TestCase):
     def test_a_client_that_leaves_frees_the_engine(self):
         with tempfile.TemporaryDirectory() as folder:

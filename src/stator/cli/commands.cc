@@ -24,9 +24,11 @@ const std::vector<Command> kCommands = {
                     "servers at --url, and MODEL may be left out where they name their folder.\n\n"
                     "  stator serve models/demo\n"
                     "  stator serve models/demo --planner --ttft 500 --itl 50\n"
+                    "  stator serve models/demo /models/qwen            # several models\n"
                     "  stator serve /models/qwen --engine vllm --url http://a:8000,http://b:8000\n"
                     "  curl localhost:8000/v1/models",
      .positional = "MODEL",
+     .positional_repeated = true,
      .setting_prefixes =
          "http,kserve,access,admin,trace,request_log,frontend,responses,batches,media,router,"
          "worker,engine,kv,sim,"
@@ -57,6 +59,7 @@ const std::vector<Command> kCommands = {
          "--discovery file:$HOME/.stator \\\n"
          "    --launch -- vllm serve /models/qwen --port 8000",
      .positional = "MODEL",
+     .positional_repeated = true,
      .setting_prefixes =
          "worker,engine,kv,sim,sim_fault,discovery,events,rpc,system,trace,hub,log,announce",
      .options = {{"--launch", "start the engine server: its command follows --", true},

@@ -21,7 +21,7 @@ struct Known {
   std::string_view advice;
 };
 
-constexpr std::string_view kPaths = "routes have their usual paths here";
+constexpr std::string_view kPaths = "no such route; http.paths.* moves those there are";
 constexpr std::string_view kPlanes = "frontends and workers speak gRPC; there is nothing to choose";
 constexpr std::string_view kDiscovery = "say where workers are found with --discovery";
 constexpr std::string_view kLogs = "log.filter and log.format say what is logged and how";
@@ -33,7 +33,8 @@ constexpr std::string_view kQueues =
 constexpr std::string_view kEvents = "KV events reach frontends by themselves; see events.* ";
 constexpr std::string_view kPieces = "tool calls and reasoning are streamed as they come";
 constexpr std::string_view kMedia = "what was fetched is kept by media.cache_bytes";
-constexpr std::string_view kLora = "adapters are those that engine servers announce";
+constexpr std::string_view kLora =
+    "adapters are those of engine.lora_folder, or that engine servers announce";
 constexpr std::string_view kTiers = "KV tiers are configured by the kv.* settings";
 constexpr std::string_view kTraces = "see the trace.* and request_log.* settings";
 
@@ -51,6 +52,8 @@ constexpr auto kKnown = std::to_array<Known>({
     {"DYN_GRPC_INITIAL_*", "gRPC windows grow by themselves"},
     {"DYN_HEALTH_CHECK_*", kHealth},
     {"DYN_HTTP_PRE_COMMIT_ERROR_PEEK_MS", "the status is always sent with the first token"},
+    {"DYN_HTTP_SVC_CONFIG_METRICS_POLL_INTERVAL_SECS",
+     "what is known of models changes with their workers' records"},
     {"DYN_HTTP_SVC_*", kPaths},
     {"DYN_IGNORE_OPENAI_FE_UNSUPPORTED_FIELDS",
      "unknown fields are ignored and named in a header; frontend.strict_fields refuses them"},
@@ -62,7 +65,6 @@ constexpr auto kKnown = std::to_array<Known>({
     {"DYN_LORA_*", kLora},
     {"DYN_MAX_OUTPUT_TOKENS", "requests without a limit may use the model's whole context"},
     {"DYN_METADATA_HEADER", "the prefix of forwarded headers cannot be changed"},
-    {"DYN_METRICS_*", "histograms have the buckets that Dynamo's dashboards expect"},
     {"DYN_MULTIMODAL_LOADER_CACHE_GB", kMedia},
     {"DYN_PARENT_DGD_K8S_NAME", "set by Dynamo's operator; not needed"},
     {"DYN_PREFILL_DRAIN_TIMEOUT_S", kDrain},
@@ -93,6 +95,7 @@ constexpr auto kThrough = std::to_array<Known>({
     {"DYN_HEALTH_CHECK_ENABLED", "frontend.canary_interval (STATOR_FRONTEND_CANARY_INTERVAL)"},
     {"DYN_LOGGING_JSONL", "log.format (STATOR_LOG_FORMAT)"},
     {"DYN_STORE_KV", "discovery.backend (STATOR_DISCOVERY_BACKEND)"},
+    {"DYN_METRICS_*", "frontend.histograms (STATOR_FRONTEND_HISTOGRAMS)"},
     {"DYN_SYSTEM_ENABLED", "system.port (STATOR_SYSTEM_PORT)"},
     {"DYN_USE_KV_EVENTS", "router.use_kv_events (STATOR_ROUTER_USE_KV_EVENTS)"},
 });
@@ -122,7 +125,8 @@ DynamoFinding assess(const ConfigSchema& schema, const std::string& name) {
   if (field != schema.fields().end()) {
     return {name, DynamoFinding::Kind::kMapped, fmt::format("{} ({})", field->key, field->env)};
   }
-  const auto through = std::ranges::find(kThrough, name, &Known::name);
+  const auto through = std::ranges::find_if(
+      kThrough, [&name](const Known& known) { return matches(known.name, name); });
   if (through != kThrough.end()) {
     return {name, DynamoFinding::Kind::kMapped, std::string(through->advice)};
   }

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
+#include "stator/cli/histogram_buckets.h"
 #include "stator/cli/terminal.h"
 #include "stator/cli/version.h"
 #include "stator/cli/worker_host.h"
@@ -14,6 +16,7 @@
 #include "stator/discovery/file_discovery.h"
 #include "stator/discovery/kube_discovery.h"
 #include "stator/discovery/memory_discovery.h"
+#include "stator/discovery/static_discovery.h"
 #include "stator/frontend/remote_router.h"
 #include "stator/net/loopback.h"
 
@@ -23,6 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::string_view kFilePrefix = "file:";
+constexpr std::string_view kStaticPrefix = "static:";
 constexpr std::string_view kEtcdPrefix = "etcd";  // and etcds
 constexpr std::string_view kKubernetesPrefix = "kubernetes:";
 constexpr Duration kPoll = 20ms;
@@ -86,16 +90,27 @@ Result<std::unique_ptr<discovery::Discovery>> open_discovery(const Settings& set
                "discovery.backend (flag --discovery)");
     return discovery::open_kube_discovery(std::move(options), clock, metrics);
   }
+  if (settings.discovery == "static" || settings.discovery.starts_with(kStaticPrefix)) {
+    STATOR_TRY(auto options,
+               discovery::parse_static_list(
+                   std::string_view(settings.discovery)
+                       .substr(std::min(settings.discovery.size(), kStaticPrefix.size()))),
+               "discovery.backend (flag --discovery)");
+    STATOR_TRY(options.tls, settings.rpc.tls());
+    return discovery::open_static_discovery(std::move(options), metrics);
+  }
   return Error(
       Code::kInvalidArgument,
       fmt::format("discovery.backend (flag --discovery): '{}' is neither memory, file:DIR, "
-                  "etcd://host:port nor kubernetes:NAMESPACE",
+                  "etcd://host:port, kubernetes:NAMESPACE nor static:HOST:PORT,…",
                   hide_credentials(settings.discovery)));
 }
 
 Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings& settings,
                                                                  Clock& clock, Metrics& metrics) {
   auto process = std::unique_ptr<FrontendProcess>(new FrontendProcess(settings));
+  STATOR_CHECK(set_histogram_buckets(settings.frontend.histograms, settings.frontend.metrics_prefix,
+                                     metrics));
   STATOR_TRY(auto families, frontend::load_families(settings.frontend.parser_spec));
   if (settings.router.replicas.enabled) {
     STATOR_CHECK(
@@ -160,10 +175,8 @@ Status FrontendProcess::open_entrance(Clock& clock, Metrics& metrics) {
   if (telemetry::Telemetry::wanted(telemetry, admin)) {
     STATOR_TRY(telemetry_, telemetry::Telemetry::start(telemetry, admin, clock, metrics));
   }
-  if (access_ != nullptr || telemetry_ != nullptr || admin) {
-    entrance_ = std::make_unique<frontend::Entrance>(settings_.frontend, access_.get(), admin,
-                                                     metrics, telemetry_.get());
-  }
+  entrance_ = std::make_unique<frontend::Entrance>(settings_.frontend, access_.get(), admin,
+                                                   metrics, telemetry_.get());
   return {};
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "stator/cli/admin_server.h"
 #include "stator/cli/command.h"
+#include "stator/cli/model_hosts.h"
 #include "stator/cli/planner_process.h"
 #include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
@@ -36,9 +38,8 @@ struct LocalWorkers {
   }
 };
 
-Result<LocalWorkers> make_workers(WorkerHost& host, uint32_t count, Metrics& metrics) {
-  LocalWorkers workers;
-  for (uint32_t i = 0; i < count; ++i) {
+Status add_workers(LocalWorkers& workers, WorkerHost& host, Metrics& metrics) {
+  for (uint32_t i = 0; i < host.count(kServeWorkersDefault); ++i) {
     STATOR_TRY(auto worker, host.make_worker());
     // Nobody connects to it; people want to know which engine it stands for.
     worker.record.address = host.shown_place();
@@ -46,13 +47,28 @@ Result<LocalWorkers> make_workers(WorkerHost& host, uint32_t count, Metrics& met
         worker.record.key.worker, worker.record.incarnation, *worker.engine, metrics));
     workers.hosted.push_back(std::move(worker));
   }
-  return workers;
+  return {};
+}
+
+/// Makes the workers of every model, and tells the frontend what it need not load again.
+Status add_models(LocalWorkers& workers, const ModelHosts& hosts, FrontendProcess& process,
+                  Metrics& metrics) {
+  for (const auto& host : hosts.all()) {
+    const size_t first = workers.hosted.size();
+    STATOR_CHECK(add_workers(workers, *host, metrics));
+    process.know_assets(host->model_dir(), host->assets());
+    STATOR_CHECK(process.catalog().preload(workers.hosted[first].record.model));
+  }
+  return {};
 }
 
 }  // namespace
 
 Status run_serve(Invocation& invocation) {
   if (invocation.options.contains("--planner")) {
+    if (invocation.positionals.size() > 1) {
+      return Error(Code::kInvalidArgument, "--planner scales the workers of one MODEL");
+    }
     return run_scaled_serve(invocation);
   }
   const Settings& settings = invocation.settings;
@@ -63,18 +79,19 @@ Status run_serve(Invocation& invocation) {
   Signals signals;
   // The port first: a taken one should be told before seconds of loading.
   STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));
-  STATOR_CHECK(check_model(model_of(invocation), settings));
-  STATOR_CHECK(check_kv_budgets(settings, kServeWorkersDefault));
+  STATOR_CHECK(check_models(invocation, settings));
+  STATOR_CHECK(check_kv_budgets(
+      settings, kServeWorkersDefault *
+                    static_cast<uint32_t>(std::max<size_t>(1, invocation.positionals.size()))));
   // Outlives everything that talks to it.
   STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));
-  STATOR_TRY(auto host,
-             WorkerHost::open(model_of(invocation), settings, clock, metrics,
+  STATOR_TRY(const auto hosts,
+             ModelHosts::open(invocation, settings, clock, metrics,
                               {.servers = servers.get(), .texts = WorkerHost::Texts::kKept}));
   std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
-  STATOR_TRY(LocalWorkers workers, make_workers(*host, host->count(kServeWorkersDefault), metrics));
-  process->know_assets(host->model_dir(), host->assets());
-  STATOR_CHECK(process->catalog().preload(workers.hosted.front().record.model));
+  LocalWorkers workers;
+  STATOR_CHECK(add_models(workers, *hosts, *process, metrics));
 
   const auto discovery = discovery::make_memory_discovery(metrics);
   session::LocalConnector connector(workers.pointers(), nullptr, metrics);
@@ -90,7 +107,7 @@ Status run_serve(Invocation& invocation) {
   STATOR_TRY(const auto admin, start_admin_server(settings, *process, clock, metrics));
   log::info("serve", "ready",
             {{"url", process->url()},
-             {"model", host->model_name()},
+             {"model", hosts->names()},
              {"engine", settings.worker.engine},
              {"workers", workers.hosted.size()}});
   STATOR_TRY(system, start_system_server(settings.system, workers.hosted, clock, metrics));
@@ -114,7 +131,7 @@ Status run_frontend(Invocation& invocation) {
   if (settings.discovery == "memory") {
     return Error(Code::kInvalidArgument,
                  "a frontend without workers of its own needs --discovery file:DIR, "
-                 "etcd://host:port or kubernetes:NAMESPACE; for one "
+                 "etcd://host:port, kubernetes:NAMESPACE or static:HOST:PORT; for one "
                  "process use `stator serve MODEL`");
   }
   SystemClock clock;

@@ -12,6 +12,7 @@
 #include "stator/cli/command.h"
 #include "stator/cli/event_carrier.h"
 #include "stator/cli/kv_store_discovery.h"
+#include "stator/cli/model_hosts.h"
 #include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
@@ -189,7 +190,8 @@ Status run_worker(Invocation& invocation) {
   if (invocation.settings.discovery == "memory") {
     return Error(Code::kInvalidArgument,
                  "a worker process needs --discovery file:DIR, etcd://host:port or "
-                 "kubernetes:NAMESPACE, the same as its frontend's");
+                 "kubernetes:NAMESPACE, the same as its frontend's, or --discovery static where "
+                 "its frontends name it");
   }
   STATOR_CHECK(invocation.settings.rpc.check_reach("worker.listen_host",
                                                    invocation.settings.worker.listen_host));
@@ -200,19 +202,22 @@ Status run_worker(Invocation& invocation) {
   Signals signals;
   STATOR_TRY(auto discovery, open_discovery(invocation.settings, clock, metrics));
   const Settings settings = with_store(invocation.settings, *discovery, signals);
-  STATOR_CHECK(check_model(model_of(invocation), settings));
-  STATOR_CHECK(check_kv_budgets(settings, 1));
+  STATOR_CHECK(check_models(invocation, settings));
+  STATOR_CHECK(check_kv_budgets(
+      settings, static_cast<uint32_t>(std::max<size_t>(1, invocation.positionals.size()))));
   // Outlives everything that talks to it.
   STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
   STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));
-  STATOR_TRY(auto host, WorkerHost::open(model_of(invocation), settings, clock, metrics,
-                                         {.servers = servers.get()}));
+  STATOR_TRY(const auto hosts,
+             ModelHosts::open(invocation, settings, clock, metrics, {.servers = servers.get()}));
   std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
   ServedWorkers workers;
   STATOR_TRY(workers.broker, open_event_carrier(settings.events, "worker", metrics));
   STATOR_CHECK(break_link(workers, settings, metrics));
-  for (uint32_t i = 0; i < host->count(1); ++i) {
-    STATOR_CHECK(serve_worker(workers, *host, *discovery, settings, clock, metrics));
+  for (const auto& host : hosts->all()) {
+    for (uint32_t i = 0; i < host->count(1); ++i) {
+      STATOR_CHECK(serve_worker(workers, *host, *discovery, settings, clock, metrics));
+    }
   }
   STATOR_TRY(system, start_system_server(settings.system, workers.hosted, clock, metrics));
   const discovery::InstanceRecord& first = workers.hosted.front().record;

@@ -263,8 +263,13 @@ Histogram Metrics::histogram(std::string_view name, std::string_view help,
   const MutexLock lock(mutex_);
   Series& made = series(family(name, help, "histogram"), labels);
   if (made.fresh) {
+    // All of a family have the buckets of the first one: one may have been made to choose them.
+    const Series& first = family(name, help, "histogram").series.front();
     made.bounds.assign(bounds.begin(), bounds.end());
-    made.slot = take_slots(static_cast<uint32_t>(bounds.size()) + 2);
+    if (!first.bounds.empty()) {
+      made.bounds = first.bounds;
+    }
+    made.slot = take_slots(static_cast<uint32_t>(made.bounds.size()) + 2);
     made.fresh = false;
   }
   return {this, made.slot, made.bounds};

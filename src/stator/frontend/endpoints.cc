@@ -611,7 +611,9 @@ bool answer_endpoint(net::HttpExchange& exchange, const EndpointContext& context
   return false;
 }
 
-net::BodyRule body_rule(const net::HttpRequest& head, const FrontendConfig& config) {
+namespace {
+
+net::BodyRule rule_of(const net::HttpRequest& head, const FrontendConfig& config) {
   const std::string_view method = head.method() == "HEAD" ? "GET" : head.method();
   for (const Route& route : kRoutes) {
     if (route.method != method || !path_matches(route, head.path())) {
@@ -643,6 +645,15 @@ net::BodyRule body_rule(const net::HttpRequest& head, const FrontendConfig& conf
   return {.bytes_max = kSmallBodyBytesMax,
           .status = known ? 405 : 404,
           .message = fmt::format("{} {} is not served here", head.method(), head.path())};
+}
+
+}  // namespace
+
+net::BodyRule body_rule(const net::HttpRequest& head, const FrontendConfig& config) {
+  if (const auto target = config.paths.target_of(head.target())) {
+    return rule_of(net::HttpRequest(head.method(), *target), config);
+  }
+  return rule_of(head, config);
 }
 
 void answer_unknown_route(net::HttpExchange& exchange, const api::ErrorStyle& style) {

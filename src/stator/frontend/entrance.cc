@@ -117,6 +117,10 @@ void Entrance::audit_refusal(const net::HttpRequest& request, const Error& error
 
 bool Entrance::admit(net::HttpExchange& exchange, Listener listener, TimePoint now) const {
   net::HttpRequest& request = exchange.request();
+  config_.paths.apply(request);
+  if (access_ == nullptr && telemetry_ == nullptr && !admin_elsewhere_) {
+    return true;
+  }
   const RouteAccess route = find_access(request);
   if (listener == Listener::kPublic && admin_elsewhere_ && route.plane == Plane::kAdmin) {
     request.set_notes(make_record(exchange, now));
@@ -199,7 +203,9 @@ net::BodyRule Entrance::body_rule(const net::HttpRequest& head, net::BodyRule ru
   }
   const auto caller = access_->authenticate(head);
   const Role role = caller ? caller->role : Role::kAnyone;
-  if (role >= find_access(head).role) {
+  net::HttpRequest known(head.method(), head.target());
+  config_.paths.apply(known);
+  if (role >= find_access(known).role) {
     return rule;
   }
   return {.bytes_max = kStrangersBodyBytesMax,

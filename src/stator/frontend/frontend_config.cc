@@ -70,6 +70,7 @@ void describe_kserve(ConfigSchema& schema, FrontendConfig& config) {
 
 void describe_listeners(ConfigSchema& schema, FrontendConfig& config) {
   describe_http(schema, config.http);
+  config.paths.describe(schema);
   describe_kserve(schema, config);
 }
 
@@ -122,6 +123,10 @@ void describe_dynamo(ConfigSchema& schema, FrontendConfig& config) {
               "headers that begin so go to workers and engine servers as metadata, at most 64 and "
               "64 KiB (beyond: 431); in lower case",
               {.env_peer = "DYN_METADATA_HEADER"});
+  schema.text("frontend.histograms", config.histograms,
+              "buckets of its histograms, NAME=MIN:MAX:COUNT[,…]: 0 and so many points that grow "
+              "by a factor; NAME is request_duration, time_to_first_token, inter_token_latency, "
+              "input_sequence, output_sequence, cached_tokens or embedding_latency");
   schema.text("frontend.request_template", config.request_template,
               "JSON file with what counts where a request says nothing: temperature, top_p, top_k, "
               "min_p, max_completion_tokens, for all models and under \"models\" for single ones",

@@ -10,6 +10,7 @@
 #include "stator/continuity/journal_hub.h"
 #include "stator/core/clock.h"
 #include "stator/core/config.h"
+#include "stator/frontend/moved_paths.h"
 #include "stator/media/media_config.h"
 #include "stator/net/http_server.h"
 #include "stator/responses/response_store.h"
@@ -21,6 +22,7 @@ class RequestDefaults;
 /// Settings of the HTTP front door.
 struct FrontendConfig {
   net::HttpServerConfig http;
+  MovedPaths paths;
   /// A second port for clients of the Open Inference Protocol over gRPC, which the first serves,
   /// too.
   bool kserve_grpc_server = false;
@@ -62,6 +64,7 @@ struct FrontendConfig {
     return !disable_nvext && (trust_hints == "all" || trust_hints == "body");
   }
   std::string metrics_prefix = "dynamo_frontend";
+  std::string histograms;  ///< NAME=MIN:MAX:COUNT with commas: buckets that are not Dynamo's
   /// Headers that begin so are handed on to workers and engines as metadata; in lower case.
   std::string metadata_header = "x-dynamo-meta-";
   bool disable_nvext = false;        ///< no nvext, no hints in headers
