@@ -24,6 +24,7 @@ set_target_properties(PkgConfig::libzmq PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
 pkg_check_modules(libnghttp2 REQUIRED IMPORTED_TARGET libnghttp2)
 pkg_check_modules(libnats REQUIRED IMPORTED_TARGET libnats)
 pkg_check_modules(libzstd REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(snappy REQUIRED IMPORTED_TARGET snappy)
 pkg_check_modules(abseil REQUIRED absl_flat_hash_map absl_flat_hash_set)
 pkg_check_modules(protobuf REQUIRED protobuf-lite)
 

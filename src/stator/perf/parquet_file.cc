@@ -2,6 +2,7 @@
 #include "stator/perf/parquet_file.h"
 
 #include <fmt/format.h>
+#include <snappy-c.h>
 #include <zstd.h>
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <optional>
 
 #include "stator/io/read_file.h"
-#include "stator/perf/detail/snappy.h"
 #include "stator/perf/detail/thrift_reader.h"
 
 namespace stator::perf {
@@ -195,13 +195,6 @@ PageHeader read_page_header(ThriftReader& in) {
 }
 
 Result<std::string> unpack(std::string_view stored, int64_t plain_bytes, Codec codec) {
-  if (codec == Codec::kSnappy) {
-    auto content = unpack_snappy(stored, static_cast<size_t>(plain_bytes));
-    if (!content) {
-      return Error(Code::kInvalidArgument, "a page is damaged");
-    }
-    return std::move(*content);
-  }
   std::string plain(static_cast<size_t>(plain_bytes), '\0');
   bool fits = false;
   if (codec == Codec::kNone) {
@@ -210,6 +203,11 @@ Result<std::string> unpack(std::string_view stored, int64_t plain_bytes, Codec c
   } else if (codec == Codec::kZstd) {
     fits =
         ZSTD_decompress(plain.data(), plain.size(), stored.data(), stored.size()) == plain.size();
+  } else if (codec == Codec::kSnappy) {
+    size_t length = 0;
+    fits = snappy_uncompressed_length(stored.data(), stored.size(), &length) == SNAPPY_OK &&
+           length == plain.size() &&
+           snappy_uncompress(stored.data(), stored.size(), plain.data(), &length) == SNAPPY_OK;
   } else {
     return Error(Code::kUnsupported,
                  fmt::format("compression {} is not understood, only none, snappy and zstd",

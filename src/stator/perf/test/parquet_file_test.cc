@@ -11,7 +11,6 @@
 #include <string>
 
 #include "stator/core/random.h"
-#include "stator/perf/detail/snappy.h"
 
 namespace stator::perf {
 namespace {
@@ -70,16 +69,6 @@ TEST(ParquetFile, UnpacksSnappy) {
   const ParquetFile file = *ParquetFile::read(kTestdata + "snappy.parquet");
   EXPECT_EQ((*file.numbers("whole"))[2], -3);
   EXPECT_THAT(*file.texts("text"), ElementsAre("a", "", "ccc"));
-  // A literal of 4, a copy of 8 bytes from 4 before (it overlaps itself), a literal of 61.
-  const std::string tail(61, 'z');
-  const std::string stored = std::string("\x49\x0c", 2) + "wiki" + std::string("\x11\x04", 2) +
-                             std::string("\xf0\x3c", 2) + tail;
-  EXPECT_EQ(unpack_snappy(stored, 73), "wikiwikiwiki" + tail);
-  for (size_t size = 0; size < stored.size(); ++size) {
-    EXPECT_FALSE(unpack_snappy(stored.substr(0, size), 73)) << size;
-  }
-  EXPECT_FALSE(unpack_snappy(stored, 72));
-  EXPECT_FALSE(unpack_snappy(std::string("\x04\x11\x04", 3), 4)) << "nothing to copy from";
 }
 
 class DamagedParquet : public testing::TestWithParam<const char*> {};
