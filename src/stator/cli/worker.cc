@@ -38,8 +38,7 @@ constexpr Duration kHandOffLimit = std::chrono::seconds(5);
 /// The workers of one process, each behind a gRPC service of its own.
 struct ServedWorkers {
   std::vector<WorkerHost::Worker> hosted;
-  std::shared_ptr<net::MessageBudget> message_budget =  // of all servers of the process
-      std::make_shared<net::MessageBudget>(net::GrpcServerOptions::kServerBytesMax);
+  std::shared_ptr<net::ByteBudget> message_budget;  // of all servers of the process
   std::vector<std::unique_ptr<session::WorkerServer>> servers;
   std::unique_ptr<kv_events::NatsConnection> broker;  ///< null: events go over gRPC
   std::unique_ptr<kv_events::NatsConnection> faulty;  ///< the broker, if its link shall be bad
@@ -212,6 +211,8 @@ Status run_worker(Invocation& invocation) {
              ModelHosts::open(invocation, settings, clock, metrics, {.servers = servers.get()}));
   std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
   ServedWorkers workers;
+  workers.message_budget = std::make_shared<net::ByteBudget>(
+      "grpc_messages", net::GrpcServerOptions::kServerBytesMax, metrics);
   STATOR_TRY(workers.broker, open_event_carrier(settings.events, "worker", metrics));
   STATOR_CHECK(break_link(workers, settings, metrics));
   for (const auto& host : hosts->all()) {

@@ -33,6 +33,7 @@ constexpr const char* kAppendPath = "/stator.frontend.v1.JournalHolder/Append";
 constexpr const char* kFetchPath = "/stator.frontend.v1.JournalHolder/Fetch";
 // Of both sides: a journal is fetched in one message.
 constexpr size_t kMessageBytesMax = size_t{256} << 20;
+constexpr size_t kUnfinishedBytesMax = 2 * kMessageBytesMax;  // of the process
 constexpr Duration kMessageTimeout = 15s;
 constexpr uint32_t kCallsMax = 1024;     // between two frontends at once
 constexpr Duration kPeersInterval = 1s;  // how often discovery is asked, and old copies go
@@ -333,14 +334,14 @@ class GrpcJournalHub final : public JournalHub {
 
   Status listen() {
     STATOR_TRY(client_tls_, net::load_client_tls(tls_));
-    net::GrpcServerOptions options{
-        .host = config_.host,
-        .port = config_.port,
-        .message_bytes_max = kMessageBytesMax,
-        .calls_max = kCallsMax,
-        .message_budget = std::make_shared<net::MessageBudget>(2 * kMessageBytesMax),
-        .message_timeout = kMessageTimeout,
-        .first_message_timeout = kMessageTimeout};
+    net::GrpcServerOptions options{.host = config_.host,
+                                   .port = config_.port,
+                                   .message_bytes_max = kMessageBytesMax,
+                                   .calls_max = kCallsMax,
+                                   .message_budget = std::make_shared<net::ByteBudget>(
+                                       "journal_messages", kUnfinishedBytesMax, metrics_),
+                                   .message_timeout = kMessageTimeout,
+                                   .first_message_timeout = kMessageTimeout};
     STATOR_TRY(options.tls, net::load_server_tls(tls_));
     shards_.start();
     auto server = net::GrpcServer::listen(std::move(options), service_.methods(), loop(), metrics_);

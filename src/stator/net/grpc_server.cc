@@ -44,7 +44,8 @@ class Server final : public GrpcServer {
                  {}} {
     context_.budget = context_.options.message_budget;
     if (context_.budget == nullptr) {
-      context_.budget = std::make_shared<MessageBudget>(GrpcServerOptions::kServerBytesMax);
+      context_.budget = std::make_shared<ByteBudget>("grpc_messages",
+                                                     GrpcServerOptions::kServerBytesMax, metrics);
     }
   }
   Server(const Server&) = delete;

@@ -15,8 +15,8 @@
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
+#include "stator/net/byte_budget.h"
 #include "stator/net/grpc_call.h"
-#include "stator/net/message_budget.h"
 
 namespace stator::net {
 
@@ -93,8 +93,9 @@ struct GrpcServerOptions {
   /// What is held of messages whose end has not come, and of those for calls that hold(). A call
   /// that would exceed one of the bounds ends with RESOURCE_EXHAUSTED.
   size_t unfinished_bytes_max = 2 * message_bytes_max;  ///< per connection
-  std::shared_ptr<MessageBudget> message_budget =
-      nullptr;  ///< of the process; null: kServerBytesMax for this server alone
+  /// Of the process (MessageShare says how connections share it); null: kServerBytesMax for this
+  /// server alone.
+  std::shared_ptr<ByteBudget> message_budget = nullptr;
   static constexpr size_t kServerBytesMax = size_t{256} * 1024 * 1024;
   /// A message that was begun must end within this time and twice this time, or its call ends.
   Duration message_timeout = std::chrono::seconds(15);

@@ -12,7 +12,7 @@
 #include "stator/core/result.h"
 #include "stator/discovery/instance_record.h"
 #include "stator/engine/api/engine.h"
-#include "stator/net/message_budget.h"
+#include "stator/net/byte_budget.h"
 #include "stator/net/tls_files.h"
 
 namespace stator::session {
@@ -29,7 +29,7 @@ struct WorkerServerOptions {
   uint32_t sessions_max = 1024;
   uint32_t event_streams_max = 256;  ///< the same for Events
   /// Of the process, for what is held of messages that have not come whole; null: of this server.
-  std::shared_ptr<net::MessageBudget> message_budget = nullptr;
+  std::shared_ptr<net::ByteBudget> message_budget = nullptr;
   Duration load_interval = std::chrono::milliseconds(100);  ///< between two load reports at least
 };
 

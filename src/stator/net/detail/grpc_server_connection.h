@@ -85,7 +85,7 @@ struct GrpcServerContext {
   const GrpcServerMetrics metrics;
   /// On the loop, last of all.
   std::function<void(GrpcServerConnection&)> on_closed;
-  std::shared_ptr<MessageBudget> budget;  // shared by connections, which may outlive the server
+  std::shared_ptr<ByteBudget> budget;  // shared by connections, which may outlive the server
   SilentCalls silent_calls;               // the loop's
 };
 

@@ -74,9 +74,7 @@ struct GrpcServerStreams::Callbacks {
 };
 
 GrpcServerStreams::GrpcServerStreams(const Limits& limits)
-    : limits_(limits),
-      share_(limits.budget != nullptr ? limits.budget : std::make_shared<MessageBudget>(SIZE_MAX),
-             limits.unfinished_bytes_max) {
+    : limits_(limits), share_(limits.budget, limits.unfinished_bytes_max) {
   const Http2Callbacks callbacks = make_http2_callbacks();
   nghttp2_session_callbacks* const set = callbacks.get();
   nghttp2_session_callbacks_set_on_begin_headers_callback(set, Callbacks::on_begin);

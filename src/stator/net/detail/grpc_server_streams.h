@@ -14,7 +14,7 @@
 #include "stator/net/detail/grpc_codec.h"
 #include "stator/net/detail/output_buffer.h"
 #include "stator/net/grpc_call.h"
-#include "stator/net/message_budget.h"
+#include "stator/net/message_share.h"
 
 namespace stator::net::detail {
 
@@ -51,7 +51,7 @@ class GrpcServerStreams {
     size_t message_bytes_max = 0;            ///< a longer one ends its call with RESOURCE_EXHAUSTED
     uint32_t streams_max = 0;                ///< calls at once; further ones wait at the client
     size_t unfinished_bytes_max = SIZE_MAX;  ///< R4, of this connection
-    std::shared_ptr<MessageBudget> budget = nullptr;  ///< R4, shared by connections; null: none
+    std::shared_ptr<ByteBudget> budget = nullptr;  ///< R4, shared by connections; null: none
   };
   explicit GrpcServerStreams(const Limits& limits);
   GrpcServerStreams(const GrpcServerStreams&) = delete;
@@ -121,7 +121,7 @@ class GrpcServerStreams {
   ssize_t read_answer(int32_t id, uint8_t* to, size_t size, uint32_t* flags);
 
   const Limits limits_;
-  MessageBudget::Share share_;
+  MessageShare share_;
   uint64_t ended_calls_ = 0;
   Http2Session session_;
   std::map<int32_t, Stream> streams_;

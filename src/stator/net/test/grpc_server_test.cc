@@ -85,8 +85,8 @@ class GrpcServerTest : public testing::Test {
   GrpcServerTest() { shards_.start(); }
   ~GrpcServerTest() override {
     on_client([this] { call_.reset(); });
+    server_.reset();  // its loop sets call_at_server_
     call_at_server_.reset();
-    server_.reset();
     shards_.stop();
   }
 
@@ -358,18 +358,20 @@ TEST_F(GrpcServerTest, AMessageThatDoesNotEndInTimeEndsItsCall) {
 
 TEST_F(GrpcServerTest, ServersShareABudgetForUnfinishedMessages) {
   GrpcServerOptions options = patient();
-  options.message_budget = std::make_shared<MessageBudget>(30);
+  options.message_budget = std::make_shared<ByteBudget>("test", size_t{48} * 1024, metrics_);
   const auto budget = options.message_budget;
   serve(std::move(options));
   RawClient first(server_->port());
-  ASSERT_TRUE(first.send(call_with_timeout("1H", std::string("\0\0\0\0\x50 begun", 11))));
-  ASSERT_TRUE(eventually([&] { return budget->held_bytes() == 11; }));
+  // The beginning of a message of 64 KiB.
+  const std::string begun = std::string("\0\0\1\0\0", 5) + std::string(size_t{20} * 1024, 'b');
+  ASSERT_TRUE(first.send(call_with_timeout("1H", begun)));
+  ASSERT_TRUE(eventually([&] { return budget->used() == size_t{32} * 1024; }));
   RawClient second(server_->port());
-  ASSERT_TRUE(
-      second.send(call_with_timeout("1H", std::string("\0\0\0\0\x50 begun, and much more", 26))));
+  ASSERT_TRUE(second.send(call_with_timeout("1H", begun)));
 
   EXPECT_TRUE(eventually([&] { return count("stator_grpc_unfinished_calls_total") == 1; }));
-  EXPECT_EQ(budget->held_bytes(), 11U);
+  EXPECT_EQ(budget->used(), size_t{32} * 1024);
+  EXPECT_EQ(budget->refusals(), 1U);
 }
 
 TEST_F(GrpcServerTest, ANameOfThisMachineIsAnAddressAndAnotherIsNone) {
