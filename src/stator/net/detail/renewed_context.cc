@@ -42,7 +42,8 @@ std::shared_ptr<SSL_CTX> RenewedContext::current() const {
   auto renewed = load_();
   if (renewed) {
     context_ = std::move(*renewed);
-    log::info("net::tls", "certificates renewed", {{"file", files_.empty() ? "" : files_.front().string()}});
+    log::info("net::tls", "certificates renewed",
+              {{"file", files_.empty() ? "" : files_.front().string()}});
   } else {
     log::warn("net::tls", "new certificates cannot be used, the ones before stay",
               {{"error", renewed.error().message()}});
