@@ -33,6 +33,24 @@ def best_static(statics, misses):
     return min(enough, key=lambda each: each["gpu_seconds"]) if enough else min(statics, key=lambda each: each["sla_misses"])
 
 
+def print_verdicts(rows):
+    """In how many cells mpc beats the reference, and the fixed size with as few misses."""
+    of = {(row["trace"], row["load"], row["start_up"], row["policy"]): row for row in rows}
+    counts = dict.fromkeys(("cells", "fewer misses", "fewer GPU-seconds", "both", "at most a fifth of the events",
+                            "15 % fewer GPU-seconds than the fixed size with no more misses"), 0)
+    for (trace, load, start_up, policy), mpc in of.items():
+        reference = of.get((trace, load, start_up, "reference"))
+        if policy != "mpc" or reference is None:
+            continue
+        misses, cost = mpc["sla_misses"] < reference["sla_misses"], mpc["gpu_seconds"] < reference["gpu_seconds"]
+        statics = [row for row in rows if row["trace"] == trace and row["load"] == load and row["policy"].startswith("static")]
+        verdicts = (True, misses, cost, misses and cost, 5 * mpc["scaling_events"] <= reference["scaling_events"],
+                    bool(statics) and mpc["gpu_seconds"] <= 0.85 * best_static(statics, mpc["sla_misses"])["gpu_seconds"])
+        for name, verdict in zip(counts, verdicts, strict=True):
+            counts[name] += int(verdict)
+    print("\n" + "; ".join(f"{name}: {count}" for name, count in counts.items()))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="+")
@@ -67,6 +85,7 @@ def main():
             for size in sorted({max(1, round(usual * float(part))) for part in options.statics.split(",") if part}):
                 got = dry_run(options, trace, "--policy", f"static:{size}", "--arrival-speedup", load)
                 show({"trace": name, "load": load, "start_up": "-", "policy": f"static:{size}", **got})
+    print_verdicts(rows)
 
 
 if __name__ == "__main__":

@@ -243,7 +243,7 @@ std::vector<CommandOption> policy_options() {
       {"--mpc-interval", "seconds [10]"},
       {"--idle-before-zero", "with --min-workers 0: seconds without requests [300]"},
       {"--down-hold", "mpc: a smaller fleet must have sufficed for so many seconds [120]"},
-      {"--miss-price", "mpc: a missed request costs as much as so many served ones [200]"},
+      {"--miss-price", "mpc: a missed request costs as much as so many served ones [100]"},
       {"--arrival-speedup", "--dry-run: divides the trace's times [1]"},
       {"--timing", "step model of the engines, as --sim-timing [polynomial]"},
       {"--block-size", "tokens per KV block [64]"},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -12,30 +13,33 @@ namespace stator::planner {
 /// A worker as a simulation of the next minutes begins with it. Seconds from now.
 struct ModelWorker {
   double ready_s = 0;
-  double busy_s = 0;    ///< until the prompts that wait are computed
-  double running = 0;   ///< sequences that decode
-  bool is_new = false;  ///< its cache is empty
+  double queued_tokens = 0;  ///< of prompts that wait, what is not cached
+  double running = 0;        ///< sequences that decode
+  double kv_tokens = 0;      ///< of those
+  bool is_new = false;       ///< its cache is empty
 };
 struct ModelRequest {
   double at_s = 0;
   double input_tokens = 0;
   double output_tokens = 0;
+  double cached_tokens = 0;  ///< of the prompt, at a worker whose cache is warm
 };
 struct ModelGoals {
-  double ttft_ms = 0, itl_ms = 0, quantile = 0.95;
-  double kv_hit_rate = 0;
-  double max_num_batched_tokens = 8192;
+  double ttft_ms = 0, itl_ms = 0;
+  double max_num_batched_tokens = 8192, max_num_seqs = 256;
+  double from_s = 0;           ///< requests before that are simulated, not counted
+  double output_residual = 0;  ///< tokens that a running sequence still has to answer, mean
 };
 struct ModelOutcome {
   double requests = 0, misses = 0;
-  std::vector<float> ttft_ms, itl_ms;  ///< of each request
+  std::vector<float> ttft_ms, itl_ms;  ///< of each request that counts
 };
 
-/// What a fleet does with requests, one event per request instead of one per pass: prompts of a
-/// worker are computed one after another, answers share its steps, requests go to the better of
-/// two workers (a router that follows caches does not balance better), caches of new workers fill
-/// with their requests. Of the time that the step model
-/// says; deterministic. O(requests · workers).
+/// What a fleet does with requests: engines that share passes between prompts in chunks and
+/// sequences that decode, pass by pass while a prompt is there and many passes at once while none
+/// is. Requests go to the soonest ready of some workers: a router that follows caches does not
+/// balance as well as one that compares all. Caches of new workers fill with their requests. Of the
+/// time that the step model says; deterministic. O(passes with prompts + sequences · log).
 class FleetModel {
  public:
   explicit FleetModel(const EngineTiming& engine) : engine_(engine) {}
@@ -44,22 +48,40 @@ class FleetModel {
            const ModelGoals& goals, ModelOutcome& outcome);
 
  private:
-  struct Worker {
-    double ready = 0, free = 0;
-    double kv_tokens = 0;
-    double prompt_share = 0;  // of recent time that went into prompts, and when that was noted
-    double share_at = 0;
-    double served = 0;
-    bool is_new = false;
-    std::vector<std::pair<double, double>> ends;  // a heap: when, KV tokens
+  struct Prompt {
+    double at_s = 0, left_tokens = 0, input_tokens = 0, output_tokens = 0;
+    bool counts = false, begun = false;
   };
-  size_t choose(double now, uint64_t draw) const;
-  void expire(Worker& worker, double now);
-  void serve(Worker& worker, const ModelRequest& request, const ModelGoals& goals,
-             ModelOutcome& outcome);
+  struct Sequence {
+    uint64_t end_step = 0;
+    double first_s = 0, at_s = 0, kv_tokens = 0, output_tokens = 0;
+    bool counts = false;
+    bool operator>(const Sequence& other) const { return end_step > other.end_step; }
+  };
+  struct Worker {
+    double now_s = 0, ready_s = 0;
+    double kv_tokens = 0, queued_tokens = 0, served = 0;
+    uint64_t steps = 0;
+    bool is_new = false;
+    size_t head = 0;
+    std::vector<Prompt> prompts;      // from head on: those that wait, in their order
+    std::vector<Sequence> sequences;  // a heap: who ends first
+    bool waits() const { return head < prompts.size(); }
+  };
+  void begin(const ModelWorker& from, Worker& worker) const;
+  void advance(Worker& worker, double until_s);
+  void pass(Worker& worker);
+  void decode(Worker& worker, double until_s);
+  void join(Worker& worker, const Prompt& prompt);
+  void end_sequences(Worker& worker);
+  void count(const Sequence& sequence, double last_s);
+  double delay_s(const Worker& worker, double now_s) const;
+  Worker& choose(double now_s, uint64_t draw);
 
   const EngineTiming& engine_;
   std::vector<Worker> workers_;
+  ModelGoals goals_;
+  ModelOutcome* outcome_ = nullptr;
 };
 
 }  // namespace stator::planner

@@ -81,7 +81,8 @@ std::string render_json(const Inputs& inputs) {
     traffic["missed"] = t.missed;
     json::Value& sample = traffic["sample"] = json::Value::array();
     for (const RequestLength& length : t.sample) {
-      sample.push_back(json::Value::array({length.input_tokens, length.output_tokens}));
+      sample.push_back(json::Value::array(
+          {length.input_tokens, length.output_tokens, length.cached_tokens, length.at_s}));
     }
   }
   out["decode"] = render(inputs.decode);
@@ -147,10 +148,13 @@ Result<Inputs> parse_inputs(std::string_view text) {
     t.missed = read.number(*traffic, "missed");
     if (const json::Value* sample = traffic->find("sample")) {
       for (const json::Value& pair : sample->elements()) {
-        if (pair.size() == 2) {
-          t.sample.push_back({.input_tokens = pair.elements()[0].as_double().value_or(0),
-                              .output_tokens = pair.elements()[1].as_double().value_or(0)});
-        }
+        const auto at = [&pair](size_t i, double otherwise) {
+          return i < pair.size() ? pair.elements()[i].as_double().value_or(otherwise) : otherwise;
+        };
+        t.sample.push_back({.input_tokens = at(0, 0),
+                            .output_tokens = at(1, 0),
+                            .cached_tokens = at(2, 0),
+                            .at_s = at(3, -1)});
       }
     }
     out.traffic = std::move(t);

@@ -11,10 +11,12 @@
 
 namespace stator::planner {
 
-/// Lengths of one recent request.
+/// Lengths of one recent request, and when it came.
 struct RequestLength {
   double input_tokens = 0;
   double output_tokens = 0;
+  double cached_tokens = 0;  ///< of the prompt, found in the worker's cache
+  double at_s = -1;          ///< on the planner's clock; -1: not known
 };
 inline constexpr size_t kSampleMax = 256;
 

@@ -5,21 +5,40 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 
 namespace stator::planner {
 namespace {
 
-constexpr double kMemory_s = 300;   // windows that are remembered
-constexpr double kRecentTicks = 6;  // that the rate of now is taken from, a minute at most
-constexpr size_t kRatesMax = 30;    // minutes
-constexpr size_t kLengthsMax = 1024;
-constexpr double kRequestsMax = 6000;  // of one path; longer ones are cut in time
-/// Another size must be cheaper by this part of the cost.
-constexpr double kClearlyCheaper = 0.03;
-/// Misses that the model did not expect multiply those that it does, at most by this.
+constexpr double kMemory_s = 1800;  // of misses, against what was expected
+constexpr double kWindow_s = 90;    // of each path that counts, at least
+constexpr double kWindowMax_s = 300;
+constexpr double kStartUpMax_s = 300;
+constexpr double kRequests = 400;      // of each path that count, at least
+constexpr double kRequestsMax = 8000;  // of all paths; longer ones are cut in time
+constexpr double kPathsMin = 3;
+constexpr double kQueuedMax = 1e8;  // tokens that wait for one engine
+/// The rate must fall below the range of a size by so much, of itself and in workers.
+constexpr double kBand = 0.05;
+constexpr double kBandLeast = 0.25;
+/// Another size must be cheaper by this part of the GPU time that it adds or saves.
+constexpr double kClearly = 0.5;
+/// Of the engines that the rate fills, fewer than this part would serve far beyond their goals,
+/// whatever the model of the fleet says.
+constexpr double kFewest = 0.6;
+/// The quantile is lost when so many times the misses that it allows are expected: what is bought
+/// then is more than the expected rate needs.
+constexpr double kClearlyMissed = 2;
+constexpr double kNeighbours = 0.2;  // how far sizes are neighbours, as a logarithm
+/// What the model expects is multiplied by what it was off by, from this to that.
+constexpr double kCorrectionMin = 0.3;
 constexpr double kCorrectionMax = 10;
+/// So long after the last change requests end that the fleet as it is has served.
+constexpr double kSettled_s = 60;
+/// A larger fleet must have been wanted for so long, unless the quantile is at stake.
+constexpr double kUpHold_s = 60;
+/// So many misses are taken to have been as expected, before any is known.
+constexpr double kMissesKnown = 5;
 
 double quantile_of(std::vector<float>& values, double quantile) {
   if (values.empty()) {
@@ -55,112 +74,76 @@ void ModelPredictive::learn(const Inputs& inputs) {
     return;
   }
   const Traffic& t = *inputs.traffic;
+  rate_.add(t.requests, t.duration_s);
+  recent_.add(t);
   // The model is held against what happened, over some minutes: both sums fade alike.
   const double fade = std::exp(-t.duration_s / kMemory_s);
+  settled_s_ = inputs.decode.ready == inputs.decode.expected ? settled_s_ + t.duration_s : 0;
+  if (settled_s_ < kSettled_s) {
+    return;  // those that end came to another fleet than the one that was judged
+  }
   observed_ = observed_ * fade + t.missed;
-  expected_ = expected_ * fade + last_miss_ratio_ * t.ended;
-  windows_.emplace_back(t.duration_s, t.requests);
-  double kept = std::accumulate(windows_.begin(), windows_.end(), 0.0,
-                                [](double sum, const auto& w) { return sum + w.first; });
-  while (windows_.size() > 1 && kept - windows_.front().first > kMemory_s) {
-    kept -= windows_.front().first;
-    windows_.pop_front();
-  }
-  minute_s_ += t.duration_s;
-  minute_requests_ += t.requests;
-  if (minute_s_ >= recent_s()) {
-    rates_.push_back(minute_requests_ / minute_s_);
-    minute_s_ = minute_requests_ = 0;
-    if (rates_.size() > kRatesMax) {
-      rates_.pop_front();
-    }
-  }
-  for (const RequestLength& length : t.sample) {
-    if (lengths_.size() < kLengthsMax) {
-      lengths_.push_back(length);
-    } else {
-      lengths_[next_length_++ % kLengthsMax] = length;
-    }
-  }
-  if (t.input_tokens > 0) {
-    mean_input_ = t.input_tokens;
-    mean_output_ = std::max(1.0, t.output_tokens);
-    hit_rate_ = std::clamp(t.kv_hit_rate, 0.0, 0.95);
-  }
-}
-
-double ModelPredictive::recent_s() const {
-  return std::min(60.0, kRecentTicks * config_.mpc_interval_s);
-}
-
-double ModelPredictive::rate_now() const {
-  double seconds = 0, requests = 0;
-  for (auto it = windows_.rbegin(); it != windows_.rend() && seconds < recent_s(); ++it) {
-    seconds += it->first;
-    requests += it->second;
-  }
-  return seconds > 0 ? requests / seconds : 0;
-}
-
-std::vector<ModelRequest> ModelPredictive::sample_path(double rate, double horizon_s,
-                                                       Random& random) const {
-  std::vector<ModelRequest> out;
-  double at = 0;
-  while (rate > 0 && out.size() < static_cast<size_t>(kRequestsMax)) {
-    at += -std::log(1 - random.uniform()) / rate;
-    if (at > horizon_s) {
-      break;
-    }
-    if (lengths_.empty()) {
-      // Only means are known: lengths as wide as an exponential distribution.
-      const double scale = -std::log(1 - random.uniform());
-      out.push_back({at, std::max(1.0, mean_input_ * scale), std::max(1.0, mean_output_)});
-    } else {
-      const RequestLength& length = lengths_[random.below(lengths_.size())];
-      out.push_back({at, length.input_tokens, length.output_tokens});
-    }
-  }
-  return out;
+  expected_ = expected_ * fade + last_miss_ratio_ / correction_ * t.ended;
+  correction_ = std::clamp((observed_ + kMissesKnown) / (expected_ + kMissesKnown), kCorrectionMin,
+                           kCorrectionMax);
 }
 
 ModelPredictive::Outlook ModelPredictive::look_ahead() {
   Outlook out;
-  out.rate = rate_now();
-  // How much the rate of one minute differs from that of the minute before, relative.
-  double squares = 0, count = 0;
-  for (size_t i = 1; i < rates_.size(); ++i) {
-    if (rates_[i] > 0 && rates_[i - 1] > 0) {
-      squares += std::pow(std::log(rates_[i] / rates_[i - 1]), 2);
-      ++count;
+  out.rate = rate_.mean();
+  // What is decided now acts once workers have started; before that all sizes suffer alike.
+  out.from_s = std::min(config_.start_up_s, kStartUpMax_s);
+  double window_s = std::max(kWindow_s, out.rate > 0 ? kRequests / out.rate : 0);
+  window_s = std::min(window_s, kWindowMax_s);
+  out.horizon_s = out.from_s + window_s;
+  // Fewer paths before shorter ones: new workers must have begun, and old queues have drained.
+  const double paths = std::clamp(
+      std::floor(kRequestsMax / std::max(1.0, out.rate * out.horizon_s)),
+      std::min<double>(kPathsMin, config_.mpc_paths), std::max<double>(1, config_.mpc_paths));
+  const double most = kRequestsMax / paths;
+  if (out.rate * out.horizon_s > most) {
+    const double scale = most / (out.rate * out.horizon_s);
+    out.from_s *= scale;
+    out.horizon_s *= scale;
+  }
+  const double spread = rate_.spread(config_.start_up_s + window_s / 2);
+  out.high_rate = out.rate * std::exp(spread);
+  Random random(mix64(config_.seed));  // the same draws at each tick: sizes do not flicker
+  double output = 0, squares = 0;
+  for (double k = 0; k < paths; ++k) {
+    const double z = normal_quantile((k + 0.5) / paths);
+    out.paths.push_back(recent_.draw(out.rate * std::exp(spread * z), out.horizon_s,
+                                     static_cast<size_t>(2 * most), random));
+    for (const ModelRequest& request : out.paths.back()) {
+      output += request.output_tokens;
+      squares += request.output_tokens * request.output_tokens;
     }
   }
-  const double minutes = std::max(1.0, config_.start_up_s / recent_s());
-  const double spread =
-      std::min(0.6, (count > 2 ? std::sqrt(squares / count) : 0.15) * std::sqrt(minutes));
-  out.horizon_s = std::clamp(config_.start_up_s + 60, 90.0, 300.0);
-  if (out.rate * out.horizon_s > kRequestsMax) {
-    out.horizon_s = kRequestsMax / out.rate;
-  }
-  Random random(mix64(config_.seed ^ mix64(ticks_)));
-  for (uint32_t k = 0; k < config_.mpc_paths; ++k) {
-    const double z = normal_quantile((k + 0.5) / config_.mpc_paths);
-    out.paths.push_back(sample_path(out.rate * std::exp(spread * z), out.horizon_s, random));
-  }
+  out.output_residual = output > 0 ? squares / output / 2 : recent_.mean_output() / 2;
   return out;
 }
 
-std::vector<uint32_t> ModelPredictive::candidates(uint32_t current, double rate) {
+uint32_t ModelPredictive::fewest() const {
+  return static_cast<uint32_t>(std::ceil(kFewest * filled_));
+}
+
+std::vector<uint32_t> ModelPredictive::candidates(uint32_t current, const Outlook& outlook) {
   const Capacity capacity =
-      find_capacity(engine_, {.input_tokens = mean_input_,
-                              .output_tokens = mean_output_,
-                              .kv_hit_rate = hit_rate_,
+      find_capacity(engine_, {.input_tokens = recent_.mean_input(),
+                              .output_tokens = recent_.mean_output(),
+                              .kv_hit_rate = recent_.hit_rate(),
                               .ttft_ms = config_.ttft_ms,
                               .itl_ms = config_.itl_ms,
                               .max_num_batched_tokens = config_.max_num_batched_tokens,
                               .max_num_seqs = config_.max_num_seqs});
   capacity_ = capacity.requests_per_s;
-  const double need =
-      capacity.requests_per_s > 0 ? std::ceil(rate / capacity.requests_per_s) : current;
+  const double need = capacity_ > 0 ? outlook.high_rate / capacity_ : current;
+  // A rate between two sizes does not move the fleet back and forth.
+  const double band = 1 + std::max(kBandLeast, kBand * need);
+  if (filled_ == 0 || need > filled_ || need < filled_ - band) {
+    filled_ = static_cast<uint32_t>(std::clamp<double>(
+        std::ceil(need), std::max(1U, config_.min_workers), config_.max_workers));
+  }
   std::set<uint32_t> out;
   const auto add = [&](double workers) {
     out.insert(static_cast<uint32_t>(
@@ -169,8 +152,14 @@ std::vector<uint32_t> ModelPredictive::candidates(uint32_t current, double rate)
   for (const double change : {-2.0, -1.0, 0.0, 1.0, 2.0, 4.0}) {
     add(current + change);
   }
-  add(std::ceil(current * 1.5));
-  add(need);
+  for (const double factor : {0.7, 0.85, 0.93, 1.07, 1.15, 1.5}) {
+    add(std::round(current * factor));
+  }
+  add(filled_);
+  add(fewest());
+  add(fewest() + fewest() / 6);
+  add(std::ceil(need * 0.8));
+  add(std::ceil(need * 1.25));
   add(std::ceil(need * 1.5));
   add(need * 2 + 1);
   return {out.begin(), out.end()};
@@ -184,14 +173,13 @@ Alternative ModelPredictive::judge(const Inputs& inputs, const Outlook& outlook,
     ModelWorker worker;
     if (i < ready && i < pool.engines.size()) {
       const EngineLoad& load = pool.engines[i];
-      worker.running = load.running;
-      worker.busy_s =
-          engine_.drain_ms(load.queued_prefill_tokens * (1 - hit_rate_),
-                           config_.max_num_batched_tokens, load.running, load.decode_kv_tokens) *
-          1e-3;
+      worker.running = std::min(load.running, config_.max_num_seqs);
+      worker.kv_tokens = std::min(load.decode_kv_tokens, config_.max_kv_tokens);
+      worker.queued_tokens =
+          std::min(load.queued_prefill_tokens, kQueuedMax) * (1 - recent_.hit_rate());
     } else if (i >= ready) {
       // Those that start already are half way there, on average.
-      worker.ready_s = i < pool.expected ? config_.start_up_s / 2 : config_.start_up_s;
+      worker.ready_s = i < pool.expected ? outlook.from_s / 2 : outlook.from_s;
       worker.is_new = true;
     }
     fleet.push_back(worker);
@@ -199,33 +187,78 @@ Alternative ModelPredictive::judge(const Inputs& inputs, const Outlook& outlook,
   ModelOutcome outcome;
   const ModelGoals goals{.ttft_ms = config_.ttft_ms,
                          .itl_ms = config_.itl_ms,
-                         .quantile = config_.quantile,
-                         .kv_hit_rate = hit_rate_,
-                         .max_num_batched_tokens = config_.max_num_batched_tokens};
+                         .max_num_batched_tokens = config_.max_num_batched_tokens,
+                         .max_num_seqs = config_.max_num_seqs,
+                         .from_s = outlook.from_s,
+                         .output_residual = outlook.output_residual};
   for (const auto& path : outlook.paths) {
     model_.run(fleet, path, goals, outcome);
   }
   return {.workers = workers,
           .ttft_ms = quantile_of(outcome.ttft_ms, config_.quantile),
           .itl_ms = quantile_of(outcome.itl_ms, config_.quantile),
-          .miss_ratio = outcome.requests > 0 ? outcome.misses / outcome.requests : 0,
-          .gpu_seconds = workers * outlook.horizon_s * config_.gpus_per_worker};
+          .miss_ratio = outcome.requests > 0
+                            ? std::min(1.0, correction_ * outcome.misses / outcome.requests)
+                            : 0,
+          .gpu_seconds = workers * (outlook.horizon_s - outlook.from_s) * config_.gpus_per_worker};
+}
+
+/// Sizes beside one another say much about one another: each takes what a line through its
+/// neighbours says, in logarithms of misses over workers; more workers never miss more.
+void ModelPredictive::smooth(const Outlook& outlook, std::vector<Alternative>& all) {
+  const double requests = outlook.rate * (outlook.horizon_s - outlook.from_s);
+  const double least = 0.5 / std::max(1.0, requests * static_cast<double>(outlook.paths.size()));
+  std::vector<double> fitted;
+  for (const Alternative& of : all) {
+    double w = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (const Alternative& each : all) {
+      const double at = std::log(double{1} * each.workers / of.workers);
+      const double weight = std::exp(-at * at / (2 * kNeighbours * kNeighbours));
+      const double value = std::log(each.miss_ratio + least);
+      w += weight;
+      x += weight * at;
+      y += weight * value;
+      xx += weight * at * at;
+      xy += weight * at * value;
+    }
+    const double spread = w * xx - x * x;
+    const double slope = spread > 1e-9 ? std::min(0.0, (w * xy - x * y) / spread) : 0;
+    const double value = std::clamp(std::exp((y - slope * x) / w) - least, 0.0, 1.0);
+    fitted.push_back(fitted.empty() ? value : std::min(value, fitted.back()));
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].miss_ratio = fitted[i];
+  }
 }
 
 const Alternative& ModelPredictive::choose(uint32_t current, const Outlook& outlook,
                                            const std::vector<Alternative>& all) const {
   // GPU time of a request at an engine that keeps the goals.
   const double request_s = capacity_ > 0 ? config_.gpus_per_worker / capacity_ : 0;
-  const double requests = outlook.rate * outlook.horizon_s;
-  const double correction = std::clamp((observed_ + 1) / (expected_ + 1), 1.0, kCorrectionMax);
+  const double requests = outlook.rate * (outlook.horizon_s - outlook.from_s);
   const auto cost = [&](const Alternative& each) {
-    return each.gpu_seconds +
-           config_.miss_price * request_s * correction * each.miss_ratio * requests;
+    return each.gpu_seconds + config_.miss_price * request_s * each.miss_ratio * requests;
   };
-  const auto best = std::ranges::min_element(all, {}, cost);
+  // More engines than would all work at what they can take within the goals only shorten the
+  // tail: they are bought if the quantile is not kept without them.
+  const auto enough = std::ranges::find_if(all, [&](const Alternative& each) {
+    return each.miss_ratio <= kClearlyMissed * (1 - config_.quantile);
+  });
+  const uint32_t most =
+      std::max(filled_, enough == all.end() ? config_.max_workers : enough->workers);
+  // Who falls below the fewest gets some more at once: not one each time that the rate grows.
+  const uint32_t least = current < fewest() ? fewest() + fewest() / 6 : fewest();
+  const auto begin =
+      std::ranges::lower_bound(all, std::min(most, least), {}, &Alternative::workers);
+  const auto end = std::max(std::ranges::upper_bound(all, most, {}, &Alternative::workers),
+                            begin == all.end() ? begin : begin + 1);
+  const auto best = std::ranges::min_element(begin == end ? all.begin() : begin, end, {}, cost);
   const auto stay = std::ranges::find(all, current, &Alternative::workers);
-  const bool clear = stay == all.end() || cost(*best) < (1 - kClearlyCheaper) * cost(*stay);
-  return clear ? *best : *stay;
+  if (stay < begin || stay >= end) {
+    return *best;
+  }
+  const double moved = std::abs(best->gpu_seconds - stay->gpu_seconds);
+  return cost(*best) + kClearly * moved < cost(*stay) ? *best : *stay;
 }
 
 uint32_t ModelPredictive::settle(const Inputs& inputs, uint32_t wanted, bool urgent,
@@ -233,17 +266,21 @@ uint32_t ModelPredictive::settle(const Inputs& inputs, uint32_t wanted, bool urg
   const uint32_t current = inputs.decode.expected;
   if (wanted > current) {
     smaller_since_s_ = -1;
-    larger_ticks_ += 1;
-    if (!urgent && larger_ticks_ < 3) {  // one sample of paths may be unlucky
+    if (larger_since_s_ < 0) {
+      larger_since_s_ = inputs.now_s;
+      larger_least_ = wanted;
+    }
+    larger_least_ = std::min(larger_least_, wanted);
+    if (!urgent && inputs.now_s - larger_since_s_ < kUpHold_s) {  // one draw may be unlucky
       decision.reason = "scale_up_held";
       return current;
     }
-    larger_ticks_ = 0;
+    larger_since_s_ = -1;
     started_at_s_ = inputs.now_s;
     decision.reason = "scale_up";
-    return wanted;
+    return urgent ? wanted : larger_least_;
   }
-  larger_ticks_ = 0;
+  larger_since_s_ = -1;
   if (wanted == current) {
     smaller_since_s_ = -1;
     decision.reason = "no_change";
@@ -254,9 +291,10 @@ uint32_t ModelPredictive::settle(const Inputs& inputs, uint32_t wanted, bool urg
     smaller_most_ = wanted;
   }
   smaller_most_ = std::max(smaller_most_, wanted);
-  const double hold = std::max(config_.down_hold_min_s, 2 * config_.start_up_s);
+  const double hold = std::max(config_.down_hold_min_s, config_.start_up_s);
+  const double rest = std::max(config_.down_hold_min_s, 2 * config_.start_up_s);
   const bool starts = inputs.decode.ready < current;
-  if (starts || inputs.now_s - smaller_since_s_ < hold || inputs.now_s - started_at_s_ < hold) {
+  if (starts || inputs.now_s - smaller_since_s_ < hold || inputs.now_s - started_at_s_ < rest) {
     decision.reason = "scale_down_held";
     return current;
   }
@@ -267,25 +305,27 @@ uint32_t ModelPredictive::settle(const Inputs& inputs, uint32_t wanted, bool urg
 
 void ModelPredictive::decide(const Inputs& inputs, Decision& decision) {
   learn(inputs);
-  ++ticks_;
   const uint32_t current = inputs.decode.expected;
   const Outlook outlook = look_ahead();
   decision.predicted_requests_per_s = outlook.rate;
-  if (!(mean_input_ > 0)) {
+  if (!recent_.known()) {
     decision.reason = "insufficient_data";
     decision.text = fmt::format("keep {} workers: no request has ended yet", current);
     decision.workers = current;
     return;
   }
-  for (const uint32_t workers : candidates(current, outlook.rate)) {
+  for (const uint32_t workers : candidates(current, outlook)) {
     decision.alternatives.push_back(judge(inputs, outlook, workers));
   }
+  smooth(outlook, decision.alternatives);
   const Alternative& wanted = choose(current, outlook, decision.alternatives);
-  const bool urgent = misses_of(current, decision.alternatives) > 1 - config_.quantile;
+  const bool urgent =
+      misses_of(current, decision.alternatives) > kClearlyMissed * (1 - config_.quantile);
   const uint32_t settled = settle(inputs, wanted.workers, urgent, decision);
   const auto shown = std::ranges::find(decision.alternatives, settled, &Alternative::workers);
   const Alternative& best = shown == decision.alternatives.end() ? wanted : *shown;
   decision.workers = settled;
+  settled_s_ = settled == current ? settled_s_ : 0;
   last_miss_ratio_ = best.miss_ratio;
   decision.engine_requests_per_s = capacity_;
   decision.estimated_ttft_ms = best.ttft_ms;

@@ -2,15 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "stator/core/random.h"
+#include "stator/planner/arrival_rate.h"
 #include "stator/planner/engine_timing.h"
 #include "stator/planner/fleet_model.h"
 #include "stator/planner/inputs.h"
 #include "stator/planner/planner_config.h"
+#include "stator/planner/recent_requests.h"
 
 namespace stator::planner {
 
@@ -30,15 +31,15 @@ class ModelPredictive {
  private:
   struct Outlook {
     std::vector<std::vector<ModelRequest>> paths;
-    double horizon_s = 0;
-    double rate = 0;
+    double from_s = 0, horizon_s = 0;  ///< what comes between counts: new workers are there
+    double rate = 0, output_residual = 0;
+    double high_rate = 0;  ///< one standard deviation above
   };
   void learn(const Inputs& inputs);
-  double recent_s() const;
-  double rate_now() const;
   Outlook look_ahead();
-  std::vector<ModelRequest> sample_path(double rate, double horizon_s, Random& random) const;
-  std::vector<uint32_t> candidates(uint32_t current, double rate);
+  uint32_t fewest() const;
+  std::vector<uint32_t> candidates(uint32_t current, const Outlook& outlook);
+  static void smooth(const Outlook& outlook, std::vector<Alternative>& all);
   const Alternative& choose(uint32_t current, const Outlook& outlook,
                             const std::vector<Alternative>& all) const;
   Alternative judge(const Inputs& inputs, const Outlook& outlook, uint32_t workers);
@@ -47,20 +48,19 @@ class ModelPredictive {
   const PlannerConfig config_;
   const EngineTiming& engine_;
   FleetModel model_;
-  std::deque<std::pair<double, double>> windows_;  // duration, requests; the last five minutes
-  std::deque<double> rates_;                       // of about a minute each, for how much they vary
-  std::vector<RequestLength> lengths_;             // a ring of recent ones
-  size_t next_length_ = 0;
-  double hit_rate_ = 0, mean_input_ = 0, mean_output_ = 0;
-  double minute_s_ = 0, minute_requests_ = 0;
+  ArrivalRate rate_;
+  RecentRequests recent_;
   double observed_ = 0, expected_ = 0;  // misses lately, and what the model said of them
-  double last_miss_ratio_ = 0;          // that was expected of the present size
+  double correction_ = 1;               // of what the model says: what it was off by
+  double last_miss_ratio_ = 0;          // that was expected of the present size, corrected
   double capacity_ = 0;                 // requests per second of one engine within the goals
-  uint64_t ticks_ = 0;
-  uint32_t larger_ticks_ = 0;    // in a row that wanted more workers
-  double smaller_since_s_ = -1;  // since when fewer workers would do; -1: they would not
-  uint32_t smaller_most_ = 0;    // the largest of those sizes
-  double started_at_s_ = -1e18;  // when workers were last added
+  double settled_s_ = 0;                // since when the fleet is as it is
+  uint32_t filled_ = 0;                 // engines that a rate above the expected fills
+  double larger_since_s_ = -1;          // since when more workers are wanted; -1: they are not
+  uint32_t larger_least_ = 0;           // the smallest of those sizes
+  double smaller_since_s_ = -1;         // since when fewer workers would do; -1: they would not
+  uint32_t smaller_most_ = 0;           // the largest of those sizes
+  double started_at_s_ = -1e18;         // when workers were last added
 };
 
 }  // namespace stator::planner

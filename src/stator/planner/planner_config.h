@@ -44,8 +44,9 @@ struct PlannerConfig {
   LoadTarget target = LoadTarget::kSla;  ///< of the reactive rules
   EasyThresholds easy;
   /// mpc: a missed request costs as much as so many that an engine takes within the goals: what GPU
-  /// time is worth against late answers.
-  double miss_price = 200;
+  /// time is worth against late answers. At 100 a fleet that misses one request in 100 loses as
+  /// much by that as it costs.
+  double miss_price = 100;
   double down_hold_min_s = 120;  ///< mpc: a smaller fleet must have sufficed for so long
   double start_up_s = 60;        ///< until a new worker takes requests
 

@@ -63,7 +63,9 @@ class Collector {
     ++window_ended;
     if (sample.size() < kSampleMax) {
       sample.push_back({.input_tokens = double{1} * record.input_tokens,
-                        .output_tokens = double{1} * record.output_tokens});
+                        .output_tokens = double{1} * record.output_tokens,
+                        .cached_tokens = double{1} * record.cached_tokens,
+                        .at_s = seconds(record.arrival.time_since_epoch())});
     }
   }
 
