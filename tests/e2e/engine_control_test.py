@@ -232,6 +232,78 @@ class Unable(Served):
         self.ask("m")
 
 
+class ThroughAdmin(unittest.TestCase):
+    """The same wishes on the admin listener of a frontend, which carries them to workers of its own process and of others."""
+
+    def adapters(self, admin: Http) -> dict[str, list[int]]:
+        return {row["lora_name"]: row["workers"] for row in admin.get("/v1/loras")[1]["loras"]}
+
+    def check(self, http: Http, admin: Http, workers: list[int]) -> None:
+        first, last = workers
+        status, told = admin.post(f"/v1/loras?worker_id={last}&model=m", {"lora_name": "poet", "lora_path": "/adapters/some"})
+        self.assertEqual((status, told), (200, {"workers": [{"worker_id": last, "status": "done"}]}))
+        eventually(lambda: len(http.get("/v1/models")[1]["data"]) == 2, "the adapter is listed")
+        self.assertEqual(self.adapters(admin), {"poet": [last]})
+        status, told = admin.post("/v1/loras", {"lora_name": "poet", "lora_path": "/adapters/some"})
+        self.assertEqual((status, [one["status"] for one in told["workers"]]), (409, ["done", "failed"]))
+        self.assertEqual(self.adapters(admin), {"poet": [first, last]})
+        self.assertEqual(admin.request("DELETE", "/v1/loras/poet")[0], 200)
+        eventually(lambda: len(http.get("/v1/models")[1]["data"]) == 1, "it is gone")
+
+        ask = {"model": "m", "prompt": "a", "max_tokens": 1}
+        self.assertEqual(admin.post("/engine/sleep", {"level": 1})[0], 200)
+        eventually(lambda: http.post("/v1/completions", ask)[0] == 503, "nobody is awake")
+        self.assertEqual(admin.post("/engine/wake_up", {})[0], 200)
+        eventually(lambda: http.post("/v1/completions", ask)[0] == 200, "both are")
+        http.post("/v1/completions", ask | {"prompt": TALE})
+        eventually(lambda: admin.metric("stator_router_index_blocks") > 0, "the engine's events are known")
+        self.assertEqual(admin.post("/engine/reset_prefix_cache?model=m", {})[0], 200)
+        eventually(lambda: admin.metric("stator_router_index_blocks") == 0, "the index knows")
+
+        for path, body, status, named in (
+                ("/v1/loras", {"lora_name": ""}, 400, "lora_name"), ("/v1/loras?worker_id=1", {"lora_name": "x", "lora_path": "/a"}, 404, "1"),
+                ("/engine/sleep", {"level": 7}, 400, "level"), ("/engine/wake_up?model=other", {}, 404, "other")):
+            got, answer = admin.post(path, body)
+            self.assertEqual(got, status, answer)
+            self.assertIn(named, answer["error"]["message"])
+        self.assertEqual(http.post("/engine/sleep", {"level": 1})[0], 404, "the public port knows none of it")
+        self.assertEqual(admin.request("POST", "/engine/sleep", "{}", {"Content-Type": "text/plain"})[0], 415)
+
+    def test_workers_of_the_same_process(self):
+        servers = [server(self, "vllm") for _ in range(2)]
+        stator = Stator("serve", str(MODEL_DIR), "--engine", "vllm", "--url", ",".join(s.url for s in servers), "--host", "127.0.0.1",
+                        "--port", "0", "--admin-port", "0", *FAST)
+        self.addCleanup(stator.close)
+        http = Http(stator.port)
+        eventually(lambda: len(http.get("/health")[1].get("instances", [])) == 2, "healthy")
+        self.check(http, Http(stator.ready["admin_port"]), sorted(one["instance_id"] for one in http.get("/health")[1]["instances"]))
+
+    def test_workers_of_other_processes(self):
+        servers = [server(self, "vllm") for _ in range(2)]
+
+        class Fleet(Split):
+            def start_worker(self) -> Stator:
+                return Stator("worker", "--engine", "vllm", "--url", servers[len(self.workers)].url, "--model-name", "m", str(MODEL_DIR),
+                              *FAST, *self.discovery)
+
+        fleet = Fleet("--admin-port", "0")
+        self.addCleanup(fleet.close)
+        self.check(fleet.http, Http(fleet.frontend.ready["admin_port"]), sorted(fleet.worker_ids()))
+
+    def test_a_profile_of_the_process(self):
+        stator = Stator("serve", str(MODEL_DIR), "--engine", "sim", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0")
+        self.addCleanup(stator.close)
+        admin = Http(stator.ready["admin_port"])
+        status, profile = admin.get("/profile?seconds=0.2")
+        self.assertEqual(status, 200, profile)
+        self.assertGreaterEqual(profile["seconds"], 0.2)
+        self.assertGreater(len(profile["threads"]), 2)
+        used = [one["user_ms"] + one["system_ms"] for one in profile["threads"]]
+        self.assertEqual(used, sorted(used, reverse=True))
+        for wrong in ("0", "31", "x", "1e9", "nan"):
+            self.assertEqual(admin.get(f"/profile?seconds={wrong}")[0], 400, wrong)
+
+
 class Process(unittest.TestCase):
     def test_a_worker_process_tells_every_frontend(self):
         engine = server(self, "vllm")

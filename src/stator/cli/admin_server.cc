@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <csignal>
+#include <optional>
 #include <utility>
 
 #include "stator/api/error_body.h"
+#include "stator/cli/operator_wishes.h"
+#include "stator/cli/thread_profile.h"
 #include "stator/cli/ui_files.h"
 #include "stator/core/log.h"
 #include "stator/frontend/answer.h"
@@ -21,6 +25,7 @@
 #include "stator/net/loopback.h"
 #include "stator/net/shard.h"
 #include "stator/services/service_api.h"
+#include "stator/session/operator_client.h"
 
 namespace stator::cli {
 namespace {
@@ -35,13 +40,22 @@ constexpr size_t kBodyBytesMax = size_t{64} << 10;
 constexpr size_t kConnectionsMax = 256;
 constexpr std::string_view kPage = "/ui/";
 constexpr size_t kRequestsShown = 50;
+// Of a profile: long enough for the kernel's ticks of 10 ms, short enough for a client to wait.
+constexpr double kProfileSecondsMin = 0.1;
+constexpr double kProfileSecondsMax = 30;
 
 /// A1  Everything but the constructor and port() happens on the shard's loop, or while it does not
 ///     run.
 class AdminService final : public AdminServer, private net::HttpHandler {
  public:
-  AdminService(const Settings& settings, FrontendProcess& process, Clock& clock, Metrics& metrics)
-      : settings_(settings), process_(process), metrics_(metrics), shards_(1, clock, metrics) {}
+  AdminService(const Settings& settings, FrontendProcess& process, AdminReach reach, Clock& clock,
+               Metrics& metrics)
+      : settings_(settings),
+        process_(process),
+        reach_(reach),
+        metrics_(metrics),
+        shards_(1, clock, metrics),
+        wishes_(shards_.shard(0)) {}
   ~AdminService() override { close(); }
   AdminService(const AdminService&) = delete;
   AdminService& operator=(const AdminService&) = delete;
@@ -58,6 +72,8 @@ class AdminService final : public AdminServer, private net::HttpHandler {
       http.tls_key_path = settings_.frontend.http.tls_key_path;
       http.tls_client_ca_path = settings_.frontend.http.tls_client_ca_path;
     }
+    STATOR_TRY(const auto tls, settings_.rpc.tls());
+    STATOR_TRY(workers_, session::OperatorClient::create(tls, shards_.shard(0)));
     STATOR_TRY(http_, net::HttpServer::listen(shards_.shard(0), http, *this, metrics_),
                "admin.port (flag --admin-port)");
     shards_.start();
@@ -68,7 +84,11 @@ class AdminService final : public AdminServer, private net::HttpHandler {
     if (http_ == nullptr) {
       return;
     }
-    if (!shards_.shard(0).run_and_wait([this] { http_.reset(); })) {
+    if (!shards_.shard(0).run_and_wait([this] {
+          http_.reset();
+          profile_.timer.cancel();
+          workers_.reset();
+        })) {
       log::warn("admin", "too busy to close its connections in order");
     }
     shards_.stop();
@@ -81,8 +101,22 @@ class AdminService final : public AdminServer, private net::HttpHandler {
     std::string_view path;
     Role role;
     void (AdminService::*answer)(net::HttpExchange& exchange);
+    bool is_prefix = false;
+
+    bool matches(std::string_view asked) const {
+      return is_prefix ? asked.starts_with(path) && asked.size() > path.size() : asked == path;
+    }
   };
-  static const std::array<Route, 4> kRoutes;
+  /// A profile that is being taken; one at a time.
+  struct Profile final : net::ExchangeObserver {
+    void on_client_gone(net::ClientGone /*reason*/) override { exchange = nullptr; }
+    net::HttpExchange* exchange = nullptr;  // null: nobody waits for it
+    bool taken = false;
+    TimePoint since;
+    std::map<int, ThreadTime> before;
+    net::Timer timer;
+  };
+  static const std::array<Route, 11> kRoutes;
   friend std::vector<frontend::RouteRow> list_routes_of_admin();
 
   void on_request(net::HttpExchange& exchange) override;
@@ -94,25 +128,40 @@ class AdminService final : public AdminServer, private net::HttpHandler {
   void answer_requests(net::HttpExchange& exchange);
   void answer_config(net::HttpExchange& exchange);
   void answer_drain(net::HttpExchange& exchange);
+  void answer_profile(net::HttpExchange& exchange);
+  void end_profile();
+  void answer_wish(net::HttpExchange& exchange);
+  Result<std::vector<WishBoard::Asked>> asked_by(const net::HttpRequest& request);
 
   const Settings& settings_;
   FrontendProcess& process_;
+  const AdminReach reach_;
   Metrics& metrics_;
   net::ShardSet shards_;
+  WishBoard wishes_;
+  Profile profile_;
+  std::unique_ptr<session::OperatorClient> workers_;  // of other processes
   std::unique_ptr<net::HttpServer> http_;
 };
 
-const std::array<AdminService::Route, 4> AdminService::kRoutes = {{
+const std::array<AdminService::Route, 11> AdminService::kRoutes = {{
     {"GET", "/tenants", Role::kOperator, &AdminService::answer_tenants},
     {"GET", "/requests", Role::kOperator, &AdminService::answer_requests},
     {"GET", "/config", Role::kOperator, &AdminService::answer_config},
+    {"GET", "/profile", Role::kOperator, &AdminService::answer_profile},
+    {"GET", kLorasPath, Role::kOperator, &AdminService::answer_wish},
+    {"POST", kLorasPath, Role::kOperator, &AdminService::answer_wish},
+    {"DELETE", "/v1/loras/", Role::kOperator, &AdminService::answer_wish, true},
+    {"POST", "/engine/sleep", Role::kOperator, &AdminService::answer_wish},
+    {"POST", "/engine/wake_up", Role::kOperator, &AdminService::answer_wish},
+    {"POST", "/engine/reset_prefix_cache", Role::kOperator, &AdminService::answer_wish},
     {"POST", "/drain", Role::kOperator, &AdminService::answer_drain},
 }};
 
 std::vector<frontend::RouteRow> list_routes_of_admin() {
   std::vector<frontend::RouteRow> rows;
   for (const AdminService::Route& route : AdminService::kRoutes) {
-    rows.push_back({route.method, std::string(route.path),
+    rows.push_back({route.method, std::string(route.path) + (route.is_prefix ? "{id}" : ""),
                     RouteAccess{.role = route.role, .plane = Plane::kAdmin}});
   }
   rows.push_back(
@@ -153,7 +202,7 @@ void AdminService::on_request(net::HttpExchange& exchange) {
   const net::HttpRequest& request = exchange.request();
   const std::string_view method = request.method() == "HEAD" ? "GET" : request.method();
   const auto* const own = std::ranges::find_if(kRoutes, [&](const Route& route) {
-    return route.method == method && route.path == request.path();
+    return route.method == method && route.matches(request.path());
   });
   const Route* route = own == kRoutes.end() ? nullptr : own;
   if (route == nullptr && method == "GET" && answer_page(exchange)) {
@@ -278,11 +327,111 @@ void AdminService::answer_drain(net::HttpExchange& exchange) {
   ::kill(::getpid(), SIGTERM);  // the main thread waits for it, and knows what to do
 }
 
+void AdminService::answer_profile(net::HttpExchange& exchange) {
+  const auto asked = services::query_value(exchange.request().query(), "seconds");
+  double seconds = 1;
+  if (asked) {
+    const auto read = std::from_chars(asked->data(), asked->data() + asked->size(), seconds);
+    if (read.ec != std::errc() || read.ptr != asked->data() + asked->size() ||
+        !(seconds >= kProfileSecondsMin && seconds <= kProfileSecondsMax)) {
+      refuse(exchange,
+             Error(Code::kInvalidArgument, fmt::format("seconds must be between {} and {}",
+                                                       kProfileSecondsMin, kProfileSecondsMax)));
+      return;
+    }
+  }
+  if (profile_.taken) {
+    refuse(exchange, Error(Code::kOverloaded, "a profile is being taken; ask again when it ends"));
+    return;
+  }
+  profile_.taken = true;
+  profile_.exchange = &exchange;
+  profile_.since = shards_.shard(0).clock().now();
+  profile_.before = read_thread_times();
+  exchange.set_observer(&profile_);
+  profile_.timer = shards_.shard(0).after(
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)),
+      [this] { end_profile(); });
+}
+
+void AdminService::end_profile() {
+  profile_.taken = false;
+  if (net::HttpExchange* exchange = std::exchange(profile_.exchange, nullptr)) {
+    exchange->set_observer(nullptr);
+    exchange->respond(200, kJson,
+                      render_thread_profile(profile_.before, read_thread_times(),
+                                            shards_.shard(0).clock().now() - profile_.since));
+  }
+}
+
+/// The workers that a request means, each with the way to it.
+Result<std::vector<WishBoard::Asked>> AdminService::asked_by(const net::HttpRequest& request) {
+  const auto model = services::query_value(request.query(), "model");
+  const auto wanted = services::query_value(request.query(), "worker_id");
+  const auto records = reach_.discovery.list(
+      {.namespace_name = settings_.frontend.worker_namespace, .endpoint = "generate"});
+  std::vector<WishBoard::Asked> out;
+  for (const discovery::InstanceRecord& record : records) {
+    const WorkerId id = record.key.worker;
+    if ((model && record.model.name != *model) ||
+        (wanted && std::to_string(id.value()) != *wanted)) {
+      continue;
+    }
+    const auto own = std::ranges::find(reach_.hosted, id, [](const WorkerHost::Worker& worker) {
+      return worker.record.key.worker;
+    });
+    session::OperatorHandler ask;
+    if (own != reach_.hosted.end()) {
+      ask = [target = WishTarget(*own)](const session::OperatorWish& wish,
+                                        session::OperatorDone done) {
+        target.carry_out(wish, std::move(done));
+      };
+    } else {
+      ask = [this, address = record.address](const session::OperatorWish& wish,
+                                             session::OperatorDone done) {
+        workers_->ask(address, wish, std::move(done));
+      };
+    }
+    out.push_back({id, std::move(ask)});
+  }
+  std::ranges::sort(out, {}, [](const WishBoard::Asked& one) { return one.id.value(); });
+  if (out.empty()) {
+    return Error(Code::kNotFound,
+                 model || wanted ? fmt::format("no worker{}{} is known here",
+                                               wanted ? " " + *wanted : std::string(),
+                                               model ? " of model '" + *model + "'" : std::string())
+                                 : std::string("no worker is known here"));
+  }
+  return out;
+}
+
+void AdminService::answer_wish(net::HttpExchange& exchange) {
+  const net::HttpRequest& request = exchange.request();
+  if (!request.body().empty() && !frontend::is_json_content_type(request)) {
+    refuse(exchange,
+           Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json"));
+    return;
+  }
+  const session::OperatorWish wish = wish_of(request);
+  if (const auto control = read_control(wish); control && !*control) {
+    refuse(exchange, control->error());
+    return;
+  }
+  const auto asked = asked_by(request);
+  if (!asked) {
+    refuse(exchange, asked.error());
+    return;
+  }
+  if (Status begun = wishes_.begin(exchange, wish, *asked); !begun) {
+    refuse(exchange, begun.error());
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AdminServer>> start_admin_server(const Settings& settings,
-                                                        FrontendProcess& process, Clock& clock,
-                                                        Metrics& metrics) {
+                                                        FrontendProcess& process, AdminReach reach,
+                                                        Clock& clock, Metrics& metrics) {
   if (settings.admin.port < 0) {
     return std::unique_ptr<AdminServer>();
   }
@@ -293,7 +442,7 @@ Result<std::unique_ptr<AdminServer>> start_admin_server(const Settings& settings
                              "--admin-host 127.0.0.1",
                              settings.admin.host));
   }
-  auto service = std::make_unique<AdminService>(settings, process, clock, metrics);
+  auto service = std::make_unique<AdminService>(settings, process, reach, clock, metrics);
   STATOR_CHECK(service->open());
   return service;
 }

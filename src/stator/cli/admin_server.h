@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "stator/cli/run_server.h"
 #include "stator/cli/settings.h"
+#include "stator/cli/worker_host.h"
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
+#include "stator/discovery/discovery.h"
 #include "stator/frontend/endpoints.h"
 
 namespace stator::cli {
@@ -22,6 +24,10 @@ namespace stator::cli {
 ///   GET  /requests      the newest that ended, with their timelines; ?request_id=ID for one
 ///   GET  /tenants       budgets and what is left of them
 ///   GET  /config        the settings in force, secrets masked
+///   GET  /profile       what each thread of the process uses; ?seconds=N
+///   GET, POST /v1/loras, DELETE /v1/loras/{name}                 LoRA adapters of the workers
+///   POST /engine/sleep, /engine/wake_up, /engine/reset_prefix_cache   of all its workers, or those
+///                       of ?model=NAME or ?worker_id=N, in this process or others
 ///   POST /drain         as SIGTERM: serves on for the lame-duck time, then ends
 class AdminServer {
  public:
@@ -31,11 +37,18 @@ class AdminServer {
   virtual void close() = 0;
 };
 
-/// Null where settings.admin.port is -1. `process` outlives close(). kInvalidArgument for an
-/// address that others reach while nobody needs a key, kIo for a port that is taken.
+/// The workers whose engines operators may ask for something.
+struct AdminReach {
+  discovery::Discovery& discovery;                  ///< who they are, and where
+  std::span<const WorkerHost::Worker> hosted = {};  ///< those of them in this process
+};
+
+/// Null where settings.admin.port is -1. `process` and what `reach` names outlive close(); the
+/// object outlives the workers, which may answer late. kInvalidArgument for an address that others
+/// reach while nobody needs a key, kIo for a port that is taken.
 Result<std::unique_ptr<AdminServer>> start_admin_server(const Settings& settings,
-                                                        FrontendProcess& process, Clock& clock,
-                                                        Metrics& metrics);
+                                                        FrontendProcess& process, AdminReach reach,
+                                                        Clock& clock, Metrics& metrics);
 
 /// Its own routes, beside those of frontend::list_routes().
 std::vector<frontend::RouteRow> list_admin_routes();

@@ -191,7 +191,8 @@ Status run_scaled_serve(Invocation& invocation) {
   if (!process->join_port(*discovery, signals)) {
     return {};
   }
-  STATOR_TRY(const auto admin, start_admin_server(settings, *process, clock, metrics));
+  STATOR_TRY(const auto admin,
+             start_admin_server(settings, *process, {*discovery}, clock, metrics));
   const auto connector = scaling::make_process_connector(
       {.command = command,
        .prefill_command = {},

@@ -38,6 +38,27 @@ struct LocalWorkers {
   }
 };
 
+/// What operators talk to. Closed before the workers go, also when something later fails.
+struct OperatorPorts {
+  std::unique_ptr<SystemServer> system;
+  std::unique_ptr<AdminServer> admin;
+
+  struct Closing {
+    explicit Closing(OperatorPorts& ports) : ports(ports) {}
+    Closing(const Closing&) = delete;
+    Closing& operator=(const Closing&) = delete;
+    ~Closing() {
+      if (ports.system != nullptr) {
+        ports.system->close();
+      }
+      if (ports.admin != nullptr) {
+        ports.admin->close();
+      }
+    }
+    OperatorPorts& ports;
+  };
+};
+
 Status add_workers(LocalWorkers& workers, WorkerHost& host, Metrics& metrics) {
   for (uint32_t i = 0; i < host.count(kServeWorkersDefault); ++i) {
     STATOR_TRY(auto worker, host.make_worker());
@@ -89,7 +110,7 @@ Status run_serve(Invocation& invocation) {
   STATOR_TRY(const auto hosts,
              ModelHosts::open(invocation, settings, clock, metrics,
                               {.servers = servers.get(), .texts = WorkerHost::Texts::kKept}));
-  std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
+  OperatorPorts ports;  // outlive the workers, which may have wishes to answer
   LocalWorkers workers;
   STATOR_CHECK(add_models(workers, *hosts, *process, metrics));
 
@@ -104,25 +125,25 @@ Status run_serve(Invocation& invocation) {
   if (!process->join_port(*discovery, signals)) {
     return {};
   }
-  STATOR_TRY(const auto admin, start_admin_server(settings, *process, clock, metrics));
+  const OperatorPorts::Closing closing(ports);
+  STATOR_TRY(ports.admin,
+             start_admin_server(settings, *process, {*discovery, workers.hosted}, clock, metrics));
   log::info("serve", "ready",
             {{"url", process->url()},
              {"model", hosts->names()},
              {"engine", settings.worker.engine},
              {"workers", workers.hosted.size()}});
-  STATOR_TRY(system, start_system_server(settings.system, workers.hosted, clock, metrics));
-  announce(settings, "serve",
-           fmt::format(R"("url":"{}","port":{},"system_port":{},"admin_port":{})", process->url(),
-                       process->port(), system == nullptr ? -1 : int32_t{system->port()},
-                       admin == nullptr ? -1 : int32_t{admin->port()}));
+  STATOR_TRY(ports.system, start_system_server(settings.system, workers.hosted, clock, metrics));
+  announce(
+      settings, "serve",
+      fmt::format(R"("url":"{}","port":{},"system_port":{},"admin_port":{})", process->url(),
+                  process->port(), ports.system == nullptr ? -1 : int32_t{ports.system->port()},
+                  ports.admin == nullptr ? -1 : int32_t{ports.admin->port()}));
   wait_and_report(signals, clock, workers.hosted, registrations);
-  if (system != nullptr) {
-    system->close();
+  if (ports.system != nullptr) {
+    ports.system->close();
   }
   process->drain_and_stop(signals);
-  if (admin != nullptr) {
-    admin->close();
-  }
   return {};
 }
 
@@ -151,7 +172,8 @@ Status run_frontend(Invocation& invocation) {
   if (!process->join_port(*discovery, signals)) {
     return {};
   }
-  STATOR_TRY(const auto admin, start_admin_server(settings, *process, clock, metrics));
+  STATOR_TRY(const auto admin,
+             start_admin_server(settings, *process, {*discovery}, clock, metrics));
   log::info("frontend", process->joined() ? "ready" : "ready; waiting for workers",
             {{"url", process->url()}, {"discovery", settings.discovery}});
   announce(settings, "frontend",

@@ -13,6 +13,7 @@
 #include "stator/cli/event_carrier.h"
 #include "stator/cli/kv_store_discovery.h"
 #include "stator/cli/model_hosts.h"
+#include "stator/cli/operator_wishes.h"
 #include "stator/cli/process_metrics.h"
 #include "stator/cli/run_server.h"
 #include "stator/cli/signals.h"
@@ -115,13 +116,18 @@ Status serve_worker(ServedWorkers& out, WorkerHost& host, discovery::Discovery& 
   const auto index = static_cast<uint16_t>(out.hosted.size());
   const uint16_t port = settings.worker.port;
   STATOR_TRY(auto tls, settings.rpc.tls());
-  STATOR_TRY(auto server, session::WorkerServer::start(
-                              worker.record, *worker.engine,
-                              {.listen_host = settings.worker.listen_host,
-                               .port = port == 0 ? port : static_cast<uint16_t>(port + index),
-                               .tls = std::move(tls),
-                               .message_budget = out.message_budget},
-                              clock, metrics));
+  STATOR_TRY(
+      auto server,
+      session::WorkerServer::start(
+          worker.record, *worker.engine,
+          {.listen_host = settings.worker.listen_host,
+           .port = port == 0 ? port : static_cast<uint16_t>(port + index),
+           .tls = std::move(tls),
+           .message_budget = out.message_budget,
+           .on_wish = [target = WishTarget(worker)](
+                          const session::OperatorWish& wish,
+                          session::OperatorDone done) { target.carry_out(wish, std::move(done)); }},
+          clock, metrics));
   worker.record.address = server->address();
   if (out.broker != nullptr) {
     STATOR_CHECK(publish_events(out, worker, settings.events, clock, metrics));

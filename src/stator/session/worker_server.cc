@@ -14,6 +14,7 @@
 #include "stator/net/grpc_server.h"
 #include "stator/net/grpc_status.h"
 #include "stator/net/grpc_unary.h"
+#include "stator/net/loopback.h"
 #include "stator/net/shard.h"
 #include "stator/proto/worker/v1/worker.pb.h"
 #include "stator/session/detail/server_events.h"
@@ -63,6 +64,9 @@ class WorkerService {
     serve("FlushCache",
           unary<pb::FlushCacheRequest, pb::FlushCacheResponse>(
               [this](pb::FlushCacheResponse&) { context_.engine.reset_prefix_cache(); }));
+    serve("Operate", net::serve_unary<pb::OperateRequest>(
+                         [this](const std::shared_ptr<GrpcServerCall>& call,
+                                pb::OperateRequest& request) { operate(call, request); }));
     return methods;
   }
 
@@ -88,6 +92,33 @@ class WorkerService {
     wire::encode(context_.engine.load(), *response.mutable_load());
     const MutexLock lock(context_.mutex);
     response.set_sessions(static_cast<uint32_t>(context_.sessions.size()));
+  }
+
+  void operate(const std::shared_ptr<GrpcServerCall>& call, pb::OperateRequest& request) const {
+    const auto answer = [call](const OperatorReply& reply) {
+      pb::OperateResponse response;
+      response.set_status(reply.status);
+      response.set_message(reply.message);
+      for (const std::string& name : reply.adapters) {
+        response.add_adapters(name);
+      }
+      net::answer_unary(*call, response);
+    };
+    const std::string& peer = call->caller().address;
+    if (!context_.options.tls && !net::is_loopback_host(peer.substr(0, peer.rfind(':')))) {
+      answer({.status = 403,
+              .message =
+                  "the worker takes operators' wishes from its own host, or over mutual TLS: "
+                  "set rpc.tls_cert_path, rpc.tls_key_path and rpc.tls_ca_cert_path, or ask its "
+                  "system port"});
+    } else if (context_.options.on_wish == nullptr) {
+      answer({.status = 501, .message = "this worker takes no operators' wishes"});
+    } else {
+      context_.options.on_wish({.method = std::move(*request.mutable_method()),
+                                .path = std::move(*request.mutable_path()),
+                                .body = std::move(*request.mutable_body())},
+                               answer);
+    }
   }
 
   bool admit(GrpcServerCall& call) const {

@@ -14,6 +14,7 @@
 #include "stator/engine/api/engine.h"
 #include "stator/net/byte_budget.h"
 #include "stator/net/tls_files.h"
+#include "stator/session/operator_wish.h"
 
 namespace stator::session {
 
@@ -31,6 +32,9 @@ struct WorkerServerOptions {
   /// Of the process, for what is held of messages that have not come whole; null: of this server.
   std::shared_ptr<net::ByteBudget> message_budget = nullptr;
   Duration load_interval = std::chrono::milliseconds(100);  ///< between two load reports at least
+  /// What operators ask of the engine, through a frontend; on the server's loop, so that it shall
+  /// not take long there. Nothing: such calls are answered with 501.
+  OperatorHandler on_wish = nullptr;
 };
 
 /// Hosts an engine behind the stator.worker.v1 gRPC service.
