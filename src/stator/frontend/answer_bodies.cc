@@ -23,12 +23,11 @@ std::vector<AnswerBodies::Shed> AnswerBodies::choose_to_shed(
     budget_->count_refusal();
     log::warn("frontend", "an answer became too large to be collected",
               {{"request_id", owners[i]->answer().request_id}, {"bytes", holdings[i].bytes}});
-    chosen.push_back(
-        {owners[i],
-         Error(
-             Code::kTooLarge,
-             "the answer became too large to be collected beside those of others "
-             "(frontend.answers_bytes_max): ask for it with \"stream\": true, or for less of it")});
+    chosen.push_back({owners[i], Error(Code::kTooLarge,
+                                       "the answer became too large to be collected "
+                                       "beside those of others "
+                                       "(frontend.answers_bytes_max): ask for it with "
+                                       "\"stream\": true, or for less of it")});
   }
   return chosen;
 }

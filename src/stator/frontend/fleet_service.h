@@ -14,7 +14,7 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/core/random.h"
-#include "stator/request/action.h"
+#include "stator/request/outcomes.h"
 
 namespace stator::frontend {
 

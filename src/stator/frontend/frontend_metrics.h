@@ -12,8 +12,8 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/metrics.h"
 #include "stator/discovery/instance_record.h"
-#include "stator/request/action.h"
 #include "stator/request/handover.h"
+#include "stator/request/outcomes.h"
 
 namespace stator::frontend {
 

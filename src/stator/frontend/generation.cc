@@ -47,7 +47,8 @@ continuity::Replay GenerationPlan::replay() const {
     return continuity::Replay::kNever;
   }
   if (media != nullptr) {
-    return continuity::Replay::kBeforeFirstToken;  // engines render such prompts themselves
+    return continuity::Replay::kBeforeFirstToken;  // engines render such prompts
+                                                   // themselves
   }
   return structured_outputs.empty() || model->structured_replay
              ? continuity::Replay::kAlways
@@ -74,7 +75,7 @@ Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoi
                                     .options = plan_.decode};
   texts_.reserve(choices().size());
   for (const ChoiceRun& choice : choices()) {
-    texts_.push_back({.pipeline = OutputPipeline(parts, choice.index())});
+    texts_.push_back({.pipeline = OutputPipeline(parts, choice.facts().index)});
   }
   for (const auto& prompt : plan_.prompts) {
     usage_.prompt_tokens += static_cast<uint32_t>(prompt.size());
@@ -82,8 +83,8 @@ Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoi
 }
 
 request::PromptView Generation::view_prompt(const ChoiceRun& choice) const {
-  return request::PromptView({.prompt = plan_.prompts[choice.prompt_index()],
-                              .sequences = plan_.sequences[choice.prompt_index()],
+  return request::PromptView({.prompt = plan_.prompts[choice.facts().prompt],
+                              .sequences = plan_.sequences[choice.facts().prompt],
                               .output = choice.journal().output(),
                               .block_size = plan_.model->block_size,
                               .seed = plan_.hash_seed()});
@@ -93,27 +94,28 @@ engine::EngineRequest Generation::make_engine_request(const ChoiceRun& choice,
                                                       TimePoint now) const {
   engine::EngineRequest request;
   request.key = choice.key();
-  const std::vector<TokenId>& prompt = plan_.prompts[choice.prompt_index()];
+  const std::vector<TokenId>& prompt = plan_.prompts[choice.facts().prompt];
   const std::span<const TokenId> output = choice.journal().output();
   request.tokens.reserve(prompt.size() + output.size());
   request.tokens = prompt;
   request.tokens.insert(request.tokens.end(), output.begin(), output.end());
   request.generated = choice.journal().generated();
-  request.dp_rank = choice.worker().dp_rank;
+  request.dp_rank = choice.facts().worker.dp_rank;
   if (plan_.timeout) {
-    // Later than the shard's own timer, whose answer names the setting to change.
+    // Later than the shard's own timer, whose answer names the setting to
+    // change.
     const Duration left = received_ + *plan_.timeout - now + kWorkerDeadlineMargin;
     request.deadline_ms = static_cast<uint32_t>(std::clamp<int64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(left).count(), 1, UINT32_MAX));
   }
   request.sampling = plan_.sampling;
-  const uint32_t sibling = choice.index() % plan_.choices_per_prompt;
+  const uint32_t sibling = choice.facts().index % plan_.choices_per_prompt;
   if (request.sampling.seed) {
     // Choices of one prompt must differ, and do so reproducibly.
     request.sampling.seed =
         static_cast<int64_t>(static_cast<uint64_t>(*request.sampling.seed) + sibling);
   }
-  request.stop = plan_.stop[choice.prompt_index()];
+  request.stop = plan_.stop[choice.facts().prompt];
   request.priority = plan_.priority;
   request.cache_salt = plan_.cache_salt;
   request.lora_name = plan_.adapter;
@@ -125,25 +127,27 @@ engine::EngineRequest Generation::make_engine_request(const ChoiceRun& choice,
   return request;
 }
 
-/// Whether the current attempt of the choice has to tell the prompt's log-probabilities.
+/// Whether the current attempt of the choice has to tell the prompt's
+/// log-probabilities.
 bool Generation::scores_prompt(const ChoiceRun& choice) const {
-  const bool shown = plan_.echo_logprobs || choice.index() % plan_.choices_per_prompt == 0;
+  const bool shown = plan_.echo_logprobs || choice.facts().index % plan_.choices_per_prompt == 0;
   return plan_.prompt_logprobs && shown && choice.journal().generated() == 0;
 }
 
-/// Of the prompt, which every first choice of one has; a prompt's own answer may take long.
+/// Of the prompt, which every first choice of one has; a prompt's own answer
+/// may take long.
 void Generation::show_prompt_logprobs(const ChoiceRun& choice, const engine::StepOutput& output) {
-  if (!plan_.prompt_alternatives || choice.index() % plan_.choices_per_prompt != 0) {
+  if (!plan_.prompt_alternatives || choice.facts().index % plan_.choices_per_prompt != 0) {
     return;
   }
   uint32_t offset = 0;
   const LogprobViews views(*plan_.model->assets->tokenizer, output.prompt_of(choice.key()), offset);
   std::string json;
   api::append_prompt_logprobs(json, views.entries(), *plan_.prompt_alternatives);
-  if (plan_.want_prompt_logprobs && choice.prompt_index() == 0) {
+  if (plan_.want_prompt_logprobs && choice.facts().prompt == 0) {
     prompt_logprobs_json_ = json;
   }
-  answer_->add_prompt_logprobs(choice.prompt_index(), std::move(json));
+  answer_->add_prompt_logprobs(choice.facts().prompt, std::move(json));
 }
 
 /// Adds up what choices are compared by, and leaves what the client asked for.
@@ -192,7 +196,7 @@ void Generation::send_echo(const ChoiceRun& choice, const engine::StepOutput& ou
   }
   std::vector<api::TokenLogprobs> logprobs;
   if (plan_.echo_logprobs) {
-    logprobs.push_back({.sampled = {.token = plan_.prompts[choice.prompt_index()].front(),
+    logprobs.push_back({.sampled = {.token = plan_.prompts[choice.facts().prompt].front(),
                                     .logprob = std::numeric_limits<float>::quiet_NaN()},
                         .top = {}});
     const auto scored = output.prompt_of(choice.key());
@@ -203,7 +207,9 @@ void Generation::send_echo(const ChoiceRun& choice, const engine::StepOutput& ou
       }
     }
   }
-  send({.choice = choice.index(), .text = plan_.echo[choice.prompt_index()], .logprobs = logprobs});
+  send({.choice = choice.facts().index,
+        .text = plan_.echo[choice.facts().prompt],
+        .logprobs = logprobs});
 }
 
 /// Whether pieces carry the running totals.
@@ -217,8 +223,9 @@ void Generation::send(const AnswerPiece& piece) {
   }
 }
 
-/// One chunk per event, so that the order of the output is the order of the chunks; naive clients
-/// look at the first entry of `tool_calls` only. `piece` has what belongs to the batch as a whole.
+/// One chunk per event, so that the order of the output is the order of the
+/// chunks; naive clients look at the first entry of `tool_calls` only. `piece`
+/// has what belongs to the batch as a whole.
 void Generation::send_events(const parsers::EventList& events, AnswerPiece piece) {
   const api::ChoiceFinish finish = std::exchange(piece.finish, api::ChoiceFinish::kNone);
   bool sent = false;
@@ -283,7 +290,8 @@ Progress Generation::on_delta(ChoiceRun& choice, const engine::Delta& delta,
     const bool enough = progress == Progress::kRunning && thinking_left(choice) == 0U;
     return enough ? Progress::kThoughtEnough : progress;
   }
-  // The budget ends within the delta: what comes after it is only taken if the reasoning ends, too.
+  // The budget ends within the delta: what comes after it is only taken if the
+  // reasoning ends, too.
   engine::Delta first = delta;
   first.token_count = *left;
   first.finish = api::FinishReason::kNone;
@@ -319,7 +327,7 @@ Progress Generation::take_delta(ChoiceRun& choice, const engine::Delta& delta,
   using Verdict = continuity::Journal::Verdict;
   const bool fresh = choice.journal().attempt_is_fresh();
   if (scores_prompt(choice) && delta.key == choice.key() && delta.token_count > 0 &&
-      output.prompt_of(delta.key).size() + 1 != plan_.prompts[choice.prompt_index()].size()) {
+      output.prompt_of(delta.key).size() + 1 != plan_.prompts[choice.facts().prompt].size()) {
     return Progress::kBroken;
   }
   const auto [verdict, skip] =
@@ -339,7 +347,7 @@ Progress Generation::take_delta(ChoiceRun& choice, const engine::Delta& delta,
   if (delta.cached_tokens > 0 && text_of(choice).cached_tokens == 0) {
     text_of(choice).cached_tokens = delta.cached_tokens;
     usage_.cached_tokens +=
-        choice.index() % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
+        choice.facts().index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
   }
   if (plan_.writes_nothing && choice.journal().generated() > 0) {
     finish_choice(choice, api::FinishReason::kLength, now);
@@ -363,12 +371,13 @@ void Generation::start_output(ChoiceRun& choice, const engine::Delta& delta,
   if (!first_token_) {
     first_token_ = now;
     if (plan_.announce_worker) {
-      answer_->annotate("worker_instance_id", std::to_string(choice.worker().worker.value()));
+      answer_->annotate("worker_instance_id", std::to_string(choice.facts().worker.worker.value()));
     }
   }
   text_of(choice).queued_us = delta.queued_us;
   text_of(choice).cached_tokens = delta.cached_tokens;
-  usage_.cached_tokens += choice.index() % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
+  usage_.cached_tokens +=
+      choice.facts().index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
   show_prompt_logprobs(choice, output);
   send_echo(choice, output);
 }
@@ -397,7 +406,7 @@ Decoded Generation::write_output(ChoiceRun& choice, std::span<const TokenId> tok
   }
   logprobs = weigh_logprobs(choice,
                             logprobs.first(std::min<size_t>(logprobs.size(), decoded.tokens_used)));
-  AnswerPiece piece{.choice = choice.index(),
+  AnswerPiece piece{.choice = choice.facts().index,
                     .finish = result.finish,
                     .logprobs = logprobs,
                     .usage = shows_usage() ? &usage_ : nullptr};
@@ -419,8 +428,8 @@ Decoded Generation::write_output(ChoiceRun& choice, std::span<const TokenId> tok
   return decoded;
 }
 
-/// For the chunk they are in; those of a body, and of protocols whose events have no place for
-/// them, are kept for its end.
+/// For the chunk they are in; those of a body, and of protocols whose events
+/// have no place for them, are kept for its end.
 std::string_view Generation::show_token_ids(std::span<const TokenId> tokens) {
   if (tokens.empty()) {
     return {};
@@ -445,8 +454,8 @@ Progress Generation::finish_choice(ChoiceRun& choice, api::FinishReason finish, 
 std::string Generation::nvext_json(TimePoint now) const {
   api::NvextResponse nvext;
   if (plan_.want_worker_id) {
-    const WorkerKey worker = choices().front().worker();
-    const WorkerKey prompt = choices().front().prompt_from().value_or(worker);
+    const WorkerKey worker = choices().front().facts().worker;
+    const WorkerKey prompt = choices().front().prompt().from().value_or(worker);
     nvext.workers = {.prefill_worker_id = prompt.worker.value(),
                      .prefill_dp_rank = prompt.dp_rank,
                      .decode_worker_id = worker.worker.value(),
@@ -462,7 +471,7 @@ std::string Generation::nvext_json(TimePoint now) const {
   if (plan_.want_timing) {
     nvext.timing.emplace();
     nvext.timing->request_received_ms = plan_.received_unix_ms;
-    if (const TimePoint submitted = choices().front().submitted(); submitted != TimePoint()) {
+    if (const TimePoint submitted = choices().front().facts().submitted; submitted != TimePoint()) {
       // The loop's clock stands still within a turn.
       nvext.timing->prefill_wait_time_ms =
           milliseconds(std::max(submitted - received_, Duration::zero()));
@@ -473,8 +482,9 @@ std::string Generation::nvext_json(TimePoint now) const {
     nvext.timing->total_time_ms = milliseconds(now - received_);
     nvext.timing->kv_hit_rate =
         static_cast<double>(usage_.cached_tokens) / std::max(1U, usage_.prompt_tokens);
-    nvext.timing->router_queue_depth = choices().front().queue_depth();
-    nvext.timing->kv_transfer_estimated_latency_ms = milliseconds(choices().front().transfer());
+    nvext.timing->router_queue_depth = choices().front().facts().queue_depth;
+    nvext.timing->kv_transfer_estimated_latency_ms =
+        milliseconds(choices().front().prompt().transfer());
   }
   if (plan_.want_engine_data) {
     const ChoiceRun& choice = choices().front();
@@ -507,7 +517,8 @@ Answer::BodyWriter Generation::take_writer(TimePoint now) {
   if (!writer) {
     return {};
   }
-  // The tokenizer is the model's, and the generation may go before its body is written.
+  // The tokenizer is the model's, and the generation may go before its body is
+  // written.
   return [model = plan_.model, writer = std::move(writer)] { return writer(); };
 }
 
@@ -516,7 +527,8 @@ void Generation::fail(const api::ApiError& error) {
 }
 
 void Generation::keep_alive(TimePoint now, Duration interval) {
-  // Tokens may come while their text is held back, so the last one says nothing.
+  // Tokens may come while their text is held back, so the last one says
+  // nothing.
   if (now - last_sent_ >= interval) {
     last_sent_ = now;
     answer_->keep_alive();

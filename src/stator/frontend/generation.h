@@ -183,8 +183,8 @@ class Generation {
   request::PromptView view_prompt(const ChoiceRun& choice) const;
 
  private:
-  ChoiceText& text_of(const ChoiceRun& choice) { return texts_[choice.index()]; }
-  const ChoiceText& text_of(const ChoiceRun& choice) const { return texts_[choice.index()]; }
+  ChoiceText& text_of(const ChoiceRun& choice) { return texts_[choice.facts().index]; }
+  const ChoiceText& text_of(const ChoiceRun& choice) const { return texts_[choice.facts().index]; }
   bool scores_prompt(const ChoiceRun& choice) const;
   std::optional<uint32_t> thinking_left(const ChoiceRun& choice) const;
   Progress take_delta(ChoiceRun& choice, const engine::Delta& delta,

@@ -14,13 +14,15 @@ namespace {
 using namespace std::chrono_literals;
 using Place = continuity::JournalStore::Place;
 
-// A copy that was lost is made anew so much later, twice as much each time it is lost again.
+// A copy that was lost is made anew so much later, twice as much each time it
+// is lost again.
 constexpr Duration kRenewMin = 1s;
 constexpr Duration kRenewMax = 60s;
 // Of journals in one sweep: within ack_timeout on a slow network.
 constexpr size_t kRenewBytesMax = size_t{1} << 20;
 
-/// Each half from the system's own entropy: nobody can tell one from others that he saw.
+/// Each half from the system's own entropy: nobody can tell one from others
+/// that he saw.
 continuity::StreamId draw_stream_id() {
   return {.high = Random::from_entropy().next(), .low = Random::from_entropy().next()};
 }
@@ -104,7 +106,8 @@ void KeptStreams::forget(const ActiveRequest& active) {
   }
 }
 
-/// A part of the journal goes to where it is kept. True: it is under way to another process.
+/// A part of the journal goes to where it is kept. True: it is under way to
+/// another process.
 bool KeptStreams::bring(ActiveRequest& active, Place place, std::string data) {
   StreamCopy& copy = *active.copy;
   if (place == Place::kBegin || copy.kept) {
@@ -123,14 +126,16 @@ bool KeptStreams::bring(ActiveRequest& active, Place place, std::string data) {
 
 void KeptStreams::lose_last(ActiveRequest& active) {
   log::warn("frontend",
-            "a stream goes on without a copy of its journal (frontend.journal_bytes_max)",
+            "a stream goes on without a copy of its journal "
+            "(frontend.journal_bytes_max)",
             {{"request_id", active.answer().request_id}});
   kept_.erase(active.copy->serial);
   active.copy.reset();
   active.gate->give_up();
 }
 
-/// What was accepted of a delta is brought to the copy. False: there is none, or nothing to bring.
+/// What was accepted of a delta is brought to the copy. False: there is none,
+/// or nothing to bring.
 bool KeptStreams::copy_step(ActiveRequest& active, const ChoiceRun& run, const engine::Delta& delta,
                             const engine::StepOutput& output, uint32_t known_tokens) {
   const uint32_t fresh = run.journal().generated() - known_tokens;
@@ -143,7 +148,7 @@ bool KeptStreams::copy_step(ActiveRequest& active, const ChoiceRun& run, const e
   step.tokens.assign(tokens.begin(), tokens.end());
   step.logprobs.assign(logprobs.end() - std::min<ptrdiff_t>(fresh, std::ssize(logprobs)),
                        logprobs.end());
-  step.deltas.push_back({.key = {RequestId(run.index()), Attempt()},
+  step.deltas.push_back({.key = {RequestId(run.facts().index), Attempt()},
                          .offset = known_tokens,
                          .token_count = fresh,
                          .cached_tokens = delta.cached_tokens,
@@ -201,7 +206,8 @@ void KeptStreams::look_whether_done(ActiveRequest& active) {
   }
 }
 
-/// What does not fit waits for the next time, so that what is brought at once is soon acknowledged.
+/// What does not fit waits for the next time, so that what is brought at once
+/// is soon acknowledged.
 void KeptStreams::renew(TimePoint now) {
   std::vector<StreamCopies::Serial> due;
   for (const auto& [serial, active] : kept_) {
@@ -214,7 +220,8 @@ void KeptStreams::renew(TimePoint now) {
   size_t bytes = 0;
   for (const StreamCopies::Serial serial : due) {
     StreamCopy& copy = *kept_.at(serial)->copy;
-    // A name of its own: a late message for the lost copy must not get into this one.
+    // A name of its own: a late message for the lost copy must not get into
+    // this one.
     const continuity::StreamId stream = draw_stream_id();
     const auto holder = hub_.choose_holder(stream);
     if (!holder || bytes > kRenewBytesMax) {

@@ -28,7 +28,7 @@ std::string_view policy_class_of(const GenerationPlan& plan) {
 
 std::string receipt_id_of(const GenerationPlan& plan, const ChoiceRun& run) {
   const std::string& id = plan.answer.request_id;
-  return run.index() == 0 ? id : fmt::format("{}-{}", id, run.index());
+  return run.facts().index == 0 ? id : fmt::format("{}-{}", id, run.facts().index);
 }
 
 request::FleetShape shape_of(const ServedModel& model) {
@@ -37,7 +37,8 @@ request::FleetShape shape_of(const ServedModel& model) {
           .has_prefill = model.prefill->has_workers()};
 }
 
-/// In a fleet with prefill workers the one that a request names has to be among them.
+/// In a fleet with prefill workers the one that a request names has to be among
+/// them.
 Status check_prefill_pin(const GenerationPlan& plan, const WorkerLines& lines) {
   const auto& pinned = plan.routing.prefill_pinned;
   if (!pinned || !plan.model->prefill->has_workers()) {
@@ -100,11 +101,11 @@ struct RequestDispatch::Question {
                            : router::tier_of(wish.strict_priority, plan.priority),
                .session = wish.session,
                .media_json = plan.media_json};
-    if (run.terms()) {
-      request.constraints.required_taints = run.terms()->required_taints;
-      request.constraints.preferred_taints = run.terms()->preferred_taints;
-      request.override = run.terms()->override;
-    } else if (run.whole_only()) {
+    if (run.prompt().terms()) {
+      request.constraints.required_taints = run.prompt().terms()->required_taints;
+      request.constraints.preferred_taints = run.prompt().terms()->preferred_taints;
+      request.override = run.prompt().terms()->override;
+    } else if (run.prompt().whole_only()) {
       taints = wish.required_taints;
       taints.emplace_back(router::kRunsWholeTaint);
       request.constraints.required_taints = taints;
@@ -121,7 +122,7 @@ struct RequestDispatch::Question {
 
 std::move_only_function<void(Result<router::Decision>)> RequestDispatch::waiter(
     const ChoiceRun& run, RoutedInbox::For what) const {
-  return [inbox = inbox_, id = run.id(), attempt = run.journal().attempt(),
+  return [inbox = inbox_, id = run.facts().id, attempt = run.journal().attempt(),
           what](Result<router::Decision> decision) {
     inbox->put({id, attempt, std::move(decision), what});
   };
@@ -162,7 +163,7 @@ void RequestDispatch::take_split(ChoiceRef ref, router::PrefillRouterService::Sp
   const WorkerKey worker = split.prefill.worker;
   const discovery::InstanceRecord* record = lines.find_record(worker.worker);
   if (record == nullptr || lines.find_session(worker.worker) == nullptr) {
-    ref.run().on_unreachable(worker, out);
+    ref.run().look_again(worker, out);
     return;
   }
   const engine::HandoffAbility& ability = record->model.handoff;
@@ -198,8 +199,8 @@ void RequestDispatch::take_answer(ChoiceRef ref, router::Decision decision, requ
   request::Reach reach{.reachable = lines.find_session(decision.worker.worker) != nullptr,
                        .all_whole = model.split_workers.load(std::memory_order_relaxed) == 0,
                        .queue_depth = model.router->waiting()};
-  if (run.handover().active()) {
-    const WorkerId giver = run.handover().giver().worker.worker;
+  if (run.prompt().handover().active()) {
+    const WorkerId giver = run.prompt().handover().giver().worker.worker;
     const discovery::InstanceRecord* record =
         lines.find_session(giver) == nullptr ? nullptr : lines.find_record(giver);
     if (record != nullptr) {
@@ -216,7 +217,7 @@ void RequestDispatch::on_routed(ChoiceRef ref, RoutedInbox::Arrival arrival,
     return;
   }
   const bool is_prompt = arrival.what == RoutedInbox::For::kPrompt;
-  if (is_prompt && run.handover().active()) {
+  if (is_prompt && run.prompt().handover().active()) {
     return;
   }
   const ServedModel& model = *ref.active->generation.plan().model;
@@ -237,7 +238,7 @@ void RequestDispatch::on_routed(ChoiceRef ref, RoutedInbox::Arrival arrival,
   if (auto terms = model.prefill->find_terms(asked.request, worker)) {
     take_split(ref, {std::move(*arrival.decision), std::move(*terms)}, out);
   } else {
-    run.look_again(out);
+    run.look_again(std::nullopt, out);
   }
 }
 
@@ -245,31 +246,31 @@ void RequestDispatch::on_routed(ChoiceRef ref, RoutedInbox::Arrival arrival,
 void RequestDispatch::ask_prefill(ChoiceRef ref, RequestId id) {
   ActiveRequest& active = *ref.active;
   ChoiceRun& run = ref.run();
-  const WorkerKey worker = run.handover().giver().worker;
+  const WorkerKey worker = run.prompt().handover().giver().worker;
   engine::EngineRequest request = active.generation.make_engine_request(run, now());
   request.key = {id, Attempt()};
   request.dp_rank = worker.dp_rank;
   request.phase = engine::Phase::kPrefill;
-  request.handoff = run.take_prompt_handoff();
+  request.handoff = run.prompt().take_for_prompt();
   request.stop.max_tokens = request.generated + 1;
   request.stop.min_tokens = std::min(request.stop.min_tokens, request.stop.max_tokens);
   environment_.reporter.add_trace(active, run, request);
   environment_.reporter.step(active, run, telemetry::Step::kPrefill, worker);
-  run.on_prompt_asked(id, now());
+  run.prompt().on_asked(id, now());
   environment_.lines.find_session(worker.worker)->submit(std::move(request));
 }
 
 void RequestDispatch::submit(ChoiceRef ref) {
   ActiveRequest& active = *ref.active;
   ChoiceRun& run = ref.run();
-  engine::EngineRequest request = active.generation.make_engine_request(run, run.submitted());
-  if (auto handoff = run.take_handoff()) {
+  engine::EngineRequest request = active.generation.make_engine_request(run, run.facts().submitted);
+  if (auto handoff = run.prompt().take_for_answer()) {
     request.phase = engine::Phase::kDecode;
     request.handoff = std::move(*handoff);
   }
   RequestReporter& reporter = environment_.reporter;
-  const WorkerKey worker = run.worker();
-  reporter.step(active, run, telemetry::Step::kRouted, worker, run.expected_cached_tokens());
+  const WorkerKey worker = run.facts().worker;
+  reporter.step(active, run, telemetry::Step::kRouted, worker, run.facts().expected_cached_tokens);
   reporter.add_trace(active, run, request);
   reporter.step(active, run, telemetry::Step::kSubmitted, worker);
   environment_.lines.find_session(worker.worker)->submit(std::move(request));

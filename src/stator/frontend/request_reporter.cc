@@ -23,8 +23,8 @@ RequestRecord* record_in(const std::shared_ptr<net::RequestNotes>& notes) {
   return static_cast<RequestRecord*>(notes.get());
 }
 
-/// Hashes that cover the whole prompt, as a replay needs them: of its full blocks, and of what is
-/// left with what stands before it.
+/// Hashes that cover the whole prompt, as a replay needs them: of its full
+/// blocks, and of what is left with what stands before it.
 std::vector<uint64_t> blocks_of(const GenerationPlan& plan) {
   std::vector<uint64_t> out;
   for (const blocks::SequenceHash hash : plan.sequences.front()) {
@@ -107,9 +107,10 @@ void RequestReporter::note_plan(ActiveRequest& active) const {
 void RequestReporter::step(ActiveRequest& active, const ChoiceRun& run, telemetry::Step step,
                            WorkerKey worker, uint32_t tokens) const {
   const TimePoint now = environment_.shard.now();
-  environment_.meters.step(active.seats[run.index()].place, step, now, run.handover().active());
+  environment_.meters.step(active.seats[run.facts().index].place, step, now,
+                           run.prompt().handover().active());
   RequestRecord* record = record_in(active.notes);
-  if (record == nullptr || run.index() != 0) {
+  if (record == nullptr || run.facts().index != 0) {
     return;
   }
   record->mark(step, now, worker.worker.value(), tokens);
@@ -125,7 +126,7 @@ void RequestReporter::step(ActiveRequest& active, const ChoiceRun& run, telemetr
 }
 
 void RequestReporter::accepted(const ActiveRequest& active, const ChoiceRun& run) const {
-  environment_.meters.accepted(active.seats[run.index()].place, environment_.shard.now());
+  environment_.meters.accepted(active.seats[run.facts().index].place, environment_.shard.now());
 }
 
 void RequestReporter::output(ActiveRequest& active, const ChoiceRun& run,
@@ -138,7 +139,7 @@ void RequestReporter::output(ActiveRequest& active, const ChoiceRun& run,
     first_token(active, run, delta);
   } else {
     active.series.inter_token_latency.observe(
-        seconds(run.last_token() - last_token) / delta.token_count, delta.token_count);
+        seconds(run.facts().last_token - last_token) / delta.token_count, delta.token_count);
   }
 }
 
@@ -152,22 +153,23 @@ void RequestReporter::first_token(ActiveRequest& active, const ChoiceRun& run,
   if (std::exchange(active.queued, false)) {
     active.series.queued.add(-1);
   }
-  if (!run.prompt_from()) {
-    active.series.expected_cached_tokens.add(run.expected_cached_tokens());
+  if (!run.prompt().from()) {
+    active.series.expected_cached_tokens.add(run.facts().expected_cached_tokens);
     active.series.found_cached_tokens.add(delta.cached_tokens);
   }
   if (environment_.gauges != nullptr) {
     const GenerationPlan& plan = active.generation.plan();
     environment_.gauges->first_token(
-        run.worker(), took, static_cast<uint32_t>(plan.prompts[run.prompt_index()].size()));
+        run.facts().worker, took, static_cast<uint32_t>(plan.prompts[run.facts().prompt].size()));
   }
 }
 
 void RequestReporter::answered(const ChoiceRun& run) const {
   const uint32_t tokens = run.journal().generated();
-  if (environment_.gauges != nullptr && tokens > 1 && run.first_token() != TimePoint()) {
-    environment_.gauges->inter_token(run.worker(),
-                                     seconds(run.last_token() - run.first_token()) / (tokens - 1));
+  if (environment_.gauges != nullptr && tokens > 1 && run.facts().first_token != TimePoint()) {
+    environment_.gauges->inter_token(
+        run.facts().worker,
+        seconds(run.facts().last_token - run.facts().first_token) / (tokens - 1));
   }
 }
 
@@ -293,7 +295,7 @@ void RequestReporter::note_end(ActiveRequest& active, std::string_view error_typ
   facts.cached_tokens = generation.cached_tokens();
   facts.first_token = generation.first_token();
   for (const ChoiceRun& choice : active.generation.choices()) {
-    facts.last_token = std::max(facts.last_token, choice.last_token());
+    facts.last_token = std::max(facts.last_token, choice.facts().last_token);
   }
 }
 
@@ -332,7 +334,7 @@ void RequestReporter::add_trace(const ActiveRequest& active, const ChoiceRun& ru
   }
   const telemetry::RequestFacts& facts = record->facts;
   telemetry::TraceContext parent = facts.trace;
-  if (run.index() == 0 && request.phase != engine::Phase::kPrefill) {
+  if (run.facts().index == 0 && request.phase != engine::Phase::kPrefill) {
     const auto attempts =
         std::ranges::count(facts.marks, telemetry::Step::kSubmitted, &telemetry::Mark::step);
     parent.span = telemetry::attempt_span(facts.trace, static_cast<uint32_t>(attempts));

@@ -99,7 +99,8 @@ void RequestService::run(net::HttpExchange& exchange, GenerationPlan plan, const
   std::optional<StreamCopy> copy;
   auto gate = kept_ == nullptr ? nullptr : kept_->open(exchange, plan, job, copy);
   if (gate != nullptr && plan.thinking) {
-    plan.ignore_thinking_budget();  // a copy of the journal has what workers wrote, nothing else
+    plan.ignore_thinking_budget();  // a copy of the journal has what workers
+                                    // wrote, nothing else
   }
   net::HttpExchange& out = gate == nullptr ? exchange : *gate;
   const RequestSeries& series =
@@ -115,7 +116,7 @@ void RequestService::run(net::HttpExchange& exchange, GenerationPlan plan, const
   reporter_.begun(active);
   for (ChoiceRun& choice : active.generation.choices()) {
     choice.name(lines_.next_request());
-    names_.emplace(choice.id(), ChoiceRef{&active, choice.index()});
+    names_.emplace(choice.facts().id, ChoiceRef{&active, choice.facts().index});
   }
   if (copy) {
     kept_->begin(active, *copy, job);
@@ -136,7 +137,8 @@ void RequestService::run(net::HttpExchange& exchange, GenerationPlan plan, const
   start(active);
 }
 
-/// Sends every choice that has not ended to a worker: new ones, and those whose frontend is lost.
+/// Sends every choice that has not ended to a worker: new ones, and those whose
+/// frontend is lost.
 void RequestService::start(ActiveRequest& active) {
   if (active.run().on_choice_done()) {
     complete(active);
@@ -144,8 +146,8 @@ void RequestService::start(ActiveRequest& active) {
   }
   for (uint32_t i = 0; i < active.generation.choices().size(); ++i) {
     ChoiceRun& choice = active.generation.choices()[i];
-    if (choice.closed()) {
-      names_.erase(choice.id());
+    if (choice.facts().closed) {
+      names_.erase(choice.facts().id);
       continue;
     }
     Actions actions;
@@ -155,7 +157,7 @@ void RequestService::start(ActiveRequest& active) {
     } else {
       choice.start(actions);
     }
-    perform({&active, i}, std::move(actions));
+    perform({&active, i}, actions);
     if (!active_.contains(&active)) {
       return;
     }
@@ -163,7 +165,7 @@ void RequestService::start(ActiveRequest& active) {
 }
 
 /// Carries out what a choice asks for, and what comes of that.
-void RequestService::perform(ChoiceRef ref, Actions actions) {
+void RequestService::perform(ChoiceRef ref, Actions& actions) {
   for (size_t i = 0; i < actions.size(); ++i) {
     Action action = std::move(actions[i]);  // the list may grow
     if (!carry_out(ref, action, actions)) {
@@ -209,7 +211,7 @@ bool RequestService::carry_out(ChoiceRef ref, Action& action, Actions& out) {
       active.seats[ref.index].retry = environment_.shard.after(action.wait, [this, ref, &run] {
         Actions actions;
         run.on_retry_due(recovery_, environment_.shard.now(), actions);
-        perform(ref, std::move(actions));
+        perform(ref, actions);
       });
       break;
     case Action::Kind::kEndThinking:
@@ -220,7 +222,7 @@ bool RequestService::carry_out(ChoiceRef ref, Action& action, Actions& out) {
       run.on_finished(now, out);
       break;
     case Action::Kind::kDone:
-      names_.erase(run.id());
+      names_.erase(run.facts().id);
       reporter_.choice_over(active, ref.index);
       return !active.run().on_choice_done() || complete(active);
     case Action::Kind::kFail:
@@ -231,7 +233,7 @@ bool RequestService::carry_out(ChoiceRef ref, Action& action, Actions& out) {
       break;
     case Action::Kind::kCount:
       if (action.event == request::Event::kPoisoned) {
-        quarantine(active.generation.plan(), run.prompt_index(), environment_.fleet, now);
+        quarantine(active.generation.plan(), run.facts().prompt, environment_.fleet, now);
       }
       [[fallthrough]];
     default:
@@ -246,7 +248,7 @@ void RequestService::on_routed(RoutedInbox::Arrival arrival) {
     Actions actions;
     const ChoiceRef ref = known->second;
     dispatch_.on_routed(ref, std::move(arrival), actions);
-    perform(ref, std::move(actions));
+    perform(ref, actions);
   }
 }
 
@@ -324,9 +326,9 @@ void RequestService::release(ActiveRequest& active, std::string_view error_type)
   active.run().stop(
       error_type == "cancelled" ? MigrationOutcome::kCancelled : MigrationOutcome::kFailure,
       environment_.shard.now(), actions);
-  perform({&active, 0}, std::move(actions));
+  perform({&active, 0}, actions);
   for (const ChoiceRun& choice : active.generation.choices()) {
-    names_.erase(choice.id());
+    names_.erase(choice.facts().id);
   }
   reporter_.ended(active, error_type);
   const GenerationPlan& plan = active.generation.plan();

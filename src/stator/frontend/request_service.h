@@ -74,7 +74,7 @@ class RequestService final : public RoutedInbox::Owner,
   void take_routed() { routed_->take(); }
 
   /// Carries out what a choice asks for, and what comes of that.
-  void perform(ChoiceRef ref, request::Actions actions);
+  void perform(ChoiceRef ref, request::Actions& actions);
   /// A worker's output becomes text, and leaves when it may.
   Progress advance(ChoiceRef ref, const engine::Delta& delta, const engine::StepOutput& output);
   /// A worker's step has been taken.

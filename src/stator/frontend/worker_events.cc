@@ -12,6 +12,7 @@
 namespace stator::frontend {
 
 using request::Actions;
+using Loss = ChoiceRun::PromptLoss;
 
 void WorkerEvents::on_load(WorkerId worker, const engine::LoadReport& /*load*/) {
   parts_.lines.heard_from(worker);
@@ -27,7 +28,7 @@ void WorkerEvents::on_accepted(WorkerId worker, engine::RequestKey key) {
   parts_.reporter.accepted(*ref.active, ref.run());
   Actions actions;
   ref.run().on_accepted(parts_.recovery, parts_.shard.now(), actions);
-  parts_.requests.perform(ref, std::move(actions));
+  parts_.requests.perform(ref, actions);
 }
 
 void WorkerEvents::on_rejected(WorkerId worker, engine::RequestKey key, Error error) {
@@ -46,11 +47,11 @@ void WorkerEvents::on_rejected(WorkerId worker, engine::RequestKey key, Error er
   Actions actions;
   if (ref.is_prompt) {
     parts_.names.erase(known);
-    ref.run().on_prompt_lost(error, parts_.recovery, parts_.shard.now(), actions);
+    ref.run().on_prompt_lost(Loss::kFailed, error, parts_.recovery, parts_.shard.now(), actions);
   } else if (ref.run().key() == key) {
     ref.run().on_rejected(std::move(error), parts_.recovery, parts_.shard.now(), actions);
   }
-  parts_.requests.perform(ref, std::move(actions));
+  parts_.requests.perform(ref, actions);
 }
 
 void WorkerEvents::on_step(WorkerId worker, engine::StepOutput output) {
@@ -58,7 +59,8 @@ void WorkerEvents::on_step(WorkerId worker, engine::StepOutput output) {
   for (const engine::Delta& delta : output.deltas) {
     const auto known = parts_.names.find(delta.key.request);
     if (known == parts_.names.end()) {
-      parts_.lines.end_probe(delta.key.request, true);  // or cancelled while this was on its way
+      parts_.lines.end_probe(delta.key.request,
+                             true);  // or cancelled while this was on its way
     } else if (known->second.is_prompt) {
       take_prompt(known->second, delta, output);
     } else {
@@ -82,7 +84,7 @@ void WorkerEvents::on_step(WorkerId worker, engine::StepOutput output) {
 void WorkerEvents::take(ChoiceRef ref, const engine::Delta& delta,
                         const engine::StepOutput& output) {
   ChoiceRun& run = ref.run();
-  const TimePoint last_token = run.last_token();
+  const TimePoint last_token = run.facts().last_token;
   const Progress progress = parts_.requests.advance(ref, delta, output);
   Actions actions;
   run.on_output({.progress = progress,
@@ -96,7 +98,7 @@ void WorkerEvents::take(ChoiceRef ref, const engine::Delta& delta,
   if (run.done()) {
     parts_.reporter.answered(run);
   }
-  parts_.requests.perform(ref, std::move(actions));
+  parts_.requests.perform(ref, actions);
 }
 
 /// A prefill worker spoke.
@@ -112,7 +114,7 @@ void WorkerEvents::take_prompt(ChoiceRef ref, const engine::Delta& delta,
   if (word != Word::kUnderWay) {
     parts_.names.erase(delta.key.request);
   }
-  parts_.requests.perform(ref, std::move(actions));
+  parts_.requests.perform(ref, actions);
   if (word == Word::kIsAnswer) {
     answer.key = ref.run().key();
     take(ref, answer, output);
@@ -133,19 +135,20 @@ void WorkerEvents::lose(WorkerId worker, engine::Failure failure) {
   Actions actions;
   if (ref.is_prompt) {
     parts_.names.erase(known);
-    ref.run().on_prompt_lost(failure.error, parts_.recovery, now, actions);
+    ref.run().on_prompt_lost(Loss::kFailed, failure.error, parts_.recovery, now, actions);
   } else if (ref.run().key() == failure.key) {
     ref.run().on_failed(std::move(failure.error), parts_.recovery, now, actions);
   }
-  parts_.requests.perform(ref, std::move(actions));
+  parts_.requests.perform(ref, actions);
   if (ref.is_prompt && retry != Retry::kNever && code != Code::kOverloaded &&
       code != Code::kDraining) {
     parts_.lines.report_outcome(worker, WorkOutcome::kFailed);
   }
 }
 
-/// Gives an event to all choices for which `wanted(run)`, in the order of their names: equal runs
-/// move equally. What one of them brings about may end others.
+/// Gives an event to all choices for which `wanted(run)`, in the order of their
+/// names: equal runs move equally. What one of them brings about may end
+/// others.
 template <typename Wanted, typename Event>
 void WorkerEvents::tell_all(Wanted&& wanted, Event&& event) {
   std::vector<RequestId> ids;
@@ -161,7 +164,7 @@ void WorkerEvents::tell_all(Wanted&& wanted, Event&& event) {
       const ChoiceRef ref = known->second;
       Actions actions;
       event(ref.run(), actions);
-      parts_.requests.perform(ref, std::move(actions));
+      parts_.requests.perform(ref, actions);
     }
   }
 }
@@ -172,10 +175,11 @@ void WorkerEvents::on_closed(WorkerId worker, Error error) {
   const TimePoint now = parts_.shard.now();
   lose_giver(worker, error);
   const auto at_it = [worker](const ChoiceRun& run) {
-    return run.at_worker() && run.worker().worker == worker;
+    return run.at_worker() && run.facts().worker.worker == worker;
   };
   tell_all(at_it, [&](ChoiceRun& run, Actions& out) {
-    run.on_vanished(
+    run.on_lost(
+        continuity::Loss::kVanished,
         error.clone().with_context(fmt::format("worker {} was lost, retry", worker.value())),
         parts_.recovery, now, out);
   });
@@ -194,34 +198,35 @@ void WorkerEvents::on_engine_lost(WorkerId worker) {
 
 /// What it has given, or was to give, is not to be relied on any more.
 void WorkerEvents::lose_giver(WorkerId worker, const Error& error) {
-  tell_all(
-      [worker](const ChoiceRun& run) {
-        return run.handover().active() && run.handover().giver().worker.worker == worker;
-      },
-      [&](ChoiceRun& run, Actions& out) {
-        run.on_giver_gone(error, parts_.recovery, parts_.shard.now(), out);
-      });
+  tell_all([worker](const ChoiceRun& run) { return run.prompt().given_by(worker); },
+           [&](ChoiceRun& run, Actions& out) {
+             run.on_prompt_lost(Loss::kGiverGone, error, parts_.recovery, parts_.shard.now(), out);
+           });
 }
 
 void WorkerEvents::lose_stalled(TimePoint now) {
   const auto why = [&](const ChoiceRun& run) {
     return run.at_worker() ? parts_.recovery.stalled(
-                                 run.signs(parts_.lines.last_heard(run.worker().worker)), now)
+                                 run.signs(parts_.lines.last_heard(run.facts().worker.worker)), now)
                            : std::nullopt;
   };
   tell_all([&](const ChoiceRun& run) { return why(run).has_value(); },
            [&](ChoiceRun& run, Actions& out) {
              parts_.metrics.stalls.add();
-             run.on_stalled(Error(Code::kUnavailable, *why(run)), parts_.recovery, now, out);
+             run.on_lost(continuity::Loss::kStalled, Error(Code::kUnavailable, *why(run)),
+                         parts_.recovery, now, out);
            });
   const auto prompt_stalls = [&](const ChoiceRun& run) {
-    return run.prompt() &&
-           parts_.recovery.prompt_stalled(
-               run.prompt()->asked, parts_.lines.last_heard(run.prompt()->worker.worker), now);
+    const auto& prompt = run.prompt().at_worker();
+    return prompt && parts_.recovery.prompt_stalled(
+                         prompt->asked, parts_.lines.last_heard(prompt->worker.worker), now);
   };
+  const Error silent(Code::kUnavailable,
+                     "a prefill worker went silent for longer than "
+                     "frontend.stall_timeout, retry");
   tell_all(prompt_stalls, [&](ChoiceRun& run, Actions& out) {
     parts_.metrics.stalls.add();
-    run.on_prompt_stalled(parts_.recovery, now, out);
+    run.on_prompt_lost(Loss::kSilent, silent, parts_.recovery, now, out);
   });
 }
 

@@ -14,20 +14,11 @@
 #include "stator/core/result.h"
 #include "stator/engine/api/engine.h"
 #include "stator/request/handover.h"
+#include "stator/request/outcomes.h"
 #include "stator/session/worker_session.h"
 #include "stator/telemetry/request_facts.h"
 
 namespace stator::request {
-
-/// What became of work at a worker.
-enum class WorkOutcome : uint8_t {
-  kServed,
-  kFailed,  ///< by the worker's fault, its connection alive
-  kHung,    ///< it went silent
-};
-
-/// How a migration ended, as a metric label.
-enum class MigrationOutcome : uint8_t { kSuccess, kFailure, kCancelled };
 
 /// What is counted on the way.
 enum class Event : uint8_t {
@@ -100,7 +91,7 @@ class Actions {
   void clear() { list_.clear(); }
 
  private:
-  absl::InlinedVector<Action, 2> list_;
+  absl::InlinedVector<Action, 4> list_;
 };
 
 }  // namespace stator::request

@@ -17,6 +17,15 @@ using session::CancelReason;
 // How often a request without a worker looks for one, beside being told of new ones.
 constexpr Duration kParkedRetry = 100ms;
 
+void report(WorkerKey worker, WorkOutcome outcome, Actions& out) {
+  out.add({.kind = Kind::kReport, .worker = worker, .outcome = outcome});
+}
+
+/// The driver ends the request, this choice with it.
+void fail(Error error, Actions& out) {
+  out.add({.kind = Kind::kFail, .error = std::move(error)});
+}
+
 Error nothing_offered() {
   return Error(Code::kUnavailable, "the prefill worker handed nothing over, retry");
 }
@@ -24,11 +33,11 @@ Error nothing_offered() {
 }  // namespace
 
 Recovery::Signs ChoiceRun::signs(std::optional<TimePoint> heard) const {
-  return {.worker = worker_.worker,
-          .submitted = submitted_,
-          .last_token = last_token_,
+  return {.worker = facts_.worker.worker,
+          .submitted = facts_.submitted,
+          .last_token = facts_.last_token,
           .heard = heard,
-          .accepted = accepted_,
+          .accepted = facts_.accepted,
           .fresh = journal_.attempt_is_fresh()};
 }
 
@@ -47,7 +56,7 @@ void ChoiceRun::reroute(std::optional<Error> cause, Actions& out) {
   if (cause) {
     cause_ = std::move(cause);
   }
-  state_ = handover_.active() ? State::kHandover : State::kRouting;
+  state_ = prompt_.handover().active() ? State::kHandover : State::kRouting;
   out.add({.kind = Kind::kRoute});
 }
 
@@ -56,78 +65,69 @@ void ChoiceRun::route(const FleetShape& fleet, const Recovery& recovery, TimePoi
   if (done()) {
     return;
   }
-  if (handover_.active() || spec_.dry_run) {
+  if (prompt_.handover().active() || spec_.dry_run) {
     // Computed already, or both workers are asked at once, or nothing is computed.
     out.add({.kind = Kind::kPlanAnswer});
     return;
   }
-  terms_.reset();
-  whole_only_ = false;
-  const uint32_t tokens_left = spec_.max_tokens - journal_.generated();
-  const bool scores = spec_.scores_prompt && journal_.generated() == 0;
-  if (scores && fleet.some_split && !fleet.some_whole) {
+  const uint32_t generated = journal_.generated();
+  const auto split = prompt_.wants_split(fleet, {.tokens_left = spec_.max_tokens - generated,
+                                                 .scores = spec_.scores_prompt && generated == 0});
+  if (!split) {
     on_no_route(Error(Code::kUnsupported,
                       "echo with logprobs needs a worker that computes prompts and answers"),
                 recovery, now, out);
-    return;
-  }
-  // A prefill worker's one token would be all of it; log-probabilities are not handed over.
-  const bool whole = fleet.some_whole && (whole_next_ || tokens_left <= 1 || scores);
-  if (!whole && (fleet.some_split || fleet.has_prefill)) {
+  } else if (*split) {
     out.add({.kind = Kind::kPlanPrompt});
-    return;
+  } else {
+    on_no_split(fleet, out);
   }
-  plan_whole(fleet, out);
-}
-
-void ChoiceRun::plan_whole(const FleetShape& fleet, Actions& out) {
-  whole_only_ = fleet.some_split;
-  out.add({.kind = Kind::kPlanAnswer});
 }
 
 void ChoiceRun::on_split(uint64_t room, Handover::Giver giver, router::DecodeTerms terms,
                          router::LoadLease lease, TimePoint now, Actions& out) {
-  if (done() || handover_.active()) {
+  if (done() || prompt_.handover().active()) {
     return;
   }
-  drop_prompt(out);  // of an earlier attempt, whose answer began before it ended
-  handover_.begin(room, std::move(giver), now);
-  terms_ = std::move(terms);
-  prompt_lease_ = std::move(lease);
-  if (handover_.together()) {
+  prompt_.begin(room, std::move(giver), std::move(terms), std::move(lease), now, out);
+  if (prompt_.handover().together()) {
     state_ = State::kHandover;
     out.add({.kind = Kind::kPlanAnswer});
     return;
   }
   state_ = State::kPrefill;
-  to_prompt_ = {.id = handover_.id(), .kind = handover_.giver().kind};
-  out.add({.kind = Kind::kAskPrefill, .worker = handover_.giver().worker});
+  out.add({.kind = Kind::kAskPrefill, .worker = prompt_.handover().giver().worker});
 }
 
 void ChoiceRun::on_no_split(const FleetShape& fleet, Actions& out) {
   if (!done()) {
-    plan_whole(fleet, out);
+    prompt_.compute_whole(fleet);
+    out.add({.kind = Kind::kPlanAnswer});
   }
 }
 
 void ChoiceRun::on_no_prefill(Actions& out) {
   if (!done()) {
-    whole_next_ = true;
+    prompt_.want_whole();
     reroute(std::nullopt, out);
   }
 }
 
-void ChoiceRun::look_again(Actions& out) {
-  if (!done()) {
-    reroute(std::nullopt, out);
+void ChoiceRun::look_again(std::optional<WorkerKey> worker, Actions& out) {
+  if (done()) {
+    return;
   }
+  if (worker) {
+    journal_.avoid(*worker);
+  }
+  reroute(std::nullopt, out);
 }
 
 void ChoiceRun::on_waiting(router::QueueTicket ticket) {
   if (done()) {
     return;
   }
-  worker_ = {};
+  facts_.worker = {};
   cause_.reset();
   ticket_ = std::move(ticket);
 }
@@ -140,70 +140,50 @@ bool ChoiceRun::take_ticket(Attempt attempt) {
   return true;
 }
 
-void ChoiceRun::on_unreachable(WorkerKey worker, Actions& out) {
-  if (!done()) {
-    journal_.avoid(worker);
-    reroute(std::nullopt, out);
-  }
-}
-
 void ChoiceRun::on_routed(router::Decision decision, const Reach& reach, TimePoint now,
                           Actions& out) {
-  const bool prompt_first = handover_.state() == Handover::State::kPrefilling;
+  const bool prompt_first = prompt_.handover().state() == Handover::State::kPrefilling;
   if (done() || !lease_.empty() || state_ == State::kParked ||
-      (prompt_first && !handover_.together())) {
+      (prompt_first && !prompt_.handover().together())) {
     return;  // too late: what was booked is given back with the decision
   }
   if (!reach.reachable) {
-    on_unreachable(decision.worker, out);
+    look_again(decision.worker, out);
     return;
   }
-  worker_ = decision.worker;
-  submitted_ = now;
+  facts_.worker = decision.worker;
+  facts_.submitted = now;
   if (spec_.dry_run) {
     out.add({.kind = Kind::kTellWorker});
     return;
   }
-  if (handover_.active()) {
-    const WorkerKey giver = handover_.giver().worker;
-    to_answer_ = handover_.take(reach.giver_lives, now);
-    if (!to_answer_) {
-      end_handover(now, out);
-      drop_prompt(out);
-      journal_.avoid(giver);
-      whole_next_ = true;
-      // What was to be fetched is computed by the same worker, unless that cannot do so.
-      if (!reach.all_whole) {
-        reroute(std::nullopt, out);
-        return;
-      }
-    } else if (handover_.together()) {
-      to_prompt_ = *to_answer_;
-      out.add({.kind = Kind::kAskPrefill, .worker = giver});
+  if (prompt_.handover().active()) {
+    const bool usable = prompt_.hand_over(reach, now, out);
+    if (!prompt_.handed_to_answer()) {
+      journal_.avoid(prompt_.handover().giver().worker);
+    }
+    if (!usable) {
+      reroute(std::nullopt, out);
+      return;
     }
   }
   lease_ = std::move(decision.lease);
-  expected_cached_tokens_ = decision.overlap_blocks * decision.receipt.block_size;
-  accepted_ = false;
-  queue_depth_ = reach.queue_depth;
+  facts_.expected_cached_tokens = decision.overlap_blocks * decision.receipt.block_size;
+  facts_.accepted = false;
+  facts_.queue_depth = reach.queue_depth;
   cause_.reset();
-  state_ = to_answer_ ? State::kHandover : State::kStreaming;
-  out.add({.kind = Kind::kSubmit, .worker = worker_});
+  state_ = prompt_.handed_to_answer() ? State::kHandover : State::kStreaming;
+  out.add({.kind = Kind::kSubmit, .worker = facts_.worker});
 }
 
 void ChoiceRun::on_no_route(Error error, const Recovery& recovery, TimePoint now, Actions& out) {
   if (done()) {
     return;
   }
-  if (handover_.active()) {
-    // Nobody can go on from it now. Perhaps somebody can do everything.
-    handover_.abandon();
-    end_handover(now, out);
-    drop_prompt(out);
-    if (!std::exchange(whole_next_, true)) {
-      reroute(std::nullopt, out);
-      return;
-    }
+  // Nobody can go on from a prompt now. Perhaps somebody can do everything.
+  if (prompt_.handover().active() && prompt_.abandon(now, out) && !prompt_.want_whole()) {
+    reroute(std::nullopt, out);
+    return;
   }
   // What it lost says more than "nobody left".
   Error cause = cause_ ? std::move(*cause_) : error.clone();
@@ -214,7 +194,7 @@ void ChoiceRun::on_no_route(Error error, const Recovery& recovery, TimePoint now
 /// Nobody takes it now. What was generated already is worth a wait; a new request is told at once.
 void ChoiceRun::park_or_fail(Error cause, const Error& error, const Recovery& recovery,
                              TimePoint now, Actions& out) {
-  if (error.info().retry != Retry::kNever && recovery.has_patience(lost_, now)) {
+  if (error.info().retry != Retry::kNever && recovery.has_patience(facts_.lost, now)) {
     journal_.forgive();
     park(std::move(cause), kParkedRetry, out);
     return;
@@ -250,20 +230,12 @@ void ChoiceRun::resubmit(Error cause, Recovery& recovery, TimePoint now, Actions
   reroute(std::move(cause), out);
 }
 
-void ChoiceRun::on_prompt_asked(RequestId id, TimePoint now) {
-  prompt_done_ = {};
-  prompt_ = Prompt{.id = id,
-                   .worker = handover_.giver().worker,
-                   .lease = std::move(prompt_lease_),
-                   .asked = now};
-}
-
 void ChoiceRun::on_accepted(Recovery& recovery, TimePoint now, Actions& out) {
   if (done()) {
     return;
   }
-  accepted_ = true;
-  if (const auto step = handover_.on_accepted(now); step != Handover::Step::kNone) {
+  facts_.accepted = true;
+  if (const auto step = prompt_.on_accepted(now); step != Handover::Step::kNone) {
     carry_on(step, Error(Code::kUnavailable, "a prompt was handed over too late, retry"), recovery,
              now, out);
   }
@@ -285,28 +257,20 @@ void ChoiceRun::on_output(const Output& output, Recovery& recovery, TimePoint no
     return;
   }
   state_ = State::kStreaming;
-  if (handover_.active()) {
-    prompt_from_ = handover_.giver().worker;
-    handover_.on_output();
-    end_handover(now, out);
-    if (prompt_done_ != TimePoint()) {
-      transfer_ = now - std::exchange(prompt_done_, {});
-      out.add({.kind = Kind::kCount, .wait = transfer_, .event = Event::kPromptMoved});
-    }
-  }
+  prompt_.on_output(now, out);
   if (output.tokens > 0) {
     if (output.offset == 0) {
-      first_token_ = now;
+      facts_.first_token = now;
     }
-    last_token_ = now;
-    if (output.offset == 0 || lost_) {
+    facts_.last_token = now;
+    if (output.offset == 0 || facts_.lost) {
       out.add({.kind = Kind::kNote,
-               .worker = worker_,
+               .worker = facts_.worker,
                .step = telemetry::Step::kFirstToken,
                .tokens = output.cached_tokens});
     }
     place_.release();
-    if (lost_) {
+    if (facts_.lost) {
       end_move(MigrationOutcome::kSuccess, out);
     }
     // The lease follows the output into new KV blocks, so later decisions see it.
@@ -321,7 +285,7 @@ void ChoiceRun::on_output(const Output& output, Recovery& recovery, TimePoint no
       cancel(CancelReason::kStopped, out);
       [[fallthrough]];
     case Progress::kChoiceDone:
-      report(worker_.worker, WorkOutcome::kServed, out);
+      report(facts_.worker, WorkOutcome::kServed, out);
       end(now, out);
       return;
     default:
@@ -352,13 +316,11 @@ void ChoiceRun::on_finished(TimePoint now, Actions& out) {
 
 /// Its last word was written.
 void ChoiceRun::end(TimePoint now, Actions& out) {
-  STATOR_ASSERT(closed_, "R2: whoever wrote the last word closes the choice");
-  handover_.abandon();
-  end_handover(now, out);
-  drop_prompt(out);
+  STATOR_ASSERT(facts_.closed, "R2: whoever wrote the last word closes the choice");
+  prompt_.abandon(now, out);
   ticket_ = {};
   place_.release();
-  if (lost_) {  // no other worker has said a word
+  if (facts_.lost) {  // no other worker has said a word
     end_move(MigrationOutcome::kFailure, out);
   }
   state_ = State::kDone;
@@ -367,27 +329,22 @@ void ChoiceRun::end(TimePoint now, Actions& out) {
 
 void ChoiceRun::end_move(MigrationOutcome how, Actions& out) {
   out.add({.kind = Kind::kRecovered,
-           .worker = worker_,
+           .worker = facts_.worker,
            .migration = how,
-           .lost = *std::exchange(lost_, std::nullopt)});
+           .lost = *std::exchange(facts_.lost, std::nullopt)});
 }
 
 void ChoiceRun::close() {
-  closed_ = true;
+  facts_.closed = true;
   journal_.finish();
   lease_.release();
-}
-
-/// A worker that will not go on from a prompt of others may well do the whole request.
-bool ChoiceRun::refuses_handoff(const Error& error) const {
-  return handover_.state() == Handover::State::kTaking && error.info().retry == Retry::kNever;
 }
 
 void ChoiceRun::on_rejected(Error error, Recovery& recovery, TimePoint now, Actions& out) {
   if (done()) {
     return;
   }
-  if (refuses_handoff(error)) {
+  if (prompt_.is_refused(error)) {
     lose(Loss::kFailed, std::move(error), recovery, now, out);
   } else if (error.info().retry == Retry::kNever) {
     fail(std::move(error), out);
@@ -400,15 +357,15 @@ void ChoiceRun::on_failed(Error error, Recovery& recovery, TimePoint now, Action
   if (done()) {
     return;
   }
-  if (!refuses_handoff(error) && error.info().retry == Retry::kNever) {
+  if (!prompt_.is_refused(error) && error.info().retry == Retry::kNever) {
     if (error.info().log_level == LogLevel::kError) {
-      report(worker_.worker, WorkOutcome::kFailed, out);
+      report(facts_.worker, WorkOutcome::kFailed, out);
     }
     fail(std::move(error), out);
     return;
   }
   Loss loss = Loss::kFailed;
-  if (refuses_handoff(error)) {
+  if (prompt_.is_refused(error)) {
     loss = Loss::kFailed;
   } else if (error.code() == Code::kDraining) {
     loss = Loss::kHandedOff;
@@ -419,38 +376,22 @@ void ChoiceRun::on_failed(Error error, Recovery& recovery, TimePoint now, Action
   lose(loss, std::move(error), recovery, now, out);
 }
 
-void ChoiceRun::on_stalled(Error error, Recovery& recovery, TimePoint now, Actions& out) {
-  if (!done()) {
+void ChoiceRun::on_lost(Loss loss, Error error, Recovery& recovery, TimePoint now, Actions& out) {
+  if (done()) {
+    return;
+  }
+  if (loss == Loss::kStalled) {
     cancel(CancelReason::kSuperseded, out);
-    lose(Loss::kStalled, std::move(error), recovery, now, out);
   }
-}
-
-void ChoiceRun::on_vanished(Error error, Recovery& recovery, TimePoint now, Actions& out) {
-  if (!done()) {
-    lose(Loss::kVanished, std::move(error), recovery, now, out);
-  }
+  lose(loss, std::move(error), recovery, now, out);
 }
 
 void ChoiceRun::lose(Loss loss, Error error, Recovery& recovery, TimePoint now, Actions& out) {
-  const WorkerKey culprit = blame(loss, now, out);
-  if (culprit == worker_ && (loss == Loss::kFailed || loss == Loss::kStalled)) {
-    report(worker_.worker, loss == Loss::kFailed ? WorkOutcome::kFailed : WorkOutcome::kHung, out);
+  const WorkerKey culprit = prompt_.blame(loss, facts_.worker, now, out);
+  if (culprit == facts_.worker && (loss == Loss::kFailed || loss == Loss::kStalled)) {
+    report(facts_.worker, loss == Loss::kFailed ? WorkOutcome::kFailed : WorkOutcome::kHung, out);
   }
   lose_at({loss, culprit}, std::move(error), recovery, now, out);
-}
-
-/// Who is to be avoided for the loss of a choice's worker: the giver of a prompt that did not
-/// arrive there, because the same worker may well do everything itself.
-WorkerKey ChoiceRun::blame(Loss loss, TimePoint now, Actions& out) {
-  const bool fetching = handover_.state() == Handover::State::kTaking && loss == Loss::kFailed;
-  const WorkerKey culprit = fetching ? handover_.giver().worker : worker_;
-  handover_.on_taker_lost(fetching);
-  end_handover(now, out);
-  drop_prompt(out);
-  prompt_from_.reset();
-  whole_next_ = fetching;
-  return culprit;
 }
 
 void ChoiceRun::lose_at(Lost what, Error error, Recovery& recovery, TimePoint now, Actions& out) {
@@ -475,15 +416,17 @@ void ChoiceRun::lose_at(Lost what, Error error, Recovery& recovery, TimePoint no
     out.add({.kind = Kind::kCount, .event = Event::kRetried});
   }
   if (what.loss != Loss::kRefused) {
-    const LostWorker lost{
-        .at = now, .had_tokens = has_tokens, .worker = worker_.worker, .why = describe(what.loss)};
+    const LostWorker lost{.at = now,
+                          .had_tokens = has_tokens,
+                          .worker = facts_.worker.worker,
+                          .why = describe(what.loss)};
     out.add({.kind = Kind::kCount, .event = Event::kMigrated, .lost = lost});
-    out.add({.kind = Kind::kNote, .worker = worker_, .step = telemetry::Step::kLost});
-    if (!lost_) {
-      lost_ = lost;
+    out.add({.kind = Kind::kNote, .worker = facts_.worker, .step = telemetry::Step::kLost});
+    if (!facts_.lost) {
+      facts_.lost = lost;
     }
   }
-  const Duration wait = recovery.backoff(journal_, what.loss, lost_.has_value());
+  const Duration wait = recovery.backoff(journal_, what.loss, facts_.lost.has_value());
   if (wait > Duration::zero()) {
     park(std::move(error), wait, out);
   } else {
@@ -508,111 +451,62 @@ void ChoiceRun::give_up(Error error, const Recovery& recovery, Actions& out) {
   fail(std::move(error), out);
 }
 
-/// The driver ends the request, this choice with it.
-void ChoiceRun::fail(Error error, Actions& out) {
-  cause_.reset();
-  out.add({.kind = Kind::kFail, .error = std::move(error)});
-}
-
 ChoiceRun::PromptWord ChoiceRun::on_prompt_output(const engine::Delta& delta,
                                                   engine::Handoff* offer, Recovery& recovery,
                                                   TimePoint now, Actions& out) {
-  if (done() || !prompt_) {
+  if (done() || !prompt_.at_worker()) {
     return PromptWord::kEnded;
   }
-  const auto handed_over = [&] {
-    out.add({.kind = Kind::kNote, .worker = prompt_->worker, .step = telemetry::Step::kHandedOver});
-  };
-  if (delta.finish == api::FinishReason::kNone) {
-    prompt_->spoke = prompt_->spoke || delta.token_count > 0;
-    // Engines of ours offer a prompt when it begins to be computed: its decode worker is chosen
-    // then, and fetches blocks while the rest is computed.
-    if (offer != nullptr) {
-      handed_over();
-      carry_on(handover_.on_offer(std::move(*offer)), nothing_offered(), recovery, now, out);
-    }
-    return PromptWord::kUnderWay;
-  }
-  prompt_->lease.mark_prefill_completed();
-  report(prompt_->worker.worker, WorkOutcome::kServed, out);
-  Handover::Step step = Handover::Step::kNone;
-  if (offer != nullptr) {
-    prompt_done_ = now;
-    handed_over();
-    step = handover_.on_offer(std::move(*offer));
-  } else if (handover_.state() != Handover::State::kPrefilling && !handover_.together()) {
-    prompt_done_ = now;  // offered before
-  } else {
-    // Of an answer in several pieces the first ones are gone.
-    step = handover_.on_prefill_end(prompt_->spoke ? api::FinishReason::kLength : delta.finish);
-  }
-  Prompt prompt = std::move(*prompt_);
-  prompt_.reset();
-  if (step == Handover::Step::kUseAnswer) {
-    worker_ = prompt.worker;
-    prompt_from_ = prompt.worker;
-    lease_ = std::move(prompt.lease);
-    end_handover(now, out);
+  PromptRun::Word word = prompt_.on_word(delta, offer, now, out);
+  if (word.answer) {
+    facts_.worker = word.answer->worker;
+    lease_ = std::move(word.answer->lease);
+    prompt_.publish_end(now, out);
     return PromptWord::kIsAnswer;
   }
-  if (step != Handover::Step::kNone) {
-    carry_on(step, nothing_offered(), recovery, now, out);
-  } else {
-    end_handover(now, out);
-  }
-  return PromptWord::kEnded;
+  carry_on(word.step, nothing_offered(), recovery, now, out);
+  return word.last ? PromptWord::kEnded : PromptWord::kUnderWay;
 }
 
-void ChoiceRun::on_prompt_lost(const Error& error, Recovery& recovery, TimePoint now,
-                               Actions& out) {
-  if (done() || !prompt_) {
+void ChoiceRun::on_prompt_lost(PromptLoss how, const Error& error, Recovery& recovery,
+                               TimePoint now, Actions& out) {
+  const bool there =
+      how == PromptLoss::kGiverGone ? prompt_.handover().active() : prompt_.at_worker().has_value();
+  if (done() || !there) {
     return;
   }
-  prompt_->lease.mark_failed();
-  prompt_.reset();
-  carry_on(handover_.on_prefill_lost(), error, recovery, now, out);
-}
-
-void ChoiceRun::on_prompt_stalled(Recovery& recovery, TimePoint now, Actions& out) {
-  if (done() || !prompt_) {
-    return;
+  Handover::Step step = Handover::Step::kNone;
+  switch (how) {
+    case PromptLoss::kFailed:
+      step = prompt_.on_lost();
+      break;
+    case PromptLoss::kSilent:
+      step = prompt_.on_silent(out);
+      break;
+    case PromptLoss::kGiverGone:
+      step = prompt_.on_giver_gone(out);
+      break;
   }
-  report(prompt_->worker.worker, WorkOutcome::kHung, out);
-  drop_prompt(out);
-  carry_on(handover_.on_prefill_lost(),
-           Error(Code::kUnavailable,
-                 "a prefill worker went silent for longer than frontend.stall_timeout, retry"),
-           recovery, now, out);
-}
-
-void ChoiceRun::on_giver_gone(const Error& error, Recovery& recovery, TimePoint now, Actions& out) {
-  if (done() || !handover_.active()) {
-    return;
-  }
-  drop_prompt(out);
-  carry_on(handover_.on_giver_gone(), error, recovery, now, out);
+  carry_on(step, error, recovery, now, out);
 }
 
 void ChoiceRun::carry_on(Handover::Step step, const Error& error, Recovery& recovery, TimePoint now,
                          Actions& out) {
-  const WorkerKey giver = handover_.giver().worker;
-  end_handover(now, out);
+  const WorkerKey giver = prompt_.handover().giver().worker;
+  prompt_.publish_end(now, out);
   switch (step) {
     case Handover::Step::kNone:
     case Handover::Step::kUseAnswer:
       return;
     case Handover::Step::kDropAnswer:
-      drop_prompt(out);
+      prompt_.drop(out);
       cancel(CancelReason::kSuperseded, out);
-      whole_next_ = true;
+      prompt_.want_whole();
       lose_at({Loss::kFailed, giver}, error.clone(), recovery, now, out);
       return;
     case Handover::Step::kStartOver:
-      drop_prompt(out);
       ticket_ = {};
-      journal_.avoid(giver);
-      // Another prefill worker may compute it, once.
-      whole_next_ = journal_.avoided().size() > 1;
+      prompt_.start_over(journal_, giver, out);
       break;
     case Handover::Step::kRouteAnswer:
       break;
@@ -624,14 +518,12 @@ void ChoiceRun::stop(MigrationOutcome how, TimePoint now, Actions& out) {
   if (done()) {
     return;
   }
-  drop_prompt(out);
   if (!lease_.empty()) {
     cancel(CancelReason::kClientGone, out);
   }
-  handover_.abandon();
-  end_handover(now, out);
+  prompt_.abandon(now, out);
   place_.release();
-  if (lost_) {
+  if (facts_.lost) {
     end_move(how, out);
   }
   ticket_ = {};
@@ -641,30 +533,7 @@ void ChoiceRun::stop(MigrationOutcome how, TimePoint now, Actions& out) {
 }
 
 void ChoiceRun::cancel(CancelReason reason, Actions& out) const {
-  out.add({.kind = Kind::kCancel, .worker = worker_, .key = key(), .reason = reason});
-}
-
-/// The prompt is not wanted any more, or no longer there.
-void ChoiceRun::drop_prompt(Actions& out) {
-  prompt_lease_.release();
-  if (prompt_) {
-    out.add({.kind = Kind::kDropPrompt,
-             .worker = prompt_->worker,
-             .key = {prompt_->id, Attempt()},
-             .reason = CancelReason::kSuperseded});
-    prompt_.reset();
-  }
-}
-
-/// Publishes the end of the hand-over, if it has just come.
-void ChoiceRun::end_handover(TimePoint now, Actions& out) {
-  if (const auto how = handover_.take_end()) {
-    out.add({.kind = Kind::kHandoverEnded, .wait = now - handover_.asked(), .end = *how});
-  }
-}
-
-void ChoiceRun::report(WorkerId worker, WorkOutcome outcome, Actions& out) const {
-  out.add({.kind = Kind::kReport, .worker = {worker, 0}, .outcome = outcome});
+  out.add({.kind = Kind::kCancel, .worker = facts_.worker, .key = key(), .reason = reason});
 }
 
 }  // namespace stator::request

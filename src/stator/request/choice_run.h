@@ -11,9 +11,8 @@
 #include "stator/core/result.h"
 #include "stator/engine/api/engine.h"
 #include "stator/request/action.h"
-#include "stator/request/handover.h"
+#include "stator/request/prompt_run.h"
 #include "stator/request/recovery.h"
-#include "stator/router/prefill_router.h"
 #include "stator/router/router_service.h"
 
 namespace stator::request {
@@ -28,21 +27,6 @@ enum class Progress : uint8_t {
   kStale,
   kBroken,
   kThoughtEnough,
-};
-
-/// Which workers a model has, as far as it matters where its prompts are computed.
-struct FleetShape {
-  bool some_split = false;   ///< some answer only prompts that others computed
-  bool some_whole = false;   ///< some compute both
-  bool has_prefill = false;  ///< some compute prompts only
-};
-
-/// What the driver sees when a worker was chosen.
-struct Reach {
-  bool reachable = true;                     ///< there is a session to it
-  std::optional<Incarnation> giver_lives{};  ///< that of the hand-over's giver, if it is there
-  bool all_whole = true;                     ///< every worker of the model can do everything
-  uint64_t queue_depth = 0;                  ///< of the router
 };
 
 /// One choice of one prompt, from dispatch to its last token: a pure core. Events and the time come
@@ -60,10 +44,9 @@ struct Reach {
 ///   any ── the last word, stop() ──► kDone
 ///
 /// I1  Nothing is asked for and nothing is held after kDone.
-/// I2  The lease is alive exactly while the choice has work at worker().
+/// I2  The lease is alive exactly while the choice has work at a worker.
 /// I3  It has a lease, or a ticket, or neither; never both.
-/// I4  While its prompt is at a prefill worker, prompt() says where; it is asked or dropped, not
-///     forgotten.
+/// I4  A prompt at a prefill worker is asked for or dropped, not forgotten (PromptRun).
 class ChoiceRun {
  public:
   enum class State : uint8_t {
@@ -83,49 +66,40 @@ class ChoiceRun {
     bool dry_run = false;        ///< only who would answer is wanted
     continuity::Journal::Spec journal;
   };
-  explicit ChoiceRun(const Spec& spec) : spec_(spec), journal_(spec.journal) {}
+  explicit ChoiceRun(const Spec& spec)
+      : spec_(spec), facts_{.index = spec.index, .prompt = spec.prompt}, journal_(spec.journal) {}
 
-  /// A prompt at a prefill worker.
-  struct Prompt {
+  /// What others may know of it.
+  struct Facts {
     RequestId id;
-    WorkerKey worker;
-    router::LoadLease lease;
-    TimePoint asked;
-    bool spoke = false;  ///< before its last word
+    uint32_t index = 0;                   ///< in the answer
+    uint32_t prompt = 0;                  ///< which of the request's
+    WorkerKey worker;                     ///< the current attempt's, or the last one's
+    uint32_t expected_cached_tokens = 0;  ///< there, by the router
+    uint64_t queue_depth = 0;             ///< of the router, when it was routed
+    TimePoint submitted{};                ///< the current attempt
+    TimePoint first_token{};
+    TimePoint last_token{};
+    bool accepted = false;           ///< the current attempt, by its worker
+    bool closed = false;             ///< its text has its last word
+    std::optional<LostWorker> lost;  ///< until another one's first token
   };
-
+  const Facts& facts() const { return facts_; }
   State state() const { return state_; }
   bool done() const { return state_ == State::kDone; }
-  bool closed() const { return closed_; }
-  RequestId id() const { return id_; }
-  uint32_t index() const { return spec_.index; }
-  uint32_t prompt_index() const { return spec_.prompt; }
-  engine::RequestKey key() const { return {id_, journal_.attempt()}; }
+  engine::RequestKey key() const { return {facts_.id, journal_.attempt()}; }
   const continuity::Journal& journal() const { return journal_; }
   continuity::Journal& journal() { return journal_; }
+  const PromptRun& prompt() const { return prompt_; }
+  PromptRun& prompt() { return prompt_; }
   router::LoadLease& lease() { return lease_; }
-  WorkerKey worker() const { return worker_; }
   bool at_worker() const { return !lease_.empty(); }
   bool waits() const { return !ticket_.empty() || state_ == State::kParked; }
-  const Handover& handover() const { return handover_; }
-  const std::optional<Prompt>& prompt() const { return prompt_; }
-  std::optional<WorkerKey> prompt_from() const { return prompt_from_; }
-  const std::optional<router::DecodeTerms>& terms() const { return terms_; }
-  /// The answer's worker has to be one that does everything, and there are others.
-  bool whole_only() const { return whole_only_; }
-  const std::optional<LostWorker>& lost() const { return lost_; }
-  TimePoint submitted() const { return submitted_; }
-  TimePoint first_token() const { return first_token_; }
-  TimePoint last_token() const { return last_token_; }
-  uint32_t expected_cached_tokens() const { return expected_cached_tokens_; }
-  uint64_t queue_depth() const { return queue_depth_; }
-  /// How long its prompt's KV took to move, if another worker computed it.
-  Duration transfer() const { return transfer_; }
   Recovery::Signs signs(std::optional<TimePoint> heard) const;
 
   // The way to a worker. Those that find nobody park the choice, or fail it with what it lost.
   /// What workers know it by; before its start.
-  void name(RequestId id) { id_ = id; }
+  void name(RequestId id) { facts_.id = id; }
   void start(Actions& out);
   /// A choice that was begun elsewhere, by a process that is lost.
   void start_again(Error cause, Recovery& recovery, TimePoint now, Actions& out);
@@ -136,20 +110,15 @@ class ChoiceRun {
   void on_no_split(const FleetShape& fleet, Actions& out);
   /// No prefill worker came; those that do everything may.
   void on_no_prefill(Actions& out);
-  /// The worker that was found for the prompt has gone meanwhile.
-  void look_again(Actions& out);
+  /// What was found cannot be used: `worker` cannot be reached from here, though others may reach
+  /// it; or it has gone meanwhile.
+  void look_again(std::optional<WorkerKey> worker, Actions& out);
   void on_waiting(router::QueueTicket ticket);
   /// Whether a decision of that attempt is still wanted; it has left the queue then.
   bool take_ticket(Attempt attempt);
-  /// The worker that was chosen cannot be reached from here, though others may reach it.
-  void on_unreachable(WorkerKey worker, Actions& out);
   void on_routed(router::Decision decision, const Reach& reach, TimePoint now, Actions& out);
   void on_no_route(Error error, const Recovery& recovery, TimePoint now, Actions& out);
   void on_retry_due(Recovery& recovery, TimePoint now, Actions& out);
-  /// What the workers of the actions are given to hand the prompt over; once each.
-  std::optional<engine::Handoff> take_handoff() { return std::exchange(to_answer_, std::nullopt); }
-  engine::Handoff take_prompt_handoff() { return std::move(to_prompt_); }
-  void on_prompt_asked(RequestId id, TimePoint now);
 
   // What workers say. Of other attempts than the current one nothing may come here.
   void on_accepted(Recovery& recovery, TimePoint now, Actions& out);
@@ -164,18 +133,21 @@ class ChoiceRun {
   void on_finished(TimePoint now, Actions& out);
   void on_rejected(Error error, Recovery& recovery, TimePoint now, Actions& out);
   void on_failed(Error error, Recovery& recovery, TimePoint now, Actions& out);
-  void on_stalled(Error error, Recovery& recovery, TimePoint now, Actions& out);
-  void on_vanished(Error error, Recovery& recovery, TimePoint now, Actions& out);
+  /// kStalled: it is silent; kVanished: its connection broke.
+  void on_lost(continuity::Loss loss, Error error, Recovery& recovery, TimePoint now, Actions& out);
 
   // What the prompt's worker says.
   enum class PromptWord : uint8_t { kUnderWay, kEnded, kIsAnswer };
   /// kEnded, kIsAnswer: its name ends. kIsAnswer: what came is this choice's output.
   PromptWord on_prompt_output(const engine::Delta& delta, engine::Handoff* offer,
                               Recovery& recovery, TimePoint now, Actions& out);
-  void on_prompt_lost(const Error& error, Recovery& recovery, TimePoint now, Actions& out);
-  void on_prompt_stalled(Recovery& recovery, TimePoint now, Actions& out);
-  /// Its connection broke, or its engine is gone: whatever it gave is not to be relied on.
-  void on_giver_gone(const Error& error, Recovery& recovery, TimePoint now, Actions& out);
+  enum class PromptLoss : uint8_t {
+    kFailed,     ///< the prefill worker refused it or could not go on
+    kSilent,     ///< it says nothing
+    kGiverGone,  ///< its connection broke, or its engine is gone: nothing it gave is relied on
+  };
+  void on_prompt_lost(PromptLoss how, const Error& error, Recovery& recovery, TimePoint now,
+                      Actions& out);
 
   /// The text of the choice has its last word: what it holds is given back.
   void close();
@@ -183,58 +155,32 @@ class ChoiceRun {
   void stop(MigrationOutcome how, TimePoint now, Actions& out);
 
  private:
-  void plan_whole(const FleetShape& fleet, Actions& out);
   void reroute(std::optional<Error> cause, Actions& out);
   void resubmit(Error cause, Recovery& recovery, TimePoint now, Actions& out);
   void park_or_fail(Error cause, const Error& error, const Recovery& recovery, TimePoint now,
                     Actions& out);
   void park(Error cause, Duration wait, Actions& out);
-  bool refuses_handoff(const Error& error) const;
   void carry_on(Handover::Step step, const Error& error, Recovery& recovery, TimePoint now,
                 Actions& out);
+  void lose(continuity::Loss loss, Error error, Recovery& recovery, TimePoint now, Actions& out);
   struct Lost {
     continuity::Loss loss;
     WorkerKey culprit;
   };
-  void lose(continuity::Loss loss, Error error, Recovery& recovery, TimePoint now, Actions& out);
   void lose_at(Lost what, Error error, Recovery& recovery, TimePoint now, Actions& out);
-  WorkerKey blame(continuity::Loss loss, TimePoint now, Actions& out);
   void give_up(Error error, const Recovery& recovery, Actions& out);
-  void fail(Error error, Actions& out);
   void cancel(session::CancelReason reason, Actions& out) const;
-  void drop_prompt(Actions& out);
-  void end_handover(TimePoint now, Actions& out);
   void end(TimePoint now, Actions& out);
   void end_move(MigrationOutcome how, Actions& out);
-  void report(WorkerId worker, WorkOutcome outcome, Actions& out) const;
 
   const Spec spec_;
   State state_ = State::kPreparing;
-  bool closed_ = false;
-  RequestId id_;
+  Facts facts_;
   continuity::Journal journal_;
-  WorkerKey worker_;
   router::LoadLease lease_;
-  router::QueueTicket ticket_;                // while a router lets it wait
-  Handover handover_;                         // of its prompt, where another worker computes it
-  std::optional<router::DecodeTerms> terms_;  // for whoever answers, if not as the client said
-  router::LoadLease prompt_lease_;            // until the prefill worker is asked
-  std::optional<Prompt> prompt_;
-  std::optional<WorkerKey> prompt_from_;  // who computed it for the current attempt
-  std::optional<engine::Handoff> to_answer_;
-  engine::Handoff to_prompt_;
-  bool whole_next_ = false;  // after a hand-over that failed: the next worker does everything
-  bool whole_only_ = false;
+  router::QueueTicket ticket_;  // while a router lets it wait
+  PromptRun prompt_;
   std::optional<Error> cause_;  // why it looks for another worker
-  uint32_t expected_cached_tokens_ = 0;
-  uint64_t queue_depth_ = 0;
-  TimePoint submitted_{};  // the current attempt
-  bool accepted_ = false;  // the same, by its worker
-  TimePoint prompt_done_{};
-  Duration transfer_{};
-  TimePoint first_token_{};
-  TimePoint last_token_{};
-  std::optional<LostWorker> lost_;  // until another one's first token
   RetryPlace place_;
 };
 

@@ -15,7 +15,7 @@ RequestRun::RequestRun(const std::vector<ChoiceRun::Spec>& choices) : open_(choi
 }
 
 void RequestRun::close(ChoiceRun& choice) {
-  if (!choice.closed()) {
+  if (!choice.facts().closed) {
     choice.close();
     --open_;
   }
@@ -60,7 +60,7 @@ void RequestRun::stop(MigrationOutcome how, TimePoint now, Actions& out) {
 TimePoint RequestRun::last_sign(TimePoint last_output, TimePoint now) const {
   TimePoint sign = last_output;
   for (const ChoiceRun& choice : choices_) {
-    sign = std::max(sign, choice.waits() ? now : choice.submitted());
+    sign = std::max(sign, choice.waits() ? now : choice.facts().submitted);
   }
   return sign;
 }

@@ -285,7 +285,7 @@ TEST_F(GenerationTest, AnAnswerGoesOnAtAnotherWorkerAsIfNothingHadHappened) {
     EXPECT_TRUE(plan.has_value());
     auto generation = std::make_unique<Generation>(std::move(*plan), exchange, TimePoint{});
     ChoiceRun& choice = generation->choices()[0];
-    for (size_t i = 0; i < tokens.size() && !choice.closed(); ++i) {
+    for (size_t i = 0; i < tokens.size() && !choice.facts().closed; ++i) {
       if (i == lose_after) {
         const engine::RequestKey old = choice.key();
         EXPECT_EQ(choice.journal().lose(continuity::Loss::kVanished, {WorkerId(1), 0}),
@@ -312,7 +312,7 @@ TEST_F(GenerationTest, AnAnswerGoesOnAtAnotherWorkerAsIfNothingHadHappened) {
                             .cached_tokens = i == 0 || i == lose_after ? 1U : 0U},
                            output, TimePoint{});
     }
-    EXPECT_TRUE(choice.closed());
+    EXPECT_TRUE(choice.facts().closed);
     generation->finish(TimePoint{});
     return exchange.text;
   };

@@ -8,6 +8,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using continuity::Journal;
+using continuity::Loss;
+using PromptLoss = ChoiceRun::PromptLoss;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -24,8 +26,8 @@ class ChoiceRunTest : public RunFixture {
     run.route(kSplit, recovery_, now_, out_);
     run.on_split(77, giver(5), {}, lease(), now_, out_);
     EXPECT_EQ(asked(), (std::vector{Kind::kRoute, Kind::kPlanPrompt, Kind::kAskPrefill}));
-    EXPECT_EQ(run.take_prompt_handoff().id, 77U);
-    run.on_prompt_asked(RequestId(50), now_);
+    EXPECT_EQ(run.prompt().take_for_prompt().id, 77U);
+    run.prompt().on_asked(RequestId(50), now_);
     EXPECT_EQ(run.state(), State::kPrefill);
   }
   /// kHandover: worker 1 has been asked to go on from what worker 5 gave.
@@ -36,7 +38,7 @@ class ChoiceRunTest : public RunFixture {
     run.route(kSplit, recovery_, now_, out_);
     run.on_routed(decision(), {.giver_lives = Incarnation(5)}, now_, out_);
     EXPECT_EQ(asked(), (std::vector{Kind::kPlanAnswer, Kind::kSubmit}));
-    EXPECT_TRUE(run.take_handoff().has_value());
+    EXPECT_TRUE(run.prompt().take_for_answer().has_value());
     EXPECT_EQ(run.state(), State::kHandover);
   }
   ChoiceRun::PromptWord offer_prompt(ChoiceRun& run) {
@@ -56,7 +58,7 @@ class ChoiceRunTest : public RunFixture {
   void expect_nothing_held(ChoiceRun& run) {
     EXPECT_TRUE(run.done());
     EXPECT_EQ(booked(), 0);
-    EXPECT_FALSE(run.prompt().has_value());
+    EXPECT_FALSE(run.prompt().at_worker().has_value());
     EXPECT_FALSE(run.waits());
   }
 };
@@ -72,7 +74,7 @@ TEST_F(ChoiceRunTest, TheStraightWay) {
   EXPECT_THAT(asked(), ElementsAre(Kind::kPlanAnswer));
   run.on_routed(decision(3), {}, now_, out_);
   EXPECT_EQ(run.state(), State::kStreaming);
-  EXPECT_EQ(run.worker().worker, WorkerId(3));
+  EXPECT_EQ(run.facts().worker.worker, WorkerId(3));
   EXPECT_THAT(asked(), ElementsAre(Kind::kSubmit));
   EXPECT_EQ(booked(), 1);
   run.on_accepted(recovery_, now_, out_);
@@ -111,7 +113,7 @@ TEST_F(ChoiceRunTest, ASecondDecisionIsGivenBack) {
   at_worker(run);
   run.on_routed(decision(2), {}, now_, out_);
   EXPECT_THAT(asked(), IsEmpty());
-  EXPECT_EQ(run.worker().worker, WorkerId(1));
+  EXPECT_EQ(run.facts().worker.worker, WorkerId(1));
   EXPECT_EQ(booked(), 1);
 }
 
@@ -138,7 +140,7 @@ TEST_F(ChoiceRunTest, WhatHasTokensIsParkedAndThenTellsWhatItLost) {
   at_worker(run);
   output(run, 2);
   asked();
-  run.on_vanished(unavailable("worker 1 was lost"), recovery_, now_, out_);
+  run.on_lost(Loss::kVanished, unavailable("worker 1 was lost"), recovery_, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kCount, Kind::kNote, Kind::kRoute));
   EXPECT_EQ(run.state(), State::kRouting);
   EXPECT_EQ(run.key().attempt, Attempt(1));
@@ -157,13 +159,13 @@ TEST_F(ChoiceRunTest, AtAnotherWorkersFirstTokenItHasRecovered) {
   ChoiceRun run(spec());
   at_worker(run);
   output(run, 2);
-  run.on_vanished(unavailable(), recovery_, now_, out_);
+  run.on_lost(Loss::kVanished, unavailable(), recovery_, now_, out_);
   run.route(kWhole, recovery_, now_, out_);
   run.on_routed(decision(2), {}, now_, out_);
   asked();
   output(run, 1);
   EXPECT_THAT(asked(), ElementsAre(Kind::kNote, Kind::kRecovered));
-  EXPECT_FALSE(run.lost().has_value());
+  EXPECT_FALSE(run.facts().lost.has_value());
 }
 
 TEST_F(ChoiceRunTest, ARefusalIsNoMove) {
@@ -171,7 +173,7 @@ TEST_F(ChoiceRunTest, ARefusalIsNoMove) {
   at_worker(run);
   run.on_rejected(Error(Code::kOverloaded, "full"), recovery_, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kCount, Kind::kRoute));
-  EXPECT_FALSE(run.lost().has_value());
+  EXPECT_FALSE(run.facts().lost.has_value());
   EXPECT_EQ(run.journal().refusals(), 1U);
 }
 
@@ -200,10 +202,10 @@ TEST_F(ChoiceRunTest, AFailureIsTheWorkersAndAHandOffNobodys) {
 TEST_F(ChoiceRunTest, ASilentWorkerIsCancelledAndReported) {
   ChoiceRun run(spec());
   at_worker(run);
-  run.on_stalled(unavailable("silent"), recovery_, now_, out_);
+  run.on_lost(Loss::kStalled, unavailable("silent"), recovery_, now_, out_);
   ASSERT_GE(out_.size(), 2U);
   EXPECT_EQ(out_[0].kind, Kind::kCancel);
-  EXPECT_EQ(out_[0].key, (engine::RequestKey{run.id(), Attempt(0)}));
+  EXPECT_EQ(out_[0].key, (engine::RequestKey{run.facts().id, Attempt(0)}));
   EXPECT_EQ(out_[1].outcome, WorkOutcome::kHung);
 }
 
@@ -226,7 +228,7 @@ TEST_F(ChoiceRunTest, WhenOnlyTheLastWordIsMissingItIsWrittenHere) {
   at_worker(run);
   output(run, 2);
   asked();
-  run.on_vanished(unavailable(), recovery_, now_, out_);
+  run.on_lost(Loss::kVanished, unavailable(), recovery_, now_, out_);
   ASSERT_EQ(out_.size(), 1U);
   EXPECT_EQ(out_[0].kind, Kind::kFinish);
   EXPECT_EQ(out_[0].finish, api::FinishReason::kLength);
@@ -243,7 +245,7 @@ TEST_F(ChoiceRunTest, WorkersThatDieUnderItEndIt) {
   for (uint64_t worker = 1; worker <= 3; ++worker) {
     out_.clear();
     run.on_routed(decision(worker), {}, now_, out_);
-    run.on_vanished(unavailable(), recovery_, now_, out_);
+    run.on_lost(Loss::kVanished, unavailable(), recovery_, now_, out_);
     run.on_retry_due(recovery_, now_, out_);
   }
   EXPECT_THAT(failure(), HasSubstr("3 workers died"));
@@ -283,7 +285,7 @@ TEST_F(ChoiceRunTest, ADryRunEndsWithTheNameOfAWorker) {
   run.route(kSplit, recovery_, now_, out_);
   run.on_routed(decision(6), {}, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kRoute, Kind::kPlanAnswer, Kind::kTellWorker));
-  EXPECT_EQ(run.worker().worker, WorkerId(6));
+  EXPECT_EQ(run.facts().worker.worker, WorkerId(6));
   EXPECT_EQ(booked(), 0);
 }
 
@@ -303,7 +305,7 @@ TEST_F(ChoiceRunTest, APromptIsHandedOver) {
   in_handover(run);
   output(run, 1);
   EXPECT_EQ(run.state(), State::kStreaming);
-  EXPECT_EQ(run.prompt_from(), (WorkerKey{WorkerId(5), 0}));
+  EXPECT_EQ(run.prompt().from(), (WorkerKey{WorkerId(5), 0}));
   EXPECT_THAT(asked(), ElementsAre(Kind::kHandoverEnded, Kind::kCount, Kind::kNote));
 }
 
@@ -315,7 +317,7 @@ TEST_F(ChoiceRunTest, AnEarlyOfferIsTakenWhileThePromptIsComputed) {
             ChoiceRun::PromptWord::kUnderWay);
   EXPECT_EQ(run.state(), State::kHandover);
   EXPECT_THAT(asked(), ElementsAre(Kind::kNote, Kind::kRoute));
-  EXPECT_TRUE(run.prompt().has_value());
+  EXPECT_TRUE(run.prompt().at_worker().has_value());
   EXPECT_EQ(run.on_prompt_output(word(run, 1, api::FinishReason::kLength), nullptr, recovery_, now_,
                                  out_),
             ChoiceRun::PromptWord::kEnded);
@@ -329,7 +331,7 @@ TEST_F(ChoiceRunTest, APromptsOneTokenMayBeTheAnswer) {
   EXPECT_EQ(
       run.on_prompt_output(word(run, 1, api::FinishReason::kStop), nullptr, recovery_, now_, out_),
       ChoiceRun::PromptWord::kIsAnswer);
-  EXPECT_EQ(run.worker().worker, WorkerId(5));
+  EXPECT_EQ(run.facts().worker.worker, WorkerId(5));
   EXPECT_THAT(asked(), ElementsAre(Kind::kReport, Kind::kHandoverEnded));
   output(run, 1, Progress::kChoiceDone);
   expect_nothing_held(run);
@@ -338,18 +340,18 @@ TEST_F(ChoiceRunTest, APromptsOneTokenMayBeTheAnswer) {
 TEST_F(ChoiceRunTest, ALostPromptBeginsAgain) {
   ChoiceRun run(spec());
   in_prefill(run);
-  run.on_prompt_lost(unavailable(), recovery_, now_, out_);
+  run.on_prompt_lost(PromptLoss::kFailed, unavailable(), recovery_, now_, out_);
   EXPECT_EQ(run.state(), State::kRouting);
   EXPECT_THAT(asked(), ElementsAre(Kind::kHandoverEnded, Kind::kRoute));
   EXPECT_EQ(booked(), 0);
-  run.on_prompt_lost(unavailable(), recovery_, now_, out_);
+  run.on_prompt_lost(PromptLoss::kFailed, unavailable(), recovery_, now_, out_);
   EXPECT_THAT(asked(), IsEmpty());
 }
 
 TEST_F(ChoiceRunTest, ASilentPrefillWorkerIsReportedAndItsPromptDropped) {
   ChoiceRun run(spec());
   in_prefill(run);
-  run.on_prompt_stalled(recovery_, now_, out_);
+  run.on_prompt_lost(PromptLoss::kSilent, unavailable(), recovery_, now_, out_);
   EXPECT_THAT(asked(),
               ElementsAre(Kind::kReport, Kind::kDropPrompt, Kind::kHandoverEnded, Kind::kRoute));
 }
@@ -357,11 +359,11 @@ TEST_F(ChoiceRunTest, ASilentPrefillWorkerIsReportedAndItsPromptDropped) {
 TEST_F(ChoiceRunTest, AGoneGiverCostsWhatWasTakenFromIt) {
   ChoiceRun run(spec());
   in_handover(run);
-  run.on_giver_gone(unavailable(), recovery_, now_, out_);
+  run.on_prompt_lost(PromptLoss::kGiverGone, unavailable(), recovery_, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kHandoverEnded, Kind::kCancel, Kind::kCount, Kind::kCount,
                                    Kind::kNote, Kind::kRoute));
   EXPECT_EQ(booked(), 0);
-  run.on_giver_gone(unavailable(), recovery_, now_, out_);
+  run.on_prompt_lost(PromptLoss::kGiverGone, unavailable(), recovery_, now_, out_);
   EXPECT_THAT(asked(), IsEmpty());
 }
 
@@ -374,7 +376,7 @@ TEST_F(ChoiceRunTest, AWorkerThatRefusesAPromptOfOthersDoesEverythingItself) {
   asked();
   run.route(kSplit, recovery_, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kPlanAnswer));
-  EXPECT_TRUE(run.whole_only());
+  EXPECT_TRUE(run.prompt().whole_only());
 }
 
 TEST_F(ChoiceRunTest, AnotherLifeOfTheGiverHasNothingToGive) {
@@ -384,7 +386,7 @@ TEST_F(ChoiceRunTest, AnotherLifeOfTheGiverHasNothingToGive) {
   asked();
   run.on_routed(decision(), {.giver_lives = Incarnation(6), .all_whole = true}, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kHandoverEnded, Kind::kSubmit));
-  EXPECT_FALSE(run.take_handoff().has_value());
+  EXPECT_FALSE(run.prompt().take_for_answer().has_value());
   EXPECT_EQ(run.state(), State::kStreaming);
 }
 
@@ -407,8 +409,8 @@ TEST_F(ChoiceRunTest, WithAMeetingPointBothAreAskedAtOnce) {
   run.on_routed(decision(), {.giver_lives = Incarnation(5)}, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kRoute, Kind::kPlanPrompt, Kind::kPlanAnswer,
                                    Kind::kAskPrefill, Kind::kSubmit));
-  EXPECT_EQ(run.take_prompt_handoff().payload, "here");
-  EXPECT_EQ(run.take_handoff()->payload, "here");
+  EXPECT_EQ(run.prompt().take_for_prompt().payload, "here");
+  EXPECT_EQ(run.prompt().take_for_answer()->payload, "here");
   EXPECT_EQ(booked(), 2);
 }
 
@@ -456,13 +458,13 @@ TEST_F(ChoiceRunTest, StoppedItGivesBackEverything) {
   ChoiceRun prompt(spec(1));
   in_prefill(prompt);
   prompt.stop(MigrationOutcome::kCancelled, now_, out_);
-  EXPECT_THAT(asked(), ElementsAre(Kind::kDropPrompt, Kind::kHandoverEnded));
+  EXPECT_THAT(asked(), ElementsAre(Kind::kHandoverEnded, Kind::kDropPrompt));
   expect_nothing_held(prompt);
 
   ChoiceRun moving(spec(2));
   at_worker(moving);
   output(moving, 1);
-  moving.on_vanished(unavailable(), recovery_, now_, out_);
+  moving.on_lost(Loss::kVanished, unavailable(), recovery_, now_, out_);
   asked();
   moving.stop(MigrationOutcome::kFailure, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kRecovered));
@@ -479,9 +481,9 @@ TEST_F(ChoiceRunTest, AfterItsEndNoEventDoesAnything) {
   run.on_split(77, giver(5), {}, lease(), now_, out_);
   run.on_no_split(kSplit, out_);
   run.on_no_prefill(out_);
-  run.look_again(out_);
+  run.look_again(std::nullopt, out_);
   run.on_waiting({});
-  run.on_unreachable(WorkerKey{}, out_);
+  run.look_again(WorkerKey{}, out_);
   run.on_routed(decision(), {}, now_, out_);
   run.on_no_route(unavailable(), recovery_, now_, out_);
   run.on_retry_due(recovery_, now_, out_);
@@ -492,12 +494,12 @@ TEST_F(ChoiceRunTest, AfterItsEndNoEventDoesAnything) {
   run.on_finished(now_, out_);
   run.on_rejected(unavailable(), recovery_, now_, out_);
   run.on_failed(unavailable(), recovery_, now_, out_);
-  run.on_stalled(unavailable(), recovery_, now_, out_);
-  run.on_vanished(unavailable(), recovery_, now_, out_);
+  run.on_lost(Loss::kStalled, unavailable(), recovery_, now_, out_);
+  run.on_lost(Loss::kVanished, unavailable(), recovery_, now_, out_);
   run.on_prompt_output(word(run, 1), &given, recovery_, now_, out_);
-  run.on_prompt_lost(unavailable(), recovery_, now_, out_);
-  run.on_prompt_stalled(recovery_, now_, out_);
-  run.on_giver_gone(unavailable(), recovery_, now_, out_);
+  run.on_prompt_lost(PromptLoss::kFailed, unavailable(), recovery_, now_, out_);
+  run.on_prompt_lost(PromptLoss::kSilent, unavailable(), recovery_, now_, out_);
+  run.on_prompt_lost(PromptLoss::kGiverGone, unavailable(), recovery_, now_, out_);
   run.stop(MigrationOutcome::kFailure, now_, out_);
   EXPECT_FALSE(run.take_ticket(run.journal().attempt()));
   EXPECT_THAT(asked(), IsEmpty());

@@ -10,6 +10,8 @@ namespace stator::request {
 namespace {
 
 using namespace std::chrono_literals;
+using continuity::Loss;
+using PromptLoss = ChoiceRun::PromptLoss;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -101,7 +103,7 @@ TEST_F(RequestRunTest, AWorkerAtWorkIsASignAndSoIsAPlaceInAQueue) {
   at_worker(run);
   EXPECT_EQ(request.last_sign(TimePoint(1s), now_ + 5s), now_);
   output(run, 1);
-  run.on_vanished(Error(Code::kUnavailable, "gone"), recovery_, now_, out_);
+  run.on_lost(Loss::kVanished, Error(Code::kUnavailable, "gone"), recovery_, now_, out_);
   run.on_no_route(Error(Code::kUnavailable, "no worker"), recovery_, now_, out_);
   ASSERT_EQ(run.state(), State::kParked);
   EXPECT_EQ(request.last_sign(TimePoint(1s), now_ + 5s), now_ + 5s);
@@ -185,7 +187,7 @@ class RandomDriver {
         run.on_waiting({});
         break;
       case 2:
-        run.on_unreachable({WorkerId(9), 0}, out);
+        run.look_again(WorkerKey{WorkerId(9), 0}, out);
         break;
       default:
         run.on_split(77,
@@ -221,10 +223,10 @@ class RandomDriver {
         recovery_, now_, out);
   }
   void prompt_speaks(ChoiceRun& run, Actions& out) {
-    if (!run.prompt()) {
+    if (!run.prompt().at_worker()) {
       return;
     }
-    const RequestId id = run.prompt()->id;
+    const RequestId id = run.prompt().at_worker()->id;
     engine::Handoff offer{.id = random_.below(5) == 0 ? 1U : 77U, .kind = "k"};
     const engine::Delta delta{
         .key = {id, Attempt()},
@@ -249,22 +251,22 @@ class RandomDriver {
         run.on_failed(error(), recovery_, now_, out);
         break;
       case 3:
-        run.on_stalled(error(), recovery_, now_, out);
+        run.on_lost(Loss::kStalled, error(), recovery_, now_, out);
         break;
       case 4:
-        run.on_vanished(error(), recovery_, now_, out);
+        run.on_lost(Loss::kVanished, error(), recovery_, now_, out);
         break;
       case 5:
-        if (run.prompt()) {
-          prompts_.erase(run.prompt()->id);
-          run.on_prompt_lost(error(), recovery_, now_, out);
+        if (run.prompt().at_worker()) {
+          prompts_.erase(run.prompt().at_worker()->id);
+          run.on_prompt_lost(PromptLoss::kFailed, error(), recovery_, now_, out);
         }
         break;
       case 6:
-        run.on_prompt_stalled(recovery_, now_, out);
+        run.on_prompt_lost(PromptLoss::kSilent, error(), recovery_, now_, out);
         break;
       case 7:
-        run.on_giver_gone(error(), recovery_, now_, out);
+        run.on_prompt_lost(PromptLoss::kGiverGone, error(), recovery_, now_, out);
         break;
       case 8:
         run.on_retry_due(recovery_, now_, out);
@@ -275,7 +277,7 @@ class RandomDriver {
         }
         break;
       case 10:
-        if (run.take_ticket(run.journal().attempt()) && !run.handover().active()) {
+        if (run.take_ticket(run.journal().attempt()) && !run.prompt().handover().active()) {
           split(run, out);
         }
         break;
@@ -309,12 +311,12 @@ class RandomDriver {
         route_to(run, out);
         break;
       case Kind::kAskPrefill:
-        run.take_prompt_handoff();
+        run.prompt().take_for_prompt();
         prompts_.insert(RequestId(++last_id_));
-        run.on_prompt_asked(RequestId(last_id_), now_);
+        run.prompt().on_asked(RequestId(last_id_), now_);
         break;
       case Kind::kSubmit:
-        run.take_handoff();
+        run.prompt().take_for_answer();
         EXPECT_TRUE(run.at_worker()) << "I2";
         break;
       case Kind::kDropPrompt:
@@ -369,7 +371,7 @@ TEST_F(RequestRunTest, InAnyOrderOfEventsNothingIsLeakedAndNothingAskedForAfterT
       for (const ChoiceRun& run : request.choices()) {
         ASSERT_FALSE(run.done() && run.waits());
         ASSERT_FALSE(run.done() && run.at_worker());
-        ASSERT_FALSE(run.done() && run.prompt().has_value());
+        ASSERT_FALSE(run.done() && run.prompt().at_worker().has_value());
       }
     }
     answered += request.all_closed() ? 1 : 0;

@@ -73,7 +73,7 @@ class RunFixture : public ::testing::Test {
                   out_);
   }
   void begin(ChoiceRun& run) {
-    run.name(RequestId(1000 + run.index()));
+    run.name(RequestId(1000 + run.facts().index));
     run.start(out_);
     run.route(kWhole, recovery_, now_, out_);
   }
