@@ -38,6 +38,10 @@ def adapter(folder: pathlib.Path, seed: int, rank: int = 4, **config: object) ->
     return folder
 
 
+NUMBERS = {"type": "array", "items": {"type": "object", "properties": {"name": {"enum": ["one", "two"]}, "value": {"type": "integer"}},
+                                      "required": ["name", "value"]}, "minItems": 3}
+
+
 class CpuEngine(unittest.TestCase):
     settings: tuple[str, ...] = ()
 
@@ -154,7 +158,8 @@ class SameAnswers(CpuEngine):
     def answers(self, http: Http) -> list[str]:
         requests = [{}, {"prompt": LISTS, "max_tokens": 60}, {"prompt": LISTS, "temperature": 1, "seed": 7},
                     {"prompt": LISTS, "max_tokens": 40, "repetition_penalty": 1.2, "ignore_eos": True},
-                    {"guided_regex": "(one|two|three)( (one|two|three)){8}", "prompt": LISTS}]
+                    {"guided_regex": "(one|two|three)( (one|two|three)){8}", "prompt": LISTS},
+                    {"guided_json": NUMBERS, "prompt": LISTS, "temperature": 1, "seed": 3, "max_tokens": 90}]
         with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
             return list(pool.map(lambda body: self.ask(http, **body), requests))
 

@@ -76,6 +76,30 @@ const TokenSet* Guide::mask(uint32_t tokens_left) {
   return &machine.mask(at);
 }
 
+std::vector<Guide::Ahead> Guide::look_ahead(std::span<const TokenId> guesses,
+                                            uint32_t tokens_left) {
+  std::vector<Ahead> out;
+  if (!awaited_.empty()) {
+    return out;
+  }
+  Machine& machine = grammar_->machine();
+  Position at = position();
+  for (const TokenId token : guesses) {
+    at = machine.advance(at, token);
+    if (at.is_nowhere() || tokens_left < 2) {
+      break;
+    }
+    --tokens_left;
+    Ahead& next = out.emplace_back();
+    next.may_end = machine.may_end(at);
+    const TokenSet& mask = machine.is_tight(at, tokens_left)
+                               ? machine.mask_within(at, tokens_left, next.own)
+                               : machine.mask(at);
+    next.mask = &mask == &next.own ? nullptr : &mask;
+  }
+  return out;
+}
+
 bool Guide::may_end() {
   return !awaited_.empty() || grammar_->machine().may_end(position());
 }

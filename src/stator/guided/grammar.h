@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,17 @@ class Guide {
   bool must_end();
   /// False if the token was not allowed: then the guide stays where it was.
   bool accept(TokenId token);
+  /// What follows tokens that are only guessed: which may come behind the first of them, behind the
+  /// first two, and so on, as far as they are allowed. `mask` is null where `own` is the mask.
+  struct Ahead {
+    const TokenSet* mask = nullptr;
+    TokenSet own;
+    bool may_end = false;
+    const TokenSet& tokens() const { return mask != nullptr ? *mask : own; }
+  };
+  /// The guide stays where it is. `tokens_left` as in mask(), before the first guess. Empty while
+  /// the grammar has not begun. Valid as a mask is.
+  std::vector<Ahead> look_ahead(std::span<const TokenId> guesses, uint32_t tokens_left);
   /// Between steps.
   void stay_within_limits() { grammar_->stay_within_limits(); }
 

@@ -22,6 +22,19 @@ class Adapter;
 /// Index of a physical KV block in the runner's arena, 0 … total_blocks − 1.
 using BlockId = kv::BlockId;
 
+/// What a grammar allows behind tokens that a runner guesses.
+class GuessMasks {
+ public:
+  struct Mask {
+    std::span<const uint64_t> allowed;  ///< as SequenceSlice::allowed
+    bool may_end = true;
+  };
+  virtual ~GuessMasks() = default;
+  /// Behind the first of `guesses`, behind the first two, and so on, as far as the grammar goes.
+  /// Valid until the next call and the end of the step.
+  virtual std::span<const Mask> behind(std::span<const TokenId> guesses) = 0;
+};
+
 /// One sequence's share of a step. All views belong to the scheduler and live until run() returns.
 struct SequenceSlice {
   uint64_t sequence = 0;            ///< unique in the engine's life
@@ -37,6 +50,7 @@ struct SequenceSlice {
   /// are allowed as `may_end` says, whatever their bits.
   std::span<const uint64_t> allowed;
   bool may_end = true;
+  GuessMasks* guess_masks = nullptr;  ///< with `allowed`: what guesses need; null: none are taken
   /// Log-probabilities of the prompt tokens behind the computed ones are wanted (Sampled::prompt).
   bool score_prompt = false;
   /// Set: what the model is changed by; the sequence holds it.

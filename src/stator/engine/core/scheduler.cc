@@ -427,26 +427,28 @@ void Scheduler::preempt(Sequence& sequence) {
 }
 
 void Scheduler::schedule(Sequence& sequence, uint32_t count) {
-  plan_.slices.push_back(
-      SequenceSlice{.sequence = sequence.id,
-                    .tokens = sequence.tokens,
-                    .prompt_tokens = sequence.prompt_tokens,
-                    .start = sequence.computed,
-                    .count = count,
-                    .blocks = sequence.chain.ids(),
-                    .sample = count == sequence.remaining(),
-                    .sampling = &sequence.sampling,
-                    .stop = &sequence.stop,
-                    .score_prompt = sequence.scores_prompt,
-                    .adapter = sequence.adapter.get(),
-                    .may_draft = sequence.guide == nullptr && !sequence.sampling.logprobs});
+  plan_.slices.push_back(SequenceSlice{.sequence = sequence.id,
+                                       .tokens = sequence.tokens,
+                                       .prompt_tokens = sequence.prompt_tokens,
+                                       .start = sequence.computed,
+                                       .count = count,
+                                       .blocks = sequence.chain.ids(),
+                                       .sample = count == sequence.remaining(),
+                                       .sampling = &sequence.sampling,
+                                       .stop = &sequence.stop,
+                                       .score_prompt = sequence.scores_prompt,
+                                       .adapter = sequence.adapter.get(),
+                                       .may_draft = !sequence.sampling.logprobs});
   if (SequenceSlice& slice = plan_.slices.back(); slice.sample && sequence.guide != nullptr) {
     // The last of the tokens left is for EOS.
-    if (const guided::TokenSet* mask =
-            sequence.guide->mask(std::max(answer_left(sequence), 2U) - 1);
-        mask != nullptr) {
+    const uint32_t left = std::max(answer_left(sequence), 2U) - 1;
+    slice.may_draft = false;  // in free text before the grammar begins, too
+    if (const guided::TokenSet* mask = sequence.guide->mask(left); mask != nullptr) {
       slice.allowed = mask->words();
       slice.may_end = sequence.guide->may_end();
+      sequence.guess_masks.begin(*sequence.guide, left);
+      slice.guess_masks = &sequence.guess_masks;
+      slice.may_draft = !sequence.sampling.logprobs;
     }
   }
   plan_.sequences.push_back(&sequence);
@@ -521,10 +523,7 @@ void Scheduler::accept(Sequence& sequence, Sampled& sampled) {
   }
   append_token(sequence, sampled.token, output, delta);
   if (!follow_grammar(sequence, output, delta)) {
-    output.tokens.resize(delta.token_begin);
-    output.deltas.pop_back();
-    fail(sequence, Error(Code::kUnsupported,
-                         "no token of the model's vocabulary goes on as structured_outputs asks"));
+    refuse_token(sequence, output);
     return;
   }
   if (sampled.logprobs) {
@@ -537,6 +536,10 @@ void Scheduler::accept(Sequence& sequence, Sampled& sampled) {
     }
     ++sequence.computed;
     append_token(sequence, token, output, delta);
+    if (!follow_grammar(sequence, output, delta)) {
+      refuse_token(sequence, output);
+      return;
+    }
   }
   if (delta.finish != FinishReason::kNone) {
     ++totals_.finished_requests;
@@ -566,6 +569,15 @@ bool Scheduler::follow_grammar(Sequence& sequence, StepOutput& output, Delta& de
     delta.finish = FinishReason::kStop;
   }
   return true;
+}
+
+/// Nothing of the last delta is sent: its grammar has no place for a token of it.
+void Scheduler::refuse_token(Sequence& sequence, StepOutput& output) {
+  output.tokens.resize(output.deltas.back().token_begin);
+  output.logprobs.resize(std::min(output.logprobs.size(), output.tokens.size()));
+  output.deltas.pop_back();
+  fail(sequence, Error(Code::kUnsupported,
+                       "no token of the model's vocabulary goes on as structured_outputs asks"));
 }
 
 void Scheduler::fail(Sequence& sequence, Error error) {

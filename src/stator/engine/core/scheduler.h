@@ -213,6 +213,7 @@ class Scheduler {
   void accept(Sequence& sequence, Sampled& sampled);
   void append_token(Sequence& sequence, TokenId token, StepOutput& output, Delta& delta);
   bool follow_grammar(Sequence& sequence, StepOutput& output, Delta& delta);
+  void refuse_token(Sequence& sequence, StepOutput& output);
   void fail(Sequence& sequence, Error error);
   void send_prompt_scores(Sequence& sequence, StepOutput& output) const;
   StepOutput& output_for(const Sequence& sequence);

@@ -16,6 +16,7 @@
 #include "stator/core/ids.h"
 #include "stator/engine/api/adapter.h"
 #include "stator/engine/api/engine.h"
+#include "stator/engine/core/guess_masks.h"
 #include "stator/guided/grammar.h"
 #include "stator/kv/block_handle.h"
 #include "stator/kv/block_identity.h"
@@ -107,6 +108,7 @@ struct Sequence {
   api::SamplingParams sampling;
   api::StopConditions stop;
   std::unique_ptr<guided::Guide> guide;           ///< null: any token may come
+  SequenceMasks guess_masks;                      ///< of `guide`
   bool scores_prompt = false;                     ///< and nothing of the prompt comes from a cache
   std::vector<api::TokenLogprobs> prompt_scores;  ///< so far, until the first token is sent
 

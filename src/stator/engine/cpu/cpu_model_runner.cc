@@ -88,22 +88,7 @@ void CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sample
   STATOR_ASSERT(slices.size() == sampled.size(), "run: sampled must be parallel to slices");
   guesses_.clear();
   for (size_t index = 0; index < slices.size() && lookup_.tokens > 0; ++index) {
-    const SequenceSlice& slice = slices[index];
-    if (!slice.sample || !slice.may_draft || !slice.allowed.empty()) {
-      continue;
-    }
-    // Room: the blocks' and the model's; the last guess needs no KV, but its row writes some.
-    const size_t held =
-        std::min<size_t>(slice.blocks.size() * cache_.layout().block_size, max_model_len_);
-    const std::span<const TokenId> guess = look_up(slice.tokens, lookup_);
-    const size_t count = std::min(guess.size(), held - std::min(held, slice.tokens.size()));
-    if (count > 0) {
-      Guess& made = guesses_.emplace_back();
-      made.slice = index;
-      made.tokens.assign(slice.tokens.begin(), slice.tokens.end());
-      made.tokens.insert(made.tokens.end(), guess.begin(),
-                         guess.begin() + static_cast<ptrdiff_t>(count));
-    }
+    make_guess(slices[index], index);
   }
   for (size_t index = 0; index < slices.size(); ++index) {
     const SequenceSlice& slice = slices[index];
@@ -129,6 +114,32 @@ void CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sample
     }
   }
   flush(slices, sampled);
+}
+
+/// What may follow, looked up in the sequence itself.
+void CpuModelRunner::make_guess(const SequenceSlice& slice, size_t index) {
+  if (!slice.sample || !slice.may_draft ||
+      (!slice.allowed.empty() && slice.guess_masks == nullptr)) {
+    return;
+  }
+  // Room: the blocks' and the model's; the last guess needs no KV, but its row writes some.
+  const size_t held =
+      std::min<size_t>(slice.blocks.size() * cache_.layout().block_size, max_model_len_);
+  std::span<const TokenId> guess = look_up(slice.tokens, lookup_);
+  guess = guess.first(std::min(guess.size(), held - std::min(held, slice.tokens.size())));
+  std::span<const GuessMasks::Mask> masks;
+  if (!slice.allowed.empty() && !guess.empty()) {
+    masks = slice.guess_masks->behind(guess);
+    guess = guess.first(masks.size());
+  }
+  if (guess.empty()) {
+    return;
+  }
+  Guess& made = guesses_.emplace_back();
+  made.slice = index;
+  made.masks = masks;
+  made.tokens.assign(slice.tokens.begin(), slice.tokens.end());
+  made.tokens.insert(made.tokens.end(), guess.begin(), guess.end());
 }
 
 /// The slice's sequence, with the guessed tokens behind it if there are some.
@@ -185,7 +196,8 @@ void CpuModelRunner::use_logits(const SequenceSlice& slice, const Wanted& wanted
     return;
   }
   if (wanted.next == slice.tokens.size()) {
-    SampleResult result = sample(slice, slice.tokens, logits);
+    SampleResult result =
+        sample(slice, slice.tokens, logits, {.allowed = slice.allowed, .may_end = slice.may_end});
     out.token = result.token;
     out.logprobs = std::move(result.logprobs);
     return;
@@ -201,13 +213,16 @@ void CpuModelRunner::follow_guess(const SequenceSlice& slice, const Wanted& want
   const std::span<const TokenId> tokens = std::span<const TokenId>(guess.tokens).first(wanted.next);
   const TokenId before = out.drafted.empty() ? out.token : out.drafted.back();
   guess.wrong = guess.wrong || !out.error.empty() || before != tokens.back();
-  if (!guess.wrong) {
-    out.drafted.push_back(sample(slice, tokens, logits).token);
+  if (guess.wrong) {
+    return;
   }
+  const size_t behind = wanted.next - slice.tokens.size();  // so many guesses
+  const GuessMasks::Mask mask = guess.masks.empty() ? GuessMasks::Mask() : guess.masks[behind - 1];
+  out.drafted.push_back(sample(slice, tokens, logits, mask).token);
 }
 
 SampleResult CpuModelRunner::sample(const SequenceSlice& slice, std::span<const TokenId> tokens,
-                                    std::span<float> logits) {
+                                    std::span<float> logits, const GuessMasks::Mask& mask) {
   STATOR_ASSERT(slice.sampling != nullptr, "run: a sampled slice needs sampling parameters");
   return sampler_.sample({.logits = logits,
                           .prompt = tokens.first(slice.prompt_tokens),
@@ -216,8 +231,8 @@ SampleResult CpuModelRunner::sample(const SequenceSlice& slice, std::span<const 
                           .stop = slice.stop,
                           .key = draw_key(*slice.sampling, seed_, slice.sequence),
                           .finite = true,
-                          .allowed = slice.allowed,
-                          .may_end = slice.may_end});
+                          .allowed = mask.allowed,
+                          .may_end = mask.may_end});
 }
 
 }  // namespace stator::engine::cpu

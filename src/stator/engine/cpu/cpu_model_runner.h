@@ -86,17 +86,19 @@ class CpuModelRunner final : public ModelRunner {
   /// A slice with guessed tokens behind its last one.
   struct Guess {
     size_t slice = 0;
-    std::vector<TokenId> tokens;  // of the sequence, then the guessed ones
-    bool wrong = false;           // one of them did not come
+    std::vector<TokenId> tokens;              // of the sequence, then the guessed ones
+    std::span<const GuessMasks::Mask> masks;  // under a grammar: behind each of the guessed
+    bool wrong = false;                       // one of them did not come
   };
 
+  void make_guess(const SequenceSlice& slice, size_t index);
   void flush(std::span<const SequenceSlice> slices, std::span<Sampled> sampled);
   void use_logits(const SequenceSlice& slice, const Wanted& wanted, std::span<float> logits,
                   Sampled& out);
   void follow_guess(const SequenceSlice& slice, const Wanted& wanted, std::span<float> logits,
                     Sampled& out);
   SampleResult sample(const SequenceSlice& slice, std::span<const TokenId> tokens,
-                      std::span<float> logits);
+                      std::span<float> logits, const GuessMasks::Mask& mask);
 
   std::span<const TokenId> tokens_of(const SequenceSlice& slice, size_t index) const;
 

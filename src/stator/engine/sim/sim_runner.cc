@@ -143,7 +143,8 @@ class SimRunner final : public ModelRunner {
   /// Draft tokens of a decode, as long as they are accepted: the tokens that the next passes would
   /// have given.
   void draft(const SequenceSlice& slice, uint64_t state, Sampled& out) {
-    if (slice.count != 1 || slice.sampling->logprobs || !slice.allowed.empty()) {
+    if (slice.count != 1 || !slice.may_draft || slice.sampling->logprobs ||
+        !slice.allowed.empty()) {
       return;
     }
     size_t answered = said(slice) + 1;

@@ -300,6 +300,30 @@ TEST(Grammar, EndsWithinTheTokensThatAreLeft) {
   }
 }
 
+TEST(Grammar, LooksAheadWithoutMoving) {
+  const auto grammar = compile(R"({"json":{"type":"object","properties":{"a":{"type":"string"}},
+      "required":["a"],"additionalProperties":false}})");
+  ASSERT_NE(grammar, nullptr);
+  const std::string text = R"({"a":"ab"})";
+  for (const uint32_t left : {100'000U, 40U, 12U}) {
+    Guide guide(grammar, {});
+    std::vector<TokenId> guesses;
+    for (const char c : text + "x") {  // the last is not allowed
+      guesses.push_back(static_cast<unsigned char>(c));
+    }
+
+    const std::vector<Guide::Ahead> ahead = guide.look_ahead(guesses, left);
+
+    ASSERT_EQ(ahead.size(), text.size());
+    for (size_t i = 0; i < ahead.size(); ++i) {
+      ASSERT_TRUE(guide.accept(guesses[i]));
+      const TokenSet& mask = *guide.mask(left - 1 - static_cast<uint32_t>(i));
+      EXPECT_TRUE(std::ranges::equal(ahead[i].tokens().words(), mask.words())) << i;
+      EXPECT_EQ(ahead[i].may_end, guide.may_end()) << i;
+    }
+  }
+}
+
 TEST(Grammar, GoesOnAfterEverythingWasForgotten) {
   const auto grammar = compile(R"({"json_object":true})");
   Guide guide(grammar, {});

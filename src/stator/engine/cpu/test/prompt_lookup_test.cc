@@ -69,6 +69,63 @@ TEST(PromptLookup, ChangesNoTokenAndNoKvByte) {
   }
 }
 
+/// A grammar of some tokens in any order.
+class SomeTokens final : public GuessMasks {
+ public:
+  std::span<const Mask> behind(std::span<const TokenId> guesses) override {
+    masks_.clear();
+    for (const TokenId token : guesses) {
+      if (token >= 6) {
+        break;
+      }
+      masks_.push_back({.allowed = words, .may_end = false});
+    }
+    return masks_;
+  }
+  const std::vector<uint64_t> words = {0x3F};
+
+ private:
+  std::vector<Mask> masks_;
+};
+
+TEST(PromptLookup, ChangesNoTokenUnderAMask) {
+  const auto model = golden_model("qwen3_f32_tied");
+  for (const float temperature : {0.0F, 1.0F}) {
+    std::vector<TokenId> outcomes[2];
+    size_t drafted = 0;
+    for (const size_t guessing : {size_t{0}, size_t{1}}) {
+      const auto runner =
+          make_runner(model, {.kv_blocks = 16,
+                              .seed = 3,
+                              .lookup = {.tokens = guessing == 1 ? 5U : 0U, .match_least = 1}});
+      const std::vector<TokenId> prompt = {9, 1, 2, 3, 9, 8, 4, 5, 0, 1, 9, 2, 4, 1, 2};
+      TestSequence sequence(1, prompt, block_range(0, 8));
+      sequence.sampling.temperature = temperature;
+      SomeTokens masks;
+      while (sequence.tokens.size() < 90) {
+        std::vector<SequenceSlice> slices{sequence.slice(sequence.left())};
+        slices[0].allowed = masks.words;
+        slices[0].may_end = false;
+        slices[0].guess_masks = &masks;
+        std::vector<Sampled> sampled(1);
+        runner->run(slices, sampled);
+        drafted += sampled[0].drafted.size();
+        sequence.computed += slices[0].count + static_cast<uint32_t>(sampled[0].drafted.size());
+        sequence.tokens.push_back(sampled[0].token);
+        sequence.tokens.insert(sequence.tokens.end(), sampled[0].drafted.begin(),
+                               sampled[0].drafted.end());
+      }
+      sequence.tokens.resize(90);
+      outcomes[guessing] = sequence.tokens;
+      for (size_t i = prompt.size(); i < 90; ++i) {
+        EXPECT_LT(sequence.tokens[i], 6U) << i;
+      }
+    }
+    EXPECT_EQ(outcomes[1], outcomes[0]) << "temperature " << temperature;
+    EXPECT_GT(drafted, 0U) << "temperature " << temperature;
+  }
+}
+
 TEST(PromptLookup, StaysWithinTheBlocksOfTheSequence) {
   const auto model = golden_model("qwen3_f32_tied");
   const auto runner =
