@@ -27,6 +27,15 @@ function fill(id, rows) {
   }));
 }
 
+/** Whether what is shown under `id` would look different now; the page is left alone while it would not. */
+const shown = new Map();
+function changed(id, value) {
+  const text = JSON.stringify(value);
+  if (shown.get(id) === text) return false;
+  shown.set(id, text);
+  return true;
+}
+
 function meter(used, total, label) {
   if (!total) return "–";
   const box = element("span");
@@ -37,10 +46,11 @@ function meter(used, total, label) {
 const number = (value, digits = 0) => Number.isFinite(value) ? value.toFixed(digits) : "–";
 const ms = (value) => value === undefined ? "–" : `${number(value, 1)} ms`;
 
-/** Prometheus text → { name: [ { labels, value } ] }. */
+/** Prometheus text → { name: [ { labels, value } ] }; buckets of histograms are not looked at. */
 function parseMetrics(text) {
   const families = {};
   for (const line of text.split("\n")) {
+    if (line.startsWith("#") || line.includes("_bucket{")) continue;
     const match = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);
     if (!match) continue;
     const labels = {};
@@ -83,6 +93,7 @@ function showFigures(metrics, now) {
     "Memory": `${number(sum(metrics.process_resident_memory_bytes) / 2 ** 20)} MiB`,
   };
   before = { now, tokens, requests };
+  if (!changed("figures", figures)) return;
   byId("figures").replaceChildren(...Object.entries(figures).map(([name, value]) => {
     const box = element("div");
     box.append(element("dt", name), element("dd", value));
@@ -91,6 +102,8 @@ function showFigures(metrics, now) {
 }
 
 function showWorkers(metrics, health) {
+  const series = Object.entries(metrics).filter(([name]) => name.startsWith("stator_engine_") || name.includes("worker_active_"));
+  if (!changed("workers", [series, health.instances])) return;
   const at = (name, id) => find(metrics[name] || suffix(metrics, name), { worker_id: String(id) });
   fill("worker-rows", (health.instances || []).map((one) => [
     one.instance_id, one.model, one.url,
@@ -110,12 +123,15 @@ function showWorkers(metrics, health) {
 
 function showQueue(metrics) {
   const waiting = suffix(metrics, "_frontend_router_queue_pending_requests");
+  const pending = Object.entries(metrics).filter(([name]) => name.includes("_router_queue_pending_"));
+  if (!changed("queue", pending)) return;
   fill("queue-rows", waiting.map(({ labels, value }) => [
     labels.model, labels.worker_type, value, find(suffix(metrics, "_frontend_router_queue_pending_isl_tokens"), labels),
     find(suffix(metrics, "_frontend_router_queue_pending_cached_tokens"), labels)]));
 }
 
 function showRequests(list) {
+  if (!changed("requests", list)) return;
   const focused = document.activeElement?.dataset?.request;
   fill("request-rows", list.map((one) => {
     const button = element("button", one.request_id.slice(0, 8), { type: "button", "data-request": one.request_id,
@@ -160,9 +176,10 @@ async function refresh() {
     showWorkers(metrics, health);
     showQueue(metrics);
     showRequests(requests);
-    fill("tenant-rows", tenants.tenants.map((one) => [one.tenant, one.running,
+    const budgets = tenants.tenants.map((one) => [one.tenant, one.running,
       one.requests_per_minute ? number(one.requests_left, 1) : "no limit", one.tokens_per_minute ? number(one.tokens_left) : "no limit",
-      one.tokens, one.refused]));
+      one.tokens, one.refused]);
+    if (changed("tenants", budgets)) fill("tenant-rows", budgets);
     if (!byId("config").textContent) byId("config").textContent = await (await get("../config")).text();
     byId("state").textContent = health.status + (health.message ? `: ${health.message}` : "");
   } catch (error) {
