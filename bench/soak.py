@@ -15,6 +15,9 @@ import tempfile
 import threading
 import time
 
+import websockets.exceptions
+import websockets.sync.client
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "e2e"))
 from stator_process import MODEL_DIR, Http, Stator, eventually  # noqa: E402
 
@@ -22,6 +25,7 @@ TEXT = "Tell me about prefix caches, routers and engines. "
 CHAT = {"model": "m", "messages": [{"role": "user", "content": TEXT}]}
 GROWTH_MAX = 0.10  # of memory, beside SLACK_BYTES: allocators keep what one peak took
 SLACK_BYTES = 8 << 20
+BATCH_SHARE = 0.05  # of those that the dice chose: a batch is many requests
 
 
 def requests(chance: random.Random) -> dict[str, tuple[str, dict, dict]]:
@@ -42,6 +46,11 @@ def requests(chance: random.Random) -> dict[str, tuple[str, dict, dict]]:
         "tokens": ("/inference/v1/generate", {"model": "m", "token_ids": [chance.randint(10, 900) for _ in range(64)],
                                               "sampling_params": {"max_tokens": tokens}}, {}),
         "tokenize": ("/tokenize", {"model": "m", "prompt": prompt}, {}),
+        "compact": ("/v1/responses/compact", {"model": "m", "input": prompt, "max_output_tokens": tokens}, {}),
+        "kserve": ("/v2/models/m/generate", {"text_input": prompt, "parameters": {"max_tokens": tokens}}, {}),
+        "kserve stream": ("/v2/models/m/generate_stream", {"text_input": prompt, "parameters": {"max_tokens": tokens}}, {}),
+        "websocket": ("", {"type": "response.create", "model": "m", "input": prompt, "max_output_tokens": tokens, "store": False}, {}),
+        "batch": ("", chat, {}),
         "broken": ("/v1/chat/completions", {"model": "m", "messages": 7}, {}),
     }
 
@@ -55,10 +64,56 @@ class Load:
         self.counts: collections.Counter = collections.Counter()
         self.threads = [threading.Thread(target=self.run, args=(seed,)) for seed in range(clients)]
 
+    def talk(self, body: dict, fate: float) -> str | int:
+        """One response over a WebSocket; clients die as others do."""
+        with websockets.sync.client.connect(f"ws://127.0.0.1:{self.port}/v1/responses", open_timeout=60, close_timeout=5) as socket:
+            socket.send(json.dumps(body))
+            if fate < 0.1:
+                return "left before the answer"
+            for message in socket:
+                kind = json.loads(message)["type"]
+                if fate < 0.2:
+                    return "left within the answer"
+                if kind in ("response.completed", "response.incomplete"):
+                    return 200
+                if kind in ("error", "response.failed"):
+                    return 500
+        return "closed"
+
+    def batch(self, chat: dict) -> int:
+        """Three requests of a file, and what was made for them goes again."""
+        http_ = Http(self.port)
+        lines = "".join(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions", "body": chat}) + "\n" for i in range(3))
+        form = "".join(f'--b\r\nContent-Disposition: form-data; name="{name}"{extra}\r\n\r\n{value}\r\n'
+                       for name, extra, value in (("purpose", "", "batch"), ("file", '; filename="a.jsonl"', lines))) + "--b--\r\n"
+        status, _, made = http_.request("POST", "/v1/files", form.encode(), {"Content-Type": "multipart/form-data; boundary=b"})
+        if status != 200:
+            return status
+        file = json.loads(made)["id"]
+        status, made = http_.post("/v1/batches", {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"})
+        if status != 200:
+            return status
+        name = f"/v1/batches/{made['id']}"
+        done = eventually(lambda: (b := http_.get(name)[1])["status"] in ("completed", "failed") and b, "the batch is over", 120)
+        files = [file, done["output_file_id"], done["error_file_id"]]
+        for each in filter(None, files):
+            http_.request("DELETE", f"/v1/files/{each}")
+        return 200 if done["status"] == "completed" and done["request_counts"]["completed"] == 3 else 500
+
+    def special(self, name: str, body: dict, fate: float) -> None:
+        try:
+            self.counts[name, self.talk(body, fate) if name == "websocket" else self.batch(body)] += 1
+        except (OSError, AssertionError, websockets.exceptions.WebSocketException) as error:
+            self.counts[name, type(error).__name__] += 1
+
     def run(self, seed: int) -> None:
         chance = random.Random(seed)
         while not self.ended.is_set():
             name, (path, body, headers) = chance.choice(list(requests(chance).items()))
+            if not path:
+                if name == "websocket" or chance.random() < BATCH_SHARE:
+                    self.special(name, body, chance.random())
+                continue
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
             try:
                 connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"} | headers)
@@ -131,7 +186,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stator-soak-") as folder:
         place = ("--discovery", f"file:{folder}")
-        front_process = Stator("frontend", "--host", "127.0.0.1", "--port", "0", "--shards", "1", *place)
+        front_process = Stator("frontend", "--host", "127.0.0.1", "--port", "0", "--shards", "1", "--batches-folder", f"{folder}/batches", *place)
         processes = {"frontend": front_process}
         try:
             for i in range(2):

@@ -2,8 +2,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "stator/api/error_body.h"
+#include "stator/api/freeform_input.h"
 #include "stator/api/request_parser.h"
 #include "stator/api/responses_request.h"
 #include "stator/core/assert.h"
@@ -19,12 +21,30 @@ void check_error(const stator::api::ApiError& error) {
   STATOR_ASSERT(stator::text::is_valid_utf8(out), "error bodies are UTF-8");
 }
 
+/// Whatever a model writes as the arguments of a custom tool: its text does not depend on where the
+/// pieces were cut.
+void check_freeform(std::string_view arguments) {
+  stator::api::FreeformInput whole;
+  stator::api::FreeformInput split;
+  std::string text = whole.feed(arguments);
+  text += whole.finish();
+  std::string pieces;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    pieces += split.feed(arguments.substr(i, 1));
+  }
+  pieces += split.finish();
+  STATOR_ASSERT(text == pieces, "a custom tool's text is the same whatever the pieces");
+}
+
 }  // namespace
 
 // Any bytes are either a request whose conversation is a chat's, or an error with a valid body.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace stator::api;
   std::string body(reinterpret_cast<const char*>(data), size);
+  if (size < 4096) {
+    check_freeform(body);
+  }
   auto request = parse_responses_request(body, {.guided_decoding = size % 2 == 0}, {});
   if (!request.has_value()) {
     check_error(request.error());
