@@ -86,7 +86,7 @@ struct GrpcServerContext {
   /// On the loop, last of all.
   std::function<void(GrpcServerConnection&)> on_closed;
   std::shared_ptr<ByteBudget> budget;  // shared by connections, which may outlive the server
-  SilentCalls silent_calls;               // the loop's
+  SilentCalls silent_calls;            // the loop's
 };
 
 /// A client's connection. The loop reads; whoever has something to say writes.
