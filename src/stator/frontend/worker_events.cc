@@ -85,6 +85,9 @@ void WorkerEvents::take(ChoiceRef ref, const engine::Delta& delta,
                         const engine::StepOutput& output) {
   ChoiceRun& run = ref.run();
   const TimePoint last_token = run.facts().last_token;
+  if (!ref.active->generation.first_token()) {
+    parts_.shard.refresh_now();  // a fast engine answers in the turn in which the request came
+  }
   const Progress progress = parts_.requests.advance(ref, delta, output);
   Actions actions;
   run.on_output({.progress = progress,

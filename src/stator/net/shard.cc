@@ -58,10 +58,12 @@ boost::asio::io_context& Shard::io() {
 }
 
 TimePoint Shard::now() {
-  if (!now_fresh_) {
-    now_ = clock_.now();
-    now_fresh_ = true;
-  }
+  return now_fresh_ ? now_ : refresh_now();
+}
+
+TimePoint Shard::refresh_now() {
+  now_ = clock_.now();
+  now_fresh_ = true;
   return now_;
 }
 

@@ -61,6 +61,8 @@ class Shard {
   Metrics& metrics() const { return metrics_; }
   /// The time at its first use in this turn: good enough for deadlines, one clock read per turn.
   TimePoint now();
+  /// Reads the clock now, for the rest of this turn, too: where less than a turn counts.
+  TimePoint refresh_now();
   /// Include <boost/asio/io_context.hpp> to use it.
   boost::asio::io_context& io();
 
