@@ -379,25 +379,34 @@ Machine::Local& Machine::local(StateId state) {
   return *locals_.emplace(state, std::move(out)).first->second;
 }
 
+/// Where a token leaves the rule of `item`, its rest is read by the callers; `into` says what takes
+/// the tokens.
+void Machine::walk_behind_rule(const Item& item, const Local& own, Walk into) {
+  if (own.exits.empty()) {
+    return;
+  }
+  into.trie = own.trie;
+  into.at = after_return(item.context);
+  Item one;
+  if (items(into.at, one).empty()) {
+    return;
+  }
+  for (const uint32_t exit : own.exits) {
+    const TokenTrie::Node& node = own.trie->nodes()[exit];
+    into.first = exit + 1;
+    into.end = node.end;
+    into.depth = node.depth;
+    walk(into);
+  }
+}
+
 const TokenSet& Machine::item_mask(const Item& item) {
   if (const auto known = item_masks_.find(item); known != item_masks_.end()) {
     return *known->second;
   }
   const Local& own = local(item.state);
   auto out = std::make_unique<TokenSet>(own.tokens);
-  const Position after = own.exits.empty() ? Position{} : after_return(item.context);
-  Item one;
-  if (!items(after, one).empty()) {
-    for (const uint32_t exit : own.exits) {
-      const TokenTrie::Node& node = own.trie->nodes()[exit];
-      walk({.trie = own.trie,
-            .first = exit + 1,
-            .end = node.end,
-            .depth = node.depth,
-            .at = after,
-            .tokens = out.get()});
-    }
-  }
+  walk_behind_rule(item, own, {.tokens = out.get()});
   if (automaton_.reads_tokens(item.state)) {
     for (const Automaton::TokenStep& step : automaton_.token_steps(item.state)) {
       *out |= automaton_.program().token_sets()[step.set];
@@ -502,19 +511,7 @@ const Grades& Machine::callers_grades(const Item& item) {
   }
   auto grades = std::make_unique<Grades>();
   const Local& own = local(item.state);
-  const Position after = own.exits.empty() ? Position{} : after_return(item.context);
-  Item one;
-  if (!items(after, one).empty()) {
-    for (const uint32_t exit : own.exits) {
-      const TokenTrie::Node& node = own.trie->nodes()[exit];
-      walk({.trie = own.trie,
-            .first = exit + 1,
-            .end = node.end,
-            .depth = node.depth,
-            .at = after,
-            .grades = grades.get()});
-    }
-  }
+  walk_behind_rule(item, own, {.grades = grades.get()});
   if (automaton_.reads_tokens(item.state)) {
     for (const Automaton::TokenStep& step : automaton_.token_steps(item.state)) {
       grades->add(automaton_.program().token_sets()[step.set], TokenSet(vocabulary_.size()),

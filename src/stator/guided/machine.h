@@ -134,6 +134,7 @@ class Machine {
   const Grades& callers_grades(const Item& item);
   void add_tokens(const Walk& walk, std::span<const TokenId> tokens, Position at) const;
   void walk(const Walk& walk);
+  void walk_behind_rule(const Item& item, const Local& own, Walk into);
 
   const Vocabulary& vocabulary_;
   Automaton automaton_;
